@@ -1,0 +1,148 @@
+"""The words of the crawler: one frozen type per arrow of the data loop.
+
+Rule: values only. What is written to disk is a msgspec record, read back by
+position, so fields are only ever added at the end and with a default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+import msgspec
+
+HostKey = NewType("HostKey", str)
+"""The unit of politeness: a host name or a registered domain, as configured."""
+
+
+class Purpose(StrEnum):
+    """Why a URL is fetched."""
+
+    PAGE = "page"
+    ROBOTS = "robots"  # a robots.txt, or a hop of its redirects: no seen test, no robots check
+
+
+class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A URL that may be fetched. Arrow: links -> frontier."""
+
+    url: str  # the form that is fetched (WHATWG, no fragment)
+    key: int  # 64-bit hash of the form that is compared; unsigned
+    host: HostKey
+    domain: str  # registered domain: the unit of the URL budget
+    depth: int = 0  # hops from a seed when first found
+    level: int = 0  # front level, 0 is best; fixed when the URL is admitted
+    not_before: float = 0.0  # epoch seconds; 0: at once
+    attempts: int = 0  # fetches of it that failed
+    chain: tuple[int, ...] = ()  # keys of the redirects that led here, oldest first
+    purpose: Purpose = Purpose.PAGE
+    authority: str = ""  # ROBOTS: whose rules these are, "scheme://host:port"
+    request: bytes = b""  # a spider's own request, packed; empty: a plain GET for `web`
+    filtered: bool = True  # False: admitted without a seen test
+
+
+class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How a host has answered, kept with it for ever. Units: seconds, counts."""
+
+    gap_s: float = 0.0  # the last rest it was given
+    failures: int = 0  # in a row
+    pauses: int = 0  # how often in a row it was paused for failing
+    crawl_delay_s: float = 0.0  # from its robots.txt
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Leave to fetch one URL, and its host's silence until it is released.
+    Arrow: frontier -> fetch."""
+
+    id: int  # fencing token; never used twice
+    candidate: Candidate
+    pace: Pace
+    taken_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """How long a host is left alone from the end of a fetch, and its pace from then on."""
+
+    seconds: float
+    pace: Pace
+    reason: str = "gap"
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Who owns a content digest: the first page stored with it."""
+
+    digest: bytes
+    url: str
+    record: str = ""  # "file:offset" of its archive record; empty: not archived
+    at: float = 0.0  # epoch seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Fetched and durable. *next_visit*: epoch seconds of the revisit, None: never again."""
+
+    next_visit: float | None = None
+    claim: Claim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAt:
+    """It failed; again at *when* (epoch seconds)."""
+
+    when: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """It answered with a redirect: it is done, and *candidate* is found in its place."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """Nothing was decided; to the head of its host, no attempt counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Given up, with a reason a person can read. Kept as a dead letter."""
+
+    reason: str
+
+
+Verdict = Done | RetryAt | Moved | PutBack | Dead
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What became of the URLs of one `add`."""
+
+    new: int = 0
+    seen: int = 0
+    over_budget: int = 0  # their domain already has its full number of URLs
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a host answered one request, as politeness sees it. Arrow: fetch -> politeness."""
+
+    duration_s: float  # from before the request to the last byte
+    status: int | None = None  # None: no answer
+    error: str = ""  # "", or timeout | connect | dns | tls | protocol | cancelled
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The frontier at a glance; every figure is O(1) to read."""
+
+    waiting: int  # URLs that wait, later ones not among them
+    later: int  # URLs with a date in the future
+    leased: int  # leases not finished
+    hosts_active: int  # hosts in memory
+    seen: int  # URLs ever admitted
+    done: int
+    dead: int

@@ -1,0 +1,62 @@
+"""What a frontier promises and what it stands on. The promises are tested by one suite
+over every implementation (tests/contract)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from crawler.core.types import Added, Candidate, Counts, Lease, Rest, Verdict
+
+
+class Frontier(Protocol):
+    """Where every URL is until it is finished. *now* is epoch seconds, and never goes back.
+
+    1. A URL added is leased again and again until it is finished; done without a next
+       visit, it is never leased again.
+    2. Never two unreleased leases on one host, and none before the host's rest is over:
+       across eviction and restart too.
+    3. A result under a lease that is no longer held returns False and changes nothing.
+    4. Each call is one atomic, durable act: after a crash it happened whole or not at all.
+    5. Among due hosts, higher levels get more turns, and none starves.
+    6. A call costs no more with more hosts or more URLs (a logarithm at most).
+    """
+
+    def add(self, found: Iterable[Candidate], now: float) -> Added:
+        """Admit the URLs not seen before. The seen test is inside."""
+
+    def lease(self, now: float, limit: int = 1) -> list[Lease]:
+        """Take up to *limit* URLs, each of another host, all of them due."""
+
+    def release(self, lease: Lease, rest: Rest, now: float) -> bool:
+        """The fetch is over: its host may be contacted after the rest. False: not held."""
+
+    def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
+        """The URL's fate is decided and its page durable. False: not held.
+        A lease not yet released is released with its host's last gap."""
+
+    def renew(self, leases: Iterable[Lease], now: float) -> None:
+        """Heartbeat of a shared frontier; an embedded one needs none."""
+
+    def wake_at(self) -> float | None:
+        """When to call `lease` again: may be early, never late. None: nothing to wait for."""
+
+    def counts(self) -> Counts:
+        """O(1)."""
+
+
+class OrderedStore(Protocol):
+    """Sorted bytes to bytes. All the two-tier frontier needs of a disk."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None."""
+
+    def has(self, keys: Sequence[bytes]) -> list[bool]:
+        """Which of *keys* exist, in their order."""
+
+    def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Up to *limit* pairs with start <= key < stop, in order of key."""
+
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        """Put each value, delete where None: all of it or nothing, whenever we die.
+        Raises StoreUnavailable, and then nothing was written."""
