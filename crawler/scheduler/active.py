@@ -1,0 +1,93 @@
+"""The back tier: the active hosts, each with the head of one level in memory.
+
+Rule: no disk here. A host is leased, or ready (its rest is over), or in the heap by the
+end of its rest; those ready wait per level. Memory is bounded by the number of active hosts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from crawler.core.types import HostKey
+from crawler.scheduler.records import HostRecord
+
+
+@dataclass(slots=True, eq=False)
+class ActiveHost:
+    """A host whose turn it is: at most as many leases as its head is long."""
+
+    host: HostKey
+    record: HostRecord
+    level: int
+    head: deque[bytes]  # packed URLs, as they stand at the front of its queue
+    leased: bool = False
+    turn_over: bool = False  # a better URL came during its fetch: file it again
+    gone: bool = False  # it has left; what still stands in a queue is stale
+
+
+@dataclass(slots=True)
+class ActiveSet:
+    """All operations are O(log n) in the number of active hosts or better."""
+
+    levels: int
+    _hosts: dict[HostKey, ActiveHost] = field(default_factory=dict)
+    _ready: list[deque[ActiveHost]] = field(default_factory=list)
+    _heap: list[tuple[float, int, ActiveHost]] = field(default_factory=list)
+    _tick: int = 0  # equals leave the heap in the order they came
+
+    def __post_init__(self) -> None:
+        self._ready = [deque() for _ in range(self.levels)]
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    def __iter__(self) -> Iterator[ActiveHost]:
+        return iter(self._hosts.values())
+
+    def get(self, host: HostKey) -> ActiveHost | None:
+        return self._hosts.get(host)
+
+    def enter(self, active: ActiveHost) -> None:
+        self._hosts[active.host] = active
+
+    def leave(self, active: ActiveHost) -> None:
+        active.gone = True
+        del self._hosts[active.host]
+
+    def wait(self, active: ActiveHost, now: float) -> None:
+        """Until its rest is over, then among the ready ones."""
+        if active.record.rest_until <= now:
+            self._ready[active.level].append(active)
+            return
+        self._tick += 1
+        heappush(self._heap, (active.record.rest_until, self._tick, active))
+
+    def wake(self, now: float) -> None:
+        """Move those whose rest is over to the ready ones."""
+        while self._heap and self._heap[0][0] <= now:
+            _, _, active = heappop(self._heap)
+            if not active.gone:
+                self._ready[active.level].append(active)
+
+    def ready(self) -> list[int]:
+        """The levels with ready hosts."""
+        for hosts in self._ready:
+            while hosts and hosts[0].gone:
+                hosts.popleft()
+        return [level for level, hosts in enumerate(self._ready) if hosts]
+
+    def take(self, level: int) -> ActiveHost | None:
+        """The ready host of *level* that has waited longest."""
+        hosts = self._ready[level]
+        while hosts:
+            active = hosts.popleft()
+            if not active.gone:
+                return active
+        return None
+
+    def next_at(self) -> float | None:
+        """When the next host of the heap is ready."""
+        return self._heap[0][0] if self._heap else None

@@ -1,0 +1,207 @@
+"""The two-tier frontier: first which host may be visited, then its best URL.
+
+Rule: no clock, no disk, no Scrapy here. *now* comes in, leases go out, and each call is
+one write to the store: after a crash it happened whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from crawler.core.types import (
+    Added,
+    Candidate,
+    Counts,
+    Dead,
+    Done,
+    HostKey,
+    Lease,
+    Moved,
+    Rest,
+    RetryAt,
+    Verdict,
+)
+from crawler.scheduler import keys
+from crawler.scheduler.active import ActiveHost
+from crawler.scheduler.gate import Gate
+from crawler.scheduler.bodies import Bodies
+from crawler.scheduler.books import Books
+from crawler.scheduler.ports import OrderedStore
+from crawler.scheduler.records import DeadLetter, decode_candidate, encode
+from crawler.scheduler.rules import FrontierRules
+from crawler.scheduler.timed import Timed
+from crawler.scheduler.turns import Turns
+
+@dataclass(slots=True)
+class OpenLease:
+    lease: Lease
+    released: bool = False
+
+
+class TwoTierFrontier:
+    """Front: hosts by level. Back: the active hosts by the end of their rest. See
+    docs/architecture.md for the picture and `ports.Frontier` for the promises."""
+
+    def __init__(self, store: OrderedStore, rules: FrontierRules, now: float) -> None:
+        """Opens what *store* holds; leases left open by a dead process are put back."""
+        self._rules = rules
+        self._books = Books(store, len(rules.level_shares))
+        self._bodies = Bodies(self._books)
+        self._gate = Gate(self._books, rules)
+        self._turns = Turns(self._books, self._bodies, rules)
+        self._later = Timed(self._books, keys.LATER)
+        self._open: dict[int, OpenLease] = {}
+        self.put_back_at_open = self._recover(max(now, self.clock))
+
+    @property
+    def clock(self) -> float:
+        """The latest time of any call, in this run or an earlier one. Whoever keeps the time
+        begins at or after it: then a clock set back does not silence a host for years."""
+        return self._books.totals.clock
+
+    def add(self, found: Iterable[Candidate], now: float) -> Added:
+        admitted, added = self._gate.admit(list(found))
+        for candidate in admitted:
+            self._enqueue(candidate, now)
+        self._books.commit(now)
+        return added
+
+    def lease(self, now: float, limit: int = 1) -> list[Lease]:
+        self._come_due(now)
+        leases: list[Lease] = []
+        while len(leases) < limit:
+            active = self._turns.next_due(now)
+            if active is None:
+                break
+            leases.append(self._take(active, now))
+        self._books.commit(now)
+        return leases
+
+    def release(self, lease: Lease, rest: Rest, now: float) -> bool:
+        held = self._open.get(lease.id)
+        if held is None or held.released:
+            return False
+        self._release(held, rest, now)
+        self._books.commit(now)
+        return True
+
+    def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
+        held = self._open.pop(lease.id, None)
+        if held is None:
+            return False
+        if not held.released:
+            gap_s = max(lease.pace.gap_s, self._rules.min_gap_s)
+            self._release(held, Rest(gap_s, lease.pace), now)
+        self._books.delete(keys.numbered(keys.OPEN, lease.id))
+        self._books.totals.leased -= 1
+        self._settle(lease.candidate, verdict, now)
+        self._books.commit(now)
+        return True
+
+    def renew(self, leases: Iterable[Lease], now: float) -> None:
+        """Nothing to do: an embedded lease ends only with its process."""
+
+    def wake_at(self) -> float | None:
+        times = (self._turns.wake_at(), self._later.next_at)
+        return min((time for time in times if time is not None), default=None)
+
+    def counts(self) -> Counts:
+        totals = self._books.totals
+        return Counts(
+            waiting=totals.waiting,
+            later=totals.later,
+            leased=totals.leased,
+            hosts_active=len(self._turns.active),
+            seen=totals.seen,
+            done=totals.done,
+            dead=totals.dead,
+        )
+
+    def _take(self, active: ActiveHost, now: float) -> Lease:
+        packed = active.head.popleft()
+        self._bodies.drop_head(active.host, self._books.host(active.host), active.level)
+        active.leased = True
+        lease = Lease(self._books.next_number(), decode_candidate(packed), active.record.pace, now)
+        self._books.put(keys.numbered(keys.OPEN, lease.id), packed)
+        self._books.totals.leased += 1
+        self._open[lease.id] = OpenLease(lease)
+        return lease
+
+    def _release(self, held: OpenLease, rest: Rest, now: float) -> None:
+        held.released = True
+        host = held.lease.candidate.host
+        record = self._books.host(host)
+        record.rest_until = now + min(max(rest.seconds, 0.0), self._rules.max_rest_s)
+        record.pace = rest.pace
+        active = self._turns.active.get(host)
+        assert active is not None, f"{host} is leased, but not in memory"
+        self._turns.carry_on(active, now)
+
+    def _settle(self, candidate: Candidate, verdict: Verdict, now: float) -> None:
+        match verdict:
+            case Done(next_visit, claim):
+                self._books.totals.done += 1
+                if claim is not None:
+                    self._books.put(keys.DIGEST + claim.digest, encode(claim))
+                if next_visit is not None:
+                    again = replace(candidate, not_before=next_visit, attempts=0, chain=())
+                    self._enqueue(again, now)
+            case RetryAt(when):
+                attempts = candidate.attempts + 1
+                self._enqueue(replace(candidate, not_before=when, attempts=attempts), now)
+            case Moved(target):
+                self._books.totals.done += 1
+                # A key of its own chain (a cookie bounce, tracking stripped) is no new URL.
+                own = target.key in {candidate.key, *candidate.chain}
+                if own or self._gate.admit_one(target):
+                    self._turns.put_back(target)
+            case Dead(reason):
+                self._books.totals.dead += 1
+                letter = DeadLetter(candidate, reason, now)
+                key = keys.numbered(keys.DEAD, self._books.next_number())
+                self._books.put(key, encode(letter))
+            case _:
+                self._turns.put_back(candidate)
+
+    def _enqueue(self, candidate: Candidate, now: float) -> None:
+        if candidate.not_before > now:
+            number = keys.numbered(b"", self._books.next_number())
+            self._later.put(candidate.not_before, number, encode(candidate))
+            self._books.totals.later += 1
+        else:
+            self._bodies.append(candidate)
+            self._turns.notice(candidate.host, candidate.level)
+
+    def _come_due(self, now: float) -> None:
+        self._turns.come_due(now)
+        for _, packed in self._later.take_due(now, self._rules.slice):
+            self._books.totals.later -= 1
+            self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
+        # On its own: a head is read from the store, so it must be there.
+        self._books.commit(now)
+
+    def _recover(self, now: float) -> int:
+        """A dead process' active hosts are filed again, its leases put back; each slice is
+        one write, so dying here again loses nothing."""
+        while markers := self._books.scan(keys.ACTIVE, keys.after(keys.ACTIVE), self._rules.slice):
+            for key, _ in markers:
+                self._turns.refile(HostKey(keys.name_of(key)), now)
+            self._books.commit(now)
+        put_back = 0
+        while leases := self._books.scan(keys.OPEN, keys.after(keys.OPEN), self._rules.slice):
+            for key, packed in leases:
+                self._put_back_lost(key, decode_candidate(packed), now)
+            self._books.commit(now)
+            put_back += len(leases)
+        return put_back
+
+    def _put_back_lost(self, key: bytes, candidate: Candidate, now: float) -> None:
+        record = self._books.host(candidate.host)
+        gap_s = max(record.pace.gap_s, record.pace.crawl_delay_s, self._rules.min_gap_s)
+        record.rest_until = max(record.rest_until, now + min(gap_s, self._rules.max_rest_s))
+        self._books.delete(key)
+        self._books.totals.leased -= 1
+        self._turns.put_back(candidate)

@@ -1,0 +1,84 @@
+"""Where everything of a frontier stands in its ordered store: one letter, then the order.
+
+Rule: only this file builds or reads keys. Numbers are big-endian, so bytes sort as they do.
+
+    m                       totals: schema, counters, ends of the front queues
+    s <key 8>               seen URL
+    b <host> 0 <level> <n>  body: a waiting URL; level and number give its turn
+    h <host>                host record: place, rest, pace, ends of its queues
+    f <level> <n>           front queue: a host waiting for its turn
+    a <host>                host in memory when we died
+    r <time> <host>         host at rest, by the end of its rest
+    l <time> <n>            later URL, by its date
+    o <lease id>            open lease: the URL it holds
+    d <n>                   dead letter
+    c <domain>              URLs admitted of a registered domain
+    g <digest>              content digest: the page that owns it
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from crawler.core.types import HostKey
+
+TOTALS: Final = b"m"
+SEEN: Final = b"s"
+BODY: Final = b"b"
+HOST: Final = b"h"
+FRONT: Final = b"f"
+ACTIVE: Final = b"a"
+RESTING: Final = b"r"
+LATER: Final = b"l"
+OPEN: Final = b"o"
+DEAD: Final = b"d"
+DOMAIN: Final = b"c"
+DIGEST: Final = b"g"
+
+_NUMBER: Final = Struct(">Q")
+_LEVEL_NUMBER: Final = Struct(">BQ")
+_MICROS: Final = 1_000_000
+
+
+def numbered(prefix: bytes, number: int) -> bytes:
+    return prefix + _NUMBER.pack(number)
+
+
+def number_of(key: bytes) -> int:
+    return int(_NUMBER.unpack(key[-8:])[0])
+
+
+def named(prefix: bytes, name: str) -> bytes:
+    return prefix + name.encode()
+
+
+def name_of(key: bytes) -> str:
+    return key[1:].decode()
+
+
+def body(host: HostKey, level: int, number: int) -> bytes:
+    return BODY + host.encode() + b"\0" + _LEVEL_NUMBER.pack(level, number)
+
+
+def front(level: int, number: int) -> bytes:
+    return FRONT + _LEVEL_NUMBER.pack(level, number)
+
+
+def timed(prefix: bytes, when: float, rest: bytes) -> bytes:
+    """*when* in epoch seconds, kept to the microsecond and rounded up: never early."""
+    return prefix + _NUMBER.pack(max(0, -int(-when * _MICROS // 1))) + rest
+
+
+def until(prefix: bytes, now: float) -> bytes:
+    """The end of all keys of *prefix* with a time <= *now*."""
+    return numbered(prefix, max(0, int(now * _MICROS)) + 1)
+
+
+def time_of(key: bytes) -> float:
+    return float(_NUMBER.unpack(key[1:9])[0]) / _MICROS
+
+
+def after(prefix: bytes) -> bytes:
+    """The end of all keys that begin with *prefix*."""
+    return bytes([prefix[0] + 1])

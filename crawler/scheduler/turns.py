@@ -1,0 +1,163 @@
+"""Whose turn it is: hosts between the front queues, memory and their rests.
+
+Rule: a turn covers the head of one level; then the host is filed again behind the others.
+A host that is not due never keeps a place in memory that a due one needs. Every move of a
+host is one of `places.MOVES`.
+"""
+
+from __future__ import annotations
+
+from crawler.core.types import Candidate, HostKey
+from crawler.scheduler import keys
+from crawler.scheduler.active import ActiveHost, ActiveSet
+from crawler.scheduler.bodies import Bodies
+from crawler.scheduler.books import Books
+from crawler.scheduler.front import Front
+from crawler.scheduler.places import Event, Place, move
+from crawler.scheduler.records import HostRecord, encode
+from crawler.scheduler.rules import FrontierRules
+from crawler.scheduler.stride import Stride
+from crawler.scheduler.timed import Timed
+
+class Turns:
+    def __init__(self, books: Books, bodies: Bodies, rules: FrontierRules) -> None:
+        self._books = books
+        self._bodies = bodies
+        self._rules = rules
+        self._front = Front(books)
+        self._resting = Timed(books, keys.RESTING)
+        self._stride = Stride(rules.level_shares)
+        self.active = ActiveSet(len(rules.level_shares))
+
+    def next_due(self, now: float) -> ActiveHost | None:
+        """The host that may be leased next, taken out of the ready ones."""
+        for level in self._stride.order({*self.active.ready(), *self._front.busy()}):
+            active = self.active.take(level) or self._activate(level, now)
+            if active is not None:
+                self._stride.charge(level)
+                return active
+        return None
+
+    def come_due(self, now: float) -> None:
+        """Rests that are over: from the heap to the ready ones, from disk to the front."""
+        self.active.wake(now)
+        for key, _ in self._resting.take_due(now, self._rules.slice):
+            host = HostKey(key[9:].decode())
+            record = self._books.host(host)
+            self._front.file(host, record, _best(record))
+
+    def wake_at(self) -> float | None:
+        if self.active.ready() or self._front.busy():
+            return 0.0
+        times = (self.active.next_at(), self._resting.next_at)
+        return min((time for time in times if time is not None), default=None)
+
+    def notice(self, host: HostKey, level: int) -> None:
+        """A URL of *host* has come to wait at *level*."""
+        record = self._books.host(host)
+        if record.place is Place.EMPTY or (record.place is Place.FRONT and level < record.level):
+            self._front.file(host, record, level)
+        elif record.place is Place.ACTIVE:
+            active = self.active.get(host)
+            assert active is not None, f"{host} is active, but not in memory"
+            self._notice_active(active, level)
+
+    def put_back(self, candidate: Candidate) -> None:
+        """*candidate* waits again, before all others of its host and level."""
+        self._bodies.put_back(candidate)
+        active = self.active.get(candidate.host)
+        if active is not None and active.level == candidate.level:
+            active.head.appendleft(encode(candidate))
+        self.notice(candidate.host, candidate.level)
+
+    def carry_on(self, active: ActiveHost, now: float) -> None:
+        """Its fetch is over and its rest has begun: wait for it, or end the turn."""
+        active.leased = False
+        stays = active.head and not active.turn_over and self._has_room(active.record, now, 0)
+        if stays:
+            self.active.wait(active, now)
+        else:
+            self._end_turn(active, now)
+
+    def refile(self, host: HostKey, now: float) -> None:
+        """A host that was active when we died: to the front, to its rest, or to nothing."""
+        record = self._books.host(host)
+        self._books.delete(keys.named(keys.ACTIVE, host))
+        if record.best_level() is None:
+            record.place = move(record.place, Event.RUN_DRY)
+        elif self._rests_long(record, now):
+            self._rest(host, record)
+        else:
+            self._front.file(host, record, _best(record))
+
+    def _notice_active(self, active: ActiveHost, level: int) -> None:
+        if level >= active.level:
+            return
+        if active.leased:
+            active.turn_over = True
+        else:
+            self._leave(active)
+            self._front.file(active.host, active.record, level)
+
+    def _activate(self, level: int, now: float) -> ActiveHost | None:
+        """Bring in hosts of *level* until one is due; those that rest wait in the heap."""
+        for _ in range(self._rules.look):
+            if level not in self._front.busy():
+                return None
+            host = self._front.take(level)
+            active = self._begin_turn(host, now) if host is not None else None
+            if active is not None:
+                return active
+        return None
+
+    def _begin_turn(self, host: HostKey, now: float) -> ActiveHost | None:
+        record = self._books.host(host)
+        if not self._has_room(record, now, 1):
+            self._rest(host, record)
+            return None
+        record.place = move(record.place, Event.ACTIVATE)
+        self._books.hold(host)
+        self._books.put(keys.named(keys.ACTIVE, host), b"")
+        head = self._bodies.head(host, record, record.level, self._rules.head_urls)
+        active = ActiveHost(host, record, record.level, head)
+        self.active.enter(active)
+        if record.rest_until <= now:
+            return active
+        self.active.wait(active, now)
+        return None
+
+    def _end_turn(self, active: ActiveHost, now: float) -> None:
+        self._leave(active)
+        record = active.record
+        if record.best_level() is None:
+            record.place = move(record.place, Event.RUN_DRY)
+        elif self._has_room(record, now, 0):
+            self._front.file(active.host, record, _best(record))
+        else:
+            self._rest(active.host, record)
+
+    def _leave(self, active: ActiveHost) -> None:
+        self._books.host(active.host)  # from here on a change of it is written
+        self.active.leave(active)
+        self._books.let_go(active.host)
+        self._books.delete(keys.named(keys.ACTIVE, active.host))
+
+    def _rest(self, host: HostKey, record: HostRecord) -> None:
+        record.place = move(record.place, Event.REST)
+        self._resting.put(record.rest_until, host.encode(), b"")
+
+    def _has_room(self, record: HostRecord, now: float, entering: int) -> bool:
+        """A due host always has room; one that rests, while memory has it."""
+        if record.rest_until <= now:
+            return True
+        full = len(self.active) + entering > self._rules.max_active_hosts
+        return not full and not self._rests_long(record, now)
+
+    def _rests_long(self, record: HostRecord, now: float) -> bool:
+        return record.rest_until > now + self._rules.evict_rest_s
+
+
+def _best(record: HostRecord) -> int:
+    level = record.best_level()
+    assert level is not None, "a host is filed only while URLs wait"
+    return level

@@ -1,0 +1,107 @@
+"""RocksDB as the ordered store: durable, atomic batches, bounded memory.
+
+Rule: driver exceptions end here, as StoreUnavailable. Writes go through the write-ahead
+log to the operating system before a call returns, so a killed process loses nothing; a
+power cut loses what was not synced (`sync`, called every second by default).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+)
+
+from crawler.core.errors import DataDirError, StoreUnavailable
+
+# Bounds of memory; measured flat from 1e5 to 1e6 waiting URLs (docs/performance.md).
+_MEMTABLE_BYTES: Final = 16 << 20
+_CACHE_BYTES: Final = 48 << 20
+
+
+class RocksStore:
+    """Implements scheduler.ports.OrderedStore."""
+
+    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+        """Raises DataDirError if *folder* cannot be opened; nothing in it is changed then."""
+        access = AccessType.read_only(False) if read_only else AccessType.read_write()
+        try:
+            self._db = Rdict(str(folder), _options(), access_type=access)
+        except Exception as refused:  # rocksdict raises bare Exception
+            raise DataDirError(_why_not_open(folder, str(refused))) from refused
+
+    def get(self, key: bytes) -> bytes | None:
+        value: bytes | None = self._db.get(key)
+        return value
+
+    def has(self, keys: Sequence[bytes]) -> list[bool]:
+        db = self._db
+        return [key in db for key in keys]
+
+    def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        bounds = ReadOptions()
+        bounds.set_iterate_upper_bound(stop)
+        cursor = self._db.iter(bounds)
+        cursor.seek(start)
+        found: list[tuple[bytes, bytes]] = []
+        while len(found) < limit and cursor.valid():
+            found.append((cursor.key(), cursor.value()))
+            cursor.next()
+        return found
+
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        batch = WriteBatch(raw_mode=True)
+        for key, value in changes.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        try:
+            self._db.write(batch)
+        except Exception as refused:  # rocksdict raises bare Exception
+            raise StoreUnavailable(f"the frontier cannot be written: {refused}") from refused
+
+    def sync(self) -> None:
+        """To the platter. Takes milliseconds: call it on a thread (it releases the GIL)."""
+        self._db.flush_wal(True)
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _options() -> Options:
+    table = BlockBasedOptions()
+    table.set_bloom_filter(10, False)
+    table.set_block_cache(Cache(_CACHE_BYTES))
+    # Filters and indexes inside the cache: memory stays bounded however many URLs there are.
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(table)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_write_buffer_size(_MEMTABLE_BYTES)
+    options.set_max_write_buffer_number(3)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(2)
+    # Half an entry at the end of the log is what a crash leaves; anything else is damage.
+    return options
+
+
+def _why_not_open(folder: Path, text: str) -> str:
+    if "lock" in text.lower():
+        return f"{folder} is in use by another process: {text}"
+    return (
+        f"{folder} cannot be opened: {text}. Nothing was changed. If it is damaged, put back a"
+        " copy, or begin again in another data directory (CRAWLER_DATA_DIR)"
+    )

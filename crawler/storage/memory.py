@@ -1,0 +1,35 @@
+"""An ordered store in memory, for tests and for crawls that need not outlive their process."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+
+class MemoryStore:
+    """Implements scheduler.ports.OrderedStore."""
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes] = {}
+        self._keys: list[bytes] = []
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._values.get(key)
+
+    def has(self, keys: Sequence[bytes]) -> list[bool]:
+        return [key in self._values for key in keys]
+
+    def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        first = bisect_left(self._keys, start)
+        found = self._keys[first : min(first + limit, bisect_left(self._keys, stop))]
+        return [(key, self._values[key]) for key in found]
+
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        for key, value in changes.items():
+            if value is None:
+                if self._values.pop(key, None) is not None:
+                    del self._keys[bisect_left(self._keys, key)]
+            else:
+                if key not in self._values:
+                    insort(self._keys, key)
+                self._values[key] = value

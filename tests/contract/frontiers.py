@@ -1,0 +1,70 @@
+"""The implementations every frontier test runs on, and candidates in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from xxhash import xxh3_64_intdigest
+
+from crawler.core.types import Candidate, HostKey, Lease, Pace, Rest
+from crawler.scheduler.frontier import TwoTierFrontier
+from crawler.scheduler.ports import OrderedStore
+from crawler.scheduler.rules import FrontierRules
+from crawler.storage.local.rocks import RocksStore
+from crawler.storage.memory import MemoryStore
+
+# Small limits, so that ordinary tests cross every boundary.
+TIGHT = FrontierRules(
+    max_active_hosts=2, head_urls=2, min_gap_s=2.0, evict_rest_s=4.0, look=2, slice=2
+)
+Reopen = Callable[[float], TwoTierFrontier]
+
+
+class World:
+    """A frontier over a store that outlives it: `reopen` is what a crash leaves."""
+
+    def __init__(self, store: OrderedStore, rules: FrontierRules = TIGHT) -> None:
+        self.store = store
+        self.rules = rules
+
+    def reopen(self, now: float) -> TwoTierFrontier:
+        return TwoTierFrontier(self.store, self.rules, now)
+
+
+@contextmanager
+def memory_store(_: Path) -> Iterator[OrderedStore]:
+    yield MemoryStore()
+
+
+@contextmanager
+def rocks_store(folder: Path) -> Iterator[OrderedStore]:
+    store = RocksStore(folder / "frontier")
+    yield store
+    store.close()
+
+
+STORES = [memory_store, rocks_store]
+
+
+def candidate(name: str, *, host: str = "a", **given: object) -> Candidate:
+    """*name* is the URL's path and its identity on the host."""
+    url = f"http://{host}/{name}"
+    key = xxh3_64_intdigest(url.encode())
+    return Candidate(url=url, key=key, host=HostKey(host), domain=host, **given)  # type: ignore[arg-type]  # field types are checked by msgspec's users, not here
+
+
+def rest(seconds: float) -> Rest:
+    return Rest(seconds, Pace(gap_s=seconds))
+
+
+def drain(frontier: TwoTierFrontier, now: float) -> list[Lease]:
+    """All that may be leased at *now*: asks again as long as the frontier asks to be asked."""
+    leases: list[Lease] = []
+    while True:
+        got = frontier.lease(now, 4)
+        leases += got
+        wake_at = frontier.wake_at()
+        if not got and (wake_at is None or wake_at > now):
+            return leases

@@ -1,0 +1,50 @@
+"""How the containers of the two-tier frontier must agree. Reads everything: for tests only."""
+
+from __future__ import annotations
+
+from crawler.core.types import HostKey
+from crawler.scheduler import keys
+from crawler.scheduler.frontier import TwoTierFrontier
+from crawler.scheduler.places import Place
+from crawler.scheduler.ports import OrderedStore
+from crawler.scheduler.records import HostRecord, decode_candidate, decode_entry, decode_host
+
+ALL = 1_000_000
+
+
+def check(frontier: TwoTierFrontier, store: OrderedStore) -> None:
+    hosts = {
+        HostKey(keys.name_of(key)): decode_host(packed) for key, packed in _all(store, keys.HOST)
+    }
+    queued = [decode_candidate(packed) for _, packed in _all(store, keys.BODY)]
+    counts = frontier.counts()
+    assert len(queued) == counts.waiting == sum(record.waiting() for record in hosts.values())
+    assert len(_all(store, keys.LATER)) == counts.later
+    assert len(_all(store, keys.OPEN)) == counts.leased
+    _check_places(hosts, frontier, store)
+    for active in frontier._turns.active:
+        on_disk = frontier._bodies.head(active.host, active.record, active.level, len(active.head))
+        assert list(active.head) == list(on_disk), "the head in memory is the head on disk"
+
+
+def _check_places(
+    hosts: dict[HostKey, HostRecord], frontier: TwoTierFrontier, store: OrderedStore
+) -> None:
+    entries = {decode_entry(packed) for _, packed in _all(store, keys.FRONT)}
+    resting = {key[9:].decode() for key, _ in _all(store, keys.RESTING)}
+    markers = {keys.name_of(key) for key, _ in _all(store, keys.ACTIVE)}
+    active = {one.host for one in frontier._turns.active}
+    assert markers == active, "the marker on disk says who is in memory"
+    for host, record in hosts.items():
+        filed = any((one.host, one.generation) == (host, record.generation) for one in entries)
+        assert (record.place is Place.FRONT) <= filed, f"{host} waits in no queue"
+        assert (record.place is Place.RESTING) == (host in resting)
+        assert (record.place is Place.ACTIVE) == (host in active)
+        if record.place is Place.EMPTY:
+            assert record.best_level() is None, f"{host} has URLs and no turn"
+        if record.place is Place.FRONT:
+            assert record.level == record.best_level(), f"{host} is filed below its best"
+
+
+def _all(store: OrderedStore, prefix: bytes) -> list[tuple[bytes, bytes]]:
+    return store.scan(prefix, keys.after(prefix), ALL)

@@ -1,0 +1,368 @@
+"""What a frontier promises, over every implementation. One test a promise or a corner of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from crawler.core.errors import ConfigError, StoreUnavailable
+from crawler.core.types import Claim, Dead, Done, Moved, Pace, PutBack, Rest, RetryAt
+from crawler.scheduler import keys
+from crawler.scheduler.frontier import TwoTierFrontier
+from crawler.storage.memory import MemoryStore
+from tests.contract.frontiers import World, candidate, drain, rest
+
+
+def urls(leases):
+    return [one.candidate.url for one in leases]
+
+
+def test_a_url_is_leased_until_it_is_finished_and_then_never_again(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (first,) = frontier.lease(0.0, 10)
+    frontier.release(first, rest(2), 1.0)
+    frontier.finish(first, RetryAt(1.0), 1.0)
+    assert drain(frontier, 2.9) == []
+    (second,) = drain(frontier, 3.0)
+    assert second.candidate.url == first.candidate.url
+    assert second.candidate.attempts == 1
+    frontier.release(second, rest(2), 4.0)
+    frontier.finish(second, Done(), 4.0)
+    assert frontier.add([candidate("x")], 5.0).seen == 1
+    assert drain(frontier, 1e6) == []
+    assert frontier.wake_at() is None
+
+
+def test_the_seen_test_counts_inside_one_call_too(world):
+    frontier = world.reopen(0.0)
+    added = frontier.add([candidate("x"), candidate("x"), candidate("y")], 0.0)
+    assert (added.new, added.seen) == (2, 1)
+
+
+def test_an_unfiltered_url_passes_the_seen_test_every_time(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    assert frontier.add([candidate("x", filtered=False)], 0.0).new == 1
+
+
+def test_two_leases_are_never_open_on_one_host(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("y"), candidate("z", host="b")], 0.0)
+    assert sorted(one.candidate.host for one in drain(frontier, 0.0)) == ["a", "b"]
+
+
+def test_a_rest_survives_that_the_host_runs_dry(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(50), 1.0)
+    frontier.finish(lease, Done(), 1.0)
+    frontier.add([candidate("y")], 2.0)
+    assert drain(frontier, 50.9) == []
+    assert urls(drain(frontier, 51.0)) == ["http://a/y"]
+
+
+def test_a_rest_survives_a_restart(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(50), 1.0)
+    frontier.finish(lease, Done(), 1.0)
+    frontier = world.reopen(2.0)
+    assert drain(frontier, 50.9) == []
+    assert urls(drain(frontier, 51.0)) == ["http://a/y"]
+
+
+def test_a_lease_open_at_a_crash_is_put_back_after_its_hosts_full_gap(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier = world.reopen(10.0)
+    assert frontier.put_back_at_open == 1
+    assert drain(frontier, 11.9) == []
+    (again,) = drain(frontier, 12.0)
+    assert again.candidate.url == lease.candidate.url, "to the head, not to the tail"
+    assert again.id != lease.id, "a fencing token is never used twice"
+
+
+def test_a_crash_while_a_page_is_stored_puts_it_back_too(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(1), 0.5)
+    frontier = world.reopen(10.0)
+    assert urls(drain(frontier, 20.0)) == ["http://a/x"]
+
+
+def test_a_restart_rests_a_host_its_own_gap_or_crawl_delay(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, Rest(1.0, Pace(gap_s=1.0, crawl_delay_s=30.0)), 0.0)
+    frontier.finish(lease, Done(), 0.0)
+    (lease,) = drain(frontier, 1.0)
+    frontier = world.reopen(10.0)
+    assert drain(frontier, 39.9) == []
+    assert len(drain(frontier, 40.0)) == 1
+
+
+def test_a_lease_of_a_dead_process_changes_nothing(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier = world.reopen(10.0)
+    assert not frontier.release(lease, rest(1), 10.0)
+    assert not frontier.finish(lease, Done(), 10.0)
+    assert frontier.counts().waiting == 1
+
+
+def test_a_lease_is_released_and_finished_once(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    assert frontier.release(lease, rest(1), 1.0)
+    assert not frontier.release(lease, rest(1), 1.0)
+    assert frontier.finish(lease, Done(), 1.0)
+    assert not frontier.finish(lease, Done(), 1.0)
+    assert not frontier.release(lease, rest(1), 1.0)
+
+
+def test_finishing_without_release_rests_the_host_too(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.finish(lease, Done(), 1.0)
+    assert drain(frontier, 2.9) == []
+    assert len(drain(frontier, 3.0)) == 1
+
+
+def test_put_back_goes_to_the_head_and_counts_no_attempt(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(name) for name in "xyz"], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(0), 0.0)
+    frontier.finish(lease, PutBack(), 0.0)
+    (again,) = drain(frontier, 0.0)
+    assert again.candidate == lease.candidate
+
+
+def test_what_is_put_back_is_leased_before_its_equals_across_a_restart(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(name) for name in "xyz"], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(0), 0.0)
+    frontier.finish(lease, PutBack(), 0.0)
+    frontier = world.reopen(0.0)
+    assert urls(drain(frontier, 0.0)) == ["http://a/x"]
+
+
+def test_a_later_url_waits_for_its_date_across_a_restart(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x", not_before=100.0)], 0.0)
+    assert frontier.counts().later == 1
+    frontier = world.reopen(1.0)
+    assert frontier.wake_at() == pytest.approx(100.0, abs=1e-5)
+    assert drain(frontier, 99.9) == []
+    assert urls(drain(frontier, 100.001)) == ["http://a/x"]
+
+
+def test_done_with_a_next_visit_comes_again_as_new(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(1), 0.0)
+    frontier.finish(lease, Done(next_visit=1000.0), 0.0)
+    (again,) = drain(frontier, 1000.001)
+    assert again.candidate.attempts == 0
+
+
+def test_a_redirects_target_takes_its_own_hosts_turn(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("busy", host="b")], 0.0)
+    leases = {one.candidate.host: one for one in drain(frontier, 0.0)}
+    frontier.release(leases["a"], rest(1), 0.0)
+    frontier.finish(leases["a"], Moved(candidate("target", host="b")), 0.0)
+    assert drain(frontier, 0.0) == [], "b is leased"
+    frontier.release(leases["b"], rest(5), 0.0)
+    frontier.finish(leases["b"], Done(), 0.0)
+    assert urls(drain(frontier, 5.0)) == ["http://b/target"]
+
+
+def test_a_redirect_to_a_seen_url_adds_nothing(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(0), 0.0)
+    frontier.finish(lease, Moved(candidate("y")), 0.0)
+    assert urls(drain(frontier, 0.0)) == ["http://a/y"]
+    assert frontier.counts().waiting == 0
+
+
+def test_a_redirect_to_a_key_of_its_own_chain_is_no_seen_test(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(0), 0.0)
+    bounce = candidate("x", chain=(lease.candidate.key,))
+    frontier.finish(lease, Moved(bounce), 0.0)
+    (again,) = drain(frontier, 0.0)
+    assert again.candidate.chain == (lease.candidate.key,)
+
+
+def test_a_dead_letter_is_kept_with_its_reason(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.finish(lease, Dead("gave up after 3 tries: timeout"), 0.0)
+    assert frontier.counts().dead == 1
+    ((_, letter),) = world.store.scan(keys.DEAD, keys.after(keys.DEAD), 9)
+    assert b"gave up after 3 tries" in letter
+    assert drain(frontier, 1e6) == []
+
+
+def test_a_claim_is_written_with_the_finish(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.finish(lease, Done(claim=Claim(b"digest", "http://a/x", "f:0")), 0.0)
+    assert b"http://a/x" in (world.store.get(keys.DIGEST + b"digest") or b"")
+
+
+def test_budgets_refuse_without_marking_seen(world):
+    world.rules = replace(world.rules, max_urls_per_domain=2)
+    frontier = world.reopen(0.0)
+    added = frontier.add([candidate(name) for name in "xyz"], 0.0)
+    assert (added.new, added.over_budget) == (2, 1)
+    world.rules = replace(world.rules, max_urls_per_domain=3)
+    assert world.reopen(0.0).add([candidate("z")], 0.0).new == 1
+
+
+def test_a_hosts_budget_is_its_own(world):
+    world.rules = replace(world.rules, max_urls_per_host=1)
+    frontier = world.reopen(0.0)
+    found = [candidate("x"), candidate("y"), candidate("x", host="b")]
+    assert frontier.add(found, 0.0).over_budget == 1
+
+
+def test_within_a_host_better_levels_come_first_then_arrival(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("low", level=2), candidate("mid1", level=1)], 0.0)
+    frontier.add([candidate("mid2", level=1), candidate("top", level=0)], 0.0)
+    order = []
+    while leases := drain(frontier, 0.0):
+        order += urls(leases)
+        frontier.release(leases[0], rest(0), 0.0)
+        frontier.finish(leases[0], Done(), 0.0)
+    assert [url[-4:].strip("/") for url in order] == ["top", "mid1", "mid2", "low"]
+
+
+def test_a_better_url_is_taken_next_even_while_its_host_is_active(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(str(n), level=2) for n in range(5)], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.add([candidate("top", level=0)], 0.0)
+    frontier.release(lease, rest(0), 0.0)
+    frontier.finish(lease, Done(), 0.0)
+    assert urls(drain(frontier, 0.0)) == ["http://a/top"]
+
+
+def test_levels_share_the_turns_and_none_starves(world):
+    frontier = world.reopen(0.0)
+    for level in range(3):
+        for host in range(40):
+            name = f"l{level}h{host}"
+            frontier.add([candidate(str(n), host=name, level=level) for n in range(30)], 0.0)
+    turns = [0, 0, 0]
+    for _ in range(400):
+        (lease,) = frontier.lease(0.0)
+        turns[lease.candidate.level] += 1
+        frontier.release(lease, rest(0), 0.0)
+        frontier.finish(lease, Done(), 0.0)
+    assert turns == pytest.approx([240, 120, 40], abs=3)
+
+
+def test_one_big_host_does_not_keep_others_from_their_turns(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(str(n), host="big") for n in range(100)], 0.0)
+    frontier.add([candidate("x", host=f"small{n}") for n in range(10)], 0.0)
+    taken = []
+    for _ in range(40):
+        (lease,) = frontier.lease(0.0)
+        taken.append(lease.candidate.host)
+        frontier.release(lease, rest(0), 0.0)
+        frontier.finish(lease, Done(), 0.0)
+    assert {f"small{n}" for n in range(10)} <= set(taken)
+
+
+def test_the_hosts_in_memory_are_bounded(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(str(n), host=f"h{host}") for host in range(60) for n in range(3)], 0.0)
+    pages = 0
+    for tick in range(600):
+        for lease in frontier.lease(tick / 10):
+            pages += 1
+            frontier.release(lease, rest(3), tick / 10)
+            frontier.finish(lease, Done(), tick / 10)
+        assert frontier.counts().hosts_active <= world.rules.max_active_hosts + 1
+    assert pages == 180, "and yet every due host had its turn"
+
+
+def test_counts_survive_a_restart(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(name) for name in "xyz"], 0.0)
+    frontier.add([candidate("later", not_before=9.0)], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.finish(lease, Done(), 0.0)
+    before = frontier.counts()
+    after = world.reopen(0.0).counts()
+    assert replace(after, hosts_active=0) == replace(before, hosts_active=0)
+    assert (after.waiting, after.later, after.done, after.seen) == (2, 1, 1, 4)
+
+
+def test_levels_may_grow_between_runs_but_not_shrink(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x", level=2)], 0.0)
+    world.rules = replace(world.rules, level_shares=(60, 30, 10, 1))
+    assert world.reopen(0.0).add([candidate("y", level=3)], 0.0).new == 1
+    world.rules = replace(world.rules, level_shares=(60, 40))
+    with pytest.raises(ConfigError, match="CRAWLER_LEVEL_SHARES"):
+        world.reopen(0.0)
+
+
+def test_time_goes_on_where_it_stood_though_the_clock_was_set_back(world):
+    frontier = world.reopen(1e9)
+    frontier.add([candidate("x"), candidate("y")], 1e9)
+    (lease,) = frontier.lease(1e9)
+    frontier.release(lease, rest(2), 1e9)
+    frontier.finish(lease, Done(), 1e9)
+    frontier = world.reopen(0.0)
+    assert frontier.clock == 1e9
+    assert drain(frontier, 1e9 + 1.9) == []
+    assert len(drain(frontier, 1e9 + 2.0)) == 1
+
+
+class FullDisk(MemoryStore):
+    full = False
+
+    def write(self, changes):
+        if self.full:
+            raise StoreUnavailable("no space left on device")
+        super().write(changes)
+
+
+def test_after_a_refused_write_nothing_more_is_promised_and_nothing_is_lost():
+    store = FullDisk()
+    world = World(store)
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    store.full = True
+    with pytest.raises(StoreUnavailable):
+        frontier.lease(0.0)
+    store.full = False
+    with pytest.raises(StoreUnavailable):
+        frontier.add([candidate("z")], 0.0)
+    reopened = TwoTierFrontier(store, world.rules, 0.0)
+    assert reopened.counts().waiting == 2
+    assert len(drain(reopened, 0.0)) == 1

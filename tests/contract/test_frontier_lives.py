@@ -1,0 +1,208 @@
+"""Random lives of a frontier, judged from outside: by a polite web server (who came when)
+and by an accountant (what became of every URL). Crashes among them: the frontier is
+dropped in mid-life and opened again over what is on disk."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from crawler.core.types import Dead, Done, Lease, Moved, PutBack, RetryAt
+from tests.contract.frontiers import (
+    TIGHT,
+    World,
+    candidate,
+    memory_store,
+    rest,
+    rocks_store,
+)
+from tests.contract.invariants import check
+
+HOSTS = st.sampled_from("abcdef")
+SOON = 1e-5  # times on disk are kept to the microsecond
+
+
+@dataclass
+class WebServer:
+    """Knows when each host was last visited, and what it was promised since."""
+
+    quiet_until: dict[str, float] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
+
+    def visited(self, host: str, now: float) -> None:
+        assert host not in self.busy, f"two at once on {host}"
+        assert now >= self.quiet_until.get(host, 0.0), f"{host} contacted too early"
+        self.busy.add(host)
+
+    def left(self, host: str, until: float) -> None:
+        self.busy.discard(host)
+        self.quiet_until[host] = max(self.quiet_until.get(host, 0.0), until)
+
+
+class FrontierLives(RuleBasedStateMachine):
+    store_of = staticmethod(memory_store)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        self.world = World(self.stack.enter_context(self.store_of(folder)), TIGHT)
+        self.now = 0.0
+        self.frontier = self.world.reopen(self.now)
+        self.server = WebServer()
+        self.waiting: dict[str, float] = {}  # url -> not before
+        self.leased: dict[str, Lease] = {}  # url -> lease, until finished
+        self.unreleased: dict[int, Lease] = {}
+        self.gap: dict[str, float] = {}
+        self.done = self.dead = self.born = 0
+
+    def teardown(self) -> None:
+        self.stack.close()
+
+    @rule(
+        host=HOSTS, level=st.integers(0, 2), wait=st.sampled_from([0, 0, 0, 3, 9]), n=st.integers(1, 4)
+    )
+    def add(self, host, level, wait, n):
+        found = []
+        for _ in range(n):
+            not_before = self.now + wait if wait else 0.0
+            found.append(candidate(str(self.born), host=host, level=level, not_before=not_before))
+            self.waiting[found[-1].url] = not_before
+            self.born += 1
+        assert self.frontier.add(found, self.now).new == n
+        assert self.frontier.add(found, self.now).seen == n
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 2.0, 6.0, 20.0]))
+    def time_passes(self, seconds):
+        self.now += seconds
+
+    @rule()
+    def sleep_until_woken(self):
+        wake_at = self.frontier.wake_at()
+        if wake_at is not None:
+            self.now = max(self.now, wake_at)
+
+    @rule(limit=st.integers(1, 3))
+    def lease(self, limit):
+        for lease in self.frontier.lease(self.now, limit):
+            self.leased_now(lease)
+
+    @rule()
+    def lease_all(self):
+        """Then nothing that was due is left, and the wake-up is not too late for the rest."""
+        for _ in range(200):
+            leases = self.frontier.lease(self.now, 2)
+            for lease in leases:
+                self.leased_now(lease)
+            wake_at = self.frontier.wake_at()
+            if not leases and (wake_at is None or wake_at > self.now):
+                break
+        else:
+            raise AssertionError("it asks to be asked for ever")
+        due = [max(self.due_at(url), self.now) for url in self.waiting if not self.blocked(url)]
+        if due:
+            assert min(due) > self.now, "a due URL is starved"
+            assert wake_at is not None, "asleep for ever with work to do"
+            assert wake_at <= min(due) + SOON, "it would wake too late"
+
+    def due_at(self, url):
+        return max(self.waiting[url], self.server.quiet_until.get(url.split("/")[2], 0.0)) + SOON
+
+    def blocked(self, url):
+        return url.split("/")[2] in self.server.busy
+
+    def leased_now(self, lease):
+        url = lease.candidate.url
+        assert url in self.waiting, f"{url} was not waiting: leased twice, or finished before"
+        assert self.waiting.pop(url) <= self.now, "fetched before its date"
+        self.server.visited(lease.candidate.host, self.now)
+        self.leased[url] = lease
+        self.unreleased[lease.id] = lease
+
+    @rule(data=st.data(), seconds=st.sampled_from([0.0, 1.0, 3.0, 7.0]))
+    def release(self, data, seconds):
+        if self.unreleased:
+            lease = self.unreleased.pop(data.draw(st.sampled_from(sorted(self.unreleased))))
+            host = lease.candidate.host
+            assert self.frontier.release(lease, rest(seconds), self.now)
+            assert not self.frontier.release(lease, rest(0.0), self.now), "released twice"
+            self.gap[host] = seconds
+            self.server.left(host, self.now + seconds)
+
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(["done", "done", "again", "retry", "moved", "back", "dead"]),
+    )
+    def finish(self, data, what):
+        if not self.leased:
+            return
+        lease = self.leased.pop(data.draw(st.sampled_from(sorted(self.leased))))
+        url, host = lease.candidate.url, lease.candidate.host
+        if self.unreleased.pop(lease.id, None):
+            seconds = max(lease.pace.gap_s, TIGHT.min_gap_s)
+            self.gap[host] = lease.pace.gap_s
+            self.server.left(host, self.now + seconds)
+        assert self.frontier.finish(lease, self.verdict(what, lease), self.now)
+        assert not self.frontier.finish(lease, Done(), self.now), "finished twice"
+        self.done += what in ("done", "again", "moved")
+        self.dead += what == "dead"
+        if what in ("again", "retry", "back"):
+            self.waiting[url] = self.now + 5.0 if what != "back" else 0.0
+
+    def verdict(self, what, lease):
+        match what:
+            case "again":
+                return Done(next_visit=self.now + 5.0)
+            case "retry":
+                return RetryAt(self.now + 5.0)
+            case "moved":
+                target = candidate(f"{self.born}", host="f", chain=(lease.candidate.key,))
+                self.born += 1
+                self.waiting[target.url] = 0.0
+                return Moved(target)
+            case "back":
+                return PutBack()
+            case "dead":
+                return Dead("the test said so")
+        return Done()
+
+    @rule()
+    def crash(self):
+        old, self.frontier = self.frontier, self.world.reopen(self.now)
+        assert self.frontier.put_back_at_open == len(self.leased)
+        for url, lease in self.leased.items():
+            self.waiting[url] = 0.0
+            host = lease.candidate.host
+            gap_s = max(self.gap.get(host, 0.0), TIGHT.min_gap_s)
+            self.server.left(host, self.now + gap_s)
+            assert not self.frontier.finish(lease, Done(), self.now), "fenced off"
+        self.leased, self.unreleased = {}, {}
+        del old
+
+    @invariant()
+    def the_books_balance(self):
+        counts = self.frontier.counts()
+        assert counts.waiting + counts.later == len(self.waiting)
+        assert counts.leased == len(self.leased)
+        assert (counts.done, counts.dead) == (self.done, self.dead)
+        check(self.frontier, self.world.store)
+
+
+class RocksLives(FrontierLives):
+    store_of = staticmethod(rocks_store)
+
+
+TestMemory = FrontierLives.TestCase
+TestMemory.settings = settings(
+    max_examples=1000, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestRocks = RocksLives.TestCase
+TestRocks.settings = settings(
+    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+)
