@@ -1,0 +1,167 @@
+"""The webs that tests crawl, asked by a plain client: their books are true, their files whole."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.servers import files
+from tests.servers.judge import ROBOTS, Kind
+from tests.servers.judged_web import Judge, JudgedWeb
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
+
+MIN_DELAY_S = 0.02
+
+
+@pytest.fixture
+def judge() -> Iterator[Judge]:
+    with Judge(JudgedWeb(hosts=6, pages=12)) as serving:
+        yield serving
+
+
+def ask(web: LoopbackWeb, host: str, *paths: str, rest_s: float = 0.0) -> list[int]:
+    """Ask one after the other on one connection; the statuses."""
+    statuses = []
+    with closing(HTTPConnection(host, web.port)) as connection:
+        for path in paths:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            response.read()
+            statuses.append(response.status)
+            time.sleep(rest_s)
+    return statuses
+
+
+def kinds(judge: Judge) -> set[Kind]:
+    return {violation.kind for violation in judge.report(MIN_DELAY_S, delay_factor=2.0).found}
+
+
+def test_a_client_that_rests_is_not_accused(judge: Judge) -> None:
+    host = judge.hosts[0]
+    assert ask(judge, host, ROBOTS, "/", "/p/1.html", "/missing", rest_s=0.05) == [
+        200,
+        200,
+        200,
+        404,
+    ]
+    report = judge.report(MIN_DELAY_S, delay_factor=2.0)
+    assert (report.found, report.visits, report.hosts) == ((), 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("host", "paths", "expected"),
+    [
+        pytest.param(0, [ROBOTS, "/", "/p/1.html"], {Kind.GAP}, id="without a rest"),
+        pytest.param(0, ["/"], {Kind.UNREAD}, id="without reading robots.txt"),
+        pytest.param(0, [ROBOTS, "/private/"], {Kind.GAP, Kind.FORBIDDEN}, id="what is forbidden"),
+        pytest.param(
+            0,
+            [ROBOTS, "/p/3.html", "/p/3.html"],
+            {Kind.GAP, Kind.RETRY_AFTER},
+            id="again at once after a 429",
+        ),
+        pytest.param(
+            1,
+            [ROBOTS, "/p/3.html", "/p/3.html"],
+            {Kind.GAP, Kind.RETRY_AFTER},
+            id="again at once after a 503 with a date",
+        ),
+    ],
+)
+def test_an_impolite_client_is_found_out(
+    judge: Judge, host: int, paths: list[str], expected: set[Kind]
+) -> None:
+    ask(judge, judge.hosts[host], *paths)
+    assert kinds(judge) == expected
+
+
+def test_two_connections_at_once_are_an_overlap() -> None:
+    with Judge(JudgedWeb(hosts=7)) as judge:
+        host = judge.hosts[6]  # its page 5 is the slow one
+        ask(judge, host, ROBOTS, rest_s=0.1)
+        both = [threading.Thread(target=ask, args=(judge, host, "/p/5.html")) for _ in range(2)]
+        for client in both:
+            client.start()
+        for client in both:
+            client.join()
+        assert len(judge.report(MIN_DELAY_S).of(Kind.OVERLAP)) == 1
+
+
+def test_a_judged_web_gives_every_page_to_who_follows_its_links(judge: Judge) -> None:
+    for seed in judge.seeds():
+        files.walk(seed)  # finds the failing pages, too impatient to ask for them again
+    again = judge.expected() - judge.answered()
+    assert len(again) == 10, "two pages each of five hosts fail at first"
+    for url in again:
+        parts = urlsplit(url)
+        assert ask(judge, parts.hostname or "", parts.path) == [200]
+    assert judge.expected() <= judge.answered()
+
+
+def test_the_books_time_an_answer_from_its_request_to_its_end() -> None:
+    with LoopbackWeb(lambda _: Reply(b"x" * 300_000, wait_s=0.05), ["127.0.1.1"]) as web:
+        started_s = time.monotonic()
+        ask(web, "127.0.1.1", "/")
+        elapsed_s = time.monotonic() - started_s
+        (visit,) = web.visits
+        assert 0.05 <= visit.end_s - visit.arrival_s <= elapsed_s
+
+
+def test_who_leaves_early_is_written_down_as_cut() -> None:
+    asked = threading.Event()
+
+    def slow(request: Ask) -> Reply:
+        asked.set()
+        return Reply(wait_s=60.0)
+
+    with LoopbackWeb(slow, ["127.0.1.1"]) as web:
+        connection = HTTPConnection("127.0.1.1", web.port)
+        connection.request("GET", "/slow")
+        asked.wait()
+        connection.close()
+    assert [(visit.path, visit.cut) for visit in web.visits] == [("/slow", True)]
+
+
+def test_a_fault_of_a_web_is_raised_where_it_is_used() -> None:
+    def broken(request: Ask) -> Reply:
+        raise LookupError(request.path)
+
+    web = LoopbackWeb(broken, ["127.0.1.1"])
+    web.__enter__()
+    with pytest.raises(ConnectionError):
+        ask(web, "127.0.1.1", "/x")
+    with pytest.raises(LookupError, match="/x"):
+        web.__exit__()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "index.html").write_text('<a href="a b.html?x=1#y">1</a> <a href=sub>2</a>')
+    (tmp_path / "a b.html").write_text("<a href='mailto:x@example.com'> <a href='http://['>")
+    (tmp_path / "sub" / "index.html").write_text("<base href='/sub/deep/'><a href='../n.txt'>")
+    (tmp_path / "sub" / "n.txt").write_text("<a href=/hidden.html>")
+    (tmp_path / "hidden.html").write_text("nobody links here")
+    return tmp_path
+
+
+REACHED = {"", "a%20b.html?x=1", "sub/", "sub/n.txt"}
+SERVERS = [
+    files.plain,
+    pytest.param(files.nginx, marks=pytest.mark.skipif(not files.has_nginx(), reason="no nginx")),
+]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_files_are_served_and_walked(
+    server: Callable[[Path, str], AbstractContextManager[str]], tree: Path
+) -> None:
+    with server(tree, "127.0.1.1") as url:
+        assert files.walk(url) == {url + path for path in REACHED}

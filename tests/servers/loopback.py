@@ -1,0 +1,236 @@
+"""A small web on loopback addresses that keeps exact books of who asked for what, and when.
+
+Rule: the books never accuse wrongly. An arrival is stamped once its bytes are read, an end
+just before the answer's last bytes go to the kernel. So a gap in the books is never shorter
+than the client's own, and a duration never longer, however late this thread gets its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from http.client import responses
+from typing import Final, Self, cast
+
+HEAD_END: Final = b"\r\n\r\n"
+LARGEST_HEAD_BYTES: Final = 64 * 1024  # no client of ours sends as much
+LAST_BYTES: Final = 16 * 1024  # stamped and sent as one; a fresh socket buffer takes them whole
+PORT_TRIES: Final = 20  # a port free on one address may be taken on another
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a client wants. Arrow: wire -> web."""
+
+    host: str  # the loopback address that was called
+    path: str  # with its query
+    turn: int = 0  # how often this path was asked for before
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the client gets. Arrow: web -> wire."""
+
+    body: bytes | Callable[[], AsyncIterator[bytes]] = b""  # a callable is sent in chunks
+    status: int = 200
+    content_type: str | bytes = "text/html; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+    wait_s: float = 0.0  # before the first byte
+
+    def header(self, name: str) -> str:
+        """The value of *name*, spelt as the web spelt it; "" without one."""
+        return dict(self.headers).get(name, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One line of the books. Times are seconds of one monotonic clock, but for *ended_at*."""
+
+    host: str
+    path: str
+    arrival_s: float
+    end_s: float
+    status: int = 200
+    retry_after: str = ""  # as sent: seconds or a date
+    ended_at: float = 0.0  # the end in epoch seconds, for dates
+    cut: bool = False  # the client left before the end, which is then when we noticed
+
+
+Web = Callable[[Ask], Reply]
+
+
+class LoopbackWeb:
+    """Serves a `Web` on many addresses and one port, from a thread of its own."""
+
+    def __init__(self, web: Web, hosts: Sequence[str]) -> None:
+        self.web = web
+        self.hosts = tuple(hosts)
+        self.port = 0  # known once entered
+        self.visits: list[Visit] = []  # in the order they ended
+        self.failures: list[Exception] = []  # the web's own faults
+        self.turns: Counter[tuple[str, str]] = Counter()
+
+    def url(self, host: str, path: str = "/") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    def __enter__(self) -> Self:
+        sockets = _listen(self.hosts)
+        self.port = sockets[0].getsockname()[1]
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, args=(sockets,), name="loopback web")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+        if self.failures:
+            raise self.failures[0]
+
+    def _run(self, sockets: list[socket.socket]) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve(sockets))
+
+    async def _serve(self, sockets: list[socket.socket]) -> None:
+        open_now: set[_Connection] = set()
+        loop = asyncio.get_running_loop()
+        servers = [
+            await loop.create_server(lambda: _Connection(self, open_now), sock=each, backlog=256)
+            for each in sockets
+        ]
+        await self._stopping.wait()
+        for server in servers:
+            server.close()
+        for connection in tuple(open_now):
+            connection.leave()
+        while open_now:
+            await asyncio.sleep(0)
+
+
+def _listen(hosts: Sequence[str]) -> list[socket.socket]:
+    for _ in range(PORT_TRIES):
+        sockets: list[socket.socket] = []
+        try:
+            for host in hosts:
+                port = sockets[0].getsockname()[1] if sockets else 0
+                sockets.append(socket.create_server((host, port), backlog=256))
+        except OSError:
+            for each in sockets:
+                each.close()
+        else:
+            return sockets
+    raise OSError(f"no port is free on all of {hosts[0]} ... {hosts[-1]}")
+
+
+class _Connection(asyncio.Protocol):
+    """Answers one connection's requests in turn, but stamps them as they arrive."""
+
+    def __init__(self, server: LoopbackWeb, open_now: set[_Connection]) -> None:
+        self._server = server
+        self._open_now = open_now
+        self._unread = b""
+        self._heads: asyncio.Queue[tuple[bytes, float]] = asyncio.Queue()
+        self._empty = asyncio.Event()  # nothing of ours waits for the kernel
+        self._empty.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=0)
+        wire: socket.socket = transport.get_extra_info("socket")
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or last bytes wait for an ACK
+        self._host, self._port = self._transport.get_extra_info("sockname")[:2]
+        self._open_now.add(self)
+        self._task = asyncio.get_running_loop().create_task(self._answer_all())
+
+    def data_received(self, data: bytes) -> None:
+        arrival_s = time.monotonic()
+        *heads, self._unread = (self._unread + data).split(HEAD_END)
+        for head in heads:
+            self._heads.put_nowait((head, arrival_s))
+        if len(self._unread) > LARGEST_HEAD_BYTES:
+            self.leave()
+
+    def pause_writing(self) -> None:
+        self._empty.clear()
+
+    def resume_writing(self) -> None:
+        self._empty.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._task.cancel()
+        self._open_now.discard(self)
+
+    def leave(self) -> None:
+        self._transport.abort()
+
+    async def _answer_all(self) -> None:
+        while True:
+            head, arrival_s = await self._heads.get()
+            try:
+                await self._answer(head, arrival_s)
+            except Exception as fault:
+                self._server.failures.append(fault)
+                self.leave()
+
+    async def _answer(self, head: bytes, arrival_s: float) -> None:
+        method, path = head.decode("latin-1").split(" ", 2)[:2]
+        turns = self._server.turns
+        turn = turns[self._host, path]
+        turns[self._host, path] += 1
+        reply = self._server.web(Ask(self._host, path, turn, self._port))
+        end_s = None
+        try:
+            end_s = await self._send(reply, with_body=method != "HEAD")
+        finally:
+            self._server.visits.append(
+                Visit(
+                    host=self._host,
+                    path=path,
+                    arrival_s=arrival_s,
+                    end_s=time.monotonic() if end_s is None else end_s,
+                    status=reply.status,
+                    retry_after=reply.header("Retry-After"),
+                    ended_at=time.time(),
+                    cut=end_s is None,
+                )
+            )
+
+    async def _send(self, reply: Reply, with_body: bool) -> float:
+        if reply.wait_s:
+            await asyncio.sleep(reply.wait_s)
+        if not isinstance(reply.body, bytes):
+            return await self._send_chunks(_head(reply, length=None), reply.body())
+        answer = _head(reply, len(reply.body)) + (reply.body if with_body else b"")
+        first, last = answer[:-LAST_BYTES], answer[-LAST_BYTES:]
+        if first:
+            self._transport.write(first)
+            await self._empty.wait()
+        end_s = time.monotonic()
+        self._transport.write(last)
+        return end_s
+
+    async def _send_chunks(self, head: bytes, chunks: AsyncIterator[bytes]) -> float:
+        self._transport.write(head)
+        async for chunk in chunks:
+            await self._empty.wait()
+            self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        await self._empty.wait()
+        end_s = time.monotonic()
+        self._transport.write(b"0\r\n\r\n")
+        return end_s
+
+
+def _head(reply: Reply, length: int | None) -> bytes:
+    body = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    status = f"HTTP/1.1 {reply.status} {responses.get(reply.status, '-')}"
+    lines = [status, body, *(f"{name}: {value}" for name, value in reply.headers)]
+    kind = reply.content_type
+    kind = kind.encode("latin-1") if isinstance(kind, str) else kind
+    return "\r\n".join(lines).encode("latin-1") + b"\r\nContent-Type: " + kind + HEAD_END
