@@ -1,0 +1,168 @@
+"""The one way in: every URL text that is found becomes a Candidate here, or a Refusal.
+
+Rule: seeds, links, redirects and a spider's own requests all pass. The order is: parse,
+address, scope, traps, compare. Robots, budgets and the seen test come later, elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from crawler.core.canonical import CanonicalRules, canonical, key_of
+from crawler.core.domains import HostUnit, host_key, is_ip, registered_domain
+from crawler.core.types import Candidate, HostKey, Purpose
+from crawler.core.url import MAX_TEXT_CHARS, authority_of, fetch_form, split
+from crawler.policy.addresses import AddressRules
+from crawler.policy.refusal import Reason, Refusal
+from crawler.policy.scope import Scope
+from crawler.policy.traps import TrapRules
+
+_AUTHORITIES: Final = 16_384
+"""Judged and remembered: 10 us each to judge again, 350 bytes each to keep."""
+
+_scheme = re.compile(r"[\x00-\x20]*+([A-Za-z][A-Za-z0-9+.\-]*+):").match
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRules:
+    """All that decides what one crawl admits, and under which key and host."""
+
+    addresses: AddressRules
+    key_seed: int
+    scope: Scope = field(default_factory=Scope)
+    traps: TrapRules = field(default_factory=TrapRules)
+    canonical: CanonicalRules = field(default_factory=CanonicalRules)
+    unit: HostUnit = HostUnit.HOST
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What became of the links of one page. Arrow: links -> frontier."""
+
+    candidates: list[Candidate]  # each key once, in the page's order
+    refused: Mapping[Reason, int]
+
+
+class _Site(NamedTuple):
+    """What is the same for all URLs of one authority."""
+
+    host: HostKey
+    domain: str
+    unreachable: Refusal | None  # by the rules about addresses
+    refusal: Refusal | None  # by these or by the scope
+
+
+class Admission:
+    """The rules of one crawl at work. Remembers its verdicts on hosts, and nothing else."""
+
+    def __init__(self, rules: AdmissionRules) -> None:
+        self._rules = rules
+        self._site = lru_cache(maxsize=_AUTHORITIES)(self._judged_site)
+
+    def candidate(
+        self,
+        text: str,
+        base: str | None = None,
+        *,
+        depth: int = 0,
+        level: int = 0,
+        request: bytes = b"",
+        key: int | None = None,  # of a request that is more than its URL (a POST)
+        filtered: bool = True,
+    ) -> Candidate | Refusal:
+        """Judge one URL: a seed, the target of a redirect, a spider's own request."""
+        url = fetch_form(text, base)
+        if url is None:
+            return _unreadable(text)
+        found = self._admitted(url, depth, level, named=depth == 0 or bool(request))
+        if isinstance(found, Refusal) or (filtered and not request and key is None):
+            return found
+        return msgspec.structs.replace(
+            found, key=found.key if key is None else key, request=request, filtered=filtered
+        )
+
+    def select(self, hrefs: Iterable[str], base: str, depth: int, level: int = 0) -> Selected:
+        """Judge the links of a page. *depth* and *level* are theirs, not the page's."""
+        found: dict[int, Candidate] = {}
+        refused: Counter[Reason] = Counter()
+        for text in dict.fromkeys(hrefs):  # menus repeat their links to the letter
+            url = fetch_form(text, base)
+            verdict = _unreadable(text) if url is None else self._admitted(url, depth, level, False)
+            if isinstance(verdict, Refusal):
+                refused[verdict.reason] += 1
+            else:
+                found.setdefault(verdict.key, verdict)
+        return Selected(list(found.values()), refused)
+
+    def robots(self, text: str, base: str | None, authority: str) -> Candidate | Refusal:
+        """A robots.txt of *authority*, or a hop of its redirects. Only its address is judged:
+        a site's rules may well lie outside the scope of the crawl."""
+        url = fetch_form(text, base)
+        if url is None:
+            return _unreadable(text)
+        site = self._site(authority_of(url))
+        if site.unreachable:
+            return site.unreachable
+        return Candidate(
+            url=url,
+            key=self._key(url),
+            host=site.host,
+            domain=site.domain,
+            purpose=Purpose.ROBOTS,
+            authority=authority,
+            filtered=False,
+        )
+
+    def hosts_remembered(self) -> int:
+        """How many verdicts on hosts are kept."""
+        return self._site.cache_info().currsize
+
+    def _admitted(self, url: str, depth: int, level: int, named: bool) -> Candidate | Refusal:
+        authority = authority_of(url)
+        site = self._site(authority)
+        if site.refusal:
+            return site.refusal
+        path = url[len(authority) :].partition("?")[0]
+        rules = self._rules
+        refusal = rules.scope.refusal(url, path, depth, named) or rules.traps.refusal(url, path)
+        if refusal:
+            return refusal
+        return Candidate(url, self._key(url), site.host, site.domain, depth, level)
+
+    def _key(self, url: str) -> int:
+        return key_of(canonical(url, self._rules.canonical), self._rules.key_seed)
+
+    def _judged_site(self, authority: str) -> _Site:
+        hostname = split(authority + "/").hostname
+        unreachable = _nameless(hostname) or self._rules.addresses.refusal(hostname)
+        return _Site(
+            host_key(hostname, self._rules.unit),
+            registered_domain(hostname),
+            unreachable,
+            unreachable or self._rules.scope.host_refusal(hostname),
+        )
+
+
+def _nameless(hostname: str) -> Refusal | None:
+    """Names that WHATWG lets pass and the DNS cannot hold (RFC 1035)."""
+    name = hostname.removesuffix(".")
+    fits = len(name) <= 253 and all(0 < len(label) <= 63 for label in name.split("."))
+    if fits or is_ip(hostname):
+        return None
+    return Refusal(Reason.BAD_HOST, f"{hostname[:80]!r} has an empty label or one too long")
+
+
+def _unreadable(text: str) -> Refusal:
+    scheme = _scheme(text)
+    if scheme and scheme[1].lower() not in {"http", "https"}:
+        return Refusal(Reason.SCHEME, f"the scheme is {scheme[1][:20]}")
+    if len(text) > MAX_TEXT_CHARS:
+        return Refusal(Reason.URL_TOO_LONG, f"{len(text)} characters are over {MAX_TEXT_CHARS}")
+    return Refusal(Reason.NOT_A_URL, repr(text[:80]))

@@ -1,0 +1,46 @@
+"""How soon a URL should have its turn: its front level.
+
+Rule: from what is known when the URL is found; the level never changes afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from crawler.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hints:
+    """What is known about a URL when it is found."""
+
+    depth: int = 0  # hops from a seed
+    is_seed: bool = False
+    from_sitemap: bool = False  # its site's own sitemap counts it among the most important
+    priority: int = 0  # of a Scrapy request: above 0 is sooner, below 0 later
+
+
+class Prioritizer(Protocol):
+    """The class that a setting may name. Made once a crawl, with the number of levels."""
+
+    def level(self, hints: Hints) -> int:
+        """The front level, from 0 (best) to the number of levels less one."""
+
+
+class DepthPrioritizer:
+    """Seeds first, then by depth, twice as wide a band each level: 0, 1-2, 3-6, 7-14, ...
+    Of three levels the last therefore holds all that is deeper than 2."""
+
+    def __init__(self, levels: int) -> None:
+        if levels < 1:
+            raise ConfigError(f"want at least one front level, got {levels}")
+        self._last = levels - 1
+
+    def level(self, hints: Hints) -> int:
+        """A spider's own word goes before everything else."""
+        if hints.priority:
+            return 0 if hints.priority > 0 else self._last
+        if hints.is_seed or hints.from_sitemap:
+            return 0
+        return min((hints.depth + 1).bit_length() - 1, self._last)

@@ -1,0 +1,60 @@
+"""Why a URL is not admitted: the reasons, in one table.
+
+Rule: a refusal is a value that explains itself to a person: which rule, and which figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class Reason(StrEnum):
+    """Which rule refused."""
+
+    NOT_A_URL = "not_a_url"
+    SCHEME = "scheme"
+    BAD_HOST = "bad_host"
+    NO_CONTACT = "no_contact"
+    INSIDE_ADDRESS = "inside_address"
+    OUT_OF_SCOPE = "out_of_scope"
+    MAX_DEPTH = "max_depth"
+    DENIED = "denied"
+    NOT_ALLOWED = "not_allowed"
+    FILE_TYPE = "file_type"
+    URL_TOO_LONG = "url_too_long"
+    PATH_TOO_DEEP = "path_too_deep"
+    REPEATED_SEGMENTS = "repeated_segments"
+
+
+RULES: Final = MappingProxyType(
+    {
+        Reason.NOT_A_URL: "it cannot be read as a URL",
+        Reason.SCHEME: "only http and https are fetched",
+        Reason.BAD_HOST: "no server can have this host name",
+        Reason.NO_CONTACT: "without a contact address only loopback is crawled",
+        Reason.INSIDE_ADDRESS: "addresses that are not public need a setting",
+        Reason.OUT_OF_SCOPE: "the scope of this crawl is the seeds' own hosts or domains",
+        Reason.MAX_DEPTH: "it is too many links away from the seeds",
+        Reason.DENIED: "it matches a pattern of what is denied",
+        Reason.NOT_ALLOWED: "it matches no pattern of what is allowed",
+        Reason.FILE_TYPE: "files of this type are not fetched",
+        Reason.URL_TOO_LONG: "longer URLs are taken for a trap",
+        Reason.PATH_TOO_DEEP: "deeper paths are taken for a trap",
+        Reason.REPEATED_SEGMENTS: "a path that repeats itself is taken for a trap",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A URL that is not admitted. Arrow: links -> counters and `why`."""
+
+    reason: Reason
+    detail: str  # what this URL has and what the rule wants
+
+    def explain(self) -> str:
+        """One sentence for the person who asks why."""
+        return f"{RULES[self.reason]}: {self.detail}"

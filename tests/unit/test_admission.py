@@ -1,0 +1,254 @@
+"""Every URL text becomes a Candidate or a Refusal that explains itself."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.core.canonical import canonical, key_of
+from crawler.core.domains import HostUnit
+from crawler.core.types import Candidate, Purpose
+from crawler.policy.addresses import AddressRules
+from crawler.policy.admission import Admission, AdmissionRules
+from crawler.policy.refusal import RULES, Reason, Refusal
+from crawler.policy.scope import Scope, ScopeMode
+
+PAGE = "https://www.example.com/news/today.html"
+PUBLIC = AddressRules(allow_public=True)
+OPEN = AdmissionRules(addresses=PUBLIC, key_seed=7)
+NARROW = AdmissionRules(
+    addresses=AddressRules(allow_public=True, allow_loopback=True),
+    key_seed=7,
+    scope=Scope(
+        mode=ScopeMode.DOMAIN,
+        seeds=frozenset({"www.example.com", "127.0.0.1"}),
+        allow=(re.compile("/news/"),),
+        deny=(re.compile("/print/"),),
+        max_depth=3,
+        denied_types=frozenset({"mp4"}),
+    ),
+    unit=HostUnit.DOMAIN,
+)
+
+
+def admitted(found: Candidate | Refusal) -> Candidate:
+    assert isinstance(found, Candidate), found
+    return found
+
+
+def refused(found: Candidate | Refusal) -> Refusal:
+    assert isinstance(found, Refusal), found
+    return found
+
+
+def test_a_candidate_carries_all_that_the_frontier_needs() -> None:
+    url = "https://shop.example.co.uk:8443/b?y=2&x=1&utm_source=z"
+    found = admitted(Admission(OPEN).candidate(url + "#top", depth=2, level=1))
+    assert found == Candidate(
+        url=url,
+        key=key_of("https://shop.example.co.uk:8443/b?x=1&y=2", 7),
+        host=found.host,
+        domain="example.co.uk",
+        depth=2,
+        level=1,
+    )
+    assert found.host == "shop.example.co.uk"
+    assert found.key == key_of(canonical(url, OPEN.canonical), 7)
+
+
+def test_the_unit_of_politeness_is_a_setting() -> None:
+    assert admitted(Admission(NARROW).candidate(PAGE)).host == "example.com"
+
+
+def test_a_spiders_own_request_keeps_what_it_brings() -> None:
+    found = Admission(OPEN).candidate(PAGE, depth=1, request=b"packed", key=5, filtered=False)
+    assert admitted(found).request == b"packed"
+    assert admitted(found).key == 5
+    assert admitted(found).filtered is False
+
+
+def test_a_spider_may_ask_for_what_links_may_not() -> None:
+    admission = Admission(NARROW)
+    picture = "https://www.example.com/logo.png"
+    assert refused(admission.candidate(picture, depth=1)).reason is Reason.NOT_ALLOWED
+    assert admitted(admission.candidate(picture, depth=1, request=b"packed"))
+
+
+@pytest.mark.parametrize(
+    ("text", "depth", "reason", "explanation"),
+    [
+        pytest.param(
+            "http://[::1",
+            1,
+            Reason.NOT_A_URL,
+            "it cannot be read as a URL: 'http://[::1'",
+            id="an open bracket",
+        ),
+        pytest.param(
+            "http://example.com:99999/",
+            1,
+            Reason.NOT_A_URL,
+            "it cannot be read as a URL: 'http://example.com:99999/'",
+            id="a port out of range",
+        ),
+        pytest.param(
+            " JavaScript:void(0)",
+            1,
+            Reason.SCHEME,
+            "only http and https are fetched: the scheme is JavaScript",
+            id="a script",
+        ),
+        pytest.param(
+            "data:," + "x" * 1_000_000,
+            1,
+            Reason.SCHEME,
+            "only http and https are fetched: the scheme is data",
+            id="a megabyte of data",
+        ),
+        pytest.param(
+            "é" * 1_000_000,
+            1,
+            Reason.URL_TOO_LONG,
+            "longer URLs are taken for a trap: 1000000 characters are over 4096",
+            id="a megabyte that is not parsed",
+        ),
+        pytest.param(
+            "/news/" + "x" * 3000,
+            1,
+            Reason.URL_TOO_LONG,
+            "longer URLs are taken for a trap: 3029 characters are over 2048",
+            id="a long URL",
+        ),
+        pytest.param(
+            "http://a..example/",
+            1,
+            Reason.BAD_HOST,
+            "no server can have this host name: 'a..example' has an empty label or one too long",
+            id="an empty label",
+        ),
+        pytest.param(
+            f"http://{'a' * 64}.example/",
+            1,
+            Reason.BAD_HOST,
+            f"no server can have this host name: '{'a' * 64}.example'"
+            " has an empty label or one too long",
+            id="a label too long",
+        ),
+        pytest.param(
+            "http://169.254.169.254/latest/",
+            1,
+            Reason.INSIDE_ADDRESS,
+            "addresses that are not public need a setting:"
+            " 169.254.169.254 is not public but inside",
+            id="cloud metadata",
+        ),
+        pytest.param(
+            "https://other.example/",
+            1,
+            Reason.OUT_OF_SCOPE,
+            "the scope of this crawl is the seeds' own hosts or domains:"
+            " other.example is no domain of a seed",
+            id="another site",
+        ),
+        pytest.param(
+            "/news/x",
+            4,
+            Reason.MAX_DEPTH,
+            "it is too many links away from the seeds: depth 4 is over 3",
+            id="too far",
+        ),
+        pytest.param(
+            "/news/print/",
+            1,
+            Reason.DENIED,
+            "it matches a pattern of what is denied: the pattern is /print/",
+            id="denied",
+        ),
+        pytest.param(
+            "/shop/",
+            1,
+            Reason.NOT_ALLOWED,
+            "it matches no pattern of what is allowed: /news/",
+            id="not allowed",
+        ),
+        pytest.param(
+            "/news/film.mp4",
+            1,
+            Reason.FILE_TYPE,
+            "files of this type are not fetched: .mp4",
+            id="a film",
+        ),
+        pytest.param(
+            "/news/2/3/4/5/6/7/8/9/10/11",
+            1,
+            Reason.PATH_TOO_DEEP,
+            "deeper paths are taken for a trap: 11 segments are over 10",
+            id="a deep path",
+        ),
+        pytest.param(
+            "/news/news/news/x",
+            1,
+            Reason.REPEATED_SEGMENTS,
+            "a path that repeats itself is taken for a trap: 'news/' comes 3 times",
+            id="a path that turns in a circle",
+        ),
+    ],
+)
+def test_a_refusal_explains_itself(text: str, depth: int, reason: Reason, explanation: str) -> None:
+    refusal = refused(Admission(NARROW).candidate(text, PAGE, depth=depth))
+    assert refusal.reason is reason
+    assert refusal.explain() == explanation
+
+
+def test_every_reason_has_its_sentence() -> None:
+    assert set(RULES) == set(Reason)
+
+
+def test_without_a_contact_public_links_are_refused_and_counted() -> None:
+    local = AddressRules(allow_public=False, allow_loopback=True)
+    admission = Admission(AdmissionRules(addresses=local, key_seed=7))
+    links = ["/a", "https://example.com/", "https://example.org/x", "http://10.0.0.1/"]
+    selected = admission.select(links, "http://127.0.0.1:8000/", depth=1)
+    assert [candidate.url for candidate in selected.candidates] == ["http://127.0.0.1:8000/a"]
+    assert selected.refused == {Reason.NO_CONTACT: 2, Reason.INSIDE_ADDRESS: 1}
+
+
+def test_the_links_of_a_page_come_once_each_in_their_order() -> None:
+    links = ["/b", "/a", "/b", "/b#top", "/b?utm_source=x", "mailto:a@b", "mailto:c@d", "/a?"]
+    selected = Admission(OPEN).select(links, PAGE, depth=1, level=2)
+    assert [found.url for found in selected.candidates] == [
+        "https://www.example.com/b",
+        "https://www.example.com/a",
+    ]
+    assert {(found.depth, found.level) for found in selected.candidates} == {(1, 2)}
+    assert selected.refused == {Reason.SCHEME: 2}
+
+
+def test_a_robots_file_is_judged_by_its_address_alone() -> None:
+    admission = Admission(NARROW)
+    target = "https://other.example/print/robots.txt"
+    found = admitted(admission.robots(target, None, "https://www.example.com"))
+    assert found.purpose is Purpose.ROBOTS
+    assert found.authority == "https://www.example.com"
+    assert found.host == "other.example"
+    assert found.filtered is False
+    assert refused(admission.robots("http://10.0.0.1/", target, "")).reason is Reason.INSIDE_ADDRESS
+    assert refused(admission.robots("http://[", target, "")).reason is Reason.NOT_A_URL
+
+
+@given(st.lists(st.text(max_size=20), max_size=5))
+def test_whatever_a_page_links_to_is_counted(hrefs: list[str]) -> None:
+    selected = Admission(OPEN).select(hrefs, PAGE, depth=1)
+    keys = [found.key for found in selected.candidates]
+    assert len(keys) == len(set(keys))
+    assert len(keys) + sum(selected.refused.values()) <= len(set(hrefs))
+
+
+def test_many_hosts_do_not_fill_the_memory() -> None:
+    admission = Admission(OPEN)
+    links = [f"http://{number}.example/" for number in range(20_000)]
+    assert len(admission.select(links, PAGE, depth=1).candidates) == 20_000
+    assert admission.hosts_remembered() <= 16_384
