@@ -7,19 +7,13 @@ read once, when first needed.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import cache, lru_cache
 
 from publicsuffixlist import PublicSuffixList
 
+from crawler.core.choices import HostUnit
 from crawler.core.types import HostKey
 
-
-class HostUnit(StrEnum):
-    """What a host is for politeness."""
-
-    HOST = "host"  # a host name
-    DOMAIN = "domain"  # all names of a registered domain
 
 
 @lru_cache(maxsize=16_384)  # a look-up costs 5 us, an entry 250 bytes

@@ -8,18 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from crawler.core.choices import Scope as ScopeMode
 from crawler.core.domains import registered_domain
 from crawler.policy.refusal import Reason, Refusal
-
-
-class ScopeMode(StrEnum):
-    """How far from the seeds' hosts a crawl goes."""
-
-    ANY = "any"  # everywhere
-    HOST = "host"  # the seeds' own hosts, with and without "www."
-    DOMAIN = "domain"  # all hosts of the seeds' registered domains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

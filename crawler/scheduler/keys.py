@@ -14,6 +14,7 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so bytes sort
     d <n>                   dead letter
     c <domain>              URLs admitted of a registered domain
     g <digest>              content digest: the page that owns it
+    t <authority>           robots.txt of scheme://host:port
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ OPEN: Final = b"o"
 DEAD: Final = b"d"
 DOMAIN: Final = b"c"
 DIGEST: Final = b"g"
+ROBOTS: Final = b"t"
 
 _NUMBER: Final = Struct(">Q")
 _LEVEL_NUMBER: Final = Struct(">BQ")

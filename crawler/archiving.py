@@ -1,0 +1,39 @@
+"""From an exchange to its archive record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crawler.core.exchange import Exchange
+from crawler.core.types import Claim
+from crawler.storage.warc.archive import Archive
+from crawler.storage.warc.capture import Capture
+
+
+async def archived(
+    exchange: Exchange | None,
+    archive: Archive | None,
+    duplicate_of: Claim | None = None,
+    metadata: Sequence[tuple[str, str]] = (),
+) -> str:
+    """Where its record lies ("file:offset"), once it is durable. Empty: none is kept, or nobody
+    saw it cross the wire. Raises StoreUnavailable."""
+    if archive is None or exchange is None:
+        return ""
+    version, _, rest = exchange.status_line.partition(b" ")
+    status, _, reason = rest.partition(b" ")
+    capture = Capture(
+        url=exchange.url,
+        fetched_at=exchange.at,
+        ip=exchange.ip,
+        request=exchange.request_head + exchange.request_body,
+        version=version,
+        status=int(status) if status.isdigit() else 0,
+        reason=reason,
+        headers=exchange.headers,
+        body=exchange.body,
+        truncated=exchange.truncated.value,
+        duplicate_of=duplicate_of,
+        metadata=metadata,
+    )
+    return str(await archive.append(capture))

@@ -1,0 +1,42 @@
+"""Scrapy's downloader, and the moment a host is released: when its fetch is over.
+
+Rule: every request that was handed out ends here, whatever became of it; no signal of
+Scrapy's does that. Nothing waits here: delays live in the frontier.
+"""
+
+from __future__ import annotations
+
+from scrapy import Request, Spider
+from scrapy.core.downloader import Downloader
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from crawler.core.errors import StoreUnavailable
+from crawler.scheduler.flights import LEASE, Flight
+from crawler.wiring import parts_of
+
+Fetched = Response | Request | Failure
+
+
+class FrontierDownloader(Downloader):
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._parts = parts_of(crawler)
+
+    def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
+        flight = self._parts.flights.of(request.meta.get(LEASE))
+        if flight is not None:
+            flight.begun = self._parts.clock.now()
+        fetched: Deferred[Response | Request] = super().fetch(request)
+        fetched.addBoth(self._release, flight)
+        return fetched
+
+    def _release(self, result: Fetched, flight: Flight | None) -> Fetched:
+        if flight is not None:
+            try:
+                self._parts.landing.release(flight)
+            except StoreUnavailable as error:
+                self._parts.fail(error)
+        return result

@@ -1,0 +1,71 @@
+"""What an answer means for its host and its URL: rest, try again, or give up.
+
+Rule: the policies decide (policy.politeness, policy.retry), this obeys. A URL to be tried again
+leaves as a stand-in request, which the scheduler knows by its lease: no errback hears of it.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
+
+from crawler.core.types import Answer, Dead, Purpose, PutBack, RetryAt
+from crawler.middlewares.answers import answer_of, failed_answer
+from crawler.policy.retry import fate
+from crawler.policy.uplink import no_contact
+from crawler.scheduler.flights import LEASE, Flight
+from crawler.wiring import Parts, parts_of
+
+
+class BackpressureMiddleware:
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(parts_of(crawler))
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def process_response(self, request: Request, response: Response) -> Response | Request:
+        flight = self._parts.flights.of(request.meta.get(LEASE))
+        if flight is None or flight.purpose is Purpose.ROBOTS:
+            return response
+        flight.exchange = self._parts.exchanges.take(request)
+        answer = answer_of(response, flight, self._parts)
+        again = self._judge(flight, answer)
+        return _stand_in(request) if again else response
+
+    def process_exception(self, request: Request, exception: Exception) -> Request | None:
+        flight = self._parts.flights.of(request.meta.get(LEASE))
+        if flight is None or flight.purpose is Purpose.ROBOTS:
+            return None
+        answer = failed_answer(exception, flight, self._parts)
+        if answer is None:
+            kind = "ignored" if isinstance(exception, IgnoreRequest) else type(exception).__name__
+            flight.reason = f"{kind}: {exception}".rstrip(": ")
+            return None
+        return _stand_in(request) if self._judge(flight, answer) else None
+
+    def _judge(self, flight: Flight, answer: Answer) -> bool:
+        """Note the answer and the verdict. True: its URL is asked for again."""
+        parts, candidate = self._parts, flight.lease.candidate
+        now = parts.clock.now()
+        parts.uplink.observe(candidate.host, answer, now)
+        if no_contact(answer) and not parts.uplink.charges():
+            # Our own line is down: no host and no URL is to blame.
+            answer = Answer(answer.duration_s, error="cancelled")
+            flight.reason = "our own connection is down"
+        flight.answer = answer
+        rest = parts.landing.release(flight)
+        rest_s = rest.seconds if rest else 0.0
+        verdict = fate(candidate, answer, rest_s, parts.config.politeness, now, parts.random)
+        if isinstance(verdict, RetryAt | Dead | PutBack):
+            flight.verdict = verdict
+        return isinstance(verdict, RetryAt | PutBack)
+
+
+def _stand_in(request: Request) -> Request:
+    return request.replace(dont_filter=True)

@@ -1,0 +1,101 @@
+"""From the settings to the rules of each part.
+
+Rule: one small function a part, so that no part knows the settings of another.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from crawler.core.arguments import Arguments
+from crawler.core.canonical import USUAL, CanonicalRules, Rule
+from crawler.core.config import Config
+from crawler.core.version import VERSION
+from crawler.policy.addresses import AddressRules
+from crawler.policy.admission import AdmissionRules
+from crawler.policy.scope import Scope
+from crawler.policy.traps import TrapRules
+from crawler.scheduler.landing import LandingRules
+from crawler.scheduler.rules import FrontierRules
+from crawler.storage.warc.writer import Sync, WarcRules
+
+
+def landing_rules(config: Config) -> LandingRules:
+    return LandingRules(
+        politeness=config.politeness, broken_retries=config.politeness.retries
+    )
+
+
+def frontier_rules(config: Config, arguments: Arguments) -> FrontierRules:
+    shares = config.frontier.level_shares
+    return FrontierRules(
+        level_shares=tuple(float(share) for share in shares),
+        max_active_hosts=config.frontier.max_active_hosts,
+        head_urls=config.frontier.head_urls,
+        min_gap_s=config.politeness.min_delay_s,
+        max_rest_s=max(config.politeness.max_retry_after_s, config.politeness.max_crawl_delay_s)
+        + config.politeness.pause_max_s,
+        max_urls_per_domain=config.limits.urls_per_domain(arguments.scope),
+        max_urls_per_host=config.limits.max_pages_per_host,
+    )
+
+
+def canonical_rules(config: Config) -> CanonicalRules:
+    given = config.sameness
+    chosen = {
+        Rule.TRACKING: given.strip_tracking,
+        Rule.SESSION: given.strip_session_ids,
+        Rule.SORT: given.sort_query,
+        Rule.SLASH: given.merge_trailing_slash,
+        Rule.WWW: given.merge_www,
+        Rule.HTTPS: given.merge_https,
+    }
+    return CanonicalRules(frozenset(rule for rule, is_on in chosen.items() if is_on))
+
+
+def identity_of_urls(config: Config) -> tuple[str, ...]:
+    """What the keys of a crawl are made with: it is fixed when the crawl begins."""
+    return (*sorted(canonical_rules(config).on), f"unit={config.politeness.host_unit}")
+
+
+def admission_rules(
+    config: Config, arguments: Arguments, addresses: AddressRules, seeds: frozenset[str], key_seed: int
+) -> AdmissionRules:
+    return AdmissionRules(
+        addresses=addresses,
+        key_seed=key_seed,
+        scope=Scope(
+            mode=arguments.scope,
+            seeds=seeds,
+            allow=arguments.allow,
+            deny=arguments.deny,
+            max_depth=arguments.max_depth,
+            denied_types=frozenset(config.limits.deny_extensions),
+        ),
+        traps=TrapRules(
+            max_url_chars=config.limits.max_url_length,
+            max_path_segments=config.limits.max_path_segments,
+        ),
+        canonical=canonical_rules(config),
+        unit=config.politeness.host_unit,
+    )
+
+
+def warc_rules(config: Config, folder: Path) -> WarcRules:
+    machine = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
+    info = {
+        "software": f"Gossamer/{VERSION}",
+        "format": "WARC File Format 1.1",
+        "robots": "obeyed (RFC 9309)",
+        "http-header-user-agent": config.identity.user_agent,
+        "operator": config.identity.contact,
+    }
+    return WarcRules(
+        folder=folder,
+        origin=f"{machine or 'host'}-{os.getpid()}",
+        max_file_bytes=config.archive.warc_max_bytes,
+        sync=Sync.ALWAYS if config.archive.fsync else Sync.ROTATE,
+        info=tuple((name, value) for name, value in info.items() if value),
+    )

@@ -1,0 +1,85 @@
+"""What a lease is used for: its page, the robots.txt that must come first, or nothing.
+
+Rule: asked when the lease is taken, never when a link is found. A page is fetched only under a
+verdict that allows it. A robots.txt that redirects to another host waits for that host's turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from crawler.core.types import Candidate, Dead, Done, Purpose, PutBack, Verdict
+from crawler.core.url import authority_of
+from crawler.policy.refusal import Refusal
+from crawler.policy.robots_cache import Allowed, Disallowed, RobotsCache, Unreachable
+from crawler.policy.robots_fetch import RobotsFetch
+from crawler.scheduler.flights import Flight
+
+# How long a host is left alone while its robots.txt waits for another host's turn (guess).
+HOP_WAIT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Ask for *url* under this lease."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfetched:
+    """Nothing is asked: the lease ends with *verdict*, its host rests *rest_s*."""
+
+    verdict: Verdict
+    reason: str
+    rest_s: float = 0.0
+    hop: Candidate | None = None  # a robots.txt to be found on another host
+
+
+class Clearance:
+    def __init__(
+        self, robots: RobotsCache, hop: Callable[[str, str], Candidate | Refusal]
+    ) -> None:
+        """*hop* makes the candidate of a robots.txt: its URL, and whose it is."""
+        self._robots = robots
+        self._hop = hop
+        self._hopping: set[str] = set()  # authorities whose robots.txt waits elsewhere
+
+    def of(self, flight: Flight, now: float) -> Fetch | Unfetched:
+        """Decide, and note on *flight* what it is for."""
+        candidate = flight.lease.candidate
+        if candidate.purpose is Purpose.ROBOTS:
+            flight.purpose, flight.authority = Purpose.ROBOTS, candidate.authority
+            return Fetch(candidate.url)
+        verdict = self._robots.verdict(candidate.url, now)
+        match verdict:
+            case Allowed(crawl_delay_s):
+                flight.crawl_delay_s = crawl_delay_s
+                return Fetch(candidate.url)
+            case Disallowed(rule):
+                return Unfetched(Done(), f"robots.txt: {rule}")
+            case Unreachable(_, reason):
+                return Unfetched(Dead(f"robots.txt unreachable: {reason}"), "robots unreachable")
+        flight.purpose, flight.authority = Purpose.ROBOTS, authority_of(candidate.url)
+        return self._fetch_robots(flight, verdict.url, now)
+
+    def learn(self, flight: Flight, fetch: RobotsFetch, now: float, rest_s: float) -> None:
+        """What came of a lease that was used for a robots.txt; its host rests *rest_s* now."""
+        self._hopping.discard(flight.authority)
+        self._robots.learn(flight.authority, fetch, now, rest_s)
+        flight.crawl_delay_s = self._robots.rules(flight.authority).crawl_delay_s
+
+    def _fetch_robots(self, flight: Flight, url: str, now: float) -> Fetch | Unfetched:
+        found = self._hop(url, flight.authority)
+        if isinstance(found, Refusal):
+            # It leads where we may not go: as good as no robots.txt (RFC 9309, 2.3.1.2).
+            self._robots.learn(flight.authority, RobotsFetch(url, status=404), now)
+            return Unfetched(PutBack(), "robots.txt leads nowhere")
+        if found.host == flight.lease.candidate.host:
+            return Fetch(url)
+        fresh = flight.authority not in self._hopping
+        self._hopping.add(flight.authority)
+        waits = "its robots.txt waits for another host"
+        return Unfetched(PutBack(), waits, HOP_WAIT_S, found if fresh else None)

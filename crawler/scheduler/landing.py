@@ -1,0 +1,166 @@
+"""How a flight lands: its host is released, its links added, its verdict finished, its
+outcome logged; always in this order.
+
+Rule: the page's record is durable before this is called (the pipelines await it); so links
+come next, then the verdict, and a crash between any two of them loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from crawler.core.config import Politeness
+from crawler.core.outcome import Outcome
+from crawler.core.types import (
+    Answer,
+    Dead,
+    Done,
+    Moved,
+    Pace,
+    Purpose,
+    PutBack,
+    Rest,
+    RetryAt,
+    Verdict,
+)
+from crawler.core.url import authority_of
+from crawler.policy.politeness import is_lost, next_rest
+from crawler.scheduler.flights import Flight, Flights, fate_of
+from crawler.scheduler.ports import Frontier
+
+
+class OutcomeLog(Protocol):
+    def append(self, outcome: Outcome) -> None: ...
+
+
+class Reservations(Protocol):
+    def settle(self, lease_id: int) -> None: ...
+
+
+class Tally(Protocol):
+    """Where figures are counted."""
+
+    def count(self, key: str, by: int = 1) -> None: ...
+
+    def landed(self, flight: Flight, outcome: Outcome) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingRules:
+    politeness: Politeness
+    broken_retries: int = 3  # how often an error of a callback or a pipeline is tried again
+    broken_pause_s: float = 60.0  # guess: long enough for a passing fault to pass
+
+
+class Landing:
+    """The last stage of the loop; knows nothing of Scrapy."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        flights: Flights,
+        rules: LandingRules,
+        outcomes: OutcomeLog,
+        reservations: Reservations,
+        tally: Tally,
+        give_up_on: Callable[[str, str, float, float], None],
+        random: Random,
+        now: Callable[[], float],
+    ) -> None:
+        """*give_up_on*: authority, reason, now, and how long its host rests: its URLs become
+        dead letters for a while."""
+        self._frontier = frontier
+        self._flights = flights
+        self._rules = rules
+        self._outcomes = outcomes
+        self._reservations = reservations
+        self._tally = tally
+        self._give_up_on = give_up_on
+        self._random = random
+        self._now = now
+
+    def release(self, flight: Flight) -> Rest | None:
+        """The fetch of *flight* is over: its host rests. None: it was released before."""
+        if flight.released:
+            return None
+        flight.released = True
+        # No answer noted: a middleware of the user's stood in for the host, or it was we who
+        # ended the fetch. The host may have been asked, so it gets its gap.
+        answer = flight.answer or Answer(self._now() - flight.begun, error="cancelled")
+        rest = next_rest(_pace(flight), answer, self._rules.politeness, self._random)
+        self._frontier.release(flight.lease, rest, self._now())
+        self._tally.count(f"politeness/rest/{rest.reason}")
+        if is_lost(rest.pace):
+            self._give_up(flight, rest)
+        return rest
+
+    def land(self, flight: Flight) -> Verdict:
+        """All is told about *flight*: links first, then its verdict, then the log."""
+        now = self._now()
+        if flight.links:
+            added = self._frontier.add(flight.links, now)
+            self._tally.count("links/new", added.new)
+            self._tally.count("links/seen", added.seen)
+            self._tally.count("links/over_budget", added.over_budget)
+        verdict = fate_of(flight, now, self._rules.broken_retries, self._rules.broken_pause_s)
+        self._frontier.finish(flight.lease, verdict, now)
+        self._close(flight, verdict, now)
+        return verdict
+
+    def unfetched(self, flight: Flight, verdict: Verdict, reason: str, rest_s: float) -> None:
+        """Its host was not asked, and so it owes it no gap."""
+        flight.released = True
+        flight.verdict = verdict
+        flight.reason = reason
+        self._frontier.release(flight.lease, Rest(rest_s, flight.lease.pace), self._now())
+        self.land(flight)
+
+    def unreadable(self, flight: Flight, why: str) -> None:
+        """What its lease asks for cannot be understood any more."""
+        self.unfetched(flight, Dead(why), why, 0.0)
+
+    def _give_up(self, flight: Flight, rest: Rest) -> None:
+        authority = authority_of(flight.lease.candidate.url)
+        self._give_up_on(authority, "its host fails since hours", self._now(), rest.seconds)
+        self._tally.count("politeness/given_up")
+
+    def _close(self, flight: Flight, verdict: Verdict, now: float) -> None:
+        self._flights.close(flight)
+        self._reservations.settle(flight.lease.id)
+        outcome = _outcome(flight, verdict, now)
+        self._tally.landed(flight, outcome)
+        if flight.purpose is Purpose.PAGE and not isinstance(verdict, PutBack):
+            self._outcomes.append(outcome)
+
+
+_FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", Dead: "dead"}
+
+
+def _pace(flight: Flight) -> Pace:
+    if flight.crawl_delay_s is None:
+        return flight.lease.pace
+    return replace(flight.lease.pace, crawl_delay_s=flight.crawl_delay_s)
+
+
+def _outcome(flight: Flight, verdict: Verdict, now: float) -> Outcome:
+    candidate, answer = flight.lease.candidate, flight.answer
+    reason = verdict.reason if isinstance(verdict, Dead) else flight.broken or flight.reason
+    return Outcome(
+        at=round(now, 3),
+        url=candidate.url,
+        host=candidate.host,
+        fate=_FATES[type(verdict)],
+        status=answer.status if answer else None,
+        reason=reason or (answer.error if answer else ""),
+        seconds=round(answer.duration_s, 4) if answer else 0.0,
+        size=len(flight.exchange.body) if flight.exchange else 0,
+        attempts=candidate.attempts,
+        depth=candidate.depth,
+        record=flight.record,
+        target=verdict.candidate.url if isinstance(verdict, Moved) else "",
+    )

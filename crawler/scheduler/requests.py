@@ -1,0 +1,73 @@
+"""A spider's own requests, as bytes that outlive the process, and back.
+
+Rule: msgpack, never pickle. What would come back as something else is refused with its
+name, before it is stored; what is read back names nothing but methods of the spider and
+classes of the table below.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from scrapy import Request, Spider
+from scrapy.http import FormRequest, JsonRequest, XmlRpcRequest
+from scrapy.utils.request import request_from_dict
+
+from crawler.core.errors import UnstorableRequest
+from crawler.scheduler.flights import LEASE
+
+# Made anew by the downloader at each fetch.
+_PASSING: Final = frozenset({LEASE, "download_slot", "download_latency"})
+_CLASSES: Final = {f"{kind.__module__}.{kind.__qualname__}" for kind in
+                   (Request, FormRequest, JsonRequest, XmlRpcRequest)}  # fmt: skip
+_SCALARS: Final = (str, bytes, bool, int, float, type(None))
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+def pack(request: Request, spider: Spider) -> bytes:
+    """Raises UnstorableRequest, whose text says which part cannot be stored and why."""
+    try:
+        parts = request.to_dict(spider=spider)
+    except ValueError as refused:  # a callback that is no method of the spider
+        raise UnstorableRequest(f"{request}: {refused}") from refused
+    parts["meta"] = {key: value for key, value in parts["meta"].items() if key not in _PASSING}
+    kind = parts.get("_class")
+    if kind is not None and kind not in _CLASSES:
+        raise UnstorableRequest(f"{request}: its class {kind} is not one that can be stored")
+    for name, value in parts.items():
+        _refuse_foreign(request, name, value)
+    try:
+        return _encode(parts)
+    except (OverflowError, ValueError, UnicodeError) as refused:
+        raise UnstorableRequest(f"{request}: {refused}") from refused
+
+
+def unpack(packed: bytes, spider: Spider) -> Request:
+    """Raises UnstorableRequest if the spider no longer has the callback, or it is no request."""
+    try:
+        parts = _decode(packed)
+        if parts.get("_class", f"{Request.__module__}.Request") not in _CLASSES:
+            raise UnstorableRequest(f"a stored request of class {parts['_class']}")
+        return request_from_dict(parts, spider=spider)
+    except (ValueError, TypeError, KeyError, msgspec.MsgspecError) as broken:
+        raise UnstorableRequest(f"a stored request cannot be read: {broken}") from broken
+
+
+def _refuse_foreign(request: Request, where: str, value: object) -> None:
+    if type(value) in _SCALARS:
+        return
+    if type(value) is list:
+        for item in value:
+            _refuse_foreign(request, f"{where}[]", item)
+    elif type(value) is dict:
+        for key, item in value.items():
+            if type(key) not in (str, bytes, int):
+                raise UnstorableRequest(f"{request}: {where} has a key of {type(key).__name__}")
+            _refuse_foreign(request, f"{where}[{key!r}]", item)
+    else:
+        raise UnstorableRequest(
+            f"{request}: {where} is a {type(value).__name__};"
+            " only text, bytes, numbers, None, lists and dicts are stored"
+        )

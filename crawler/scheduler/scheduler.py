@@ -1,0 +1,191 @@
+"""Scrapy's scheduler interface over the frontier: thin, and never waiting.
+
+Rule: decisions are asked for, obeyed and counted. `next_request` is called at every event, so
+it does no more than take a lease; when nothing is due, one timer wakes the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Self
+
+from scrapy import Request, Spider, signals
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider
+from scrapy.utils.asyncio import CallLaterResult, call_later
+from scrapy.utils.defer import deferred_from_coro
+from twisted.internet.defer import Deferred
+
+from crawler.core.errors import StoreUnavailable, UnstorableRequest
+from crawler.core.types import Purpose
+from crawler.policy.refusal import Refusal
+from crawler.scheduler.candidates import candidate_of, verdict_on_returned
+from crawler.scheduler.clearance import Fetch
+from crawler.scheduler.flights import LEASE, Flight
+from crawler.scheduler.requests import unpack
+from crawler.scheduler.wake import EngineHooks
+from crawler.wiring import Parts, parts_of
+
+logger = logging.getLogger(__name__)
+
+# Leases that need no fetch (robots says no) are settled at once, so many in one call.
+_AT_ONCE: Final = 50
+_SYNC_S: Final = 1.0  # what a power cut may take back (a crash of the process takes nothing)
+
+
+class FrontierScheduler(BaseScheduler):
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler, parts_of(crawler))
+
+    def __init__(self, crawler: Crawler, parts: Parts) -> None:
+        self._crawler = crawler
+        self._parts = parts
+        self._timer: CallLaterResult | None = None
+        self._hooks: EngineHooks | None = None
+
+    def __repr__(self) -> str:
+        return f"<FrontierScheduler {self._parts.frontier.counts()}>"
+
+    def __len__(self) -> int:
+        counts = self._parts.frontier.counts()
+        return counts.waiting + counts.later
+
+    def open(self, spider: Spider) -> None:
+        assert self._crawler.engine is not None
+        self._spider = spider
+        self._hooks = EngineHooks(self._crawler.engine)
+        self._hooks.on_finished(self._finished)
+        self._hooks.on_stopping(self._stopping)
+        self._crawler.signals.connect(self._idle, signals.spider_idle)
+        self._crawler.signals.connect(self._broken, signals.spider_error)
+        self._crawler.signals.connect(self._broken, signals.item_error)
+
+    def close(self, reason: str) -> Deferred[None]:
+        self._stop_timer()
+        return deferred_from_coro(self._parts.close())
+
+    def has_pending_requests(self) -> bool:
+        if self._full():
+            return False
+        counts = self._parts.frontier.counts()
+        return counts.waiting + counts.later + counts.leased > 0
+
+    def enqueue_request(self, request: Request) -> bool:
+        """A spider's own request, or what a downloader middleware returned for a lease."""
+        try:
+            flight = self._parts.flights.of(request.meta.get(LEASE))
+            if flight is not None:
+                flight.verdict = flight.verdict or verdict_on_returned(
+                    request, flight, self._spider, self._parts
+                )
+                return True
+            return self._add(request)
+        except UnstorableRequest as error:
+            logger.error("Refused: %s", error)
+            self._parts.tally.count("refused/unstorable")
+        except StoreUnavailable as error:
+            self._parts.fail(error)
+        return False
+
+    def next_request(self) -> Request | None:
+        try:
+            return self._next_request()
+        except StoreUnavailable as error:
+            self._parts.fail(error)
+            return None
+
+    def _next_request(self) -> Request | None:
+        parts = self._parts
+        for _ in range(_AT_ONCE):
+            now = parts.clock.now()
+            if self._full() or parts.failure or parts.uplink.is_down(now):
+                break
+            leases = parts.frontier.lease(now)
+            if not leases:
+                break
+            request = self._cleared(parts.flights.open(leases[0]), now)
+            if request is not None:
+                return request
+        self._wake_later()
+        return None
+
+    def _cleared(self, flight: Flight, now: float) -> Request | None:
+        """The request that *flight* may make; None: it has ended without one."""
+        parts = self._parts
+        cleared = parts.clearance.of(flight, now)
+        if isinstance(cleared, Fetch):
+            return self._request(flight, cleared.url)
+        if cleared.hop is not None:
+            parts.frontier.add([cleared.hop], now)
+        parts.landing.unfetched(flight, cleared.verdict, cleared.reason, cleared.rest_s)
+        return None
+
+    def _request(self, flight: Flight, url: str) -> Request | None:
+        packed = flight.lease.candidate.request
+        if not packed or flight.purpose is Purpose.ROBOTS:
+            # verbatim_url: the fetch form is what seen test, robots and archive know it by.
+            meta = {LEASE: flight.lease, "verbatim_url": True}
+            return Request(url, meta=meta, dont_filter=True)
+        try:
+            request = unpack(packed, self._spider)
+        except UnstorableRequest as error:
+            self._parts.landing.unreadable(flight, str(error))
+            return None
+        request.meta[LEASE] = flight.lease
+        return request
+
+    def _add(self, request: Request) -> bool:
+        found = candidate_of(request, self._spider, self._parts)
+        if isinstance(found, Refusal):
+            self._parts.tally.count(f"refused/{found.reason}")
+            return False
+        return bool(self._parts.frontier.add([found], self._parts.clock.now()).new)
+
+    def _full(self) -> bool:
+        """As many pages as were asked for are fetched, or under way."""
+        most = self._parts.arguments.max_pages
+        return most is not None and self._parts.tally.pages + self._parts.flights.pages() >= most
+
+    def _finished(self, request: Request) -> None:
+        flight = self._parts.flights.of(request.meta.get(LEASE))
+        if flight is None:
+            return
+        self._guarded(lambda: self._parts.landing.land(flight))
+
+    def _stopping(self) -> None:
+        self._stop_timer()
+        for stop in self._parts.on_stop:
+            stop()
+
+    def _idle(self) -> None:
+        if self._parts.failure:
+            raise CloseSpider("store_failed")
+        if self._full():
+            raise CloseSpider("max_pages")
+
+    def _broken(self, failure: object, response: object = None, **_: object) -> None:
+        request = getattr(response, "request", None)
+        flight = self._parts.flights.of(request.meta.get(LEASE)) if request else None
+        if flight is not None:
+            flight.broken = flight.broken or f"error in a callback or pipeline: {failure}"
+
+    def _guarded(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except StoreUnavailable as error:
+            self._parts.fail(error)
+
+    def _wake_later(self) -> None:
+        self._stop_timer()
+        wake_at = self._parts.frontier.wake_at()
+        if wake_at is not None and self._hooks is not None:
+            delay_s = max(0.0, wake_at - self._parts.clock.now())
+            self._timer = call_later(delay_s, self._hooks.wake)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

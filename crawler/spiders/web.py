@@ -1,0 +1,110 @@
+"""The spider `web`: from its seeds wherever their links lead, each answer a Page.
+
+Rule: it only brings pages; what becomes of them is the pipelines', and where to go next the
+frontier's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, Self
+
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider
+from scrapy.http import Response
+
+from crawler.core.arguments import Arguments, read_arguments
+from crawler.core.errors import ConfigError, SeedsError, StoreUnavailable
+from crawler.core.page import Page
+from crawler.policy.priority import Hints
+from crawler.policy.refusal import Refusal
+from crawler.policy.seeds import Seeds, parse_seeds
+from crawler.scheduler.flights import LEASE
+from crawler.spiders.seeds import batches, checked, decoded, list_url, read_seeds, refuse_anonymous
+from crawler.wiring import Parts, parts_of
+
+_BATCH: Final = 500  # seeds between two turns of the loop: 10 ms
+
+
+class WebSpider(Spider):
+    name = "web"
+    # Every answer is a page of the archive, 404 too.
+    custom_settings = {"HTTPERROR_ALLOW_ALL": True}
+    arguments: Arguments
+    seeds: Seeds | None  # None: their list is yet to be fetched
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.arguments = read_arguments(kwargs)
+        seeds = spider.arguments.seeds
+        spider.seeds = None if list_url(seeds) else read_seeds(seeds)
+        if spider.seeds is not None:
+            refuse_anonymous(spider.seeds.urls, crawler.settings["CRAWLER_CONTACT"])
+        return spider
+
+    async def start(self) -> AsyncIterator[Any]:
+        parts = parts_of(self.crawler)
+        try:
+            seeds = self.seeds or await self._fetched_seeds()
+            refuse_anonymous(seeds.urls, parts.config.identity.contact)
+            parts.doors.open_for(seeds.urls)
+            added = 0
+            for batch in batches(seeds.urls, _BATCH):
+                added += self._add(batch, parts)
+                await asyncio.sleep(0)
+        except (SeedsError, ConfigError) as error:
+            self.logger.error("%s", error)
+            raise CloseSpider("bad_seeds") from error
+        except StoreUnavailable as error:
+            parts.fail(error)
+            return
+        self.logger.info("Seeds: %d, of them new: %d", len(seeds.urls), added)
+        return
+        yield  # an asynchronous generator, as Scrapy asks; the frontier has the seeds already
+
+    async def parse(self, response: Response) -> AsyncIterator[Page]:
+        """One Page an answer."""
+        assert response.request is not None
+        flight = parts_of(self.crawler).flights.of(response.request.meta.get(LEASE))
+        if flight is None:
+            return
+        content_type = response.headers.get(b"Content-Type") or b""
+        yield Page(
+            url=response.url,
+            status=response.status,
+            content_type=content_type.decode("latin-1"),
+            body=response.body,
+            depth=flight.lease.candidate.depth,
+            lease_id=flight.lease.id,
+            exchange=flight.exchange,
+            flags=tuple(response.flags),
+        )
+
+    def _add(self, urls: Sequence[str], parts: Parts) -> int:
+        """How many of them are new. A refused seed is skipped, told and counted."""
+        level = parts.prioritizer.level(Hints(is_seed=True))
+        found = []
+        for url in urls:
+            candidate = parts.doors.admission.candidate(url, level=level)
+            if isinstance(candidate, Refusal):
+                self.logger.warning("Seed %s skipped: %s", url, candidate.explain())
+                parts.tally.count(f"refused/{candidate.reason}")
+            else:
+                found.append(candidate)
+        return parts.frontier.add(found, parts.clock.now()).new
+
+    async def _fetched_seeds(self) -> Seeds:
+        url = list_url(self.arguments.seeds)
+        assert url is not None and self.crawler.engine is not None
+        parts_of(self.crawler).doors.open_for([url])
+        request = Request(url, dont_filter=True)
+        try:
+            response = await self.crawler.engine.download_async(request)
+        except Exception as failed:
+            raise SeedsError(f"the seeds list {url} cannot be fetched: {failed}") from failed
+        if response.status != 200:
+            raise SeedsError(f"the seeds list {url} cannot be fetched: status {response.status}")
+        return checked(parse_seeds(decoded(response.body, url)), url)

@@ -1,0 +1,162 @@
+"""The data directory: everything of a crawl is under it, and one crawl at a time uses it.
+
+Rule: nothing is created, changed or overwritten before the directory is known to be ours,
+free, and of a format we know.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from crawler.core.errors import DataDirError
+
+FORMAT: Final = 1
+_LOCK: Final = "crawl.lock"
+_FORMAT_FILE: Final = "format.json"
+FRONTIER: Final = "frontier"
+WARC: Final = "warc"
+OUTCOMES: Final = "outcomes.jsonl"
+SUMMARY: Final = "summary.json"
+LOG: Final = "crawl.log"
+
+
+class Format(msgspec.Struct, frozen=True):
+    format: int
+    key_seed: int  # of the hash of URLs: a page cannot choose URLs that collide
+    identity: tuple[str, ...] = ()  # which settings the keys of URLs and hosts were made with
+
+
+class DataDir:
+    """Opened: locked until `close` or the end of the process."""
+
+    def __init__(self, path: Path, identity: tuple[str, ...] = ()) -> None:
+        """Raises DataDirError: not writable, in use, of a newer version, damaged, or begun
+        with another *identity*, under which every URL would count as new."""
+        self.path = path
+        self._lock = _locked(path)
+        try:
+            self.format = _read_or_begin(path / _FORMAT_FILE, identity)
+            _refuse_other(path, self.format.identity, identity)
+        except BaseException:
+            self.close()
+            raise
+        (path / WARC).mkdir(exist_ok=True)
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    @property
+    def frontier(self) -> Path:
+        return self.path / FRONTIER
+
+    @property
+    def warc(self) -> Path:
+        return self.path / WARC
+
+    @property
+    def outcomes(self) -> Path:
+        return self.path / OUTCOMES
+
+    @property
+    def summary(self) -> Path:
+        return self.path / SUMMARY
+
+
+def read_format(path: Path) -> Format:
+    """Of a data directory somebody else may be using. Raises DataDirError."""
+    file = path / _FORMAT_FILE
+    if not file.exists():
+        raise DataDirError(f"{path} is not a data directory: it has no {_FORMAT_FILE}")
+    return _read(file)
+
+
+def holder(path: Path) -> int | None:
+    """The process that has *path* in use, None if nobody has."""
+    with suppress(OSError, ValueError):
+        descriptor = os.open(path / _LOCK, os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(os.read(descriptor, 32) or b"0")
+        finally:
+            os.close(descriptor)
+    return None
+
+
+def _locked(path: Path) -> int:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as refused:
+        raise DataDirError(
+            f"data directory {path} cannot be written: {refused.strerror}."
+            " Choose another with CRAWLER_DATA_DIR"
+        ) from refused
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        raise DataDirError(
+            f"data directory {path} is in use by another crawl (process {owner})."
+            " Wait for it, or choose another with CRAWLER_DATA_DIR"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    return descriptor
+
+
+def _refuse_other(path: Path, begun_with: tuple[str, ...], now: tuple[str, ...]) -> None:
+    changed = sorted(set(begun_with) ^ set(now))
+    if changed:
+        raise DataDirError(
+            f"{path} was begun with other rules of which URLs are the same: {', '.join(changed)}."
+            " Set them as they were, or begin in another data directory (CRAWLER_DATA_DIR)"
+        )
+
+
+def _read_or_begin(file: Path, identity: tuple[str, ...]) -> Format:
+    if file.exists():
+        return _read(file)
+    if (file.parent / FRONTIER).exists():
+        raise DataDirError(
+            f"{file.parent} is damaged: it holds a frontier, but no {file.name}. Put the file"
+            " back from a copy, or begin again in another data directory (CRAWLER_DATA_DIR)"
+        )
+    begun = Format(FORMAT, secrets.randbits(63), identity)
+    draft = file.with_suffix(".draft")
+    try:
+        with draft.open("wb") as out:
+            out.write(msgspec.json.encode(begun))
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(file)
+    except OSError as refused:
+        raise DataDirError(
+            f"data directory {file.parent} cannot be written: {refused.strerror}."
+            " Choose another with CRAWLER_DATA_DIR"
+        ) from refused
+    return begun
+
+
+def _read(file: Path) -> Format:
+    try:
+        version = msgspec.json.decode(file.read_bytes(), type=dict[str, object]).get("format")
+        if isinstance(version, int) and version > FORMAT:
+            raise DataDirError(
+                f"{file.parent} was written by a newer version (format {version}, this one reads"
+                f" {FORMAT}). Use that version, or another data directory (CRAWLER_DATA_DIR)"
+            )
+        return msgspec.json.decode(file.read_bytes(), type=Format)
+    except (msgspec.MsgspecError, OSError) as broken:
+        raise DataDirError(
+            f"{file} cannot be read ({broken}). Nothing was changed: put it back from a copy, or"
+            " begin again in another data directory (CRAWLER_DATA_DIR)"
+        ) from broken

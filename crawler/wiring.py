@@ -1,0 +1,200 @@
+"""The one place that chooses implementations: settings and arguments in, the parts of a crawl out.
+
+Rule: components ask `parts_of(crawler)`, once the engine is built; what they get is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from weakref import WeakKeyDictionary
+
+from scrapy.crawler import Crawler
+from scrapy.utils.misc import load_object
+
+from crawler import rules
+from crawler.clock import Clock
+from crawler.core.arguments import Arguments
+from crawler.core.config import Config
+from crawler.core.config_reader import read_config
+from crawler.core.errors import CrawlerError
+from crawler.core.exchange import DownloadOptions, Exchanges
+from crawler.doors import Doors
+from crawler.policy.content import cap_bytes
+from crawler.policy.priority import Prioritizer
+from crawler.policy.robots_cache import RobotsCache
+from crawler.policy.uplink import Uplink, UplinkRules
+from crawler.scheduler.clearance import Clearance
+from crawler.scheduler.flights import Flights
+from crawler.scheduler.frontier import TwoTierFrontier
+from crawler.scheduler.landing import Landing
+from crawler.storage.digests import Digests
+from crawler.storage.local.datadir import DataDir
+from crawler.storage.local.outcome_log import OutcomeLog
+from crawler.storage.local.records import Claims, RobotsRecords
+from crawler.storage.local.rocks import RocksStore
+from crawler.storage.warc.archive import Archive
+from crawler.storage.warc.recovery import recover
+from crawler.storage.warc.writer import WarcWriter
+from crawler.tally import Tally
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """The parts of one crawl. Closed by `close`, which gives the data directory free."""
+
+    config: Config
+    arguments: Arguments
+    random: Random
+    data: DataDir
+    store: RocksStore
+    frontier: TwoTierFrontier
+    clock: Clock
+    doors: Doors
+    prioritizer: Prioritizer
+    robots: RobotsCache
+    clearance: Clearance
+    uplink: Uplink
+    flights: Flights
+    landing: Landing
+    exchanges: Exchanges
+    digests: Digests
+    outcomes: OutcomeLog
+    tally: Tally
+    stop_crawl: Callable[[str], None]  # end it in good order, for this reason
+    on_stop: list[Callable[[], None]] = field(default_factory=list)  # end what is under way
+    failure: CrawlerError | None = None
+    _archive: Archive | None = None
+
+    def archive(self) -> Archive | None:
+        """None: the crawl keeps none. It begins with the first record: it needs the loop."""
+        if self._archive is None and self.config.archive.warc:
+            self._archive = Archive(WarcWriter(rules.warc_rules(self.config, self.data.warc)))
+        return self._archive
+
+    def download_options(self) -> DownloadOptions:
+        fetch = self.config.fetch
+        return DownloadOptions(
+            cap=partial(cap_bytes, caps=fetch),
+            admits=self.doors.admits,
+            tls=fetch.tls,
+            connect_timeout_s=fetch.connect_timeout_s,
+            total_timeout_s=fetch.total_timeout_s,
+        )
+
+    def fail(self, error: CrawlerError) -> None:
+        """A store has failed us: stop in good order. What was acknowledged is safe."""
+        if self.failure is None:
+            self.failure = error
+            logger.error("The crawl stops: %s", error)
+            self.stop_crawl("store_failed")
+
+    async def sync(self) -> None:
+        """What was written survives a power cut from here on."""
+        await asyncio.to_thread(self.store.sync)
+
+    async def close(self) -> None:
+        if self._archive is not None:
+            await self._archive.close()
+        self.outcomes.close()
+        self.store.close()
+        self.data.close()
+
+
+_parts: WeakKeyDictionary[Crawler, Parts] = WeakKeyDictionary()
+
+
+def parts_of(crawler: Crawler) -> Parts:
+    """The parts of *crawler*'s crawl, made when first asked for. Raises CrawlerError."""
+    parts = _parts.get(crawler)
+    if parts is None:
+        parts = _parts[crawler] = _assemble(crawler)
+    return parts
+
+
+def _assemble(crawler: Crawler) -> Parts:
+    config = read_config({name: crawler.settings[name] for name in crawler.settings})
+    # Spiders other than `web` have no arguments of ours, and go where their requests say.
+    arguments = getattr(crawler.spider, "arguments", None) or Arguments(seeds="none")
+    data = DataDir(_data_dir(crawler, config), rules.identity_of_urls(config))
+    try:
+        return _over(crawler, config, arguments, data)
+    except BaseException:
+        data.close()
+        raise
+
+
+def _over(crawler: Crawler, config: Config, arguments: Arguments, data: DataDir) -> Parts:
+    store = RocksStore(data.frontier)
+    wall = Clock()
+    frontier = TwoTierFrontier(store, rules.frontier_rules(config, arguments), wall.now())
+    clock = Clock(not_before=frontier.clock)
+    for mended in recover(data.warc):
+        logger.warning("Archive left unfinished by a crash, now whole: %s", mended)
+    if frontier.put_back_at_open:
+        logger.info("Leases open when the last run ended, put back: %d", frontier.put_back_at_open)
+    random = Random()
+    doors = Doors(config, arguments, data.format.key_seed)
+    robots = RobotsCache(
+        RobotsRecords(store), config.identity.user_agent_name, config.robots
+    )
+    flights, digests = Flights(), Digests(Claims(store))
+    outcomes, tally = OutcomeLog(data.outcomes), Tally(crawler.stats)
+    landing = Landing(
+        frontier,
+        flights,
+        rules.landing_rules(config),
+        outcomes,
+        digests,
+        tally,
+        robots.give_up,
+        random,
+        clock.now,
+    )
+    levels = len(config.frontier.level_shares)
+    return Parts(
+        config=config,
+        arguments=arguments,
+        random=random,
+        data=data,
+        store=store,
+        frontier=frontier,
+        clock=clock,
+        doors=doors,
+        prioritizer=load_object(config.frontier.prioritizer)(levels),
+        robots=robots,
+        clearance=Clearance(robots, doors.robots),
+        uplink=Uplink(UplinkRules()),
+        flights=flights,
+        landing=landing,
+        exchanges=Exchanges(),
+        digests=digests,
+        outcomes=outcomes,
+        tally=tally,
+        stop_crawl=partial(_stop, crawler),
+    )
+
+
+def _data_dir(crawler: Crawler, config: Config) -> Path:
+    """CRAWLER_DATA_DIR; if it is not set, JOBDIR: scrapyd gives each job one of its own."""
+    jobs = crawler.settings["JOBDIR"]
+    is_set = "CRAWLER_DATA_DIR" in crawler.settings
+    return Path(jobs if jobs and not is_set else config.archive.data_dir)
+
+
+def _stop(crawler: Crawler, reason: str) -> None:
+    engine = crawler.engine
+    if engine is not None and engine.spider is not None:
+        task = asyncio.ensure_future(engine.close_spider_async(reason=reason))
+        _stopping.add(task)
+        task.add_done_callback(_stopping.discard)
+
+
+_stopping: set[asyncio.Future[None]] = set()  # a task nobody holds may be lost
