@@ -52,7 +52,7 @@ def test_one_disturbed_round_does_not_decide() -> None:
 
 
 def test_a_crawl_that_fails_shows_its_log(tmp_path: Path) -> None:
-    with pytest.raises(CrawlFailed, match="seeds.txt is missing"):
+    with pytest.raises(CrawlFailed, match=r"seeds\.txt is missing"):
         run(["sh", "-c", "echo seeds.txt is missing >&2; exit 3"], tmp_path / "log", lambda: 0)
 
 
