@@ -99,6 +99,9 @@ class JudgedWeb:
         number = _number(ask.path)
         if number is None or number >= self.pages:
             return Reply(b"<title>Not here</title>", 404)
+        return self._page_reply(ask, number)
+
+    def _page_reply(self, ask: Ask, number: int) -> Reply:
         failure = FAILURES[_place(ask.host) % len(FAILURES)]
         if failure is not None and ask.turn == 0 and number in FAILING:
             return failure()
