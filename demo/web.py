@@ -38,7 +38,8 @@ HOSTS: Final = {
     VILLAGE: "The slow village",
 }
 
-RULES: Final = {CLUB: Rules(disallow=("/members/",), crawl_delay_s=1.0)}
+CRAWL_DELAY_S: Final = 1.0
+RULES: Final = {CLUB: Rules(disallow=("/members/",), crawl_delay_s=CRAWL_DELAY_S)}
 """The robots.txt files; the other hosts have none and answer 404."""
 
 RETRY_AFTER_S: Final = 2
