@@ -7,6 +7,7 @@ search ever crosses what was deleted (measured: 8-18 ms a refill over tombstones
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from crawler.core.types import Candidate, HostKey
 from crawler.scheduler import keys
@@ -18,16 +19,22 @@ class Bodies:
     def __init__(self, books: Books) -> None:
         self._books = books
 
-    def append(self, candidate: Candidate) -> None:
-        ends = self._books.host(candidate.host).ends[candidate.level]
-        self._put(candidate, ends.tail)
-        ends.tail += 1
+    def append(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
+        """To the end of the queue; all of them are of *host* and *level*."""
+        ends = self._books.host(host).ends[level]
+        queue = keys.body_queue(host, level)
+        for number, candidate in enumerate(arrived, ends.tail):
+            self._books.put(keys.numbered(queue, number), encode(candidate))
+        ends.tail += len(arrived)
+        self._books.totals.waiting += len(arrived)
 
     def put_back(self, candidate: Candidate) -> None:
         """Before the head of its level."""
-        ends = self._books.host(candidate.host).ends[candidate.level]
+        host, level = candidate.host, candidate.level
+        ends = self._books.host(host).ends[level]
         ends.head -= 1
-        self._put(candidate, ends.head)
+        self._books.put(keys.body(host, level, ends.head), encode(candidate))
+        self._books.totals.waiting += 1
 
     def head(self, host: HostKey, record: HostRecord, level: int, limit: int) -> deque[bytes]:
         """Up to *limit* packed URLs from the front of the queue; they stay in it.
@@ -45,7 +52,3 @@ class Bodies:
         self._books.delete(keys.body(host, level, ends.head))
         ends.head += 1
         self._books.totals.waiting -= 1
-
-    def _put(self, candidate: Candidate, number: int) -> None:
-        self._books.put(keys.body(candidate.host, candidate.level, number), encode(candidate))
-        self._books.totals.waiting += 1

@@ -58,8 +58,7 @@ class Books:
         """The record of *host* to be changed in place; it is written at the commit."""
         record = self._touched.get(host)
         if record is None:
-            record = self._held.get(host) or self.peek(host)
-            self._touched[host] = record
+            record = self._touched[host] = self.peek(host)
         return record
 
     def peek(self, host: HostKey) -> HostRecord:

@@ -6,7 +6,7 @@ one write to the store: after a crash it happened whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -64,8 +64,15 @@ class TwoTierFrontier:
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
         admitted, added = self._gate.admit(list(found))
+        queues: dict[tuple[HostKey, int], list[Candidate]] = {}
         for candidate in admitted:
-            self._enqueue(candidate, now)
+            if candidate.not_before > now:
+                self._put_off(candidate)
+            else:
+                queues.setdefault((candidate.host, candidate.level), []).append(candidate)
+            self._books.host(candidate.host).admitted += 1
+        for (host, level), arrived in queues.items():
+            self._arrive(host, level, arrived)
         self._books.commit(now)
         return added
 
@@ -168,12 +175,18 @@ class TwoTierFrontier:
 
     def _enqueue(self, candidate: Candidate, now: float) -> None:
         if candidate.not_before > now:
-            number = keys.numbered(b"", self._books.next_number())
-            self._later.put(candidate.not_before, number, encode(candidate))
-            self._books.totals.later += 1
+            self._put_off(candidate)
         else:
-            self._bodies.append(candidate)
-            self._turns.notice(candidate.host, candidate.level)
+            self._arrive(candidate.host, candidate.level, [candidate])
+
+    def _arrive(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
+        self._bodies.append(host, level, arrived)
+        self._turns.notice(host, level)
+
+    def _put_off(self, candidate: Candidate) -> None:
+        number = keys.numbered(b"", self._books.next_number())
+        self._later.put(candidate.not_before, number, encode(candidate))
+        self._books.totals.later += 1
 
     def _come_due(self, now: float) -> None:
         self._turns.come_due(now)

@@ -59,8 +59,13 @@ def name_of(key: bytes) -> str:
     return key[1:].decode()
 
 
+def body_queue(host: HostKey, level: int) -> bytes:
+    """What the keys of one host's URLs of one level begin with; their number follows."""
+    return BODY + host.encode() + b"\0" + bytes([level])
+
+
 def body(host: HostKey, level: int, number: int) -> bytes:
-    return BODY + host.encode() + b"\0" + _LEVEL_NUMBER.pack(level, number)
+    return numbered(body_queue(host, level), number)
 
 
 def front(level: int, number: int) -> bytes:

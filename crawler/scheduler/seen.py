@@ -32,10 +32,11 @@ class SeenKeys:
         self._remember(key for key in unsure if key not in fresh)
         return fresh
 
-    def admit(self, key: int) -> None:
-        self._books.put(keys.numbered(keys.SEEN, key), b"")
-        self._books.totals.seen += 1
-        self._remember((key,))
+    def admit(self, fresh: Sequence[int]) -> None:
+        for key in fresh:
+            self._books.put(keys.numbered(keys.SEEN, key), b"")
+        self._books.totals.seen += len(fresh)
+        self._remember(fresh)
 
     def _remember(self, fresh: Iterable[int]) -> None:
         self._young.update(fresh)
