@@ -24,7 +24,9 @@ from crawler.storage.warc.writer import Sync, WarcRules
 
 def landing_rules(config: Config) -> LandingRules:
     return LandingRules(
-        politeness=config.politeness, broken_retries=config.politeness.retries
+        politeness=config.politeness,
+        broken_retries=config.politeness.retries,
+        broken_pause_s=config.politeness.backoff_max_s,
     )
 
 

@@ -1,0 +1,51 @@
+"""Run the real command, as a user would, in the project's folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+
+QUICK: Mapping[str, object] = {
+    "CRAWLER_MIN_DELAY_S": 0.01,
+    "CRAWLER_DELAY_FACTOR": 1,
+    "CRAWLER_PROGRESS": "off",
+    "LOG_LEVEL": "INFO",
+}
+
+
+def crawl_command(
+    data: Path, settings: Mapping[str, object] | None = None, spider: str = "web", **arguments: object
+) -> list[str]:
+    command = [sys.executable, "-m", "scrapy", "crawl", spider]
+    for name, value in arguments.items():
+        command += ["-a", f"{name}={value}"]
+    for name, value in {**QUICK, "CRAWLER_DATA_DIR": data, **(settings or {})}.items():
+        command += ["-s", f"{name}={value}"]
+    return command
+
+
+def run(command: list[str], timeout_s: float = 120, **given: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=PROJECT, capture_output=True, text=True, timeout=timeout_s, check=False, **given
+    )  # type: ignore[call-overload, no-any-return]  # what is given is the caller's
+
+
+@contextmanager
+def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The command at work; killed in the end, should it still be."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, cwd=PROJECT, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=dict(os.environ)
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait(30)

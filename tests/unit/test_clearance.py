@@ -1,0 +1,114 @@
+"""What a lease is used for: its page, a robots.txt, or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from crawler.core.config import Robots
+from crawler.core.types import Candidate, Dead, Done, HostKey, Lease, Pace, Purpose, PutBack
+from crawler.core.url import split
+from crawler.policy.refusal import Reason, Refusal
+from crawler.policy.robots_cache import RobotsCache
+from crawler.policy.robots_fetch import RobotsFetch, RobotsRecord
+from crawler.scheduler.clearance import HOP_WAIT_S, Clearance, Fetch, Unfetched
+from crawler.scheduler.flights import Flight
+
+RULES = b"User-agent: *\nDisallow: /private\nCrawl-delay: 7\n"
+
+
+class Records(dict[str, RobotsRecord]):
+    def put(self, record: RobotsRecord) -> None:
+        self[record.authority] = record
+
+
+def hop(url: str, authority: str) -> Candidate | Refusal:
+    host = split(url).hostname
+    if host.startswith("10."):
+        return Refusal(Reason.INSIDE_ADDRESS, host)
+    return Candidate(
+        url, 1, HostKey(host), host, purpose=Purpose.ROBOTS, authority=authority, filtered=False
+    )
+
+
+def flight(url: str = "http://a.org/page", **given: Any) -> Flight:
+    host = split(url).hostname
+    return Flight(Lease(1, Candidate(url, 1, HostKey(host), host, **given), Pace(), 0.0))
+
+
+@pytest.fixture
+def clearance() -> Clearance:
+    return Clearance(RobotsCache(Records(), "Gossamer", Robots()), hop)
+
+
+def answer(status: int, body: bytes = b"", target: str | None = None) -> RobotsFetch:
+    return RobotsFetch("http://a.org/robots.txt", status, target=target, body=body)
+
+
+def test_robots_txt_comes_before_anything_else_of_a_host(clearance):
+    first = flight()
+    assert clearance.of(first, 0.0) == Fetch("http://a.org/robots.txt")
+    assert (first.purpose, first.authority) == (Purpose.ROBOTS, "http://a.org")
+
+
+def test_what_it_allows_is_fetched_at_its_pace(clearance):
+    first, second = flight(), flight()
+    clearance.of(first, 0.0)
+    clearance.learn(first, answer(200, RULES), 0.0, 0.0)
+    assert first.crawl_delay_s == 7.0, "the rest after robots.txt itself is its crawl-delay"
+    assert clearance.of(second, 1.0) == Fetch("http://a.org/page")
+    assert second.crawl_delay_s == 7.0
+
+
+def test_what_it_forbids_ends_unfetched(clearance):
+    first = flight()
+    clearance.of(first, 0.0)
+    clearance.learn(first, answer(200, RULES), 0.0, 0.0)
+    refused = clearance.of(flight("http://a.org/private/x"), 1.0)
+    assert isinstance(refused, Unfetched)
+    assert refused.verdict == Done()
+    assert "/private" in refused.reason
+
+
+def test_an_unreachable_robots_txt_makes_dead_letters_in_the_end(clearance):
+    for tries in range(Robots().robots_tries):
+        one = flight()
+        assert clearance.of(one, float(tries)) == Fetch("http://a.org/robots.txt")
+        clearance.learn(one, answer(503), float(tries), 0.0)
+    refused = clearance.of(flight(), 9.0)
+    assert isinstance(refused, Unfetched)
+    assert isinstance(refused.verdict, Dead)
+    assert "503" in refused.verdict.reason
+
+
+def test_a_redirect_on_the_same_host_is_fetched_under_the_next_lease(clearance):
+    one = flight()
+    clearance.of(one, 0.0)
+    clearance.learn(one, answer(301, target="http://a.org/r.txt"), 0.0, 0.0)
+    assert clearance.of(flight(), 1.0) == Fetch("http://a.org/r.txt")
+
+
+def test_a_redirect_to_another_host_takes_that_hosts_turn(clearance):
+    one = flight()
+    clearance.of(one, 0.0)
+    clearance.learn(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
+    waits = clearance.of(flight(), 1.0)
+    assert isinstance(waits, Unfetched)
+    assert (waits.verdict, waits.rest_s) == (PutBack(), HOP_WAIT_S)
+    assert waits.hop is not None and waits.hop.host == "b.org"
+    again = clearance.of(flight(), 7.0)
+    assert isinstance(again, Unfetched) and again.hop is None, "it is asked for once"
+    hopped = flight("http://b.org/robots.txt", purpose=Purpose.ROBOTS, authority="http://a.org")
+    assert clearance.of(hopped, 8.0) == Fetch("http://b.org/robots.txt")
+    clearance.learn(hopped, RobotsFetch("http://b.org/robots.txt", 200, body=RULES), 8.0, 0.0)
+    assert clearance.of(flight(), 9.0) == Fetch("http://a.org/page")
+
+
+def test_a_redirect_to_where_we_may_not_go_is_as_good_as_no_robots_txt(clearance):
+    one = flight()
+    clearance.of(one, 0.0)
+    clearance.learn(one, answer(301, target="http://10.0.0.1/robots.txt"), 0.0, 0.0)
+    nowhere = clearance.of(flight(), 1.0)
+    assert isinstance(nowhere, Unfetched) and nowhere.verdict == PutBack()
+    assert clearance.of(flight(), 2.0) == Fetch("http://a.org/page")

@@ -1,0 +1,80 @@
+"""Two pages with the same bytes: one is the original, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+
+from crawler.core.types import Claim
+from crawler.storage.digests import Digests
+
+
+class Finished:
+    """The claims of pages that were finished."""
+
+    def __init__(self) -> None:
+        self.claims: dict[bytes, Claim] = {}
+
+    def claim(self, digest: bytes) -> Claim | None:
+        return self.claims.get(digest)
+
+
+def digests() -> tuple[Digests, Finished]:
+    store = Finished()
+    return Digests(store), store
+
+
+def test_the_first_page_may_claim_and_a_later_one_finds_it():
+    async def story():
+        found, store = digests()
+        assert await found.original(b"d", "http://a/1", 1) is None
+        store.claims[b"d"] = Claim(b"d", "http://a/1")
+        found.settle(1)
+        original = await found.original(b"d", "http://a/2", 2)
+        assert original is not None and original.url == "http://a/1"
+
+    asyncio.run(story())
+
+
+def test_a_page_fetched_again_is_no_duplicate_of_itself():
+    async def story():
+        found, store = digests()
+        store.claims[b"d"] = Claim(b"d", "http://a/1")
+        assert await found.original(b"d", "http://a/1", 9) is None
+
+    asyncio.run(story())
+
+
+def test_the_second_in_flight_waits_and_is_the_duplicate_if_the_first_finishes():
+    async def story():
+        found, store = digests()
+        await found.original(b"d", "http://a/1", 1)
+        second = asyncio.create_task(found.original(b"d", "http://a/2", 2))
+        await asyncio.sleep(0)
+        assert not second.done(), "undecided as long as the first is in flight"
+        store.claims[b"d"] = Claim(b"d", "http://a/1")
+        found.settle(1)
+        assert (await second).url == "http://a/1"
+
+    asyncio.run(story())
+
+
+def test_the_second_in_flight_becomes_the_original_if_the_first_is_given_up():
+    async def story():
+        found, _ = digests()
+        await found.original(b"d", "http://a/1", 1)
+        second = asyncio.create_task(found.original(b"d", "http://a/2", 2))
+        third = asyncio.create_task(found.original(b"d", "http://a/3", 3))
+        await asyncio.sleep(0)
+        found.settle(1)
+        assert await second is None
+        await asyncio.sleep(0)
+        assert not third.done(), "now it waits for the second"
+        found.settle(2)
+        assert await third is None
+
+    asyncio.run(story())
+
+
+def test_settling_what_was_never_reserved_changes_nothing():
+    found, _ = digests()
+    found.settle(99)

@@ -1,0 +1,22 @@
+"""Every move of a host is in the table, or impossible."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from crawler.scheduler.places import MOVES, Event, IllegalMove, Place, move
+
+
+@pytest.mark.parametrize(("place", "event"), list(product(Place, Event)))
+def test_every_move_is_in_the_table_or_refused(place, event):
+    if (place, event) in MOVES:
+        assert move(place, event) is MOVES[place, event]
+    else:
+        with pytest.raises(IllegalMove):
+            move(place, event)
+
+
+def test_every_place_is_reached_and_left():
+    assert {place for place, _ in MOVES} == set(Place) == set(MOVES.values())
