@@ -1,0 +1,85 @@
+"""Does an answer send us elsewhere, and do we go?
+
+Rule: a target is a new candidate for its own host, never fetched on the spot. One whose key is in
+its own chain (http to https, tracking stripped, a cookie bounce) is not seen-tested: it would be
+refused as seen by the very URL that leads to it. It still counts as a hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from crawler.core.types import Candidate
+from crawler.policy.refusal import Refusal
+
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+MAX_HOPS: Final = 10
+
+MAX_VISITS: Final = 3
+"""Of one key in one chain. Two are usual, three happen (http, https, www with all three held the
+same), a fourth is a loop: no need to walk all ten hops of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """The answered URL has moved; this is found in its place."""
+
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class TooMany:
+    """Given up: a dead letter with this reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """It leads nowhere we can go; the answer is kept as the page it is."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotARedirect:
+    """The answer is a page."""
+
+
+Onward = Follow | TooMany | Broken | NotARedirect
+
+
+def onward(
+    candidate: Candidate,
+    status: int,
+    location: bytes | None,
+    admit: Callable[[str, str], Candidate | Refusal],
+    max_hops: int = MAX_HOPS,
+) -> Onward:
+    """Where the answer to *candidate* leads. *location* is the header as it came; *admit* judges
+    a URL text read against a base, as links are judged."""
+    if status not in REDIRECTS:
+        return NotARedirect()
+    if not location or not location.strip():
+        return Broken("a redirect without a Location")
+    chain = (*candidate.chain, candidate.key)
+    if len(chain) > max_hops:
+        return TooMany(f"more than {max_hops} redirects")
+    found = admit(location_text(location), candidate.url)
+    if isinstance(found, Refusal):
+        return Broken(f"its Location is not followed: {found.explain()}")
+    if chain.count(found.key) >= MAX_VISITS:
+        return TooMany("a redirect loop")
+    filtered = found.filtered and found.key not in chain
+    return Follow(replace(found, chain=chain, filtered=filtered))
+
+
+def location_text(location: bytes) -> str:
+    """A Location header as a URL text. Octets beyond ASCII are escaped as they are, as browsers
+    do: the server knows its own charset, and decoding would have to guess it."""
+    octets = location.strip()
+    return "".join(chr(octet) if octet < 0x80 else f"%{octet:02X}" for octet in octets)

@@ -1,0 +1,278 @@
+"""How long a host is left alone: by table, by a walk through all states, and by a week of life."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.core.config import Politeness
+from crawler.core.types import Answer, Pace
+from crawler.policy.politeness import (
+    TRANSITIONS,
+    Circuit,
+    Event,
+    circuit,
+    event_of,
+    is_lost,
+    next_rest,
+)
+
+RULES = Politeness()
+FRESH = Pace()
+DAY_S = 86_400.0
+
+
+class Least(Random):
+    """Jitter that never adds anything: what is promised must hold even then."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return min(a, b)
+
+
+class Most(Random):
+    """Jitter that adds all it may."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return max(a, b)
+
+
+def ok(duration_s: float = 0.05, status: int = 200) -> Answer:
+    return Answer(duration_s, status)
+
+
+def bad(status: int | None = 503, error: str = "", retry_after_s: float | None = None) -> Answer:
+    return Answer(0.05, status, error, retry_after_s)
+
+
+@pytest.mark.parametrize(
+    ("pace", "answer", "want_s", "reason"),
+    [
+        pytest.param(FRESH, ok(0.5), 5.0, "gap", id="ten times the last fetch"),
+        pytest.param(FRESH, ok(0.01), 1.0, "gap", id="never below the minimum"),
+        pytest.param(FRESH, ok(100.0), 300.0, "gap", id="never above the maximum"),
+        pytest.param(Pace(crawl_delay_s=20.0), ok(0.5), 20.0, "crawl-delay", id="its crawl-delay"),
+        pytest.param(
+            Pace(crawl_delay_s=900.0), ok(), 900.0, "crawl-delay", id="which our maximum cannot cut"
+        ),
+        pytest.param(
+            Pace(crawl_delay_s=1e6), ok(), 3600.0, "crawl-delay", id="but a maximum of its own"
+        ),
+        pytest.param(Pace(crawl_delay_s=2.0), ok(0.5), 5.0, "gap", id="the longer of the two"),
+        pytest.param(FRESH, ok(status=404), 1.0, "gap", id="a 404 is an answer"),
+        pytest.param(FRESH, ok(status=301), 1.0, "gap", id="a redirect too"),
+        pytest.param(FRESH, bad(None, "protocol"), 1.0, "gap", id="a broken answer is one"),
+        pytest.param(FRESH, bad(None, "cancelled"), 1.0, "gap", id="stopped by us: the gap"),
+        pytest.param(FRESH, bad(503), 2.0, "backoff", id="503 adds a second"),
+        pytest.param(Pace(failures=1), bad(429), 3.0, "backoff", id="429 adds two the next time"),
+        pytest.param(Pace(failures=3), bad(500), 9.0, "backoff", id="and eight the fourth time"),
+        pytest.param(FRESH, bad(None, "timeout"), 2.0, "backoff", id="no answer in time"),
+        pytest.param(FRESH, bad(None, "connect"), 2.0, "backoff", id="no connection"),
+        pytest.param(FRESH, bad(200, "timeout"), 2.0, "backoff", id="no end of the answer in time"),
+        pytest.param(Pace(8.0), bad(503), 17.0, "backoff", id="added to twice the gap before"),
+        pytest.param(Pace(8.0), ok(), 5.6, "easing", id="which eases with each answer"),
+        pytest.param(Pace(300.0), ok(), 21.0, "easing", id="from half a minute at most"),
+        pytest.param(Pace(failures=4), bad(503), 301.0, "pause", id="the fifth failure: a pause"),
+        pytest.param(
+            Pace(0.0, 5, 1), bad(503), 601.0, "pause", id="its probe fails: twice as long"
+        ),
+        pytest.param(Pace(0.0, 9, 5), bad(503), 3601.0, "pause", id="up to an hour"),
+        pytest.param(Pace(0.0, 5, 1), ok(), 1.0, "gap", id="its probe is answered: as ever"),
+        pytest.param(
+            Pace(0.0, 5, 1), bad(None, "cancelled"), 1.0, "gap", id="its probe is stopped: no pause"
+        ),
+        pytest.param(
+            FRESH, bad(429, retry_after_s=120.0), 132.0, "retry-after", id="Retry-After, and more"
+        ),
+        pytest.param(FRESH, Answer(0.05, 200, "", 50.0), 55.0, "retry-after", id="on any answer"),
+        pytest.param(
+            FRESH, bad(503, retry_after_s=1e9), DAY_S + 60, "retry-after", id="for a day at most"
+        ),
+        pytest.param(
+            FRESH, bad(503, retry_after_s=0.0), 2.0, "backoff", id="zero does not hurry us"
+        ),
+        pytest.param(
+            Pace(failures=4), bad(503, retry_after_s=9.0), 301.0, "pause", id="nor end a pause"
+        ),
+    ],
+)
+def test_rest_with_all_the_jitter(pace: Pace, answer: Answer, want_s: float, reason: str) -> None:
+    rest = next_rest(pace, answer, RULES, Most())
+    assert rest.seconds == pytest.approx(want_s)
+    assert rest.reason == reason
+
+
+ANSWERS = st.builds(
+    Answer,
+    st.floats(0, 60),
+    st.sampled_from([None, 200, 301, 404, 410, 418, 429, 500, 502, 503]),
+    st.sampled_from(["", "", "timeout", "connect", "dns", "tls", "protocol", "cancelled"]),
+    st.one_of(st.none(), st.floats(0, 1e6)),
+)
+PACES = st.builds(Pace, st.floats(0, 300), st.integers(0, 9), st.integers(0, 9), st.floats(0, 1e5))
+
+
+@given(PACES, ANSWERS)
+def test_no_host_is_contacted_before_it_asked_to_be(pace: Pace, answer: Answer) -> None:
+    rest = next_rest(pace, answer, RULES, Least())
+    assert rest.seconds >= min(10 * answer.duration_s, 300.0)
+    assert rest.seconds >= max(1.0, min(pace.crawl_delay_s, 3600.0))
+    assert rest.seconds >= min(answer.retry_after_s or 0.0, DAY_S)
+    assert rest.pace.crawl_delay_s == pace.crawl_delay_s
+
+
+@given(PACES, ANSWERS)
+def test_no_host_waits_for_ever(pace: Pace, answer: Answer) -> None:
+    rest = next_rest(pace, answer, RULES, Most())
+    assert rest.seconds <= 3600.0 + max(3600.0, DAY_S)
+    assert rest.pace.gap_s <= 3600.0 + 60.0
+
+
+@given(PACES, ANSWERS, st.integers())
+def test_the_same_seed_gives_the_same_rest(pace: Pace, answer: Answer, seed: int) -> None:
+    once = next_rest(pace, answer, RULES, Random(seed))
+    assert once == next_rest(pace, answer, RULES, Random(seed))
+
+
+# The circuit
+
+SAMPLES = {Circuit.CLOSED: (FRESH, Pace(failures=2)), Circuit.HALF_OPEN: (Pace(0.0, 5, 1),)}
+HAPPENINGS = {
+    Event.ANSWERED: (ok(), ok(status=404), bad(None, "protocol")),
+    Event.FAILED: (bad(503), bad(429), bad(None, "timeout"), bad(None, "dns")),
+    Event.CANCELLED: (bad(None, "cancelled"),),
+}
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(Circuit, Event)))
+def test_every_move_is_in_the_table_or_impossible(state: Circuit, event: Event) -> None:
+    if state is Circuit.OPEN:
+        # Nobody is leased while it rests: no answer can find a host in this state.
+        assert ((state, event) in TRANSITIONS) == (event is Event.RESTED)
+        assert TRANSITIONS[state, Event.RESTED] is Circuit.HALF_OPEN
+    else:
+        assert (state, event) in TRANSITIONS
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(SAMPLES, HAPPENINGS)))
+def test_a_pace_moves_as_its_state_in_the_table(state: Circuit, event: Event) -> None:
+    for pace, answer in product(SAMPLES[state], HAPPENINGS[event]):
+        assert circuit(pace) is state
+        happened = event_of(answer, pace, RULES)
+        after = next_rest(pace, answer, RULES, Random(1)).pace
+        moved = TRANSITIONS[state, happened]
+        if moved is Circuit.OPEN:
+            assert circuit(after, resting=True) is Circuit.OPEN
+            moved = TRANSITIONS[Circuit.OPEN, Event.RESTED]
+        assert circuit(after) is moved
+
+
+def test_the_fifth_failure_opens_it_and_not_the_fourth() -> None:
+    assert event_of(bad(), Pace(failures=3), RULES) is Event.FAILED
+    assert event_of(bad(), Pace(failures=4), RULES) is Event.FAILED_OFTEN
+    once = replace(RULES, pause_after_failures=1)
+    assert event_of(bad(), FRESH, once) is Event.FAILED_OFTEN
+
+
+def test_404s_never_trip_it() -> None:
+    pace = FRESH
+    for _ in range(100):
+        pace = next_rest(pace, ok(status=404), RULES, Most()).pace
+    assert (pace.failures, pace.pauses) == (0, 0)
+
+
+def test_a_404_ends_a_row_of_failures() -> None:
+    pace = FRESH
+    for answer in [bad()] * 4 + [ok(status=404)] + [bad()] * 4:
+        pace = next_rest(pace, answer, RULES, Most()).pace
+    assert circuit(pace) is Circuit.CLOSED
+
+
+def test_a_dead_host_is_probed_ever_more_seldom_and_then_lost() -> None:
+    pace, rests = FRESH, []
+    while not is_lost(pace):
+        rest = next_rest(pace, bad(None, "connect"), RULES, Least())
+        pace = rest.pace
+        rests.append(rest.seconds)
+    assert rests == [1, 2, 4, 8, 316, 632, 1260, 2460, 3660]
+
+
+def test_a_pace_outlives_the_process() -> None:
+    pace = next_rest(Pace(1.5, 4, 0, 2.0), bad(), RULES, Random(1)).pace
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(pace), type=Pace) == pace
+
+
+# A week, judged by the server
+
+
+class FlakyHost:
+    """A server with good and bad days, that writes down when it was contacted."""
+
+    def __init__(self, seed: int, crawl_delay_s: float) -> None:
+        self.random = Random(seed)
+        self.crawl_delay_s = crawl_delay_s
+        self.quiet_until = 0.0
+        self.visits: list[tuple[float, bool]] = []
+
+    def visit(self, now: float) -> Answer:
+        assert now >= self.quiet_until, "contacted before it asked to be"
+        answer = self.answer()
+        self.visits.append((now, answer.status == 200))
+        asked_s = max(10 * answer.duration_s, self.crawl_delay_s, answer.retry_after_s or 0.0)
+        self.quiet_until = now + answer.duration_s + min(asked_s, DAY_S)
+        return answer
+
+    def answer(self) -> Answer:
+        took_s = min(29.0, self.random.lognormvariate(-0.5, 1.0))
+        match self.random.random():
+            case luck if luck < 0.80:
+                return Answer(took_s, 200)
+            case luck if luck < 0.90:
+                return Answer(took_s, 503)
+            case luck if luck < 0.95:
+                return Answer(took_s, 429, "", self.random.uniform(0, 900))
+            case luck if luck < 0.98:
+                return Answer(took_s, 404)
+        return Answer(29.0, None, "timeout")
+
+
+@pytest.mark.parametrize("crawl_delay_s", [0.0, 15.0])
+def test_a_week_with_a_flaky_host(crawl_delay_s: float) -> None:
+    host, random = FlakyHost(7, crawl_delay_s), Random(8)
+    pace, now = Pace(crawl_delay_s=crawl_delay_s), 0.0
+    while now < 7 * DAY_S:
+        answer = host.visit(now)
+        rest = next_rest(pace, answer, RULES, random)
+        pace, now = rest.pace, now + answer.duration_s + rest.seconds
+    gaps = [later - earlier for (earlier, _), (later, _) in pairwise(host.visits)]
+    assert min(gaps) >= max(1.0, crawl_delay_s)
+    # Polite is not shy: 83 of 100 visits can bring a page, and a rest is in proportion.
+    assert sum(good for _, good in host.visits) > 0.75 * len(host.visits) > 3000
+
+
+class LimitedHost:
+    """A server that sends 429 to whoever comes again within five seconds."""
+
+    def __init__(self) -> None:
+        self.last = -9.0
+        self.refused = self.served = 0
+
+    def visit(self, now: float) -> Answer:
+        too_soon, self.last = now - self.last < 5.0, now
+        self.refused += too_soon
+        self.served += not too_soon
+        return Answer(0.01, 429 if too_soon else 200)
+
+
+def test_the_pace_of_a_host_with_a_rate_limit_is_found() -> None:
+    host, random, pace, now = LimitedHost(), Random(1), FRESH, 0.0
+    while host.served < 1000:
+        rest = next_rest(pace, host.visit(now), RULES, random)
+        pace, now = rest.pace, now + rest.seconds
+    assert host.refused < 0.7 * host.served
+    assert now < 12 * host.served
