@@ -1,0 +1,183 @@
+"""Scrapy's aiohttp handler, made to keep what crossed the wire.
+
+Rule: one request, one visit, one `Exchange`. How many are fetched at once, rests and retries
+are decided elsewhere; nothing is queued here.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar, Final, Self, cast
+
+import aiohttp
+from aiohttp.client_exceptions import ClientConnectorCertificateError, ClientConnectorSSLError
+from scrapy import Request
+from scrapy.core.downloader.handlers._aiohttp import AiohttpDownloadHandler
+from scrapy.core.downloader.handlers._base_streaming import BaseStreamingDownloadHandler
+from scrapy.crawler import Crawler
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    UnsupportedURLSchemeError,
+)
+from scrapy.http import Headers, Response
+from yarl import URL
+
+from crawler.core.exchange import DownloadOptions, Exchange, Exchanges
+from crawler.download.failures import ConnectionDropped, TlsFailed
+from crawler.download.head import MAX_LINES
+from crawler.download.keeper import Keeper
+from crawler.download.resolver import AresLookup, Resolver
+from crawler.download.tls import ssl_context
+from crawler.download.transfers import Transfers
+from crawler.download.wire import WireResponse, open_connector
+from crawler.wiring import parts_of
+
+UNASKED_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""aiohttp would add these; what is sent is what the request says."""
+
+
+class AiohttpHandler(AiohttpDownloadHandler):
+    """http and https."""
+
+    experimental: ClassVar[bool] = False  # pinned and tested: no warning in each log
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        parts = parts_of(crawler)
+        options = parts.download_options()
+        resolver = Resolver(options.admits, AresLookup())
+        handler = cls(crawler, options, parts.exchanges, resolver)
+        parts.on_stop.append(handler.transfers.cancel_all)
+        return handler
+
+    def __init__(
+        self, crawler: Crawler, options: DownloadOptions, exchanges: Exchanges, resolver: Resolver
+    ) -> None:
+        # Not the parent's: it opens a pool with limits, and a resolver of its own.
+        BaseStreamingDownloadHandler.__init__(self, crawler)
+        self.transfers = Transfers()
+        self._options = options
+        self._keeper = Keeper(crawler, options, exchanges)
+        self._resolver = resolver
+        self._tls = ssl_context(options.tls)
+        self._session = self._open_session(resolver)
+        self._proxied: aiohttp.ClientSession | None = None
+
+    async def download_request(self, request: Request) -> Response:
+        return await self.transfers.run(self._fetch(request))
+
+    async def close(self) -> None:
+        self.transfers.cancel_all()
+        await self._session.close()
+        if self._proxied is not None:
+            await self._proxied.close()
+        await self._resolver.close()
+
+    async def _fetch(self, request: Request) -> Response:
+        at, start = time.time(), time.monotonic()
+        response = await self._send(request)
+        async with response:
+            request.meta["download_latency"] = time.monotonic() - start
+            reading = response.reading
+            headers = Headers(list(response.raw_headers))
+            chunks = response.content.iter_any()
+            kept = await self._keeper.keep(request, headers, reading.gate.raw, chunks)
+        exchange = Exchange(
+            url=request.url,
+            at=at,
+            duration_s=time.monotonic() - start,
+            request_head=_request_head(response.request_info, request),
+            request_body=request.body,
+            head=reading.gate.raw,
+            body=kept.body,
+            ip=response.ip,
+            tls=response.tls,
+            truncated=kept.truncated or reading.cut,
+        )
+        return self._keeper.response(
+            request,
+            exchange,
+            status=response.status,
+            headers=headers,
+            certificate=response.certificate,
+            stop=kept.stop,
+        )
+
+    async def _send(self, request: Request) -> WireResponse:
+        """Until the head of the answer is here."""
+        proxy = self._extract_proxy_url_with_creds(request)
+        # As it is: the fetch form is what the seen test, robots and the archive know it by.
+        url = URL(request.url, encoded=True)
+        self._resolver.check_literal(url.raw_host or "")
+        timeout = aiohttp.ClientTimeout(
+            total=self._keeper.timeout_s(request), sock_connect=self._options.connect_timeout_s
+        )
+        try:
+            response = await (self._session_via_proxy() if proxy else self._session).request(
+                request.method,
+                url,
+                data=request.body or None,
+                headers=self._request_headers(request).to_tuple_list(),
+                timeout=timeout,
+                ssl=self._tls,
+                allow_redirects=False,
+                proxy=proxy,
+            )
+        except (TimeoutError, aiohttp.ClientError, ValueError) as error:
+            raise _in_scrapys_words(error, request.url) from error
+        return cast(WireResponse, response)
+
+    def _open_session(self, resolver: Resolver) -> aiohttp.ClientSession:
+        head_max_bytes = self._options.head_max_bytes
+        return aiohttp.ClientSession(
+            connector=open_connector(
+                resolver,
+                local_address=self._bind_address,
+                keepalive_s=self._options.keepalive_s,
+                head_max_bytes=head_max_bytes,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            response_class=WireResponse,
+            skip_auto_headers=UNASKED_HEADERS,
+            # The gate has measured them; mending may make a line a little longer.
+            max_line_size=2 * head_max_bytes,
+            max_field_size=2 * head_max_bytes,
+            max_headers=MAX_LINES,
+        )
+
+    def _session_via_proxy(self) -> aiohttp.ClientSession:
+        """A proxy is where the user says it is, inside or not."""
+        if self._proxied is None:
+            self._proxied = self._open_session(Resolver(lambda ip, host: True, AresLookup()))
+        return self._proxied
+
+
+def _request_head(info: aiohttp.RequestInfo, request: Request) -> bytes:
+    """As aiohttp has written it."""
+    is_for_proxy = info.url.scheme == "http" and request.meta.get("proxy")
+    target = str(info.url) if is_for_proxy else info.url.raw_path_qs
+    lines = [f"{info.method} {target} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in info.headers.items()]
+    return "\r\n".join((*lines, "", "")).encode("utf-8")
+
+
+_WORDS: Final[tuple[tuple[type[Exception], type[Exception]], ...]] = (
+    (TimeoutError, DownloadTimeoutError),
+    (aiohttp.InvalidUrlClientError, UnsupportedURLSchemeError),
+    (aiohttp.NonHttpUrlClientError, UnsupportedURLSchemeError),
+    (aiohttp.ClientConnectorDNSError, CannotResolveHostError),
+    (ClientConnectorSSLError, TlsFailed),
+    (ClientConnectorCertificateError, TlsFailed),
+    (aiohttp.ClientConnectorError, DownloadConnectionRefusedError),
+    (aiohttp.ClientConnectionError, ConnectionDropped),
+)
+"""First match counts: aiohttp's errors inherit from each other."""
+
+
+def _in_scrapys_words(error: Exception, url: str) -> Exception:
+    kinds = (ours for theirs, ours in _WORDS if isinstance(error, theirs))
+    return next(kinds, DownloadFailedError)(f"{url}: {error or type(error).__name__}")

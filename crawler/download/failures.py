@@ -1,0 +1,46 @@
+"""What went wrong with a fetch, in the words of politeness.
+
+Rule: an error of the network or of a library becomes one of Scrapy's own exceptions at this
+border, so that users' errbacks and middlewares know it; what Scrapy has no word for is a
+subclass here. `error_of` is the only reader of their meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+)
+
+
+class ConnectionDropped(DownloadFailedError):
+    """Connected, and then dropped before an answer."""
+
+
+class TlsFailed(DownloadFailedError):
+    """No trustworthy TLS connection: a wrong certificate, or no common version."""
+
+
+_ERRORS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (DownloadTimeoutError, "timeout"),
+    (CannotResolveHostError, "dns"),
+    (DownloadConnectionRefusedError, "connect"),
+    (ConnectionDropped, "connect"),
+    (TlsFailed, "tls"),
+    (DownloadFailedError, "protocol"),
+    (DownloadCancelledError, "cancelled"),
+    (TimeoutError, "timeout"),
+    (OSError, "connect"),
+)
+"""First match counts."""
+
+
+def error_of(exception: BaseException) -> str:
+    """timeout | connect | dns | tls | protocol | cancelled (`Answer.error`). Empty: the host
+    has no part in it."""
+    return next((word for kind, word in _ERRORS if isinstance(exception, kind)), "")

@@ -1,0 +1,165 @@
+"""The head of an answer: held back until it is whole, bounded, and mended if it must be.
+
+Rule: pure; bytes in, bytes out, the same for every HTTP library. What an archive gets is the
+head as sent; what a parser gets is a head it cannot choke on. Mended is what browsers put up
+with, and no more; where they refuse (RFC 9112 6.3: lengths that disagree), so do we.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+MAX_INTERIM: Final = 16  # guess: 100, 102 and 103 answers before the real one
+MAX_DIGITS: Final = 18  # of a length: 64 bits hold as many
+MAX_LINES: Final = 1_000  # guess: sites with hundreds of Set-Cookie lines exist
+SWITCHING: Final = b"101"
+PROTOCOL: Final = b"HTTP/"
+
+_LINE_END: Final = re.compile(rb"\r?\n")
+_FOLD: Final = re.compile(rb"\r?\n[ \t]+")  # obsolete line folding, RFC 9112 5.2
+_STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+([1-9]\d\d)(?:[ \t]+(.*))?", re.S)
+_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~\w-]+")
+_FRAMING: Final = re.compile(rb"\n(?:content-length|transfer-encoding):[ \t]*([^\r\n]*)", re.I)
+_PLAIN_FRAMING: Final = re.compile(rb"(?:\d{1,18}|chunked)[ \t]*", re.I)
+_CLEAN: Final = re.compile(
+    rb"HTTP/1\.[01] [1-9]\d\d(?: [^\r\n\0]*+)?\r\n(?:[!#$%&'*+.^_`|~\w-]++:[^\r\n\0]*+\r\n)*+\r\n"
+)
+_LENGTH: Final = b"content-length"
+_TRANSFER: Final = b"transfer-encoding"
+
+Field = tuple[bytes, bytes]
+
+
+class BadHead(ValueError):
+    """No head that a browser would take either."""
+
+
+class HeadGate:
+    """What comes before the body of one answer. Each byte is searched once and copied twice;
+    at most *max_bytes* are held."""
+
+    __slots__ = ("_held", "_interim", "_max_bytes", "_taken_bytes", "clean", "raw")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._held = bytearray()
+        self._taken_bytes = 0
+        self._interim = 0
+        self.raw = b""  # as sent; empty until it is whole
+        self.clean = b""  # as a parser may see it
+
+    @property
+    def is_untouched(self) -> bool:
+        """Not one byte came."""
+        return not (self.raw or self._held or self._taken_bytes)
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Take bytes; return the heads that are whole by now, and what is already body."""
+        held = self._held
+        start = max(0, len(held) - 2)  # an end may straddle two reads
+        held += data
+        heads = b""
+        while not self.raw:
+            self._refuse_other_protocols()
+            end = _end_of_head(held, start)
+            self._refuse_too_long(end or len(held))
+            if not end:
+                return heads, b""
+            heads += self._take(bytes(held[:end]))
+            del held[:end]
+            start = 0
+        return heads, bytes(held)
+
+    def _refuse_other_protocols(self) -> None:
+        held = self._held
+        while held.startswith((b"\r", b"\n")):  # empty lines before an answer: RFC 9112 2.2
+            del held[:1]
+        if held[: len(PROTOCOL)] != PROTOCOL[: len(held)]:
+            raise BadHead(f"begins with {bytes(held[:16])!r}")
+
+    def _refuse_too_long(self, head_bytes: int) -> None:
+        if self._taken_bytes + head_bytes > self._max_bytes:
+            raise BadHead(f"longer than {self._max_bytes} bytes")
+
+    def _take(self, raw: bytes) -> bytes:
+        self._taken_bytes += len(raw)
+        clean = mended(raw)
+        status = clean[9:12]
+        if status == SWITCHING:
+            raise BadHead("switches protocols unasked")
+        if not status.startswith(b"1"):
+            self.raw, self.clean = raw, clean
+        elif self._interim == MAX_INTERIM:
+            raise BadHead(f"more than {MAX_INTERIM} interim answers")
+        else:
+            self._interim += 1
+        return clean
+
+
+def mended(raw: bytes) -> bytes:
+    """*raw* if nothing is wrong with it; otherwise the head it was meant to be."""
+    if raw.count(b"\n") > MAX_LINES:
+        raise BadHead(f"more than {MAX_LINES} lines")
+    if _CLEAN.fullmatch(raw) and _is_plainly_framed(raw):
+        return raw
+    first, *others = _LINE_END.split(_FOLD.sub(b" ", raw))
+    fields = _reframed(list(_mended_fields(others)))
+    return b"\r\n".join((_mended_status(first), *(b"%s: %s" % each for each in fields), b"", b""))
+
+
+def _end_of_head(held: bytearray, start: int) -> int:
+    """Where the body begins, lines ending as they may. 0: not yet."""
+    crlf = held.find(b"\n\r\n", start)
+    bare = held.find(b"\n\n", start, len(held) if crlf < 0 else crlf + 1)
+    if bare >= 0:
+        return bare + 2
+    return 0 if crlf < 0 else crlf + 3
+
+
+def _is_plainly_framed(raw: bytes) -> bool:
+    framing = _FRAMING.findall(raw)
+    return not framing or (len(framing) == 1 and bool(_PLAIN_FRAMING.fullmatch(framing[0])))
+
+
+def _mended_status(line: bytes) -> bytes:
+    match = _STATUS.fullmatch(line)
+    if not match:
+        raise BadHead(f"status line {line[:80]!r}")
+    code, reason = match.groups(b"")
+    # HTTP/1.0 keeps its meaning (close when done); a claim of 2 or 3 cannot be true here.
+    version = b"1.0" if line.startswith(b"HTTP/1.0") else b"1.1"
+    return b"HTTP/%s %s %s" % (version, code, _one_line(reason))
+
+
+def _mended_fields(lines: Iterable[bytes]) -> Iterator[Field]:
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        name = name.rstrip(b" \t")
+        if colon and _TOKEN.fullmatch(name):
+            yield name, _one_line(value.strip(b" \t"))
+
+
+def _one_line(value: bytes) -> bytes:
+    """RFC 9110 5.5: CR and NUL within a value are refused, or taken as a space."""
+    return value.replace(b"\0", b" ").replace(b"\r", b" ")
+
+
+def _reframed(fields: list[Field]) -> list[Field]:
+    """With one way at most to find the end of the body; without one it is where they close."""
+    others = [field for field in fields if field[0].lower() not in (_LENGTH, _TRANSFER)]
+    codings = [value.lower() for name, value in fields if name.lower() == _TRANSFER]
+    if codings:  # they override a length: RFC 9112 6.3
+        in_chunks = codings[-1].rpartition(b",")[2].strip() == b"chunked"
+        return [*others, (b"Transfer-Encoding", b"chunked")] if in_chunks else others
+    length = _agreed_length(value for name, value in fields if name.lower() == _LENGTH)
+    return others if length is None else [*others, (b"Content-Length", b"%d" % length)]
+
+
+def _agreed_length(values: Iterable[bytes]) -> int | None:
+    numbers = {number.strip() for value in values for number in value.split(b",")}
+    lengths = {int(number) for number in numbers if number.isdigit() and len(number) <= MAX_DIGITS}
+    if len(lengths) > 1:
+        raise BadHead(f"lengths that disagree: {sorted(lengths)[:4]}")
+    return lengths.pop() if lengths and all(map(bytes.isdigit, numbers)) else None

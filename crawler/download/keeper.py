@@ -1,0 +1,107 @@
+"""How much of an answer is kept, and where it is kept for the archive.
+
+Rule: the same for every HTTP library, which only brings chunks. A body is cut exactly where
+its room ends, and whatever ended it early, its bytes so far are kept with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable
+from dataclasses import dataclass
+from io import BytesIO
+from ipaddress import ip_address
+from typing import Final
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import StopDownload
+from scrapy.http import Headers, Response
+from scrapy.utils._download_handlers import check_stop_download, make_response
+
+from crawler.core.exchange import DownloadOptions, Exchange, Exchanges, Truncated
+from crawler.download.head import MAX_DIGITS
+
+HTTP_1_0: Final = b"HTTP/1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was kept of a body. Arrow: wire -> exchange."""
+
+    body: bytes
+    truncated: Truncated = Truncated.NO
+    stop: StopDownload | None = None  # a user's component wanted no more
+
+
+class Keeper:
+    """Of one download handler."""
+
+    def __init__(self, crawler: Crawler, options: DownloadOptions, exchanges: Exchanges) -> None:
+        self._crawler = crawler
+        self._options = options
+        self._exchanges = exchanges
+
+    def timeout_s(self, request: Request) -> float:
+        """From the lookup of the name to the last byte. The request's own word counts first."""
+        asked: float | None = request.meta.get("download_timeout")
+        return asked or self._options.total_timeout_s
+
+    async def keep(
+        self, request: Request, headers: Headers, head: bytes, chunks: AsyncIterable[bytes]
+    ) -> Kept:
+        """Read a body. Users' components hear Scrapy's two signals, and may end it."""
+        length = declared_length(headers)
+        stop = self._told(signals.headers_received, request, headers=headers, body_length=length)
+        if stop:
+            return Kept(b"", Truncated.UNSPECIFIED, stop)
+        room = self._room(request, headers, head)
+        kept = BytesIO()
+        try:
+            async for chunk in chunks:
+                kept.write(chunk)
+                if kept.tell() > room:
+                    kept.truncate(room)
+                    return Kept(kept.getvalue(), Truncated.LENGTH)
+                if stop := self._told(signals.bytes_received, request, data=chunk):
+                    return Kept(kept.getvalue(), Truncated.UNSPECIFIED, stop)
+        except TimeoutError:
+            return Kept(kept.getvalue(), Truncated.TIME)
+        return Kept(kept.getvalue())
+
+    def response(
+        self,
+        request: Request,
+        exchange: Exchange,
+        *,
+        status: int,
+        headers: Headers,
+        certificate: object = None,
+        stop: StopDownload | None = None,
+    ) -> Response:
+        """What Scrapy gets; the exchange is kept for whoever archives it."""
+        self._exchanges.put(request, exchange)
+        return make_response(
+            url=request.url,
+            status=status,
+            headers=headers,
+            body=exchange.body,
+            flags=[exchange.truncated.flag] if exchange.truncated else [],
+            certificate=certificate,
+            ip_address=ip_address(exchange.ip) if exchange.ip else None,
+            protocol="HTTP/1.0" if exchange.head.startswith(HTTP_1_0) else "HTTP/1.1",
+            stop_download=stop,
+        )
+
+    def _room(self, request: Request, headers: Headers, head: bytes) -> int:
+        asked: int | None = request.meta.get("download_maxsize")
+        room = self._options.room(headers.get(b"Content-Type"), request.url, asked)
+        return max(0, room - len(head))  # headers count
+
+    def _told(self, signal: object, request: Request, **what: object) -> StopDownload | None:
+        return check_stop_download(signal, self._crawler, request, **what)
+
+
+def declared_length(headers: Headers) -> int | None:
+    """Content-Length, if it is one."""
+    value = headers.get(b"Content-Length") or b""
+    return int(value) if value.isdigit() and len(value) <= MAX_DIGITS else None

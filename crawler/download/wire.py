@@ -1,0 +1,163 @@
+"""aiohttp's side of the wire, with the head of each answer kept as sent.
+
+Rule: what aiohttp parses has passed the `HeadGate`; a body that breaks off is an end with a
+reason, not an exception that takes the bytes before it along; and bytes nobody asked for are
+never the answer to the next request. The private names of aiohttp that we stand on are here,
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final, cast
+
+from aiohttp import ClientConnectionError, ClientOSError, ServerDisconnectedError, TCPConnector
+from aiohttp.abc import AbstractResolver
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ClientResponse
+from aiohttp.connector import Connection
+from aiohttp.http_exceptions import BadHttpMessage
+
+from crawler.core.errors import IncompatibleScrapy
+from crawler.core.exchange import Truncated
+from crawler.download.head import BadHead, HeadGate
+
+PRIVATE_NAMES: Final = ("_payload", "_exception")
+
+
+class Hangup(ClientConnectionError):
+    """The server left without an answer, on a connection opened for this very request.
+
+    Not one of the two errors after which aiohttp sends a request again: only a connection
+    that had been idle may have died unnoticed; anything else would be a visit without a rest.
+    """
+
+
+class Reading:
+    """How far one answer has been read."""
+
+    __slots__ = ("cut", "gate")
+
+    def __init__(self, head_max_bytes: int) -> None:
+        self.gate = HeadGate(head_max_bytes)
+        self.cut = Truncated.NO
+
+
+class Wire(ResponseHandler):
+    """One connection."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, head_max_bytes: int) -> None:
+        super().__init__(loop)
+        self._head_max_bytes = head_max_bytes
+        self.reading = Reading(head_max_bytes)
+        self.requests = 0
+
+    @property
+    def is_dead_idler(self) -> bool:
+        """It was used before, and nothing came back this time."""
+        return self.requests > 1 and self.reading.gate.is_untouched
+
+    def set_response_params(self, **params: Any) -> None:
+        """aiohttp announces a request. (A server may speak before the first.)"""
+        if self.requests:
+            self.reading = Reading(self._head_max_bytes)
+        self.requests += 1
+        super().set_response_params(**params)
+
+    def data_received(self, data: bytes) -> None:
+        if self.reading.gate.raw:
+            self._body_received(data)
+            return
+        try:
+            heads, body = self.reading.gate.feed(data)
+        except BadHead as bad:
+            self._hang_up()
+            self.set_exception(BadHttpMessage(str(bad)))
+            return
+        # In two steps: should the body be unreadable, the head has been delivered.
+        if heads:
+            super().data_received(heads)
+        if body:
+            self._body_received(body)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        payload, self._payload = self._payload, None
+        super().connection_lost(exc)
+        if payload is not None and not payload.is_eof():
+            self.reading.cut = Truncated.DISCONNECT
+            payload.feed_eof()
+
+    def _body_received(self, data: bytes) -> None:
+        payload = self._payload
+        if payload is None:
+            super().data_received(data)
+        elif payload.is_eof():
+            if data:
+                self._hang_up()  # more than announced: the next head would be found amid it
+        else:
+            super().data_received(data)
+            # aiohttp ends the connection over bad chunks, but leaves their reader waiting.
+            if self._exception is not None and not payload.is_eof():
+                self.reading.cut = Truncated.UNSPECIFIED
+                payload.feed_eof()
+
+    def _hang_up(self) -> None:
+        self.force_close()
+        if self.transport is not None:
+            self.transport.close()
+
+
+class WireResponse(ClientResponse):
+    """An answer that remembers the connection it came by; aiohttp forgets it at the end."""
+
+    reading: Reading
+    ip: str = ""
+    tls: str = ""  # "TLSv1.3"
+    certificate: bytes | None = None
+
+    async def start(self, connection: Connection) -> ClientResponse:
+        wire = cast(Wire, connection.protocol)
+        self.reading = wire.reading
+        self._look_at(wire.transport)
+        try:
+            return await super().start(connection)
+        except (ServerDisconnectedError, ClientOSError) as error:
+            if wire.is_dead_idler:
+                raise
+            raise Hangup(str(error)) from error
+
+    def _look_at(self, transport: asyncio.BaseTransport | None) -> None:
+        if transport is None:
+            return
+        self.ip = (transport.get_extra_info("peername") or ("",))[0]
+        ssl_object = transport.get_extra_info("ssl_object")
+        if ssl_object is not None:
+            self.tls = ssl_object.version() or ""
+            self.certificate = ssl_object.getpeercert(binary_form=True)
+
+
+def open_connector(
+    resolver: AbstractResolver,
+    *,
+    local_address: tuple[str, int] | None,
+    keepalive_s: float,
+    head_max_bytes: int,
+) -> TCPConnector:
+    """A pool without limits: who may fetch is decided before, and a fetch never queues here.
+    Its idle connections are bounded by their time."""
+    connector = TCPConnector(
+        resolver=resolver,
+        use_dns_cache=False,  # the resolver's own cache knows the TTLs
+        limit=0,
+        local_addr=local_address,
+        keepalive_timeout=keepalive_s,
+    )
+    if not hasattr(connector, "_factory"):
+        raise IncompatibleScrapy("aiohttp's connector has no _factory; install aiohttp 3.14")
+    wire = partial(Wire, asyncio.get_running_loop(), head_max_bytes)
+    if missing := [name for name in PRIVATE_NAMES if not hasattr(wire(), name)]:
+        raise IncompatibleScrapy(f"aiohttp's ResponseHandler has no {missing[0]}; install 3.14")
+    # aiohttp has no public way to say which protocol a connection speaks.
+    connector._factory = cast("partial[ResponseHandler]", wire)
+    return connector

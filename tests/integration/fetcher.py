@@ -1,0 +1,178 @@
+"""Fetches what it is told with one download handler, in a process of its own, and reports.
+
+Rule: only our handler, resolver and decoder are installed, so what is seen is theirs. A JSON
+list of crawls comes in; one JSON object a fetch goes out. (A process for each handler: a
+Twisted reactor cannot be started twice.)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from hashlib import sha1
+from typing import Any, Final
+
+from scrapy import Request, Spider
+from scrapy.crawler import AsyncCrawlerProcess, Crawler
+from scrapy.http import Response
+from scrapy.settings.default_settings import (
+    DOWNLOAD_HANDLERS_BASE,
+    DOWNLOADER_MIDDLEWARES_BASE,
+    SPIDER_MIDDLEWARES_BASE,
+)
+from scrapy.utils.asyncio import call_later
+from twisted.python.failure import Failure
+
+from crawler.core.choices import Tls
+from crawler.core.exchange import DownloadOptions, Exchanges
+from crawler.download.aiohttp_handler import AiohttpHandler
+from crawler.download.failures import error_of
+from crawler.download.resolver import AresLookup, Found, LookupFailed, Resolver
+from crawler.download.transfers import Transfers
+from crawler.download.twisted_handler import TwistedHandler
+from crawler.middlewares.decode import DecodeMiddleware
+
+CAP_BYTES: Final = 2_000_000
+ADMITTED: Final = "127.0.0.1"
+OF_THE_PROCESS: Final = {"TWISTED_REACTOR_ENABLED", "ASYNCIO_EVENT_LOOP", "LOG_LEVEL"}
+EXCHANGES: Final = Exchanges()
+NAMES: Final = {
+    "inside.example": ("127.0.0.2",),
+    "two.example": ("127.0.0.2", "127.0.0.1"),
+    "gone.example": (),
+}
+
+
+class Names(AresLookup):
+    """A name server with few names; localhost is asked of the real one."""
+
+    async def __call__(self, name: str) -> Found:
+        if name == "localhost":
+            return await super().__call__(name)
+        if name not in NAMES:
+            raise LookupFailed(None, f"no answer about {name}")
+        return Found(NAMES[name], 60.0)
+
+
+def options(tls: str, keepalive_s: float) -> DownloadOptions:
+    return DownloadOptions(
+        cap=lambda content_type, url: CAP_BYTES,
+        admits=lambda ip, host: ip == ADMITTED,
+        tls=Tls(tls),
+        connect_timeout_s=2.0,
+        total_timeout_s=3.0,
+        keepalive_s=keepalive_s,
+    )
+
+
+class Aiohttp(AiohttpHandler):
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Aiohttp:
+        told = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])
+        return cls(crawler, told, EXCHANGES, Resolver(told.admits, Names()))
+
+
+class Twisted(TwistedHandler):
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Twisted:
+        told = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])
+        return cls(crawler, told, EXCHANGES, Resolver(told.admits, Names()))
+
+
+class Decode(DecodeMiddleware):
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Decode:
+        assert crawler.stats
+        return cls(options("strict", 4.0), crawler.stats)
+
+
+class Fetches(Spider):
+    name = "fetches"
+    fetches: list[dict[str, Any]]
+    cancel_after_s: float | None = None
+
+    async def start(self) -> AsyncIterator[Request]:
+        if self.cancel_after_s is not None:
+            call_later(self.cancel_after_s, self.cancel)
+        for fetch in self.fetches:
+            yield Request(callback=self.page, errback=self.error, dont_filter=True, **fetch)
+
+    def cancel(self) -> None:
+        assert self.crawler.engine
+        for handler in self.crawler.engine.downloader.handlers._handlers.values():
+            transfers: Transfers = handler.transfers  # type: ignore[attr-defined]  # ours has them
+            transfers.cancel_all()
+
+    def page(self, response: Response, name: str) -> None:
+        assert response.request
+        exchange = EXCHANGES.take(response.request)
+        assert exchange, "a page without its exchange"
+        report(
+            name=name,
+            outcome="page",
+            status=response.status,
+            kind=type(response).__name__,
+            flags=sorted(map(str, response.flags)),
+            body=response.body[:200].decode("latin-1"),
+            size=len(response.body),
+            digest=sha1(response.body).hexdigest(),
+            wire_bytes=len(exchange.head) + len(exchange.body),
+            truncated=exchange.truncated,
+            status_line=exchange.status_line.decode("latin-1"),
+            headers=[
+                f"{key.decode('latin-1')}={value.decode('latin-1')}"
+                for key, value in exchange.headers[:5]
+            ],
+            request_line=exchange.request_line.decode("ascii"),
+            request_headers={k.decode().lower(): v.decode() for k, v in exchange.request_headers},
+            ip=exchange.ip,
+            tls=exchange.tls,
+        )
+
+    def error(self, failure: Failure) -> None:
+        error = failure.value
+        assert error is not None
+        request: Request = failure.request  # type: ignore[attr-defined]  # Scrapy adds it
+        word = error_of(error) or type(error).__name__
+        report(name=request.cb_kwargs["name"], outcome=word, text=str(error)[:200])
+
+
+def report(**row: Any) -> None:
+    print(json.dumps(row), flush=True)
+
+
+def settings(
+    handler: type[Any], tls: str = "strict", keepalive_s: float = 4.0, **more: Any
+) -> dict[str, Any]:
+    ours = {"http": handler, "https": handler}
+    return {
+        "TLS": tls,
+        "KEEPALIVE_S": keepalive_s,
+        "TWISTED_REACTOR_ENABLED": handler is Twisted,
+        "ASYNCIO_EVENT_LOOP": "uvloop.Loop",
+        "DOWNLOAD_HANDLERS": {**dict.fromkeys(DOWNLOAD_HANDLERS_BASE), **ours},
+        "DOWNLOADER_MIDDLEWARES": {**dict.fromkeys(DOWNLOADER_MIDDLEWARES_BASE), Decode: 590},
+        "SPIDER_MIDDLEWARES": dict.fromkeys(SPIDER_MIDDLEWARES_BASE),
+        "CONCURRENT_REQUESTS": 16,
+        "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
+        "TELNETCONSOLE_ENABLED": False,
+        "REMOTE_CONTROL_ENABLED": False,
+        "LOG_LEVEL": "WARNING",
+        **more,
+    }
+
+
+def main(name: str) -> None:
+    handler = {"aiohttp": Aiohttp, "twisted": Twisted}[name]
+    # Only these: what a process is told overrules what a crawler of it is told.
+    common = {key: value for key, value in settings(handler).items() if key in OF_THE_PROCESS}
+    process = AsyncCrawlerProcess(common)
+    for crawl in json.load(sys.stdin):
+        told = settings(handler, **crawl.pop("settings", {}))
+        process.crawl(Crawler(Fetches, told), **crawl)
+    process.start()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
