@@ -1,0 +1,213 @@
+"""Settings are read strictly: each mistake is an error that names the setting."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, replace
+from ipaddress import ip_network
+
+import pytest
+from scrapy.settings import Settings
+from scrapy.utils.misc import load_object
+
+from crawler.core.choices import HttpHandler, Scope, Tls
+from crawler.core.config import Config, Fetch, Identity, Politeness
+from crawler.core.config_reader import read_config, settings_table
+from crawler.core.errors import ConfigError
+from crawler.core.url_settings import Limits
+from crawler.core.version import VERSION
+from crawler.policy.priority import Prioritizer
+
+ROWS = [row for rows in settings_table().values() for row in rows]
+
+
+def test_no_settings_give_the_defaults():
+    assert read_config({}) == Config()
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        Config().politeness.min_delay_s = 0.0  # type: ignore[misc]  # that it is refused is the test
+
+
+def test_scrapys_own_settings_are_none_of_our_business():
+    assert (
+        read_config(dict(Settings({"USER_AGENT": "x", "CRAWLSPIDER_FOLLOW_LINKS": False})))
+        == Config()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        pytest.param("CRAWLER_MIN_DELAY_S", "0.5", 0.5, id="a number on a command line"),
+        pytest.param("CRAWLER_MIN_DELAY_S", 2, 2.0, id="a whole number is a number"),
+        pytest.param("CRAWLER_RETRIES", "7", 7, id="a whole number on a command line"),
+        pytest.param("CRAWLER_HTML_MAX_BYTES", "4_000_000", 4_000_000, id="digits in groups"),
+        pytest.param("CRAWLER_WARC", "false", False, id="a boolean on a command line"),
+        pytest.param("CRAWLER_WARC", "0", False, id="a boolean as Scrapy writes them"),
+        pytest.param("CRAWLER_WARC", 1, True, id="a boolean as old settings have them"),
+        pytest.param("CRAWLER_TLS", "lenient", Tls.LENIENT, id="a word"),
+        pytest.param("CRAWLER_LEVEL_SHARES", "5, 3,2", (5, 3, 2), id="a list with commas"),
+        pytest.param("CRAWLER_LEVEL_SHARES", [1], (1,), id="a list in Python"),
+        pytest.param("CRAWLER_DENY_EXTENSIONS", "", (), id="an empty list"),
+        pytest.param("CRAWLER_MAX_PAGES_PER_HOST", "none", None, id="no limit has a name"),
+        pytest.param("CRAWLER_MAX_PAGES_PER_HOST", None, None, id="no limit in Python"),
+        pytest.param("CRAWLER_MAX_URLS_PER_DOMAIN", "50", 50, id="a limit that could be auto"),
+        pytest.param("CRAWLER_CONTACT", "mailto:ops@w3.org", "ops@w3.org", id="mailto: is cut"),
+        pytest.param("CRAWLER_CONTACT", "https://w3.org/bot", "https://w3.org/bot", id="a page"),
+        pytest.param(
+            "CRAWLER_ALLOW_INSIDE",
+            "10.0.0.0/8,fd00::/8,192.168.0.7",
+            (ip_network("10.0.0.0/8"), ip_network("fd00::/8"), ip_network("192.168.0.7")),
+            id="networks and single addresses",
+        ),
+    ],
+)
+def test_values_are_converted(name, value, expected):
+    config = read_config({name: value})
+    field = name.removeprefix("CRAWLER_").lower()
+    groups = [getattr(config, group) for group in Config.__dataclass_fields__]
+    assert [getattr(one, field) for one in groups if hasattr(one, field)] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        pytest.param("CRAWLER_MIN_DELAY_S", "fast", id="a word for a number"),
+        pytest.param("CRAWLER_MIN_DELAY_S", -1, id="a delay below zero"),
+        pytest.param("CRAWLER_MIN_DELAY_S", "nan", id="not a number"),
+        pytest.param("CRAWLER_MAX_DELAY_S", "inf", id="no end"),
+        pytest.param("CRAWLER_MAX_DELAY_S", 10**400, id="a number beyond all floats"),
+        pytest.param("CRAWLER_MIN_DELAY_S", True, id="a boolean is no number"),
+        pytest.param("CRAWLER_MIN_DELAY_S", None, id="None is no number"),
+        pytest.param("CRAWLER_RETRIES", 2.0, id="a float for a count"),
+        pytest.param("CRAWLER_RETRIES", "2.5", id="half an attempt"),
+        pytest.param("CRAWLER_HEAD_URLS", 0, id="none where at least one is needed"),
+        pytest.param("CRAWLER_MAX_PAGES_PER_HOST", 0, id="0 is not 'no limit'"),
+        pytest.param("CRAWLER_MAX_PAGES_PER_HOST", "", id="nothing is not 'no limit'"),
+        pytest.param("CRAWLER_WARC", "maybe", id="a boolean that is none"),
+        pytest.param("CRAWLER_WARC", 1.0, id="a float is no boolean"),
+        pytest.param("CRAWLER_TLS", "strct", id="a word that is none of the choices"),
+        pytest.param("CRAWLER_LEVEL_SHARES", "60,,0", id="a level without a turn"),
+        pytest.param("CRAWLER_LEVEL_SHARES", [], id="no level at all"),
+        pytest.param("CRAWLER_LEVEL_SHARES", 60, id="a number for a list"),
+        pytest.param("CRAWLER_DENY_EXTENSIONS", ".jpg", id="an extension with its dot"),
+        pytest.param("CRAWLER_PRIORITIZER", "ByDepth", id="a class without its module"),
+        pytest.param("CRAWLER_ALLOW_INSIDE", "10.1.2.3/8", id="a network with host bits"),
+        pytest.param("CRAWLER_ALLOW_INSIDE", "intranet", id="a name for a network"),
+        pytest.param("CRAWLER_ROBOTS_MAX_AGE_S", 86_401, id="robots.txt older than RFC 9309 lets"),
+        pytest.param("CRAWLER_ROBOTS_MAX_BYTES", 1000, id="less of robots.txt than RFC 9309 asks"),
+        pytest.param("CRAWLER_USER_AGENT_NAME", "My Bot", id="a name robots.txt cannot hold"),
+        pytest.param("CRAWLER_USER_AGENT_NAME", "a\r\nX: y", id="a header in a name"),
+        pytest.param("CRAWLER_FRONTIER_URL", "redis://a", id="a frontier that does not exist yet"),
+        pytest.param("CRAWLER_DATA_DIR", "", id="no data directory"),
+    ],
+)
+def test_impossible_values_are_refused_by_name(name, value):
+    with pytest.raises(ConfigError, match=f"^{name} is .*; want "):
+        read_config({name: value})
+
+
+@pytest.mark.parametrize(
+    "contact",
+    [
+        pytest.param("you@example.org", id="a mail address at a placeholder"),
+        pytest.param("https://www.example.com/bot", id="a page at a placeholder"),
+        pytest.param("https://EXAMPLE.com./bot", id="the same, disguised"),
+        pytest.param("https://crawler.test/", id="a reserved ending"),
+        pytest.param("https://localhost/bot", id="this machine"),
+        pytest.param("http://127.0.0.1/bot", id="an address only we can reach"),
+        pytest.param("me@intranet", id="a host without a dot"),
+        pytest.param("+49 30 123", id="a telephone number"),
+        pytest.param("ftp://w3.org/", id="a page that is none"),
+        pytest.param("https:///path", id="a page without a host"),
+        pytest.param("https://[w3.org/", id="a URL that does not parse"),
+        pytest.param("https://w3.org/ x", id="a space"),
+        pytest.param("https://w3.org/\r\nX-Evil: 1", id="a line break"),
+        pytest.param("https://w3.org/)", id="the end of a header comment"),
+        pytest.param("ops@w3.org, you@w3.org", id="two of them"),
+        pytest.param(42, id="a number"),
+    ],
+)
+def test_a_contact_that_reaches_nobody_is_refused(contact):
+    with pytest.raises(ConfigError, match="CRAWLER_CONTACT"):
+        read_config({"CRAWLER_CONTACT": contact})
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ("CRAWLER_MIN_DELAY_S", "CRAWLER_MAX_DELAY_S"),
+        ("CRAWLER_BACKOFF_BASE_S", "CRAWLER_BACKOFF_MAX_S"),
+        ("CRAWLER_PAUSE_S", "CRAWLER_PAUSE_MAX_S"),
+        ("CRAWLER_CONNECT_TIMEOUT_S", "CRAWLER_TOTAL_TIMEOUT_S"),
+    ],
+)
+def test_a_range_upside_down_is_refused(low, high):
+    with pytest.raises(ConfigError, match=rf"{low} \(9.0\) is above {high} \(8.0\)"):
+        read_config({low: 9, high: 8})
+    read_config({low: 8, high: 8})
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        pytest.param("CRAWLER_MIN_DELAYS", "CRAWLER_MIN_DELAY_S", id="a letter lost"),
+        pytest.param("CRAWLER_CONTCAT", "CRAWLER_CONTACT", id="two letters swapped"),
+        pytest.param("crawler_contact", "CRAWLER_CONTACT", id="small letters"),
+        pytest.param("CRAWELR_CONTACT", "CRAWLER_CONTACT", id="the prefix misspelt"),
+        pytest.param("CRAWLERS_WARC", "CRAWLER_WARC", id="the prefix in the plural"),
+    ],
+)
+def test_a_misspelt_setting_is_refused_with_the_nearest(name, nearest):
+    assert name not in {row.name for row in ROWS}
+    with pytest.raises(ConfigError, match=f"^unknown setting {name}; did you mean {nearest}\\?$"):
+        read_config({name: "1"})
+
+
+def test_a_setting_like_no_other_is_refused_too():
+    with pytest.raises(ConfigError, match=r"^unknown setting CRAWLER_QQQQQQQQQQQQQQQQQQQQQQ$"):
+        read_config({"CRAWLER_QQQQQQQQQQQQQQQQQQQQQQ": 1})
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_default_is_a_value_its_kind_accepts(row):
+    written = (
+        str(row.default) if not isinstance(row.default, tuple) else list(map(str, row.default))
+    )
+    assert row.read({row.name: written}) == row.default
+
+
+def test_names_are_unique_and_carry_their_unit():
+    names = [row.name for row in ROWS]
+    assert len(set(names)) == len(names)
+    for row in ROWS:
+        assert row.name.endswith("_S") == row.kind.unit.startswith("seconds"), row.name
+        assert row.name.endswith("_BYTES") == row.kind.unit.startswith("bytes"), row.name
+
+
+def test_the_url_budget_of_a_domain_follows_the_scope_unless_it_is_set():
+    assert Limits().urls_per_domain(Scope.ANY) == 10_000
+    assert Limits().urls_per_domain(Scope.HOST) is None
+    assert Limits().urls_per_domain(Scope.DOMAIN) is None
+    assert Limits(max_urls_per_domain=None).urls_per_domain(Scope.ANY) is None
+    assert Limits(max_urls_per_domain=7).urls_per_domain(Scope.HOST) == 7
+
+
+def test_who_we_say_we_are():
+    page = Identity(contact="https://w3.org/bot")
+    mail = replace(page, contact="ops@w3.org")
+    assert Identity().user_agent == f"Gossamer/{VERSION}"
+    assert page.user_agent == f"Gossamer/{VERSION} (+https://w3.org/bot)"
+    assert (Identity().mailbox, page.mailbox, mail.mailbox) == (None, None, "ops@w3.org")
+
+
+def test_the_default_prioritizer_exists():
+    levels = len(Config().frontier.level_shares)
+    prioritizer: Prioritizer = load_object(Config().frontier.prioritizer)(levels)
+    assert callable(prioritizer.level)
+
+
+def test_groups_can_be_made_one_by_one():
+    assert Politeness(min_delay_s=2.0).max_delay_s == 300.0
+    assert Fetch(http_handler=HttpHandler.TWISTED).tls is Tls.STRICT
