@@ -37,6 +37,9 @@ def frontier_rules(config: Config, arguments: Arguments) -> FrontierRules:
         max_active_hosts=config.frontier.max_active_hosts,
         head_urls=config.frontier.head_urls,
         min_gap_s=config.politeness.min_delay_s,
+        gap_factor=config.politeness.delay_factor,
+        max_gap_s=config.politeness.max_delay_s,
+        longest_fetch_s=config.fetch.total_timeout_s,
         max_rest_s=max(config.politeness.max_retry_after_s, config.politeness.max_crawl_delay_s)
         + config.politeness.pause_max_s,
         max_urls_per_domain=config.limits.urls_per_domain(arguments.scope),

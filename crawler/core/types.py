@@ -44,7 +44,7 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How a host has answered, kept with it for ever. Units: seconds, counts."""
 
-    gap_s: float = 0.0  # the last rest it was given
+    gap_s: float = 0.0  # its last gap with what backed it off; no pause, no Retry-After
     failures: int = 0  # in a row
     pauses: int = 0  # how often in a row it was paused for failing
     crawl_delay_s: float = 0.0  # from its robots.txt

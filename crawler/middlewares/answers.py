@@ -7,6 +7,7 @@ from scrapy.http import Response
 from crawler.core.types import Answer
 from crawler.download.failures import error_of
 from crawler.policy.retry_after import retry_after_s
+from crawler.policy.uplink import no_contact
 from crawler.scheduler.flights import Flight
 from crawler.wiring import Parts
 
@@ -18,8 +19,7 @@ def answer_of(response: Response, flight: Flight, parts: Parts) -> Answer:
     return Answer(
         now - flight.begun,
         status=response.status,
-        # Only where it is a wish to be left alone: on a 301 it speaks of the redirect.
-        retry_after_s=retry_after_s(asked, now, cap_s) if asked and response.status >= 400 else None,
+        retry_after_s=retry_after_s(asked, now, cap_s) if asked else None,
     )
 
 
@@ -27,3 +27,13 @@ def failed_answer(exception: Exception, flight: Flight, parts: Parts) -> Answer 
     """None: the host has no part in it."""
     error = error_of(exception)
     return Answer(parts.clock.now() - flight.begun, error=error) if error else None
+
+
+def judged(answer: Answer, flight: Flight, parts: Parts) -> Answer:
+    """The answer as it counts. While our own line is down no host and no URL is to blame, and
+    what failed counts as cancelled by us."""
+    parts.uplink.observe(flight.lease.candidate.host, answer, parts.clock.now())
+    if no_contact(answer) and not parts.uplink.charges():
+        flight.reason = "our own connection is down"
+        return Answer(answer.duration_s, error="cancelled")
+    return answer

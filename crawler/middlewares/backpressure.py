@@ -14,9 +14,8 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 from crawler.core.types import Answer, Dead, Purpose, PutBack, RetryAt
-from crawler.middlewares.answers import answer_of, failed_answer
+from crawler.middlewares.answers import answer_of, failed_answer, judged
 from crawler.policy.retry import fate
-from crawler.policy.uplink import no_contact
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import Parts, parts_of
 
@@ -53,12 +52,7 @@ class BackpressureMiddleware:
         """Note the answer and the verdict. True: its URL is asked for again."""
         parts, candidate = self._parts, flight.lease.candidate
         now = parts.clock.now()
-        parts.uplink.observe(candidate.host, answer, now)
-        if no_contact(answer) and not parts.uplink.charges():
-            # Our own line is down: no host and no URL is to blame.
-            answer = Answer(answer.duration_s, error="cancelled")
-            flight.reason = "our own connection is down"
-        flight.answer = answer
+        answer = flight.answer = judged(answer, flight, parts)
         rest = parts.landing.release(flight)
         rest_s = rest.seconds if rest else 0.0
         verdict = fate(candidate, answer, rest_s, parts.config.politeness, now, parts.random)

@@ -18,7 +18,7 @@ from scrapy.http import Response
 from crawler.core.types import Done, Purpose, PutBack
 from crawler.core.url import authority_of, fetch_form
 from crawler.download.failures import error_of
-from crawler.middlewares.answers import answer_of, failed_answer
+from crawler.middlewares.answers import answer_of, failed_answer, judged
 from crawler.policy.redirects import location_text
 from crawler.policy.robots_cache import Allowed, Disallowed, Unknown
 from crawler.policy.robots_fetch import Brought, RobotsFetch, brought
@@ -65,7 +65,7 @@ class RobotsMiddleware:
         if flight is None or flight.purpose is not Purpose.ROBOTS:
             return response
         self._parts.exchanges.take(request)
-        flight.answer = answer_of(response, flight, self._parts)
+        flight.answer = judged(answer_of(response, flight, self._parts), flight, self._parts)
         fetch = _brought(request.url, response)
         # Its own crawl-delay counts for the rest that follows it, so it is read first.
         if brought(fetch) is Brought.FILE:
@@ -79,8 +79,11 @@ class RobotsMiddleware:
         flight = self._parts.flights.of(request.meta.get(LEASE))
         if flight is None or flight.purpose is not Purpose.ROBOTS:
             return None
-        flight.answer = failed_answer(exception, flight, self._parts)
-        error = error_of(exception) or "refused"
+        answer = failed_answer(exception, flight, self._parts)
+        if answer is not None:
+            flight.answer = judged(answer, flight, self._parts)
+        # No answer: the request was refused on our side (an inside address, a middleware).
+        error = flight.answer.error if flight.answer else "refused"
         rest = self._parts.landing.release(flight)
         self._learn(flight, RobotsFetch(request.url, error=error), rest.seconds if rest else 0.0)
         return request.replace(dont_filter=True)

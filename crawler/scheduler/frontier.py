@@ -20,6 +20,7 @@ from crawler.core.types import (
     HostKey,
     Lease,
     Moved,
+    Pace,
     Rest,
     RetryAt,
     Verdict,
@@ -30,7 +31,13 @@ from crawler.scheduler.gate import Gate
 from crawler.scheduler.bodies import Bodies
 from crawler.scheduler.books import Books
 from crawler.scheduler.ports import OrderedStore
-from crawler.scheduler.records import DeadLetter, decode_candidate, encode
+from crawler.scheduler.records import (
+    DeadLetter,
+    OpenRecord,
+    decode_candidate,
+    decode_open,
+    encode,
+)
 from crawler.scheduler.rules import FrontierRules
 from crawler.scheduler.timed import Timed
 from crawler.scheduler.turns import Turns
@@ -132,7 +139,7 @@ class TwoTierFrontier:
         self._bodies.drop_head(active.host, self._books.host(active.host), active.level)
         active.leased = True
         lease = Lease(self._books.next_number(), decode_candidate(packed), active.record.pace, now)
-        self._books.put(keys.numbered(keys.OPEN, lease.id), packed)
+        self._books.put(keys.numbered(keys.OPEN, lease.id), encode(OpenRecord(lease.candidate, now)))
         self._books.totals.leased += 1
         self._open[lease.id] = OpenLease(lease)
         return lease
@@ -206,15 +213,25 @@ class TwoTierFrontier:
         put_back = 0
         while leases := self._books.scan(keys.OPEN, keys.after(keys.OPEN), self._rules.slice):
             for key, packed in leases:
-                self._put_back_lost(key, decode_candidate(packed), now)
+                self._put_back_lost(key, decode_open(packed), now)
             self._books.commit(now)
             put_back += len(leases)
         return put_back
 
-    def _put_back_lost(self, key: bytes, candidate: Candidate, now: float) -> None:
-        record = self._books.host(candidate.host)
-        gap_s = max(record.pace.gap_s, record.pace.crawl_delay_s, self._rules.min_gap_s)
-        record.rest_until = max(record.rest_until, now + min(gap_s, self._rules.max_rest_s))
+    def _put_back_lost(self, key: bytes, lost: OpenRecord, now: float) -> None:
+        record = self._books.host(lost.candidate.host)
+        # Later than the lease: the host was released, and its rest is what it was told.
+        if record.rest_until <= lost.taken_at:
+            record.rest_until = self._rest_after(lost.taken_at, record.pace, now)
         self._books.delete(key)
         self._books.totals.leased -= 1
-        self._turns.put_back(candidate)
+        self._turns.put_back(lost.candidate)
+
+    def _rest_after(self, taken_at: float, pace: Pace, now: float) -> float:
+        """Until when a host rests whose fetch was cut off by our death. How long that fetch
+        took nobody knows: as long as it can have, so that its gap is kept in any case."""
+        rules = self._rules
+        longest_s = min(now - taken_at, rules.longest_fetch_s)
+        worst = taken_at + longest_s + min(rules.gap_factor * longest_s, rules.max_gap_s)
+        gap_s = max(pace.gap_s, pace.crawl_delay_s, rules.min_gap_s)
+        return max(worst, now + min(gap_s, rules.max_rest_s))

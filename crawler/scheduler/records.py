@@ -68,6 +68,13 @@ class FrontEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):
     generation: int
 
 
+class OpenRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """A lease that is not finished."""
+
+    candidate: Candidate
+    taken_at: float  # epoch seconds
+
+
 class DeadLetter(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """A URL given up, until a person puts it back."""
 
@@ -81,4 +88,5 @@ decode_candidate = msgspec.msgpack.Decoder(Candidate).decode
 decode_host = msgspec.msgpack.Decoder(HostRecord).decode
 decode_totals = msgspec.msgpack.Decoder(Totals).decode
 decode_entry = msgspec.msgpack.Decoder(FrontEntry).decode
+decode_open = msgspec.msgpack.Decoder(OpenRecord).decode
 decode_letter = msgspec.msgpack.Decoder(DeadLetter).decode

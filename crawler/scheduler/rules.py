@@ -11,6 +11,10 @@ class FrontierRules:
     max_active_hosts: int = 20_000  # hosts in memory, about 4 kB each with their heads
     head_urls: int = 32  # URLs of a turn: the head of a host in memory
     min_gap_s: float = 1.0  # a host whose lease was open when we died rests at least this
+    # What an open lease's fetch may have been when we died: its host rests accordingly.
+    gap_factor: float = 10.0
+    max_gap_s: float = 300.0
+    longest_fetch_s: float = 30.0
     max_rest_s: float = 86_400.0  # no rest is longer
     # A host that rests longer leaves memory: at 10 x the fetch time most gaps are below 30 s.
     evict_rest_s: float = 60.0

@@ -79,12 +79,33 @@ def test_a_lease_open_at_a_crash_is_put_back_after_its_hosts_full_gap(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x"), candidate("y")], 0.0)
     (lease,) = frontier.lease(0.0)
-    frontier = world.reopen(10.0)
+    frontier = world.reopen(1.0)
     assert frontier.put_back_at_open == 1
-    assert drain(frontier, 11.9) == []
-    (again,) = drain(frontier, 12.0)
+    assert drain(frontier, 2.9) == []
+    (again,) = drain(frontier, 3.0)
     assert again.candidate.url == lease.candidate.url, "to the head, not to the tail"
     assert again.id != lease.id, "a fencing token is never used twice"
+
+
+def test_a_fetch_cut_off_by_a_crash_counts_as_long_as_it_can_have_taken(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    frontier.lease(0.0)
+    frontier = world.reopen(8.0)
+    assert drain(frontier, 11.9) == [], "8 s, and a gap of half of it"
+    assert len(drain(frontier, 12.0)) == 1
+    frontier = world.reopen(1000.0)
+    assert len(drain(frontier, 1002.0)) == 1, "its longest gap is long over"
+
+
+def test_a_host_released_before_the_crash_rests_as_it_was_told(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(3), 1.0)
+    frontier = world.reopen(2.0)
+    assert drain(frontier, 3.9) == []
+    assert len(drain(frontier, 4.0)) == 1
 
 
 def test_a_crash_while_a_page_is_stored_puts_it_back_too(world):

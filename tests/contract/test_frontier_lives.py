@@ -178,12 +178,19 @@ class FrontierLives(RuleBasedStateMachine):
         assert self.frontier.put_back_at_open == len(self.leased)
         for url, lease in self.leased.items():
             self.waiting[url] = 0.0
-            host = lease.candidate.host
-            gap_s = max(self.gap.get(host, 0.0), TIGHT.min_gap_s)
-            self.server.left(host, self.now + gap_s)
+            # Released in the very moment it was taken, it cannot be told from one that was not.
+            released = self.server.quiet_until.get(lease.candidate.host, 0.0) > lease.taken_at
+            if lease.id in self.unreleased or not released:
+                self.server.left(lease.candidate.host, self.rest_after_death(lease))
             assert not self.frontier.finish(lease, Done(), self.now), "fenced off"
         self.leased, self.unreleased = {}, {}
         del old
+
+    def rest_after_death(self, lease):
+        """The host may have answered at any moment since, and its gap began then."""
+        gap_s = max(self.gap.get(lease.candidate.host, 0.0), TIGHT.min_gap_s)
+        took_s = min(self.now - lease.taken_at, TIGHT.longest_fetch_s)
+        return max(self.now + gap_s, lease.taken_at + took_s * (1 + TIGHT.gap_factor))
 
     @invariant()
     def the_books_balance(self):
