@@ -74,8 +74,10 @@ class HeadGate:
 
     def _refuse_other_protocols(self) -> None:
         held = self._held
-        while held.startswith((b"\r", b"\n")):  # empty lines before an answer: RFC 9112 2.2
-            del held[:1]
+        if held.startswith((b"\r", b"\n")):  # empty lines before an answer: RFC 9112 2.2
+            rest = held.lstrip(b"\r\n")
+            self._taken_bytes += len(held) - len(rest)
+            held[:] = rest
         if held[: len(PROTOCOL)] != PROTOCOL[: len(held)]:
             raise BadHead(f"begins with {bytes(held[:16])!r}")
 

@@ -1,0 +1,95 @@
+"""The middleware that decodes: what the page becomes, and what it says was done to it."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.http import HtmlResponse, Response
+from scrapy.utils.test import get_crawler
+
+from crawler.core.exchange import DownloadOptions, Flag
+from crawler.middlewares.decode import DecodeMiddleware
+
+HTML = "<html><p>caf\xe9</p></html>".encode("latin-1")
+GZIP = zlib.compress(HTML, 9, 31)
+OPTIONS = DownloadOptions(cap=lambda kind, url: 1000, admits=lambda ip, host: True)
+
+
+class Desk:
+    """The middleware, and one answer for it."""
+
+    def __init__(self, body: bytes, method: str = "GET", **meta: Any) -> None:
+        crawler = get_crawler()
+        assert crawler.stats
+        self.stats = crawler.stats
+        self.middleware = DecodeMiddleware(OPTIONS, crawler.stats)
+        self.request = Request("http://a.example/page", method=method, meta=meta)
+        self.body = body
+
+    def decoded(self, coding: str | None, kind: str = "text/html; charset=latin-1") -> Response:
+        headers = {"Content-Type": kind} | ({"Content-Encoding": coding} if coding else {})
+        answer = Response(self.request.url, headers=headers, body=self.body, flags=["before"])
+        return self.middleware.process_response(self.request, answer)
+
+
+def test_compressed_answers_are_asked_for() -> None:
+    desk = Desk(b"")
+    desk.middleware.process_request(desk.request)
+    assert desk.request.headers[b"Accept-Encoding"] == b"gzip, deflate, br, zstd"
+
+
+def test_what_a_request_asks_for_itself_stays() -> None:
+    desk = Desk(b"")
+    desk.request.headers[b"Accept-Encoding"] = b"identity"
+    desk.middleware.process_request(desk.request)
+    assert desk.request.headers[b"Accept-Encoding"] == b"identity"
+
+
+def test_a_page_becomes_what_it_says_it_is() -> None:
+    page = Desk(GZIP).decoded("gzip")
+    assert isinstance(page, HtmlResponse)
+    assert (page.body, page.encoding) == (HTML, "cp1252")
+    assert b"Content-Encoding" not in page.headers
+    assert page.flags == ["before"]
+
+
+def test_an_answer_without_coding_is_left_alone() -> None:
+    desk = Desk(HTML)
+    answer = Response(desk.request.url, body=HTML)
+    assert desk.middleware.process_response(desk.request, answer) is answer
+
+
+def test_an_answer_to_head_has_no_body_to_decode() -> None:
+    page = Desk(b"", method="HEAD").decoded("gzip")
+    assert page.headers[b"Content-Encoding"] == b"gzip"
+
+
+def test_a_bomb_is_cut_at_the_cap() -> None:
+    desk = Desk(zlib.compress(bytes(10_000_000), 9, 31))
+    page = desk.decoded("gzip")
+    assert len(page.body) == 1000
+    assert page.flags == ["before", Flag.DECODED_LENGTH]
+    assert desk.stats.get_value("decode/decoded_length") == 1
+
+
+def test_a_request_may_ask_for_more() -> None:
+    page = Desk(zlib.compress(bytes(5000), 9, 31), download_maxsize=2000).decoded("gzip")
+    assert len(page.body) == 2000
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "cls", "header"),
+    [
+        pytest.param("dcb", b"\0\1", Response, b"dcb", id="a coding we do not know: nobody's text"),
+        pytest.param("utf-8", HTML, HtmlResponse, None, id="a word that means nothing: a page"),
+    ],
+)
+def test_a_coding_that_cannot_be_undone(
+    coding: str, body: bytes, cls: type[Response], header: bytes | None
+) -> None:
+    page = Desk(body).decoded(coding)
+    assert type(page) is cls
+    assert (page.body, page.headers.get(b"Content-Encoding")) == (body, header)

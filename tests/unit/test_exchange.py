@@ -1,0 +1,68 @@
+"""Exchanges: read as sent, handed over once, gone with their request."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.core.exchange import NO_LIMIT, DownloadOptions, Exchange, Exchanges, Truncated
+
+HEAD = b"HTTP/1.1 200 Fine\r\nA: 1\r\nb:  two \r\nA: 3\r\nodd\r\n\r\n"
+
+
+class Asked:
+    """Stands for a request: has no equals, can be referred to weakly."""
+
+
+def exchange() -> Exchange:
+    return Exchange(
+        url="http://a.example/",
+        at=0.0,
+        duration_s=0.1,
+        request_head=b"GET / HTTP/1.1\nHost: a.example\n\n",
+        head=HEAD,
+        body=b"",
+        ip="192.0.2.1",
+    )
+
+
+def test_lines_are_read_as_sent() -> None:
+    one = exchange()
+    assert one.status_line == b"HTTP/1.1 200 Fine"
+    assert one.headers == [(b"A", b"1"), (b"b", b"two"), (b"A", b"3"), (b"odd", b"")]
+    assert one.request_line == b"GET / HTTP/1.1"
+    assert one.request_headers == [(b"Host", b"a.example")]
+
+
+def test_an_exchange_is_handed_over_once() -> None:
+    exchanges, asked, one = Exchanges(), Asked(), exchange()
+    exchanges.put(asked, one)
+    assert exchanges.take(Asked()) is None
+    assert exchanges.take(asked) is one
+    assert exchanges.take(asked) is None
+
+
+def test_an_exchange_goes_with_its_request() -> None:
+    exchanges, asked = Exchanges(), Asked()
+    exchanges.put(asked, exchange())
+    assert len(exchanges) == 1
+    del asked
+    assert len(exchanges) == 0
+
+
+def test_a_whole_body_is_not_truncated() -> None:
+    assert not Truncated.NO
+    assert all(reason for reason in Truncated if reason is not Truncated.NO)
+
+
+@pytest.mark.parametrize(
+    ("asked", "room"),
+    [
+        pytest.param(None, 7, id="the crawl's cap"),
+        pytest.param(3, 3, id="a request may ask for less"),
+        pytest.param(9, 9, id="or for more"),
+        pytest.param(0, NO_LIMIT, id="0 is Scrapy's word for no limit"),
+    ],
+)
+def test_how_much_is_kept(asked: int | None, room: int) -> None:
+    options = DownloadOptions(cap=lambda kind, url: 7, admits=lambda ip, host: True)
+    assert options.room(b"text/html", "http://a.example/", asked) == room
