@@ -1,0 +1,134 @@
+"""The crawler as a Scrapy add-on: everything a project needs is `ADDONS` with this class in it.
+
+Rule: components are named, not imported. What a project has said itself always counts: its own
+components keep their places beside ours, and a setting of Scrapy's that has no effect here is
+refused, not ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Final
+
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+from scrapy.utils.python import global_object_name
+
+from crawler.core.choices import HttpHandler, Tls
+from crawler.core.config import Config
+from crawler.core.config_reader import read_config
+from crawler.core.errors import ConfigError
+from crawler.replaced import refuse_replaced
+
+SETTINGS: Final[Mapping[str, object]] = {
+    "SCHEDULER": "crawler.scheduler.scheduler.FrontierScheduler",
+    "DOWNLOADER": "crawler.download.downloader.FrontierDownloader",
+    # A page is one item: 100, the default, starts 100 tasks a response, 1 ms of CPU.
+    "CONCURRENT_ITEMS": 1,
+    "CONCURRENT_REQUESTS": 64,
+    # The frontier leases a host once. This is for what goes around it, as media pipelines do.
+    "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
+    # A crawl of many hosts would keep a jar for each of them in memory.
+    "COOKIES_ENABLED": False,
+    # Both let whoever reaches them run code in the crawl.
+    "TELNETCONSOLE_ENABLED": False,
+    "REMOTE_CONTROL_ENABLED": False,
+    "ROBOTSTXT_OBEY": True,
+}
+
+HANDLERS: Final[Mapping[HttpHandler, str]] = {
+    HttpHandler.AIOHTTP: "crawler.download.aiohttp_handler.AiohttpHandler",
+    HttpHandler.TWISTED: "crawler.download.twisted_handler.TwistedHandler",
+}
+# A link from the web must not open a file of ours.
+NO_HANDLER: Final = ("file", "data", "ftp", "s3")
+
+COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
+    "DOWNLOADER_MIDDLEWARES": {
+        "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
+        "scrapy.downloadermiddlewares.downloadtimeout.DownloadTimeoutMiddleware": None,
+        "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None,
+        "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
+        "scrapy.downloadermiddlewares.redirect.MetaRefreshMiddleware": None,
+        "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
+        "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
+        # After the default headers (400), so that a project's own count first.
+        "crawler.middlewares.identity.IdentityMiddleware": 410,
+        # Answers pass these upwards: decoded, learned from, obeyed, then followed.
+        "crawler.middlewares.redirect.RedirectMiddleware": 560,
+        "crawler.middlewares.backpressure.BackpressureMiddleware": 570,
+        "crawler.middlewares.robots.RobotsMiddleware": 580,
+        "crawler.middlewares.decode.DecodeMiddleware": 590,
+    },
+    "SPIDER_MIDDLEWARES": {
+        # The lease is taken off before anything that Scrapy or a project does to a request.
+        "crawler.middlewares.leases.LeaseMiddleware": 45,
+        "scrapy.spidermiddlewares.urllength.UrlLengthMiddleware": None,
+        "scrapy.spidermiddlewares.metacopy.MetaCopyDetectionMiddleware": None,
+    },
+    "ITEM_PIPELINES": {
+        "crawler.pipelines.duplicates.DuplicatesPipeline": 100,
+        "crawler.pipelines.parse.ParsePipeline": 200,
+        "crawler.pipelines.archive.ArchivePipeline": 300,
+        "crawler.pipelines.links.LinksPipeline": 400,
+    },
+    "EXTENSIONS": {
+        "scrapy.extensions.logstats.LogStats": None,  # Progress says more
+        "scrapy.extensions.spiderstate.SpiderState": None,  # it pickles
+        "scrapy.extensions.throttle.AutoThrottle": None,
+        "crawler.ops.progress.Progress": 0,
+        "crawler.ops.report.Report": 0,
+    },
+}
+
+
+class Addon:
+    """Puts the crawler's parts in their places."""
+
+    @classmethod
+    def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
+        """Choose the event loop: no reactor for aiohttp, the asyncio reactor for Twisted."""
+        # A value that is neither is refused later, where the error can be told in one line.
+        twisted = settings.get("CRAWLER_HTTP_HANDLER") == HttpHandler.TWISTED
+        settings.set("TWISTED_REACTOR_ENABLED", twisted, "addon")
+        if find_spec("uvloop"):  # not made for Windows
+            settings.set("ASYNCIO_EVENT_LOOP", "uvloop.Loop", "addon")
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Everything else. Raises ConfigError."""
+        config = read_config(settings)
+        refuse_replaced(settings)
+        for name, value in {**SETTINGS, **_told_by(config)}.items():
+            settings.set(name, value, "addon")
+        for name, ours in COMPONENTS.items():
+            _fill(settings[name], ours)
+        _fill(settings["DOWNLOAD_HANDLERS"], _handlers(config.fetch.http_handler, settings))
+
+
+def _told_by(config: Config) -> dict[str, object]:
+    """Scrapy's settings that ours decide, for components that read them."""
+    return {
+        "USER_AGENT": config.identity.user_agent,
+        "DOWNLOAD_TIMEOUT": config.fetch.total_timeout_s,
+        "DOWNLOAD_VERIFY_CERTIFICATES": config.fetch.tls is Tls.STRICT,
+        "REDIRECT_MAX_TIMES": config.limits.max_redirects,
+    }
+
+
+def _handlers(chosen: HttpHandler, settings: BaseSettings) -> dict[str, str | None]:
+    if chosen is HttpHandler.TWISTED and not settings.getbool("TWISTED_REACTOR_ENABLED"):
+        raise ConfigError(
+            "CRAWLER_HTTP_HANDLER is 'twisted', but no reactor runs: the choice belongs into"
+            " settings.py or behind -s, where it is read before the event loop is chosen"
+        )
+    handler = HANDLERS[chosen]
+    return {"http": handler, "https": handler, **dict.fromkeys(NO_HANDLER)}
+
+
+def _fill(given: BaseSettings, ours: Mapping[str, int | str | None]) -> None:
+    """Add *ours* where the project has said nothing, under whatever name."""
+    said = {name if isinstance(name, str) else global_object_name(name) for name in given}
+    for name, value in ours.items():
+        if name not in said:
+            # Scrapy writes its reactorless defaults with a project's priority: less is not heard.
+            given.set(name, value, SETTINGS_PRIORITIES["project"])

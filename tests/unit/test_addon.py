@@ -1,0 +1,139 @@
+"""The add-on puts our components beside the project's own, and never over them."""
+
+from __future__ import annotations
+
+import pytest
+from scrapy import Spider
+from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.retry import RetryMiddleware
+from scrapy.settings import Settings
+from scrapy.utils.misc import load_object
+
+from crawler.addon import COMPONENTS, HANDLERS, NO_HANDLER, SETTINGS, Addon
+from crawler.core.errors import ConfigError
+from crawler.middlewares.decode import DecodeMiddleware
+from crawler.replaced import REPLACED
+
+OWN = "tests.unit.test_addon.Own"
+
+
+class Own:
+    """A project's own component."""
+
+
+def settled(project: dict[str, object] | None = None, **command_line: object) -> Settings:
+    """Settings as a crawl has them after both of the add-on's acts."""
+    settings = Settings(project)
+    settings.setdict(command_line, priority="cmdline")
+    Addon.update_pre_crawler_settings(settings)
+    Addon().update_settings(settings)
+    return settings
+
+
+def active(settings: Settings, name: str) -> dict[str, int]:
+    return dict(settings.get_component_priority_dict_with_base(name))
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_our_components_are_active_and_those_they_replace_are_not(name):
+    components = active(settled(), name)
+    for path, order in COMPONENTS[name].items():
+        load_object(path)
+        assert components.get(path) == order, path
+
+
+@pytest.mark.parametrize(
+    "path", [SETTINGS["SCHEDULER"], SETTINGS["DOWNLOADER"], *HANDLERS.values()]
+)
+def test_what_is_named_exists(path):
+    load_object(path)
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_projects_own_components_keep_their_places(name):
+    ours = {path: order for path, order in COMPONENTS[name].items() if order is not None}
+    components = active(settled({name: {OWN: 543}}), name)
+    assert components[OWN] == 543
+    assert ours.items() <= components.items()
+
+
+def test_a_project_may_move_our_components_or_take_them_out():
+    decode = "crawler.middlewares.decode.DecodeMiddleware"
+    assert (
+        active(settled({"DOWNLOADER_MIDDLEWARES": {decode: 1}}), "DOWNLOADER_MIDDLEWARES")[decode]
+        == 1
+    )
+    out = active(
+        settled({"ITEM_PIPELINES": {"crawler.pipelines.archive.ArchivePipeline": None}}),
+        "ITEM_PIPELINES",
+    )
+    assert "crawler.pipelines.archive.ArchivePipeline" not in out
+    by_class = active(
+        settled({"DOWNLOADER_MIDDLEWARES": {DecodeMiddleware: 2}}), "DOWNLOADER_MIDDLEWARES"
+    )
+    assert [order for name, order in by_class.items() if "Decode" in str(name)] == [2]
+
+
+def test_a_project_may_put_back_what_we_replace():
+    named = {"DOWNLOADER_MIDDLEWARES": {RetryMiddleware: 550}}
+    assert RetryMiddleware in active(settled(named), "DOWNLOADER_MIDDLEWARES")
+
+
+def test_a_projects_settings_count_before_ours():
+    settings = settled({"CONCURRENT_REQUESTS": 7, "COOKIES_ENABLED": True})
+    assert settings.getint("CONCURRENT_REQUESTS") == 7
+    assert settings.getbool("COOKIES_ENABLED")
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_the_handler_and_its_event_loop_are_one_choice(handler):
+    settings = settled(CRAWLER_HTTP_HANDLER=str(handler))
+    handlers = settings.getwithbase("DOWNLOAD_HANDLERS")
+    assert settings.getbool("TWISTED_REACTOR_ENABLED") == (handler == "twisted")
+    assert handlers["http"] == handlers["https"] == HANDLERS[handler]
+    assert [handlers[scheme] for scheme in NO_HANDLER] == [None] * len(NO_HANDLER)
+
+
+def test_the_handlers_hold_after_scrapys_own_reactorless_defaults():
+    crawler = Crawler(Spider, settled())
+    crawler._apply_reactorless_default_settings()  # what Scrapy does next
+    assert crawler.settings.getwithbase("DOWNLOAD_HANDLERS")["http"] == HANDLERS["aiohttp"]
+
+
+def test_a_projects_own_handler_counts():
+    handlers = settled({"DOWNLOAD_HANDLERS": {"https": OWN}}).getwithbase("DOWNLOAD_HANDLERS")
+    assert (handlers["https"], handlers["http"]) == (OWN, HANDLERS["aiohttp"])
+
+
+def test_twisted_chosen_too_late_is_an_error():
+    settings = Settings()
+    Addon.update_pre_crawler_settings(settings)
+    settings.set("CRAWLER_HTTP_HANDLER", "twisted", priority="spider")
+    with pytest.raises(ConfigError, match=r"no reactor runs: .*settings\.py or behind -s"):
+        Addon().update_settings(settings)
+
+
+def test_a_misspelt_setting_stops_the_crawl_before_it_begins():
+    with pytest.raises(ConfigError, match="did you mean CRAWLER_CONTACT"):
+        settled(CRAWLER_CONTACTS="x")
+
+
+def test_scrapy_hears_of_what_our_settings_decide():
+    settings = settled(CRAWLER_TOTAL_TIMEOUT_S="12", CRAWLER_TLS="lenient")
+    assert settings.getfloat("DOWNLOAD_TIMEOUT") == 12
+    assert not settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES")
+    assert settings["USER_AGENT"].startswith("Gossamer/")
+
+
+@pytest.mark.parametrize("name", REPLACED)
+@pytest.mark.parametrize("priority", ["project", "spider", "cmdline"])
+def test_a_setting_that_would_have_no_effect_is_refused(name, priority):
+    settings = Settings()
+    settings.set(name, "something else", priority)
+    with pytest.raises(ConfigError, match=f"^{name} is 'something else', but has no effect here: "):
+        Addon().update_settings(settings)
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_saying_what_is_done_anyway_is_no_mistake(name):
+    settled({name: REPLACED[name][0]})
