@@ -1,0 +1,93 @@
+"""The archive as the event loop sees it: `await append`, and the capture is safe.
+
+Rule: the loop never compresses, digests or writes. One thread does, and owns the writer. A hop
+between threads costs 50-100 us, so it takes all that waits in one go and answers in one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from queue import SimpleQueue
+
+from crawler.core.errors import StoreUnavailable
+from crawler.storage.warc.capture import Capture, RecordPlace
+from crawler.storage.warc.writer import WarcWriter
+
+Job = tuple[Capture, asyncio.Future[RecordPlace]]
+Answer = tuple[asyncio.Future[RecordPlace], RecordPlace | Exception]
+
+
+class Archive:
+    """Holds up to *queued_captures* at once; more of them wait in `append`, so a disk that is
+    slow slows the fetching, and memory stays as it is."""
+
+    def __init__(self, writer: WarcWriter, queued_captures: int = 64) -> None:
+        self._writer = writer
+        self._queued_captures = queued_captures
+        self._places = asyncio.Semaphore(queued_captures)
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="warc", daemon=True)
+        self._thread.start()
+
+    async def append(self, capture: Capture) -> RecordPlace:
+        """Where it lies, once it is as durable as the settings ask. StoreUnavailable: it is
+        not in the archive. Cancelled: it may be."""
+        if self._closed:
+            raise StoreUnavailable("the archive is closed")
+        await self._places.acquire()
+        future: asyncio.Future[RecordPlace] = asyncio.get_running_loop().create_future()
+        self._jobs.put((capture, future))
+        return await future
+
+    async def close(self) -> None:
+        """Write all that was accepted, finish the file, end the thread."""
+        if self._closed:
+            return
+        self._closed = True
+        # The semaphore is fair: with every place ours, nobody is waiting and nothing is queued.
+        for _ in range(self._queued_captures):
+            await self._places.acquire()
+        self._jobs.put(None)
+        await asyncio.to_thread(self._finish)
+
+    def _finish(self) -> None:
+        self._thread.join()
+        self._writer.close()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            batch = [job]
+            # Nothing but captures here: the None of `close` comes when the queue is empty.
+            while not self._jobs.empty() and (job := self._jobs.get()) is not None:
+                batch.append(job)
+            answers = self._write(batch)
+            # A loop that is gone has nobody waiting on it.
+            with suppress(RuntimeError):
+                batch[0][1].get_loop().call_soon_threadsafe(self._deliver, answers)
+
+    def _write(self, batch: list[Job]) -> list[Answer]:
+        answers: list[Answer] = [(future, self._written(capture)) for capture, future in batch]
+        try:
+            self._writer.commit()
+        except StoreUnavailable as error:
+            return [(future, error) for future, _ in answers]
+        return answers
+
+    def _written(self, capture: Capture) -> RecordPlace | Exception:
+        try:
+            return self._writer.append(capture)
+        except Exception as error:  # the thread must outlive any single capture
+            return error
+
+    def _deliver(self, answers: list[Answer]) -> None:
+        for future, answer in answers:
+            self._places.release()
+            if future.done():  # its caller was cancelled
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)

@@ -1,0 +1,77 @@
+"""Thirty lives of an archive, each ended by `kill -9`: whatever was acknowledged is there and
+whole, and outside readers find nothing wrong in any file."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+
+from crawler.storage.warc.capture import RecordPlace
+from crawler.storage.warc.recovery import recover
+from tests.integration.warc_life import live, page
+from tests.warc_judges import read_folder
+
+LIVES = 30
+MOST_ANSWERS = 60  # of one life: with files of 200 kB that is five of them
+
+Told = tuple[int, RecordPlace]
+
+# Forked from a process that has imported everything: a life begins in milliseconds.
+SPAWN = multiprocessing.get_context("forkserver")
+SPAWN.set_forkserver_preload(["tests.integration.warc_life"])
+
+
+def told(pipe: Connection) -> Iterator[Told]:
+    """What a life tells, to the end of it; the last word may be cut off."""
+    try:
+        while True:
+            number, file, offset, length = pipe.recv_bytes().decode().split()
+            yield int(number), RecordPlace(file, int(offset), int(length))
+    except (EOFError, OSError):
+        return
+
+
+def life_and_death(folder: Path, life: int, answers: int) -> list[Told]:
+    """Killed once it has told as many *answers*, in the middle of whatever comes next."""
+    ours, theirs = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=live, args=(folder, life, theirs))
+    process.start()
+    theirs.close()
+    try:
+        telling = told(ours)
+        heard = [next(telling) for _ in range(answers)]
+    finally:
+        process.kill()
+        process.join()
+    heard += telling
+    ours.close()
+    return heard
+
+
+def test_what_was_acknowledged_survives_thirty_kills(tmp_path: Path) -> None:
+    random = Random(20260102)
+    deaths = [random.randrange(MOST_ANSWERS) for _ in range(LIVES)]
+    acknowledged = {
+        (life, number): place
+        for life, answers in enumerate(deaths)
+        for number, place in life_and_death(tmp_path, life, answers)
+    }
+    assert len(list(tmp_path.glob("*.open"))) <= 1, "a new life mends what the last one left"
+    recover(tmp_path)
+    assert not list(tmp_path.glob("*.open"))
+
+    records = read_folder(tmp_path)
+    for (life, number), place in acknowledged.items():
+        record, expected = records[place.file, place.offset], page(life, number)
+        assert record.url == expected.url
+        if expected.duplicate_of:
+            assert record.kind == "revisit"
+        else:
+            assert (record.kind, record.payload) == ("response", expected.body)
+
+    answers = [r.url for r in records.values() if r.kind in ("response", "revisit")]
+    assert len(set(answers)) == len(answers), "each at most once"
+    assert len(acknowledged) <= len(answers)

@@ -1,0 +1,85 @@
+"""What other people's software reads in our WARC files: warcio and fastwarc, and both agree."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastwarc.warc import ArchiveIterator as FastIterator
+from fastwarc.warc import WarcRecord
+from warcio.archiveiterator import (  # type: ignore[import-untyped]  # it ships no types
+    ArchiveIterator as WarcioIterator,
+)
+
+
+@dataclass(frozen=True)
+class Read:
+    """One record as a reader sees it."""
+
+    offset: int
+    fields: dict[str, str]
+    block: bytes  # with the HTTP head, if it has one
+    payload: bytes
+    headers: tuple[tuple[bytes, bytes], ...]  # of HTTP, by fastwarc, which keeps the bytes
+
+    @property
+    def kind(self) -> str:
+        return self.fields["WARC-Type"]
+
+    @property
+    def url(self) -> str:
+        return self.fields["WARC-Target-URI"]
+
+
+def read(data: bytes) -> list[Read]:
+    """Every record of a compressed WARC. Fails on anything that either judge dislikes:
+    a torn gzip member, a wrong digest, a record that runs on, a different view of it."""
+    gzip.decompress(data)
+    blocks = _warcio(data, parse=False)
+    payloads = _warcio(data, parse=True)
+    records = [
+        _by_fastwarc(record, block) for record, block in zip(_fastwarc(data), blocks, strict=True)
+    ]
+    assert [(r.offset, r.fields, r.payload) for r in records] == payloads
+    return records
+
+
+def read_file(path: Path) -> list[Read]:
+    return read(path.read_bytes())
+
+
+def read_folder(folder: Path) -> dict[tuple[str, int], Read]:
+    """All records of all finished files, by file name and offset."""
+    return {
+        (path.name, record.offset): record
+        for path in sorted(folder.glob("*.warc.gz"))
+        for record in read_file(path)
+    }
+
+
+def _warcio(data: bytes, *, parse: bool) -> list[tuple[int, dict[str, str], bytes]]:
+    found = []
+    iterator = WarcioIterator(
+        io.BytesIO(data), no_record_parse=not parse, check_digests="raise" if parse else False
+    )
+    for record in iterator:
+        content = record.raw_stream.read()
+        fields = dict(record.rec_headers.headers)
+        found.append((iterator.get_record_offset(), fields, content))
+    assert iterator.err_count == 0
+    return found
+
+
+def _fastwarc(data: bytes) -> FastIterator:
+    # A block digest that does not fit makes fastwarc pass over the record: the count tells.
+    return FastIterator(io.BytesIO(data), verify_digests=True)
+
+
+def _by_fastwarc(record: WarcRecord, block: tuple[int, dict[str, str], bytes]) -> Read:
+    if record.headers.get("WARC-Type") == "response":
+        assert record.verify_payload_digest()
+    headers = record.http_headers.items_bytes() if record.http_headers is not None else ()
+    fields = dict(record.headers.items())
+    return Read(record.stream_pos, fields, block[2], record.reader.read(), tuple(headers))
