@@ -180,9 +180,10 @@ class FrontierScheduler(BaseScheduler):
 
     def _wake_later(self) -> None:
         self._stop_timer()
-        wake_at = self._parts.uplink.probe_at or self._parts.frontier.wake_at()
+        now, uplink = self._parts.clock.now(), self._parts.uplink
+        wake_at = uplink.probe_at if uplink.is_down(now) else self._parts.frontier.wake_at()
         if wake_at is not None and self._hooks is not None:
-            delay_s = max(0.0, wake_at - self._parts.clock.now())
+            delay_s = max(0.0, wake_at - now)
             self._timer = call_later(delay_s, self._hooks.wake)
 
     def _stop_timer(self) -> None:

@@ -13,8 +13,8 @@ from crawler.scheduler import keys
 from crawler.scheduler.books import Books
 
 # Eight of nine links were met before, most of them lately. Two generations of this many
-# keys take about 15 MB and answer most questions (a guess to be measured per crawl).
-RECENT: Final = 100_000
+# keys take about 5 MB and answer most questions (a guess to be measured per crawl).
+RECENT: Final = 30_000
 
 
 class SeenKeys:

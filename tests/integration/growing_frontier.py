@@ -1,0 +1,50 @@
+"""Fill a frontier with a million URLs and print the anonymous memory of this process on the way.
+
+Run by test_memory.py, because memory can only be judged in a process of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+from crawler.core.types import Candidate, HostKey
+from crawler.scheduler.frontier import TwoTierFrontier
+from crawler.scheduler.rules import FrontierRules
+from crawler.storage.local.rocks import RocksStore
+
+HOSTS = 20_000
+PAGE = 40
+
+
+def anonymous_bytes() -> int:
+    with open("/proc/self/status", encoding="ascii") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+
+def page(dice: random.Random, born: int) -> list[Candidate]:
+    own = dice.randrange(HOSTS)
+    found = []
+    for number in range(PAGE):
+        host = dice.randrange(HOSTS) if number % 4 == 0 else own
+        name = HostKey(f"host{host}.example")
+        url = f"http://{name}/some/rather/long/path/to/a/page-{born + number}.html"
+        found.append(Candidate(url, dice.getrandbits(64), name, str(name), depth=2, level=2))
+    return found
+
+
+def main(folder: str, most: int) -> None:
+    dice = random.Random(1)
+    store = RocksStore(Path(folder))
+    frontier = TwoTierFrontier(store, FrontierRules(max_urls_per_domain=10_000), 0.0)
+    for born in range(0, most, PAGE):
+        frontier.add(page(dice, born), 1.0)
+        frontier.lease(1.0)
+        if (born + PAGE) % 100_000 < PAGE:
+            print(frontier.counts().waiting, anonymous_bytes(), flush=True)
+    store.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

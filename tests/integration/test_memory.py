@@ -1,0 +1,25 @@
+"""A process' memory is bounded by its caches and its active hosts, not by the URLs that wait."""
+
+from __future__ import annotations
+
+import sys
+
+from crawler.storage.local.rocks import CACHE_BYTES, MEMTABLES_BYTES
+from tests.command import run
+
+MOST = 1_000_000
+# Two generations of recently seen keys, and the active hosts of this test with their heads.
+OURS_BYTES = 24 << 20
+
+
+def test_a_million_waiting_urls_take_no_more_memory_than_the_caches(tmp_path):
+    script = "tests.integration.growing_frontier"
+    grown = run([sys.executable, "-m", script, str(tmp_path / "frontier"), str(MOST)], 300)
+    assert grown.returncode == 0, grown.stderr
+    rows = [tuple(map(int, line.split())) for line in grown.stdout.splitlines()]
+    (few, at_first), (half, at_half), (many, at_last) = rows[0], rows[4], rows[-1]
+    assert many > 0.9 * MOST and few < 0.11 * MOST
+    told = "\n".join(f"{waiting:>9} URLs {memory / 1e6:6.1f} MB" for waiting, memory in rows)
+    assert at_last - at_first <= CACHE_BYTES + MEMTABLES_BYTES + OURS_BYTES, told
+    # Once the caches are full: fewer bytes a URL than its key alone would take in memory.
+    assert (at_last - at_half) / (many - half) < 32, told
