@@ -14,24 +14,21 @@ async def archived(
     exchange: Exchange | None,
     archive: Archive | None,
     duplicate_of: Claim | None = None,
+    body_sha1: bytes = b"",
     metadata: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Where its record lies ("file:offset"), once it is durable. Empty: none is kept, or nobody
     saw it cross the wire. Raises StoreUnavailable."""
     if archive is None or exchange is None:
         return ""
-    version, _, rest = exchange.status_line.partition(b" ")
-    status, _, reason = rest.partition(b" ")
     capture = Capture(
         url=exchange.url,
         fetched_at=exchange.at,
         ip=exchange.ip,
         request=exchange.request_head + exchange.request_body,
-        version=version,
-        status=int(status) if status.isdigit() else 0,
-        reason=reason,
-        headers=exchange.headers,
+        head=exchange.head,
         body=exchange.body,
+        body_sha1=body_sha1,
         truncated=exchange.truncated.value,
         duplicate_of=duplicate_of,
         metadata=metadata,

@@ -76,7 +76,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     digest: bytes
     url: str
     record: str = ""  # "file:offset" of its archive record; empty: not archived
-    at: float = 0.0  # epoch seconds
+    at: float = 0.0  # epoch seconds, when its fetch began
+    wire_sha1: bytes = b""  # of the body as archived, where that is still compressed
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import sha1
 
 from crawler.archiving import archived
 from crawler.core.page import Page
@@ -13,15 +14,23 @@ from crawler.scheduler.flights import Flight
 
 class ArchivePipeline(Stage):
     async def work(self, page: Page, flight: Flight) -> Page:
+        wire_sha1 = _wire_sha1(page)
         if page.archive:
-            original = page.duplicate_of
-            # A revisit record stands for the same bytes on the wire, not for the same page in
-            # another compression; without a record of the original there is nothing to stand for.
-            same = original if original is not None and original.record else None
-            record = await archived(page.exchange, self.parts.archive(), same)
+            record = await archived(
+                page.exchange, self.parts.archive(), page.duplicate_of, wire_sha1
+            )
             page = replace(page, record=record)
             flight.record = record
         if page.digest and page.duplicate_of is None:
-            now = self.parts.clock.now()
-            flight.claim = Claim(page.digest, page.url, page.record, now)
+            at = page.exchange.at if page.exchange else self.parts.clock.now()
+            flight.claim = Claim(page.digest, page.url, page.record, at, wire_sha1)
         return page
+
+
+def _wire_sha1(page: Page) -> bytes:
+    """Of the body as it is archived. Empty: nobody has it, or nobody will ask."""
+    if page.exchange is None or not page.digest:
+        return b""
+    if page.body == page.exchange.body:
+        return page.digest
+    return sha1(page.exchange.body, usedforsecurity=False).digest()

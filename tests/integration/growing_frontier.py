@@ -9,7 +9,7 @@ import random
 import sys
 from pathlib import Path
 
-from crawler.core.types import Candidate, HostKey
+from crawler.core.types import Candidate, Done, HostKey, Rest
 from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.local.rocks import RocksStore
@@ -37,10 +37,14 @@ def page(dice: random.Random, born: int) -> list[Candidate]:
 def main(folder: str, most: int) -> None:
     dice = random.Random(1)
     store = RocksStore(Path(folder))
-    frontier = TwoTierFrontier(store, FrontierRules(max_urls_per_domain=10_000), 0.0)
+    rules = FrontierRules(max_urls_per_domain=10_000, max_active_hosts=1_000)
+    frontier = TwoTierFrontier(store, rules, 0.0)
     for born in range(0, most, PAGE):
-        frontier.add(page(dice, born), 1.0)
-        frontier.lease(1.0)
+        now = born / 1_000
+        frontier.add(page(dice, born), now)
+        for lease in frontier.lease(now):
+            frontier.release(lease, Rest(30.0, lease.pace), now)
+            frontier.finish(lease, Done(), now)
         if (born + PAGE) % 100_000 < PAGE:
             print(frontier.counts().waiting, anonymous_bytes(), flush=True)
     store.close()

@@ -75,8 +75,9 @@ def _answer(capture: Capture, event: str, random: bytes) -> bytes:
 def _holds(claim: Claim, digest: bytes) -> bool:
     """Whether the archive has these bytes there. A revisit of anything else would be a page
     lost: of a claim without a record, or of a SHA-1 of other bytes (say, the decoded ones)."""
-    other_hash = len(claim.digest) != SHA1_BYTES
-    return bool(claim.record) and (other_hash or claim.digest == digest)
+    wire = claim.wire_sha1 or claim.digest
+    other_hash = len(wire) != SHA1_BYTES
+    return bool(claim.record) and (other_hash or wire == digest)
 
 
 def _revisit_of(claim: Claim) -> str:
