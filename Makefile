@@ -1,0 +1,55 @@
+# `make` prints what can be made. All of it lands in .venv, nothing outside is touched; only
+# `make test` may install servers, through apt, where it is allowed to.
+
+PYTHON ?=
+SEEDS ?= seeds.txt
+CONTACT ?=
+ARGS ?=
+
+PY := .venv/bin/python
+CRAWL := .venv/.for-crawling
+WORK := .venv/.for-working
+
+.DEFAULT_GOAL := help
+.PHONY: help setup crawl demo check test bench format settings
+
+help:  ## print this
+	@echo 'make crawl SEEDS=seeds.txt CONTACT=you@your-organisation.org'
+	@echo
+	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+setup: $(WORK)  ## a .venv with all that crawling and working on the crawler need
+
+crawl: $(CRAWL)  ## crawl from SEEDS, said to be by CONTACT; ARGS='-a max_pages=100' adds more
+	@$(PY) -m scrapy crawl web -a 'seeds=$(SEEDS)' $(if $(CONTACT),-s 'CRAWLER_CONTACT=$(CONTACT)') $(ARGS)
+
+demo: $(CRAWL)  ## crawl a small web on this machine, made of all that a crawler meets
+	@$(PY) -m demo
+
+check: $(WORK)  ## format, lint, types, import floors, documents, unit tests: within a minute
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(PY) -m pytest -q tests/test_architecture.py tests/test_docs.py tests/unit
+
+test: $(WORK)  ## every test; installs nginx and pages to crawl where they are missing
+	@sh scripts/system-packages.sh
+	$(PY) -m pytest
+
+bench: $(CRAWL)  ## this crawler and plain Scrapy on the same web: CPU, pages/s, memory
+	$(PY) -m bench
+
+format: $(WORK)  ## put the code into its form
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+settings: $(WORK)  ## write settings.py and docs/settings.md from the table of settings
+	$(PY) scripts/write_settings.py
+
+$(CRAWL): requirements.txt scripts/venv.sh
+	@sh scripts/venv.sh '$(PYTHON)' requirements.txt
+	@touch $@
+
+$(WORK): requirements-dev.txt $(CRAWL)
+	@sh scripts/venv.sh '$(PYTHON)' requirements-dev.txt
+	@touch $@
