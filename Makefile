@@ -30,7 +30,7 @@ check: $(WORK)  ## format, lint, types, import floors, documents, unit tests: wi
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PY) -m pytest -q tests/test_architecture.py tests/test_docs.py tests/unit
+	$(PY) -m pytest -q tests/test_architecture.py tests/test_shape.py tests/test_docs.py tests/unit
 
 test: $(WORK)  ## every test; installs nginx and pages to crawl where they are missing
 	@sh scripts/system-packages.sh

@@ -1,0 +1,115 @@
+"""What the documents say is true: settings, targets, commands and links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from scrapy.utils.misc import walk_modules_iter
+
+from crawler import settings
+from crawler.addon import COMPONENTS
+from crawler.core.arguments import Arguments
+from crawler.core.config_reader import read_config, settings_table
+from crawler.core.knobs import knobs
+from crawler.replaced import REPLACED
+from scripts.write_settings import files, written
+from tests.sources import PROJECT
+
+PAGES = [
+    *sorted(PROJECT.glob("*.md")),
+    *sorted((PROJECT / "docs").rglob("*.md")),
+]
+NAMES = {row.name for rows in settings_table().values() for row in rows}
+LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
+
+
+def ids(page: Path) -> str:
+    return str(page.relative_to(PROJECT))
+
+
+@pytest.mark.parametrize("path", files(), ids=ids)
+def test_the_written_settings_equal_the_table(path: Path) -> None:
+    old = path.read_text(encoding="utf-8")
+    assert written(old, files()[path]) == old, "run: make settings"
+
+
+def test_the_settings_module_holds_what_its_comments_promise() -> None:
+    """Every commented default, uncommented, gives the configuration that nothing gives."""
+    source = (PROJECT / "crawler" / "settings.py").read_text(encoding="utf-8")
+    code = re.sub(r"(?m)^# (?=CRAWLER_|    )", "", source)
+    module: dict[str, object] = {}
+    exec(code, module)  # noqa: S102  # our own file, and the point is that it runs
+    assert module.keys() >= NAMES
+    assert read_config({name: module[name] for name in NAMES}) == read_config({})
+    assert not NAMES & vars(settings).keys()
+
+
+def test_each_line_of_meaning_is_one() -> None:
+    for row in [row for rows in settings_table().values() for row in rows] + knobs(Arguments):
+        assert 10 < len(row.meaning) <= 90, row.name
+        assert row.meaning.endswith("."), row.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_setting_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8").replace("CRAWLER_MIN_DELAYS", "")  # the bad example
+    assert set(re.findall(r"\bCRAWLER_[A-Z_]+\b", text)) <= NAMES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, _ in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_path_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:crawler|docs|tests|scripts|demo|bench)/[\w/.]*)`", text))
+    assert [path for path in named if not (PROJECT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_target_a_page_names_exists(page: Path) -> None:
+    makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"(?m)^([a-z]+):", makefile))
+    assert set(commands("make", page)) <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_scrapy_command_a_page_names_exists(page: Path) -> None:
+    ours = {
+        module.__name__.rpartition(".")[2] for module in walk_modules_iter("crawler.ops.commands")
+    }
+    assert set(commands("scrapy", page)) <= ours
+
+
+def commands(program: str, page: Path) -> Iterator[str]:
+    """The first words after *program* in code, whether in a block or in a line."""
+    text = page.read_text(encoding="utf-8")
+    for line in re.findall(r"(?m)^    .*|`[^`\n]+`", text):
+        yield from re.findall(rf"(?:^|[\s`$]){program} ([a-z]+)", line)
+
+
+def test_what_is_refused_of_scrapys_is_listed() -> None:
+    page = (PROJECT / "docs" / "settings.md").read_text(encoding="utf-8")
+    listed = page.partition("## Scrapy's settings")[2].partition("With other defaults")[0]
+    assert set(re.findall(r"`([A-Z_]+)`", listed)) == REPLACED.keys()
+
+
+@pytest.mark.parametrize(
+    "setting", ["DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "ITEM_PIPELINES"]
+)
+def test_our_numbers_are_as_the_page_has_them(setting: str) -> None:
+    page = (PROJECT / "docs" / "settings.md").read_text(encoding="utf-8")
+    row = page.partition("## Your own components")[2].partition(f"| `{setting}` |")[2]
+    ours = [
+        f"{path.split('.')[2]} {order}"
+        for path, order in COMPONENTS[setting].items()
+        if order is not None
+    ]
+    assert row.partition("|")[0].strip() == ", ".join(ours)
