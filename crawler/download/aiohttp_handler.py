@@ -38,6 +38,8 @@ from crawler.wiring import parts_of
 UNASKED_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """aiohttp would add these; what is sent is what the request says."""
 
+FOR_PROXY: Final = "Proxy-Authorization"
+
 
 class AiohttpHandler(AiohttpDownloadHandler):
     """http and https."""
@@ -120,7 +122,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
                 request.method,
                 url,
                 data=request.body or None,
-                headers=self._request_headers(request).to_tuple_list(),
+                headers=_headers_to_send(request),
                 timeout=timeout,
                 ssl=self._tls,
                 allow_redirects=False,
@@ -156,12 +158,18 @@ class AiohttpHandler(AiohttpDownloadHandler):
         return self._proxied
 
 
+def _headers_to_send(request: Request) -> list[tuple[str, str]]:
+    """All but what is for a proxy: `_extract_proxy_url_with_creds` has taken that."""
+    pairs = request.headers.to_tuple_list()
+    return [pair for pair in pairs if pair[0] != FOR_PROXY]
+
+
 def _request_head(info: aiohttp.RequestInfo, request: Request) -> bytes:
-    """As aiohttp has written it."""
+    """As aiohttp has written it, but for what is secret between a proxy and us."""
     is_for_proxy = info.url.scheme == "http" and request.meta.get("proxy")
     target = str(info.url) if is_for_proxy else info.url.raw_path_qs
     lines = [f"{info.method} {target} HTTP/1.1"]
-    lines += [f"{name}: {value}" for name, value in info.headers.items()]
+    lines += [f"{name}: {value}" for name, value in info.headers.items() if name != FOR_PROXY]
     return "\r\n".join((*lines, "", "")).encode("utf-8")
 
 

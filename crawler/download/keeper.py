@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable
 from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
 from ipaddress import ip_address
 from typing import Final
@@ -16,7 +17,8 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import StopDownload
 from scrapy.http import Headers, Response
-from scrapy.utils._download_handlers import check_stop_download, make_response
+from scrapy.responsetypes import responsetypes
+from scrapy.utils._download_handlers import check_stop_download
 
 from crawler.core.exchange import DownloadOptions, Exchange, Exchanges, Truncated
 from crawler.download.head import MAX_DIGITS
@@ -80,17 +82,21 @@ class Keeper:
     ) -> Response:
         """What Scrapy gets; the exchange is kept for whoever archives it."""
         self._exchanges.put(request, exchange)
-        return make_response(
-            url=request.url,
+        body = exchange.body
+        cls = responsetypes.from_args(headers=headers, url=request.url, body=body)
+        response = cls(
+            request.url,
             status=status,
-            headers=headers,
-            body=exchange.body,
+            body=body,
             flags=[exchange.truncated.flag] if exchange.truncated else [],
             certificate=certificate,
-            ip_address=ip_address(exchange.ip) if exchange.ip else None,
+            ip_address=_address(exchange.ip) if exchange.ip else None,
             protocol="HTTP/1.0" if exchange.head.startswith(HTTP_1_0) else "HTTP/1.1",
-            stop_download=stop,
         )
+        response.headers = headers  # handed over: the constructor would copy them, 10 us a page
+        if stop:
+            _stopped(response, stop)
+        return response
 
     def _room(self, request: Request, headers: Headers, head: bytes) -> int:
         asked: int | None = request.meta.get("download_maxsize")
@@ -99,6 +105,17 @@ class Keeper:
 
     def _told(self, signal: object, request: Request, **what: object) -> StopDownload | None:
         return check_stop_download(signal, self._crawler, request, **what)
+
+
+_address = lru_cache(maxsize=4096)(ip_address)
+
+
+def _stopped(response: Response, stop: StopDownload) -> None:
+    """What Scrapy promises to whoever stops a download."""
+    response.flags.append("download_stopped")
+    if stop.fail:
+        stop.response = response
+        raise stop
 
 
 def declared_length(headers: Headers) -> int | None:

@@ -85,7 +85,10 @@ class Resolver(AbstractResolver):
 
     def check_literal(self, host: str) -> None:
         """Refuse an address written in a URL, if it is one. (aiohttp resolves names only.)"""
-        if is_address(host) and not self._admits(host, host):
+        if not is_address(host):
+            return
+        written = f"[{host}]" if ":" in host else host  # as it stands in a URL
+        if not self._admits(host, written):
             raise AddressRefused(f"{host} is an inside address")
 
     async def resolve(

@@ -23,6 +23,8 @@ from twisted.web.http import PotentialDataLoss
 from crawler.core.exchange import Truncated
 from crawler.download.head import BadHead, HeadGate
 
+FOR_PROXY: Final = b"Proxy-Authorization"
+
 
 class Crossing:
     """What Twisted's own response has no place for."""
@@ -97,12 +99,14 @@ def _marked(response: Any, crossing: Crossing) -> Any:
 
 
 def _request_head(request: Any) -> bytes:
-    """As Twisted writes it (`Request.writeTo`), from the same parts."""
+    """As Twisted writes it (`Request.writeTo`), from the same parts, but for what is secret
+    between a proxy and us."""
     lines = [b"%s %s HTTP/1.1" % (request.method, request.uri)]
     if request.bodyProducer is not None:
         lines.append(b"Content-Length: %d" % request.bodyProducer.length)
     for name, values in request.headers.getAllRawHeaders():
-        lines += [b"%s: %s" % (name, value) for value in values]
+        if name != FOR_PROXY:
+            lines += [b"%s: %s" % (name, value) for value in values]
     return b"\r\n".join((*lines, b"", b""))
 
 

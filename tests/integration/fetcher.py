@@ -60,8 +60,8 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
         cap=lambda content_type, url: CAP_BYTES,
         admits=lambda ip, host: ip == ADMITTED,
         tls=Tls(tls),
-        connect_timeout_s=2.0,
-        total_timeout_s=3.0,
+        connect_timeout_s=4.0,
+        total_timeout_s=4.0,
         keepalive_s=keepalive_s,
     )
 

@@ -89,7 +89,12 @@ class Servers:
             fetch("no-name-server", "http://unknown.example/"),
             fetch("nobody-listens", "http://127.0.0.1:1/"),
             fetch("inside-by-proxy", f"http://127.0.0.2:{there}/inside", proxied=self.inside.url),
-            fetch("by-proxy", "http://public.example/page?q", proxied=self.inside.url),
+            fetch(
+                "by-proxy",
+                "http://public.example/page?q",
+                proxied=self.inside.url,
+                headers={"Proxy-Authorization": "Basic dTpw"},
+            ),
         ]
 
     def _requests(self) -> list[Fetch]:
@@ -259,7 +264,9 @@ def test_the_request_is_kept_as_sent(seen: Seen) -> None:
     assert headers["host"].startswith("127.0.0.1:")
     assert (headers["user-agent"], headers["x-thing"]) == ("Us/1", "a b")
     assert headers["accept-encoding"] == "gzip, deflate, br, zstd"
-    assert seen.reports["by-proxy"]["request_line"] == "GET http://public.example/page?q HTTP/1.1"
+    by_proxy = seen.reports["by-proxy"]
+    assert by_proxy["request_line"] == "GET http://public.example/page?q HTTP/1.1"
+    assert "proxy-authorization" not in by_proxy["request_headers"], "a secret, kept in an archive"
 
 
 def test_the_answer_is_kept_as_sent(seen: Seen) -> None:

@@ -182,6 +182,8 @@ def test_an_address_is_not_asked_about_but_judged() -> None:
         with pytest.raises(AddressRefused):
             desk.resolver.check_literal(INSIDE)
         desk.resolver.check_literal("name")
+        desk.resolver.check_literal(OTHER)
+        assert desk.judged[-1] == (OTHER, f"[{OTHER}]"), "as it stands in a URL"
         assert not desk.book.asked
 
     asyncio.run(scenario())
