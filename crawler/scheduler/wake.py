@@ -1,7 +1,7 @@
 """The private names of Scrapy's engine that we stand on, and nowhere else.
 
 Rule: each is tested for when the crawl opens, so that another Scrapy stops with a clear
-message before the first request (docs/decisions/0004-private-scrapy-names.md).
+message before the first request (docs/decisions/0006-one-hook-lands-every-request.md).
 """
 
 from __future__ import annotations
