@@ -22,17 +22,17 @@ from scrapy.exceptions import (
     DownloadTimeoutError,
     UnsupportedURLSchemeError,
 )
-from scrapy.http import Headers, Response
+from scrapy.http import Response
 from yarl import URL
 
 from crawler.core.exchange import DownloadOptions, Exchange, Exchanges
 from crawler.download.failures import ConnectionDropped, TlsFailed
 from crawler.download.head import MAX_LINES
-from crawler.download.keeper import Keeper
+from crawler.download.keeper import Keeper, headers_of
 from crawler.download.resolver import AresLookup, Resolver
 from crawler.download.tls import ssl_context
 from crawler.download.transfers import Transfers
-from crawler.download.wire import WireResponse, open_connector
+from crawler.download.wire import BareRequest, WireResponse, open_connector
 from crawler.wiring import parts_of
 
 UNASKED_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -84,7 +84,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
         async with response:
             request.meta["download_latency"] = time.monotonic() - start
             reading = response.reading
-            headers = Headers(list(response.raw_headers))
+            headers = headers_of(response.raw_headers)
             chunks = response.content.iter_any()
             kept = await self._keeper.keep(request, headers, reading.gate.raw, chunks)
         exchange = Exchange(
@@ -143,6 +143,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
+            request_class=BareRequest,
             response_class=WireResponse,
             skip_auto_headers=UNASKED_HEADERS,
             # The gate has measured them; mending may make a line a little longer.
@@ -160,7 +161,8 @@ class AiohttpHandler(AiohttpDownloadHandler):
 
 def _headers_to_send(request: Request) -> list[tuple[str, str]]:
     """All but what is for a proxy: `_extract_proxy_url_with_creds` has taken that."""
-    pairs = request.headers.to_tuple_list()
+    lists = dict.items(request.headers)  # names are normal already: `items` would look each up
+    pairs = ((name.decode(), value.decode()) for name, values in lists for value in values)
     return [pair for pair in pairs if pair[0] != FOR_PROXY]
 
 

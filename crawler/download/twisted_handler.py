@@ -29,7 +29,7 @@ from scrapy.exceptions import (
     DownloadTimeoutError,
     UnsupportedURLSchemeError,
 )
-from scrapy.http import Headers, Response
+from scrapy.http import Response
 from scrapy.utils._download_handlers import normalize_bind_address
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
@@ -43,7 +43,7 @@ from twisted.web.http_headers import Headers as TxHeaders
 from crawler.core.errors import CrawlerError
 from crawler.core.exchange import DownloadOptions, Exchange, Exchanges, head_fields
 from crawler.download.failures import ConnectionDropped, TlsFailed
-from crawler.download.keeper import Keeper
+from crawler.download.keeper import Keeper, headers_of
 from crawler.download.resolver import AresLookup, Resolver
 from crawler.download.transfers import Transfers
 from crawler.download.twisted_endpoints import AdmittedEndpoints, context_factory
@@ -100,7 +100,7 @@ class TwistedHandler(HTTP11DownloadHandler):
         response = await self._send(request, deadline_s)
         request.meta["download_latency"] = time.monotonic() - start
         crossing = crossing_of(response)
-        headers = Headers(head_fields(crossing.gate.clean))
+        headers = headers_of(head_fields(crossing.gate.clean))
         chunks = Chunks(deadline_s)
         response.deliverBody(chunks)
         try:

@@ -9,13 +9,14 @@ and nowhere else.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, cast
 
 from aiohttp import ClientConnectionError, ClientOSError, ServerDisconnectedError, TCPConnector
 from aiohttp.abc import AbstractResolver
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.client_reqrep import ClientResponse
+from aiohttp.client_reqrep import ClientRequest, ClientResponse
 from aiohttp.connector import Connection
 from aiohttp.http_exceptions import BadHttpMessage
 
@@ -106,6 +107,14 @@ class Wire(ResponseHandler):
         self.force_close()
         if self.transport is not None:
             self.transport.close()
+
+
+class BareRequest(ClientRequest):
+    """A request to which nothing is added; aiohttp sorts, each time, what it should not add."""
+
+    def update_auto_headers(self, skip_auto_headers: Iterable[str] | None) -> None:
+        if self.method in self.POST_METHODS:  # a Content-Type would be added later
+            super().update_auto_headers(skip_auto_headers)
 
 
 class WireResponse(ClientResponse):

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import StopDownload
@@ -14,7 +16,7 @@ from scrapy.http import Headers, HtmlResponse
 from scrapy.utils.test import get_crawler
 
 from crawler.core.exchange import DownloadOptions, Exchange, Exchanges, Truncated
-from crawler.download.keeper import Keeper, Kept, declared_length
+from crawler.download.keeper import Keeper, Kept, declared_length, headers_of
 
 HEAD = b"HTTP/1.0 200 OK\r\n\r\n"
 CAP_BYTES = len(HEAD) + 10
@@ -127,3 +129,12 @@ def test_the_response_is_scrapys_and_the_exchange_is_kept() -> None:
 )
 def test_a_length_is_digits(value: str, length: int | None) -> None:
     assert declared_length(Headers({"Content-Length": value})) == length
+
+
+NAMES = st.sampled_from([b"Content-Type", b"content-type", b"x-a_b", b"ETag", b"X\xff"])
+
+
+@given(fields=st.lists(st.tuples(NAMES, st.binary(max_size=4))))
+def test_headers_are_those_scrapy_would_have_made(fields: list[tuple[bytes, bytes]]) -> None:
+    assert headers_of(fields) == Headers(fields)
+    assert list(headers_of(fields)) == list(Headers(fields))
