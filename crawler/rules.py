@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 
 from crawler.core.arguments import Arguments
-from crawler.core.canonical import USUAL, CanonicalRules, Rule
+from crawler.core.canonical import CanonicalRules, Rule
 from crawler.core.config import Config
 from crawler.core.version import VERSION
 from crawler.policy.addresses import AddressRules
@@ -66,7 +66,11 @@ def identity_of_urls(config: Config) -> tuple[str, ...]:
 
 
 def admission_rules(
-    config: Config, arguments: Arguments, addresses: AddressRules, seeds: frozenset[str], key_seed: int
+    config: Config,
+    arguments: Arguments,
+    addresses: AddressRules,
+    seeds: frozenset[str],
+    key_seed: int,
 ) -> AdmissionRules:
     return AdmissionRules(
         addresses=addresses,

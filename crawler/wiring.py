@@ -96,10 +96,6 @@ class Parts:
             logger.error("The crawl stops: %s", error)
             self.stop_crawl("store_failed")
 
-    async def sync(self) -> None:
-        """What was written survives a power cut from here on."""
-        await asyncio.to_thread(self.store.sync)
-
     async def close(self) -> None:
         if self._archive is not None:
             await self._archive.close()
@@ -142,9 +138,7 @@ def _over(crawler: Crawler, config: Config, arguments: Arguments, data: DataDir)
         logger.info("Leases open when the last run ended, put back: %d", frontier.put_back_at_open)
     random = Random()
     doors = Doors(config, arguments, data.format.key_seed)
-    robots = RobotsCache(
-        RobotsRecords(store), config.identity.user_agent_name, config.robots
-    )
+    robots = RobotsCache(RobotsRecords(store), config.identity.user_agent_name, config.robots)
     flights, digests = Flights(), Digests(Claims(store))
     outcomes, tally = OutcomeLog(data.outcomes), Tally(crawler.stats)
     landing = Landing(

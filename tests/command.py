@@ -20,7 +20,10 @@ QUICK: Mapping[str, object] = {
 
 
 def crawl_command(
-    data: Path, settings: Mapping[str, object] | None = None, spider: str = "web", **arguments: object
+    data: Path,
+    settings: Mapping[str, object] | None = None,
+    spider: str = "web",
+    **arguments: object,
 ) -> list[str]:
     command = [sys.executable, "-m", "scrapy", "crawl", spider]
     for name, value in arguments.items():
@@ -30,9 +33,17 @@ def crawl_command(
     return command
 
 
-def run(command: list[str], timeout_s: float = 120, **given: object) -> subprocess.CompletedProcess[str]:
+def run(
+    command: list[str], timeout_s: float = 120, **given: object
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, cwd=PROJECT, capture_output=True, text=True, timeout=timeout_s, check=False, **given
+        command,
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        **given,
     )  # type: ignore[call-overload, no-any-return]  # what is given is the caller's
 
 
@@ -41,7 +52,12 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The command at work; killed in the end, should it still be."""
     with log.open("ab") as out:
         process = subprocess.Popen(
-            command, cwd=PROJECT, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=dict(os.environ)
+            command,
+            cwd=PROJECT,
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            env=dict(os.environ),
         )
         try:
             yield process

@@ -51,7 +51,10 @@ class Crawled:
 
 
 def crawl(
-    data: Path, spider: type[Spider] = WebSpider, settings: dict[str, Any] | None = None, **args: Any
+    data: Path,
+    spider: type[Spider] = WebSpider,
+    settings: dict[str, Any] | None = None,
+    **args: Any,
 ) -> Crawled:
     """Until it ends by itself, a minute at most."""
     chosen = {**QUICK, "CRAWLER_DATA_DIR": str(data), **(settings or {})}

@@ -13,11 +13,11 @@ from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirects
 from scrapy.http import Response
 
+from crawler.archiving import archived
 from crawler.core.types import Candidate, Dead, Moved
 from crawler.policy.redirects import Follow, NotARedirect, TooMany, onward
 from crawler.policy.refusal import Refusal
 from crawler.scheduler.flights import LEASE
-from crawler.archiving import archived
 from crawler.wiring import Parts, parts_of
 
 

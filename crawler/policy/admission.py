@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from crawler.core.canonical import CanonicalRules, canonical, key_of
-from crawler.core.domains import HostUnit, host_key, is_ip, registered_domain
+from crawler.core.choices import HostUnit
+from crawler.core.domains import host_key, is_ip, registered_domain
 from crawler.core.types import Candidate, HostKey, Purpose
 from crawler.core.url import MAX_TEXT_CHARS, authority_of, fetch_form, split
 from crawler.policy.addresses import AddressRules

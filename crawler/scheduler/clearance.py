@@ -39,9 +39,7 @@ class Unfetched:
 
 
 class Clearance:
-    def __init__(
-        self, robots: RobotsCache, hop: Callable[[str, str], Candidate | Refusal]
-    ) -> None:
+    def __init__(self, robots: RobotsCache, hop: Callable[[str, str], Candidate | Refusal]) -> None:
         """*hop* makes the candidate of a robots.txt: its URL, and whose it is."""
         self._robots = robots
         self._hop = hop

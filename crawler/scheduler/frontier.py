@@ -27,9 +27,9 @@ from crawler.core.types import (
 )
 from crawler.scheduler import keys
 from crawler.scheduler.active import ActiveHost
-from crawler.scheduler.gate import Gate
 from crawler.scheduler.bodies import Bodies
 from crawler.scheduler.books import Books
+from crawler.scheduler.gate import Gate
 from crawler.scheduler.ports import OrderedStore
 from crawler.scheduler.records import (
     DeadLetter,
@@ -41,6 +41,7 @@ from crawler.scheduler.records import (
 from crawler.scheduler.rules import FrontierRules
 from crawler.scheduler.timed import Timed
 from crawler.scheduler.turns import Turns
+
 
 @dataclass(slots=True)
 class OpenLease:
@@ -139,7 +140,9 @@ class TwoTierFrontier:
         self._bodies.drop_head(active.host, self._books.host(active.host), active.level)
         active.leased = True
         lease = Lease(self._books.next_number(), decode_candidate(packed), active.record.pace, now)
-        self._books.put(keys.numbered(keys.OPEN, lease.id), encode(OpenRecord(lease.candidate, now)))
+        self._books.put(
+            keys.numbered(keys.OPEN, lease.id), encode(OpenRecord(lease.candidate, now))
+        )
         self._books.totals.leased += 1
         self._open[lease.id] = OpenLease(lease)
         return lease

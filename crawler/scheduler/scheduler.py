@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 # Leases that need no fetch (robots says no) are settled at once, so many in one call.
 _AT_ONCE: Final = 50
-_SYNC_S: Final = 1.0  # what a power cut may take back (a crash of the process takes nothing)
 
 
 class FrontierScheduler(BaseScheduler):

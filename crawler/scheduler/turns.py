@@ -19,6 +19,7 @@ from crawler.scheduler.rules import FrontierRules
 from crawler.scheduler.stride import Stride
 from crawler.scheduler.timed import Timed
 
+
 class Turns:
     def __init__(self, books: Books, bodies: Bodies, rules: FrontierRules) -> None:
         self._books = books

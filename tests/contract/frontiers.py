@@ -17,8 +17,14 @@ from crawler.storage.memory import MemoryStore
 
 # Small limits, so that ordinary tests cross every boundary.
 TIGHT = FrontierRules(
-    max_active_hosts=2, head_urls=2, min_gap_s=2.0, evict_rest_s=4.0, look=2, slice=2,
-    gap_factor=0.5, longest_fetch_s=10.0
+    max_active_hosts=2,
+    head_urls=2,
+    min_gap_s=2.0,
+    evict_rest_s=4.0,
+    look=2,
+    slice=2,
+    gap_factor=0.5,
+    longest_fetch_s=10.0,
 )
 Reopen = Callable[[float], TwoTierFrontier]
 

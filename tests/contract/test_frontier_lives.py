@@ -66,7 +66,10 @@ class FrontierLives(RuleBasedStateMachine):
         self.stack.close()
 
     @rule(
-        host=HOSTS, level=st.integers(0, 2), wait=st.sampled_from([0, 0, 0, 3, 9]), n=st.integers(1, 4)
+        host=HOSTS,
+        level=st.integers(0, 2),
+        wait=st.sampled_from([0, 0, 0, 3, 9]),
+        n=st.integers(1, 4),
     )
     def add(self, host, level, wait, n):
         found = []
@@ -207,7 +210,10 @@ class RocksLives(FrontierLives):
 
 TestMemory = FrontierLives.TestCase
 TestMemory.settings = settings(
-    max_examples=1000, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=1000,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 TestRocks = RocksLives.TestCase
 TestRocks.settings = settings(

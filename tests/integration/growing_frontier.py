@@ -19,7 +19,7 @@ PAGE = 40
 
 
 def anonymous_bytes() -> int:
-    with open("/proc/self/status", encoding="ascii") as lines:
+    with Path("/proc/self/status").open(encoding="ascii") as lines:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 

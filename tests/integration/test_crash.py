@@ -48,6 +48,8 @@ def test_thirty_kills_lose_no_page(tmp_path):
     assert expected <= archived, sorted(expected - archived)[:5]
     put_back = sum(map(int, PUT_BACK.findall(log.read_text() + last.stderr)))
     pages = Counter(
-        (visit.host, visit.path) for visit in visits if visit.status == 200 and "robots.txt" not in visit.path
+        (visit.host, visit.path)
+        for visit in visits
+        if visit.status == 200 and "robots.txt" not in visit.path
     )
     assert sum(pages.values()) - len(pages) <= put_back

@@ -1,8 +1,9 @@
 """RocksDB as the ordered store: durable, atomic batches, bounded memory.
 
 Rule: driver exceptions end here, as StoreUnavailable. Writes go through the write-ahead
-log to the operating system before a call returns, so a killed process loses nothing; a
-power cut loses what was not synced (`sync`, called every second by default).
+log to the operating system before a call returns, so a killed process loses nothing. The
+log is one sequence: what a power cut takes of it is its end, so a page whose finish survived
+has its links too, and one whose finish was lost is fetched again.
 """
 
 from __future__ import annotations
@@ -74,10 +75,6 @@ class RocksStore:
             self._db.write(batch)
         except Exception as refused:  # rocksdict raises bare Exception
             raise StoreUnavailable(f"the frontier cannot be written: {refused}") from refused
-
-    def sync(self) -> None:
-        """To the platter. Takes milliseconds: call it on a thread (it releases the GIL)."""
-        self._db.flush_wal(True)
 
     def close(self) -> None:
         self._db.close()
