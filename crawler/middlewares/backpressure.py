@@ -45,8 +45,12 @@ class BackpressureMiddleware:
         if answer is None:
             kind = "ignored" if isinstance(exception, IgnoreRequest) else type(exception).__name__
             flight.reason = f"{kind}: {exception}".rstrip(": ")
-            return None
-        return _stand_in(request) if self._judge(flight, answer) else None
+        elif self._judge(flight, answer):
+            return _stand_in(request)
+        if request.errback is None and not isinstance(exception, IgnoreRequest):
+            # Nobody asked to hear of it, and the outcome log tells it: no traceback a dead host.
+            raise IgnoreRequest(flight.reason or str(exception)) from exception
+        return None
 
     def _judge(self, flight: Flight, answer: Answer) -> bool:
         """Note the answer and the verdict. True: its URL is asked for again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
@@ -31,7 +31,7 @@ _BATCH: Final = 500  # seeds between two turns of the loop: 10 ms
 class WebSpider(Spider):
     name = "web"
     # Every answer is a page of the archive, 404 too.
-    custom_settings: ClassVar[dict[str, Any]] = {"HTTPERROR_ALLOW_ALL": True}
+    custom_settings = {"HTTPERROR_ALLOW_ALL": True}  # noqa: RUF012 - Scrapy's own form
     arguments: Arguments
     seeds: Seeds | None  # None: their list is yet to be fetched
 
