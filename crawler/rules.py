@@ -11,6 +11,7 @@ from pathlib import Path
 
 from crawler.core.arguments import Arguments
 from crawler.core.canonical import CanonicalRules, Rule
+from crawler.core.choices import Scope as Scopes
 from crawler.core.config import Config
 from crawler.core.version import VERSION
 from crawler.policy.addresses import AddressRules
@@ -30,8 +31,9 @@ def landing_rules(config: Config) -> LandingRules:
     )
 
 
-def frontier_rules(config: Config, arguments: Arguments) -> FrontierRules:
+def frontier_rules(config: Config, arguments: Arguments | None) -> FrontierRules:
     shares = config.frontier.level_shares
+    scope = arguments.scope if arguments else Scopes.ANY
     return FrontierRules(
         level_shares=tuple(float(share) for share in shares),
         max_active_hosts=config.frontier.max_active_hosts,
@@ -42,7 +44,7 @@ def frontier_rules(config: Config, arguments: Arguments) -> FrontierRules:
         longest_fetch_s=config.fetch.total_timeout_s,
         max_rest_s=max(config.politeness.max_retry_after_s, config.politeness.max_crawl_delay_s)
         + config.politeness.pause_max_s,
-        max_urls_per_domain=config.limits.urls_per_domain(arguments.scope),
+        max_urls_per_domain=config.limits.urls_per_domain(scope),
         max_urls_per_host=config.limits.max_pages_per_host,
     )
 

@@ -51,7 +51,7 @@ class Parts:
     """The parts of one crawl. Closed by `close`, which gives the data directory free."""
 
     config: Config
-    arguments: Arguments
+    arguments: Arguments | None  # of a spider that has seeds
     random: Random
     data: DataDir
     store: RocksStore
@@ -118,7 +118,7 @@ def parts_of(crawler: Crawler) -> Parts:
 def _assemble(crawler: Crawler) -> Parts:
     config = read_config({name: crawler.settings[name] for name in crawler.settings})
     # Spiders other than `web` have no arguments of ours, and go where their requests say.
-    arguments = getattr(crawler.spider, "arguments", None) or Arguments(seeds="none")
+    arguments = getattr(crawler.spider, "arguments", None)
     data = DataDir(_data_dir(crawler, config), rules.identity_of_urls(config))
     try:
         return _over(crawler, config, arguments, data)
@@ -127,7 +127,7 @@ def _assemble(crawler: Crawler) -> Parts:
         raise
 
 
-def _over(crawler: Crawler, config: Config, arguments: Arguments, data: DataDir) -> Parts:
+def _over(crawler: Crawler, config: Config, arguments: Arguments | None, data: DataDir) -> Parts:
     store = RocksStore(data.frontier)
     wall = Clock()
     frontier = TwoTierFrontier(store, rules.frontier_rules(config, arguments), wall.now())
@@ -137,7 +137,7 @@ def _over(crawler: Crawler, config: Config, arguments: Arguments, data: DataDir)
     if frontier.put_back_at_open:
         logger.info("Leases open when the last run ended, put back: %d", frontier.put_back_at_open)
     random = Random()
-    doors = Doors(config, arguments, data.format.key_seed)
+    doors = Doors(config, arguments, store, data.format.key_seed)
     robots = RobotsCache(RobotsRecords(store), config.identity.user_agent_name, config.robots)
     flights, digests = Flights(), Digests(Claims(store))
     outcomes, tally = OutcomeLog(data.outcomes), Tally(crawler.stats)

@@ -15,6 +15,7 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so bytes sort
     c <domain>              URLs admitted of a registered domain
     g <digest>              content digest: the page that owns it
     t <authority>           robots.txt of scheme://host:port
+    w <place>               what a seed has opened: loopback
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ DEAD: Final = b"d"
 DOMAIN: Final = b"c"
 DIGEST: Final = b"g"
 ROBOTS: Final = b"t"
+DOORS: Final = b"w"
 
 _NUMBER: Final = Struct(">Q")
 _LEVEL_NUMBER: Final = Struct(">BQ")

@@ -100,7 +100,7 @@ class FrontierScheduler(BaseScheduler):
         parts = self._parts
         for _ in range(_AT_ONCE):
             now = parts.clock.now()
-            if self._full() or parts.failure or parts.uplink.is_down(now):
+            if not self._may_lease(now):
                 break
             leases = parts.frontier.lease(now)
             if not leases:
@@ -143,9 +143,15 @@ class FrontierScheduler(BaseScheduler):
             return False
         return bool(self._parts.frontier.add([found], self._parts.clock.now()).new)
 
+    def _may_lease(self, now: float) -> bool:
+        parts = self._parts
+        down = parts.failure is not None or parts.uplink.is_down(now)
+        return parts.doors.known and not down and not self._full()
+
     def _full(self) -> bool:
         """As many pages as were asked for are fetched, or under way."""
-        most = self._parts.arguments.max_pages
+        arguments = self._parts.arguments
+        most = arguments.max_pages if arguments else None
         return most is not None and self._parts.tally.pages + self._parts.flights.pages() >= most
 
     def _finished(self, request: Request) -> None:
