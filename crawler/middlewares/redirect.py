@@ -14,7 +14,8 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRe
 from scrapy.http import Response
 
 from crawler.archiving import archived
-from crawler.core.types import Candidate, Dead, Moved
+from crawler.core.errors import StoreUnavailable
+from crawler.core.types import Candidate, Dead, Moved, PutBack
 from crawler.policy.redirects import Follow, NotARedirect, TooMany, onward
 from crawler.policy.refusal import Refusal
 from crawler.scheduler.flights import LEASE
@@ -49,7 +50,11 @@ class RedirectMiddleware(ScrapyRedirects):
                 flight.reason = leads.reason
                 return response
         # The answer itself is worth a record: without it the archive cannot be replayed.
-        flight.record = await archived(flight.exchange, self.parts.archive())
+        try:
+            flight.record = await archived(flight.exchange, self.parts.archive())
+        except StoreUnavailable as error:
+            flight.verdict = PutBack()
+            self.parts.fail(error)
         return request.replace(dont_filter=True)
 
     def _admit(self, origin: Candidate) -> Callable[[str, str], Candidate | Refusal]:
