@@ -10,8 +10,11 @@ PY := .venv/bin/python
 CRAWL := .venv/.for-crawling
 WORK := .venv/.for-working
 
+# Whether .venv works at all: it does not after the folder was moved or its Python removed.
+ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo check test bench format settings
+.PHONY: help setup crawl demo check test bench format settings again
 
 help:  ## print this
 	@echo 'make crawl SEEDS=seeds.txt CONTACT=you@your-organisation.org'
@@ -46,10 +49,12 @@ format: $(WORK)  ## put the code into its form
 settings: $(WORK)  ## write settings.py and docs/settings.md from the table of settings
 	$(PY) scripts/write_settings.py
 
-$(CRAWL): requirements.txt scripts/venv.sh
+$(CRAWL): requirements.txt scripts/venv.sh $(if $(ALIVE),,again)
 	@sh scripts/venv.sh '$(PYTHON)' requirements.txt
 	@touch $@
 
 $(WORK): requirements-dev.txt $(CRAWL)
 	@sh scripts/venv.sh '$(PYTHON)' requirements-dev.txt
 	@touch $@
+
+again:

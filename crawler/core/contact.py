@@ -14,12 +14,12 @@ from crawler.core.kinds import Kind, Unfit
 
 WANT: Final = (
     "a web page about your crawl or a mail address, "
-    "as in CRAWLER_CONTACT = 'https://www.your-site.com/crawler.html'"
+    "as in CRAWLER_CONTACT = 'https://your-organisation.org/crawler'"
 )
 RESERVED: Final = ("example", "invalid", "localhost", "test", "local", "internal")
 PLACEHOLDERS: Final = frozenset(
     {"example.com", "example.org", "example.net", "example.edu"}
-    | {"your-site.com", "yoursite.com", "yourdomain.com", "your-domain.com", "domain.com"}
+    | {"your-organisation.org", "your-site.com", "yoursite.com", "yourdomain.com", "domain.com"}
 )
 # It goes into two header lines: nothing that ends a comment, a quotation or a line.
 SAFE: Final = re.compile(r"[!#-'*-;=?-\[\]^-~]{1,200}")
