@@ -15,7 +15,6 @@ from crawler.core.choices import HostUnit
 from crawler.core.types import HostKey
 
 
-
 @lru_cache(maxsize=16_384)  # a look-up costs 5 us, an entry 250 bytes
 def registered_domain(hostname: str) -> str:
     """The part of *hostname* that somebody registered: "a.b.example.co.uk" -> "example.co.uk".
