@@ -19,7 +19,7 @@ ROBOTSTXT_OBEY = True  # and by us in any case
 FEED_EXPORT_ENCODING = "utf-8"
 
 LOG_LEVEL = "INFO"  # DEBUG: two lines a page
-LOG_VERSIONS = []  # add "Python", "Twisted"... when an error is to be looked into
+LOG_VERSIONS: list[str] = []  # add "Python", "Twisted"... when an error is to be looked into
 STATS_DUMP = False  # the summary says it in a readable form
 
 # More at once needs more file descriptors and memory: up to 2 MB a page that is being fetched.
