@@ -28,7 +28,16 @@ PURE_FLOORS = 3
 
 # The standard library without clock, chance, disk, socket, process or thread.
 PURE_STANDARD = {
-    *("__future__", "abc", "bisect", "calendar", "collections", "contextlib", "dataclasses"),
+    *(
+        "__future__",
+        "abc",
+        "bisect",
+        "calendar",
+        "codecs",
+        "collections",
+        "contextlib",
+        "dataclasses",
+    ),
     *("difflib", "email.utils", "enum", "functools", "hashlib", "heapq", "html", "ipaddress"),
     *("itertools", "math", "operator", "random.Random", "re", "string", "struct", "types"),
     *("typing", "unicodedata", "urllib.parse", "weakref"),
