@@ -37,7 +37,7 @@ FOREIGN = {"crawler.scheduler.scheduler", "crawler.scheduler.wake", "crawler.sto
 
 SUPPRESSION = re.compile(r"#\s*(noqa|type:\s*ignore|pragma:)")
 REASONED = re.compile(
-    r"#\s*(noqa: [A-Z0-9, ]+|type: ignore\[[a-z, -]+\]|pragma: [a-z ]+?)\s+#\s*\w.{3,}"
+    r"#\s*(noqa: [A-Z0-9, ]+|type: ignore\[[a-z, -]+\]|pragma: [a-z ]+?)\s+[#-]\s*\w.{3,}"
 )
 UNOWNED = re.compile(r"#.*\b(TODO|FIXME|XXX|HACK)\b")
 
