@@ -45,7 +45,7 @@ def frontier_rules(config: Config, arguments: Arguments | None) -> FrontierRules
         max_rest_s=max(config.politeness.max_retry_after_s, config.politeness.max_crawl_delay_s)
         + config.politeness.pause_max_s,
         max_urls_per_domain=config.limits.urls_per_domain(scope),
-        max_urls_per_host=config.limits.max_pages_per_host,
+        max_urls_per_host=config.limits.max_urls_per_host,
     )
 
 

@@ -102,8 +102,8 @@ CONCURRENT_REQUESTS = 64
 # or auto]
 # CRAWLER_MAX_URLS_PER_DOMAIN = "auto"
 
-# Most pages fetched of a host. [pages, or none]
-# CRAWLER_MAX_PAGES_PER_HOST = None
+# Most URLs of a host. [URLs, or none]
+# CRAWLER_MAX_URLS_PER_HOST = None
 
 # URLs whose path ends so are not fetched. [list of extensions]
 # CRAWLER_DENY_EXTENSIONS = ["jpg", "jpeg", "jpe", "png", "gif", "bmp", "tif", "tiff", "webp",

@@ -35,8 +35,8 @@ class Limits:
         or_word(or_none(whole("URLs", least=1)), ByScope),
         "Most URLs of a registered domain; auto: 10,000 if the scope is any, else none.",
     )
-    max_pages_per_host: int | None = knob(
-        None, or_none(whole("pages", least=1)), "Most pages fetched of a host."
+    max_urls_per_host: int | None = knob(
+        None, or_none(whole("URLs", least=1)), "Most URLs of a host."
     )
     deny_extensions: tuple[str, ...] = knob(
         UNWANTED, many(suffix()), "URLs whose path ends so are not fetched."

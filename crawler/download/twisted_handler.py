@@ -67,8 +67,7 @@ class TwistedHandler(HTTP11DownloadHandler):
         self, crawler: Crawler, options: DownloadOptions, exchanges: Exchanges, resolver: Resolver
     ) -> None:
         super().__init__(crawler)
-        # The import installs a reactor, unless Scrapy has installed the right one before.
-        from twisted.internet import reactor  # noqa: PLC0415 (see above)
+        from twisted.internet import reactor  # noqa: PLC0415 - at the top it installs a wrong one
 
         self.transfers = Transfers()
         self._reactor = reactor

@@ -51,7 +51,7 @@ class Selected:
     refused: Mapping[Reason, int]
 
 
-class _Site(NamedTuple):
+class _Judged(NamedTuple):
     """What is the same for all URLs of one authority."""
 
     host: HostKey
@@ -65,7 +65,7 @@ class Admission:
 
     def __init__(self, rules: AdmissionRules) -> None:
         self._rules = rules
-        self._site = lru_cache(maxsize=_AUTHORITIES)(self._judged_site)
+        self._authority = lru_cache(maxsize=_AUTHORITIES)(self._judged_authority)
 
     def candidate(
         self,
@@ -104,18 +104,18 @@ class Admission:
 
     def robots(self, text: str, base: str | None, authority: str) -> Candidate | Refusal:
         """A robots.txt of *authority*, or a hop of its redirects. Only its address is judged:
-        a site's rules may well lie outside the scope of the crawl."""
+        a host's rules may well lie outside the scope of the crawl."""
         url = fetch_form(text, base)
         if url is None:
             return _unreadable(text)
-        site = self._site(authority_of(url))
-        if site.unreachable:
-            return site.unreachable
+        judged = self._authority(authority_of(url))
+        if judged.unreachable:
+            return judged.unreachable
         return Candidate(
             url=url,
             key=self._key(url),
-            host=site.host,
-            domain=site.domain,
+            host=judged.host,
+            domain=judged.domain,
             purpose=Purpose.ROBOTS,
             authority=authority,
             filtered=False,
@@ -123,27 +123,27 @@ class Admission:
 
     def hosts_remembered(self) -> int:
         """How many verdicts on hosts are kept."""
-        return self._site.cache_info().currsize
+        return self._authority.cache_info().currsize
 
     def _admitted(self, url: str, depth: int, level: int, named: bool) -> Candidate | Refusal:
         authority = authority_of(url)
-        site = self._site(authority)
-        if site.refusal:
-            return site.refusal
+        judged = self._authority(authority)
+        if judged.refusal:
+            return judged.refusal
         path = url[len(authority) :].partition("?")[0]
         rules = self._rules
         refusal = rules.scope.refusal(url, path, depth, named) or rules.traps.refusal(url, path)
         if refusal:
             return refusal
-        return Candidate(url, self._key(url), site.host, site.domain, depth, level)
+        return Candidate(url, self._key(url), judged.host, judged.domain, depth, level)
 
     def _key(self, url: str) -> int:
         return key_of(canonical(url, self._rules.canonical), self._rules.key_seed)
 
-    def _judged_site(self, authority: str) -> _Site:
+    def _judged_authority(self, authority: str) -> _Judged:
         hostname = split(authority + "/").hostname
         unreachable = _nameless(hostname) or self._rules.addresses.refusal(hostname)
-        return _Site(
+        return _Judged(
             host_key(hostname, self._rules.unit),
             registered_domain(hostname),
             unreachable,

@@ -1,7 +1,7 @@
 """The back tier: the active hosts, each with the head of one level in memory.
 
-Rule: no disk here. A host is leased, or ready (its rest is over), or in the heap by the
-end of its rest; those ready wait per level. Memory is bounded by the number of active hosts.
+Rule: no disk here. A host is leased, or due (its rest is over), or in the heap by the
+end of its rest; those due wait per level. Memory is bounded by the number of active hosts.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ActiveSet:
 
     levels: int
     _hosts: dict[HostKey, ActiveHost] = field(default_factory=dict)
-    _ready: list[deque[ActiveHost]] = field(default_factory=list)
+    _due: list[deque[ActiveHost]] = field(default_factory=list)
     _heap: list[tuple[float, int, ActiveHost]] = field(default_factory=list)
     _tick: int = 0  # equals leave the heap in the order they came
 
     def __post_init__(self) -> None:
-        self._ready = [deque() for _ in range(self.levels)]
+        self._due = [deque() for _ in range(self.levels)]
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -58,30 +58,30 @@ class ActiveSet:
         del self._hosts[active.host]
 
     def wait(self, active: ActiveHost, now: float) -> None:
-        """Until its rest is over, then among the ready ones."""
+        """Until its rest is over, then among the due ones."""
         if active.record.rest_until <= now:
-            self._ready[active.level].append(active)
+            self._due[active.level].append(active)
             return
         self._tick += 1
         heappush(self._heap, (active.record.rest_until, self._tick, active))
 
     def wake(self, now: float) -> None:
-        """Move those whose rest is over to the ready ones."""
+        """Move those whose rest is over to the due ones."""
         while self._heap and self._heap[0][0] <= now:
             _, _, active = heappop(self._heap)
             if not active.gone:
-                self._ready[active.level].append(active)
+                self._due[active.level].append(active)
 
-    def ready(self) -> list[int]:
-        """The levels with ready hosts."""
-        for hosts in self._ready:
+    def due(self) -> list[int]:
+        """The levels with due hosts."""
+        for hosts in self._due:
             while hosts and hosts[0].gone:
                 hosts.popleft()
-        return [level for level, hosts in enumerate(self._ready) if hosts]
+        return [level for level, hosts in enumerate(self._due) if hosts]
 
     def take(self, level: int) -> ActiveHost | None:
-        """The ready host of *level* that has waited longest."""
-        hosts = self._ready[level]
+        """The due host of *level* that has waited longest."""
+        hosts = self._due[level]
         while hosts:
             active = hosts.popleft()
             if not active.gone:
@@ -89,5 +89,5 @@ class ActiveSet:
         return None
 
     def next_at(self) -> float | None:
-        """When the next host of the heap is ready."""
+        """When the next host of the heap is due."""
         return self._heap[0][0] if self._heap else None

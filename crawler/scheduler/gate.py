@@ -5,9 +5,9 @@ Rule: a URL refused for its budget is not marked seen: it may come in when the b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from crawler.core.types import Added, Candidate
+from crawler.core.types import Added, Candidate, HostKey
 from crawler.scheduler import keys
 from crawler.scheduler.books import Books
 from crawler.scheduler.rules import FrontierRules
@@ -52,36 +52,43 @@ class Budgets:
 
     def __init__(self, books: Books, rules: FrontierRules) -> None:
         self._books = books
-        self._per_host = rules.max_urls_per_host
-        self._per_domain = rules.max_urls_per_domain
-        self._of_hosts: dict[str, int] = {}
-        self._of_domains: dict[str, int] = {}
+        self._hosts = _Budget(rules.max_urls_per_host, lambda host: books.peek(host).admitted)
+        self._domains = _Budget(rules.max_urls_per_domain, self._read)
 
     def charge(self, candidate: Candidate) -> bool:
         """Count it. False: one of its budgets is used up."""
-        host, domain = candidate.host, candidate.domain
-        if self._per_host is not None:
-            used = self._of_hosts.get(host)
-            if used is None:
-                used = self._of_hosts[host] = self._books.peek(host).admitted
-            if used >= self._per_host:
-                return False
-        if self._per_domain is not None:
-            taken = self._of_domains.get(domain)
-            if taken is None:
-                taken = self._read(domain)
-            if taken >= self._per_domain:
-                return False
-            self._of_domains[domain] = taken + 1
-        if self._per_host is not None:
-            self._of_hosts[host] += 1
+        host, domain = candidate.host, HostKey(candidate.domain)
+        if not (self._hosts.has_room(host) and self._domains.has_room(domain)):
+            return False
+        self._hosts.take(host)
+        self._domains.take(domain)
         return True
 
     def close(self) -> None:
         """Stage what was taken of domains; hosts count for themselves when URLs arrive."""
-        for domain, used in self._of_domains.items():
+        for domain, used in self._domains.used.items():
             self._books.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
 
-    def _read(self, domain: str) -> int:
+    def _read(self, domain: HostKey) -> int:
         packed = self._books.get(keys.named(keys.DOMAIN, domain))
         return int.from_bytes(packed) if packed else 0
+
+
+class _Budget:
+    """One kind of budget: what each name has used of *limit*. None: it has no end."""
+
+    def __init__(self, limit: int | None, read: Callable[[HostKey], int]) -> None:
+        self._limit = limit
+        self._read = read
+        self.used: dict[HostKey, int] = {}
+
+    def has_room(self, name: HostKey) -> bool:
+        if self._limit is None:
+            return True
+        if name not in self.used:
+            self.used[name] = self._read(name)
+        return self.used[name] < self._limit
+
+    def take(self, name: HostKey) -> None:
+        if self._limit is not None:
+            self.used[name] += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -141,6 +141,9 @@ class Landing:
 _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", Dead: "dead"}
 
 
+_NO_ANSWER: Final = Answer(0.0)
+
+
 def _pace(flight: Flight) -> Pace:
     if flight.crawl_delay_s is None:
         return flight.lease.pace
@@ -148,16 +151,16 @@ def _pace(flight: Flight) -> Pace:
 
 
 def _outcome(flight: Flight, verdict: Verdict, now: float) -> Outcome:
-    candidate, answer = flight.lease.candidate, flight.answer
+    candidate, answer = flight.lease.candidate, flight.answer or _NO_ANSWER
     reason = verdict.reason if isinstance(verdict, Dead) else flight.broken or flight.reason
     return Outcome(
         at=round(now, 3),
         url=candidate.url,
         host=candidate.host,
         fate=_FATES[type(verdict)],
-        status=answer.status if answer else None,
-        reason=reason or (answer.error if answer else ""),
-        seconds=round(answer.duration_s, 4) if answer else 0.0,
+        status=answer.status,
+        reason=reason or answer.error,
+        seconds=round(answer.duration_s, 4),
         size=len(flight.exchange.body) if flight.exchange else 0,
         attempts=candidate.attempts,
         depth=candidate.depth,

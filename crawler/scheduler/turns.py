@@ -31,8 +31,8 @@ class Turns:
         self.active = ActiveSet(len(rules.level_shares))
 
     def next_due(self, now: float) -> ActiveHost | None:
-        """The host that may be leased next, taken out of the ready ones."""
-        for level in self._stride.order({*self.active.ready(), *self._front.busy()}):
+        """The host that may be leased next, taken out of the due ones."""
+        for level in self._stride.order({*self.active.due(), *self._front.busy()}):
             active = self.active.take(level) or self._activate(level, now)
             if active is not None:
                 self._stride.charge(level)
@@ -40,7 +40,7 @@ class Turns:
         return None
 
     def come_due(self, now: float) -> None:
-        """Rests that are over: from the heap to the ready ones, from disk to the front."""
+        """Rests that are over: from the heap to the due ones, from disk to the front."""
         self.active.wake(now)
         for key, _ in self._resting.take_due(now, self._rules.slice):
             host = HostKey(key[9:].decode())
@@ -48,7 +48,7 @@ class Turns:
             self._front.file(host, record, _best(record))
 
     def wake_at(self) -> float | None:
-        if self.active.ready() or self._front.busy():
+        if self.active.due() or self._front.busy():
             return 0.0
         times = (self.active.next_at(), self._resting.next_at)
         return min((time for time in times if time is not None), default=None)
