@@ -1,22 +1,22 @@
 """What a page says about itself and where it points: HTML in, links out.
 
-Rule: HTML5's own parsing (lexbor), so broken markup gives what a browser would see. No
-tree outlives this file. Time and memory are those of the parser: linear in the page.
+Rule: read as a browser's tokenizer reads it, so broken markup gives what a browser would see.
+Time and memory are linear in the page (policy.tags).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from selectolax.lexbor import LexborHTMLParser
-from w3lib.encoding import html_to_unicode
+from crawler.policy.charset import text_of
+from crawler.policy.tags import attributes, start_tags
 
 # Where a link may stand: element and attribute.
-_LINKS: Final = (("a", "href"), ("area", "href"), ("frame", "src"), ("iframe", "src"))
+_LINKS: Final = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
 # HTML's white space: what stands around a URL in an attribute is not part of it.
 _SPACE: Final = " \t\n\f\r"
+_UNFOLLOWED: Final = frozenset({"nofollow", "ugc", "sponsored"})
 # guess: a page of honest use has fewer; one with more is cut, not refused
 MAX_LINKS: Final = 20_000
 _MAX_TITLE_CHARS: Final = 1_000
@@ -39,22 +39,28 @@ def is_html(content_type: str) -> bool:
 
 def read_html(body: bytes, content_type: str, *, skip_nofollow: bool) -> ParsedHtml:
     """*skip_nofollow*: leave out links whose rel says nofollow, ugc or sponsored."""
-    _, text = html_to_unicode(content_type or None, body)
-    tree = LexborHTMLParser(text)
-    robots = _robots(tree)
-    base = next((_attribute(node, "href") for node in tree.tags("base")), "")
-    title = next((node.text() for node in tree.tags("title")), "")
     links: list[str] = []
-    for link in _links(tree, skip_nofollow=skip_nofollow):
-        links.append(link)
-        if len(links) == MAX_LINKS:
-            break
+    bases: list[str] = []
+    titles: list[str] = []
+    robots: list[str] = []
+    for tag in start_tags(text_of(body, content_type)):
+        if tag.name in _LINKS:
+            link = _link(tag.name, attributes(tag.written), skip_nofollow)
+            if link and len(links) < MAX_LINKS:
+                links.append(link)
+        elif tag.name == "title":
+            titles.append(tag.text)
+        elif tag.name == "base":
+            bases += _base(attributes(tag.written))
+        elif tag.name == "meta":
+            robots += _robots(attributes(tag.written))
+    words = robots_words(robots)
     return ParsedHtml(
         links=tuple(links),
-        base=base,
-        title=" ".join(title.split())[:_MAX_TITLE_CHARS],
-        nofollow="nofollow" in robots,
-        noindex="noindex" in robots,
+        base=bases[0] if bases else "",
+        title=" ".join(titles[0].split())[:_MAX_TITLE_CHARS] if titles else "",
+        nofollow="nofollow" in words,
+        noindex="noindex" in words,
     )
 
 
@@ -64,27 +70,18 @@ def robots_words(values: list[str]) -> set[str]:
     return words | {"nofollow", "noindex"} if "none" in words else words
 
 
-def _robots(tree: LexborHTMLParser) -> set[str]:
-    named = (node for node in tree.tags("meta") if _attribute(node, "name").lower() == "robots")
-    return robots_words([_attribute(node, "content") for node in named])
+def _link(name: str, given: dict[str, str], skip_nofollow: bool) -> str:
+    """Empty: it leads nowhere, or not for us."""
+    if skip_nofollow and not _UNFOLLOWED.isdisjoint(given.get("rel", "").lower().split()):
+        return ""
+    target = given.get(_LINKS[name], "").strip(_SPACE)
+    return "" if target.startswith("#") else target
 
 
-def _links(tree: LexborHTMLParser, *, skip_nofollow: bool) -> Iterator[str]:
-    for element, attribute in _LINKS:
-        for node in tree.tags(element):
-            attributes = node.attributes
-            target = attributes.get(attribute)
-            if target is None or (skip_nofollow and _is_nofollow(attributes.get("rel"))):
-                continue
-            target = target.strip(_SPACE)
-            if target and not target.startswith("#"):
-                yield target
+def _base(given: dict[str, str]) -> list[str]:
+    return [given["href"].strip(_SPACE)] if "href" in given else []
 
 
-def _is_nofollow(rel: str | None) -> bool:
-    return rel is not None and not {"nofollow", "ugc", "sponsored"}.isdisjoint(rel.lower().split())
-
-
-def _attribute(node: object, name: str) -> str:
-    value = node.attributes.get(name)  # type: ignore[attr-defined]  # lexbor's node has no stub name
-    return (value or "").strip(_SPACE)
+def _robots(given: dict[str, str]) -> list[str]:
+    is_robots = given.get("name", "").strip(_SPACE).lower() == "robots"
+    return [given.get("content", "")] if is_robots else []
