@@ -16,9 +16,10 @@ class ArchivePipeline(Stage):
     async def work(self, page: Page, flight: Flight) -> Page:
         wire_sha1 = _wire_sha1(page)
         if page.archive:
-            record = await archived(
-                page.exchange, self.parts.archive(), page.duplicate_of, wire_sha1
-            )
+            # A revisit record has no place for "cut this time": such an answer is kept as it is.
+            is_cut = page.exchange is not None and bool(page.exchange.truncated)
+            same = None if is_cut else page.duplicate_of
+            record = await archived(page.exchange, self.parts.archive(), same, wire_sha1)
             page = replace(page, record=record)
             flight.record = record
         if page.digest and page.duplicate_of is None:

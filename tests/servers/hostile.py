@@ -22,6 +22,7 @@ TABLE: Final[tuple[Hostile, ...]] = (
     *(*CODINGS, *BOMBS, *CONTENTS, *TIMES, *REDIRECTS),
 )
 TLS_HELLO: Final = b"\x16\x03"  # answered in plain HTTP, as plain servers do
+ROBOTS: Final = b"User-agent: *\nDisallow: /deep/\n"  # where the ten thousand links lead
 RST_ON_CLOSE: Final = struct.pack("ii", 1, 0)  # SO_LINGER: on, for no time at all
 
 
@@ -101,6 +102,8 @@ class HostileServer:
                     await loop.sock_sendall(client, piece)
 
     def _other(self, path: str) -> list[bytes]:
+        if path == "/robots.txt":
+            return [answer(kind=b"Content-Type: text/plain", body=ROBOTS)]
         if path != "/":
             return [answer(status=b"HTTP/1.1 404 Not Found", body=b"no such row")]
         links = "".join(f"<a href='{path}'>{path}</a>\n" for path in self._rows)
