@@ -8,25 +8,24 @@ verdict is known. However many wait, robots.txt is fetched once, and all get its
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Self
+from typing import Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
+from crawler.core.errors import StoreUnavailable
 from crawler.core.types import Done, Purpose, PutBack
 from crawler.core.url import authority_of, fetch_form
 from crawler.download.failures import error_of
 from crawler.middlewares.answers import answer_of, failed_answer, judged
 from crawler.policy.redirects import location_text
+from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import Allowed, Disallowed, Unknown
 from crawler.policy.robots_fetch import Brought, RobotsFetch, brought
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import Parts, parts_of
-
-# A robots.txt and its redirects: more than RFC 9309 asks us to follow.
-_MOST_FETCHES: Final = 8
 
 
 class RobotsMiddleware:
@@ -37,28 +36,36 @@ class RobotsMiddleware:
     def __init__(self, crawler: Crawler, parts: Parts) -> None:
         self._crawler = crawler
         self._parts = parts
-        self._asking: dict[str, asyncio.Task[None]] = {}
-        self._ours: set[Request] = set()  # robots.txt that this asks for itself
+        self._asking: dict[str, asyncio.Task[RobotsFetch]] = {}
 
-    async def process_request(self, request: Request) -> None:
-        flight = self._parts.flights.of(request.meta.get(LEASE))
-        if request in self._ours or (flight and flight.purpose is Purpose.ROBOTS):
-            return
+    async def process_request(self, request: Request) -> Request | None:
+        lease = request.meta.get(LEASE)
+        flight = self._parts.flights.of(lease)
+        if lease is Purpose.ROBOTS or (flight and flight.purpose is Purpose.ROBOTS):
+            return None
         url = fetch_form(request.url)
         if url is None:
-            return  # not http: no robots.txt speaks of it
-        for _ in range(_MOST_FETCHES):
+            return None  # not http: no robots.txt speaks of it
+        asked: RobotsFetch | None = None
+        while True:
             verdict = self._parts.robots.verdict(url, self._parts.clock.now())
             match verdict:
                 case Allowed():
-                    return
-                case Unknown(robots_url):
-                    await self._ask_once(authority_of(url), robots_url)
+                    return None
                 case Disallowed(rule):
                     raise IgnoreRequest(f"robots.txt: {rule}")
+                case Unknown() if flight is not None:
+                    # It ran out since the lease was cleared: the next lease asks.
+                    flight.verdict = PutBack()
+                    return request.replace(dont_filter=True)
+                case Unknown(robots_url) if asked is None or brought(asked) is Brought.MOVED:
+                    asked = await self._ask_once(authority_of(url), robots_url)
+                case Unknown():
+                    # Not again at once: a host in trouble is asked by whoever comes next.
+                    why = f"status {asked.status}" if asked and asked.status else "no answer"
+                    raise IgnoreRequest(f"robots.txt unreachable: {why}")
                 case _:
                     raise IgnoreRequest(f"robots.txt unreachable: {verdict.reason}")
-        raise IgnoreRequest("robots.txt unreachable: it leads nowhere")
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
         flight = self._parts.flights.of(request.meta.get(LEASE))
@@ -89,31 +96,43 @@ class RobotsMiddleware:
         return request.replace(dont_filter=True)
 
     def _learn(self, flight: Flight, fetch: RobotsFetch, rest_s: float) -> None:
-        self._parts.clearance.learn(flight, fetch, self._parts.clock.now(), rest_s)
         own = flight.lease.candidate.purpose is Purpose.ROBOTS
         flight.verdict = Done() if own else PutBack()
+        try:
+            self._parts.clearance.learn(flight, fetch, self._parts.clock.now(), rest_s)
+        except StoreUnavailable as error:
+            self._parts.fail(error)
 
-    async def _ask_once(self, authority: str, url: str) -> None:
+    async def _ask_once(self, authority: str, url: str) -> RobotsFetch:
         asking = self._asking.get(authority)
         if asking is None:
             asking = asyncio.ensure_future(self._ask(authority, url))
             self._asking[authority] = asking
             asking.add_done_callback(lambda _: self._asking.pop(authority, None))
         # Shielded: one of those who wait may be cancelled, the others still wait.
-        await asyncio.shield(asking)
+        return await asyncio.shield(asking)
 
-    async def _ask(self, authority: str, url: str) -> None:
-        request = Request(url, dont_filter=True, meta={"verbatim_url": True})
-        self._ours.add(request)
+    async def _ask(self, authority: str, url: str) -> RobotsFetch:
+        fetch = await self._fetched(authority, url)
+        try:
+            self._parts.robots.learn(authority, fetch, self._parts.clock.now())
+        except StoreUnavailable as error:
+            self._parts.fail(error)
+            raise
+        return fetch
+
+    async def _fetched(self, authority: str, url: str) -> RobotsFetch:
+        if isinstance(self._parts.doors.robots(url, authority), Refusal):
+            # As in clearance: it leads where we may not go, which is as good as none.
+            return RobotsFetch(url, status=404)
+        # Its redirects are followed here: a target followed below would wait for this verdict.
+        meta = {LEASE: Purpose.ROBOTS, "verbatim_url": True, "dont_redirect": True}
         engine = self._crawler.engine
         assert engine is not None
         try:
-            fetch = _brought(url, await engine.download_async(request))
+            return _brought(url, await engine.download_async(Request(url, meta=meta)))
         except Exception as failed:  # whatever it was: no answer
-            fetch = RobotsFetch(url, error=error_of(failed) or "refused")
-        finally:
-            self._ours.discard(request)
-        self._parts.robots.learn(authority, fetch, self._parts.clock.now())
+            return RobotsFetch(url, error=error_of(failed) or "refused")
 
 
 def _brought(url: str, response: Response) -> RobotsFetch:
