@@ -22,7 +22,7 @@ from crawler.download.failures import error_of
 from crawler.middlewares.answers import answer_of, failed_answer, judged
 from crawler.policy.redirects import location_text
 from crawler.policy.refusal import Refusal
-from crawler.policy.robots_cache import Allowed, Disallowed, Unknown
+from crawler.policy.robots_cache import Allowed, Disallowed, RobotsVerdict, Unknown, Unreachable
 from crawler.policy.robots_fetch import Brought, RobotsFetch, brought
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import Parts, parts_of
@@ -39,37 +39,13 @@ class RobotsMiddleware:
         self._asking: dict[str, asyncio.Task[RobotsFetch]] = {}
 
     async def process_request(self, request: Request) -> Request | None:
-        lease = request.meta.get(LEASE)
-        flight = self._parts.flights.of(lease)
-        if lease is Purpose.ROBOTS or (flight and flight.purpose is Purpose.ROBOTS):
-            return None
-        url = fetch_form(request.url)
-        if url is None:
-            return None  # not http: no robots.txt speaks of it
-        asked: RobotsFetch | None = None
-        while True:
-            verdict = self._parts.robots.verdict(url, self._parts.clock.now())
-            match verdict:
-                case Allowed():
-                    return None
-                case Disallowed(rule):
-                    raise IgnoreRequest(f"robots.txt: {rule}")
-                case Unknown() if flight is not None:
-                    # It ran out since the lease was cleared: the next lease asks.
-                    flight.verdict = PutBack()
-                    return request.replace(dont_filter=True)
-                case Unknown(robots_url) if asked is None or brought(asked) is Brought.MOVED:
-                    asked = await self._ask_once(authority_of(url), robots_url)
-                case Unknown():
-                    # Not again at once: a host in trouble is asked by whoever comes next.
-                    why = f"status {asked.status}" if asked and asked.status else "no answer"
-                    raise IgnoreRequest(f"robots.txt unreachable: {why}")
-                case _:
-                    raise IgnoreRequest(f"robots.txt unreachable: {verdict.reason}")
+        asks_for_robots = request.meta.get(LEASE) is Purpose.ROBOTS or self._flight(request)
+        url = fetch_form(request.url)  # None: not http, no robots.txt speaks of it
+        return None if asks_for_robots or url is None else await self._cleared(request, url)
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
-        flight = self._parts.flights.of(request.meta.get(LEASE))
-        if flight is None or flight.purpose is not Purpose.ROBOTS:
+        flight = self._flight(request)
+        if flight is None:
             return response
         self._parts.exchanges.take(request)
         flight.answer = judged(answer_of(response, flight, self._parts), flight, self._parts)
@@ -83,8 +59,8 @@ class RobotsMiddleware:
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        flight = self._parts.flights.of(request.meta.get(LEASE))
-        if flight is None or flight.purpose is not Purpose.ROBOTS:
+        flight = self._flight(request)
+        if flight is None:
             return None
         answer = failed_answer(exception, flight, self._parts)
         if answer is not None:
@@ -95,6 +71,11 @@ class RobotsMiddleware:
         self._learn(flight, RobotsFetch(request.url, error=error), rest.seconds if rest else 0.0)
         return request.replace(dont_filter=True)
 
+    def _flight(self, request: Request) -> Flight | None:
+        """Of a lease that is used for a robots.txt."""
+        flight = self._parts.flights.of(request.meta.get(LEASE))
+        return flight if flight is not None and flight.purpose is Purpose.ROBOTS else None
+
     def _learn(self, flight: Flight, fetch: RobotsFetch, rest_s: float) -> None:
         own = flight.lease.candidate.purpose is Purpose.ROBOTS
         flight.verdict = Done() if own else PutBack()
@@ -102,6 +83,34 @@ class RobotsMiddleware:
             self._parts.clearance.learn(flight, fetch, self._parts.clock.now(), rest_s)
         except StoreUnavailable as error:
             self._parts.fail(error)
+
+    async def _cleared(self, request: Request, url: str) -> Request | None:
+        """A page. None: it may be fetched. Raises IgnoreRequest."""
+        verdict = self._verdict(url)
+        if isinstance(verdict, Unknown):
+            flight = self._parts.flights.of(request.meta.get(LEASE))
+            if flight is not None:
+                # It ran out since the lease was cleared: the next lease asks.
+                flight.verdict = PutBack()
+                return request.replace(dont_filter=True)
+            verdict = await self._found(url, verdict)
+        if not isinstance(verdict, Allowed):
+            raise IgnoreRequest(_why_not(verdict))
+        return None
+
+    def _verdict(self, url: str) -> RobotsVerdict:
+        return self._parts.robots.verdict(url, self._parts.clock.now())
+
+    async def _found(self, url: str, unknown: Unknown) -> RobotsVerdict:
+        """What its robots.txt says. Unknown: no answer; a host in trouble is not asked again at
+        once, but by whoever comes next."""
+        verdict: RobotsVerdict = unknown
+        while isinstance(verdict, Unknown):
+            fetch = await self._ask_once(authority_of(url), verdict.url)
+            verdict = self._verdict(url)
+            if brought(fetch) is not Brought.MOVED:
+                break
+        return verdict
 
     async def _ask_once(self, authority: str, url: str) -> RobotsFetch:
         asking = self._asking.get(authority)
@@ -133,6 +142,16 @@ class RobotsMiddleware:
             return _brought(url, await engine.download_async(Request(url, meta=meta)))
         except Exception as failed:  # whatever it was: no answer
             return RobotsFetch(url, error=error_of(failed) or "refused")
+
+
+def _why_not(verdict: Disallowed | Unreachable | Unknown) -> str:
+    match verdict:
+        case Disallowed(rule):
+            return f"robots.txt: {rule}"
+        case Unreachable(_, reason):
+            return f"robots.txt unreachable: {reason}"
+        case Unknown(url):
+            return f"robots.txt unreachable: no answer from {url}"
 
 
 def _brought(url: str, response: Response) -> RobotsFetch:
