@@ -15,7 +15,9 @@ MAX_DEPTH: Final = 512  # Chrome's (HTMLParserOptions::maximumDOMTreeDepth)
 # With so few tags the worst tree takes 0.2 s, and looking for it is not worth its time (as
 # long as the parsing itself); an ordinary page of 30 kB has 600.
 FEW_TAGS: Final = 8_000
-_VOID: Final = frozenset("area base br col embed hr img input link meta source track wbr".split())
+_VOID: Final = frozenset(
+    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr")
+)
 
 _tags = re.compile(r"<(/?)([A-Za-z][^\s/>]*)").findall
 # What is read of a page stays; possessive, so that a tag that never ends is read over once.
