@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from random import Random
 from weakref import WeakKeyDictionary
 
 from scrapy.crawler import Crawler
+from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from crawler import rules
@@ -22,7 +24,7 @@ from crawler.clock import Clock
 from crawler.core.arguments import Arguments
 from crawler.core.config import Config
 from crawler.core.config_reader import read_config
-from crawler.core.errors import CrawlerError
+from crawler.core.errors import ConfigError, CrawlerError
 from crawler.core.exchange import DownloadOptions, Exchanges
 from crawler.doors import Doors
 from crawler.policy.content import cap_bytes
@@ -99,6 +101,10 @@ class Parts:
     async def close(self) -> None:
         if self._archive is not None:
             await self._archive.close()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Give the data directory free: the crawl is over, or never began."""
         self.outcomes.close()
         self.store.close()
         self.data.close()
@@ -119,18 +125,24 @@ def _assemble(crawler: Crawler) -> Parts:
     config = read_config({name: crawler.settings[name] for name in crawler.settings})
     # Spiders other than `web` have no arguments of ours, and go where their requests say.
     arguments = getattr(crawler.spider, "arguments", None)
-    data = DataDir(_data_dir(crawler, config), rules.identity_of_urls(config))
-    try:
-        return _over(crawler, config, arguments, data)
-    except BaseException:
-        data.close()
-        raise
+    with ExitStack() as opened:
+        data = DataDir(data_dir(crawler.settings, config), rules.identity_of_urls(config))
+        opened.callback(data.close)
+        store = RocksStore(data.frontier)
+        opened.callback(store.close)
+        parts = _over(crawler, config, arguments, data, store)
+        opened.pop_all()  # from here on it is for `Parts.close`
+    return parts
 
 
-def _over(crawler: Crawler, config: Config, arguments: Arguments | None, data: DataDir) -> Parts:
-    store = RocksStore(data.frontier)
-    wall = Clock()
-    frontier = TwoTierFrontier(store, rules.frontier_rules(config, arguments), wall.now())
+def _over(
+    crawler: Crawler,
+    config: Config,
+    arguments: Arguments | None,
+    data: DataDir,
+    store: RocksStore,
+) -> Parts:
+    frontier = TwoTierFrontier(store, rules.frontier_rules(config, arguments), Clock().now())
     clock = Clock(not_before=frontier.clock)
     for mended in recover(data.warc):
         logger.warning("Archive left unfinished by a crash, now whole: %s", mended)
@@ -152,7 +164,6 @@ def _over(crawler: Crawler, config: Config, arguments: Arguments | None, data: D
         random,
         clock.now,
     )
-    levels = len(config.frontier.level_shares)
     return Parts(
         config=config,
         arguments=arguments,
@@ -162,7 +173,7 @@ def _over(crawler: Crawler, config: Config, arguments: Arguments | None, data: D
         frontier=frontier,
         clock=clock,
         doors=doors,
-        prioritizer=load_object(config.frontier.prioritizer)(levels),
+        prioritizer=_prioritizer(config),
         robots=robots,
         clearance=Clearance(robots, doors.robots),
         uplink=Uplink(UplinkRules()),
@@ -176,10 +187,19 @@ def _over(crawler: Crawler, config: Config, arguments: Arguments | None, data: D
     )
 
 
-def _data_dir(crawler: Crawler, config: Config) -> Path:
+def _prioritizer(config: Config) -> Prioritizer:
+    path, levels = config.frontier.prioritizer, len(config.frontier.level_shares)
+    try:
+        made: Prioritizer = load_object(path)(levels)
+    except (ImportError, NameError) as missing:
+        raise ConfigError(f"CRAWLER_PRIORITIZER is {path!r}: {missing}") from missing
+    return made
+
+
+def data_dir(settings: BaseSettings, config: Config) -> Path:
     """CRAWLER_DATA_DIR; if it is not set, JOBDIR: scrapyd gives each job one of its own."""
-    jobs = crawler.settings["JOBDIR"]
-    is_set = "CRAWLER_DATA_DIR" in crawler.settings
+    jobs = settings["JOBDIR"]
+    is_set = "CRAWLER_DATA_DIR" in settings
     return Path(jobs if jobs and not is_set else config.archive.data_dir)
 
 

@@ -22,8 +22,20 @@ Fetched = Response | Request | Failure
 
 class FrontierDownloader(Downloader):
     def __init__(self, crawler: Crawler) -> None:
-        super().__init__(crawler)
+        # Asked for before the download handlers do: what a handler raises is logged, and the
+        # crawl goes on without it.
         self._parts = parts_of(crawler)
+        self._of = crawler
+        try:
+            super().__init__(crawler)
+        except BaseException:
+            self._parts.abandon()
+            raise
+
+    def close(self) -> None:
+        super().close()
+        if not _has_engine(self._of):  # it failed to be built, and no scheduler will close them
+            self._parts.abandon()
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
         flight = self._parts.flights.of(request.meta.get(LEASE))
@@ -40,3 +52,10 @@ class FrontierDownloader(Downloader):
             except StoreUnavailable as error:
                 self._parts.fail(error)
         return result
+
+
+def _has_engine(crawler: Crawler) -> bool:
+    try:
+        return crawler.engine is not None
+    except RuntimeError:  # "not set yet"
+        return False
