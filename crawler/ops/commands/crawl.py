@@ -1,0 +1,132 @@
+"""`scrapy crawl`: as Scrapy's, with plain errors, a quiet terminal and an honest exit status.
+
+Rule: an error of ours is one sentence. Status 0: the crawl ended by itself or was asked to
+end; 1: it could not begin, a store failed it, or it was ended at once by a second Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import traceback
+
+from scrapy import signals
+from scrapy.commands.crawl import Command as ScrapyCrawl
+from scrapy.crawler import Crawler
+from scrapy.exceptions import UsageError
+from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.utils.conf import arglist_to_dict
+from twisted.internet.defer import Deferred
+
+from crawler.core.arguments import join_repeated
+from crawler.core.choices import ProgressStyle
+from crawler.core.errors import CrawlerError
+from crawler.ops.complaint import complain
+from crawler.ops.endings import FAILED, ending
+from crawler.ops.logbook import HeldLog, Notices, hold, write_log
+from crawler.ops.screen import Screen
+from crawler.spiders.web import WebSpider
+from crawler.storage.local.datadir import LOG
+from crawler.wiring import Parts, parts_of
+
+
+class EndedAtOnce(Exception):
+    """A second Ctrl-C: the process did not wait for the crawl to put its things away."""
+
+
+class Command(ScrapyCrawl):
+    _held: HeldLog | None = None
+    _parts: Parts | None = None  # None: the crawl has not begun
+    _reason = ""
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        self._given = list(opts.spargs)
+        super().process_options(args, opts)
+        if self._keeps_terminal_clear():
+            assert self.settings is not None
+            self.settings.set("LOG_INSTALL_ROOT_HANDLER", False, priority="cmdline")
+            self._held = hold()
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        if len(args) != 1:
+            raise UsageError("name one spider, for example: scrapy crawl web -a seeds=seeds.txt")
+        try:
+            error = self._crawl(args[0], opts)
+        except CrawlerError as refused:
+            error = refused
+        self._release_log()
+        self.exitcode = self._status(error)
+
+    def _keeps_terminal_clear(self) -> bool:
+        """For the line of progress, unless the user has said where or how to log."""
+        settings = self.settings
+        assert settings is not None
+        style = str(settings.get("CRAWLER_PROGRESS", ProgressStyle.AUTO))
+        level_chosen = settings.getpriority("LOG_LEVEL") == SETTINGS_PRIORITIES["cmdline"]
+        return (
+            style in (ProgressStyle.AUTO, ProgressStyle.LINE)
+            and settings.getbool("LOG_ENABLED")
+            and not (settings["LOG_FILE"] or level_chosen)
+            and Screen(sys.stderr).is_terminal
+        )
+
+    def _crawl(self, name: str, opts: argparse.Namespace) -> BaseException | None:
+        """Until it ends. The error that ended it, if one did."""
+        process = self.crawler_process
+        assert process is not None
+        crawler = self._create_crawler(name)
+        if issubclass(crawler.spidercls, WebSpider):
+            opts.spargs = arglist_to_dict(join_repeated(self._given))
+        crawler.signals.connect(self._started, signals.engine_started)
+        crawler.signals.connect(self._closed, signals.spider_closed)
+        crawl = process.crawl(crawler, **opts.spargs)
+        ended: list[BaseException | None] = []
+        if isinstance(crawl, Deferred):
+            crawl.addCallbacks(
+                lambda _: ended.append(None), lambda failure: ended.append(failure.value)
+            )
+        process.start()
+        if isinstance(crawl, asyncio.Future) and crawl.done() and not crawl.cancelled():
+            ended.append(crawl.exception())
+        return ended[0] if ended else EndedAtOnce()
+
+    async def _started(self, sender: Crawler) -> None:
+        self._parts = parts_of(sender)
+        if self._held is not None:
+            try:
+                write_log(sender.settings, self._parts.data.path / LOG)
+            except OSError as refused:
+                complain(f"no log can be written: {refused}")
+            self._release_log()
+        engine = sender.engine
+        if not sender.crawling and engine is not None:
+            # A signal came while it opened: Scrapy has taken note, and told nobody.
+            await engine.stop_async()
+
+    def _closed(self, reason: str) -> None:
+        self._reason = reason
+
+    def _release_log(self) -> None:
+        if self._held is None:
+            return
+        if self._parts is None:
+            logging.root.addHandler(Notices(Screen(sys.stderr)))
+        self._held.let_go()
+        self._held = None
+
+    def _status(self, error: BaseException | None) -> int:
+        match error:
+            case None if self._parts is None or self._reason in FAILED:
+                failure = self._parts.failure if self._parts else None
+                complain(failure or ending(self._reason or "start_error"))
+            case None:
+                return 0
+            case CrawlerError():
+                complain(error)
+            case EndedAtOnce():
+                complain("ended at once; what was under way is put back by the next run")
+            case _:
+                traceback.print_exception(error)
+        return 1

@@ -1,0 +1,187 @@
+"""`scrapy frontier`: look into a crawl, at work or at rest, and put dead letters back.
+
+Rule: looking needs no lock and changes nothing. Output is for people, or JSON for programs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
+from scrapy.utils.conf import arglist_to_dict
+
+from crawler import rules
+from crawler.core.arguments import join_repeated
+from crawler.core.config import Config
+from crawler.core.config_reader import read_config
+from crawler.core.errors import ConfigError, CrawlerError, DataDirError
+from crawler.ops import looks, looks_text
+from crawler.ops.complaint import complain
+from crawler.ops.figures import many
+from crawler.ops.revive import put_back
+from crawler.ops.why import Namer, why
+from crawler.ops.why_text import why_text
+from crawler.storage.local.datadir import read_format
+from crawler.storage.local.inspection import Inspection
+from crawler.wiring import data_dir
+
+TOP: Final = 20
+
+Said = tuple[object, Iterable[str]]
+"""The same answer twice: for programs, and for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was typed."""
+
+    path: Path  # the data directory
+    config: Config
+    url: str | None
+    opts: argparse.Namespace
+
+
+class Command(ScrapyCommand):
+    requires_project = True
+    requires_crawler_process = False
+
+    def syntax(self) -> str:
+        return "counts | hosts | dead | retry URL | retry --all | why URL  [options]"
+
+    def short_desc(self) -> str:
+        return "Look into a crawl's frontier; put dead letters back"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument("--json", action="store_true", help="answer in JSON")
+        parser.add_argument("--top", type=int, metavar="N", help=f"hosts: how many ({TOP})")
+        parser.add_argument("--host", metavar="NAME", help="hosts: this one only")
+        parser.add_argument("--limit", type=int, metavar="N", help=f"dead: how many ({TOP})")
+        parser.add_argument("--all", action="store_true", default=None, help="retry: all of them")
+        parser.add_argument(
+            "-a",
+            dest="spargs",
+            action="append",
+            metavar="NAME=VALUE",
+            help="why: an argument of the crawl, such as seeds, scope or deny",
+        )
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        action = _action(args, opts)
+        assert self.settings is not None
+        try:
+            config = read_config(self.settings)
+            url = args[1] if len(args) > 1 else None
+            value, lines = action(Question(data_dir(self.settings, config), config, url, opts))
+            said = [_json(value)] if opts.json else lines
+            for line in said:
+                print(line)
+        except CrawlerError as error:
+            complain(error)
+            self.exitcode = 1
+
+
+def _action(args: list[str], opts: argparse.Namespace) -> Action:
+    """Raises UsageError: what was typed must mean something, all of it."""
+    unknown = next((each for each in args if each.startswith("-")), None)
+    if unknown:
+        raise UsageError(f"unknown option {unknown}")
+    if not args or args[0] not in _ACTIONS:
+        raise UsageError(f"say what: {', '.join(_ACTIONS)}", print_help=False)
+    action, wants_url, options = _ACTIONS[args[0]]
+    foreign = [name for name in _OPTIONS - options if getattr(opts, name) is not None]
+    if foreign:
+        raise UsageError(f"{args[0]} takes no {_OPTION_NAMES[foreign[0]]}")
+    if len(args) != 1 + (wants_url and not opts.all):
+        raise UsageError(f"{args[0]} takes {'one URL' if wants_url else 'nothing more'}")
+    return action
+
+
+def _counts(asked: Question) -> Said:
+    with Inspection(asked.path) as inspection:
+        look = looks.whole(inspection)
+    return look, looks_text.whole_text(look)
+
+
+def _hosts(asked: Question) -> Said:
+    with Inspection(asked.path) as inspection:
+        if asked.opts.host is not None:
+            found = [looks.one_host(inspection, asked.opts.host)]
+        else:
+            found = looks.busiest(inspection, TOP if asked.opts.top is None else asked.opts.top)
+    return found, looks_text.hosts_text(found, time.time())
+
+
+def _dead(asked: Question) -> Said:
+    with Inspection(asked.path) as inspection:
+        found = list(looks.dead(inspection, TOP if asked.opts.limit is None else asked.opts.limit))
+        total = inspection.counts().dead
+    return found, looks_text.dead_text(found, total, str(asked.path), time.time())
+
+
+def _retry(asked: Question) -> Said:
+    namer = Namer(asked.config, read_format(asked.path).key_seed)
+    wanted = None if asked.url is None else namer.named(asked.url)
+    total = put_back(
+        asked.path,
+        asked.config,
+        lambda each: wanted is None or each.key == wanted.key,
+        time.time(),
+    )
+    if wanted is not None and not total:
+        raise ConfigError(f"{wanted.url} is no dead letter; scrapy frontier why tells what it is")
+    return {"put_back": total}, [f"{many(total, 'URL')} put back, to be tried by the next run"]
+
+
+def _why(asked: Question) -> Said:
+    try:
+        given = arglist_to_dict(join_repeated(asked.opts.spargs or []))
+    except ValueError:
+        raise ConfigError("want -a NAME=VALUE") from None
+    with Inspection(asked.path) as inspection:
+        _refuse_other_identity(inspection, asked.config)
+        answer = why(asked.url or "", inspection, asked.config, given, time.time())
+    return answer, why_text(answer, time.time())
+
+
+def _refuse_other_identity(inspection: Inspection, config: Config) -> None:
+    """The key of a URL would be another, and every answer wrong."""
+    changed = set(inspection.format.identity) ^ set(rules.identity_of_urls(config))
+    if changed:
+        raise DataDirError(
+            f"{inspection.path} was begun with other rules of which URLs are the same:"
+            f" {', '.join(sorted(changed))}. Set them as they were"
+        )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+Action = Callable[[Question], Said]
+
+_OPTION_NAMES: Final = {
+    "top": "--top",
+    "host": "--host",
+    "limit": "--limit",
+    "all": "--all",
+    "spargs": "-a",
+}
+_OPTIONS: Final = frozenset(_OPTION_NAMES)
+_ACTIONS: Final = MappingProxyType(
+    {  # what it does, whether it wants a URL, and its options
+        "counts": (_counts, False, frozenset[str]()),
+        "hosts": (_hosts, False, frozenset({"top", "host"})),
+        "dead": (_dead, False, frozenset({"limit"})),
+        "retry": (_retry, True, frozenset({"all"})),
+        "why": (_why, True, frozenset({"spargs"})),
+    }
+)

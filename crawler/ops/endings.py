@@ -1,0 +1,31 @@
+"""How a crawl ended: Scrapy's finish reasons, in words a person can act on.
+
+Rule: a table. A reason that is not in it is one of Scrapy's or of a user's own, and is named.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+ENDINGS: Final = MappingProxyType(
+    {
+        "finished": "Finished: nothing is left to fetch",
+        "max_pages": "Stopped: as many pages as max_pages asks for",
+        "shutdown": "Stopped on request (Ctrl-C or a signal)",
+        "bad_seeds": "Not begun: the seeds are not usable",
+        "start_error": "Not begun: the spider failed to start",
+        "store_failed": "Stopped: a store failed; what was acknowledged is safe",
+        "memusage_exceeded": "Stopped: it took more memory than MEMUSAGE_LIMIT_MB",
+        "closespider_timeout": "Stopped: the time of CLOSESPIDER_TIMEOUT is over",
+    }
+)
+NOT_BEGUN: Final = frozenset({"bad_seeds", "start_error"})
+FAILED: Final = NOT_BEGUN | {"store_failed"}
+"""These end the command with a status other than 0."""
+
+
+def ending(reason: str, failure: str = "") -> str:
+    """One sentence, without its full stop."""
+    told = ENDINGS.get(reason, f"Stopped: {reason}")
+    return f"{told} ({failure})" if failure else told

@@ -1,0 +1,82 @@
+"""A running crawl at a glance, and the one line that shows it.
+
+Rule: pure. The line fits its terminal, whatever its width: a line that wraps cannot be
+drawn over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from crawler.ops.figures import number, rate, size
+
+RATE_WINDOW_S: Final = 10.0
+_BETWEEN: Final = " | "
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """The figures of one moment."""
+
+    pages: int
+    pages_per_s: float  # of late
+    hosts_active: int
+    waiting: int  # URLs, those with a date among them
+    duplicates: int
+    errors: int
+    size_bytes: int
+
+
+class RecentRate:
+    """How many a second over the last `RATE_WINDOW_S`, or since the call before if that is
+    longer ago. Remembers as many points as calls fall into the window."""
+
+    def __init__(self, window_s: float = RATE_WINDOW_S) -> None:
+        self._window_s = window_s
+        self._points: deque[tuple[float, int]] = deque()
+
+    def at(self, total: int, now: float) -> float:
+        self._points.append((now, total))
+        while len(self._points) > 2 and self._points[1][0] <= now - self._window_s:
+            self._points.popleft()
+        began, before = self._points[0]
+        return (total - before) / (now - began) if now > began else 0.0
+
+
+def line(glance: Glance, columns: int) -> str:
+    """As much of *glance* as fits into *columns*, the most important first."""
+    room = columns - 1  # in the last column some terminals wrap already
+    whole = _BETWEEN.join(_fields(glance, "duplicates"))
+    if len(whole) <= room:
+        return whole
+    shown = ""
+    for each in _fields(glance, "dup"):
+        longer = shown + _BETWEEN + each if shown else each
+        if len(longer) > room:
+            break
+        shown = longer
+    return shown
+
+
+def sentence(glance: Glance) -> str:
+    """The same for a log."""
+    return (
+        f"{number(glance.pages)} pages ({rate(glance.pages_per_s)} a second),"
+        f" {number(glance.hosts_active)} hosts active, {number(glance.waiting)} URLs waiting,"
+        f" {number(glance.duplicates)} duplicates, {number(glance.errors)} errors,"
+        f" {size(glance.size_bytes)}"
+    )
+
+
+def _fields(glance: Glance, duplicates: str) -> tuple[str, ...]:
+    return (
+        f"{number(glance.pages)} pages",
+        f"{rate(glance.pages_per_s)}/s",
+        f"{number(glance.hosts_active)} hosts",
+        f"{number(glance.waiting)} waiting",
+        f"{number(glance.duplicates)} {duplicates}",
+        f"{number(glance.errors)} errors",
+        size(glance.size_bytes),
+    )

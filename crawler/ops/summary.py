@@ -1,0 +1,169 @@
+"""The summary of a run, as one value. docs/summary.md names every key of it.
+
+Rule: taken from what is in memory and from the names of the archive's files; by the time it
+is made, the stores are closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from crawler.core.types import Counts
+from crawler.core.version import VERSION
+from crawler.ops.endings import ending
+from crawler.tally import Tally
+from crawler.wiring import Parts
+
+FORMAT: Final = 1
+_TOP_HOSTS: Final = 10
+
+
+class HostPages(msgspec.Struct, frozen=True):
+    host: str
+    pages: int
+
+
+class DeadUrl(msgspec.Struct, frozen=True):
+    url: str
+    reason: str
+
+
+class Links(msgspec.Struct, frozen=True):
+    new: int
+    seen: int
+    over_budget: int
+    refused: dict[str, int]  # by rule; seeds and redirects among them
+
+
+class Politeness(msgspec.Struct, frozen=True):
+    rests: dict[str, int]  # by what made them as long as they were
+    hosts_given_up: int
+
+
+class Robots(msgspec.Struct, frozen=True):
+    fetched: int
+    disallowed: int  # URLs
+    unreachable: int  # URLs
+
+
+class ArchiveFiles(msgspec.Struct, frozen=True):
+    folder: str
+    files: int
+    bytes: int
+
+
+class FrontierCounts(msgspec.Struct, frozen=True):
+    waiting: int
+    later: int
+    leased: int
+    seen: int
+    done: int
+    dead: int
+    put_back_at_open: int
+
+
+class Summary(msgspec.Struct, frozen=True):
+    format: int
+    version: str
+    spider: str
+    reason: str  # Scrapy's finish reason
+    ended: str  # the same in words
+    unfinished: bool  # the same command, run again, goes on
+    started_at: str  # ISO 8601, UTC
+    duration_s: float
+    pages: int
+    pages_per_s: float
+    bytes: int
+    duplicates: int
+    answers: dict[str, int]  # by class of status
+    top_hosts: list[HostPages]
+    links: Links
+    politeness: Politeness
+    robots: Robots
+    errors: dict[str, int]
+    dead_letters: int  # of the whole crawl
+    dead_letters_new: list[DeadUrl]  # the first of this run
+    archive: ArchiveFiles
+    frontier: FrontierCounts
+    data_dir: str
+
+
+def summary_of(
+    parts: Parts, spider: str, reason: str, started_at: float, ended_at: float
+) -> Summary:
+    """*started_at* and *ended_at*: epoch seconds."""
+    tally, counts = parts.tally, parts.frontier.counts()
+    duration_s = max(ended_at - started_at, 0.001)
+    return Summary(
+        format=FORMAT,
+        version=VERSION,
+        spider=spider,
+        reason=reason,
+        ended=ending(reason, str(parts.failure or "")),
+        unfinished=counts.waiting + counts.later + counts.leased > 0,
+        started_at=datetime.fromtimestamp(started_at, UTC).isoformat(timespec="seconds"),
+        duration_s=round(duration_s, 3),
+        pages=tally.pages,
+        pages_per_s=round(tally.pages / duration_s, 3),
+        bytes=tally.bytes,
+        duplicates=tally.duplicates,
+        answers=_below(tally.counted, "status/"),
+        top_hosts=[HostPages(*each) for each in tally.by_host.most_common(_TOP_HOSTS)],
+        links=_links(tally),
+        politeness=Politeness(
+            _below(tally.counted, "politeness/rest/"), tally.counted["politeness/given_up"]
+        ),
+        robots=Robots(
+            fetched=tally.counted["robots/fetched"],
+            disallowed=tally.counted["robots/disallowed"],
+            unreachable=tally.counted["robots/unreachable"],
+        ),
+        errors=_below(tally.counted, "error/"),
+        dead_letters=counts.dead,
+        dead_letters_new=[DeadUrl(each.url, each.reason) for each in tally.dead],
+        archive=archive_files(parts.data.warc),
+        frontier=_frontier(counts, parts.frontier.put_back_at_open),
+        data_dir=str(parts.data.path),
+    )
+
+
+def archive_files(folder: Path) -> ArchiveFiles:
+    """Those of earlier runs among them, and any that could not be finished."""
+    sizes = [file.stat().st_size for file in folder.glob("*.warc.gz*")]
+    return ArchiveFiles(str(folder), len(sizes), sum(sizes))
+
+
+def encoded(summary: Summary) -> bytes:
+    """As indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
+
+
+def _links(tally: Tally) -> Links:
+    return Links(
+        new=tally.counted["links/new"],
+        seen=tally.counted["links/seen"],
+        over_budget=tally.counted["links/over_budget"],
+        refused=_below(tally.counted, "refused/"),
+    )
+
+
+def _frontier(counts: Counts, put_back_at_open: int) -> FrontierCounts:
+    return FrontierCounts(
+        waiting=counts.waiting,
+        later=counts.later,
+        leased=counts.leased,
+        seen=counts.seen,
+        done=counts.done,
+        dead=counts.dead,
+        put_back_at_open=put_back_at_open,
+    )
+
+
+def _below(counted: Mapping[str, int], prefix: str) -> dict[str, int]:
+    found = {name.removeprefix(prefix): n for name, n in counted.items() if name.startswith(prefix)}
+    return dict(sorted(found.items()))

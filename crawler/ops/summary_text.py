@@ -1,0 +1,127 @@
+"""The summary of a run as a person reads it.
+
+Rule: pure; what did not happen is left out, and what can be done about it stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Final
+
+from crawler.ops.advice import frontier_command
+from crawler.ops.endings import NOT_BEGUN
+from crawler.ops.figures import listed, many, number, plain, rate, size, span
+from crawler.ops.summary import Summary
+from crawler.policy.refusal import RULES, Reason
+
+_INDENT: Final = 14
+_REFUSALS_SHOWN: Final = 6
+_ERRORS: Final = MappingProxyType(
+    {
+        "broken": "error in a callback or pipeline",
+        "connect": "no connection",
+        "dns": "name not found",
+        "robots_unreachable": "robots.txt unreachable",
+        "redirects": "too many redirects",
+    }
+)
+_PAUSE: Final = "pause"
+_RETRY_AFTER: Final = "retry-after"
+_OTHER_RULES: Final = MappingProxyType({"unstorable": "it holds what cannot be stored"})
+
+Row = tuple[str, str]  # the left column may be empty: the row above goes on
+
+
+def text(summary: Summary) -> str:
+    """Many lines, the last one ended."""
+    shown = ["", f"{plain(summary.ended, 1000)}."]
+    if summary.reason in NOT_BEGUN and not summary.pages:
+        return "\n".join([*shown, ""])
+    if summary.unfinished:
+        left = summary.frontier.waiting + summary.frontier.later + summary.frontier.leased
+        shown.append(f"Still to do: {many(left, 'URL')}. Run the same command again to continue.")
+    shown += ["", *(f"{left:{_INDENT}}{right}" for left, right in _rows(summary)), ""]
+    return "\n".join(shown)
+
+
+def _rows(summary: Summary) -> Iterator[Row]:
+    yield from _pages(summary)
+    yield from _links(summary)
+    yield from _politeness(summary)
+    yield from _failures(summary)
+    yield from _kept(summary)
+
+
+def _pages(summary: Summary) -> Iterator[Row]:
+    took = f"in {span(summary.duration_s)} ({rate(summary.pages_per_s)} a second)"
+    yield "pages", f"{number(summary.pages)} {took}, {size(summary.bytes)}"
+    if summary.answers:
+        by_class = [f"{name} {number(n)}" for name, n in sorted(summary.answers.items())]
+        yield "answers", ", ".join(by_class)
+    if summary.duplicates:
+        yield "duplicates", f"{many(summary.duplicates, 'page')} whose content is stored already"
+    width = max((len(number(each.pages)) for each in summary.top_hosts), default=0)
+    for index, each in enumerate(summary.top_hosts):
+        yield "" if index else "hosts", f"{number(each.pages):>{width}}  {plain(each.host)}"
+
+
+def _links(summary: Summary) -> Iterator[Row]:
+    links = summary.links
+    budget = f", {number(links.over_budget)} over budget" if links.over_budget else ""
+    yield "links", f"{number(links.new)} new, {number(links.seen)} seen before{budget}"
+    ordered = sorted(links.refused.items(), key=lambda pair: -pair[1])
+    for index, (rule, n) in enumerate(ordered[:_REFUSALS_SHOWN]):
+        yield "" if index else "refused", f"{number(n)}: {_rule(rule)}"
+    if len(ordered) > _REFUSALS_SHOWN:
+        yield "", f"{number(sum(n for _, n in ordered[_REFUSALS_SHOWN:]))} by other rules"
+
+
+def _rule(rule: str) -> str:
+    words = RULES[Reason(rule)] if rule in set(Reason) else _OTHER_RULES.get(rule, "")
+    return f"{words} ({rule})" if words else rule
+
+
+def _politeness(summary: Summary) -> Iterator[Row]:
+    polite, robots = summary.politeness, summary.robots
+    if polite.rests:
+        rests = sum(polite.rests.values())
+        yield "politeness", f"{many(rests, 'rest')} of hosts: {listed(polite.rests)}"
+    troubles = {
+        "hosts paused": polite.rests.get(_PAUSE, 0),
+        "hosts given up": polite.hosts_given_up,
+        "Retry-After obeyed": polite.rests.get(_RETRY_AFTER, 0),
+    }
+    told = [f"{what}: {number(n)}" for what, n in troubles.items() if n]
+    if told:
+        yield "", ", ".join(told)
+    left = f", {number(robots.unreachable)} not to be had" if robots.unreachable else ""
+    forbidden = f"{many(robots.disallowed, 'URL')} disallowed{left}"
+    yield "robots.txt", f"{number(robots.fetched)} fetched; {forbidden}"
+
+
+def _failures(summary: Summary) -> Iterator[Row]:
+    if summary.errors:
+        named = {_error(kind): n for kind, n in summary.errors.items()}
+        yield "errors", f"{listed(named)} (each try)"
+    if not summary.dead_letters:
+        return
+    yield "dead letters", f"{many(summary.dead_letters, 'URL')} given up"
+    for each in summary.dead_letters_new:
+        yield "", f"{plain(each.url)}: {plain(each.reason)}"
+    yield "", f"all of them: {frontier_command('dead', summary.data_dir)}"
+
+
+def _error(kind: str) -> str:
+    return _ERRORS.get(kind, kind.replace("_", " "))
+
+
+def _kept(summary: Summary) -> Iterator[Row]:
+    archive, frontier = summary.archive, summary.frontier
+    yield "archive", f"{many(archive.files, 'file')}, {size(archive.bytes)}, in {archive.folder}"
+    later = f", {number(frontier.later)} later" if frontier.later else ""
+    ended = f"{number(frontier.done)} done, {number(frontier.dead)} dead"
+    yield "frontier", f"{number(frontier.waiting)} waiting{later}, {ended}"
+    if frontier.put_back_at_open:
+        left = number(frontier.put_back_at_open)
+        yield "", f"{left} put back at the start: the run before did not finish them"

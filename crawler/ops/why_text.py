@@ -1,0 +1,80 @@
+"""The answer to `why URL` in sentences. Rule: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Final
+
+from crawler.core.outcome import Outcome
+from crawler.ops.figures import many, plain, since, size, until
+from crawler.ops.why import Why
+
+_SHOWN: Final = 5  # of its outcomes, the latest
+_ROBOTS: Final = MappingProxyType(
+    {
+        "allowed": "robots.txt allows it",
+        "disallowed": "robots.txt forbids it",
+        "unreachable": "robots.txt is unreachable, so nothing of it may be fetched",
+        "unknown": "robots.txt is not known yet; it is fetched first",
+    }
+)
+
+
+def why_text(why: Why, now: float) -> Iterator[str]:
+    yield plain(why.url, 2048)
+    yield from _whereabouts(why, now)
+    yield from _history(why, now)
+    yield _rules(why)
+    detail = f": {plain(why.robots_detail)}" if why.robots_detail else ""
+    yield f"  {_ROBOTS[why.robots]}{detail}"
+
+
+def _whereabouts(why: Why, now: float) -> Iterator[str]:
+    if not why.seen:
+        yield "  not seen: no page so far leads to it, or a rule or budget kept it out"
+    elif not _found(why):
+        yield "  seen; nothing more is on record"
+    else:
+        yield "  seen"
+    tried = f", after {many(why.attempts, 'failure')}" if why.attempts else ""
+    if why.waiting is not None:
+        turn = until(why.host_next_at or 0.0, now)
+        yield f"  waits behind {many(why.waiting, 'URL')} of its host{tried}"
+        yield f"  its host may be contacted {turn}"
+    if why.leased_at is not None:
+        yield f"  leased {since(why.leased_at, now)}: it is being fetched, or was when a run died"
+    if why.later_at is not None:
+        yield f"  tried again {until(why.later_at, now)}{tried}"
+    if why.dead_at is not None:
+        yield f"  dead letter, {since(why.dead_at, now)}: {plain(why.dead_reason)}"
+
+
+def _history(why: Why, now: float) -> Iterator[str]:
+    for outcome in why.outcomes[-_SHOWN:]:
+        yield f"  {since(outcome.at, now)}: {_outcome(outcome)}"
+    if any(each.reason == "duplicate" for each in why.outcomes):
+        original = plain(why.duplicate_of) or "a page that the archive does not name"
+        yield f"  its content is a duplicate of {original}"
+
+
+def _outcome(outcome: Outcome) -> str:
+    is_told = outcome.status is None or outcome.reason.startswith("status ")
+    status = "" if is_told else f"status {outcome.status}"
+    target = f"to {plain(outcome.target)}" if outcome.target else ""
+    taken = size(outcome.size) if outcome.size else ""
+    record = f"archived at {outcome.record}" if outcome.record else ""
+    told = ", ".join(filter(None, [status, target, plain(outcome.reason), taken, record]))
+    return f"{outcome.fate.replace('_', ' ')}: {told or 'no more is known'}"
+
+
+def _rules(why: Why) -> str:
+    unjudged = "" if why.scope_judged else " (its scope is judged with -a seeds=... -a scope=...)"
+    if why.rule:
+        return f"  refused by the rule {why.rule}: {plain(why.refused)}{unjudged}"
+    return f"  the rules admit it{unjudged}"
+
+
+def _found(why: Why) -> bool:
+    places = (why.waiting, why.leased_at, why.later_at, why.dead_at)
+    return bool(why.outcomes) or any(place is not None for place in places)

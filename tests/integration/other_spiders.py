@@ -1,0 +1,61 @@
+"""Components of a project that uses the crawler, each with a habit the commands must bear."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import Any, Self
+
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+
+class OtherSpider(Spider):
+    """Its arguments are its own: Scrapy keeps the last of those given twice."""
+
+    name = "other"
+
+    def __init__(self, url: str, word: str = "", **given: Any) -> None:
+        super().__init__(**given)
+        if word == "bad":
+            raise RuntimeError("an error of the spider's own")
+        self.url, self.word = url, word
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield Request(self.url)
+
+    def parse(self, response: Response) -> dict[str, object]:
+        self.logger.info("parsed %s %s", self.word, response.status)
+        return {"word": self.word}
+
+
+class Interrupted:
+    """Ctrl-C while the crawl is still being put together."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        os.kill(os.getpid(), signal.SIGINT)
+        return cls()
+
+
+class FailsToOpen:
+    """A pipeline whose database, say, is not there."""
+
+    def open_spider(self) -> None:
+        raise RuntimeError("it does not open")
+
+    def process_item(self, item: object) -> object:
+        return item
+
+
+class FailsToBeBuilt:
+    """A pipeline that misses a setting of its own, say."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        raise RuntimeError("it cannot be built")
+
+    def process_item(self, item: object) -> object:
+        return item

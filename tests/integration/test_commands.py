@@ -1,0 +1,404 @@
+"""The commands as a user runs them: what they print, what they return, what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from scrapy.cmdline import execute
+from scrapy.settings import Settings
+
+from crawler.ops.summary import Summary
+from crawler.ops.summary_text import text
+from tests.command import PROJECT, crawl_command, run, running
+from tests.crawling import crawl
+from tests.servers.pages import Answer, Routes, Site, page, site
+
+QUICK = {"CRAWLER_RETRIES": 1, "CRAWLER_BACKOFF_BASE_S": 0.05, "CRAWLER_BACKOFF_MAX_S": 0.05}
+COMPONENTS = "tests.integration.other_spiders"
+WAIT_S = 30.0
+
+
+def boom(hit: int) -> Answer:
+    return Answer("not now", 503) if hit <= 2 else page(text="at last")
+
+
+ROUTES: Routes = {
+    "/": page("/a", "/b", "/c", "/secret", "/boom", "http://example.com/", "mailto:x@example.com"),
+    "/a": page("/b", text="A"),
+    "/b": page("/a", text="same"),
+    "/c": page("/a", text="same"),
+    "/boom": boom,
+    "/robots.txt": Answer("User-agent: *\nDisallow: /secret\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Site]:
+    with site("127.0.0.71", ROUTES) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def crawled(web: Site, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    data = tmp_path_factory.mktemp("crawled") / "data"
+    return data, run(crawl_command(data, QUICK, seeds=web.url("/")))
+
+
+@pytest.fixture
+def data(crawled: tuple[Path, Any], tmp_path: Path) -> Path:
+    """A data directory of one's own, as that crawl left it."""
+    shutil.copytree(crawled[0], tmp_path / "data")
+    return tmp_path / "data"
+
+
+def frontier_command(data: Path, *asked: str) -> list[str]:
+    return ["scrapy", "frontier", *asked, "-s", f"CRAWLER_DATA_DIR={data}"]
+
+
+def frontier(data: Path, *asked: str) -> subprocess.CompletedProcess[str]:
+    """The command in this process, which is a second quicker."""
+    command = frontier_command(data, *asked)
+    settings = Settings()
+    settings.setmodule("crawler.settings", priority="project")
+    out, err = StringIO(), StringIO()
+    with (
+        chdir(PROJECT),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        execute(list(command), settings)
+    assert isinstance(ended.value.code, int)
+    return subprocess.CompletedProcess(command, ended.value.code, out.getvalue(), err.getvalue())
+
+
+def answer(data: Path, *asked: str) -> Any:
+    said = frontier(data, *asked, "--json")
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout)
+
+
+def wait_for(happened: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def read_summary(data: Path) -> Summary:
+    return msgspec.json.decode((data / "summary.json").read_bytes(), type=Summary)
+
+
+def test_the_summary_is_printed_and_written(crawled: tuple[Path, Any]) -> None:
+    data, done = crawled
+    summary = read_summary(data)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == text(summary) + "\n"
+    assert (summary.reason, summary.unfinished) == ("finished", False)
+    assert (summary.pages, summary.duplicates, summary.dead_letters) == (5, 1, 1)
+    assert summary.answers == {"2xx": 4, "5xx": 2}
+    assert summary.robots.disallowed == 1
+    assert summary.links.refused == {"no_contact": 1, "scheme": 1}
+    assert summary.errors == {"status_503": 2}
+    assert summary.archive.files == 1
+    assert not list(data.glob("*.draft*"))
+
+
+def test_counts_and_hosts(crawled: tuple[Path, Any]) -> None:
+    data = crawled[0]
+    look = answer(data, "counts")
+    assert (look["counts"]["seen"], look["counts"]["dead"], look["process"]) == (6, 1, None)
+    (host,) = answer(data, "hosts", "--top", "3")
+    assert (host["host"], host["waiting"], host["admitted"]) == ("127.0.0.71", 0, 6)
+    shown = frontier(data, "hosts", "--host", "127.0.0.71").stdout
+    assert shown.splitlines()[1].startswith("127.0.0.71")
+    unknown = frontier(data, "hosts", "--host", "nobody.example")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert unknown.stderr == "gossamer: error: the frontier knows no host nobody.example\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "arguments", "told"),
+    [
+        pytest.param("/a", [], ["seen", "done: status 200", "archived at crawl-"], id="a page"),
+        pytest.param("/a?utm_source=x", [], ["seen", "done: status 200"], id="under another name"),
+        pytest.param(
+            "/secret", [], ["done: robots.txt: line 2", "robots.txt forbids it"], id="robots"
+        ),
+        pytest.param(
+            "/boom", [], ["dead letter, ", "retry: status 503", "tried 2 times"], id="dead"
+        ),
+        pytest.param("/nowhere", [], ["not seen", "the rules admit it"], id="never met"),
+        pytest.param(
+            "/x.jpg", [], ["not seen", "by the rule file_type: files of this type"], id="a rule"
+        ),
+        pytest.param(
+            "http://example.com/", [], ["refused by the rule no_contact"], id="no contact"
+        ),
+        pytest.param(
+            "http://127.0.0.72/",
+            ["scope=host", "seeds=http://127.0.0.71/"],
+            ["refused by the rule out_of_scope"],
+            id="the crawl's own scope",
+        ),
+        pytest.param(
+            "/a", ["deny=/b", "deny=/a"], ["refused by the rule denied", "/a"], id="repeated -a"
+        ),
+    ],
+)
+def test_why(
+    crawled: tuple[Path, Any], web: Site, url: str, arguments: list[str], told: list[str]
+) -> None:
+    whole = web.url(url) if url.startswith("/") else url
+    given = [part for argument in arguments for part in ("-a", argument)]
+    said = frontier(crawled[0], "why", whole, *given)
+    assert said.returncode == 0, said.stderr
+    assert [part for part in told if part not in said.stdout] == [], said.stdout
+
+
+def test_why_a_duplicate_is_one(crawled: tuple[Path, Any], web: Site) -> None:
+    answers = [answer(crawled[0], "why", web.url(path)) for path in ("/b", "/c")]
+    copy, original = sorted(answers, key=lambda each: each["duplicate_of"], reverse=True)
+    assert copy["duplicate_of"] == original["url"]
+    assert original["duplicate_of"] == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        pytest.param([], "say what: counts, hosts, dead, retry, why", id="nothing asked"),
+        pytest.param(["couns"], "say what", id="a misspelt word"),
+        pytest.param(["why"], "why takes one URL", id="no URL"),
+        pytest.param(["counts", "x"], "counts takes nothing more", id="a word too many"),
+        pytest.param(["counts", "--top", "3"], "counts takes no --top", id="another's option"),
+        pytest.param(["hosts", "--tpo", "3"], "unknown option --tpo", id="a misspelt option"),
+        pytest.param(["retry", "--all", "http://a/"], "retry takes", id="one and all"),
+    ],
+)
+def test_what_was_typed_must_mean_something(tmp_path: Path, asked: list[str], told: str) -> None:
+    said = frontier(tmp_path / "none", *asked)
+    assert said.returncode == 2
+    assert told in said.stderr
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("asked", [["counts"], ["dead"], ["retry", "--all"], ["why", "http://a/"]])
+def test_looking_makes_no_data_directory(tmp_path: Path, asked: list[str]) -> None:
+    said = frontier(tmp_path / "none", *asked)
+    assert said.returncode == 1
+    assert said.stderr.startswith(f"gossamer: error: {tmp_path / 'none'} is not a data directory")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dead_letter_put_back_is_fetched_again(data: Path, web: Site) -> None:
+    url = web.url("/boom")
+    (letter,) = answer(data, "dead")
+    assert (letter["url"], letter["reason"]) == (url, "status 503, tried 2 times")
+    assert url in frontier(data, "dead").stdout
+    other = frontier(data, "retry", web.url("/a"))
+    assert other.returncode == 1
+    assert "is no dead letter" in other.stderr
+    assert answer(data, "retry", url) == {"put_back": 1}
+    counts = answer(data, "counts")["counts"]
+    assert (counts["waiting"], counts["dead"]) == (1, 0)
+    assert answer(data, "why", url)["attempts"] == 0
+    assert "0 URLs put back" in frontier(data, "retry", "--all").stdout
+    crawl(data, seeds=web.url("/"))
+    summary = read_summary(data)
+    assert (summary.pages, summary.dead_letters) == (1, 0)
+
+
+def test_beside_a_running_crawl(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    routes = {"/": page("/slow", "/next"), "/slow": Answer(hang=True), "/next": page()}
+    settings = {"CRAWLER_MIN_DELAY_S": 0.01, "CRAWLER_DELAY_FACTOR": 0}
+    with site("127.0.0.72", routes) as web:
+        command = crawl_command(data, settings, seeds=web.url("/"))
+        with running(command, tmp_path / "log") as process:
+            wait_for(lambda: "/slow" in web.asked)
+            look = answer(data, "counts")
+            assert look["process"] == process.pid
+            assert look["counts"]["leased"] == 1
+            assert "leased" in frontier(data, "why", web.url("/slow")).stdout
+            assert answer(data, "why", web.url("/next"))["waiting"] == 0
+            refused = run([sys.executable, "-m", *frontier_command(data, "retry", "--all")])
+            assert refused.returncode == 1
+            assert f"in use by another crawl (process {process.pid})" in refused.stderr
+            asked_at = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(WAIT_S) == 0
+            assert time.monotonic() - asked_at < 10
+    summary = read_summary(data)
+    assert (summary.reason, summary.unfinished) == ("shutdown", True)
+    assert "Run the same command again" in (tmp_path / "log").read_text()
+    assert answer(data, "counts")["counts"]["waiting"] == 2
+
+
+def test_max_pages_is_an_end_like_another(web: Site, tmp_path: Path) -> None:
+    done = run(crawl_command(tmp_path / "data", seeds=web.url("/"), max_pages=1))
+    assert done.returncode == 0, done.stderr
+    summary = read_summary(tmp_path / "data")
+    assert (summary.reason, summary.pages, summary.unfinished) == ("max_pages", 1, True)
+
+
+def test_a_list_of_seeds_that_is_not_there_ends_with_1(web: Site, tmp_path: Path) -> None:
+    done = run(crawl_command(tmp_path / "data", seeds=web.url("/list.txt")))
+    assert done.returncode == 1
+    assert "/list.txt cannot be fetched: status 404" in done.stderr
+    assert done.stdout.startswith("\nNot begun: the seeds are not usable")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_stops_it_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    names = [f"/{number}" for number in range(30)]
+    noise = {name: Answer(os.urandom(20_000), headers=(("Content-Type", "x/y"),)) for name in names}
+    with site("127.0.0.73", {"/": page(*names), **noise}) as web:
+        command = crawl_command(data, seeds=web.url("/"))
+        # No file may grow beyond 200 kB: what a full disk says, this says too.
+        stopped = run(["bash", "-c", 'ulimit -f 200; exec "$@"', "bash", *command])
+        assert stopped.returncode == 1
+        assert "gossamer: error: cannot write " in stopped.stderr
+        kept = read_summary(data)
+        assert (kept.reason, kept.unfinished) == ("store_failed", True)
+        assert "a store failed" in stopped.stdout
+        crawl(data, seeds=web.url("/"))
+        assert kept.pages + read_summary(data).pages == 31
+
+
+def test_another_spider_works_as_in_scrapy(web: Site, tmp_path: Path) -> None:
+    settings = {"SPIDER_MODULES": COMPONENTS}
+    command = crawl_command(tmp_path / "data", settings, spider="other", url=web.url("/a"))
+    done = run([*command, "-a", "word=first", "-a", "word=last"])
+    assert done.returncode == 0, done.stderr
+    assert "parsed last 200" in done.stderr
+    failed = run([*command, "-a", "word=bad"])
+    assert failed.returncode == 1
+    assert "RuntimeError: an error of the spider's own" in failed.stderr
+
+
+def test_a_crawl_that_fails_to_open_leaves_no_lock(web: Site, tmp_path: Path) -> None:
+    pipelines = json.dumps({f"{COMPONENTS}.FailsToOpen": 50})
+    failed = run(
+        crawl_command(tmp_path / "data", {"ITEM_PIPELINES": pipelines}, seeds=web.url("/"))
+    )
+    assert failed.returncode == 1
+    assert "RuntimeError: it does not open" in failed.stderr
+    assert crawl(tmp_path / "data", seeds=web.url("/a")).reason == "finished"
+
+
+TWICE = f"""
+import sys
+from pathlib import Path
+from tests.crawling import crawl
+data, seeds = Path(sys.argv[1]), sys.argv[2]
+try:
+    crawl(data, settings={{"ITEM_PIPELINES": {{"{COMPONENTS}.FailsToBeBuilt": 50}}}}, seeds=seeds)
+except RuntimeError as failed:
+    print(failed)
+print(crawl(data, seeds=seeds).reason)
+"""
+
+
+def test_nor_does_one_that_fails_to_be_built_in_a_process_that_lives_on(
+    web: Site, tmp_path: Path
+) -> None:
+    done = run([sys.executable, "-c", TWICE, str(tmp_path / "data"), web.url("/a")])
+    assert done.stdout == "it cannot be built\nfinished\n", done.stderr
+
+
+def test_a_signal_while_it_opens_is_heard(web: Site, tmp_path: Path) -> None:
+    extensions = json.dumps({f"{COMPONENTS}.Interrupted": 1})
+    done = run(
+        crawl_command(tmp_path / "data", {"EXTENSIONS": extensions}, seeds=web.url("/")),
+        timeout_s=30,
+    )
+    assert done.returncode == 0, done.stderr
+    assert read_summary(tmp_path / "data").reason == "shutdown"
+
+
+def test_with_a_reactor_errors_read_the_same(web: Site, tmp_path: Path) -> None:
+    settings = {"CRAWLER_HTTP_HANDLER": "twisted"}
+    done = run(crawl_command(tmp_path / "data", settings, seeds=web.url("/"), sope="host"))
+    assert done.returncode == 1
+    assert done.stderr.endswith("gossamer: error: unknown argument sope; did you mean scope?\n")
+    assert "Traceback" not in done.stderr
+
+
+def test_progress_in_the_log(tmp_path: Path) -> None:
+    settings = {"CRAWLER_PROGRESS": "log", "CRAWLER_PROGRESS_LOG_S": 1}
+    with site("127.0.0.74", {"/": Answer(page("/a").body, wait_s=1.5), "/a": page()}) as web:
+        done = run(crawl_command(tmp_path / "data", settings, seeds=web.url("/")))
+    assert done.returncode == 0, done.stderr
+    assert "0 hosts active" in done.stderr or "1 hosts active" in done.stderr
+    assert "URLs waiting" in done.stderr
+
+
+class Terminal:
+    """A terminal of 80 columns that a command's standard error is connected to."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = pty.openpty()
+        self._shown = bytearray()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                self._shown += os.read(self._ours, 65536)
+            except OSError:  # the other side is closed
+                return
+
+    def __str__(self) -> str:
+        return self._shown.decode()
+
+    def close(self) -> None:
+        os.close(self.theirs)
+        self._reader.join()
+        os.close(self._ours)
+
+
+def test_on_a_terminal(tmp_path: Path) -> None:
+    data, seeds, screen = tmp_path / "data", tmp_path / "seeds.txt", Terminal()
+    names = [f"/{number}" for number in range(200)]
+    settings = {"CRAWLER_PROGRESS": "auto", "CRAWLER_DELAY_FACTOR": 0, "CRAWLER_MIN_DELAY_S": 0.02}
+    try:
+        with site("127.0.0.75", {"/": page(*names), **{name: page() for name in names}}) as web:
+            seeds.write_text(f"{web.url('/')}\nno seed\n")
+            command = crawl_command(data, settings, seeds=seeds)
+            at = command.index("LOG_LEVEL=INFO")  # or the user has said how to log
+            command[at - 1 : at + 1] = []
+            process = subprocess.Popen(
+                command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=screen.theirs, text=True
+            )
+            wait_for(lambda: str(screen).count(" waiting | ") >= 2)
+            process.send_signal(signal.SIGINT)
+            printed, _ = process.communicate(timeout=WAIT_S)
+    finally:
+        screen.close()
+    shown, log = str(screen), (data / "crawl.log").read_text()
+    assert process.returncode == 0
+    assert f"warning: {seeds} line 2 skipped" in shown, "what a person must know is told"
+    assert "INFO" not in shown, "the rest is in the log"
+    assert "Spider opened" in log
+    assert "line 2 skipped" in log
+    assert "Stopping: " in shown, "Ctrl-C is answered at once"
+    assert shown.endswith("\r\x1b[2K"), "the line is wiped before the summary"
+    assert all(len(drawn.split("\r")[0]) < 80 for drawn in shown.split("\x1b[2K")[1:])
+    assert "Stopped on request" in printed

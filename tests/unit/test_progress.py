@@ -1,0 +1,243 @@
+"""What is shown of a running crawl: the line and its parts by table, the terminal byte by byte."""
+
+from __future__ import annotations
+
+import logging
+from io import StringIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.core.choices import ProgressStyle
+from crawler.ops.figures import listed, many, plain, rate, since, size, span, until
+from crawler.ops.glance import Glance, RecentRate, line, sentence
+from crawler.ops.logbook import HeldLog, Notices
+from crawler.ops.progress import style_of
+from crawler.ops.screen import Screen
+
+BUSY = Glance(
+    pages=1_234,
+    pages_per_s=83.24,
+    hosts_active=210,
+    waiting=12_345,
+    duplicates=12,
+    errors=3,
+    size_bytes=148_200_000,
+)
+FRESH = Glance(0, 0.0, 0, 0, 0, 0, 0)
+WIPE = "\r\x1b[2K"
+
+
+@pytest.mark.parametrize(
+    ("glance", "columns", "want"),
+    [
+        pytest.param(
+            BUSY,
+            120,
+            "1,234 pages | 83.2/s | 210 hosts | 12,345 waiting | 12 duplicates | 3 errors | 148 MB",
+            id="a wide terminal shows all in full words",
+        ),
+        pytest.param(
+            BUSY,
+            80,
+            "1,234 pages | 83.2/s | 210 hosts | 12,345 waiting | 12 dup | 3 errors | 148 MB",
+            id="a usual one shows all, one word cut",
+        ),
+        pytest.param(
+            BUSY,
+            60,
+            "1,234 pages | 83.2/s | 210 hosts | 12,345 waiting | 12 dup",
+            id="a narrow one leaves out what matters least",
+        ),
+        pytest.param(BUSY, 5, "", id="one too narrow for a word shows nothing"),
+        pytest.param(
+            FRESH,
+            80,
+            "0 pages | 0.00/s | 0 hosts | 0 waiting | 0 duplicates | 0 errors | 0 B",
+            id="nothing has happened yet",
+        ),
+    ],
+)
+def test_the_line(glance: Glance, columns: int, want: str) -> None:
+    assert line(glance, columns) == want
+
+
+@given(
+    st.builds(
+        Glance,
+        pages=st.integers(0, 10**12),
+        pages_per_s=st.floats(0, 10**6),
+        hosts_active=st.integers(0, 10**9),
+        waiting=st.integers(0, 10**12),
+        duplicates=st.integers(0, 10**12),
+        errors=st.integers(0, 10**12),
+        size_bytes=st.integers(0, 10**18),
+    ),
+    st.integers(1, 200),
+)
+def test_the_line_never_wraps(glance: Glance, columns: int) -> None:
+    shown = line(glance, columns)
+    assert len(shown) < columns
+    assert shown.isascii() and shown.isprintable()
+
+
+def test_the_same_for_a_log() -> None:
+    assert sentence(BUSY) == (
+        "1,234 pages (83.2 a second), 210 hosts active, 12,345 URLs waiting, 12 duplicates,"
+        " 3 errors, 148 MB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("points", "want"),
+    [
+        pytest.param([(0, 0)], 0.0, id="one look says nothing"),
+        pytest.param([(0, 0), (2, 10)], 5.0, id="since the first look, while there are few"),
+        pytest.param([(0, 0), (5, 500), (10, 500), (15, 510)], 1.0, id="old bursts are forgotten"),
+        pytest.param([(0, 0), (60, 120)], 2.0, id="looks far apart: since the one before"),
+        pytest.param([(3, 7), (3, 7)], 0.0, id="two looks at once"),
+    ],
+)
+def test_the_rate_of_late(points: list[tuple[float, int]], want: float) -> None:
+    pace = RecentRate(window_s=10.0)
+    assert [pace.at(total, now) for now, total in points][-1] == pytest.approx(want)
+
+
+def test_the_rate_remembers_a_window_only() -> None:
+    pace = RecentRate(window_s=10.0)
+    for moment in range(10_000):
+        pace.at(moment, moment / 2)
+    assert len(pace._points) < 25
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_terminal", "log_is_there", "want"),
+    [
+        pytest.param("auto", True, False, "line", id="auto: a line on a terminal"),
+        pytest.param("auto", True, True, "log", id="auto: no line through a log"),
+        pytest.param("auto", False, False, "log", id="auto: log lines elsewhere"),
+        pytest.param("line", False, False, "line", id="a line because the user says so"),
+        pytest.param("log", True, False, "log", id="log lines because the user says so"),
+        pytest.param("off", True, False, "off", id="nothing because the user says so"),
+    ],
+)
+def test_the_style(wanted: str, is_terminal: bool, log_is_there: bool, want: str) -> None:
+    assert style_of(ProgressStyle(wanted), is_terminal, log_is_there) == want
+
+
+@pytest.mark.parametrize(
+    ("shown", "want"),
+    [
+        pytest.param(rate(0.04), "0.04", id="a slow rate"),
+        pytest.param(rate(8.34), "8.3", id="a usual rate"),
+        pytest.param(rate(1234.5), "1,234", id="a fast rate"),
+        pytest.param(size(999), "999 B", id="bytes"),
+        pytest.param(size(1_000), "1.0 kB", id="thousands"),
+        pytest.param(size(999_499), "999 kB", id="just below the next unit"),
+        pytest.param(size(999_500), "1.0 MB", id="rounded up into it"),
+        pytest.param(size(148_200_000), "148 MB", id="no digit too many"),
+        pytest.param(size(10**19), "10,000 PB", id="beyond the last unit"),
+        pytest.param(span(0.04), "0.0 s", id="an instant"),
+        pytest.param(span(9.94), "9.9 s", id="seconds with a tenth"),
+        pytest.param(span(95.4), "95 s", id="seconds"),
+        pytest.param(span(125), "2 min 5 s", id="minutes"),
+        pytest.param(span(3 * 3600 + 1200), "3 h 20 min", id="hours"),
+        pytest.param(span(2 * 86400 + 4 * 3600), "2 d 4 h", id="days"),
+        pytest.param(span(-5), "0.0 s", id="a clock set back"),
+        pytest.param(until(100.0, 95.8), "in 4.2 s", id="ahead"),
+        pytest.param(until(90.0, 95.0), "now", id="no more ahead"),
+        pytest.param(since(90.0, 95.0), "5.0 s ago", id="gone by"),
+        pytest.param(many(1, "page"), "1 page", id="one"),
+        pytest.param(many(0, "page"), "0 pages", id="none"),
+        pytest.param(listed({"a": 1, "b": 2000}), "b 2,000, a 1", id="the most frequent first"),
+        pytest.param(listed({}), "none", id="nothing to list"),
+        pytest.param(plain("a\x1b[2Jb\nc"), "a?[2Jb?c", id="a server cannot steer the terminal"),
+        pytest.param(plain("x" * 30, 10), "xxxxxxx...", id="nor fill it"),
+    ],
+)
+def test_figures(shown: str, want: str) -> None:
+    assert shown == want
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_line_is_drawn_over_and_wiped() -> None:
+    out = Terminal()
+    screen = Screen(out)
+    screen.draw("one")
+    screen.draw("two")
+    screen.wipe()
+    screen.wipe()
+    assert out.getvalue() == f"{WIPE}one{WIPE}two{WIPE}"
+
+
+def test_messages_stay_above_the_line() -> None:
+    out = Terminal()
+    screen = Screen(out)
+    screen.tell("before")
+    screen.draw("line")
+    screen.tell("message")
+    assert out.getvalue() == f"before\n{WIPE}line{WIPE}message\n{WIPE}line"
+
+
+def test_a_stream_that_is_no_terminal_has_a_width_too() -> None:
+    screen = Screen(StringIO())
+    assert not screen.is_terminal
+    assert screen.columns == 80
+
+
+def record(name: str, level: int, message: str) -> logging.LogRecord:
+    return logging.LogRecord(name, level, __file__, 1, message, None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "message", "want"),
+    [
+        pytest.param("web", logging.WARNING, "a seed", "warning: a seed", id="our warning"),
+        pytest.param("crawler.wiring", logging.WARNING, "x", "warning: x", id="of any module"),
+        pytest.param("scrapy.core", logging.WARNING, "x", "", id="not of somebody else's"),
+        pytest.param("scrapy.core", logging.ERROR, "x\ny", "error: x", id="errors of anybody"),
+        pytest.param("crawlers", logging.WARNING, "x", "", id="a name that only looks like ours"),
+        pytest.param("web", logging.ERROR, "\x1b[2J", "error: ?[2J", id="harmless"),
+        pytest.param("web", logging.ERROR, "", "error: ", id="an empty message"),
+    ],
+)
+def test_notices(name: str, level: int, message: str, want: str) -> None:
+    out = Terminal()
+    notices = Notices(Screen(out))
+    if level >= notices.level:
+        notices.handle(record(name, level, message))
+    assert out.getvalue() == (f"{want}\n" if want else "")
+
+
+def test_notices_are_few() -> None:
+    out = Terminal()
+    notices = Notices(Screen(out))
+    for number in range(1000):
+        notices.handle(record("web", logging.WARNING, f"seed {number}"))
+    lines = out.getvalue().splitlines()
+    assert lines[-1] == "more of these are in the log"
+    assert len(lines) == 51
+
+
+def test_what_was_logged_too_early_is_held_and_then_let_go() -> None:
+    kept: list[str] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(record.getMessage())
+
+    held, handler = HeldLog(), Kept(logging.INFO)
+    held.handle(record("web", logging.DEBUG, "fine"))
+    held.handle(record("web", logging.INFO, "coarse"))
+    logging.root.addHandler(handler)
+    try:
+        held.let_go()
+        held.let_go()
+    finally:
+        logging.root.removeHandler(handler)
+    assert kept == ["coarse"]

@@ -1,0 +1,334 @@
+"""The summary: what is counted, what is said, and that every key of it is documented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from scrapy.settings import Settings
+from scrapy.statscollectors import StatsCollector
+from scrapy.utils.test import get_crawler
+
+from crawler.core.config_reader import read_config
+from crawler.core.outcome import Outcome
+from crawler.core.types import Answer, Candidate, HostKey, Lease, Pace, Purpose
+from crawler.ops.advice import frontier_command
+from crawler.ops.endings import ENDINGS, FAILED, ending
+from crawler.ops.report import replace_file
+from crawler.ops.summary import (
+    ArchiveFiles,
+    DeadUrl,
+    FrontierCounts,
+    HostPages,
+    Links,
+    Politeness,
+    Robots,
+    Summary,
+    archive_files,
+    encoded,
+)
+from crawler.ops.summary_text import text
+from crawler.policy.refusal import RULES
+from crawler.scheduler.flights import Flight
+from crawler.tally import Tally
+from crawler.wiring import data_dir
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "summary.md"
+
+QUIET = Summary(
+    format=1,
+    version="0.1.0",
+    spider="web",
+    reason="finished",
+    ended="Finished: nothing is left to fetch",
+    unfinished=False,
+    started_at="2026-01-02T03:04:05+00:00",
+    duration_s=125.0,
+    pages=1,
+    pages_per_s=0.008,
+    bytes=532,
+    duplicates=0,
+    answers={"2xx": 1},
+    top_hosts=[HostPages("example.com", 1)],
+    links=Links(0, 0, 0, {}),
+    politeness=Politeness({"gap": 1}, 0),
+    robots=Robots(1, 0, 0),
+    errors={},
+    dead_letters=0,
+    dead_letters_new=[],
+    archive=ArchiveFiles("crawl-data/warc", 1, 2_000),
+    frontier=FrontierCounts(0, 0, 0, 1, 1, 0, 0),
+    data_dir="crawl-data",
+)
+BUSY = msgspec.structs.replace(
+    QUIET,
+    reason="shutdown",
+    ended="Stopped on request (Ctrl-C or a signal)",
+    unfinished=True,
+    pages=1_234,
+    pages_per_s=9.872,
+    bytes=148_000_000,
+    duplicates=12,
+    answers={"4xx": 40, "2xx": 1_190, "3xx": 7},
+    top_hosts=[HostPages("example.com", 1_200), HostPages("example.org", 34)],
+    links=Links(4_000, 40_000, 12, {"no_contact": 7, "scheme": 300, "unstorable": 1}),
+    politeness=Politeness({"gap": 1_000, "pause": 2, "retry-after": 1}, 1),
+    robots=Robots(12, 40, 3),
+    errors={"timeout": 4, "status_503": 2, "broken": 1},
+    dead_letters=7,
+    dead_letters_new=[DeadUrl("http://example.com/\x1b[2J", "timeout, tried 4 times")],
+    frontier=FrontierCounts(100, 20, 1, 5_000, 4_000, 7, 3),
+    data_dir="/var/crawl one",
+)
+
+
+def test_a_quiet_crawl_in_few_words() -> None:
+    assert (
+        text(QUIET)
+        == """
+Finished: nothing is left to fetch.
+
+pages         1 in 2 min 5 s (0.01 a second), 532 B
+answers       2xx 1
+hosts         1  example.com
+links         0 new, 0 seen before
+politeness    1 rest of hosts: gap 1
+robots.txt    1 fetched; 0 URLs disallowed
+archive       1 file, 2.0 kB, in crawl-data/warc
+frontier      0 waiting, 1 done, 0 dead
+"""
+    )
+
+
+def test_a_busy_crawl_with_what_to_do_about_it() -> None:
+    assert (
+        text(BUSY)
+        == """
+Stopped on request (Ctrl-C or a signal).
+Still to do: 121 URLs. Run the same command again to continue.
+
+pages         1,234 in 2 min 5 s (9.9 a second), 148 MB
+answers       2xx 1,190, 3xx 7, 4xx 40
+duplicates    12 pages whose content is stored already
+hosts         1,200  example.com
+                 34  example.org
+links         4,000 new, 40,000 seen before, 12 over budget
+refused       300: only http and https are fetched (scheme)
+              7: without a contact address only loopback is crawled (no_contact)
+              1: it holds what cannot be stored (unstorable)
+politeness    1,003 rests of hosts: gap 1,000, pause 2, retry-after 1
+              hosts paused: 2, hosts given up: 1, Retry-After obeyed: 1
+robots.txt    12 fetched; 40 URLs disallowed, 3 not to be had
+errors        timeout 4, status 503 2, error in a callback or pipeline 1 (each try)
+dead letters  7 URLs given up
+              http://example.com/?[2J: timeout, tried 4 times
+              all of them: scrapy frontier dead -s 'CRAWLER_DATA_DIR=/var/crawl one'
+archive       1 file, 2.0 kB, in crawl-data/warc
+frontier      100 waiting, 20 later, 4,000 done, 7 dead
+              3 put back at the start: the run before did not finish them
+"""
+    )
+
+
+def test_a_crawl_that_did_not_begin_has_no_figures() -> None:
+    failed = msgspec.structs.replace(QUIET, reason="bad_seeds", ended="Not begun: bad", pages=0)
+    assert text(failed) == "\nNot begun: bad.\n"
+
+
+def test_rules_beyond_the_first_few_are_summed_up() -> None:
+    refused = dict.fromkeys(map(str, RULES), 2)
+    shown = text(msgspec.structs.replace(QUIET, links=Links(0, 0, 0, refused)))
+    assert f"{2 * (len(RULES) - 6)} by other rules" in shown
+
+
+def keys(struct: type[Any], prefix: str = "") -> set[str]:
+    """Every key of its JSON, dotted; <...> for keys that are data, [] for items of a list."""
+    found = set()
+    for name, kind in get_type_hints(struct).items():
+        found |= _keys_of(kind, prefix + name)
+    return found
+
+
+def _keys_of(kind: Any, name: str) -> set[str]:
+    if get_origin(kind) is dict:
+        return {f"{name}.<...>"}
+    if get_origin(kind) is list:
+        return keys(get_args(kind)[0], f"{name}[].")
+    return keys(kind, f"{name}.") if issubclass(kind, msgspec.Struct) else {name}
+
+
+def test_every_key_is_documented_and_no_other() -> None:
+    documented = re.findall(r"^\| `([^`]+)` \|", DOCUMENT.read_text().partition("## ")[0], re.M)
+    assert len(documented) == len(set(documented))
+    assert set(documented) == keys(Summary)
+
+
+def test_every_ending_is_documented() -> None:
+    told = DOCUMENT.read_text()
+    assert [reason for reason in ENDINGS if f"`{reason}`" not in told] == []
+
+
+def test_the_json_is_the_value() -> None:
+    assert msgspec.json.decode(encoded(BUSY), type=Summary) == BUSY
+    assert encoded(BUSY).endswith(b"}\n")
+
+
+@pytest.mark.parametrize(
+    ("reason", "failure", "want"),
+    [
+        pytest.param("finished", "", "Finished: nothing is left to fetch", id="the usual end"),
+        pytest.param(
+            "store_failed",
+            "disk full",
+            "Stopped: a store failed; what was acknowledged is safe (disk full)",
+            id="with what failed",
+        ),
+        pytest.param("closespider_itemcount", "", "Stopped: closespider_itemcount", id="unknown"),
+    ],
+)
+def test_endings(reason: str, failure: str, want: str) -> None:
+    assert ending(reason, failure) == want
+
+
+def test_endings_that_are_failures_have_words() -> None:
+    assert set(ENDINGS) >= FAILED
+
+
+def test_the_archive_counts_what_is_still_open(tmp_path: Path) -> None:
+    for name, length in {"a.warc.gz": 10, "b.warc.gz.open": 5, "notes.txt": 100}.items():
+        (tmp_path / name).write_bytes(b"x" * length)
+    assert archive_files(tmp_path) == ArchiveFiles(str(tmp_path), 2, 15)
+    assert archive_files(tmp_path / "none") == ArchiveFiles(str(tmp_path / "none"), 0, 0)
+
+
+def test_a_reader_sees_the_old_file_or_the_new(tmp_path: Path) -> None:
+    file = tmp_path / "summary.json"
+    file.write_bytes(b"old")
+    with file.open("rb") as reader:
+        replace_file(file, b"new")
+        assert reader.read() == b"old"
+    assert file.read_bytes() == b"new"
+    assert [each.name for each in tmp_path.iterdir()] == ["summary.json"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [
+        pytest.param({}, "crawl-data", id="nothing said"),
+        pytest.param({"CRAWLER_DATA_DIR": "/a"}, "/a", id="ours"),
+        pytest.param({"JOBDIR": "/j"}, "/j", id="scrapyd's"),
+        pytest.param({"CRAWLER_DATA_DIR": "/a", "JOBDIR": "/j"}, "/a", id="ours counts first"),
+    ],
+)
+def test_the_data_directory(settings: dict[str, str], want: str) -> None:
+    given = Settings(settings)
+    assert data_dir(given, read_config(given)) == Path(want)
+
+
+def test_what_to_type() -> None:
+    assert frontier_command("dead", "crawl-data") == "scrapy frontier dead"
+    assert frontier_command("dead", "/a b") == "scrapy frontier dead -s 'CRAWLER_DATA_DIR=/a b'"
+
+
+def tally() -> Tally:
+    return Tally(StatsCollector(get_crawler()))
+
+
+def flight(**given: Any) -> Flight:
+    url = Candidate("http://a/", 1, HostKey("a"), "a")
+    return Flight(Lease(1, url, Pace(), 0.0), **given)
+
+
+def outcome(**given: Any) -> Outcome:
+    return Outcome(**{"at": 0.0, "url": "http://a/", "host": "a", "fate": "done", **given})
+
+
+@pytest.mark.parametrize(
+    ("flown", "came", "want"),
+    [
+        pytest.param(
+            flight(answer=Answer(1.0, 200)),
+            outcome(status=200, size=10),
+            {"fate/done": 1, "status/2xx": 1, "bytes": 10, "pages": 1},
+            id="a page",
+        ),
+        pytest.param(
+            flight(answer=Answer(1.0, 200)),
+            outcome(status=200, reason="duplicate"),
+            {"fate/done": 1, "status/2xx": 1, "pages": 1, "duplicates": 1},
+            id="a duplicate is a page too",
+        ),
+        pytest.param(
+            flight(answer=Answer(1.0, 503)),
+            outcome(status=503, fate="retry"),
+            {"fate/retry": 1, "status/5xx": 1, "error/status_503": 1},
+            id="a 503 that is tried again is no page",
+        ),
+        pytest.param(
+            flight(answer=Answer(1.0, error="timeout")),
+            outcome(fate="dead", reason="timeout, tried 4 times"),
+            {"fate/dead": 1, "error/timeout": 1},
+            id="no answer",
+        ),
+        pytest.param(
+            flight(answer=Answer(1.0, 200), broken="ValueError"),
+            outcome(status=200, fate="retry"),
+            {"fate/retry": 1, "status/2xx": 1, "error/broken": 1},
+            id="our own error",
+        ),
+        pytest.param(
+            flight(answer=Answer(1.0, 302)),
+            outcome(status=302, fate="dead", reason="too many redirects"),
+            {"fate/dead": 1, "status/3xx": 1, "error/redirects": 1, "pages": 1},
+            id="too many redirects",
+        ),
+        pytest.param(
+            flight(),
+            outcome(reason="robots.txt: Disallow: /"),
+            {"fate/done": 1, "robots/disallowed": 1},
+            id="disallowed",
+        ),
+        pytest.param(
+            flight(),
+            outcome(fate="dead", reason="robots.txt unreachable: status 500"),
+            {"fate/dead": 1, "error/robots_unreachable": 1, "robots/unreachable": 1},
+            id="robots.txt unreachable",
+        ),
+        pytest.param(
+            flight(purpose=Purpose.ROBOTS, answer=Answer(1.0, 200)),
+            outcome(fate="put_back", status=200),
+            {"fate/put_back": 1, "robots/fetched": 1},
+            id="a robots.txt is no page",
+        ),
+        pytest.param(
+            flight(purpose=Purpose.ROBOTS),
+            outcome(fate="put_back"),
+            {"fate/put_back": 1},
+            id="a robots.txt that waits for another host was not fetched",
+        ),
+    ],
+)
+def test_what_is_counted(flown: Flight, came: Outcome, want: dict[str, int]) -> None:
+    counted = tally()
+    counted.landed(flown, came)
+    assert dict(counted.counted) == want
+    assert counted.errors == int(came.fate in ("retry", "dead"))
+
+
+def test_the_tally_is_bounded() -> None:
+    counted = tally()
+    for number in range(50_000):
+        counted.landed(flight(), outcome(host=f"h{number}", status=404, fate="dead"))
+    assert len(counted.by_host) <= 20_000
+    assert len(counted.dead) == 5
+    assert len(counted.counted) < 10
+
+
+def test_scrapys_stats_say_the_same() -> None:
+    counted = tally()
+    counted.count("links/new", 3)
+    counted.count("links/seen", 0)
+    assert counted._stats.get_stats() == {"crawler/links/new": 3}
