@@ -50,7 +50,7 @@ class Scrapyd:
         return self._answer(f"{what}.json", urlencode(form, doseq=True).encode())
 
     def _answer(self, what: str, form: bytes | None) -> Any:
-        with urlopen(self.url + what, form, timeout=WAIT_S) as got:  # noqa: S310 (http, ours)
+        with urlopen(self.url + what, form, timeout=WAIT_S) as got:  # noqa: S310  # http, ours
             answer = json.load(got)
         assert answer["status"] == "ok", answer
         return answer
