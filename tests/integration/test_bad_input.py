@@ -131,13 +131,13 @@ def test_a_bad_line_is_skipped_and_named(web: Site, tmp_path: Path) -> None:
             id="an impossible one",
         ),
         pytest.param(
-            {"seeds": "https://www.debian.org/"},
+            {"seeds": "https://www.example.com/"},
             {},
-            "no crawl of www.debian.org before you say who you are: set CRAWLER_CONTACT",
+            "no crawl of www.example.com before you say who you are: set CRAWLER_CONTACT",
             id="a public host, and nobody to answer for it",
         ),
         pytest.param(
-            {"seeds": "https://www.debian.org/"},
+            {"seeds": "https://www.example.com/"},
             {"CRAWLER_CONTACT": "https://example.com/"},
             "example.com is a placeholder",
             id="a contact that nobody is behind",
@@ -203,6 +203,10 @@ def _bitten(data: Path) -> None:
     (data / "frontier" / "CURRENT").write_text("nothing")
 
 
+def _beheaded(data: Path) -> None:
+    (data / "frontier" / "CURRENT").unlink()
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
@@ -215,6 +219,9 @@ def _bitten(data: Path) -> None:
             _scribbled, "frontier cannot be opened: Corruption", id="a scribbled manifest"
         ),
         pytest.param(_bitten, "frontier cannot be opened: Corruption", id="a bitten pointer"),
+        pytest.param(
+            _beheaded, "its file CURRENT is missing", id="no pointer: RocksDB starts anew"
+        ),
     ],
 )
 def test_a_data_directory_that_cannot_be_used(

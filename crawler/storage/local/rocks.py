@@ -39,6 +39,7 @@ class RocksStore:
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         """Raises DataDirError if *folder* cannot be opened; nothing in it is changed then."""
+        _refuse_headless(folder)
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
         try:
             self._db = Rdict(str(folder), _options(), access_type=access)
@@ -46,12 +47,18 @@ class RocksStore:
             raise DataDirError(_why_not_open(folder, str(refused))) from refused
 
     def get(self, key: bytes) -> bytes | None:
-        value: bytes | None = self._db.get(key)
+        try:
+            value: bytes | None = self._db.get(key)
+        except Exception as refused:  # rocksdict raises bare Exception
+            raise _unreadable(refused) from refused
         return value
 
     def has(self, keys: Sequence[bytes]) -> list[bool]:
         db = self._db
-        return [key in db for key in keys]
+        try:
+            return [key in db for key in keys]
+        except Exception as refused:  # rocksdict raises bare Exception
+            raise _unreadable(refused) from refused
 
     def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         bounds = ReadOptions()
@@ -62,6 +69,10 @@ class RocksStore:
         while len(found) < limit and cursor.valid():
             found.append((cursor.key(), cursor.value()))
             cursor.next()
+        try:
+            cursor.status()  # a damaged block looks like the end
+        except Exception as refused:  # rocksdict raises bare Exception
+            raise _unreadable(refused) from refused
         return found
 
     def write(self, changes: dict[bytes, bytes | None]) -> None:
@@ -102,6 +113,19 @@ def _options() -> Options:
     options.set_keep_log_file_num(2)
     # Half an entry at the end of the log is what a crash leaves; anything else is damage.
     return options
+
+
+def _refuse_headless(folder: Path) -> None:
+    """Without CURRENT, which names its list of files, RocksDB makes a new store in a folder,
+    and removes the data of the old one."""
+    if (folder / "CURRENT").exists():
+        return
+    if next(folder.glob("*.sst"), None) or next(folder.glob("*.log"), None):
+        raise DataDirError(_why_not_open(folder, "its file CURRENT is missing"))
+
+
+def _unreadable(refused: Exception) -> StoreUnavailable:
+    return StoreUnavailable(f"the frontier cannot be read: {refused}")
 
 
 def _why_not_open(folder: Path, text: str) -> str:
