@@ -72,11 +72,13 @@ def hold() -> HeldLog:
     return held
 
 
-def write_log(settings: BaseSettings, file: Path) -> None:
-    """Log into *file*, in the form that *settings* ask for."""
+def write_log(settings: BaseSettings, file: Path) -> str:
+    """Log into *file*, unless the *settings* (a spider's own, say) name another; its name."""
     own = Settings(settings)
-    own.set("LOG_FILE", settings["LOG_FILE"] or str(file), priority="cmdline")
+    name = settings["LOG_FILE"] or str(file)
+    own.set("LOG_FILE", name, priority="cmdline")
     install_scrapy_root_handler(own)
+    return str(name)
 
 
 def shares_terminal() -> bool:

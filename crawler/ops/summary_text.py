@@ -14,6 +14,7 @@ from crawler.ops.endings import NOT_BEGUN
 from crawler.ops.figures import listed, many, number, plain, rate, size, span
 from crawler.ops.summary import Summary
 from crawler.policy.refusal import RULES, Reason
+from crawler.storage.local.datadir import SUMMARY
 
 _INDENT: Final = 14
 _REFUSALS_SHOWN: Final = 6
@@ -23,7 +24,7 @@ _ERRORS: Final = MappingProxyType(
         "connect": "no connection",
         "dns": "name not found",
         "robots_unreachable": "robots.txt unreachable",
-        "redirects": "too many redirects",
+        "redirects": "redirects without an end",
     }
 )
 _PAUSE: Final = "pause"
@@ -125,3 +126,4 @@ def _kept(summary: Summary) -> Iterator[Row]:
     if frontier.put_back_at_open:
         left = number(frontier.put_back_at_open)
         yield "", f"{left} put back at the start: the run before did not finish them"
+    yield "as JSON", f"{summary.data_dir}/{SUMMARY}"

@@ -395,7 +395,8 @@ def test_on_a_terminal(tmp_path: Path) -> None:
     shown, log = str(screen), (data / "crawl.log").read_text()
     assert process.returncode == 0
     assert f"warning: {seeds} line 2 skipped" in shown, "what a person must know is told"
-    assert "INFO" not in shown, "the rest is in the log"
+    assert f"The log is in {data / 'crawl.log'}" in shown
+    assert "INFO" not in shown, "the rest is there"
     assert "Spider opened" in log
     assert "line 2 skipped" in log
     assert "Stopping: " in shown, "Ctrl-C is answered at once"

@@ -99,6 +99,7 @@ politeness    1 rest of hosts: gap 1
 robots.txt    1 fetched; 0 URLs disallowed
 archive       1 file, 2.0 kB, in crawl-data/warc
 frontier      0 waiting, 1 done, 0 dead
+as JSON       crawl-data/summary.json
 """
     )
 
@@ -129,6 +130,7 @@ dead letters  7 URLs given up
 archive       1 file, 2.0 kB, in crawl-data/warc
 frontier      100 waiting, 20 later, 4,000 done, 7 dead
               3 put back at the start: the run before did not finish them
+as JSON       /var/crawl one/summary.json
 """
     )
 

@@ -96,7 +96,8 @@ class Command(ScrapyCrawl):
         self._parts = parts_of(sender)
         if self._held is not None:
             try:
-                write_log(sender.settings, self._parts.data.path / LOG)
+                file = write_log(sender.settings, self._parts.data.path / LOG)
+                print(f"The log is in {file}", file=sys.stderr)
             except OSError as refused:
                 complain(f"no log can be written: {refused}")
             self._release_log()
