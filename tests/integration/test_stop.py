@@ -1,0 +1,146 @@
+"""Ctrl-C ends a crawl within seconds, whatever is under way; what was under way is put back, and
+the same command continues.
+
+Rule: the one bound on absolute time in these tests, for it is what was promised: three seconds
+from the signal to the end of the process. (Measured: 0.3 s on two busy cores.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from crawler.core.types import Counts
+from crawler.scheduler.frontier import TwoTierFrontier
+from crawler.scheduler.rules import FrontierRules
+from crawler.storage.local.outcome_log import read_outcomes
+from crawler.storage.local.rocks import RocksStore
+from tests.command import crawl_command, run, running
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
+
+PROMISED_S: Final = 3.0
+SLOW_S: Final = 20.0
+HOSTS: Final = tuple(f"127.0.11.{number}" for number in range(1, 31))
+
+
+class Sluggish:
+    """Half of its hosts do not begin to answer, the others do not end; until it is in a hurry."""
+
+    def __init__(self, slow_path: str) -> None:
+        self.slow_path = slow_path
+        self.in_a_hurry = False
+
+    def __call__(self, ask: Ask) -> Reply:
+        body = f"<title>{ask.host}{ask.path}</title><a href=/next>next</a>".encode()
+        if ask.path == self.slow_path and not self.in_a_hurry:
+            never_begins = int(ask.host.rpartition(".")[2]) % 2 == 0
+            return Reply(body, wait_s=SLOW_S) if never_begins else Reply(self.dripping)
+        return Reply(body, 404 if ask.path == "/robots.txt" else 200)
+
+    async def dripping(self) -> AsyncIterator[bytes]:
+        # The pieces of a page, far apart: the loop's own time, for nobody waits for it.
+        for _ in range(int(SLOW_S)):
+            yield b"<p>some of it"
+            await asyncio.sleep(1)
+
+
+def wait_for(is_so: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline, log.read_text()[-2000:]
+        time.sleep(0.01)
+
+
+def stopped(
+    command: list[str], log: Path, ready: Callable[[], bool], how: int
+) -> tuple[int, float]:
+    """The status it ends with, and how long after the signal."""
+    with running(command, log) as process:
+        wait_for(ready, log)
+        process.send_signal(how)
+        told_at = time.monotonic()
+        return process.wait(60), time.monotonic() - told_at
+
+
+def left(data: Path) -> tuple[Counts, int]:
+    """What the frontier holds, and how many leases the crawl did not put back itself."""
+    store = RocksStore(data / "frontier")
+    frontier = TwoTierFrontier(store, FrontierRules(), time.time())
+    counts = frontier.counts()
+    store.close()
+    return counts, frontier.put_back_at_open
+
+
+@pytest.mark.parametrize(
+    ("how", "handler"),
+    [
+        pytest.param(signal.SIGINT, "aiohttp", id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, "aiohttp", id="SIGTERM"),
+        pytest.param(signal.SIGINT, "twisted", id="Ctrl-C with the other handler"),
+    ],
+)
+def test_a_stop_puts_back_what_is_under_way(tmp_path: Path, how: int, handler: str) -> None:
+    data, log, sluggish = tmp_path / "data", tmp_path / "log", Sluggish("/slow")
+    with LoopbackWeb(sluggish, HOSTS) as web:
+        seeds = [web.url(host, "/slow") for host in HOSTS]
+        settings = {"CRAWLER_DELAY_FACTOR": 0, "CRAWLER_HTTP_HANDLER": handler}
+        command = crawl_command(data, settings, seeds=",".join(seeds))
+        status, took_s = stopped(
+            command, log, lambda: all(web.turns[host, "/slow"] for host in HOSTS), how
+        )
+        assert status == 0, "a crawl that ends because it was asked to has not failed"
+        assert took_s < PROMISED_S
+        counts, not_put_back = left(data)
+        assert (counts.leased, not_put_back) == (0, 0)
+        assert counts.waiting == len(HOSTS), "nothing is lost, and nothing was put off"
+        assert counts.later == counts.done == counts.dead == 0
+        assert list(read_outcomes(data / "outcomes.jsonl")) == [], "no error, and no end, of any"
+
+        sluggish.in_a_hurry = True
+        last = run(command, timeout_s=60)
+    assert last.returncode == 0, last.stderr[-2000:]
+    outcomes = list(read_outcomes(data / "outcomes.jsonl"))
+    assert {one.url for one in outcomes} == {*seeds, *(web.url(host, "/next") for host in HOSTS)}
+    # No attempt was counted against what was cut off.
+    assert Counter((one.fate, one.status, one.attempts) for one in outcomes) == {
+        ("done", 200, 0): 2 * len(HOSTS)
+    }
+    asked = Counter(path for (_, path), times in web.turns.items() for _ in range(times))
+    assert asked == {
+        "/robots.txt": len(HOSTS),
+        "/slow": 2 * len(HOSTS),
+        "/next": len(HOSTS),
+    }, "each that was cut off is asked for once more, and nothing else is"
+
+
+def test_a_stop_waits_for_no_delay(tmp_path: Path) -> None:
+    """Every host rests a minute: some after an answer, the others' robots.txt is under way."""
+    data, log, sluggish = tmp_path / "data", tmp_path / "log", Sluggish("/robots.txt")
+    quick, slow = HOSTS[:15], HOSTS[15:]
+    with LoopbackWeb(lambda ask: answer(ask, sluggish, slow), HOSTS) as web:
+        seeds = ",".join(web.url(host) for host in HOSTS)
+        command = crawl_command(data, {"CRAWLER_MIN_DELAY_S": 60}, seeds=seeds)
+        status, took_s = stopped(
+            command,
+            log,
+            lambda: (
+                all(web.turns[host, "/robots.txt"] for host in HOSTS)
+                and len(web.visits) >= len(quick)
+            ),
+            signal.SIGINT,
+        )
+    assert (status, took_s < PROMISED_S) == (0, True), took_s
+    counts, not_put_back = left(data)
+    assert (counts.waiting, counts.leased, not_put_back) == (len(HOSTS), 0, 0)
+    assert list(read_outcomes(data / "outcomes.jsonl")) == []
+
+
+def answer(ask: Ask, sluggish: Sluggish, slow: tuple[str, ...]) -> Reply:
+    return sluggish(ask) if ask.host in slow else Reply(status=404)
