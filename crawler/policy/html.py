@@ -14,6 +14,7 @@ from typing import Final
 from selectolax.lexbor import LexborHTMLParser
 
 from crawler.policy.charset import text_of
+from crawler.policy.content import HTML_TYPES, media_type
 from crawler.policy.nesting import flat
 
 # Where a link may stand: element and attribute.
@@ -24,7 +25,6 @@ _UNFOLLOWED: Final = frozenset({"nofollow", "ugc", "sponsored"})
 # guess: a page of honest use has fewer; one with more is cut, not refused
 MAX_LINKS: Final = 20_000
 _MAX_TITLE_CHARS: Final = 1_000
-HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml", ""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,9 @@ class ParsedHtml:
 
 
 def is_html(content_type: str) -> bool:
-    """By its declared type; one that declares nothing may be HTML."""
-    return content_type.partition(";")[0].strip().lower() in HTML_TYPES
+    """By its declared type; one that declares nothing, or nothing sensible, may be HTML."""
+    kind = media_type(content_type.encode("latin-1", "replace"))
+    return not kind or kind in HTML_TYPES
 
 
 def read_html(body: bytes, content_type: str, *, skip_nofollow: bool) -> ParsedHtml:

@@ -133,7 +133,9 @@ def test_what_cannot_be_read_is_marked() -> None:
         ("text/html", True),
         ("Text/HTML ; charset=utf-8", True),
         ("application/xhtml+xml", True),
+        ("text/html, text/html", True),  # two headers, joined on their way
         ("", True),
+        (';;;/\xff="', True),
         ("text/plain", False),
         ("application/pdf", False),
     ],
