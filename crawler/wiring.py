@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
@@ -144,10 +144,7 @@ def _over(
 ) -> Parts:
     frontier = TwoTierFrontier(store, rules.frontier_rules(config, arguments), Clock().now())
     clock = Clock(not_before=frontier.clock)
-    for mended in recover(data.warc):
-        logger.warning("Archive left unfinished by a crash, now whole: %s", mended)
-    if frontier.put_back_at_open:
-        logger.info("Leases open when the last run ended, put back: %d", frontier.put_back_at_open)
+    _tell_recovered(data, frontier)
     random = Random()
     doors = Doors(config, arguments, store, data.format.key_seed)
     robots = RobotsCache(RobotsRecords(store), config.identity.user_agent_name, config.robots)
@@ -183,8 +180,16 @@ def _over(
         digests=digests,
         outcomes=outcomes,
         tally=tally,
-        stop_crawl=partial(_stop, crawler),
+        # Weak: the parts are kept by their crawler, and would keep it for ever.
+        stop_crawl=partial(_stop, ref(crawler)),
     )
+
+
+def _tell_recovered(data: DataDir, frontier: TwoTierFrontier) -> None:
+    for mended in recover(data.warc):
+        logger.warning("Archive left unfinished by a crash, now whole: %s", mended)
+    if frontier.put_back_at_open:
+        logger.info("Leases open when the last run ended, put back: %d", frontier.put_back_at_open)
 
 
 def _prioritizer(config: Config) -> Prioritizer:
@@ -203,8 +208,9 @@ def data_dir(settings: BaseSettings, config: Config) -> Path:
     return Path(jobs if jobs and not is_set else config.archive.data_dir)
 
 
-def _stop(crawler: Crawler, reason: str) -> None:
-    engine = crawler.engine
+def _stop(crawler: ref[Crawler], reason: str) -> None:
+    there = crawler()
+    engine = there.engine if there is not None else None
     if engine is not None and engine.spider is not None:
         task = asyncio.ensure_future(engine.close_spider_async(reason=reason))
         _stopping.add(task)

@@ -5,7 +5,7 @@ Rule: a stage returns a new Page with what it found out; no stage changes the on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crawler.core.exchange import Exchange
 from crawler.core.types import Claim
@@ -19,10 +19,11 @@ class Page:
     url: str
     status: int
     content_type: str  # as declared; empty: not declared
-    body: bytes  # decoded (gzip and the like taken off), cut at the cap
+    body: bytes = field(repr=False)  # decoded (gzip and the like taken off), cut at the cap
     depth: int
     lease_id: int
-    exchange: Exchange | None = None  # as it crossed the wire; None: nobody recorded it
+    # As it crossed the wire; None: nobody recorded it.
+    exchange: Exchange | None = field(default=None, repr=False)
     flags: tuple[str, ...] = ()  # truncated_length, decoded_broken...
     digest: bytes = b""  # SHA-1 of the body, once known
     duplicate_of: Claim | None = None

@@ -57,6 +57,7 @@ class WebSpider(Spider):
                 await asyncio.sleep(0)
         except (SeedsError, ConfigError) as error:
             self.logger.error("%s", error)
+            parts.failure = error
             raise CloseSpider("bad_seeds") from error
         except StoreUnavailable as error:
             parts.fail(error)

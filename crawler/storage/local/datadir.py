@@ -122,8 +122,18 @@ def _refuse_other(path: Path, begun_with: tuple[str, ...], now: tuple[str, ...])
         )
 
 
+def _refuse_lost_frontier(path: Path) -> None:
+    """What was fetched would all be fetched again, and nobody told."""
+    if (path / OUTCOMES).exists() and not (path / FRONTIER).exists():
+        raise DataDirError(
+            f"{path} is damaged: its crawl has outcomes, but the folder {FRONTIER} is gone. Put it"
+            " back from a copy, or begin again in another data directory (CRAWLER_DATA_DIR)"
+        )
+
+
 def _read_or_begin(file: Path, identity: tuple[str, ...]) -> Format:
     if file.exists():
+        _refuse_lost_frontier(file.parent)
         return _read(file)
     if (file.parent / FRONTIER).exists():
         raise DataDirError(
