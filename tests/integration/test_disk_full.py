@@ -1,0 +1,153 @@
+"""The disk fills up while it crawls: it stops, what was acknowledged is safe, and it goes on."""
+
+from __future__ import annotations
+
+import random
+import resource
+import subprocess
+from functools import partial
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from crawler.storage.local.outcome_log import read_outcomes
+from tests.command import crawl_command, run
+from tests.servers.pages import Answer, Routes, site
+from tests.warc_judges import Read, read_folder
+
+PAGES = 60
+SETTINGS = {"CRAWLER_MIN_DELAY_S": 0.0, "CRAWLER_DELAY_FACTOR": 0}
+
+
+class SmallDisk:
+    """A file system of its own, full at *room_bytes*. Only root may have one."""
+
+    refusal = "No space left on device"
+
+    def __init__(self, folder: Path, room_bytes: int) -> None:
+        self.folder = folder
+        self._mount("-t", "tmpfs", "-o", f"size={room_bytes}", "tmpfs", str(folder))
+
+    def run(self, command: list[str]) -> CompletedProcess[str]:
+        return run(command)
+
+    def make_room(self) -> None:
+        self._mount("-o", "remount,size=64m", str(self.folder))
+
+    def close(self) -> None:
+        subprocess.run(["umount", str(self.folder)], check=True)
+
+    @staticmethod
+    def _mount(*arguments: str) -> None:
+        subprocess.run(["mount", *arguments], check=True, capture_output=True)
+
+
+class SmallFiles:
+    """No file can grow over *room_bytes*; anybody may ask the system for that."""
+
+    refusal = "File too large"
+
+    def __init__(self, folder: Path, room_bytes: int) -> None:
+        self.folder = folder
+        self._room_bytes = room_bytes
+
+    def run(self, command: list[str]) -> CompletedProcess[str]:
+        if not self._room_bytes:
+            return run(command)
+        limits = (self._room_bytes, self._room_bytes)
+        return run(command, preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, limits))
+
+    def make_room(self) -> None:
+        self._room_bytes = 0
+
+    def close(self) -> None:
+        """Nothing is left of it."""
+
+
+Disk = SmallDisk | SmallFiles
+
+
+def can_mount(folder: Path) -> bool:
+    try:
+        SmallDisk(folder, 1 << 20).close()
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+@pytest.fixture(params=[SmallFiles, SmallDisk])
+def kind(request, tmp_path) -> type[Disk]:
+    """Where no file system can be mounted, the other way shows it alone."""
+    return request.param if can_mount(tmp_path) else SmallFiles
+
+
+def paths(stem: str) -> list[str]:
+    return [f"/{number}{stem}" for number in range(PAGES)]
+
+
+def tree(stem: str, text_bytes: int) -> Routes:
+    """Every page links to three more. Its text cannot be compressed."""
+    chance = random.Random(4)
+    all_paths = paths(stem)
+    return {
+        path: Answer(
+            "".join(f'<a href="{link}">x</a>' for link in all_paths[3 * at + 1 : 3 * at + 4])
+            + f"<p>{chance.randbytes(text_bytes // 2).hex()}"
+        )
+        for at, path in enumerate(all_paths)
+    }
+
+
+LARGE_PAGES = tree("", text_bytes=200_000)  # the archive is what grows
+LONG_URLS = tree(
+    "x" * 1900, text_bytes=100
+)  # the frontier is: it writes a URL when its state changes
+
+
+@pytest.mark.parametrize(
+    ("pages", "room_bytes", "full"),
+    [
+        pytest.param(LARGE_PAGES, 2 << 20, "warc", id="the archive is full"),
+        pytest.param(LONG_URLS, 300 << 10, "frontier", id="the frontier is full"),
+    ],
+)
+def test_it_stops_and_goes_on_when_there_is_room(tmp_path, kind, pages, room_bytes, full):
+    data = tmp_path / "data"
+    disk = kind(tmp_path, room_bytes)
+    try:
+        with site("127.0.0.76", pages) as web:
+            command = crawl_command(data, SETTINGS, seeds=web.url(next(iter(pages))))
+            stopped = disk.run(command)
+            assert_told(stopped, disk.refusal, data / full if kind is SmallFiles else data)
+            safe = acknowledged(data)
+            assert 0 < len(safe) < PAGES
+            if kind is SmallDisk:
+                assert_told(disk.run(command), disk.refusal, data)
+            disk.make_room()
+            last = disk.run(command)
+        assert last.returncode == 0, last.stderr[-2000:]
+        assert {one.url for one in archived(data)} == {web.url(path) for path in pages}
+        assert {web.hits[path] for path in pages if web.url(path) in safe} == {1}, "not done again"
+    finally:
+        disk.close()
+
+
+def assert_told(done: CompletedProcess[str], refusal: str, where: Path) -> None:
+    assert done.returncode == 1, done.stderr[-2000:]
+    complaint = done.stderr.splitlines()[-1]
+    assert refusal in complaint
+    assert str(where) in complaint
+
+
+def acknowledged(data: Path) -> set[str]:
+    """The URLs that are done, each with its record in an archive that reads clean."""
+    assert not list((data / "warc").glob("*.open")), "what can be finished is"
+    records = {f"{name}:{at}": one for (name, at), one in read_folder(data / "warc").items()}
+    done = [one for one in read_outcomes(data / "outcomes.jsonl") if one.fate == "done"]
+    assert all(records[one.record].url == one.url for one in done)
+    return {one.url for one in done}
+
+
+def archived(data: Path) -> list[Read]:
+    return [one for one in read_folder(data / "warc").values() if one.kind == "response"]
