@@ -88,9 +88,8 @@ def _path(seeds: str) -> Path | None:
 
 def _bytes(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SeedsError(f"seeds file {path} is over {MAX_BYTES >> 20} MB: split it")
-        return path.read_bytes()
+        with path.open("rb") as file:  # or a pipe, whose size nobody knows
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise SeedsError(
             f"seeds file {path} does not exist (looked in {Path.cwd()}):"
@@ -100,3 +99,6 @@ def _bytes(path: Path) -> bytes:
         raise SeedsError(f"seeds file {path} is a directory: give a file in it") from None
     except OSError as refused:
         raise SeedsError(f"seeds file {path} cannot be read: {refused.strerror}") from refused
+    if len(content) > MAX_BYTES:
+        raise SeedsError(f"seeds file {path} is over {MAX_BYTES >> 20} MB: split it")
+    return content

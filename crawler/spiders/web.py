@@ -17,14 +17,25 @@ from scrapy.http import Response
 
 from crawler.core.arguments import Arguments, read_arguments
 from crawler.core.errors import ConfigError, SeedsError, StoreUnavailable
+from crawler.core.exchange import Flag, Truncated
 from crawler.core.page import Page
 from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
 from crawler.policy.seeds import Seeds, parse_seeds
 from crawler.scheduler.flights import LEASE
-from crawler.spiders.seeds import batches, checked, decoded, list_url, read_seeds, refuse_anonymous
+from crawler.spiders.seeds import (
+    MAX_BYTES,
+    batches,
+    checked,
+    decoded,
+    list_url,
+    read_seeds,
+    refuse_anonymous,
+)
 from crawler.wiring import Parts, parts_of
 
+# Flags of an answer of which something is missing.
+_NOT_WHOLE: Final = frozenset({*(cut.flag for cut in Truncated if cut), *Flag})
 _BATCH: Final = 500  # seeds between two turns of the loop: 10 ms
 
 
@@ -101,11 +112,13 @@ class WebSpider(Spider):
         url = list_url(self.arguments.seeds)
         assert url is not None and self.crawler.engine is not None
         parts_of(self.crawler).doors.open_also(url)
-        request = Request(url, dont_filter=True)
+        request = Request(url, dont_filter=True, meta={"download_maxsize": MAX_BYTES})
         try:
             response = await self.crawler.engine.download_async(request)
         except Exception as failed:
             raise SeedsError(f"the seeds list {url} cannot be fetched: {failed}") from failed
         if response.status != 200:
             raise SeedsError(f"the seeds list {url} cannot be fetched: status {response.status}")
+        if missing := _NOT_WHOLE.intersection(response.flags):
+            raise SeedsError(f"the seeds list {url} did not come whole: {', '.join(missing)}")
         return checked(parse_seeds(decoded(response.body, url)), url)

@@ -1,0 +1,42 @@
+"""Seeds from a list on the web: the whole list, or an error that says what is missing of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.crawling import crawl
+from tests.servers.hostile import HostileServer
+from tests.servers.hostile_kit import Hostile, Pieces, error, gzipped, head, once
+from tests.servers.pages import Answer, page, site
+
+TEXT = (("Content-Type", "text/plain"),)
+
+
+def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:
+    with site("127.0.12.1", {"/first": page(), "/last": page(text="last")}) as web:
+        comment = f"# {'of our own ' * 10}\n"
+        lines = [web.url("/first") + "\n", comment * 30_000, "nonsense\n", web.url("/last")]
+        with site("127.0.12.2", {"/seeds.txt": Answer("".join(lines), headers=TEXT)}) as lists:
+            done = crawl(tmp_path / "data", seeds=lists.url("/seeds.txt"))
+    assert done.reason == "finished"
+    assert done.fates() == {"/first": ["done"], "/last": ["done"]}
+    assert lists.asked == ["/robots.txt", "/seeds.txt"]
+
+
+def refused(data: Path, pieces: Pieces) -> str:
+    row = Hostile("seeds.txt", pieces, error("never a page"))
+    with HostileServer((row,), "127.0.12.3") as server:
+        done = crawl(data, seeds=server.url + row.path)
+    assert done.fates() == {}
+    return done.reason
+
+
+def test_a_list_that_breaks_off_is_refused(tmp_path: Path) -> None:
+    pieces = once(head(b"Content-Type: text/plain", b"Content-Length: 900") + b"127.0.12.1\n")
+    assert refused(tmp_path / "data", pieces) == "bad_seeds"
+
+
+def test_a_list_that_cannot_be_unpacked_is_refused(tmp_path: Path) -> None:
+    packed = gzipped(b"127.0.12.1\n" * 1000)[:-9]
+    coded = (b"Content-Type: text/plain", b"Content-Encoding: gzip")
+    assert refused(tmp_path / "data", once(head(*coded) + packed)) == "bad_seeds"
