@@ -26,13 +26,13 @@ from scrapy.http import Response
 from yarl import URL
 
 from crawler.core.exchange import DownloadOptions, Exchange, Exchanges
-from crawler.download.failures import ConnectionDropped, TlsFailed
 from crawler.download.head import MAX_LINES
 from crawler.download.keeper import Keeper, headers_of
 from crawler.download.resolver import AresLookup, Resolver
 from crawler.download.tls import ssl_context
 from crawler.download.transfers import Transfers
 from crawler.download.wire import BareRequest, WireResponse, open_connector
+from crawler.failures import ConnectionDropped, TlsFailed
 from crawler.wiring import parts_of
 
 UNASKED_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")

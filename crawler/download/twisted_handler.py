@@ -42,12 +42,12 @@ from twisted.web.http_headers import Headers as TxHeaders
 
 from crawler.core.errors import CrawlerError
 from crawler.core.exchange import DownloadOptions, Exchange, Exchanges, head_fields
-from crawler.download.failures import ConnectionDropped, TlsFailed
 from crawler.download.keeper import Keeper, headers_of
 from crawler.download.resolver import AresLookup, Resolver
 from crawler.download.transfers import Transfers
 from crawler.download.twisted_endpoints import AdmittedEndpoints, context_factory
 from crawler.download.twisted_wire import Chunks, WireFactory, crossing_of
+from crawler.failures import ConnectionDropped, TlsFailed
 from crawler.wiring import parts_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scrapy.http import Response
 
 from crawler.core.types import Answer
-from crawler.download.failures import error_of
+from crawler.failures import error_of
 from crawler.policy.retry_after import retry_after_s
 from crawler.policy.uplink import no_contact
 from crawler.scheduler.flights import Flight

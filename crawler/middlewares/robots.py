@@ -18,7 +18,7 @@ from scrapy.http import Response
 from crawler.core.errors import StoreUnavailable
 from crawler.core.types import Done, Purpose, PutBack
 from crawler.core.url import authority_of, fetch_form
-from crawler.download.failures import error_of
+from crawler.failures import error_of
 from crawler.middlewares.answers import answer_of, failed_answer, judged
 from crawler.policy.redirects import location_text
 from crawler.policy.refusal import Refusal

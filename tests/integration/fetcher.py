@@ -27,10 +27,10 @@ from twisted.python.failure import Failure
 from crawler.core.choices import Tls
 from crawler.core.exchange import DownloadOptions, Exchanges
 from crawler.download.aiohttp_handler import AiohttpHandler
-from crawler.download.failures import error_of
 from crawler.download.resolver import AresLookup, Found, LookupFailed, Resolver
 from crawler.download.transfers import Transfers
 from crawler.download.twisted_handler import TwistedHandler
+from crawler.failures import error_of
 from crawler.middlewares.decode import DecodeMiddleware
 
 CAP_BYTES: Final = 2_000_000

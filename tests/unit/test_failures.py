@@ -17,9 +17,9 @@ from scrapy.exceptions import (
 
 from crawler.core.choices import Tls
 from crawler.core.exchange import AddressRefused
-from crawler.download.failures import ConnectionDropped, TlsFailed, error_of
 from crawler.download.tls import ssl_context
 from crawler.download.transfers import Transfers
+from crawler.failures import ConnectionDropped, TlsFailed, error_of
 
 
 @pytest.mark.parametrize(
