@@ -1,0 +1,148 @@
+"""The data directory between two crawls: one at a time, and a damaged one is left as it is.
+
+What else can be wrong with one is in test_bad_input.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from tests.command import crawl_command, run, running
+from tests.crawling import crawl
+from tests.integration.test_bad_input import contents
+from tests.servers.pages import Answer, Site, page, site
+from tests.warc_judges import read_folder
+
+PATHS = [f"/{number}" for number in range(40)]
+WAIT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Site]:
+    routes = {path: page(*PATHS[3 * at + 1 : 3 * at + 4]) for at, path in enumerate(PATHS)}
+    routes |= {"/slow": lambda hit: Answer(hang=True) if hit == 1 else page()}
+    with site("127.0.0.77", routes) as served:
+        yield served
+
+
+def wait_for(is_so: Callable[[], bool], process) -> None:
+    for _ in range(int(WAIT_S / 0.02)):
+        if is_so():
+            return
+        assert process.poll() is None
+        sleep(0.02)
+    raise AssertionError
+
+
+def command(data: Path, web: Site) -> list[str]:
+    return crawl_command(data, seeds=web.url(PATHS[0]))
+
+
+@pytest.fixture(scope="module")
+def killed(web: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a crawl that was killed half-way: what it knows is in RocksDB's log."""
+    data = tmp_path_factory.mktemp("killed") / "data"
+    half = len(web.asked) + len(PATHS) // 2
+    with running(command(data, web), data.parent / "log") as process:
+        wait_for(lambda: len(web.asked) >= half, process)
+        process.kill()
+    return data
+
+
+@pytest.fixture(scope="module")
+def closed(web: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a crawl that has finished: what it knows is in RocksDB's tables."""
+    data = tmp_path_factory.mktemp("closed") / "data"
+    assert crawl(data, seeds=web.url(PATHS[0])).reason == "finished"
+    return data
+
+
+def archived(data: Path, web: Site) -> set[str]:
+    records = read_folder(data / "warc").values()
+    return {one.url.removeprefix(web.root) for one in records if one.kind != "warcinfo"}
+
+
+def test_a_second_crawl_is_refused_until_the_first_is_dead(web, tmp_path):
+    # Or the host would rest as long as it was in use.
+    settings = {"CRAWLER_DELAY_FACTOR": 0}
+    slow = crawl_command(tmp_path / "data", settings, seeds=web.url("/slow"))
+    with running(slow, tmp_path / "log") as first:
+        wait_for(lambda: "/slow" in web.asked, first)
+        refused = run(slow)
+        assert refused.returncode == 1
+        assert f"in use by another crawl (process {first.pid})" in refused.stderr
+        first.kill()
+        first.wait()
+        continued = run(slow)
+    assert continued.returncode == 0, continued.stderr[-2000:]
+    assert archived(tmp_path / "data", web) == {"/slow"}, "what the dead one had under way"
+
+
+def largest(data: Path, pattern: str) -> Path:
+    return max((data / "frontier").glob(pattern), key=lambda file: file.stat().st_size)
+
+
+def cut_off(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def scribble(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    for at in range(0, len(content) // 2, 64):
+        content[at] ^= 0xFF
+    file.write_bytes(content)
+
+
+# What RocksDB writes anew whenever it is opened; none of it is a URL's.
+BOOKKEEPING = ("CURRENT", "MANIFEST", "OPTIONS")
+
+
+def kept(data: Path, *, opened: bool) -> dict[str, str]:
+    """What must be as it was. *opened*: the damage was found only when it was read."""
+    return {
+        name: digest
+        for name, digest in contents(data).items()
+        if not (opened and (Path(name).name.startswith(BOOKKEEPING) or name.endswith(".log")))
+    }
+
+
+@pytest.mark.parametrize(
+    ("damage", "told", "opened"),
+    [
+        pytest.param(cut_off, "frontier cannot be opened", False, id="a table that is cut off"),
+        pytest.param(Path.unlink, "frontier cannot be opened", False, id="a table that is gone"),
+        pytest.param(scribble, "frontier cannot be read", True, id="a scribbled table"),
+    ],
+)
+def test_a_damaged_frontier_is_refused_and_a_copy_put_back_works(
+    web, closed, tmp_path, damage, told, opened
+):
+    data = tmp_path / "data"
+    shutil.copytree(closed, data)
+    damage(largest(data, "*.sst"))
+    before, asked = kept(data, opened=opened), len(web.asked)
+    for look in ("first", "second"):
+        refused = run(command(data, web))
+        assert refused.returncode == 1
+        assert told in refused.stderr
+        assert kept(data, opened=opened) == before, f"the {look} look changed something"
+    shutil.copytree(closed / "frontier", data / "frontier", dirs_exist_ok=True)
+    assert crawl(data, seeds=web.url(PATHS[0])).reason == "finished"
+    assert len(web.asked) == asked, "all was done, and nobody was asked again"
+
+
+@pytest.mark.parametrize(
+    "torn_bytes", [pytest.param(1, id="a byte"), pytest.param(300, id="several entries")]
+)
+def test_a_log_torn_at_its_end_costs_no_page(web, killed, tmp_path, torn_bytes):
+    data = tmp_path / "data"
+    shutil.copytree(killed, data)
+    log = largest(data, "*.log")
+    log.write_bytes(log.read_bytes()[:-torn_bytes])
+    assert crawl(data, seeds=web.url(PATHS[0])).reason == "finished"
+    assert archived(data, web) == set(PATHS)
