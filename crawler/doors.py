@@ -21,7 +21,7 @@ from crawler.policy.refusal import Refusal
 from crawler.scheduler import keys
 from crawler.scheduler.ports import OrderedStore
 
-_LOOPBACK: Final = keys.named(keys.DOORS, "loopback")
+LOOPBACK: Final = keys.named(keys.DOORS, "loopback")
 
 
 class Doors:
@@ -38,7 +38,8 @@ class Doors:
         self._arguments = arguments or Arguments(seeds="none")
         self._store = store
         self._key_seed = key_seed
-        self._loopback = store.get(_LOOPBACK) is not None
+        self._loopback = store.get(LOOPBACK) is not None
+        self._lent = False
         self._hosts: frozenset[str] = frozenset()
         self.known = arguments is None
         self._hang()
@@ -48,17 +49,23 @@ class Doors:
         self._hosts = frozenset(split(url).hostname for url in urls)
         if any(place_of_host(host) is Place.LOOPBACK for host in self._hosts):
             self._open_loopback()
+        self._lent = False
         self.known = True
         self._hang()
 
     def open_also(self, text: str) -> None:
-        """Where a spider of its own begins, or where a list of seeds is to be had."""
+        """Where a spider of its own begins."""
         url = fetch_form(text)
         if url is None or self._loopback:
             return
         if place_of_host(split(url).hostname) is Place.LOOPBACK:
             self._open_loopback()
             self._hang()
+
+    def lend(self, url: str) -> None:
+        """Let the list of seeds be fetched from loopback, until it is known where it leads."""
+        self._lent = place_of_host(split(url).hostname) is Place.LOOPBACK
+        self._hang()
 
     def admits(self, ip: str, hostname: str) -> bool:
         """May *ip*, which *hostname* led to, be connected to?"""
@@ -69,13 +76,13 @@ class Doors:
 
     def _open_loopback(self) -> None:
         if not self._loopback:
-            self._store.write({_LOOPBACK: b""})
+            self._store.write({LOOPBACK: b""})
         self._loopback = True
 
     def _hang(self) -> None:
         self._addresses = AddressRules(
             allow_public=bool(self._config.identity.contact),
-            allow_loopback=self._loopback,
+            allow_loopback=self._loopback or self._lent,
             inside=self._config.fetch.allow_inside,
         )
         self.admission = Admission(

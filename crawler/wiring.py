@@ -99,9 +99,11 @@ class Parts:
             self.stop_crawl("store_failed")
 
     async def close(self) -> None:
-        if self._archive is not None:
-            await self._archive.close()
-        self.abandon()
+        try:
+            if self._archive is not None:
+                await self._archive.close()
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
         """Give the data directory free: the crawl is over, or never began."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from scrapy import Request, Spider
 from scrapy.core.downloader import Downloader
 from scrapy.crawler import Crawler
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -47,11 +48,23 @@ class FrontierDownloader(Downloader):
 
     def _release(self, result: Fetched, flight: Flight | None) -> Fetched:
         if flight is not None:
+            _note_fault(result, flight)
             try:
                 self._parts.landing.release(flight)
             except StoreUnavailable as error:
                 self._parts.fail(error)
         return result
+
+
+def _note_fault(result: Fetched, flight: Flight) -> None:
+    """An error of a middleware, ours or a user's: no verdict knows of it, and its page is not
+    done. (An error of the fetch has its answer, and a request ignored is ignored.)"""
+    if not isinstance(result, Failure) or isinstance(result.value, IgnoreRequest):
+        return
+    if flight.verdict is not None:
+        return
+    if flight.answer is None or not flight.answer.error:
+        flight.broken = f"error in a downloader middleware: {result.value!r}"
 
 
 def _has_engine(crawler: Crawler) -> bool:

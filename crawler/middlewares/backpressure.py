@@ -13,6 +13,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
+from crawler.core.exchange import AddressRefused
 from crawler.core.types import Answer, Dead, Purpose, PutBack, RetryAt
 from crawler.middlewares.answers import answer_of, failed_answer, judged
 from crawler.policy.retry import fate
@@ -42,12 +43,18 @@ class BackpressureMiddleware:
         if flight is None or flight.purpose is Purpose.ROBOTS:
             return None
         answer = failed_answer(exception, flight, self._parts)
-        if answer is None:
-            kind = "ignored" if isinstance(exception, IgnoreRequest) else type(exception).__name__
-            flight.reason = f"{kind}: {exception}".rstrip(": ")
-        elif self._judge(flight, answer):
-            return _stand_in(request)
-        if request.errback is None and not isinstance(exception, IgnoreRequest):
+        if answer is not None:
+            if self._judge(flight, answer):
+                return _stand_in(request)
+        elif isinstance(exception, AddressRefused):
+            flight.reason = str(exception)
+            self._parts.tally.count(f"refused/{exception.reason}")
+        elif isinstance(exception, IgnoreRequest):
+            flight.reason = f"ignored: {exception}".rstrip(": ")
+            return None
+        else:
+            return None  # a middleware's own error: the downloader notes it
+        if request.errback is None:
             # Nobody asked to hear of it, and the outcome log tells it: no traceback a dead host.
             raise IgnoreRequest(flight.reason or str(exception)) from exception
         return None

@@ -8,7 +8,7 @@ verdict is known. However many wait, robots.txt is fetched once, and all get its
 from __future__ import annotations
 
 import asyncio
-from typing import Self
+from typing import Final, Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -16,6 +16,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 from crawler.core.errors import StoreUnavailable
+from crawler.core.exchange import Flag, Truncated
 from crawler.core.types import Done, Purpose, PutBack
 from crawler.core.url import authority_of, fetch_form
 from crawler.failures import error_of
@@ -26,6 +27,15 @@ from crawler.policy.robots_cache import Allowed, Disallowed, RobotsVerdict, Unkn
 from crawler.policy.robots_fetch import Brought, RobotsFetch, brought
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import Parts, parts_of
+
+# Flags of a file of which something is missing. Our own cap is none of them: it lets more pass
+# than RFC 9309 asks to be read.
+_TORN: Final = frozenset(
+    {
+        *(Truncated.TIME.flag, Truncated.DISCONNECT.flag, Truncated.UNSPECIFIED.flag),
+        *(Flag.DECODED_BROKEN, Flag.UNDECODED),
+    }
+)
 
 
 class RobotsMiddleware:
@@ -155,6 +165,9 @@ def _why_not(verdict: Disallowed | Unreachable | Unknown) -> str:
 
 
 def _brought(url: str, response: Response) -> RobotsFetch:
+    if response.status < 300 and not _TORN.isdisjoint(response.flags):
+        # What is missing may be the line that forbids: as good as no answer.
+        return RobotsFetch(url, error="protocol")
     location = response.headers.get(b"Location")
     leads_to = fetch_form(location_text(location), url) if location else None
     return RobotsFetch(url, response.status, target=leads_to, body=response.body)

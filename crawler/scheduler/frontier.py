@@ -78,7 +78,6 @@ class TwoTierFrontier:
                 self._put_off(candidate)
             else:
                 queues.setdefault((candidate.host, candidate.level), []).append(candidate)
-            self._books.host(candidate.host).admitted += 1
         for (host, level), arrived in queues.items():
             self._arrive(host, level, arrived)
         self._books.commit(now)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from crawler.core.types import Added, Candidate, HostKey
+from crawler.core.types import Added, Candidate, HostKey, Purpose
 from crawler.scheduler import keys
 from crawler.scheduler.books import Books
 from crawler.scheduler.rules import FrontierRules
@@ -36,6 +36,7 @@ class Gate:
             if candidate.filtered:
                 unseen.discard(candidate.key)
                 fresh.append(candidate.key)
+            self._books.host(candidate.host).admitted += candidate.purpose is Purpose.PAGE
             admitted.append(candidate)
         self._seen.admit(fresh)
         budgets.close()
@@ -56,7 +57,10 @@ class Budgets:
         self._domains = _Budget(rules.max_urls_per_domain, self._read)
 
     def charge(self, candidate: Candidate) -> bool:
-        """Count it. False: one of its budgets is used up."""
+        """Count it. False: one of its budgets is used up. Not a robots.txt: it is no page, and
+        without it its authority would wait for ever."""
+        if candidate.purpose is Purpose.ROBOTS:
+            return True
         host, domain = candidate.host, HostKey(candidate.domain)
         if not (self._hosts.has_room(host) and self._domains.has_room(domain)):
             return False

@@ -144,9 +144,11 @@ class FrontierScheduler(BaseScheduler):
         return bool(self._parts.frontier.add([found], self._parts.clock.now()).new)
 
     def _may_lease(self, now: float) -> bool:
+        return not self._is_barred() and not self._parts.uplink.is_down(now)
+
+    def _is_barred(self) -> bool:
         parts = self._parts
-        down = parts.failure is not None or parts.uplink.is_down(now)
-        return parts.doors.known and not down and not self._full()
+        return parts.failure is not None or not parts.doors.known or self._full()
 
     def _full(self) -> bool:
         """As many pages as were asked for are fetched, or under way."""
@@ -185,6 +187,8 @@ class FrontierScheduler(BaseScheduler):
 
     def _wake_later(self) -> None:
         self._stop_timer()
+        if self._is_barred():
+            return  # not for want of a due host: what ends it wakes the engine by itself
         now, uplink = self._parts.clock.now(), self._parts.uplink
         wake_at = uplink.probe_at if uplink.is_down(now) else self._parts.frontier.wake_at()
         if wake_at is not None and self._hooks is not None:

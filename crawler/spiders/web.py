@@ -111,7 +111,7 @@ class WebSpider(Spider):
     async def _fetched_seeds(self) -> Seeds:
         url = list_url(self.arguments.seeds)
         assert url is not None and self.crawler.engine is not None
-        parts_of(self.crawler).doors.open_also(url)
+        parts_of(self.crawler).doors.lend(url)
         request = Request(url, dont_filter=True, meta={"download_maxsize": MAX_BYTES})
         try:
             response = await self.crawler.engine.download_async(request)

@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from crawler.core.errors import ConfigError, StoreUnavailable
-from crawler.core.types import Claim, Dead, Done, Moved, Pace, PutBack, Rest, RetryAt
+from crawler.core.types import (
+    Claim,
+    Dead,
+    Done,
+    Moved,
+    Pace,
+    Purpose,
+    PutBack,
+    Rest,
+    RetryAt,
+)
 from crawler.scheduler import keys
 from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.storage.memory import MemoryStore
@@ -265,6 +275,29 @@ def test_a_hosts_budget_is_its_own(world):
     frontier = world.reopen(0.0)
     found = [candidate("x"), candidate("y"), candidate("x", host="b")]
     assert frontier.add(found, 0.0).over_budget == 1
+
+
+def test_what_redirects_bring_counts_against_the_budget_too(world):
+    world.rules = replace(world.rules, max_urls_per_host=2)
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    pages = []
+    for hop in range(5):
+        leases = drain(frontier, 0.0)
+        if not leases:
+            break
+        pages += urls(leases)
+        frontier.release(leases[0], rest(0), 0.0)
+        frontier.finish(leases[0], Moved(candidate(f"hop{hop}")), 0.0)
+    assert pages == ["http://a/x", "http://a/hop0"]
+
+
+def test_a_robots_txt_is_no_page_of_any_budget(world):
+    world.rules = replace(world.rules, max_urls_per_host=1, max_urls_per_domain=1)
+    frontier = world.reopen(0.0)
+    robots = candidate("robots.txt", purpose=Purpose.ROBOTS, filtered=False)
+    assert frontier.add([candidate("x"), robots, robots], 0.0).new == 3
+    assert frontier.add([candidate("y")], 0.0).over_budget == 1
 
 
 def test_within_a_host_better_levels_come_first_then_arrival(world):

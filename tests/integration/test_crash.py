@@ -30,7 +30,9 @@ def test_thirty_kills_lose_no_page(tmp_path):
         seeds.write_text("\n".join(judge.seeds()))
         command = crawl_command(data, settings, seeds=seeds)
         killed = 0
-        for _ in range(KILLS):
+        for _ in range(KILLS + 5):  # a life or two may end by itself
+            if killed == KILLS:
+                break
             with running(command, log) as process:
                 try:
                     process.wait(moments.uniform(0.6, 2.2))
@@ -40,7 +42,7 @@ def test_thirty_kills_lose_no_page(tmp_path):
         last = run(command, timeout_s=180)
         answered, expected, visits = judge.answered(), judge.expected(), judge.visits
         violations = judge.report(0.1)
-    assert killed >= KILLS - 2, "the crawl must live through its kills"
+    assert killed == KILLS, "the crawl must live through its kills"
     assert last.returncode == 0, last.stderr[-2000:]
     assert answered == expected, "no page was lost"
     assert not violations.found, violations

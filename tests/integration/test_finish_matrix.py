@@ -25,8 +25,12 @@ class Interferes:
     def process_request(self, request):
         if request.url.endswith("/ignored"):
             raise IgnoreRequest("by the user's own middleware")
+        if request.url.endswith("/broken_before"):
+            raise KeyError("a user's middleware broke")
 
     def process_response(self, request, response):
+        if request.url.endswith("/broken_after"):
+            raise KeyError("a user's middleware broke")
         if request.url.endswith("/swapped") and not request.meta.get("swapped"):
             return request.replace(
                 url=request.url.replace("/swapped", "/instead"),
@@ -102,6 +106,8 @@ ROUTES = {
     "/copies": page(),
     "/copied": page(),
     "/ignored": page(),
+    "/broken_before": page(),
+    "/broken_after": page(),
     "/swapped": page(),
     "/instead": page(),
     "/redirect": Answer(status=302, headers=(("Location", "/target"),)),
@@ -141,6 +147,18 @@ ROUTES = {
             {"/broken_pipeline": ["retry", "dead"]},
             ["broken_pipeline"] * 2,
             id="a pipeline that raises",
+        ),
+        pytest.param(
+            "broken_before",
+            {"/broken_before": ["retry", "dead"]},
+            ["errback KeyError"] * 2,
+            id="a downloader middleware that raises before the fetch",
+        ),
+        pytest.param(
+            "broken_after",
+            {"/broken_after": ["retry", "dead"]},
+            ["errback KeyError"] * 2,
+            id="a downloader middleware that raises after it",
         ),
         pytest.param("dropped", {"/dropped": ["done"]}, [], id="a dropped item"),
         pytest.param(

@@ -1,0 +1,91 @@
+"""Faults that were found, each by the run that showed it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from scrapy import signals
+
+from crawler.doors import LOOPBACK
+from crawler.spiders.web import WebSpider
+from crawler.storage.local.rocks import RocksStore
+from tests.crawling import crawl
+from tests.servers.pages import Answer, site
+
+TORN = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nUser-agent: *\nDisallow: /a\n"
+CODED = (
+    b"HTTP/1.1 200 OK\r\nContent-Encoding: x-unknown\r\nContent-Length: 8\r\n"
+    b"Connection: close\r\n\r\nnot text"
+)
+
+
+@contextmanager
+def torn_robots(address: str, answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives *answer* to all, and hangs up."""
+    asked: list[bytes] = []
+    listener = socket.create_server((address, 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                peer, _ = listener.accept()
+            except OSError:
+                return
+            with peer:
+                asked.append(peer.recv(4096).split(b" ", 2)[1])
+                peer.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"http://{address}:{listener.getsockname()[1]}", asked
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+@pytest.mark.parametrize("answer", [TORN, CODED], ids=["cut off", "in an unknown coding"])
+def test_a_robots_txt_that_did_not_come_whole_allows_nothing(tmp_path: Path, answer: bytes):
+    with torn_robots("127.0.5.11", answer) as (root, asked):
+        done = crawl(tmp_path / "data", settings={"CRAWLER_ROBOTS_TRIES": 2}, seeds=f"{root}/b")
+    assert set(asked) == {b"/robots.txt"}
+    assert done.fates() == {"/b": ["dead"]}
+
+
+class Counted(WebSpider):
+    """Counts how often the engine asks in vain."""
+
+    name = "counted"
+    vain = 0
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.asked_in_vain, signals.scheduler_empty)
+        return spider
+
+    def asked_in_vain(self):
+        self.vain += 1
+
+
+def test_the_engine_sleeps_while_the_last_page_is_on_its_way(tmp_path: Path):
+    routes = {"/": Answer("late", wait_s=1.5)}
+    with site("127.0.5.12", routes) as slow, site("127.0.5.13", routes) as other:
+        seeds = f"{slow.url('/')},{other.url('/')}"
+        done = crawl(tmp_path / "data", Counted, seeds=seeds, max_pages="1")
+    assert done.reason == "max_pages"
+    assert done.spider.vain < 200
+
+
+def test_a_list_on_loopback_opens_loopback_for_nothing_else(tmp_path: Path):
+    # Its seed is refused for want of a contact: nothing but the list is asked for.
+    with site("127.0.5.14", {"/seeds.txt": Answer("https://example.com/\n")}) as web:
+        done = crawl(tmp_path / "data", seeds=web.url("/seeds.txt"))
+    assert done.reason == "bad_seeds"
+    store = RocksStore(tmp_path / "data" / "frontier", read_only=True)
+    assert store.get(LOOPBACK) is None
+    store.close()
