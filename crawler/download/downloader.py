@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from crawler.core.errors import StoreUnavailable
+from crawler.core.exchange import AddressRefused
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import parts_of
 
@@ -59,7 +60,9 @@ class FrontierDownloader(Downloader):
 def _note_fault(result: Fetched, flight: Flight) -> None:
     """An error of a middleware, ours or a user's: no verdict knows of it, and its page is not
     done. (An error of the fetch has its answer, and a request ignored is ignored.)"""
-    if not isinstance(result, Failure) or isinstance(result.value, IgnoreRequest):
+    if not isinstance(result, Failure):
+        return
+    if isinstance(result.value, IgnoreRequest | AddressRefused):
         return
     if flight.verdict is not None:
         return
