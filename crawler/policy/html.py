@@ -1,24 +1,20 @@
 """What a page says about itself and where it points: HTML in, links out.
 
-Rule: HTML5's own parsing (lexbor), so broken markup gives what a browser would see. No tree
-outlives this file, and none is built so deep that its time would not be linear in the page.
+Rule: read as a browser's tokenizer reads it, so broken markup gives what a browser would see.
+Time and memory are linear in the page (policy.tags).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
-
-from selectolax.lexbor import LexborHTMLParser
 
 from crawler.policy.charset import text_of
 from crawler.policy.content import HTML_TYPES, media_type
-from crawler.policy.nesting import flat
+from crawler.policy.tags import attributes, start_tags
 
 # Where a link may stand: element and attribute.
-_LINKS: Final = (("a", "href"), ("area", "href"), ("frame", "src"), ("iframe", "src"))
+_LINKS: Final = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
 # HTML's white space: what stands around a URL in an attribute is not part of it.
 _SPACE: Final = " \t\n\f\r"
 _UNFOLLOWED: Final = frozenset({"nofollow", "ugc", "sponsored"})
@@ -44,15 +40,26 @@ def is_html(content_type: str) -> bool:
 
 def read_html(body: bytes, content_type: str, *, skip_nofollow: bool) -> ParsedHtml:
     """*skip_nofollow*: leave out links whose rel says nofollow, ugc or sponsored."""
-    tree = LexborHTMLParser(flat(text_of(body, content_type)))
-    words = robots_words(list(_robots(tree)))
-    bases = (node.attributes for node in tree.tags("base"))
-    base = next((given["href"] or "" for given in bases if "href" in given), "")
-    title = next((node.text() for node in tree.tags("title")), "")
+    links: list[str] = []
+    bases: list[str] = []
+    titles: list[str] = []
+    robots: list[str] = []
+    for name, written, text in start_tags(text_of(body, content_type)):
+        if name in _LINKS:
+            link = _link(name, attributes(written), skip_nofollow)
+            if link and len(links) < MAX_LINKS:
+                links.append(link)
+        elif name == "title":
+            titles.append(text)
+        elif name == "base":
+            bases += _base(attributes(written))
+        elif name == "meta":
+            robots += _robots(attributes(written))
+    words = robots_words(robots)
     return ParsedHtml(
-        links=tuple(islice(_links(tree, skip_nofollow=skip_nofollow), MAX_LINKS)),
-        base=base.strip(_SPACE),
-        title=" ".join(title.split())[:_MAX_TITLE_CHARS],
+        links=tuple(links),
+        base=bases[0] if bases else "",
+        title=" ".join(titles[0].split())[:_MAX_TITLE_CHARS] if titles else "",
         nofollow="nofollow" in words,
         noindex="noindex" in words,
     )
@@ -64,23 +71,18 @@ def robots_words(values: list[str]) -> set[str]:
     return words | {"nofollow", "noindex"} if "none" in words else words
 
 
-def _robots(tree: LexborHTMLParser) -> Iterator[str]:
-    for node in tree.tags("meta"):
-        given = node.attributes
-        if (given.get("name") or "").strip(_SPACE).lower() == "robots":
-            yield given.get("content") or ""
+def _link(name: str, given: dict[str, str], skip_nofollow: bool) -> str:
+    """Empty: it leads nowhere, or not for us."""
+    if skip_nofollow and not _UNFOLLOWED.isdisjoint(given.get("rel", "").lower().split()):
+        return ""
+    target = given.get(_LINKS[name], "").strip(_SPACE)
+    return "" if target.startswith("#") else target
 
 
-def _links(tree: LexborHTMLParser, *, skip_nofollow: bool) -> Iterator[str]:
-    for element, attribute in _LINKS:
-        for node in tree.tags(element):
-            given = node.attributes
-            if skip_nofollow and _is_unfollowed(given.get("rel")):
-                continue
-            target = (given.get(attribute) or "").strip(_SPACE)
-            if target and not target.startswith("#"):
-                yield target
+def _base(given: dict[str, str]) -> list[str]:
+    return [given["href"].strip(_SPACE)] if "href" in given else []
 
 
-def _is_unfollowed(rel: str | None) -> bool:
-    return rel is not None and not _UNFOLLOWED.isdisjoint(rel.lower().split())
+def _robots(given: dict[str, str]) -> list[str]:
+    is_robots = given.get("name", "").strip(_SPACE).lower() == "robots"
+    return [given.get("content", "")] if is_robots else []

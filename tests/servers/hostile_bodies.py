@@ -37,6 +37,9 @@ CUT: Final = frozenset({"decoded_length"})
 UNDECODED: Final = frozenset({"undecoded"})
 BOMB: Final = Expectation(min_bytes=1_500_000, flags=CUT)
 GZIP: Final = gzipped(LONG_HTML)
+ATTRIBUTES: Final = b"<p " + b" ".join(b"a%d=1" % n for n in range(150_000)) + b">"
+FORMATTING: Final = b"".join(b"<p><b a=%d>" % n for n in range(100_000))
+HIDDEN_ENDS: Final = b"<div><!--</div>-->" * 80_000
 
 
 def coded(coding: bytes, body: bytes) -> Pieces:
@@ -157,6 +160,10 @@ CONTENTS: Final = (
         once(answer(body=b"<p " + b"a=1 " * 100_000 + b">")),
         page(body=b"<p " + b"a=1 " * 100_000 + b">"),
     ),
+    # A tree of one of these three takes minutes, or all memory there is.
+    Hostile("attributes-distinct", once(answer(body=ATTRIBUTES)), page(body=ATTRIBUTES)),
+    Hostile("formatting-carried-on", once(answer(body=FORMATTING)), page(body=FORMATTING)),
+    Hostile("ends-in-comments", once(answer(body=HIDDEN_ENDS)), page(body=HIDDEN_ENDS)),
     Hostile(
         "links-10000",
         once(answer(body=b"".join(b"<a href='/deep/%d'>x</a>" % i for i in range(10_000)))),
