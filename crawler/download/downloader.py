@@ -7,10 +7,11 @@ Scrapy's does that. Nothing waits here: delays live in the frontier.
 from __future__ import annotations
 
 from scrapy import Request, Spider
-from scrapy.core.downloader import Downloader
+from scrapy.core.downloader import Downloader, Slot
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
+from scrapy.utils.defer import _schedule_coro
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -46,6 +47,17 @@ class FrontierDownloader(Downloader):
         fetched: Deferred[Response | Request] = super().fetch(request)
         fetched.addBoth(self._release, flight)
         return fetched
+
+    def _process_queue(self, slot: Slot) -> None:
+        # Scrapy counts a transfer when its task begins, a turn of the loop after it was started:
+        # all fifty requests of a queue would be under way at once, and concurrency mean nothing.
+        if slot.delay or slot.latercall:
+            super()._process_queue(slot)
+            return
+        while slot.queue and slot.free_transfer_slots() > 0:
+            request, answered = slot.queue.popleft()
+            slot.transferring.add(request)
+            _schedule_coro(self._wait_for_download(slot, request, answered))
 
     def _release(self, result: Fetched, flight: Flight | None) -> Fetched:
         if flight is not None:

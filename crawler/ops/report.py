@@ -60,8 +60,12 @@ class Report:
 def replace_file(file: Path, content: bytes) -> None:
     """Whoever reads *file* sees all of the old content or all of the new."""
     draft = file.with_suffix(f".draft-{os.getpid()}")
-    with draft.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(file)
+    try:
+        with draft.open("wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(file)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

@@ -113,5 +113,5 @@ def refused(scrapyd: Scrapyd) -> None:
 @pytest.mark.parametrize("job", REFUSED)
 def test_a_job_that_cannot_begin_says_why_and_leaves_nothing(scrapyd, job):
     scrapyd.wait_for(job)
-    assert REFUSED[job][1] in scrapyd.own_log()
+    assert REFUSED[job][1] in scrapyd.log(job)
     assert not scrapyd.data(job).exists()

@@ -31,6 +31,8 @@ from crawler.spiders.web import WebSpider
 from crawler.storage.local.datadir import LOG
 from crawler.wiring import Parts, parts_of
 
+logger = logging.getLogger(__name__)
+
 
 class EndedAtOnce(Exception):
     """A second Ctrl-C: the process did not wait for the crawl to put its things away."""
@@ -117,17 +119,23 @@ class Command(ScrapyCrawl):
         self._held.let_go()
         self._held = None
 
+    def _complain(self, error: CrawlerError | str) -> None:
+        complain(error)
+        if self.settings is not None and self.settings["LOG_FILE"]:
+            # Whoever looks into a log file, as scrapyd's users do, does not see our stderr.
+            logger.error("%s", error)
+
     def _status(self, error: BaseException | None) -> int:
         match error:
             case None if self._parts is None or self._reason in FAILED:
                 failure = self._parts.failure if self._parts else None
-                complain(failure or ending(self._reason or "start_error"))
+                self._complain(failure or ending(self._reason or "start_error"))
             case None:
                 return 0
             case CrawlerError():
-                complain(error)
+                self._complain(error)
             case EndedAtOnce():
-                complain("ended at once; what was under way is put back by the next run")
+                self._complain("ended at once; what was under way is put back by the next run")
             case _:
                 traceback.print_exception(error)
         return 1

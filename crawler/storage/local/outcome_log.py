@@ -23,8 +23,11 @@ class OutcomeLog:
 
     def append(self, outcome: Outcome) -> None:
         """Raises StoreUnavailable if the disk refuses."""
+        line = encode_outcome(outcome) + b"\n"
         try:
-            self._file.write(encode_outcome(outcome) + b"\n")
+            # A disk that fills up takes a part of it, and says so only the next time.
+            if self._file.write(line) != len(line):
+                raise OSError("No space left for the whole line")
         except OSError as refused:
             raise StoreUnavailable(f"the outcome log cannot be written: {refused}") from refused
 

@@ -8,6 +8,7 @@ has its links too, and one whose finish was lost is fetched again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,8 @@ from rocksdict import (
 )
 
 from crawler.core.errors import DataDirError, StoreUnavailable
+
+logger = logging.getLogger(__name__)
 
 # Bounds of memory, whatever the number of URLs (tests/integration/test_memory.py). Half the
 # cache doubles the price of an `add` at 1e6 URLs (50 us a URL instead of 27).
@@ -88,7 +91,11 @@ class RocksStore:
             raise StoreUnavailable(f"the frontier cannot be written: {refused}") from refused
 
     def close(self) -> None:
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as refused:  # rocksdict raises bare Exception
+            # A write has failed before, and was told; what was acknowledged is in the log.
+            logger.warning("The frontier was not closed in good order: %s", refused)
 
 
 def _options() -> Options:
@@ -131,6 +138,7 @@ def _unreadable(refused: Exception) -> StoreUnavailable:
 def _why_not_open(folder: Path, text: str) -> str:
     if "lock" in text.lower():
         return f"{folder} is in use by another process: {text}"
+    text = " ".join(text.split()).rstrip(".")  # RocksDB's may have several lines
     return (
         f"{folder} cannot be opened: {text}. Nothing was changed. If it is damaged, put back a"
         " copy, or begin again in another data directory (CRAWLER_DATA_DIR)"
