@@ -7,6 +7,7 @@ classes of the table below.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,7 @@ from crawler.scheduler.flights import LEASE
 _PASSING: Final = frozenset({LEASE, "download_slot", "download_latency"})
 _CLASSES: Final = {f"{kind.__module__}.{kind.__qualname__}" for kind in
                    (Request, FormRequest, JsonRequest, XmlRpcRequest)}  # fmt: skip
+_DEEPEST: Final = 100  # guess: nobody means more; a list that holds itself ends here
 _SCALARS: Final = (str, bytes, bool, int, float, type(None))
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
@@ -50,22 +52,34 @@ def unpack(packed: bytes, spider: Spider) -> Request:
         parts = _decode(packed)
         if parts.get("_class", f"{Request.__module__}.Request") not in _CLASSES:
             raise UnstorableRequest(f"a stored request of class {parts['_class']}")
-        return request_from_dict(parts, spider=spider)
-    except (ValueError, TypeError, KeyError, msgspec.MsgspecError) as broken:
+        request = request_from_dict(parts, spider=spider)
+    except (ValueError, TypeError, LookupError, RecursionError, msgspec.MsgspecError) as broken:
         raise UnstorableRequest(f"a stored request cannot be read: {broken}") from broken
+    for called in (request.callback, request.errback):
+        if called is not None and not _is_callback(called):
+            raise UnstorableRequest(f"a stored request calls {called!r}")
+    return request
 
 
-def _refuse_foreign(request: Request, where: str, value: object) -> None:
+def _is_callback(called: object) -> bool:
+    """What `pack` can have named: a method of the spider or its class, and none that all
+    objects have."""
+    return inspect.ismethod(called) and not called.__name__.startswith("__")
+
+
+def _refuse_foreign(request: Request, where: str, value: object, depth: int = 0) -> None:
     if type(value) in _SCALARS:
         return
+    if depth > _DEEPEST:
+        raise UnstorableRequest(f"{request}: {where[:80]} is nested too deep")
     if type(value) is list:
         for item in value:
-            _refuse_foreign(request, f"{where}[]", item)
+            _refuse_foreign(request, f"{where}[]", item, depth + 1)
     elif type(value) is dict:
         for key, item in value.items():
             if type(key) not in (str, bytes, int):
                 raise UnstorableRequest(f"{request}: {where} has a key of {type(key).__name__}")
-            _refuse_foreign(request, f"{where}[{key!r}]", item)
+            _refuse_foreign(request, f"{where}[{key!r}]", item, depth + 1)
     else:
         raise UnstorableRequest(
             f"{request}: {where} is a {type(value).__name__};"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy import Request, Spider
 from scrapy.http import FormRequest, JsonRequest, XmlRpcRequest
@@ -44,6 +44,19 @@ class Text(str):
 
 
 SPIDER = Own()
+
+
+def bottomless() -> list[Any]:
+    held: list[Any] = []
+    held.append(held)
+    return held
+
+
+def nested(depth: int) -> list[Any]:
+    held: list[Any] = []
+    for _ in range(depth):
+        held = [held]
+    return held
 
 
 @pytest.mark.parametrize(
@@ -100,6 +113,8 @@ def test_what_belongs_to_one_fetch_stays_behind() -> None:
         pytest.param({"cb_kwargs": {"a": {1.5: 1}}}, "key of float", id="a key of another kind"),
         pytest.param({"meta": {"a": 1 << 64}}, "serialize ints", id="a number beyond 64 bits"),
         pytest.param({"meta": {"a": "\ud800"}}, "surrogates", id="half a character"),
+        pytest.param({"meta": {"a": bottomless()}}, "deep", id="a list that holds itself"),
+        pytest.param({"meta": {"a": nested(100_000)}}, "deep", id="lists without end"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_with_its_place(
@@ -129,6 +144,7 @@ def written(**parts: object) -> bytes:
         pytest.param(msgspec.msgpack.encode([1, 2]), id="a list"),
         pytest.param(msgspec.msgpack.encode({}), id="no URL"),
         pytest.param(b"\x81\xa3url\xdd\xff\xff\xff\xff", id="a list said to have 4 billion parts"),
+        pytest.param(b"\x81\xa3url" + b"\x91" * 1_000_000, id="lists without end"),
         pytest.param(written(url=5), id="a URL that is a number"),
         pytest.param(written(url="not a url"), id="a URL without a scheme"),
         pytest.param(written(_class="os.system"), id="a function as class"),
@@ -141,6 +157,10 @@ def written(**parts: object) -> bytes:
         pytest.param(written(callback="page.__func__.__globals__"), id="a path of attributes"),
         pytest.param(written(callback="limit"), id="what is not called"),
         pytest.param(written(callback="crawler"), id="an object of Scrapy's"),
+        pytest.param(written(callback="__class__"), id="the spider's class"),
+        pytest.param(written(callback="__init__"), id="its birth"),
+        pytest.param(written(errback="__reduce_ex__"), id="a method all objects have"),
+        pytest.param(written(callback="static"), id="a static method"),
         pytest.param(written(callback=["page"]), id="a list of methods"),
         pytest.param(written(meta=5), id="meta that is a number"),
         pytest.param(written(meta="ab"), id="meta that is text"),
@@ -148,6 +168,8 @@ def written(**parts: object) -> bytes:
         pytest.param(written(headers=7), id="headers that are a number"),
         pytest.param(written(headers=[[1, 2, 3]]), id="headers that are triples"),
         pytest.param(written(body=5), id="a body that is a number"),
+        pytest.param(written(encoding="no-such"), id="an encoding nobody knows"),
+        pytest.param(written(encoding="zip"), id="an encoding that is none of text"),
         pytest.param(written(encoding=5), id="an encoding that is a number"),
         pytest.param(written(priority="high"), id="a priority in words"),
         pytest.param(written(flags=5), id="flags that are a number"),
@@ -172,3 +194,14 @@ def judged(packed: bytes) -> None:
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_request_or_a_refusal(packed: bytes) -> None:
     judged(packed)
+
+
+WHOLE = pack(
+    Request(URL, SPIDER.page, errback=SPIDER.failed, headers={"a": "b"}, meta={"c": [1]}), SPIDER
+)
+
+
+@settings(max_examples=500)
+@given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255), st.integers(0, 255))
+def test_a_damaged_request_is_a_request_or_a_refusal(at: int, first: int, second: int) -> None:
+    judged(WHOLE[:at] + bytes([first, second]) + WHOLE[at + 2 :])
