@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 
 from crawler.core.errors import StoreUnavailable
 from crawler.core.exchange import AddressRefused
+from crawler.core.types import PutBack
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import parts_of
 
@@ -59,8 +60,9 @@ class FrontierDownloader(Downloader):
             slot.transferring.add(request)
             _schedule_coro(self._wait_for_download(slot, request, answered))
 
+    # What is put back is released when it lands: before, the next of its host could overtake it.
     def _release(self, result: Fetched, flight: Flight | None) -> Fetched:
-        if flight is not None:
+        if flight is not None and not isinstance(flight.verdict, PutBack):
             _note_fault(result, flight)
             try:
                 self._parts.landing.release(flight)

@@ -60,12 +60,13 @@ class RobotsMiddleware:
         self._parts.exchanges.take(request)
         flight.answer = judged(answer_of(response, flight, self._parts), flight, self._parts)
         fetch = _brought(request.url, response)
-        # Its own crawl-delay counts for the rest that follows it, so it is read first.
-        if brought(fetch) is Brought.FILE:
-            self._learn(flight, fetch, 0.0)
-        else:
+        # Its own crawl-delay counts for the rest that follows it, so it is read first; a host in
+        # trouble has none, and how long it rests says how long its verdict holds.
+        if brought(fetch) is Brought.TROUBLE:
             rest = self._parts.landing.release(flight)
             self._learn(flight, fetch, rest.seconds if rest else 0.0)
+        else:
+            self._learn(flight, fetch, 0.0)
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:

@@ -1,7 +1,7 @@
 """The bodies: waiting URLs on disk, a FIFO per host and level.
 
 Rule: the numbers of a queue are consecutive, so its head is found by its number and no
-search ever crosses what was deleted (measured: 8-18 ms a refill over tombstones, 21 us here).
+search ever crosses what was deleted (measured: 8-18 ms a refill over tombstones, 32 us here).
 """
 
 from __future__ import annotations

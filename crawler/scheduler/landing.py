@@ -101,6 +101,7 @@ class Landing:
 
     def land(self, flight: Flight) -> Verdict:
         """All is told about *flight*: links first, then its verdict, then the log."""
+        self.release(flight)
         now = self._now()
         if flight.links:
             added = self._frontier.add(flight.links, now)
