@@ -150,9 +150,6 @@ CONCURRENT_REQUESTS = 64
 
 # --- Which URL is next ---
 
-# Where the frontier is; empty: in the data directory. [URL]
-# CRAWLER_FRONTIER_URL = ""
-
 # Turns that the levels of priority get of each other, best level first. [list of turns]
 # CRAWLER_LEVEL_SHARES = [60, 30, 10]
 
@@ -164,6 +161,34 @@ CONCURRENT_REQUESTS = 64
 
 # URLs of a host read from disk at a time. [URLs]
 # CRAWLER_HEAD_URLS = 32
+
+# --- How workers share a crawl ---
+
+# The Redis (or file:/path of its URL) that holds the frontier; empty: the data directory. [URL]
+# CRAWLER_FRONTIER_URL = ""
+
+# What the crawl's keys begin with, so that one Redis can hold several crawls. [name]
+# CRAWLER_FRONTIER_NAME = "gossamer"
+
+# Parts the crawl is split into, for the servers of a cluster; fixed when it begins. [shards]
+# CRAWLER_FRONTIER_SHARDS = 64
+
+# This worker's name; empty: the machine's and a random part, kept in the data directory. [name]
+# CRAWLER_WORKER_NAME = ""
+
+# How long a worker that is not heard of keeps its URLs; then others get them. [seconds]
+# CRAWLER_LEASE_S = 120.0
+
+# Time between two signs of life of a worker. [seconds]
+# CRAWLER_HEARTBEAT_S = 10.0
+
+# The servers' appendfsync; everysec: with several, a page is finished 2 s after its links.
+# [everysec or always]
+# CRAWLER_REDIS_FSYNC = "everysec"
+
+# Above this a server's new links wait on our disk; auto: 0.8 of its maxmemory, if any. [bytes, or
+# auto]
+# CRAWLER_REDIS_MAX_BYTES = "auto"
 
 # --- How a page is fetched, and how much of it ---
 

@@ -46,6 +46,19 @@ class ProgressStyle(StrEnum):
     OFF = "off"
 
 
+class RedisFsync(StrEnum):
+    """When a Redis server writes its append-only file to the disk: its own words."""
+
+    EVERYSEC = "everysec"
+    ALWAYS = "always"
+
+
+class ByServer(StrEnum):
+    """A limit that follows from how a server is set up."""
+
+    AUTO = "auto"
+
+
 class ByScope(StrEnum):
     """A limit that a crawl of the whole web needs and a crawl of one host does not."""
 

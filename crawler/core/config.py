@@ -24,6 +24,7 @@ from crawler.core.kinds import (
     whole,
 )
 from crawler.core.knobs import knob, refuse_disorder
+from crawler.core.shared_settings import Shared
 from crawler.core.url_settings import Limits, Links, Sameness
 from crawler.core.version import VERSION
 
@@ -136,11 +137,6 @@ class Robots:
 class Frontier:
     """Which URL is next."""
 
-    frontier_url: str = knob(
-        "",
-        text("the empty string: the frontier in the data directory is the only one yet", "URL", ""),
-        "Where the frontier is; empty: in the data directory.",
-    )
     level_shares: tuple[int, ...] = knob(
         (60, 30, 10),
         many(whole("turns", least=1), least=1),
@@ -242,6 +238,7 @@ class Config:
     sameness: Sameness = field(default_factory=Sameness)
     links: Links = field(default_factory=Links)
     frontier: Frontier = field(default_factory=Frontier)
+    shared: Shared = field(default_factory=Shared)
     fetch: Fetch = field(default_factory=Fetch)
     archive: Archive = field(default_factory=Archive)
     report: Report = field(default_factory=Report)
@@ -249,5 +246,5 @@ class Config:
 
 GROUPS: Final = (
     *(Identity, Politeness, Robots, Limits, Sameness),
-    *(Links, Frontier, Fetch, Archive, Report),
+    *(Links, Frontier, Shared, Fetch, Archive, Report),
 )

@@ -21,6 +21,7 @@ from crawler.core.config import (
     Robots,
 )
 from crawler.core.knobs import Knob, knobs, read_group, refuse_unknown
+from crawler.core.shared_settings import Shared
 from crawler.core.url_settings import Limits, Links, Sameness
 
 PREFIX: Final = "CRAWLER_"
@@ -43,6 +44,7 @@ def read_config(settings: Mapping[str, object]) -> Config:
         sameness=read_group(Sameness, settings, PREFIX),
         links=read_group(Links, settings, PREFIX),
         frontier=read_group(Frontier, settings, PREFIX),
+        shared=read_group(Shared, settings, PREFIX),
         fetch=read_group(Fetch, settings, PREFIX),
         archive=read_group(Archive, settings, PREFIX),
         report=read_group(Report, settings, PREFIX),

@@ -34,6 +34,7 @@ class Kind(Generic[T]):
     want: str  # completes the sentence "want ..."
     unit: str  # for the tables a person reads
     read: Callable[[object], T]
+    secret: bool = False  # what was given is in no error text and no repr
 
 
 def number(unit: str, least: float = 0.0, most: float = math.inf) -> Kind[float]:

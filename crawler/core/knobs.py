@@ -45,12 +45,13 @@ class Knob:
             return self.kind.read(value)
         except (ValueError, OverflowError) as error:
             detail = f" ({error})" if isinstance(error, Unfit) else ""
-            raise ConfigError(f"{self.name} is {value!r}; want {self.kind.want}{detail}") from error
+            shown = "not shown, it may hold a password" if self.kind.secret else repr(value)
+            raise ConfigError(f"{self.name} is {shown}; want {self.kind.want}{detail}") from error
 
 
 def knob(default: T, kind: Kind[T], meaning: str) -> T:
     """Declare a field that a user may set."""
-    return field(default=default, metadata={KNOB: (kind, meaning)})
+    return field(default=default, repr=not kind.secret, metadata={KNOB: (kind, meaning)})
 
 
 def knobs(group: type[Any], prefix: str = "") -> list[Knob]:

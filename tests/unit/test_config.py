@@ -9,7 +9,7 @@ import pytest
 from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
 
-from crawler.core.choices import HttpHandler, Scope, Tls
+from crawler.core.choices import ByServer, HttpHandler, Scope, Tls
 from crawler.core.config import Config, Fetch, Identity, Politeness
 from crawler.core.config_reader import read_config, settings_table
 from crawler.core.errors import ConfigError
@@ -47,6 +47,8 @@ def test_scrapys_own_settings_are_none_of_our_business():
         pytest.param("CRAWLER_WARC", "0", False, id="a boolean as Scrapy writes them"),
         pytest.param("CRAWLER_WARC", 1, True, id="a boolean as old settings have them"),
         pytest.param("CRAWLER_TLS", "lenient", Tls.LENIENT, id="a word"),
+        pytest.param("CRAWLER_REDIS_MAX_BYTES", "auto", ByServer.AUTO, id="as the server has it"),
+        pytest.param("CRAWLER_WORKER_NAME", "node-7.a_b", "node-7.a_b", id="a worker's name"),
         pytest.param("CRAWLER_LEVEL_SHARES", "5, 3,2", (5, 3, 2), id="a list with commas"),
         pytest.param("CRAWLER_LEVEL_SHARES", [1], (1,), id="a list in Python"),
         pytest.param("CRAWLER_DENY_EXTENSIONS", "", (), id="an empty list"),
@@ -99,7 +101,15 @@ def test_values_are_converted(name, value, expected):
         pytest.param("CRAWLER_ROBOTS_MAX_BYTES", 1000, id="less of robots.txt than RFC 9309 asks"),
         pytest.param("CRAWLER_USER_AGENT_NAME", "My Bot", id="a name robots.txt cannot hold"),
         pytest.param("CRAWLER_USER_AGENT_NAME", "a\r\nX: y", id="a header in a name"),
-        pytest.param("CRAWLER_FRONTIER_URL", "redis://a", id="a frontier that does not exist yet"),
+        pytest.param("CRAWLER_FRONTIER_NAME", "", id="keys that begin with nothing"),
+        pytest.param("CRAWLER_FRONTIER_NAME", "a:b", id="a colon, where a key has its own"),
+        pytest.param("CRAWLER_FRONTIER_NAME", "{a}", id="braces, by which a cluster places keys"),
+        pytest.param("CRAWLER_FRONTIER_NAME", "a" * 41, id="a name of 41 letters"),
+        pytest.param("CRAWLER_FRONTIER_SHARDS", 0, id="a crawl in no part"),
+        pytest.param("CRAWLER_FRONTIER_SHARDS", 1025, id="more parts than are scanned"),
+        pytest.param("CRAWLER_WORKER_NAME", "worker 1", id="a space in a name"),
+        pytest.param("CRAWLER_REDIS_FSYNC", "no", id="a server that may forget half a minute"),
+        pytest.param("CRAWLER_REDIS_MAX_BYTES", 0, id="0 is not 'as the server has it'"),
         pytest.param("CRAWLER_DATA_DIR", "", id="no data directory"),
     ],
 )
