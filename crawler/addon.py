@@ -19,6 +19,7 @@ from crawler.core.config import Config
 from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError
 from crawler.replaced import refuse_replaced
+from crawler.sharing import redis_address
 
 SETTINGS: Final[Mapping[str, object]] = {
     "SCHEDULER": "crawler.scheduler.scheduler.FrontierScheduler",
@@ -100,6 +101,7 @@ class Addon:
         """Everything else. Raises ConfigError."""
         config = read_config(settings)
         refuse_replaced(settings)
+        redis_address(settings, config)  # refused here, before anything is opened
         for name, value in {**SETTINGS, **_told_by(config)}.items():
             settings.set(name, value, "addon")
         for name, ours in COMPONENTS.items():

@@ -12,10 +12,8 @@ from typing import Final
 from crawler.core.kinds import Kind, Unfit
 
 MAX_PORT: Final = 65_535
-WANT: Final = (
-    "redis://, rediss:// or unix:// as in redis://:password@host:6379/0,"
-    " or file:/path of a file that holds such a URL"
-)
+WANT: Final = "redis://, rediss:// or unix:// as in redis://:password@host:6379/0"
+WANT_FILE: Final = "or file:/path of a file that holds such a URL"
 HINT: Final = "a password's / ? # @ and % are written %2F %3F %23 %40 and %25"
 SERVER: Final = re.compile(
     r"rediss?://([^/?#\s]*@)?"
@@ -28,6 +26,11 @@ FILE: Final = re.compile(r"file:(?://)?(?P<path>/[^/\0\r\n][^\0\r\n]*)")
 
 def frontier_url() -> Kind[str]:
     """A Redis URL, the file of one, or the empty string: nothing is shared."""
+    return Kind(f"{WANT}, {WANT_FILE}", "URL", _read_frontier, secret=True)
+
+
+def redis_url() -> Kind[str]:
+    """A Redis URL."""
     return Kind(WANT, "URL", _read, secret=True)
 
 
@@ -46,9 +49,14 @@ def file_of(url: str) -> str | None:
     return found["path"] if found else None
 
 
+def _read_frontier(value: object) -> str:
+    if isinstance(value, str) and (not value or file_of(value) is not None):
+        return value
+    return _read(value)
+
+
 def _read(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError
-    if value and file_of(value) is None:
-        refuse_bad_url(value)
+    refuse_bad_url(value)
     return value

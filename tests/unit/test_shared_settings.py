@@ -64,7 +64,7 @@ def test_where_it_cannot_be_is_said_without_what_was_given(url):
         read_config({"CRAWLER_FRONTIER_URL": url})
     chain: list[BaseException | None] = [no.value, no.value.__cause__, no.value.__context__]
     for told in map(str, chain):
-        assert not {"s3c", "r3t"} & {told[i : i + 3] for i in range(len(told))}
+        assert "s3c" not in told and "r3t" not in told
 
 
 @given(st.text(), st.sampled_from(["redis://:", "unix://:", "file:", ""]))
