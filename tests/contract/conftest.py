@@ -5,10 +5,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.frontiers import STORES, World
+from tests.contract.frontiers import STORES, EmbeddedWorld, World
+from tests.contract.redis_world import RedisWorld
+from tests.servers.redis import RedisServer
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(params=[*STORES, RedisWorld], ids=lambda kind: kind.__name__)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    if request.param is RedisWorld:
+        server: RedisServer = request.getfixturevalue("redis_server")
+        with server.client() as client:
+            yield RedisWorld(client)
+        return
+    with request.param(tmp_path) as store:
+        yield EmbeddedWorld(store)
 
 
 @pytest.fixture(params=STORES, ids=lambda store: store.__name__)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedWorld]:
+    """For what is the embedded frontier's own."""
     with request.param(tmp_path) as store:
-        yield World(store)
+        yield EmbeddedWorld(store)

@@ -1,19 +1,25 @@
-"""The implementations every frontier test runs on, and candidates in one line."""
+"""What every frontier test runs on: a world that outlives its frontiers, and candidates in one
+line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from crawler.core.types import Candidate, HostKey, Lease, Pace, Rest
+from crawler.core.types import Candidate, Claim, HostKey, Lease, Pace, Rest
+from crawler.scheduler.dead_letters import dead_letters
 from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.ports import OrderedStore
+from crawler.scheduler.ports import Frontier, OrderedStore
+from crawler.scheduler.records import DeadLetter
 from crawler.scheduler.rules import FrontierRules
+from crawler.storage.local.records import Claims
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.memory import MemoryStore
+from tests.contract.invariants import check
 
 # Small limits, so that ordinary tests cross every boundary.
 TIGHT = FrontierRules(
@@ -26,18 +32,40 @@ TIGHT = FrontierRules(
     gap_factor=0.5,
     longest_fetch_s=10.0,
 )
-Reopen = Callable[[float], TwoTierFrontier]
 
 
-class World:
-    """A frontier over a store that outlives it: `reopen` is what a crash leaves."""
+class World(Protocol):
+    """What outlives a frontier: `reopen` is what a crash leaves."""
 
+    rules: FrontierRules
+
+    def reopen(self, now: float) -> Any:
+        """A Frontier that also has `put_back_at_open` and `clock`."""
+
+    def letters(self) -> list[DeadLetter]: ...
+
+    def claim(self, digest: bytes) -> Claim | None: ...
+
+    def check(self, frontier: Any) -> None:
+        """The invariants, from inside."""
+
+
+class EmbeddedWorld:
     def __init__(self, store: OrderedStore, rules: FrontierRules = TIGHT) -> None:
         self.store = store
         self.rules = rules
 
     def reopen(self, now: float) -> TwoTierFrontier:
         return TwoTierFrontier(self.store, self.rules, now)
+
+    def letters(self) -> list[DeadLetter]:
+        return [letter for _, letter in dead_letters(self.store)]
+
+    def claim(self, digest: bytes) -> Claim | None:
+        return Claims(self.store).claim(digest)
+
+    def check(self, frontier: TwoTierFrontier) -> None:
+        check(frontier, self.store)
 
 
 @contextmanager
@@ -66,7 +94,7 @@ def rest(seconds: float) -> Rest:
     return Rest(seconds, Pace(gap_s=seconds))
 
 
-def drain(frontier: TwoTierFrontier, now: float) -> list[Lease]:
+def drain(frontier: Frontier, now: float) -> list[Lease]:
     """All that may be leased at *now*: asks again as long as the frontier asks to be asked."""
     leases: list[Lease] = []
     while True:

@@ -12,7 +12,7 @@ from crawler.scheduler.dead_letters import Reviver, dead_letters
 from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.scheduler.places import Place
 from crawler.scheduler.records import decode_host
-from tests.contract.frontiers import World, candidate, drain, rest
+from tests.contract.frontiers import EmbeddedWorld, candidate, drain, rest
 from tests.contract.invariants import check
 
 FORBIDDEN = RobotsRecord("http://a", Known.UNREACHABLE, 0.0, 1e9, reason="status 500")
@@ -31,25 +31,25 @@ def bury(frontier: TwoTierFrontier, found: list[Candidate], now: float) -> float
     return now
 
 
-def put_back(world: World, now: float) -> None:
-    Reviver(world.store, world.rules).put_back(list(dead_letters(world.store)), now)
+def put_back(embedded: EmbeddedWorld, now: float) -> None:
+    Reviver(embedded.store, embedded.rules).put_back(list(dead_letters(embedded.store)), now)
 
 
-def test_letters_are_told_oldest_first(world: World) -> None:
-    frontier = world.reopen(0.0)
+def test_letters_are_told_oldest_first(embedded: EmbeddedWorld) -> None:
+    frontier = embedded.reopen(0.0)
     bury(frontier, [candidate(str(number)) for number in range(5)], 0.0)
-    letters = [letter for _, letter in dead_letters(world.store)]
+    letters = [letter for _, letter in dead_letters(embedded.store)]
     assert [letter.candidate.url for letter in letters] == [f"http://a/{n}" for n in range(5)]
     assert [letter.at for letter in letters] == sorted(letter.at for letter in letters)
 
 
-def test_put_back_they_wait_as_if_they_had_never_failed(world: World) -> None:
+def test_put_back_they_wait_as_if_they_had_never_failed(embedded: EmbeddedWorld) -> None:
     found = [candidate(str(number), host=host) for host in "ab" for number in range(5)]
-    now = bury(world.reopen(0.0), found, 0.0)
-    world.reopen(now)
-    put_back(world, now)
-    frontier = world.reopen(now)
-    check(frontier, world.store)
+    now = bury(embedded.reopen(0.0), found, 0.0)
+    embedded.reopen(now)
+    put_back(embedded, now)
+    frontier = embedded.reopen(now)
+    check(frontier, embedded.store)
     counts = frontier.counts()
     assert (counts.waiting, counts.dead, counts.seen) == (10, 0, 10)
     leased: list[Lease] = []
@@ -59,11 +59,11 @@ def test_put_back_they_wait_as_if_they_had_never_failed(world: World) -> None:
             frontier.release(lease, rest(1.0), now)
         now += 1.0
     assert {lease.candidate.url for lease in leased} == {each.url for each in found}
-    check(frontier, world.store)
+    check(frontier, embedded.store)
 
 
-def test_its_failures_are_forgotten(world: World) -> None:
-    frontier = world.reopen(0.0)
+def test_its_failures_are_forgotten(embedded: EmbeddedWorld) -> None:
+    frontier = embedded.reopen(0.0)
     frontier.add([candidate("x")], 0.0)
     now = 0.0
     for verdict in (RetryAt(10.0), RetryAt(20.0), Dead("timeout")):
@@ -71,24 +71,24 @@ def test_its_failures_are_forgotten(world: World) -> None:
         frontier.release(lease, rest(1.0), now)
         frontier.finish(lease, verdict, now)
         now += 10.0
-    world.reopen(now)
-    put_back(world, now)
-    (lease,) = drain(world.reopen(now), now)
+    embedded.reopen(now)
+    put_back(embedded, now)
+    (lease,) = drain(embedded.reopen(now), now)
     assert (lease.candidate.attempts, lease.candidate.not_before) == (0, 0.0)
 
 
-def test_a_host_at_rest_is_left_at_rest(world: World) -> None:
-    frontier = world.reopen(0.0)
+def test_a_host_at_rest_is_left_at_rest(embedded: EmbeddedWorld) -> None:
+    frontier = embedded.reopen(0.0)
     frontier.add([candidate("dead"), candidate("waits")], 0.0)
     (lease,) = drain(frontier, 0.0)
     frontier.release(lease, rest(50.0), 0.0)
     frontier.finish(lease, Dead("timeout"), 0.0)
-    world.reopen(1.0)
-    put_back(world, 1.0)
-    record = decode_host(world.store.get(keys.named(keys.HOST, "a")) or b"")
+    embedded.reopen(1.0)
+    put_back(embedded, 1.0)
+    record = decode_host(embedded.store.get(keys.named(keys.HOST, "a")) or b"")
     assert (record.place, record.rest_until) == (Place.RESTING, 50.0)
-    frontier = world.reopen(2.0)
-    check(frontier, world.store)
+    frontier = embedded.reopen(2.0)
+    check(frontier, embedded.store)
     assert drain(frontier, 49.0) == []
     assert len(drain(frontier, 50.0)) == 1
 
@@ -106,11 +106,11 @@ def test_a_host_at_rest_is_left_at_rest(world: World) -> None:
     ],
 )
 def test_an_unreachable_robots_txt_is_asked_for_again(
-    world: World, packed: bytes, kept: bool
+    embedded: EmbeddedWorld, packed: bytes, kept: bool
 ) -> None:
-    now = bury(world.reopen(0.0), [candidate("x")], 0.0)
+    now = bury(embedded.reopen(0.0), [candidate("x")], 0.0)
     key = keys.named(keys.ROBOTS, "http://a")
-    world.store.write({key: packed})
-    world.reopen(now)
-    put_back(world, now)
-    assert (world.store.get(key) is not None) is kept
+    embedded.store.write({key: packed})
+    embedded.reopen(now)
+    put_back(embedded, now)
+    assert (embedded.store.get(key) is not None) is kept

@@ -16,13 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from crawler.core.types import Dead, Done, Lease, Moved, PutBack, RetryAt
 from tests.contract.frontiers import (
     TIGHT,
+    EmbeddedWorld,
     World,
     candidate,
     memory_store,
     rest,
     rocks_store,
 )
-from tests.contract.invariants import check
+from tests.contract.redis_world import RedisWorld
+from tests.servers.redis import RedisServer
 
 HOSTS = st.sampled_from("abcdef")
 SOON = 1e-5  # times on disk are kept to the microsecond
@@ -46,13 +48,11 @@ class WebServer:
 
 
 class FrontierLives(RuleBasedStateMachine):
-    store_of = staticmethod(memory_store)
-
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        self.world = World(self.stack.enter_context(self.store_of(folder)), TIGHT)
+        self.world = self.new_world(folder)
         self.now = 0.0
         self.frontier = self.world.reopen(self.now)
         self.server = WebServer()
@@ -61,6 +61,9 @@ class FrontierLives(RuleBasedStateMachine):
         self.unreleased: dict[int, Lease] = {}
         self.gap: dict[str, float] = {}
         self.done = self.dead = self.born = 0
+
+    def new_world(self, folder: Path) -> World:
+        return EmbeddedWorld(self.stack.enter_context(memory_store(folder)), TIGHT)
 
     def teardown(self) -> None:
         self.stack.close()
@@ -201,21 +204,46 @@ class FrontierLives(RuleBasedStateMachine):
         assert counts.waiting + counts.later == len(self.waiting)
         assert counts.leased == len(self.leased)
         assert (counts.done, counts.dead) == (self.done, self.dead)
-        check(self.frontier, self.world.store)
+        self.world.check(self.frontier)
 
 
 class RocksLives(FrontierLives):
-    store_of = staticmethod(rocks_store)
+    def new_world(self, folder: Path) -> World:
+        return EmbeddedWorld(self.stack.enter_context(rocks_store(folder)), TIGHT)
+
+
+class RedisLives(FrontierLives):
+    server: RedisServer
+
+    def new_world(self, folder: Path) -> World:
+        return RedisWorld(self.stack.enter_context(self.server.client()), TIGHT)
+
+
+def lives(number: int) -> settings:
+    return settings(
+        max_examples=number,
+        stateful_step_count=50,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 TestMemory = FrontierLives.TestCase
-TestMemory.settings = settings(
-    max_examples=1000,
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+TestMemory.settings = lives(1000)
 TestRocks = RocksLives.TestCase
-TestRocks.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestRocks.settings = lives(60)
+
+
+class TestRedis(RedisLives.TestCase):
+    settings = lives(150)
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.folder = tempfile.TemporaryDirectory()
+        RedisLives.server = RedisServer(Path(cls.folder.name))
+        RedisLives.server.__enter__()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        RedisLives.server.__exit__(None, None, None)
+        cls.folder.cleanup()

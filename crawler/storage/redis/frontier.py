@@ -1,0 +1,116 @@
+"""The shared frontier as one who waits for each answer sees it: for tools and tests.
+
+Rule: the port of the embedded one, call for call. A crawl never waits: it uses `sharing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from crawler.core.types import Added, Candidate, Counts, Done, Lease, Moved, Rest, Verdict
+from crawler.storage.redis.calls import Call
+from crawler.storage.redis.ops import (
+    Finished,
+    Ops,
+    Released,
+    read_added,
+    read_held,
+    read_leases,
+    shard_of_lease,
+)
+from crawler.storage.redis.totals import Totals
+
+
+class Link(Protocol):
+    def run(self, calls: Sequence[Call]) -> list[Any]: ...
+
+    def totals(self) -> list[Totals]: ...
+
+
+class RedisFrontier:
+    """Implements scheduler.ports.Frontier. One object is one session of a worker."""
+
+    def __init__(self, link: Link, ops: Ops, dead_session: str | None = None) -> None:
+        """*dead_session*: of this worker's last life; its leases come back at once."""
+        self._link = link
+        self._ops = ops
+        self._wake_at: dict[int, float] = dict.fromkeys(range(ops.shards), 0.0)
+        self._next_shard = 0
+        self.put_back_at_open = self._bury(dead_session) if dead_session else 0
+
+    @property
+    def clock(self) -> float:
+        """The latest time of any shard."""
+        return max(each.clock for each in self._link.totals())
+
+    def add(self, found: Iterable[Candidate], now: float) -> Added:
+        calls = self._ops.add(found, now)
+        new = seen = over_budget = 0
+        for reply in self._link.run(calls):
+            added = read_added(reply)
+            new, seen = new + added.new, seen + added.seen
+            over_budget += added.over_budget
+        self._touched(calls)
+        return Added(new, seen, over_budget)
+
+    def lease(self, now: float, limit: int = 1) -> list[Lease]:
+        leases: list[Lease] = []
+        for _ in range(self._ops.shards):
+            shard = self._next_shard
+            self._next_shard = (shard + 1) % self._ops.shards
+            if self._wake_at[shard] <= now:
+                leases += self._lease_of(shard, now, limit - len(leases))
+            if len(leases) >= limit:
+                break
+        return leases
+
+    def release(self, lease: Lease, rest: Rest, now: float) -> bool:
+        call = self._ops.release(shard_of_lease(lease), [Released(lease, rest)])
+        (reply,) = self._link.run([call])
+        self._touched([call])
+        return read_held(reply)[0]
+
+    def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
+        shard = shard_of_lease(lease)
+        before: list[Call] = []
+        if isinstance(verdict, Moved):
+            before = self._ops.at_head(verdict.candidate, lease.candidate)
+        elif isinstance(verdict, Done) and verdict.claim is not None:
+            before = [self._ops.claim(verdict.claim.digest, lease.id, verdict.claim)]
+        call = self._ops.finish(shard, [Finished(lease, verdict)], now)
+        reply = self._link.run([*before, call])[-1]
+        self._touched([*before, call])
+        return read_held(reply)[0]
+
+    def renew(self, leases: Iterable[Lease], now: float) -> None:
+        shards = {shard_of_lease(lease) for lease in leases}
+        self._link.run([self._ops.beat(shard) for shard in shards])
+
+    def wake_at(self) -> float | None:
+        first = min(self._wake_at.values())
+        return None if first == float("inf") else first
+
+    def counts(self) -> Counts:
+        return Totals.summed(self._link.totals())
+
+    def _lease_of(self, shard: int, now: float, limit: int) -> list[Lease]:
+        (reply,) = self._link.run([self._ops.lease(shard, limit)])
+        leased = read_leases(reply, shard)
+        self._wake_at[shard] = float("inf") if leased.wake_s is None else now + leased.wake_s
+        return leased.leases
+
+    def _touched(self, calls: Iterable[Call]) -> None:
+        """Its answer of when to ask again holds no more."""
+        for call in calls:
+            self._wake_at[call.shard] = 0.0
+
+    def _bury(self, session: str) -> int:
+        total = 0
+        shards = list(range(self._ops.shards))
+        while shards:
+            replies = self._link.run([self._ops.bury(shard, session) for shard in shards])
+            back = [int(reply[1]) for reply in replies]
+            total += sum(back)
+            shards = [shard for shard, n in zip(shards, back, strict=True) if n]
+        return total

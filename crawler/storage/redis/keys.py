@@ -1,0 +1,122 @@
+"""Every key of a shared crawl: its name, type, meaning and growth.
+
+Rule: only this file and lua/shard.lua make names, and a test holds them together. What belongs to
+one shard stands in one slot of a cluster: the braces say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+SCHEMA: Final = "1"
+URGENT: Final = 0
+"""The front before all others; level n of a Candidate is front n + 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    name: str  # <name>: CRAWLER_FRONTIER_NAME; <root>: of a shard; <spider>: the spider's name
+    kind: str
+    meaning: str
+    growth: str
+
+
+SHARD_KEYS: Final = (
+    Key("<root>:m", "hash", "Totals, clock, run of the server, turns of the levels.", "one"),
+    Key("<root>:h", "hash", "Host to its record: place, fronts, rest, pace.", "known hosts"),
+    Key("<root>:b:<front>:<host>", "list", "Bodies: waiting URLs, packed.", "waiting URLs"),
+    Key("<root>:f:<front>", "list", "Due hosts, in the order of their turns.", "due hosts"),
+    Key("<root>:r", "zset", "Hosts at rest, by the end of their rest.", "hosts with URLs at rest"),
+    Key("<root>:l", "zset", "Later URLs, by their date.", "retries and revisits"),
+    Key("<root>:w", "zset", "Sessions with leases, by when they end.", "workers"),
+    Key("<root>:o:<session>", "hash", "Open leases: what was taken, when.", "fetches under way"),
+    Key("<root>:s:<bucket>", "set", "Seen: 100-400 keys of admitted URLs each.", "URLs seen"),
+    Key("<root>:d", "hash", "Dead letters, by their number.", "URLs given up"),
+    Key("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
+    Key("<root>:g", "hash", "Content digest to the page that owns it.", "different pages"),
+    Key(
+        "<root>:v:<digest>", "string", "Who may come to own a digest; expires.", "fetches under way"
+    ),
+    Key("<root>:t:<authority>", "string", "A robots.txt; expires with it.", "hosts of a day"),
+)
+CRAWL_KEYS: Final = (
+    Key("<name>:format", "string", "Schema, shards, levels, identity and key of the URLs.", "one"),
+    Key("<name>:workers", "hash", "Worker to what it last said of itself.", "workers"),
+    Key("<name>:doors", "set", "Hosts that seeds have opened.", "seeds"),
+    Key("<name>:urgent", "list", "URLs pushed to go before all others.", "what was pushed"),
+    Key("{<name>:urgent}:taken", "hash", "Those taken and not yet added.", "what is taken"),
+    Key(
+        "<spider>:start_urls", "list, set or zset", "Seeds pushed from outside.", "what was pushed"
+    ),
+    Key("{<spider>:start_urls}:taken", "hash", "Those taken and not yet added.", "what is taken"),
+)
+
+
+def root(name: str, shard: int) -> str:
+    return f"{name}:{{{shard}}}"
+
+
+def totals(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:m"
+
+
+def hosts(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:h"
+
+
+def queue(name: str, shard: int, front: int, host: str) -> str:
+    return f"{root(name, shard)}:b:{front}:{host}"
+
+
+def resting(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:r"
+
+
+def later(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:l"
+
+
+def sessions(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:w"
+
+
+def leases(name: str, shard: int, session: str) -> str:
+    return f"{root(name, shard)}:o:{session}"
+
+
+def dead(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:d"
+
+
+def claims(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:g"
+
+
+def robots(name: str, shard: int, authority: str) -> str:
+    return f"{root(name, shard)}:t:{authority}"
+
+
+def format_key(name: str) -> str:
+    return f"{name}:format"
+
+
+def workers(name: str) -> str:
+    return f"{name}:workers"
+
+
+def doors(name: str) -> str:
+    return f"{name}:doors"
+
+
+def urgent(name: str) -> str:
+    return f"{name}:urgent"
+
+
+def start_urls(spider: str) -> str:
+    return f"{spider}:start_urls"
+
+
+def taken(key: str) -> str:
+    """Beside *key* in its slot."""
+    return f"{{{key}}}:taken"

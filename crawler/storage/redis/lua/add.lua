@@ -1,0 +1,110 @@
+#!lua
+-- Admit the URLs that were not seen before: the seen test and the adding are one act.
+-- No allow-oom: where memory is used up this is refused before it begins, and nothing is half done.
+--
+-- ARGV  most URLs of a host, most of a registered domain ('' where there is no budget), then groups:
+--       host, domain, front, flags, n, and n times: key (signed 64 bits, in digits), body
+--       flags: 1 no seen test, 2 to the head, 4 a robots.txt (of no budget), 8 later: the body
+--       begins with the delay, 8 bytes
+-- Reply run, new, seen, over budget
+
+-- Seen: buckets of 100 to 400 keys, by linear hashing (Litwin, 1980), because an intset costs 9 bytes
+-- a key at that size and 64 or more beyond 512. The last nine digits of a key choose its bucket;
+-- a whole key would not fit into a Lua number.
+local PER_BUCKET = 190
+local read_seen = redis.call('HMGET', TOTALS, 'buckets', 'seen')
+local buckets, seen_total = tonumber(read_seen[1] or 1), tonumber(read_seen[2] or 0)
+local old_buckets = buckets
+local half = 1
+while half * 2 <= buckets do half = half * 2 end
+
+local function bucket_of(key)
+  local bucket = math.abs(tonumber(string.sub(key, -9))) % (half * 2)
+  if bucket >= buckets then bucket = bucket - half end
+  return bucket
+end
+
+local function split_bucket()
+  local from, to = buckets - half, buckets
+  local moved = {}
+  for _, key in ipairs(redis.call('SMEMBERS', seen_key(from))) do
+    if math.abs(tonumber(string.sub(key, -9))) % (half * 2) == to then moved[#moved + 1] = key end
+  end
+  if #moved > 0 then
+    redis.call('SREM', seen_key(from), unpack(moved))
+    redis.call('SADD', seen_key(to), unpack(moved))
+  end
+  buckets = buckets + 1
+  if buckets == half * 2 then half = buckets end
+end
+
+local host_budget, domain_budget = tonumber(ARGV[1]), tonumber(ARGV[2])
+local new, seen, over, filtered_new = 0, 0, 0, 0
+local at = 3
+
+-- What a group of one host may still add, and what counts it.
+local function room_of(it, domain, is_robots)
+  local room = math.huge
+  if is_robots then return room end
+  if host_budget then room = host_budget - it.admitted end
+  if domain_budget then
+    local used = tonumber(redis.call('HGET', DOMAINS, domain) or 0)
+    room = math.min(room, domain_budget - used)
+  end
+  return room
+end
+
+local function admit_group()
+  local host, domain, front = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local flags, n = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+  local unfiltered, is_robots = bit.band(flags, 1) ~= 0, bit.band(flags, 4) ~= 0
+  at = at + 5
+  local it = load(host)
+  local room = room_of(it, domain, is_robots)
+  local fresh = {}
+  for i = at, at + 2 * n - 2, 2 do
+    local key = ARGV[i]
+    if #fresh < room then
+      if unfiltered or redis.call('SADD', seen_key(bucket_of(key)), key) == 1 then
+        fresh[#fresh + 1] = ARGV[i + 1]
+      else
+        seen = seen + 1
+      end
+    elseif not unfiltered and redis.call('SISMEMBER', seen_key(bucket_of(key)), key) == 1 then
+      seen = seen + 1
+    else
+      over = over + 1
+    end
+  end
+  at = at + 2 * n
+  if #fresh == 0 then return end
+  if bit.band(flags, 8) ~= 0 then
+    for _, body in ipairs(fresh) do
+      put_off(host, front, struct.unpack('<d', body), string.sub(body, 9))
+    end
+  else
+    local push = bit.band(flags, 2) ~= 0 and 'LPUSH' or 'RPUSH'
+    redis.call(push, queue_key(front, host), unpack(fresh))
+    count('waiting', #fresh)
+    arrived(host, it, front)
+  end
+  if not is_robots then
+    it.admitted = it.admitted + #fresh
+    if domain_budget then redis.call('HINCRBY', DOMAINS, domain, #fresh) end
+  end
+  save(host, it)
+  new = new + #fresh
+  if not unfiltered then filtered_new = filtered_new + #fresh end
+end
+
+while at <= #ARGV do admit_group() end
+
+seen_total = seen_total + filtered_new
+while seen_total > buckets * PER_BUCKET do split_bucket() end
+if new > 0 then
+  count('seen', filtered_new)
+  count('adds', new)
+  if buckets > old_buckets then redis.call('HSET', TOTALS, 'buckets', buckets) end
+  close_books()
+end
+return {run, new, seen, over}

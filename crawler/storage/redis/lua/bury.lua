@@ -1,0 +1,15 @@
+#!lua flags=allow-oom
+-- A session is known to be dead: up to `slice` of its leases come back now.
+--
+-- ARGV  session, rules, slice
+-- Reply run, how many came back; 0: it has none
+local leases = leases_key(ARGV[1])
+if redis.call('EXISTS', leases) == 0 then
+  redis.call('ZREM', SESSIONS, ARGV[1])
+  return {run, 0}
+end
+-- Before all others that have ended, so that `reap` begins with it.
+redis.call('ZADD', SESSIONS, '-inf', ARGV[1])
+local back = reap(rules_of(ARGV[2]), tonumber(ARGV[3]))
+close_books()
+return {run, back}

@@ -1,0 +1,144 @@
+#!lua flags=allow-oom
+-- Take up to `limit` URLs, each of another host, all of them due.
+--
+-- ARGV  session, limit, lease_s, shares of the levels ("60,30,10"), rules, entries looked at for one
+--       lease, slice of what came due
+-- Reply run, state, wake_s, now; then for each lease: number, front, host, pace, body
+--       state: 'ok'; 'lost': leases of this session have ended and come back;
+--       wake_s: when to ask again, '' when nothing waits for a time
+local session, limit, lease_s = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local rules, look, slice = rules_of(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+
+local quiet_until = tonumber(redis.call('HGET', TOTALS, 'quiet_until') or 0)
+if quiet_until > now then return {run, 'ok', exactly(quiet_until - now), exactly(now)} end
+
+local ends = redis.call('ZSCORE', SESSIONS, session)
+local lost = ends and tonumber(ends) <= now and redis.call('EXISTS', leases_key(session)) == 1
+local moved = reap(rules, slice)
+
+for _, host in ipairs(redis.call('ZRANGEBYSCORE', RESTING, '-inf', now, 'LIMIT', 0, slice)) do
+  local it = load(host)
+  redis.call('ZREM', RESTING, host)
+  seat(host, it)
+  save(host, it)
+  moved = moved + 1
+end
+
+for _, entry in ipairs(redis.call('ZRANGEBYSCORE', LATER, '-inf', now, 'LIMIT', 0, slice)) do
+  local _, front, length = struct.unpack('<I6BI2', entry)
+  local host, body = string.sub(entry, 10, 9 + length), string.sub(entry, 10 + length)
+  local it = load(host)
+  redis.call('ZREM', LATER, entry)
+  redis.call('RPUSH', queue_key(front, host), body)
+  count('later', -1)
+  count('waiting', 1)
+  arrived(host, it, front)
+  save(host, it)
+  moved = moved + 1
+end
+
+if lost then
+  close_books()
+  return {run, 'lost', '0', exactly(now)}
+end
+
+-- Which level has the next turn: stride scheduling (Waldspurger and Weihl, 1995). Front 0 is above it.
+local steps = {}
+for share in string.gmatch(ARGV[4], '[^,]+') do steps[#steps + 1] = 1 / tonumber(share) end
+local passes = {}
+local last = 0
+local stride = redis.call('HGET', TOTALS, 'passes')
+if stride then
+  passes = cmsgpack.unpack(stride)
+  last = table.remove(passes, 1)
+end
+for level = 1, #steps do passes[level] = passes[level] or steps[level] end
+
+local lengths = {}
+for front = 0, #steps do lengths[front] = redis.call('LLEN', front_key(front)) end
+
+local function due_host(front)
+  for _ = 1, look do
+    if lengths[front] == 0 then return end
+    local entry = redis.call('LPOP', front_key(front))
+    lengths[front] = lengths[front] - 1
+    local host = string.sub(entry, 5)
+    local it = load(host)
+    if it.place == FRONT and it.filed == struct.unpack('<I4', entry) then
+      if it.rest <= now then return host, it end
+      seat(host, it)
+      save(host, it)
+    end
+  end
+end
+
+local function next_front()
+  local best
+  for front = 1, #steps do
+    if lengths[front] > 0 then
+      local pass = math.max(passes[front], last)
+      if not best or pass < math.max(passes[best], last) then best = front end
+    end
+  end
+  return best
+end
+
+local leases = leases_key(session)
+local reply = {run, 'ok', '', exactly(now)}
+
+local function grant(host, it)
+  local front = it.front
+  local queue = queue_key(front, host)
+  local body = redis.call('LPOP', queue)
+  if redis.call('EXISTS', queue) == 0 then
+    it.fronts = bit.band(it.fronts, bit.bnot(bit.lshift(1, front)))
+  end
+  it.place = LEASED
+  save(host, it)
+  local lease = exactly(number())
+  redis.call('HSET', leases, lease, pack_lease(now, 0, front, host, body))
+  local size = #reply
+  reply[size + 1], reply[size + 2], reply[size + 3] = lease, front, host
+  reply[size + 4], reply[size + 5] = it.pace, body
+end
+
+local granted = 0
+local looked = 0
+while granted < limit and looked < limit + look do
+  looked = looked + 1
+  local front = lengths[URGENT] > 0 and URGENT or next_front()
+  if not front then break end
+  local host, it = due_host(front)
+  if host then
+    if front ~= URGENT then
+      last = math.max(passes[front], last)
+      passes[front] = last + steps[front]
+    end
+    grant(host, it)
+    granted = granted + 1
+  end
+end
+
+if granted > 0 then
+  count('waiting', -granted)
+  count('leased', granted)
+  redis.call('ZADD', SESSIONS, now + lease_s, session)
+  table.insert(passes, 1, last)
+  redis.call('HSET', TOTALS, 'passes', cmsgpack.pack(passes))
+end
+if granted > 0 or moved > 0 or looked > 0 then close_books() end
+
+-- May be early, never late.
+local function wake_s()
+  for front = 0, #steps do
+    if lengths[front] > 0 then return '0' end
+  end
+  local earliest
+  for _, times in ipairs({RESTING, LATER}) do
+    local first = redis.call('ZRANGE', times, 0, 0, 'WITHSCORES')[2]
+    if first and (not earliest or tonumber(first) < earliest) then earliest = tonumber(first) end
+  end
+  return earliest and exactly(math.max(0, earliest - now)) or ''
+end
+reply[3] = wake_s()
+return reply

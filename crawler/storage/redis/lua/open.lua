@@ -1,0 +1,39 @@
+#!lua flags=allow-oom
+-- A shard is opened, by whoever finds that its server does not know our scripts: it is new, or was
+-- started again, and may have lost its last second.
+--
+-- ARGV  run_id of the server, seconds without leases after a restart, lease_s, schema
+-- Reply run
+local run_id, quiet_s, lease_s, schema = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+
+local types = {[TOTALS] = 'hash', [HOSTS] = 'hash', [RESTING] = 'zset', [LATER] = 'zset',
+               [SESSIONS] = 'zset', [DEAD] = 'hash', [DOMAINS] = 'hash', [CLAIMS] = 'hash',
+               [seen_key(0)] = 'set'}
+for front = 0, FRONTS - 1 do types[front_key(front)] = 'list' end
+local known = redis.call('HGET', TOTALS, 'schema')
+for name, wanted in pairs(types) do
+  local found = redis.call('TYPE', name).ok
+  if found ~= 'none' and (found ~= wanted or not known) then
+    return redis.error_reply('FOREIGN the key ' .. name .. ' is there already, a ' .. found ..
+      ' that no crawl of ours has made. Choose another CRAWLER_FRONTIER_NAME, or remove it')
+  end
+end
+if known and known ~= schema then
+  return redis.error_reply('SCHEMA the frontier at ' .. root .. ' has schema ' .. known ..
+    ', this version writes ' .. schema .. '. Finish the crawl with the version that began it')
+end
+
+local last_run = redis.call('HGET', TOTALS, 'run')
+if not last_run then
+  redis.call('HSET', TOTALS, 'schema', schema, 'run', run_id)
+elseif last_run ~= run_id then
+  -- Fetches that were begun in what is lost must be over before their hosts are given away again;
+  -- no number of a lease that is lost may be used again; and every session gets its time to return.
+  redis.call('HSET', TOTALS, 'run', run_id, 'quiet_until', now + quiet_s, 'next', next_number + 1048576)
+  for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', now + lease_s)) do
+    redis.call('ZADD', SESSIONS, 'GT', now + lease_s, session)
+  end
+  next_number, first_number = next_number + 1048576, next_number + 1048576
+  close_books()
+end
+return {string.sub(run_id, 1, 8)}

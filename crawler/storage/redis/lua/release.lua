@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- The fetches are over: their hosts may be contacted again after their rests.
+--
+-- ARGV  session, longest rest; then for each: lease, age_s (since its fetch ended), seconds, pace
+-- Reply run, then for each 1, or 0: not held
+local session, max_rest = ARGV[1], tonumber(ARGV[2])
+local leases = leases_key(session)
+local reply = {run}
+local alive = held(session)
+
+local function release(lease, age, seconds, pace)
+  local packed = alive and redis.call('HGET', leases, lease)
+  if not packed then return 0 end
+  local taken, released, front, host, body = unpack_lease(packed)
+  if released == 1 then return 0 end
+  local it = load(host)
+  local rest = math.max(now - age, taken) + math.min(math.max(seconds, 0), max_rest)
+  it.rest = math.max(it.rest, rest)
+  it.pace = pace
+  seat(host, it)
+  save(host, it)
+  redis.call('HSET', leases, lease, pack_lease(taken, 1, front, host, body))
+  return 1
+end
+
+for i = 3, #ARGV, 4 do
+  reply[#reply + 1] = release(ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3])
+end
+close_books()
+return reply

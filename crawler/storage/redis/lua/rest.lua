@@ -1,0 +1,19 @@
+#!lua flags=allow-oom
+-- Hosts rest at least so long, whoever holds them: what a worker knows of hosts that it asked, after a
+-- server came back without the last second. It can only make a rest longer.
+--
+-- ARGV  longest rest; then for each: host, age_s (since its fetch ended), seconds, pace
+-- Reply run
+local max_rest = tonumber(ARGV[1])
+for i = 2, #ARGV, 4 do
+  local host, age = ARGV[i], tonumber(ARGV[i + 1])
+  local rest = now - age + math.min(math.max(tonumber(ARGV[i + 2]), 0), max_rest)
+  local it = load(host)
+  if rest > it.rest then
+    it.rest, it.pace = rest, ARGV[i + 3]
+    if it.place == RESTS then redis.call('ZADD', RESTING, rest, host) end
+    save(host, it)
+  end
+end
+close_books()
+return {run}

@@ -1,0 +1,190 @@
+-- What every operation on a shard begins with: its keys, its time, its hosts.
+--
+-- KEYS[1] is the root of the shard, "gossamer:{17}". It is the only key a caller can name: which
+-- host, queue or bucket comes next only the shard knows. All keys are made here, from the root:
+--
+--   <root>:m            hash    totals, clock, run of the server, turns of the levels
+--   <root>:h            hash    host -> record: place, front, rest, pace
+--   <root>:b:<f>:<host> list    bodies: the waiting URLs of a host at front f, packed
+--   <root>:f:<f>        list    front queue f: due hosts in the order of their turns
+--   <root>:r            zset    hosts at rest, by the end of their rest
+--   <root>:l            zset    later URLs, by their date
+--   <root>:w            zset    sessions with leases, by the time they end unless they are renewed
+--   <root>:o:<session>  hash    lease -> what was taken, when, of which host
+--   <root>:s:<n>        set     seen: bucket n of the keys of admitted URLs (an intset)
+--   <root>:d            hash    number -> dead letter
+--   <root>:c            hash    registered domain -> URLs admitted (only while there is a budget)
+--   <root>:g            hash    digest -> claim of the page that owns it
+--   <root>:v:<digest>   string  who may become the owner; expires
+--   <root>:t:<name>     string  a robots.txt, by its authority; expires
+--
+-- Front 0 holds what is urgent and goes before all others; level n of a Candidate is front n + 1.
+-- Numbers that leave Lua as text have 17 digits: %.14g, its default, would round times.
+local root = KEYS[1]
+local TOTALS, HOSTS, RESTING, LATER, SESSIONS, DEAD, DOMAINS, CLAIMS =
+  root .. ':m', root .. ':h', root .. ':r', root .. ':l', root .. ':w', root .. ':d',
+  root .. ':c', root .. ':g'
+
+local function queue_key(front, host) return root .. ':b:' .. front .. ':' .. host end
+local function front_key(front) return root .. ':f:' .. front end
+local function leases_key(session) return root .. ':o:' .. session end
+local function seen_key(bucket) return root .. ':s:' .. bucket end
+local function reservation_key(digest) return root .. ':v:' .. digest end
+
+local EMPTY, FRONT, RESTS, LEASED = 0, 1, 2, 3
+local URGENT, FRONTS = 0, 16
+
+-- The time of a shard never goes back, though the server's clock may be set back.
+local read = redis.call('HMGET', TOTALS, 'clock', 'offset', 'run', 'next')
+local clock, offset = tonumber(read[1] or 0), tonumber(read[2] or 0)
+local run, next_number = string.sub(read[3] or '', 1, 8), tonumber(read[4] or 1)
+local now = wall() + offset
+if now < clock then
+  offset = offset + clock - now
+  redis.call('HSET', TOTALS, 'offset', offset)
+  now = clock
+end
+
+local changes = {}
+local function count(field, by) changes[field] = (changes[field] or 0) + by end
+
+local first_number = next_number
+local function number()
+  next_number = next_number + 1
+  return next_number - 1
+end
+
+-- Last thing of an operation that changed something.
+local function close_books()
+  for field, by in pairs(changes) do
+    if by ~= 0 then redis.call('HINCRBY', TOTALS, field, by) end
+  end
+  if next_number > first_number then
+    redis.call('HSET', TOTALS, 'clock', now, 'next', next_number)
+  else
+    redis.call('HSET', TOTALS, 'clock', now)
+  end
+end
+
+local function exactly(value) return string.format('%.17g', value) end
+
+-- A host: place 1, front 1, fronts with URLs 2 (bits), filings 4, rest 8, URLs admitted 4; then its
+-- pace, 20 bytes: gap 8, crawl-delay 8, failures 2, pauses 2.
+local NO_PACE = string.rep('\0', 20)
+
+local function load(host)
+  local packed = redis.call('HGET', HOSTS, host)
+  if not packed then
+    return {place = EMPTY, front = 0, fronts = 0, filed = 0, rest = 0, admitted = 0, pace = NO_PACE}
+  end
+  local place, front, fronts, filed, rest, admitted = struct.unpack('<BBI2I4dI4', packed)
+  return {place = place, front = front, fronts = fronts, filed = filed, rest = rest,
+          admitted = admitted, pace = string.sub(packed, 21)}
+end
+
+local function save(host, it)
+  redis.call('HSET', HOSTS, host, struct.pack('<BBI2I4dI4', it.place, it.front, it.fronts,
+    it.filed, it.rest, it.admitted) .. it.pace)
+end
+
+local function best_front(fronts)
+  for front = 0, FRONTS - 1 do
+    if bit.band(fronts, bit.lshift(1, front)) ~= 0 then return front end
+  end
+end
+
+-- To the end of a front queue. An older entry of the host shows by its number that it is stale.
+local function file(host, it, front)
+  it.place, it.front, it.filed = FRONT, front, (it.filed + 1) % 4294967296
+  redis.call('RPUSH', front_key(front), struct.pack('<I4', it.filed) .. host)
+end
+
+-- Where a host belongs that is not leased.
+local function seat(host, it)
+  if it.fronts == 0 then
+    it.place = EMPTY
+  elseif it.rest > now then
+    it.place = RESTS
+    redis.call('ZADD', RESTING, it.rest, host)
+  else
+    file(host, it, best_front(it.fronts))
+  end
+end
+
+-- A URL has come to wait at `front`.
+local function arrived(host, it, front)
+  it.fronts = bit.bor(it.fronts, bit.lshift(1, front))
+  if it.place == EMPTY then
+    seat(host, it)
+  elseif it.place == FRONT and front < it.front then
+    file(host, it, front)
+  end
+end
+
+local function put_back(host, it, front, body)
+  redis.call('LPUSH', queue_key(front, host), body)
+  count('waiting', 1)
+  arrived(host, it, front)
+end
+
+local function put_off(host, front, delay_s, body)
+  local entry = struct.pack('<I6BI2', number(), front, #host) .. host .. body
+  redis.call('ZADD', LATER, now + delay_s, entry)
+  count('later', 1)
+end
+
+-- A lease: taken at 8, released 1, front 1, length of the host 2; then host and body.
+local function pack_lease(taken, released, front, host, body)
+  return struct.pack('<dBBI2', taken, released, front, #host) .. host .. body
+end
+
+local function unpack_lease(packed)
+  local taken, released, front, length = struct.unpack('<dBBI2', packed)
+  return taken, released, front, string.sub(packed, 13, 12 + length), string.sub(packed, 13 + length)
+end
+
+local function held(session)
+  local ends = redis.call('ZSCORE', SESSIONS, session)
+  return ends and tonumber(ends) > now
+end
+
+-- Rules of a crawl: shortest gap, gap factor, longest gap, longest fetch, longest rest, in seconds.
+local function rules_of(packed)
+  local min_gap, factor, max_gap, longest_fetch, max_rest = struct.unpack('<ddddd', packed)
+  return {min_gap = min_gap, factor = factor, max_gap = max_gap,
+          longest_fetch = longest_fetch, max_rest = max_rest}
+end
+
+-- Until when a host rests whose fetch was cut off: how long it took nobody knows, so as long as it
+-- can have (docs/decisions/0008).
+local function rest_after(taken, pace, rules)
+  local gap, crawl_delay = struct.unpack('<dd', pace)
+  local longest = math.min(now - taken, rules.longest_fetch)
+  local worst = taken + longest + math.min(rules.factor * longest, rules.max_gap)
+  local full_gap = math.min(math.max(gap, crawl_delay, rules.min_gap), rules.max_rest)
+  return math.max(worst, now + full_gap)
+end
+
+-- Sessions that were not renewed: up to `limit` of their leases come back. Returns how many.
+local function reap(rules, limit)
+  local back = 0
+  for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', now, 'LIMIT', 0, 4)) do
+    local leases = leases_key(session)
+    local lost = redis.call('HRANDFIELD', leases, limit - back, 'WITHVALUES')
+    for i = 1, #lost, 2 do
+      local taken, released, front, host, body = unpack_lease(lost[i + 1])
+      local it = load(host)
+      -- Later than the lease: the host was released, and its rest is what it was told.
+      if it.rest <= taken then it.rest = rest_after(taken, it.pace, rules) end
+      if released == 0 then it.place = EMPTY end
+      redis.call('HDEL', leases, lost[i])
+      put_back(host, it, front, body)
+      save(host, it)
+      count('leased', -1)
+      back = back + 1
+    end
+    if redis.call('EXISTS', leases) == 0 then redis.call('ZREM', SESSIONS, session) end
+    if back >= limit then break end
+  end
+  return back
+end

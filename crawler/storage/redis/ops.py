@@ -1,0 +1,288 @@
+"""What is asked of a shard, and what it answers: calls from our words, and our words from replies.
+
+Rule: no connection here. Durations go out and come in; *now* is the caller's own clock and never
+leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+from xxhash import xxh3_64_intdigest
+
+from crawler.core.types import (
+    Added,
+    Candidate,
+    Claim,
+    Dead,
+    Done,
+    Lease,
+    Moved,
+    Pace,
+    Purpose,
+    Rest,
+    RetryAt,
+    Verdict,
+)
+from crawler.scheduler.records import DeadLetter
+from crawler.scheduler.rules import FrontierRules
+from crawler.storage.redis.calls import Call
+from crawler.storage.redis.packed import pack, unpack
+
+MOST_SHARDS: Final = 1024
+BATCH: Final = 50
+"""URLs of one add: 0.5 ms of a server at most."""
+_UNFILTERED, _AT_HEAD, _FREE, _LATER = 1, 2, 4, 8
+_PACE = Struct("<ddHH")
+_DELAY = Struct("<d")
+_RULES = Struct("<ddddd")
+_MOST_FAILURES: Final = 0xFFFF
+_encode = msgspec.msgpack.Encoder().encode
+_claim = msgspec.msgpack.Decoder(Claim).decode
+
+
+def shard_of(domain: str, shards: int) -> int:
+    """All hosts of a registered domain are in one shard: so are its budget and its redirects."""
+    return xxh3_64_intdigest(domain.encode()) % shards
+
+
+def shard_of_digest(digest: bytes, shards: int) -> int:
+    return int.from_bytes(digest[:8]) % shards
+
+
+def lease_id(shard: int, number: int) -> int:
+    return number * MOST_SHARDS + shard
+
+
+def shard_of_lease(lease: Lease) -> int:
+    return lease.id % MOST_SHARDS
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    leases: list[Lease]
+    wake_s: float | None  # when to ask again; None: nothing waits for a time
+    lost: bool = False  # leases of this session have ended, and come back
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    lease: Lease
+    rest: Rest
+    age_s: float = 0.0  # since its fetch ended
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    lease: Lease
+    verdict: Verdict
+
+
+class Ops:
+    """Calls of one session."""
+
+    def __init__(self, session: str, shards: int, rules: FrontierRules, lease_s: float) -> None:
+        self.session = session
+        self.shards = shards
+        self._lease_s = lease_s
+        self._look, self._slice = rules.look, rules.slice
+        self._shares = ",".join(format(share, "g") for share in rules.level_shares)
+        self._max_rest_s = rules.max_rest_s
+        self._budgets = tuple(
+            "" if limit is None else limit
+            for limit in (rules.max_urls_per_host, rules.max_urls_per_domain)
+        )
+        self._rules = _RULES.pack(
+            rules.min_gap_s,
+            rules.gap_factor,
+            rules.max_gap_s,
+            rules.longest_fetch_s,
+            rules.max_rest_s,
+        )
+
+    def add(self, found: Iterable[Candidate], now: float) -> list[Call]:
+        """One call or more a shard, each of at most BATCH URLs or one host's."""
+        groups: dict[tuple[str, int, int], list[Any]] = {}
+        for candidate in found:
+            flags = _flags(candidate, now)
+            named = (candidate.host, candidate.level, flags)
+            group = groups.get(named)
+            if group is None:
+                group = groups[named] = [
+                    *(candidate.host, candidate.domain, candidate.level + 1, flags, 0)
+                ]
+            group.append(_signed(candidate.key))
+            group.append(_body(candidate, now) if flags & _LATER else pack(candidate))
+        return self._batched(groups.values())
+
+    def at_head(self, target: Candidate, origin: Candidate) -> list[Call]:
+        """Where a redirect leads. A key of its own chain (a cookie bounce, tracking stripped) is
+        no new URL: it meets no seen test and no budget."""
+        own = target.key in {origin.key, *origin.chain}
+        flags = _flags(target, float("inf")) | _AT_HEAD | (_UNFILTERED | _FREE if own else 0)
+        group = [target.host, target.domain, target.level + 1, flags, 1]
+        group += [_signed(target.key), pack(target)]
+        return self._batched([group])
+
+    def _batched(self, groups: Iterable[list[Any]]) -> list[Call]:
+        calls: list[Call] = []
+        open_calls: dict[int, tuple[list[Any], int]] = {}
+        for group in groups:
+            shard = shard_of(group[1], self.shards)
+            for part in _parts(group):
+                args, filled = open_calls.get(shard) or ([*self._budgets], 0)
+                if filled and filled + part[4] > BATCH:
+                    calls.append(Call(shard, "add", tuple(args)))
+                    args, filled = [*self._budgets], 0
+                args += part
+                open_calls[shard] = (args, filled + part[4])
+        calls += [Call(shard, "add", tuple(args)) for shard, (args, _) in open_calls.items()]
+        return calls
+
+    def lease(self, shard: int, limit: int) -> Call:
+        args = (self.session, limit, self._lease_s, self._shares, self._rules)
+        return Call(shard, "lease", (*args, self._look, self._slice))
+
+    def release(self, shard: int, released: Iterable[Released]) -> Call:
+        """All of them are leases of *shard*."""
+        args: list[Any] = [self.session, self._max_rest_s]
+        for each in released:
+            pace = _pace_bytes(each.rest.pace)
+            args += (each.lease.id // MOST_SHARDS, each.age_s, each.rest.seconds, pace)
+        return Call(shard, "release", tuple(args))
+
+    def finish(self, shard: int, finished: Iterable[Finished], now: float) -> Call:
+        """All of them are leases of *shard*. Targets of Moved and claims are not in it: they come
+        before."""
+        args: list[Any] = [self.session, self._rules]
+        for each in finished:
+            word, delay_s, payload = _fate(each.lease.candidate, each.verdict, now)
+            args += (each.lease.id // MOST_SHARDS, word, delay_s, payload)
+        return Call(shard, "finish", tuple(args))
+
+    def rest(self, shard: int, released: Iterable[Released]) -> Call:
+        """The hosts of these leases rest at least so long, held or not."""
+        args: list[Any] = [self._max_rest_s]
+        for each in released:
+            pace = _pace_bytes(each.rest.pace)
+            args += (each.lease.candidate.host, each.age_s, each.rest.seconds, pace)
+        return Call(shard, "rest", tuple(args))
+
+    def beat(self, shard: int) -> Call:
+        return Call(shard, "beat", (self.session, self._lease_s))
+
+    def bury(self, shard: int, session: str) -> Call:
+        """Of a *session* that is known to be dead."""
+        return Call(shard, "bury", (session, self._rules, self._slice))
+
+    def revive(self, shard: int, letters: Iterable[tuple[int, DeadLetter]]) -> Call:
+        args: list[Any] = []
+        for number, letter in letters:
+            again = replace(letter.candidate, attempts=0, not_before=0.0)
+            args += (number, again.host, again.level + 1, pack(again))
+        return Call(shard, "revive", tuple(args))
+
+    def owner(self, lease: int) -> str:
+        return f"{self.session}/{lease}"
+
+    def reserve(self, digest: bytes, lease: int, hold_s: float) -> Call:
+        args = (digest, self.owner(lease), int(hold_s * 1000))
+        return Call(shard_of_digest(digest, self.shards), "reserve", args)
+
+    def claim(self, digest: bytes, lease: int, claim: Claim | None) -> Call:
+        """*claim* None: the page came to nothing, its content is free again."""
+        packed = b"" if claim is None else _encode(claim)
+        args = (digest, self.owner(lease), packed)
+        return Call(shard_of_digest(digest, self.shards), "claim", args)
+
+
+def read_added(reply: Sequence[Any]) -> Added:
+    return Added(int(reply[1]), int(reply[2]), int(reply[3]))
+
+
+def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None) -> Leased:
+    """*taken_at*: epoch seconds by the worker's own clock; None: the server's stands for it."""
+    wake_s = float(reply[2]) if reply[2] else None
+    server_now = float(reply[3])
+    leases = []
+    for at in range(4, len(reply), 5):
+        number, front, host, pace, body = reply[at : at + 5]
+        candidate = unpack(body, host.decode(), max(0, int(front) - 1))
+        leases.append(
+            Lease(
+                lease_id(shard, int(number)),
+                candidate,
+                read_pace(pace),
+                server_now if taken_at is None else taken_at,
+            )
+        )
+    return Leased(leases, wake_s, lost=reply[1] == b"lost")
+
+
+def read_held(reply: Sequence[Any]) -> list[bool]:
+    """Of `release` and `finish`: which were still held, in their order."""
+    return [bool(each) for each in reply[1:]]
+
+
+def read_pace(packed: bytes) -> Pace:
+    gap_s, crawl_delay_s, failures, pauses = _PACE.unpack(packed)
+    return Pace(gap_s, failures, pauses, crawl_delay_s)
+
+
+def read_claim(packed: bytes) -> Claim:
+    return _claim(packed)
+
+
+def encode_letter(letter: DeadLetter) -> bytes:
+    return _encode(letter)
+
+
+def _parts(group: list[Any]) -> Iterable[list[Any]]:
+    """*group* in pieces of at most BATCH URLs, each with its head."""
+    head, entries = group[:4], group[5:]
+    for begin in range(0, len(entries), 2 * BATCH):
+        piece = entries[begin : begin + 2 * BATCH]
+        yield [*head, len(piece) // 2, *piece]
+
+
+def _flags(candidate: Candidate, now: float) -> int:
+    flags = 0 if candidate.filtered else _UNFILTERED
+    if candidate.purpose is Purpose.ROBOTS:
+        flags |= _FREE
+    return flags | _LATER if candidate.not_before > now else flags
+
+
+def _signed(key: int) -> int:
+    """What an integer set of Redis holds: 64 bits with a sign."""
+    return key - (1 << 64) if key >> 63 else key
+
+
+def _body(candidate: Candidate, now: float) -> bytes:
+    return _DELAY.pack(candidate.not_before - now) + pack(candidate)
+
+
+def _pace_bytes(pace: Pace) -> bytes:
+    failures = min(pace.failures, _MOST_FAILURES)
+    return _PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, min(pace.pauses, _MOST_FAILURES))
+
+
+def _fate(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str, float, bytes]:
+    match verdict:
+        case Done(next_visit, _):
+            if next_visit is None:
+                return "done", 0, b""
+            return "again", next_visit - now, pack(replace(candidate, attempts=0, chain=()))
+        case RetryAt(when):
+            again = replace(candidate, attempts=candidate.attempts + 1)
+            return "retry", when - now, pack(again)
+        case Moved():
+            return "done", 0, b""
+        case Dead(reason):
+            return "dead", 0, encode_letter(DeadLetter(candidate, reason, now))
+        case _:
+            return "back", 0, b""

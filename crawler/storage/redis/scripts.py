@@ -1,0 +1,51 @@
+"""The operations on a shard, as Lua: one a file, each behind the same prelude.
+
+Rule: a file's first line is its shebang and stays the first. The clock is a part of its own, so
+that tests can tell the time.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from hashlib import sha1
+from importlib.resources import files
+from typing import Final
+
+OPERATIONS: Final = (
+    *("open", "add", "lease", "release", "finish", "beat", "bury", "rest", "revive"),
+    *("reserve", "claim"),
+)
+
+
+class Scripts:
+    def __init__(self, clock: str | None = None) -> None:
+        """*clock*: Lua that defines `wall()`, in place of the server's own clock."""
+        self._clock = clock or _source("clock")
+
+    def names(self) -> tuple[str, ...]:
+        return OPERATIONS
+
+    def text(self, name: str) -> str:
+        return self._texts[name]
+
+    def sha(self, name: str) -> str:
+        return self._shas[name]
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        prelude = f"{self._clock}\n{_source('shard')}"
+        return {name: _behind(prelude, _source(name)) for name in OPERATIONS}
+
+    @cached_property
+    def _shas(self) -> dict[str, str]:
+        return {name: sha1(text.encode()).hexdigest() for name, text in self._texts.items()}
+
+
+def _behind(prelude: str, operation: str) -> str:
+    shebang, _, rest = operation.partition("\n")
+    return f"{shebang}\n{prelude}\n{rest}"
+
+
+def _source(name: str) -> str:
+    # importlib: in an egg there is no folder to open a file in.
+    return (files("crawler.storage.redis") / "lua" / f"{name}.lua").read_text("utf-8")

@@ -1,0 +1,45 @@
+"""The totals of a shard, as its hash `m` holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from crawler.core.types import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    waiting: int = 0
+    later: int = 0
+    leased: int = 0
+    seen: int = 0
+    done: int = 0
+    dead: int = 0
+    adds: int = 0  # URLs ever admitted: two looks that agree on it saw no add between them
+    clock: float = 0.0  # epoch seconds by the server
+
+    @classmethod
+    def read(cls, fields: Mapping[bytes, bytes]) -> Self:
+        """From a HGETALL."""
+        known = {name.encode(): name for name in cls.__slots__ if name != "clock"}
+        numbers = {known[key]: int(value) for key, value in fields.items() if key in known}
+        return cls(**numbers, clock=float(fields.get(b"clock", 0)))
+
+    @property
+    def unfinished(self) -> int:
+        return self.waiting + self.later + self.leased
+
+    @staticmethod
+    def summed(shards: Iterable[Totals]) -> Counts:
+        every = list(shards)
+        return Counts(
+            waiting=sum(each.waiting for each in every),
+            later=sum(each.later for each in every),
+            leased=sum(each.leased for each in every),
+            hosts_active=sum(each.leased for each in every),
+            seen=sum(each.seen for each in every),
+            done=sum(each.done for each in every),
+            dead=sum(each.dead for each in every),
+        )

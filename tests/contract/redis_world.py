@@ -1,0 +1,143 @@
+"""The shared frontier for the contract suite: over a real redis-server that is told the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from struct import unpack
+from typing import Any
+
+import redis
+
+from crawler.core.types import Added, Candidate, Claim, Lease, Rest, Verdict
+from crawler.scheduler.records import DeadLetter, decode_letter
+from crawler.scheduler.rules import FrontierRules
+from crawler.storage.redis import keys
+from crawler.storage.redis.calls import Call
+from crawler.storage.redis.crawl_format import agreed, encode_format, new_format
+from crawler.storage.redis.frontier import RedisFrontier
+from crawler.storage.redis.ops import Ops, read_claim, shard_of_digest
+from crawler.storage.redis.scripts import Scripts
+from crawler.storage.redis.totals import Totals
+from tests.contract.frontiers import TIGHT
+
+NAME = "t"
+SHARDS = 3  # hosts of most tests are in several
+FOR_EVER_S = 1e12  # leases of the suite end only with their session, as embedded ones do
+CLOCK = "local function wall() return tonumber(redis.call('GET', 'now') or 0) end"
+_SCRIPTS = Scripts(CLOCK)
+
+
+class ToldLink:
+    """Asks a server whose scripts read their time from a key."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client = client
+
+    def tell(self, now: float) -> None:
+        self.client.set("now", repr(float(now)))
+
+    def run(self, calls: Sequence[Call]) -> list[Any]:
+        pipeline = self.client.pipeline(transaction=False)
+        for call in calls:
+            root = keys.root(NAME, call.shard)
+            pipeline.evalsha(_SCRIPTS.sha(call.script), 1, root, *call.args)
+        return pipeline.execute()
+
+    def totals(self) -> list[Totals]:
+        return [Totals.read(self.client.hgetall(keys.totals(NAME, n))) for n in range(SHARDS)]
+
+
+class ToldFrontier(RedisFrontier):
+    """Tells the server the time of each call before it."""
+
+    def __init__(self, link: ToldLink, ops: Ops, dead_session: str | None, now: float) -> None:
+        self._told = link
+        # As the embedded one: whoever keeps the time goes on where it stood.
+        link.tell(max(now, *(each.clock for each in link.totals())))
+        super().__init__(link, ops, dead_session)
+
+    def add(self, found: Iterable[Candidate], now: float) -> Added:
+        self._told.tell(now)
+        return super().add(found, now)
+
+    def lease(self, now: float, limit: int = 1) -> list[Lease]:
+        self._told.tell(now)
+        return super().lease(now, limit)
+
+    def release(self, lease: Lease, rest: Rest, now: float) -> bool:
+        self._told.tell(now)
+        return super().release(lease, rest, now)
+
+    def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
+        self._told.tell(now)
+        return super().finish(lease, verdict, now)
+
+
+class RedisWorld:
+    """`reopen` is what a worker does that died and starts again: its old session is dead."""
+
+    def __init__(self, client: redis.Redis, rules: FrontierRules = TIGHT) -> None:
+        self.client = client
+        self.rules = rules
+        self._sessions = count()
+        self._last: str | None = None
+        client.flushall()
+        for name in _SCRIPTS.names():
+            client.script_load(_SCRIPTS.text(name))
+
+    def reopen(self, now: float) -> ToldFrontier:
+        link = ToldLink(self.client)
+        ours = new_format(SHARDS, len(self.rules.level_shares), ())
+        if not self.client.set(keys.format_key(NAME), encode_format(ours), nx=True):
+            agreed(self.client.get(keys.format_key(NAME)), ours, NAME)
+        link.run([Call(n, "open", ("a" * 40, 30, FOR_EVER_S, keys.SCHEMA)) for n in range(SHARDS)])
+        dead, self._last = self._last, f"session{next(self._sessions)}"
+        return ToldFrontier(link, Ops(self._last, SHARDS, self.rules, FOR_EVER_S), dead, now)
+
+    def letters(self) -> list[DeadLetter]:
+        kept = [self.client.hgetall(keys.dead(NAME, shard)) for shard in range(SHARDS)]
+        return [decode_letter(letter) for each in kept for letter in each.values()]
+
+    def claim(self, digest: bytes) -> Claim | None:
+        shard = shard_of_digest(digest, SHARDS)
+        packed = self.client.hget(keys.claims(NAME, shard), digest)
+        return read_claim(packed) if packed else None
+
+    def check(self, frontier: RedisFrontier) -> None:
+        """How the structures of each shard must agree."""
+        for shard in range(SHARDS):
+            _check_shard(self.client, shard)
+
+
+EMPTY, FRONT, RESTS, LEASED = range(4)
+
+
+def _check_shard(client: redis.Redis, shard: int) -> None:
+    totals = Totals.read(client.hgetall(keys.totals(NAME, shard)))
+    root = keys.root(NAME, shard)
+    queues: dict[tuple[str, int], int] = {}
+    for key in client.scan_iter(f"{root}:b:*"):
+        _, front, host = key.decode().removeprefix(f"{root}:").split(":", 2)
+        queues[host, int(front)] = client.llen(key)
+    leases = [each for key in client.scan_iter(f"{root}:o:*") for each in client.hvals(key)]
+    unreleased = [each[12 : 12 + unpack("<H", each[10:12])[0]] for each in leases if not each[8]]
+    resting = set(client.zrange(keys.resting(NAME, shard), 0, -1))
+    filed = {entry for front in range(16) for entry in client.lrange(f"{root}:f:{front}", 0, -1)}
+    assert totals.waiting == sum(queues.values())
+    assert totals.later == client.zcard(keys.later(NAME, shard))
+    assert totals.leased == len(leases)
+    assert len(set(unreleased)) == len(unreleased), "two unreleased leases on one host"
+    seen = [set(client.smembers(key)) for key in client.scan_iter(f"{root}:s:*")]
+    assert totals.seen == sum(map(len, seen)) == len(set().union(*seen))
+    for host, packed in client.hgetall(keys.hosts(NAME, shard)).items():
+        place, front, fronts, number, *_ = unpack("<BBHIdI", packed[:20])
+        waits = {n for name, n in queues if name == host.decode()}
+        assert waits == {n for n in range(16) if fronts >> n & 1}, f"{host} and its queues"
+        assert (place == LEASED) == (host in unreleased)
+        assert (place == RESTS) == (host in resting)
+        if place == EMPTY:
+            assert not waits, f"{host} has URLs and no turn"
+        if place == FRONT:
+            assert number.to_bytes(4, "little") + host in filed, f"{host} waits in no queue"
+            assert front == min(waits), f"{host} is filed below its best"
