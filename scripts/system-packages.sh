@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the tests need of the system: a web server, and documentation as pages to crawl.
+# What the tests need of the system: a web server, Redis, and documentation as pages to crawl.
 # Installed through apt where that is allowed; otherwise a sentence says what is missing.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin  # where Debian keeps servers, and not everybody looks
@@ -9,7 +9,9 @@ need() {  # PACKAGE FILE, of which there is at least one if the package is there
     package=$1; shift
     [ -e "$1" ] || missing="$missing $package"
 }
-command -v nginx >/dev/null 2>&1 || missing=' nginx'
+for server in nginx redis-server; do
+    command -v "$server" >/dev/null 2>&1 || missing="$missing $server"
+done
 need python3-doc /usr/share/doc/python3.*/html/index.html
 need sqlite3-doc /usr/share/doc/sqlite3/index.html
 need debian-handbook /usr/share/doc/debian-handbook/html/en-US/index.html
