@@ -1,0 +1,253 @@
+"""The Redis servers that other tests hurt: what is done to them has the effects it should have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.servers.certificates import write_certificate
+from tests.servers.redis import RedisServer
+from tests.servers.redis_cluster import RedisCluster
+from tests.servers.redis_process import HOST
+from tests.sources import PROJECT
+
+WAIT_S = 10.0
+PHRASE = "käse & brot/?#@:%"  # what a URL must not be broken by
+STARTS_ONE = """
+import sys
+from pathlib import Path
+from tests.servers.redis import RedisServer
+with RedisServer(Path(sys.argv[1])) as server:
+    print(server.port, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path, appendfsync="always") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    # Not everysec: while a file is being synced Redis keeps what it acknowledges to itself, for up
+    # to 2 s (flushAppendOnlyFile in its aof.c), and a kill takes that along.
+    with RedisCluster(appendfsync="always") as cluster:
+        yield cluster
+
+
+def keys(count: int) -> dict[str, bytes]:
+    return {f"key {number}": b"%d" % number for number in range(count)}
+
+
+def until(is_true: Callable[[], bool]) -> None:
+    """Wait for what happens on its own."""
+    end = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("down", [RedisServer.kill, RedisServer.stop], ids=lambda do: do.__name__)
+def test_what_was_written_is_there_after(
+    server: RedisServer, down: Callable[[RedisServer], None]
+) -> None:
+    client, url, pid = server.client(), server.url, server.pid
+    run = client.info("server")["run_id"]
+    client.mset(keys(100))
+    down(server)
+    assert not server.is_up
+    with pytest.raises(redis.ConnectionError):
+        client.ping()
+    server.start()
+    assert client.mget(keys(100)) == list(keys(100).values())
+    assert server.url == url and server.pid != pid
+    assert client.info("server")["run_id"] != run
+
+
+def test_a_cut_off_file_loses_its_end_and_nothing_else(server: RedisServer) -> None:
+    client = server.client()
+    client.mset(keys(100))
+    before_bytes = server.aof_bytes()
+    client.set("last", 1)
+    client.set("very last", 1)
+    server.kill()
+    server.cut_aof(server.aof_bytes() - before_bytes - 5)  # a command of which 5 bytes are there
+    server.start()
+    assert client.mget(keys(100)) == list(keys(100).values())
+    assert client.dbsize() == 100
+    assert server.aof_bytes() == before_bytes  # as Redis itself repaired it
+    assert "Truncating the AOF" in server.log()
+    client.set("after", 1)
+
+
+def test_all_of_the_file_can_be_cut_off(server: RedisServer) -> None:
+    server.client().mset(keys(100))
+    server.kill()
+    server.cut_aof(10**9)
+    server.start()
+    assert server.client().dbsize() == 0
+
+
+def test_who_is_paused_is_silent_and_comes_back_as_it_was(server: RedisServer) -> None:
+    client = server.client(socket_timeout=0.05)
+    client.set("kept", 1)
+    run = client.info("server")["run_id"]
+    server.pause()
+    assert server.is_up
+    with pytest.raises(redis.TimeoutError):
+        client.ping()
+    server.resume()
+    assert client.info("server")["run_id"] == run
+    server.pause()
+    server.stop()
+    server.start()
+    assert client.get("kept") == b"1"
+
+
+def test_it_lives_longer_than_the_thread_that_started_it() -> None:
+    server = RedisServer()
+    thread = threading.Thread(target=server.__enter__)
+    thread.start()
+    thread.join()
+    try:
+        assert server.client().ping()
+    finally:
+        server.__exit__()
+    assert not server.folder.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
+def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STARTS_ONE, str(tmp_path)]
+    with subprocess.Popen(
+        command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
+        assert owner.stdout
+        left = RedisServer()
+        left.port = int(owner.stdout.readline())
+        assert answers(left)
+        owner.kill()
+    until(lambda: not answers(left))
+
+
+def answers(server: RedisServer) -> bool:
+    """Whether anybody does at its port: one who does not know us is somebody."""
+    with server.client() as client:
+        try:
+            client.ping()
+        except redis.AuthenticationError:
+            return True
+        except redis.ConnectionError:
+            return False
+    return True
+
+
+def test_an_option_it_does_not_know_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path, no_such_option=1)
+    with pytest.raises(RuntimeError, match="no-such-option"):
+        server.__enter__()
+    assert not server.is_up
+
+
+def test_a_password_is_asked_for() -> None:
+    with RedisServer(password=PHRASE) as server:
+        with redis.Redis.from_url(server.url) as told:
+            assert told.ping()
+        for wrong in ("", "other"):
+            with server.client("", wrong) as client, pytest.raises(redis.AuthenticationError):
+                client.ping()
+
+
+def test_a_user_may_what_its_line_says() -> None:
+    users = ("default off", "web on >secret ~web:* +get +set")
+    with RedisServer(users=users) as server:
+        with redis.Redis.from_url(server.url_as("web", "secret")) as web:
+            web.set("web:1", 1)
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                web.set("other:1", 1)
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                web.delete("web:1")
+        with redis.Redis.from_url(server.url) as nobody, pytest.raises(redis.AuthenticationError):
+            nobody.ping()
+        assert server.client().get("web:1") == b"1"  # whatever happens to the others
+
+
+def test_tls_is_trusted_by_its_certificate_only(tmp_path: Path) -> None:
+    certificate = write_certificate(tmp_path / "redis.pem", HOST)
+    with RedisServer(certificate=certificate, password=PHRASE) as server:
+        assert server.url.startswith("rediss://")
+        with redis.Redis.from_url(server.url, ssl_ca_certs=str(certificate)) as client:
+            assert client.ping()
+        for wrong in (server.url, server.url.replace("rediss", "redis")):
+            with redis.Redis.from_url(wrong) as client, pytest.raises(redis.ConnectionError):
+                client.ping()
+
+
+def test_full_memory_refuses_what_adds() -> None:
+    with RedisServer(maxmemory="3mb") as server:
+        client = server.client()
+        empty_bytes = server.used_memory()
+        for number in range(300):
+            try:
+                client.set(f"{number}", b"x" * 10_000)
+            except redis.exceptions.OutOfMemoryError:
+                break
+        fits = client.dbsize()
+        assert 100 < fits < 300  # the client's own buffers count, too
+        assert fits * 10_000 <= server.used_memory() - empty_bytes <= 3 * 2**20
+
+
+def test_a_replica_follows_and_takes_no_writes(server: RedisServer) -> None:
+    with RedisServer(replica_of=server) as replica:
+        client = replica.client()
+        until(lambda: client.info("replication")["master_link_status"] == "up")
+        server.client().set("key", 1)
+        until(lambda: client.get("key") == b"1")
+        with pytest.raises(redis.ReadOnlyError):
+            client.set("key", 2)
+
+
+def test_a_cluster_has_its_keys_on_all_masters(cluster: RedisCluster) -> None:
+    with redis.RedisCluster.from_url(cluster.url) as client:
+        for key, value in keys(100).items():
+            client.set(key, value)
+        assert all(client.get(key) == value for key, value in keys(100).items())
+    counts = [node.client().dbsize() for node in cluster.nodes]
+    assert sum(counts) == 100 and all(counts)
+    assert all(cluster.node_of(key).client().exists(key) for key in keys(10))
+    assert cluster.node_of("{17}:a") is cluster.node_of(b"{17}:b")
+
+
+def test_a_node_that_is_down_takes_only_its_own_keys(cluster: RedisCluster) -> None:
+    here = {node: next(filter(held_by(cluster, node), keys(100))) for node in cluster.nodes}
+    first, *others = cluster.nodes
+    first.client().set(here[first], "kept")
+    first.kill()
+    for node in others:
+        until(partial(gives_up_some, node.client()))
+        assert node.client().set(here[node], 1)
+        with pytest.raises(redis.exceptions.MovedError):
+            node.client().get(here[first])
+    first.start()
+    with pytest.raises(redis.exceptions.ClusterDownError):
+        first.client().get(here[first])
+    cluster.wait()
+    assert first.client().get(here[first]) == b"kept"
+
+
+def gives_up_some(client: redis.Redis) -> bool:
+    return int(client.cluster("info")["cluster_slots_fail"]) > 0
+
+
+def held_by(cluster: RedisCluster, node: RedisServer) -> Callable[[str], bool]:
+    return lambda key: cluster.node_of(key) is node
