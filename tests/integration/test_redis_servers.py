@@ -20,6 +20,7 @@ from tests.servers.redis_process import HOST
 from tests.sources import PROJECT
 
 WAIT_S = 10.0
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="it is Linux that tells")
 PHRASE = "käse & brot/?#@:%"  # what a URL must not be broken by
 STARTS_ONE = """
 import sys
@@ -126,7 +127,28 @@ def test_it_lives_longer_than_the_thread_that_started_it() -> None:
     assert not server.folder.exists()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
+@ON_LINUX
+def test_no_child_outlives_it() -> None:
+    with RedisServer(rdb_key_save_delay=60_000_000) as server:  # us: long after this test
+        client = server.client()
+        client.set("key", 1)
+        client.bgrewriteaof()
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
+        until(lambda: children.read_text() != "")
+        child = int(children.read_text())
+        assert is_alive(child)
+    until(lambda: not is_alive(child))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"  # nobody may be there to bury it
+
+
+@ON_LINUX
 def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STARTS_ONE, str(tmp_path)]
     with subprocess.Popen(

@@ -135,8 +135,9 @@ class RedisServer:
         self._wait()
 
     def kill(self) -> None:
+        """And with it the child that may be rewriting its file."""
         if self.is_up:
-            os.kill(self.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
         self._wait()
 
     def pause(self) -> None:

@@ -26,10 +26,15 @@ _STARTER: Final = ThreadPoolExecutor(1, thread_name_prefix="starter of redis-ser
 
 
 def launch(conf: Path, log: Path) -> subprocess.Popen[bytes]:
-    command = [*_dies_with_us(), _program(), str(conf)]
+    """In a group of its own: with its children, and without the terminal's Ctrl-C."""
     with log.open("ab") as out:
         return _STARTER.submit(
-            subprocess.Popen, command, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            subprocess.Popen,
+            [*_dies_with_us(), _program(), str(conf)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         ).result()
 
 
