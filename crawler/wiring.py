@@ -27,19 +27,23 @@ from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError, CrawlerError
 from crawler.core.exchange import DownloadOptions, Exchanges
 from crawler.doors import Doors
+from crawler.joining import join
 from crawler.policy.content import cap_bytes
 from crawler.policy.priority import Prioritizer
-from crawler.policy.robots_cache import RobotsCache
+from crawler.policy.robots_cache import RobotsCache, RobotsStore
 from crawler.policy.uplink import Uplink, UplinkRules
 from crawler.scheduler.clearance import Clearance
 from crawler.scheduler.flights import Flights
 from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.scheduler.landing import Landing
-from crawler.storage.digests import Digests
-from crawler.storage.local.datadir import DataDir
+from crawler.scheduler.ports import Frontier
+from crawler.sharing import RedisAddress, redis_address
+from crawler.storage.digests import Digests, Duplicates
+from crawler.storage.local.datadir import DataDir, refuse_other_kind
 from crawler.storage.local.outcome_log import OutcomeLog
 from crawler.storage.local.records import Claims, RobotsRecords
 from crawler.storage.local.rocks import RocksStore
+from crawler.storage.redis.shared_frontier import SharedFrontier
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.recovery import recover
 from crawler.storage.warc.writer import WarcWriter
@@ -57,7 +61,8 @@ class Parts:
     random: Random
     data: DataDir
     store: RocksStore
-    frontier: TwoTierFrontier
+    frontier: Frontier
+    put_back_at_open: int  # leases of the last run
     clock: Clock
     doors: Doors
     prioritizer: Prioritizer
@@ -67,12 +72,13 @@ class Parts:
     flights: Flights
     landing: Landing
     exchanges: Exchanges
-    digests: Digests
+    digests: Duplicates
     outcomes: OutcomeLog
     tally: Tally
     stop_crawl: Callable[[str], None]  # end it in good order, for this reason
     on_stop: list[Callable[[], None]] = field(default_factory=list)  # end what is under way
     failure: CrawlerError | None = None
+    shared: SharedFrontier | None = None  # None: the frontier is embedded
     _archive: Archive | None = None
 
     def archive(self) -> Archive | None:
@@ -98,10 +104,17 @@ class Parts:
             logger.error("The crawl stops: %s", error)
             self.stop_crawl("store_failed")
 
+    def begin(self) -> None:
+        """The loop runs: what works in the background begins."""
+        if self.shared is not None:
+            self.shared.begin()
+
     async def close(self) -> None:
         try:
             if self._archive is not None:
                 await self._archive.close()
+            if self.shared is not None:
+                await self.shared.close()
         finally:
             self.abandon()
 
@@ -127,14 +140,82 @@ def _assemble(crawler: Crawler) -> Parts:
     config = read_config({name: crawler.settings[name] for name in crawler.settings})
     # Spiders other than `web` have no arguments of ours, and go where their requests say.
     arguments = getattr(crawler.spider, "arguments", None)
+    address = redis_address(crawler.settings, config)
     with ExitStack() as opened:
         data = DataDir(data_dir(crawler.settings, config), rules.identity_of_urls(config))
         opened.callback(data.close)
-        store = RocksStore(data.frontier)
+        refuse_other_kind(data, is_shared=address is not None)
+        store = RocksStore(data.frontier if address is None else data.worker)
         opened.callback(store.close)
-        parts = _over(crawler, config, arguments, data, store)
+        tally = Tally(crawler.stats)
+        ground = (
+            _embedded(config, arguments, data, store)
+            if address is None
+            else _shared(crawler, config, arguments, address, data, store, tally)
+        )
+        parts = _over(crawler, config, arguments, data, store, tally, ground)
         opened.pop_all()  # from here on it is for `Parts.close`
     return parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """What depends on where the frontier is."""
+
+    frontier: Frontier
+    clock: Clock
+    key_seed: int
+    digests: Duplicates
+    robots: RobotsStore
+    put_back: int  # leases of the last run
+    shared: SharedFrontier | None = None
+
+
+def _embedded(
+    config: Config, arguments: Arguments | None, data: DataDir, store: RocksStore
+) -> _Ground:
+    frontier = TwoTierFrontier(store, rules.frontier_rules(config, arguments), Clock().now())
+    return _Ground(
+        frontier=frontier,
+        clock=Clock(not_before=frontier.clock),
+        key_seed=data.format.key_seed,
+        digests=Digests(Claims(store)),
+        robots=RobotsRecords(store),
+        put_back=frontier.put_back_at_open,
+    )
+
+
+def _shared(
+    crawler: Crawler,
+    config: Config,
+    arguments: Arguments | None,
+    address: RedisAddress,
+    data: DataDir,
+    store: RocksStore,
+    tally: Tally,
+) -> _Ground:
+    clock = Clock()
+    joined = join(
+        address,
+        config,
+        rules.frontier_rules(config, arguments),
+        data,
+        store,
+        crawler.settings.getint("CONCURRENT_REQUESTS"),
+        tally,
+        partial(_fail, ref(crawler)),
+        clock,
+    )
+    frontier = joined.frontier
+    return _Ground(
+        frontier=frontier,
+        clock=clock,
+        key_seed=joined.format.key_seed,
+        digests=Digests(Claims(store)),
+        robots=RobotsRecords(store),
+        put_back=joined.put_back,
+        shared=frontier,
+    )
 
 
 def _over(
@@ -143,34 +224,34 @@ def _over(
     arguments: Arguments | None,
     data: DataDir,
     store: RocksStore,
+    tally: Tally,
+    ground: _Ground,
 ) -> Parts:
-    frontier = TwoTierFrontier(store, rules.frontier_rules(config, arguments), Clock().now())
-    clock = Clock(not_before=frontier.clock)
-    _tell_recovered(data, frontier)
+    _tell_recovered(data, ground.put_back)
     random = Random()
-    doors = Doors(config, arguments, store, data.format.key_seed)
-    robots = RobotsCache(RobotsRecords(store), config.identity.user_agent_name, config.robots)
-    flights, digests = Flights(), Digests(Claims(store))
-    outcomes, tally = OutcomeLog(data.outcomes), Tally(crawler.stats)
+    doors = Doors(config, arguments, store, ground.key_seed)
+    robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
+    flights, outcomes = Flights(), OutcomeLog(data.outcomes)
     landing = Landing(
-        frontier,
+        ground.frontier,
         flights,
         rules.landing_rules(config),
         outcomes,
-        digests,
+        ground.digests,
         tally,
         robots.give_up,
         random,
-        clock.now,
+        ground.clock.now,
     )
-    return Parts(
+    parts = Parts(
         config=config,
         arguments=arguments,
         random=random,
         data=data,
         store=store,
-        frontier=frontier,
-        clock=clock,
+        frontier=ground.frontier,
+        put_back_at_open=ground.put_back,
+        clock=ground.clock,
         doors=doors,
         prioritizer=_prioritizer(config),
         robots=robots,
@@ -179,19 +260,23 @@ def _over(
         flights=flights,
         landing=landing,
         exchanges=Exchanges(),
-        digests=digests,
+        digests=ground.digests,
         outcomes=outcomes,
         tally=tally,
         # Weak: the parts are kept by their crawler, and would keep it for ever.
         stop_crawl=partial(_stop, ref(crawler)),
+        shared=ground.shared,
     )
+    if ground.shared is not None:
+        parts.on_stop.append(ground.shared.stopping)
+    return parts
 
 
-def _tell_recovered(data: DataDir, frontier: TwoTierFrontier) -> None:
+def _tell_recovered(data: DataDir, put_back: int) -> None:
     for mended in recover(data.warc):
         logger.warning("Archive left unfinished by a crash, now whole: %s", mended)
-    if frontier.put_back_at_open:
-        logger.info("Leases open when the last run ended, put back: %d", frontier.put_back_at_open)
+    if put_back:
+        logger.info("Leases open when the last run ended, put back: %d", put_back)
 
 
 def _prioritizer(config: Config) -> Prioritizer:
@@ -208,6 +293,13 @@ def data_dir(settings: BaseSettings, config: Config) -> Path:
     jobs = settings["JOBDIR"]
     is_set = "CRAWLER_DATA_DIR" in settings
     return Path(jobs if jobs and not is_set else config.archive.data_dir)
+
+
+def _fail(crawler: ref[Crawler], error: CrawlerError) -> None:
+    there = crawler()
+    parts = _parts.get(there) if there is not None else None
+    if parts is not None:
+        parts.fail(error)
 
 
 def _stop(crawler: ref[Crawler], reason: str) -> None:

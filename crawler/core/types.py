@@ -124,6 +124,7 @@ class Added:
     new: int = 0
     seen: int = 0
     over_budget: int = 0  # their domain already has its full number of URLs
+    undecided: int = 0  # a shared frontier tells later what became of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,19 @@ class FrontierDownloader(Downloader):
             return
         while slot.queue and slot.free_transfer_slots() > 0:
             request, answered = slot.queue.popleft()
+            if not self._may_begin(request):
+                answered.errback(IgnoreRequest("its lease has ended"))
+                continue
             slot.transferring.add(request)
             _schedule_coro(self._wait_for_download(slot, request, answered))
+
+    def _may_begin(self, request: Request) -> bool:
+        """Asked last thing before its transfer: middlewares may have kept it for long."""
+        flight = self._parts.flights.of(request.meta.get(LEASE))
+        if flight is None or self._parts.frontier.may_begin(flight.lease):
+            return True
+        flight.verdict = PutBack()
+        return False
 
     # What is put back is released when it lands: before, the next of its host could overtake it.
     def _release(self, result: Fetched, flight: Flight | None) -> Fetched:

@@ -127,7 +127,7 @@ def summary_of(
         dead_letters=counts.dead,
         dead_letters_new=[DeadUrl(each.url, each.reason) for each in tally.dead],
         archive=archive_files(parts.data.warc),
-        frontier=_frontier(counts, parts.frontier.put_back_at_open),
+        frontier=_frontier(counts, parts.put_back_at_open),
         data_dir=str(parts.data.path),
     )
 

@@ -6,7 +6,7 @@ one write to the store: after a crash it happened whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -133,6 +133,20 @@ class TwoTierFrontier:
             done=totals.done,
             dead=totals.dead,
         )
+
+    def may_begin(self, lease: Lease) -> bool:
+        return lease.id in self._open
+
+    def is_over(self) -> bool:
+        totals = self._books.totals
+        return totals.waiting + totals.later + totals.leased == 0
+
+    def is_congested(self) -> bool:
+        """Never: what is added is written."""
+        return False
+
+    def on_due(self, wake: Callable[[], None]) -> None:
+        """Nothing comes that `wake_at` does not know of."""
 
     def _take(self, active: ActiveHost, now: float) -> Lease:
         packed = active.head.popleft()

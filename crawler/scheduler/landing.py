@@ -109,7 +109,8 @@ class Landing:
             self._tally.count("links/seen", added.seen)
             self._tally.count("links/over_budget", added.over_budget)
         verdict = fate_of(flight, now, self._rules.broken_retries, self._rules.broken_pause_s)
-        self._frontier.finish(flight.lease, verdict, now)
+        if not self._frontier.finish(flight.lease, verdict, now):
+            self._tally.count("leases/refused")  # it had ended: another worker has it
         self._close(flight, verdict, now)
         return verdict
 

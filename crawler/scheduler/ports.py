@@ -3,7 +3,7 @@ over every implementation (tests/contract)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from crawler.core.types import Added, Candidate, Counts, Lease, Rest, Verdict
@@ -43,6 +43,19 @@ class Frontier(Protocol):
 
     def counts(self) -> Counts:
         """O(1)."""
+
+    def may_begin(self, lease: Lease) -> bool:
+        """Whether a fetch that begins now is over before *lease* can end."""
+
+    def is_over(self) -> bool:
+        """Nothing waits, nothing is leased, nothing can come. Asked only when all that the crawl
+        begins with was added."""
+
+    def is_congested(self) -> bool:
+        """More was added than can be taken now: whoever adds much waits a moment."""
+
+    def on_due(self, wake: Callable[[], None]) -> None:
+        """Call *wake* when something is due that `wake_at` could not know of."""
 
 
 class OrderedStore(Protocol):

@@ -58,6 +58,8 @@ class FrontierScheduler(BaseScheduler):
         self._hooks = EngineHooks(self._crawler.engine)
         self._hooks.on_finished(self._finished)
         self._hooks.on_stopping(self._stopping)
+        self._parts.frontier.on_due(self._hooks.wake)
+        self._parts.begin()
         self._crawler.signals.connect(self._idle, signals.spider_idle)
         self._crawler.signals.connect(self._broken, signals.spider_error)
         self._crawler.signals.connect(self._broken, signals.item_error)
@@ -67,10 +69,7 @@ class FrontierScheduler(BaseScheduler):
         return deferred_from_coro(self._parts.close())
 
     def has_pending_requests(self) -> bool:
-        if self._full():
-            return False
-        counts = self._parts.frontier.counts()
-        return counts.waiting + counts.later + counts.leased > 0
+        return not self._full() and not self._parts.frontier.is_over()
 
     def enqueue_request(self, request: Request) -> bool:
         """A spider's own request, or what a downloader middleware returned for a lease."""
@@ -141,7 +140,8 @@ class FrontierScheduler(BaseScheduler):
         if isinstance(found, Refusal):
             self._parts.tally.count(f"refused/{found.reason}")
             return False
-        return bool(self._parts.frontier.add([found], self._parts.clock.now()).new)
+        added = self._parts.frontier.add([found], self._parts.clock.now())
+        return bool(added.new + added.undecided)
 
     def _may_lease(self, now: float) -> bool:
         return not self._is_barred() and not self._parts.uplink.is_down(now)

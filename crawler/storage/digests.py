@@ -19,6 +19,16 @@ class ClaimStore(Protocol):
         """The claim that a finished page holds on *digest*."""
 
 
+class Duplicates(Protocol):
+    """What the crawl asks; within one process, or across many."""
+
+    async def original(self, digest: bytes, url: str, lease_id: int) -> Claim | None:
+        """The page that has this content already. None: *url* may claim it."""
+
+    def settle(self, lease_id: int) -> None:
+        """Its page is finished or given up."""
+
+
 @dataclass(slots=True, eq=False)
 class _Reservation:
     lease_id: int

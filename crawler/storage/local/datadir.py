@@ -21,6 +21,7 @@ FORMAT: Final = 1
 _LOCK: Final = "crawl.lock"
 _FORMAT_FILE: Final = "format.json"
 FRONTIER: Final = "frontier"
+WORKER: Final = "worker"  # of a shared crawl: the outbox, and what the worker remembers
 WARC: Final = "warc"
 OUTCOMES: Final = "outcomes.jsonl"
 SUMMARY: Final = "summary.json"
@@ -57,6 +58,10 @@ class DataDir:
         return self.path / FRONTIER
 
     @property
+    def worker(self) -> Path:
+        return self.path / WORKER
+
+    @property
     def warc(self) -> Path:
         return self.path / WARC
 
@@ -67,6 +72,21 @@ class DataDir:
     @property
     def summary(self) -> Path:
         return self.path / SUMMARY
+
+
+def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
+    """An embedded crawl and a worker of a shared one know nothing of each other's URLs.
+    Raises DataDirError."""
+    if is_shared and data.frontier.exists():
+        raise DataDirError(
+            f"{data.path} holds a crawl with a frontier of its own: finish it without"
+            " CRAWLER_FRONTIER_URL, or give this worker another CRAWLER_DATA_DIR"
+        )
+    if not is_shared and data.worker.exists():
+        raise DataDirError(
+            f"{data.path} belongs to a worker of a shared crawl: set CRAWLER_FRONTIER_URL as it"
+            " was, or choose another CRAWLER_DATA_DIR"
+        )
 
 
 def read_format(path: Path) -> Format:

@@ -124,21 +124,25 @@ def _split(url: str) -> SplitResult:
 
 
 def _said_by(url: SplitResult) -> dict[str, str]:
-    """The options that stand in a URL, by redis-py's names. A db in the query counts first."""
-    options = {
-        "db": "" if url.scheme == "unix" else url.path.strip("/"),
-        "username": unquote(url.username or ""),
-        "password": unquote(url.password or ""),
-    }
-    said = {name: value for name, value in options.items() if value}
-    for name, value in parse_qsl(url.query, keep_blank_values=True):
-        if name not in KINDS and name not in IGNORED:
+    """The options that stand in a URL, by redis-py's names. Its query says the db first, and its
+    head who asks."""
+    before = {"username": unquote(url.username or ""), "password": unquote(url.password or "")}
+    behind = {"db": "" if url.scheme == "unix" else url.path.strip("/")}
+    query = dict(parse_qsl(url.query, keep_blank_values=True))
+    _refuse_bad_query(query, url.scheme)
+    return _given(behind) | query | _given(before)
+
+
+def _given(options: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if value}
+
+
+def _refuse_bad_query(query: dict[str, str], scheme: str) -> None:
+    for name in query:
+        if name not in KINDS.keys() | IGNORED:
             raise ConfigError(f"the URL of Redis has an unknown option{_nearest(name)}")
-        if name.startswith(PREFIX) and url.scheme != "rediss":
+        if name.startswith(PREFIX) and scheme != "rediss":
             raise ConfigError(f"the URL of Redis has {name}, but TLS is what rediss:// is for")
-        if name not in {"username", "password"} or name not in said:
-            said[name] = value
-    return said
 
 
 def _nearest(name: str) -> str:

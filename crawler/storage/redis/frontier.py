@@ -5,7 +5,7 @@ Rule: the port of the embedded one, call for call. A crawl never waits: it uses 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from crawler.core.types import Added, Candidate, Counts, Done, Lease, Moved, Rest, Verdict
@@ -93,6 +93,19 @@ class RedisFrontier:
 
     def counts(self) -> Counts:
         return Totals.summed(self._link.totals())
+
+    def may_begin(self, lease: Lease) -> bool:
+        """Always: who waits for each answer counts no deadlines."""
+        return True
+
+    def is_over(self) -> bool:
+        return not any(each.unfinished for each in self._link.totals())
+
+    def is_congested(self) -> bool:
+        return False
+
+    def on_due(self, wake: Callable[[], None]) -> None:
+        """Nobody waits for it."""
 
     def _lease_of(self, shard: int, now: float, limit: int) -> list[Lease]:
         (reply,) = self._link.run([self._ops.lease(shard, limit)])

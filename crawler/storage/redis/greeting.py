@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +16,7 @@ import hiredis
 
 from crawler.storage.redis.address import Address
 from crawler.storage.redis.calls import Argument
-from crawler.storage.redis.faults import ERRORS, OLDEST, Refused, Unreachable, fault_of
+from crawler.storage.redis.faults import ERRORS, OLDEST, Fault, Refused, Unreachable, fault_of
 from crawler.storage.redis.wire import Wire, pack
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
@@ -56,21 +57,23 @@ async def _dial(address: Address) -> Wire:
 
 
 async def _greet(wire: Wire, address: Address) -> Greeting:
-    commands: list[tuple[Argument, ...]] = []
-    if address.credentials:
-        commands.append(("AUTH", *address.credentials))
-    if address.db:
-        commands.append(("SELECT", address.db))
-    if address.client_name:
-        commands.append(("CLIENT", "SETNAME", address.client_name))
-    commands.append(("INFO", "server"))
-    *admitted, info = await wire.ask([pack(command) for command in commands])
-    for reply in (*admitted, info):
-        if isinstance(reply, ERRORS):
-            raise _unheard(reply, address) if wire.broken else fault_of(reply, str(address))
-    if not isinstance(info, bytes) or any(reply != b"OK" for reply in admitted):
+    *admitted, info = replies = await wire.ask([pack(each) for each in _introduction(address)])
+    error = next((reply for reply in replies if isinstance(reply, ERRORS)), None)
+    if error is not None:
+        raise _unheard(fault_of(error, str(address)), wire, address)
+    if not isinstance(info, bytes) or admitted != [b"OK"] * len(admitted):
         raise fault_of(hiredis.ProtocolError(), str(address))
     return _read_greeting(info_fields(info), str(address))
+
+
+def _introduction(address: Address) -> Iterator[tuple[Argument, ...]]:
+    if address.credentials:
+        yield "AUTH", *address.credentials
+    if address.db:
+        yield "SELECT", address.db
+    if address.client_name:
+        yield "CLIENT", "SETNAME", address.client_name
+    yield "INFO", "server"
 
 
 def info_fields(info: bytes) -> dict[str, str]:
@@ -79,11 +82,11 @@ def info_fields(info: bytes) -> dict[str, str]:
     return {name: value for name, _, value in (line.partition(":") for line in lines) if value}
 
 
-def _unheard(error: Exception, address: Address) -> Exception:
+def _unheard(fault: Fault, wire: Wire, address: Address) -> Fault:
     """A server that wants TLS hangs up on whoever does not greet it so."""
-    if isinstance(error, Unreachable) and address.tls is None and not address.path:
-        return Unreachable(f"{error}. If it wants TLS, write rediss:// instead of redis://")
-    return error
+    if wire.broken is None or address.tls is not None or address.path:
+        return fault
+    return Unreachable(f"{fault}. If it wants TLS, write rediss:// instead of redis://")
 
 
 def _read_greeting(fields: dict[str, str], node: str) -> Greeting:

@@ -16,7 +16,8 @@ from crawler.storage.redis.address import Address
 from crawler.storage.redis.calls import Argument, Call
 from crawler.storage.redis.faults import ERRORS, Fault, Unreachable, fault_of, is_word
 from crawler.storage.redis.greeting import info_fields
-from crawler.storage.redis.node import Node, ScriptTexts, put
+from crawler.storage.redis.node import Node, put
+from crawler.storage.redis.opening import Opening, ScriptTexts
 from crawler.storage.redis.servers import Servers, nobody
 from crawler.storage.redis.topology import hash_of
 from crawler.storage.redis.wire import pack
@@ -48,7 +49,7 @@ class Nodes:
         self._roots = [keys.root(name, shard) for shard in range(shards)]
         self._servers = Servers(
             address,
-            lambda address: Node(address, scripts, self._roots.__getitem__, opening),
+            lambda where: Node(where, Opening(scripts, self._roots.__getitem__, opening)),
             [hash_of(root) for root in self._roots],
         )
 
@@ -72,7 +73,7 @@ class Nodes:
     async def open_shards(self) -> None:
         """At the start rather than before their first calls, to find early what is not ours.
         Raises a Fault; if only some servers are Unreachable, none: the others' shards go on."""
-        answers = await asyncio.gather(*(node.open_all() for node in self._servers.serving))
+        answers = await asyncio.gather(*(node.open() for node in self._servers.serving))
         faults = [fault for each in answers for fault in each]
         hopeless = [fault for fault in faults if not isinstance(fault, Unreachable)]
         if hopeless or all(answers):
@@ -123,18 +124,21 @@ class Nodes:
         await self._servers.look_again()
         owners = [self._servers.of_shard[shard] for shard in shards]
         replies = await self._ask(owners, shards, packed)
-        moved: list[int] = []
-        for at, reply in enumerate(replies):
-            if isinstance(reply, ERRORS):
-                if moves > 1 and is_word(reply, "MOVED"):
-                    moved.append(at)
-                else:
-                    replies[at] = self._fault(reply, owners[at])
-        if moved:
-            self._servers.learn((owners[at], replies[at]) for at in moved)
+        moved = self._understand(owners, replies)
+        if moved and moves > 1:
             rest = [shards[at] for at in moved], [packed[at] for at in moved]
             put(replies, moved, await self._deliver(*rest, moves - 1))
         return replies
+
+    def _understand(self, owners: Sequence[str], replies: list[Any]) -> list[int]:
+        """Errors become Faults. Returns what another server is to be asked."""
+        failed = {at: reply for at, reply in enumerate(replies) if isinstance(reply, ERRORS)}
+        for at, reply in failed.items():
+            replies[at] = self._fault(reply, owners[at])
+        moved = [at for at, reply in failed.items() if is_word(reply, "MOVED")]
+        if moved:
+            self._servers.learn((owners[at], failed[at]) for at in moved)
+        return moved
 
     async def _ask(
         self, owners: Sequence[str], shards: Sequence[int], packed: Sequence[bytes]

@@ -176,6 +176,17 @@ class Ops:
     def beat(self, shard: int) -> Call:
         return Call(shard, "beat", (self.session, self._lease_s))
 
+    def mine(self, shard: int) -> Call:
+        """Which leases the session has, as `read_ids` tells."""
+        return Call(shard, "mine", (self.session,))
+
+    def hand_back(self, shard: int, ids: Iterable[int]) -> Call:
+        """Leases that never reached us: nothing was fetched under them."""
+        args: list[Any] = [self.session, self._rules]
+        for lease in ids:
+            args += (lease // MOST_SHARDS, "back", 0, b"")
+        return Call(shard, "finish", tuple(args))
+
     def bury(self, shard: int, session: str) -> Call:
         """Of a *session* that is known to be dead."""
         return Call(shard, "bury", (session, self._rules, self._slice))
@@ -227,6 +238,10 @@ def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None)
 def read_held(reply: Sequence[Any]) -> list[bool]:
     """Of `release` and `finish`: which were still held, in their order."""
     return [bool(each) for each in reply[1:]]
+
+
+def read_ids(reply: Sequence[Any], shard: int) -> set[int]:
+    return {lease_id(shard, int(number)) for number in reply[1:]}
 
 
 def read_pace(packed: bytes) -> Pace:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Final
 
 OPERATIONS: Final = (
-    *("open", "add", "lease", "release", "finish", "beat", "bury", "rest", "revive"),
+    *("open", "add", "lease", "release", "finish", "beat", "mine", "bury", "rest", "revive"),
     *("reserve", "claim"),
 )
 

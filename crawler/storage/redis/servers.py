@@ -37,7 +37,7 @@ class Servers:
     @property
     def serving(self) -> list[Node]:
         """Those that have shards."""
-        return [node for node in self._nodes.values() if node.served]
+        return [node for node in self._nodes.values() if node.opening.served]
 
     def all(self) -> list[Node]:
         return list(self._nodes.values())
@@ -55,7 +55,7 @@ class Servers:
         wire = await first.connected(patience_s=None)
         if not isinstance(wire, Wire):
             raise wire.with_traceback(None)
-        self._is_cluster = first.greeting is not None and first.greeting.is_cluster
+        self._is_cluster = first.greeting.is_cluster
         if not self._is_cluster:
             self._know(single(first.name))
         elif not await self._look_at(first):
@@ -81,16 +81,15 @@ class Servers:
         """From MOVED replies, each behind who gave it."""
         owners = self._owners.copy()
         for name, reply in moved:
-            hashed, owner = read_moved(str(reply), self._nodes[name].host)
-            owners[hashed] = owner
+            if told := read_moved(str(reply), self._nodes[name].host):
+                owners[told[0]] = told[1]
         self._know(owners)
 
     async def _look_at(self, node: Node) -> bool:
-        reply = await node.ask("CLUSTER", "SLOTS")
-        if not isinstance(reply, list):
-            return False
-        self._know(read_slots(reply, node.host))
-        return True
+        owners = read_slots(await node.ask("CLUSTER", "SLOTS"), node.host)
+        if owners is not None:
+            self._know(owners)
+        return owners is not None
 
     def _know(self, owners: Owners) -> None:
         self._owners = owners
@@ -98,7 +97,7 @@ class Servers:
         for name in {*owners} - {NOBODY}:
             self._node(name)
         for node in self._nodes.values():
-            node.serve(at for at, owner in enumerate(self.of_shard) if owner == node.name)
+            node.opening.serve(at for at, owner in enumerate(self.of_shard) if owner == node.name)
 
     def _node(self, name: str) -> Node:
         if name not in self._nodes:

@@ -5,8 +5,8 @@ Rule: pure. A node is its "host:port".
 
 from __future__ import annotations
 
+import re
 from binascii import crc_hqx
-from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from crawler.storage.redis.address import node_name
@@ -15,6 +15,7 @@ SLOTS: Final = 16_384
 NOBODY: Final = "nobody"  # serves the slot, as far as the cluster told
 
 Owners: TypeAlias = list[str]  # by hash slot
+_MOVED: Final = re.compile(r"MOVED (?P<hashed>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,5})\b")
 
 
 def hash_of(key: str) -> int:
@@ -29,20 +30,23 @@ def single(node: str) -> Owners:
     return [node] * SLOTS
 
 
-def read_slots(reply: Sequence[Any], asked_host: str) -> Owners:
-    """Of CLUSTER SLOTS. Raises ValueError (or what comes of a wrong shape)."""
-    owners = [NOBODY] * SLOTS
-    for begin, end, master, *_ in reply:
-        if not 0 <= begin <= end < SLOTS:
-            raise ValueError(f"slots {begin} to {end}")
-        # A node that does not know its own address says nothing: it is the one that we asked.
-        host = master[0].decode() if master[0] not in {None, b"", b"?"} else asked_host
-        owners[begin : end + 1] = [node_name(host, int(master[1]))] * (end + 1 - begin)
-    return owners
+def read_slots(reply: Any, asked_host: str) -> Owners | None:
+    """Of CLUSTER SLOTS. None: it is no map, or one of a node that knows of nobody."""
+    owners = single(NOBODY)
+    try:
+        for begin, end, master, *_ in reply:
+            # A node that does not know its own address says nothing: it is the one we asked.
+            host = master[0].decode() if master[0] not in {None, b"", b"?"} else asked_host
+            owners[begin : end + 1] = [node_name(host, int(master[1]))] * (end + 1 - begin)
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return None
+    return owners if len(owners) == SLOTS and owners != single(NOBODY) else None
 
 
-def read_moved(error: str, asked_host: str) -> tuple[int, str]:
-    """Of "MOVED 3999 127.0.0.1:6381"."""
-    _, hashed, node = error.split(" ")[:3]
-    host, _, port = node.rpartition(":")
-    return int(hashed) % SLOTS, node_name(host.strip("[]") or asked_host, int(port))
+def read_moved(error: str, asked_host: str) -> tuple[int, str] | None:
+    """Of "MOVED 3999 127.0.0.1:6381". None: it says nothing of the kind."""
+    found = _MOVED.match(error)
+    if found is None or int(found["hashed"]) >= SLOTS:
+        return None
+    host = found["host"].strip("[]") or asked_host
+    return int(found["hashed"]), node_name(host, int(found["port"]))

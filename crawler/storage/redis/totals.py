@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -26,6 +26,11 @@ class Totals:
         known = {name.encode(): name for name in cls.__slots__ if name != "clock"}
         numbers = {known[key]: int(value) for key, value in fields.items() if key in known}
         return cls(**numbers, clock=float(fields.get(b"clock", 0)))
+
+    @classmethod
+    def of_reply(cls, reply: Sequence[bytes]) -> Self:
+        """From a HGETALL as it comes over the wire: names and values in turn."""
+        return cls.read(dict(zip(reply[::2], reply[1::2], strict=True)))
 
     @property
     def unfinished(self) -> int:

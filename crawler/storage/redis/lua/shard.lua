@@ -41,9 +41,9 @@ local run, next_number = string.sub(read[3] or '', 1, 8), tonumber(read[4] or 1)
 local now = wall() + offset
 if now < clock then
   offset = offset + clock - now
-  redis.call('HSET', TOTALS, 'offset', offset)
   now = clock
 end
+local was_set_back = offset > tonumber(read[2] or 0)
 
 local changes = {}
 local function count(field, by) changes[field] = (changes[field] or 0) + by end
@@ -59,6 +59,7 @@ local function close_books()
   for field, by in pairs(changes) do
     if by ~= 0 then redis.call('HINCRBY', TOTALS, field, by) end
   end
+  if was_set_back then redis.call('HSET', TOTALS, 'offset', offset) end
   if next_number > first_number then
     redis.call('HSET', TOTALS, 'clock', now, 'next', next_number)
   else

@@ -1,0 +1,199 @@
+"""Taking part in a crawl that others work on too: from the settings to a frontier in Redis.
+
+Rule: what cannot be right is found here, before the first request: it is asked for at the start,
+and only there does anybody wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from crawler import rules
+from crawler.clock import Clock
+from crawler.core.choices import RedisFsync
+from crawler.core.config import Config
+from crawler.core.errors import CrawlerError
+from crawler.core.types import Added, Lease
+from crawler.scheduler.rules import FrontierRules
+from crawler.sharing import RedisAddress
+from crawler.storage.local.datadir import DataDir
+from crawler.storage.local.outbox import Outbox
+from crawler.storage.local.rocks import RocksStore
+from crawler.storage.local.worker_file import WorkerFile, new_life, read_worker, write_worker
+from crawler.storage.redis import keys
+from crawler.storage.redis.address import Address
+from crawler.storage.redis.crawl_format import CrawlFormat, agreed, encode_format, new_format
+from crawler.storage.redis.faults import FAULTS, Unreachable
+from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.ops import Ops, shard_of
+from crawler.storage.redis.scripts import Scripts
+from crawler.storage.redis.shared_frontier import SharedFrontier, SharedRules
+from crawler.storage.redis.worker_record import WorkerSaid
+from crawler.tally import Tally
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S: Final = 30.0
+"""How long a worker waits at its start for a server that is just starting too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    frontier: SharedFrontier
+    nodes: Nodes
+    ops: Ops
+    worker: WorkerFile
+    format: CrawlFormat
+    put_back: int  # leases of this worker's last life
+
+
+class Told:
+    """Implements shared_frontier.Listener: counts, and stops the crawl where nothing helps."""
+
+    def __init__(self, tally: Tally, fail: Callable[[CrawlerError], None]) -> None:
+        self._tally = tally
+        self._fail = fail
+
+    def added(self, added: Added) -> None:
+        self._tally.count("links/new", added.new)
+        self._tally.count("links/seen", added.seen)
+        self._tally.count("links/over_budget", added.over_budget)
+
+    def refused(self, lease: Lease) -> None:
+        self._tally.count("leases/refused")
+
+    def lost(self, leases: Sequence[Lease]) -> None:
+        self._tally.count("leases/lost", len(leases))
+
+    def failed(self, error: CrawlerError) -> None:
+        self._fail(error)
+
+
+def join(
+    address: RedisAddress,
+    config: Config,
+    frontier_rules: FrontierRules,
+    data: DataDir,
+    store: RocksStore,
+    most_leases: int,
+    tally: Tally,
+    fail: Callable[[CrawlerError], None],
+    clock: Clock,
+) -> Joined:
+    """Raises CrawlerError: it is not there, not ours, or another kind of crawl."""
+    shared = config.shared
+    last = read_worker(data.path)
+    worker = new_life(last, shared.worker_name)
+    where = Address.parse(address.url, address.params)
+    # One total time-out: fetches that a server has forgotten are over then.
+    opening = (config.fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
+    shards = shared.frontier_shards
+    ops = Ops(worker.session, shards, frontier_rules, shared.lease_s)
+
+    def nodes() -> Nodes:
+        return Nodes(where, Scripts(), shared.frontier_name, shards, opening)
+
+    ours = new_format(shards, len(frontier_rules.level_shares), rules.identity_of_urls(config))
+    dead = last.session if last else None
+    crawl, put_back = _aside(lambda: _open(nodes(), ops, shared.frontier_name, ours, dead))
+    write_worker(data.path, worker)
+    frontier = SharedFrontier(
+        nodes(),
+        ops,
+        Outbox(store, lambda domain: shard_of(domain, shards)),
+        SharedRules(
+            name=shared.frontier_name,
+            shards=shards,
+            lease_s=shared.lease_s,
+            heartbeat_s=shared.heartbeat_s,
+            fetch_s=config.fetch.total_timeout_s,
+            most_leases=most_leases,
+            is_sure=shared.redis_fsync is RedisFsync.ALWAYS,
+            full_bytes=shared.full_bytes,
+        ),
+        Told(tally, fail),
+        _sayer(worker, tally),
+        clock.now,
+    )
+    return Joined(frontier, frontier.nodes, ops, worker, crawl, put_back)
+
+
+def _sayer(worker: WorkerFile, tally: Tally) -> Callable[[], WorkerSaid]:
+    started, machine, pid = time.time(), socket.gethostname(), os.getpid()
+
+    def say() -> WorkerSaid:
+        return WorkerSaid(
+            name=worker.name,
+            session=worker.session,
+            host=machine,
+            pid=pid,
+            started=started,
+            pages=tally.pages,
+            bytes=tally.bytes,
+            errors=tally.errors,
+        )
+
+    return say
+
+
+def _aside(work: Callable[[], Any]) -> Any:
+    """In a thread: the crawl's own loop may be running here already."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(work())).result()
+
+
+async def _open(
+    nodes: Nodes, ops: Ops, name: str, ours: CrawlFormat, dead_session: str | None
+) -> tuple[CrawlFormat, int]:
+    try:
+        await _reached(nodes)
+        crawl = await _format(nodes, name, ours)
+        await nodes.open_shards()
+        return crawl, await _bury(nodes, ops, dead_session) if dead_session else 0
+    finally:
+        await nodes.close()
+
+
+async def _reached(nodes: Nodes) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return await nodes.open()
+        except Unreachable as fault:
+            if time.monotonic() > until:
+                raise
+            logger.warning("Waiting: %s", fault)
+            await asyncio.sleep(1.0)
+
+
+async def _format(nodes: Nodes, name: str, ours: CrawlFormat) -> CrawlFormat:
+    key = keys.format_key(name)
+    await _asked(nodes, key, "SET", key, encode_format(ours), "NX")
+    return agreed(await _asked(nodes, key, "GET", key), ours, key)
+
+
+async def _asked(nodes: Nodes, key: str, *command: Any) -> Any:
+    reply = await nodes.command(key, *command)
+    if isinstance(reply, FAULTS):
+        raise reply
+    return reply
+
+
+async def _bury(nodes: Nodes, ops: Ops, session: str) -> int:
+    """Leases of this worker's last life come back: who holds its data directory knows that it is
+    dead. A shard that cannot be asked gives them back when they end."""
+    total, shards = 0, list(range(ops.shards))
+    while shards:
+        replies = await nodes.run([ops.bury(shard, session) for shard in shards])
+        back = [0 if isinstance(reply, FAULTS) else int(reply[1]) for reply in replies]
+        total += sum(back)
+        shards = [shard for shard, n in zip(shards, back, strict=True) if n]
+    return total

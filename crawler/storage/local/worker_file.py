@@ -1,0 +1,58 @@
+"""Who this worker is, across its lives: kept in its data directory.
+
+Rule: the directory is locked by one process, so what the file says of the last session is of a
+dead one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from crawler.core.errors import DataDirError
+
+_FILE: Final = "worker.json"
+
+
+class WorkerFile(msgspec.Struct, frozen=True):
+    name: str
+    session: str  # of the life that wrote it
+
+
+def read_worker(path: Path) -> WorkerFile | None:
+    """None: no shared crawl was begun in the data directory *path*."""
+    try:
+        return msgspec.json.decode((path / _FILE).read_bytes(), type=WorkerFile)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as broken:
+        raise DataDirError(f"{path / _FILE} cannot be read: {broken}") from broken
+
+
+def new_life(last: WorkerFile | None, wanted_name: str) -> WorkerFile:
+    """*wanted_name* empty: the one it had, or a new one."""
+    name = wanted_name or (last.name if last else _new_name())
+    return WorkerFile(name, f"{name}.{secrets.token_hex(4)}")
+
+
+def write_worker(path: Path, worker: WorkerFile) -> None:
+    """Durable when it returns."""
+    draft = path / f"{_FILE}.new"
+    try:
+        with draft.open("wb") as file:
+            file.write(msgspec.json.encode(worker))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path / _FILE)
+    except OSError as refused:
+        raise DataDirError(f"{path / _FILE} cannot be written: {refused}") from refused
+
+
+def _new_name() -> str:
+    machine = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
+    return f"{machine[:40] or 'worker'}-{secrets.token_hex(3)}"

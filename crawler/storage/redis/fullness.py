@@ -1,0 +1,36 @@
+"""Which servers are full: above their high-water mark new links wait on the workers' disks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from crawler.storage.redis.nodes import Memory
+
+LOW_PART: Final = 0.95  # of the mark: below it links flow again, so that it does not flutter
+
+
+class Nodes(Protocol):
+    async def memory(self) -> Mapping[str, Memory]: ...
+
+    def node_of(self, shard: int) -> str: ...
+
+
+class Fullness:
+    def __init__(self, nodes: Nodes, full_bytes: Callable[[int], int | None]) -> None:
+        self._nodes = nodes
+        self._full_bytes = full_bytes
+        self._full: set[str] = set()
+
+    def is_full(self, shard: int) -> bool:
+        """O(1)."""
+        return bool(self._full) and self._nodes.node_of(shard) in self._full
+
+    async def look(self) -> None:
+        """Ask each server; one that does not answer stays as it was."""
+        for node, memory in (await self._nodes.memory()).items():
+            mark = self._full_bytes(memory.max_bytes)
+            if mark is not None and memory.used_bytes >= mark:
+                self._full.add(node)
+            elif mark is None or memory.used_bytes < LOW_PART * mark:
+                self._full.discard(node)

@@ -1,0 +1,197 @@
+"""Leases for the crawl: a small buffer, filled before it is empty.
+
+Rule: no more than the slots use soon, because a host whose URL waits here waits with it. Preferred
+shards first (warm robots and DNS caches, connections); the others when those have nothing due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from crawler.core.types import Lease
+from crawler.storage.redis.calls import Call
+from crawler.storage.redis.faults import FAULTS
+from crawler.storage.redis.holdings import Holdings
+from crawler.storage.redis.ops import Ops, read_ids, read_leases
+
+POLL_S: Final = 0.25  # of a shard that has nothing due: another worker may have added to it
+POLL_OTHERS_S: Final = 1.0  # of one that another worker prefers
+RETRY_S: Final = 0.5  # of one whose server does not answer
+AT_ONCE: Final = 8  # shards asked in one round
+LEAST: Final = 2  # leases to have ready
+FOR_EVER: Final = float("inf")
+
+
+class Nodes(Protocol):
+    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
+
+
+class Incoming:
+    def __init__(
+        self,
+        nodes: Nodes,
+        ops: Ops,
+        holdings: Holdings,
+        most: int,
+        now: Callable[[], float],
+    ) -> None:
+        """*most*: leases that can be fetched at once."""
+        self._nodes = nodes
+        self._ops = ops
+        self._holdings = holdings
+        self._most = most
+        self._now = now
+        self._ready: deque[Lease] = deque()
+        self._taken = 0  # since the last round: what the slots use
+        self._hungry = True
+        self._ask_at = dict.fromkeys(range(ops.shards), 0.0)
+        self._turn: deque[int] = deque(range(ops.shards))
+        self._suspect: set[int] = set()
+        self._suspect_at = 0.0  # when to ask them next
+        self._asked = asyncio.Event()
+        self.preferred: frozenset[int] = frozenset()
+        self.may_ask: Callable[[], bool] = lambda: True
+        self.prepare: Callable[[Sequence[Lease]], Awaitable[None]] | None = None
+        self.on_due: Callable[[], None] = lambda: None
+        self.heard: Callable[[int, bytes], None] = lambda _, __: None
+        self.failed: Callable[[Any], None] = lambda _: None
+        self.lost: Callable[[Sequence[Lease]], None] = lambda _: None
+
+    def take(self) -> Lease | None:
+        """One that may be begun. None: nothing is ready; `on_due` tells when something is."""
+        while self._ready:
+            lease = self._ready.popleft()
+            if lease not in self._holdings:
+                continue
+            if self._holdings.may_begin(lease, monotonic()):
+                self._taken += 1
+                self._asked.set()
+                return lease
+            self._ready.appendleft(lease)  # renewed by the next heartbeat, or lost
+            return None
+        self._hungry = True
+        self._asked.set()
+        return None
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def empty(self) -> list[Lease]:
+        """All that is ready, to be given back."""
+        leases = list(self._ready)
+        self._ready.clear()
+        return leases
+
+    def touched(self, shard: int, in_s: float) -> None:
+        """Something of *shard* may be due *in_s* from now."""
+        at = monotonic() + in_s
+        if at < self._ask_at[shard]:
+            self._ask_at[shard] = at
+            self._asked.set()
+
+    def suspect(self, shard: int) -> None:
+        """The server may hold leases of ours that never reached us."""
+        self._suspect.add(shard)
+        self._asked.set()
+
+    async def work(self) -> None:
+        """For ever: until cancelled."""
+        while True:
+            await self._hand_back_orphans()
+            wanted = self._wanted()
+            shards = self._next_shards() if wanted else []
+            if shards:
+                await self._ask(shards, wanted)
+            else:
+                await self._wait(bool(wanted))
+
+    def _wanted(self) -> int:
+        if not self.may_ask():
+            return 0
+        # As many as were taken since the last round: the time of a round trip and a little more.
+        target = min(self._most, max(LEAST, 2 * self._taken))
+        if self._hungry and not self._ready:
+            target = min(self._most, max(target, 2 * LEAST))
+        return max(0, target - len(self._ready))
+
+    def _next_shards(self) -> list[int]:
+        steady = monotonic()
+        due = [shard for shard in self._turn if self._ask_at[shard] <= steady]
+        own = [shard for shard in due if shard in self.preferred]
+        chosen = (own or due)[:AT_ONCE]
+        for shard in chosen:
+            self._turn.remove(shard)
+            self._turn.append(shard)
+        return chosen
+
+    async def _ask(self, shards: Sequence[int], wanted: int) -> None:
+        each = -(-wanted // len(shards))
+        asked_at = monotonic()
+        self._taken, self._hungry = 0, False
+        replies = await self._nodes.run([self._ops.lease(shard, each) for shard in shards])
+        given: list[Lease] = []
+        for shard, reply in zip(shards, replies, strict=True):
+            given += self._given(shard, reply, asked_at)
+        if not given:
+            return
+        if self.prepare is not None:
+            await self.prepare(given)
+        self._ready += given
+        self.on_due()
+
+    def _given(self, shard: int, reply: Any, asked_at: float) -> list[Lease]:
+        if isinstance(reply, FAULTS):
+            self._ask_at[shard] = monotonic() + RETRY_S
+            self._suspect.add(shard)
+            self.failed(reply)
+            return []
+        self.heard(shard, reply[0])
+        leased = read_leases(reply, shard, self._now())
+        if leased.lost:
+            self.lose(shard)
+        poll_s = POLL_S if shard in self.preferred else POLL_OTHERS_S
+        wake_s = poll_s if leased.wake_s is None else min(leased.wake_s, poll_s)
+        self._ask_at[shard] = monotonic() + wake_s
+        if leased.leases:
+            self._holdings.take(shard, leased.leases, asked_at)
+        return leased.leases
+
+    def lose(self, shard: int) -> None:
+        """All our leases of *shard* have ended."""
+        lost = self._holdings.lose(shard)
+        if lost:
+            self.lost(lost)
+
+    async def _hand_back_orphans(self) -> None:
+        """Only here, where no lease is on its way to us."""
+        steady = monotonic()
+        if not self._suspect or steady < self._suspect_at:
+            return
+        self._suspect_at = steady + RETRY_S
+        shards = list(self._suspect)
+        replies = await self._nodes.run([self._ops.mine(shard) for shard in shards])
+        backs = []
+        for shard, reply in zip(shards, replies, strict=True):
+            if isinstance(reply, FAULTS):
+                continue
+            self._suspect.discard(shard)
+            orphans = read_ids(reply, shard) - self._holdings.ids(shard)
+            if orphans:
+                backs.append(self._ops.hand_back(shard, orphans))
+        if backs:
+            await self._nodes.run(backs)
+
+    async def _wait(self, is_wanted: bool) -> None:
+        first = min(self._ask_at.values())
+        wait_s = max(0.005, min(first - monotonic(), POLL_OTHERS_S)) if is_wanted else POLL_S
+        self._asked.clear()
+        if self._suspect:
+            wait_s = min(wait_s, RETRY_S)
+        try:
+            await asyncio.wait_for(self._asked.wait(), wait_s)
+        except TimeoutError:
+            return

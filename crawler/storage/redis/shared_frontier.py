@@ -1,0 +1,322 @@
+"""The frontier that workers share, as the crawl sees it: a port that never waits.
+
+Rule: what the crawl calls only takes from memory and puts into memory. One task fills it with
+leases, one empties it, one looks after the rest once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
+
+from crawler.core.errors import CrawlerError, StoreUnavailable
+from crawler.core.types import (
+    Added,
+    Candidate,
+    Counts,
+    Lease,
+    PutBack,
+    Rest,
+    Verdict,
+)
+from crawler.storage.redis import keys
+from crawler.storage.redis.drain import Drain, Outbox
+from crawler.storage.redis.ending import Ending
+from crawler.storage.redis.faults import FAULTS, Unreachable
+from crawler.storage.redis.fullness import Fullness
+from crawler.storage.redis.holdings import Holdings
+from crawler.storage.redis.incoming import Incoming
+from crawler.storage.redis.membership import Membership
+from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.ops import Ops
+from crawler.storage.redis.outgoing import Events, Outgoing
+from crawler.storage.redis.totals import Totals
+from crawler.storage.redis.worker_record import WorkerSaid
+
+logger = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+CLOSE_S: Final = 10.0  # then what is not told is left: its leases end, and its URLs come back
+_NOTHING: Final = Counts(0, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedRules:
+    name: str  # of the crawl
+    shards: int
+    lease_s: float
+    heartbeat_s: float
+    fetch_s: float  # the longest fetch
+    most_leases: int  # fetched at once
+    is_sure: bool  # what a server acknowledges is on its disk
+    full_bytes: Callable[[int], int | None]  # of a server's maxmemory: where it is full
+
+
+class Listener(Protocol):
+    """Who hears of what comes later than it was asked for."""
+
+    def added(self, added: Added) -> None: ...
+
+    def refused(self, lease: Lease) -> None: ...
+
+    def lost(self, leases: Sequence[Lease]) -> None: ...
+
+    def failed(self, error: CrawlerError) -> None: ...
+
+
+class SharedFrontier:
+    """Implements scheduler.ports.Frontier for one worker."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        ops: Ops,
+        outbox: Outbox,
+        rules: SharedRules,
+        listener: Listener,
+        say: Callable[[], WorkerSaid],
+        now: Callable[[], float],
+    ) -> None:
+        self.nodes = nodes
+        self._ops = ops
+        self._outbox = outbox
+        self._rules = rules
+        self._listener = listener
+        self._say = say
+        self._now = now
+        self._holdings = Holdings(rules.lease_s, rules.fetch_s)
+        events = Events(listener.added, self._refused, self._paused, listener.failed)
+        self.outgoing = Outgoing(nodes, ops, self._holdings, outbox, events, now, rules.is_sure)
+        self.incoming = Incoming(nodes, ops, self._holdings, rules.most_leases, now)
+        self.membership = Membership(nodes, rules.name, rules.shards, self._said)
+        self._fullness = Fullness(nodes, rules.full_bytes)
+        is_full = self._fullness.is_full
+        self._drain = Drain(nodes, ops, outbox, is_full, listener.added, now)
+        self._ending = Ending()
+        self._totals: list[Totals] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._beat_at = 0.0
+        self._state = "starting"
+        self._troubled = ""
+        self.on_tick: list[Callable[[], Awaitable[None]]] = []
+        self.is_elsewhere: Callable[[], bool] = lambda: False
+        self.doors: Callable[[], int] = lambda: 0  # hosts that seeds have opened, as known here
+        self._connect()
+
+    def _connect(self) -> None:
+        self.outgoing.full = self._fullness.is_full
+        self.outgoing.touched = self.incoming.touched
+        self.incoming.may_ask = self._may_ask
+        self.incoming.heard = self.outgoing.heard
+        self.incoming.failed = self._faulted
+        self.incoming.lost = self._lost
+
+    # The port
+
+    def add(self, found: Iterable[Candidate], now: float) -> Added:
+        """What became of them is told to the listener."""
+        links = list(found)
+        self.outgoing.add(links)
+        return Added(undecided=len(links))
+
+    def lease(self, now: float, limit: int = 1) -> list[Lease]:
+        leases: list[Lease] = []
+        while len(leases) < limit and (lease := self.incoming.take()) is not None:
+            leases.append(lease)
+        return leases
+
+    def release(self, lease: Lease, rest: Rest, now: float) -> bool:
+        held = lease in self._holdings
+        if held:
+            self.outgoing.release(lease, rest)
+        return held
+
+    def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
+        held = lease in self._holdings
+        if held:
+            self.outgoing.finish(lease, verdict)
+        return held
+
+    def renew(self, leases: Iterable[Lease], now: float) -> None:
+        """Nothing to do: a task of ours renews all that is held."""
+
+    def wake_at(self) -> float | None:
+        return 0.0 if len(self.incoming) and not self.is_congested() else None
+
+    def counts(self) -> Counts:
+        """Of the whole crawl, a second old."""
+        return Totals.summed(self._totals) if self._totals else _NOTHING
+
+    def may_begin(self, lease: Lease) -> bool:
+        return self._holdings.may_begin(lease, monotonic())
+
+    def is_over(self) -> bool:
+        if self._state == "starting":
+            self._state = "working"
+        return self._ending.is_over
+
+    def is_congested(self) -> bool:
+        return self.outgoing.is_congested()
+
+    def on_due(self, wake: Callable[[], None]) -> None:
+        self.incoming.on_due = wake
+
+    # The life of a worker
+
+    def begin(self) -> None:
+        """Call it when the loop runs, and the servers were opened."""
+        self._tasks = [asyncio.ensure_future(self._kept(self._work))]
+
+    def stopping(self) -> None:
+        """Nothing more is leased; what is ready goes back."""
+        self._state = "stopping"
+        for lease in self.incoming.empty():
+            self.outgoing.release(lease, Rest(0.0, lease.pace, "unused"))
+            self.outgoing.finish(lease, PutBack())
+
+    async def close(self) -> None:
+        """All is told, or it comes back by itself when the leases end."""
+        self.stopping()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._told(), CLOSE_S)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.outgoing.keep()
+        if not len(self._outbox):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.membership.leave(), CLOSE_S)
+        await self.nodes.close()
+
+    async def _work(self) -> None:
+        await self._reach()
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self.outgoing.work, self.incoming.work, self._look_after):
+                tasks.create_task(self._kept(work))
+
+    async def _reach(self) -> None:
+        while True:
+            try:
+                return await self.nodes.open()
+            except Unreachable as fault:
+                self._faulted(fault)
+                await asyncio.sleep(TICK_S)
+
+    async def _told(self) -> None:
+        while not self.outgoing.is_idle():
+            await asyncio.sleep(0.01)
+
+    async def _kept(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except CrawlerError as error:
+            self._listener.failed(error)
+        except Exception as bug:
+            logger.exception("A task of the shared frontier has ended")
+            self._listener.failed(StoreUnavailable(f"the shared frontier has failed: {bug!r}"))
+
+    async def _look_after(self) -> None:
+        while True:
+            heard = await self.membership.announce()
+            if heard:
+                self.incoming.preferred = self.membership.preferred
+            await self._fullness.look()
+            await self._beat()
+            await self._drain.some()
+            for tick in self.on_tick:
+                await tick()
+            await self._look(heard)
+            await asyncio.sleep(TICK_S)
+
+    async def _beat(self) -> None:
+        steady = monotonic()
+        if steady < self._beat_at:
+            return
+        shards = self._holdings.shards()
+        replies = await self.nodes.run([self._ops.beat(shard) for shard in shards])
+        whole = True
+        for shard, reply in zip(shards, replies, strict=True):
+            if isinstance(reply, FAULTS):
+                whole = False
+                continue
+            self.outgoing.heard(shard, reply[0])
+            self._beaten(shard, bool(reply[1]), int(reply[2]), steady)
+        self._beat_at = steady + (self._rules.heartbeat_s if whole else TICK_S)
+        if len(self.incoming):
+            self.incoming.on_due()
+
+    def _beaten(self, shard: int, is_alive: bool, held: int, steady: float) -> None:
+        if is_alive:
+            self._holdings.renew(shard, steady)
+            if held > self._holdings.count(shard):
+                self.incoming.suspect(shard)
+        elif self._holdings.count(shard) and held:
+            self.incoming.lose(shard)
+        elif self._holdings.count(shard):
+            # None are left there: they ended, or were finished while this was under way.
+            self.incoming.suspect(shard)
+
+    async def _look(self, heard: bool) -> None:
+        name = self._rules.name
+        replies = await self.nodes.commands(
+            [(n, ("HGETALL", keys.totals(name, n))) for n in range(self._rules.shards)]
+        )
+        if any(isinstance(reply, FAULTS) for reply in replies):
+            self._faulted(next(reply for reply in replies if isinstance(reply, FAULTS)))
+            return
+        self._troubled = ""
+        self._totals = [Totals.of_reply(reply) for reply in replies]
+        self._ending.look(self._totals, not heard or self._is_elsewhere())
+        if self._ending.is_over:
+            self.incoming.on_due()  # the engine is told so when it asks
+
+    def _is_elsewhere(self) -> bool:
+        if self._state != "working" or not self.outgoing.is_idle() or len(self._holdings):
+            return True
+        others = self.membership
+        return (
+            any(one.outbox for one in others.everybody.values())
+            or any(one.state == "starting" for one in others.live.values())
+            or self.is_elsewhere()
+        )
+
+    def _may_ask(self) -> bool:
+        return self._state != "stopping" and not self.is_congested() and not self.is_over()
+
+    def _said(self) -> WorkerSaid:
+        return replace(
+            self._say(),
+            state=self._state,
+            leases=len(self._holdings),
+            outbox=len(self._outbox),
+            doors=self.doors(),
+            preferred=len(self.membership.preferred),
+        )
+
+    def _refused(self, lease: Lease) -> None:
+        self._listener.refused(lease)
+
+    def _lost(self, leases: Sequence[Lease]) -> None:
+        logger.warning(
+            "Leases that ended before they were finished, now given to others: %d", len(leases)
+        )
+        self._listener.lost(leases)
+
+    def _faulted(self, fault: Any) -> None:
+        if not isinstance(fault, StoreUnavailable):
+            self._listener.failed(fault)
+        elif not self._troubled:
+            self._troubled = str(fault)
+            logger.warning("Waiting: %s", fault)
+
+    def _paused(self, full: StoreUnavailable) -> None:
+        if not self._troubled:
+            self._troubled = str(full)
+            logger.error("Waiting for room on this worker's disk: %s", full)
