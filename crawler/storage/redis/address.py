@@ -99,20 +99,26 @@ def node_name(host: str, port: int) -> str:
 def _url_in(path: str) -> str:
     """What stands in the file: others must not be able to read it, as it may hold a password."""
     try:
-        # Not to wait for a writer, should it be a pipe.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(path, "rb", opener=_at_once) as file:
+            _refuse_public(os.fstat(file.fileno()).st_mode, path)
+            return file.read(MOST_FILE_BYTES).decode("utf-8", "replace").strip()
     except OSError as error:
         raise ConfigError(f"{path}, which is to hold the URL of Redis: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise ConfigError(f"{path}, which is to hold the URL of Redis, is no file")
-        if mode & (stat.S_IROTH | stat.S_IWOTH):
-            raise ConfigError(
-                f"{path} holds the URL of Redis, and everybody on this machine may read or write"
-                f" it: chmod 600 {path}"
-            )
-        return file.read(MOST_FILE_BYTES).decode("utf-8", "replace").strip()
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Not waiting for a writer, should it be a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _refuse_public(mode: int, path: str) -> None:
+    if not stat.S_ISREG(mode):
+        raise ConfigError(f"{path}, which is to hold the URL of Redis, is no file")
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise ConfigError(
+            f"{path} holds the URL of Redis, and everybody on this machine may read or write it:"
+            f" chmod 600 {path}"
+        )
 
 
 def _split(url: str) -> SplitResult:
