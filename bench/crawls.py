@@ -1,6 +1,6 @@
-"""The two crawls that are compared, as commands.
+"""The crawls that are compared, as commands.
 
-Rule: a crawl is a process of its own, started as a user would start it.
+Rule: a crawl is processes of its own, started as a user would start them.
 """
 
 from __future__ import annotations
@@ -23,22 +23,40 @@ no CPU, and a crawl that waits would measure the web's patience."""
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """What a crawl is started with."""
+
+    seeds: Path
+    pages: int
+    home: Path  # where it may keep things
+    redis_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Crawl(ABC):
     """A crawler, and the two lengths it is measured at: their difference is free of start-up."""
 
     name: str
     few: int
     many: int
+    shared: bool = False  # over Redis
+    workers: int = 1
 
     @abstractmethod
-    def command(self, seeds: Path, pages: int, home: Path) -> list[str]:
-        """To be run in the project's folder. *home* is where it may keep things."""
+    def commands(self, start: Start) -> list[list[str]]:
+        """One for each worker, to be run in the project's folder at the same time."""
 
 
 class Ours(Crawl):
-    def command(self, seeds: Path, pages: int, home: Path) -> list[str]:
-        settings = {**WITHOUT_DELAYS, "CRAWLER_DATA_DIR": str(home)}
-        arguments = {"seeds": str(seeds), "max_pages": str(pages)}
+    def commands(self, start: Start) -> list[list[str]]:
+        return [self._worker(start, number) for number in range(self.workers)]
+
+    def _worker(self, start: Start, number: int) -> list[str]:
+        settings = {**WITHOUT_DELAYS, "CRAWLER_DATA_DIR": str(start.home / str(number))}
+        if self.shared:
+            settings["CRAWLER_FRONTIER_URL"] = start.redis_url
+        pages = -(-start.pages // self.workers)
+        arguments = {"seeds": str(start.seeds), "max_pages": str(pages)}
         command = [sys.executable, "-m", "scrapy", "crawl", "web"]
         for name, value in arguments.items():
             command += ["-a", f"{name}={value}"]
@@ -48,5 +66,11 @@ class Ours(Crawl):
 
 
 class Plain(Crawl):
-    def command(self, seeds: Path, pages: int, home: Path) -> list[str]:
-        return [sys.executable, "-m", "bench.plain.crawl", str(seeds), str(pages)]
+    def commands(self, start: Start) -> list[list[str]]:
+        return [[sys.executable, "-m", "bench.plain.crawl", str(start.seeds), str(start.pages)]]
+
+
+class ScrapyRedis(Crawl):
+    def commands(self, start: Start) -> list[list[str]]:
+        arguments = [str(start.seeds), str(start.pages), start.redis_url]
+        return [[sys.executable, "-m", "bench.scrapy_redis_crawl.crawl", *arguments]]

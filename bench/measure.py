@@ -1,4 +1,4 @@
-"""What a crawl costs: one process watched from its start to its end, and what two runs tell.
+"""What a crawl costs: its processes watched from start to end, and what two runs tell.
 
 Rule: the pages are counted by the web that served them, the CPU seconds by the kernel.
 """
@@ -6,14 +6,20 @@ Rule: the pages are counted by the web that served them, the CPU seconds by the 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from threading import Timer
+from typing import Final
 
 from bench.crawls import PROJECT
+
+LONGEST_S: Final = 120.0  # a run takes 10 to 15; one that does not end must not hold up the rest
 
 
 class CrawlFailed(Exception):
@@ -22,12 +28,13 @@ class CrawlFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One crawl."""
+    """One crawl, of one worker or of several."""
 
     pages: int
-    cpu_s: float
+    cpu_s: float  # of the workers
     wall_s: float
-    peak_bytes: int
+    peak_bytes: int  # of the workers, added up
+    redis_cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +45,59 @@ class Cost:
     pages_per_s: float
     peak_mb: float  # of the longer run, all in
     pages: int  # of the longer run
+    redis_ms_a_page: float = 0.0  # CPU
+
+    @property
+    def pages_per_s_a_core(self) -> float:
+        """What a core of the crawling machines brings; Redis has a core of its own."""
+        return 1_000 / self.cpu_ms_a_page
+
+    @property
+    def all_cpu_ms_a_page(self) -> float:
+        return self.cpu_ms_a_page + self.redis_ms_a_page
 
 
-def run(command: Sequence[str], log: Path, served: Callable[[], int]) -> Run:
-    """Run *command* to its end. *served* counts the pages of the web so far."""
+def run(commands: Sequence[Sequence[str]], log: Path, served: Callable[[], int]) -> Run:
+    """Run *commands* to their ends. *served* counts the pages of the web so far."""
     before, started_s = served(), time.monotonic()
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=PROJECT)
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)  # wait4 took it from under Popen
+    with log.open("wb") as output, _started(commands, output.fileno()) as processes:
+        usages = [_ended(process) for process in processes]
     wall_s, pages = time.monotonic() - started_s, served() - before
-    if process.returncode or not pages:
+    if any(process.returncode for process in processes) or not pages:
         tail = log.read_text(errors="replace")[-3_000:]
-        raise CrawlFailed(f"{' '.join(command)}\nended with {process.returncode}\n{tail}")
-    return Run(pages, usage.ru_utime + usage.ru_stime, wall_s, usage.ru_maxrss * 1024)
+        endings = ", ".join(str(process.returncode) for process in processes)
+        raise CrawlFailed(f"{' '.join(commands[0])}\nended with {endings}\n{tail}")
+    cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return Run(pages, cpu_s, wall_s, sum(usage.ru_maxrss for usage in usages) * 1024)
+
+
+@contextmanager
+def _started(
+    commands: Sequence[Sequence[str]], output: int
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def end() -> None:
+        for process in processes:
+            process.kill()  # does nothing where it has ended
+
+    overdue = Timer(LONGEST_S, end)
+    overdue.start()
+    try:
+        processes += [
+            subprocess.Popen(command, stdout=output, stderr=output, cwd=PROJECT)
+            for command in commands
+        ]
+        yield processes
+    finally:
+        overdue.cancel()
+        end()
+
+
+def _ended(process: subprocess.Popen[bytes]) -> resource.struct_rusage:
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)  # wait4 took it from under Popen
+    return usage
 
 
 def slope(few: Run, many: Run) -> Cost:
@@ -64,6 +110,7 @@ def slope(few: Run, many: Run) -> Cost:
         pages_per_s=pages / (many.wall_s - few.wall_s),
         peak_mb=many.peak_bytes / 1e6,
         pages=many.pages,
+        redis_ms_a_page=(many.redis_cpu_s - few.redis_cpu_s) / pages * 1_000,
     )
 
 
@@ -74,4 +121,5 @@ def middle(costs: Sequence[Cost]) -> Cost:
         pages_per_s=median(cost.pages_per_s for cost in costs),
         peak_mb=median(cost.peak_mb for cost in costs),
         pages=max(cost.pages for cost in costs),
+        redis_ms_a_page=median(cost.redis_ms_a_page for cost in costs),
     )
