@@ -23,10 +23,10 @@ from bench.web import COUNT_PATH, addresses
 
 HOSTS: Final = 200  # more than any keeps busy at once, so no crawl waits for a host
 OURS: Final = Ours("gossamer", few=600, many=2_400)
-PLAIN: Final = Plain("plain-scrapy", few=200, many=800)
+PLAIN: Final = Plain("plain-scrapy", few=150, many=600)
 SHARED: Final = Ours("gossamer-redis", few=600, many=2_400, shared=True)
 TWO: Final = Ours("gossamer-redis-2", few=600, many=2_400, shared=True, workers=2)
-SCRAPY_REDIS: Final = ScrapyRedis("scrapy-redis", few=100, many=500, shared=True)
+SCRAPY_REDIS: Final = ScrapyRedis("scrapy-redis", few=100, many=400, shared=True)
 CRAWLS: Final[tuple[Crawl, ...]] = (OURS, PLAIN, SHARED, TWO, SCRAPY_REDIS)
 PAIRS: Final[tuple[tuple[Crawl, Crawl, float], ...]] = (
     (OURS, PLAIN, 3.0),
