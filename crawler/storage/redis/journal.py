@@ -14,7 +14,7 @@ from typing import Final
 
 from crawler.storage.redis.calls import Call
 
-KEPT_S: Final = 5.0
+KEPT_S: Final = 6.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ leaves it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Final
@@ -32,12 +32,18 @@ from crawler.core.types import (
 from crawler.scheduler.records import DeadLetter
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis.calls import Call
-from crawler.storage.redis.packed import pack, unpack
+from crawler.storage.redis.keys import URGENT_LEVEL
+from crawler.storage.redis.packed import Packer, pack, unpack
 
 MOST_SHARDS: Final = 1024
 BATCH: Final = 50
 """URLs of one add: 0.5 ms of a server at most."""
-_UNFILTERED, _AT_HEAD, _FREE, _LATER = 1, 2, 4, 8
+_SIGN: Final = 1 << 64  # an integer set of Redis holds 64 bits with a sign
+_UNFILTERED, _AT_HEAD, _FREE, _LATER, _NOTED = 1, 2, 4, 8, 16
+_HALF: Final = 1 << 63
+_PACKERS: Final = 10_000  # hosts of which one is kept ready, 0.5 kB each
+_Group = tuple[list[Any], Callable[[Candidate], bytes]]
+"""The arguments of a host's links, and what packs them."""
 _PACE = Struct("<ddHH")
 _DELAY = Struct("<d")
 _RULES = Struct("<ddddd")
@@ -90,6 +96,7 @@ class Ops:
         self.session = session
         self.shards = shards
         self._lease_s = lease_s
+        self._packers: dict[str, Packer] = {}
         self._look, self._slice = rules.look, rules.slice
         self._shares = ",".join(format(share, "g") for share in rules.level_shares)
         self._max_rest_s = rules.max_rest_s
@@ -107,18 +114,35 @@ class Ops:
 
     def add(self, found: Iterable[Candidate], now: float) -> list[Call]:
         """One call or more a shard, each of at most BATCH URLs or one host's."""
-        groups: dict[tuple[str, int, int], list[Any]] = {}
+        groups: dict[tuple[str, int, int], _Group] = {}
         for candidate in found:
-            flags = _flags(candidate, now)
+            flags = 0
+            if not candidate.filtered or candidate.not_before > now or candidate.authority:
+                flags = _flags(candidate, now)
             named = (candidate.host, candidate.level, flags)
             group = groups.get(named)
             if group is None:
-                group = groups[named] = [
-                    *(candidate.host, candidate.domain, candidate.level + 1, flags, 0)
-                ]
-            group.append(_signed(candidate.key))
-            group.append(_body(candidate, now) if flags & _LATER else pack(candidate))
-        return self._batched(groups.values())
+                group = groups[named] = self._group(candidate, flags)
+            args, pack = group
+            key = candidate.key
+            body = pack(candidate)
+            if flags & _LATER:
+                body = _DELAY.pack(candidate.not_before - now) + body
+            args += (key if key < _HALF else key - _SIGN, body)
+        return self._batched(args for args, _ in groups.values())
+
+    def _group(self, first: Candidate, flags: int) -> _Group:
+        packer = self._packers.get(first.host)
+        if packer is None:
+            if len(self._packers) >= _PACKERS:
+                self._packers.clear()
+            packer = self._packers[first.host] = Packer(first.host, first.domain)
+        return [first.host, first.domain, first.level + 1, flags, 0], packer.pack
+
+    def urgent(self, found: Iterable[Candidate]) -> list[Call]:
+        """Before everything else of their hosts and shards, whether they were seen or not. They
+        are urgent for good: in their retries, and where they are redirected to."""
+        return self.add([replace(each, level=URGENT_LEVEL) for each in found], float("inf"))
 
     def at_head(self, target: Candidate, origin: Candidate) -> list[Call]:
         """Where a redirect leads. A key of its own chain (a cookie bounce, tracking stripped) is
@@ -223,7 +247,7 @@ def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None)
     leases = []
     for at in range(4, len(reply), 5):
         number, front, host, pace, body = reply[at : at + 5]
-        candidate = unpack(body, host.decode(), max(0, int(front) - 1))
+        candidate = unpack(body, host.decode(), int(front) - 1)
         leases.append(
             Lease(
                 lease_id(shard, int(number)),
@@ -259,6 +283,10 @@ def encode_letter(letter: DeadLetter) -> bytes:
 
 def _parts(group: list[Any]) -> Iterable[list[Any]]:
     """*group* in pieces of at most BATCH URLs, each with its head."""
+    if len(group) <= 5 + 2 * BATCH:
+        group[4] = (len(group) - 5) // 2
+        yield group
+        return
     head, entries = group[:4], group[5:]
     for begin in range(0, len(entries), 2 * BATCH):
         piece = entries[begin : begin + 2 * BATCH]
@@ -269,16 +297,13 @@ def _flags(candidate: Candidate, now: float) -> int:
     flags = 0 if candidate.filtered else _UNFILTERED
     if candidate.purpose is Purpose.ROBOTS:
         flags |= _FREE
+    if candidate.level == URGENT_LEVEL:  # a person wants it now
+        flags |= _UNFILTERED | _NOTED | _FREE
     return flags | _LATER if candidate.not_before > now else flags
 
 
 def _signed(key: int) -> int:
-    """What an integer set of Redis holds: 64 bits with a sign."""
-    return key - (1 << 64) if key >> 63 else key
-
-
-def _body(candidate: Candidate, now: float) -> bytes:
-    return _DELAY.pack(candidate.not_before - now) + pack(candidate)
+    return key if key < _HALF else key - _SIGN
 
 
 def _pace_bytes(pace: Pace) -> bytes:

@@ -38,8 +38,9 @@ from crawler.storage.redis.ops import (
 GATHER_S: Final = 0.05
 """Time to gather: the more a call carries, the cheaper each; rests are counted from the fetch's
 end, so no host waits longer for it."""
-SURE_S: Final = 2.0
-"""When several servers lose a second each, a verdict must not outlive the links before it."""
+SURE_S: Final = 4.0
+"""When several servers lose their last moments each, a verdict must not outlive the links before
+it. Redis writes its file each second, and up to 2 s later while its disk is slow."""
 RETRY_S: Final = 0.5
 MOST_WAITING: Final = 20_000  # links not yet sent; then nothing more is leased (8 MB)
 
@@ -268,8 +269,12 @@ class _Sending:
     def links(self, found: Sequence[Candidate]) -> None:
         ops = self._out._ops
         by_shard: dict[int, list[Candidate]] = {}
+        shards: dict[str, int] = {}
         for candidate in found:
-            by_shard.setdefault(shard_of(candidate.domain, ops.shards), []).append(candidate)
+            shard = shards.get(candidate.domain)
+            if shard is None:
+                shard = shards[candidate.domain] = shard_of(candidate.domain, ops.shards)
+            by_shard.setdefault(shard, []).append(candidate)
         now = self._out._now()
         for shard, waiting in by_shard.items():
             if self._out.full(shard):

@@ -6,6 +6,8 @@ as what it must be, or refused.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from crawler.core.types import Candidate, HostKey, Purpose
@@ -29,35 +31,42 @@ class _Full(_Short, array_like=True, gc=False, frozen=True):
     filtered: bool = True
 
 
+_PAGE: Final = Purpose.PAGE
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Full).decode
 
 
-def pack(candidate: Candidate) -> bytes:
-    host = candidate.host
-    url, domain = candidate.url, candidate.domain
-    tail = url
-    if url.startswith(f"https://{host}/"):
-        tail = url[8 + len(host) :]
-    elif url.startswith(f"http://{host}/"):
-        tail = "!" + url[7 + len(host) :]
-    short = len(domain) if host.endswith(domain) else domain
-    if _is_plain(candidate):
-        return _encode(_Short(tail, candidate.key, short, candidate.depth))
-    return _encode(
-        _Full(
-            tail,
-            candidate.key,
-            short,
-            candidate.depth,
-            candidate.attempts,
-            candidate.chain,
-            candidate.purpose,
-            candidate.authority,
-            candidate.request,
-            candidate.filtered,
+class Packer:
+    """For URLs of one host: most of a page's links are, and 40 links a page count."""
+
+    __slots__ = ("_domain", "_http", "_https", "_skip_http", "_skip_https")
+
+    def __init__(self, host: str, domain: str) -> None:
+        self._https, self._http = f"https://{host}/", f"http://{host}/"
+        self._skip_https, self._skip_http = len(self._https) - 1, len(self._http) - 1
+        self._domain = len(domain) if host.endswith(domain) else domain
+
+    def pack(self, it: Candidate) -> bytes:
+        """*it* is of this packer's host and domain."""
+        url = it.url
+        if url.startswith(self._https):
+            tail = url[self._skip_https :]
+        elif url.startswith(self._http):
+            tail = "!" + url[self._skip_http :]
+        else:
+            tail = url
+        if it.filtered and not (it.attempts or it.chain or it.request) and it.purpose is _PAGE:
+            return _encode((tail, it.key, self._domain, it.depth))  # a third cheaper than _Short
+        return _encode(
+            _Full(
+                *(tail, it.key, self._domain, it.depth, it.attempts, it.chain),
+                *(it.purpose, it.authority, it.request, it.filtered),
+            )
         )
-    )
+
+
+def pack(candidate: Candidate) -> bytes:
+    return Packer(candidate.host, candidate.domain).pack(candidate)
 
 
 def unpack(packed: bytes, host: str, level: int) -> Candidate:
@@ -84,14 +93,4 @@ def unpack(packed: bytes, host: str, level: int) -> Candidate:
         authority=it.authority,
         request=it.request,
         filtered=it.filtered,
-    )
-
-
-def _is_plain(candidate: Candidate) -> bool:
-    return (
-        candidate.filtered
-        and not candidate.attempts
-        and not candidate.chain
-        and candidate.purpose is Purpose.PAGE
-        and not candidate.request
     )
