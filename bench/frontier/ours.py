@@ -21,15 +21,8 @@ from crawler.storage.redis.address import Address
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.link import Link
 from crawler.storage.redis.nodes import Nodes
-from crawler.storage.redis.ops import (
-    Finished,
-    Ops,
-    Released,
-    read_added,
-    read_held,
-    read_leases,
-    shard_of_lease,
-)
+from crawler.storage.redis.ops import Finished, Ops, Released, shard_of_lease
+from crawler.storage.redis.replies import read_added, read_held, read_leases
 from crawler.storage.redis.scripts import Scripts
 
 NAME: Final = "gossamer"

@@ -16,7 +16,8 @@ from crawler.storage.redis import keys
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.crawl_format import agreed, encode_format, new_format
 from crawler.storage.redis.frontier import RedisFrontier
-from crawler.storage.redis.ops import Ops, read_claim, shard_of_digest
+from crawler.storage.redis.ops import Ops, shard_of_digest
+from crawler.storage.redis.replies import read_claim
 from crawler.storage.redis.scripts import Scripts
 from crawler.storage.redis.totals import Totals
 from tests.contract.frontiers import TIGHT

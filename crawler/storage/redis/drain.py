@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 from crawler.core.types import Added, Candidate
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.faults import FAULTS
-from crawler.storage.redis.ops import BATCH, Ops, read_added
+from crawler.storage.redis.ops import BATCH, Ops
+from crawler.storage.redis.replies import read_added
 
 ROUNDS: Final = 200  # of a look: 10,000 links
 

@@ -10,15 +10,8 @@ from typing import Any, Protocol
 
 from crawler.core.types import Added, Candidate, Counts, Done, Lease, Moved, Rest, Verdict
 from crawler.storage.redis.calls import Call
-from crawler.storage.redis.ops import (
-    Finished,
-    Ops,
-    Released,
-    read_added,
-    read_held,
-    read_leases,
-    shard_of_lease,
-)
+from crawler.storage.redis.ops import Finished, Ops, Released, shard_of_lease
+from crawler.storage.redis.replies import read_added, read_held, read_leases
 from crawler.storage.redis.totals import Totals
 
 

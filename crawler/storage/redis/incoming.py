@@ -16,7 +16,8 @@ from crawler.core.types import Lease
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.faults import FAULTS
 from crawler.storage.redis.holdings import Holdings
-from crawler.storage.redis.ops import Ops, read_ids, read_leases
+from crawler.storage.redis.ops import Ops
+from crawler.storage.redis.replies import read_ids, read_leases
 
 POLL_S: Final = 0.25  # of a shard that has nothing due: another worker may have added to it
 POLL_OTHERS_S: Final = 1.0  # of one that another worker prefers
@@ -45,7 +46,7 @@ class Incoming:
         self._holdings = holdings
         self._most = most
         self._now = now
-        self._ready: deque[Lease] = deque()
+        self._due: deque[Lease] = deque()
         self._taken = 0  # since the last round: what the slots use
         self._hungry = True
         self._ask_at = dict.fromkeys(range(ops.shards), 0.0)
@@ -63,27 +64,27 @@ class Incoming:
 
     def take(self) -> Lease | None:
         """One that may be begun. None: nothing is ready; `on_due` tells when something is."""
-        while self._ready:
-            lease = self._ready.popleft()
+        while self._due:
+            lease = self._due.popleft()
             if lease not in self._holdings:
                 continue
             if self._holdings.may_begin(lease, monotonic()):
                 self._taken += 1
                 self._asked.set()
                 return lease
-            self._ready.appendleft(lease)  # renewed by the next heartbeat, or lost
+            self._due.appendleft(lease)  # renewed by the next heartbeat, or lost
             return None
         self._hungry = True
         self._asked.set()
         return None
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._due)
 
     def empty(self) -> list[Lease]:
         """All that is ready, to be given back."""
-        leases = list(self._ready)
-        self._ready.clear()
+        leases = list(self._due)
+        self._due.clear()
         return leases
 
     def touched(self, shard: int, in_s: float) -> None:
@@ -114,9 +115,9 @@ class Incoming:
             return 0
         # As many as were taken since the last round: the time of a round trip and a little more.
         target = min(self._most, max(LEAST, 2 * self._taken))
-        if self._hungry and not self._ready:
+        if self._hungry and not self._due:
             target = min(self._most, max(target, 2 * LEAST))
-        return max(0, target - len(self._ready))
+        return max(0, target - len(self._due))
 
     def _next_shards(self) -> list[int]:
         steady = monotonic()
@@ -140,7 +141,7 @@ class Incoming:
             return
         if self.prepare is not None:
             await self.prepare(given)
-        self._ready += given
+        self._due += given
         self.on_due()
 
     def _given(self, shard: int, reply: Any, asked_at: float) -> list[Lease]:

@@ -6,7 +6,7 @@ leaves it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Final
@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from xxhash import xxh3_64_intdigest
 
 from crawler.core.types import (
-    Added,
     Candidate,
     Claim,
     Dead,
@@ -33,7 +32,7 @@ from crawler.scheduler.records import DeadLetter
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.keys import URGENT_LEVEL
-from crawler.storage.redis.packed import Packer, pack, unpack
+from crawler.storage.redis.packed import Packer, pack
 
 MOST_SHARDS: Final = 1024
 BATCH: Final = 50
@@ -44,12 +43,11 @@ _HALF: Final = 1 << 63
 _PACKERS: Final = 10_000  # hosts of which one is kept ready, 0.5 kB each
 _Group = tuple[list[Any], Callable[[Candidate], bytes]]
 """The arguments of a host's links, and what packs them."""
-_PACE = Struct("<ddHH")
+PACE = Struct("<ddHH")
 _DELAY = Struct("<d")
 _RULES = Struct("<ddddd")
 _MOST_FAILURES: Final = 0xFFFF
 _encode = msgspec.msgpack.Encoder().encode
-_claim = msgspec.msgpack.Decoder(Claim).decode
 
 
 def shard_of(domain: str, shards: int) -> int:
@@ -67,13 +65,6 @@ def lease_id(shard: int, number: int) -> int:
 
 def shard_of_lease(lease: Lease) -> int:
     return lease.id % MOST_SHARDS
-
-
-@dataclass(frozen=True, slots=True)
-class Leased:
-    leases: list[Lease]
-    wake_s: float | None  # when to ask again; None: nothing waits for a time
-    lost: bool = False  # leases of this session have ended, and come back
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,47 +227,6 @@ class Ops:
         return Call(shard_of_digest(digest, self.shards), "claim", args)
 
 
-def read_added(reply: Sequence[Any]) -> Added:
-    return Added(int(reply[1]), int(reply[2]), int(reply[3]))
-
-
-def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None) -> Leased:
-    """*taken_at*: epoch seconds by the worker's own clock; None: the server's stands for it."""
-    wake_s = float(reply[2]) if reply[2] else None
-    server_now = float(reply[3])
-    leases = []
-    for at in range(4, len(reply), 5):
-        number, front, host, pace, body = reply[at : at + 5]
-        candidate = unpack(body, host.decode(), int(front) - 1)
-        leases.append(
-            Lease(
-                lease_id(shard, int(number)),
-                candidate,
-                read_pace(pace),
-                server_now if taken_at is None else taken_at,
-            )
-        )
-    return Leased(leases, wake_s, lost=reply[1] == b"lost")
-
-
-def read_held(reply: Sequence[Any]) -> list[bool]:
-    """Of `release` and `finish`: which were still held, in their order."""
-    return [bool(each) for each in reply[1:]]
-
-
-def read_ids(reply: Sequence[Any], shard: int) -> set[int]:
-    return {lease_id(shard, int(number)) for number in reply[1:]}
-
-
-def read_pace(packed: bytes) -> Pace:
-    gap_s, crawl_delay_s, failures, pauses = _PACE.unpack(packed)
-    return Pace(gap_s, failures, pauses, crawl_delay_s)
-
-
-def read_claim(packed: bytes) -> Claim:
-    return _claim(packed)
-
-
 def encode_letter(letter: DeadLetter) -> bytes:
     return _encode(letter)
 
@@ -308,7 +258,7 @@ def _signed(key: int) -> int:
 
 def _pace_bytes(pace: Pace) -> bytes:
     failures = min(pace.failures, _MOST_FAILURES)
-    return _PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, min(pace.pauses, _MOST_FAILURES))
+    return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, min(pace.pauses, _MOST_FAILURES))
 
 
 def _fate(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str, float, bytes]:

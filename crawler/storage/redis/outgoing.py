@@ -11,28 +11,29 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from crawler.core.errors import CrawlerError, StoreUnavailable
-from crawler.core.types import Added, Candidate, Done, Lease, Moved, Rest, Verdict
+from crawler.core.errors import StoreUnavailable
+from crawler.core.types import Candidate, Done, Lease, Moved, Rest, Verdict
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.drain import Outbox
 from crawler.storage.redis.faults import FAULTS, OutOfMemory, Unreachable
 from crawler.storage.redis.holdings import Holdings
 from crawler.storage.redis.journal import Journal
-from crawler.storage.redis.ops import (
-    BATCH,
-    Finished,
-    Ops,
-    Released,
-    read_added,
-    read_held,
-    shard_of,
-    shard_of_lease,
+from crawler.storage.redis.ops import BATCH, Finished, Ops, Released, shard_of_lease
+from crawler.storage.redis.replies import read_added, read_held
+from crawler.storage.redis.sending import (
+    Batch,
+    Ended,
+    Events,
+    Nodes,
+    Sending,
+    ended_by_shard,
+    links_by_shard,
 )
 
 GATHER_S: Final = 0.05
@@ -43,37 +44,6 @@ SURE_S: Final = 4.0
 it. Redis writes its file each second, and up to 2 s later while its disk is slow."""
 RETRY_S: Final = 0.5
 MOST_WAITING: Final = 20_000  # links not yet sent; then nothing more is leased (8 MB)
-
-
-class Nodes(Protocol):
-    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
-
-    @property
-    def single_server(self) -> bool: ...
-
-
-@dataclass(slots=True)
-class Events:
-    """What becomes known later than it was asked for."""
-
-    added: Callable[[Added], None]
-    refused: Callable[[Lease], None]  # its verdict came too late
-    paused: Callable[[StoreUnavailable], None]  # our disk is full: it goes on when there is room
-    failed: Callable[[CrawlerError], None]  # no waiting mends it
-
-
-@dataclass(slots=True)
-class _Batch:
-    """All that waits to be told."""
-
-    links: list[Candidate] = field(default_factory=list)
-    targets: list[tuple[Candidate, Candidate]] = field(default_factory=list)  # of redirects
-    releases: list[tuple[Lease, Rest, float]] = field(default_factory=list)  # when it ended
-    tells: list[Call] = field(default_factory=list)
-    finishes: list[Finished] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return any((self.links, self.targets, self.releases, self.tells, self.finishes))
 
 
 class Outgoing:
@@ -95,7 +65,7 @@ class Outgoing:
         self._events = events
         self._now = now
         self._is_sure = is_sure
-        self._waiting = _Batch()
+        self._waiting = Batch()
         self._ripening: deque[tuple[float, Finished]] = deque()  # verdicts, by when they may go
         self._journal = Journal()
         self._runs: dict[int, bytes] = {}
@@ -110,7 +80,7 @@ class Outgoing:
         self._asked.set()
 
     def release(self, lease: Lease, rest: Rest) -> None:
-        self._waiting.releases.append((lease, rest, monotonic()))
+        self._waiting.releases.append(Ended(lease, rest, monotonic()))
         self._asked.set()
 
     def finish(self, lease: Lease, verdict: Verdict) -> None:
@@ -150,7 +120,7 @@ class Outgoing:
 
     async def flush(self) -> bool:
         """All that waits, once. False: some of it must be sent again later."""
-        batch, self._waiting = self._waiting, _Batch()
+        batch, self._waiting = self._waiting, Batch()
         self._under_way = 1
         try:
             self._unsaved = False
@@ -175,21 +145,41 @@ class Outgoing:
     def _sure_s(self) -> float:
         return 0.0 if self._is_sure or self._nodes.single_server else SURE_S
 
-    async def _send_first(self, batch: _Batch) -> bool:
-        sending = _Sending(self)
-        sending.links(batch.links)
+    async def _send_first(self, batch: Batch) -> bool:
+        sending = Sending(self._nodes, self._account)
+        self._put_links(sending, batch.links)
         for target, origin in batch.targets:
+            own = target.key in {origin.key, *origin.chain}
+            found = [replace(target, filtered=target.filtered and not own)]
             for call in self._ops.at_head(target, origin):
-                own = target.key in {origin.key, *origin.chain}
-                sending.add(call, [replace(target, filtered=target.filtered and not own)])
-        by_shard: dict[int, list[tuple[Lease, Rest, float]]] = {}
-        for release in batch.releases:
-            by_shard.setdefault(shard_of_lease(release[0]), []).append(release)
-        for shard, releases in by_shard.items():
-            sending.releases(shard, releases)
+                self._put_add(sending, call, found)
+        for shard, ended in ended_by_shard(batch.releases).items():
+            self._put_releases(sending, shard, ended)
         for call in batch.tells:
-            sending.tell(call)
+            sending.put(call, partial(self._told, call))
         return await sending.send()
+
+    def _put_links(self, sending: Sending, found: Sequence[Candidate]) -> None:
+        now = self._now()
+        for shard, waiting in links_by_shard(found, self._ops.shards).items():
+            if self.full(shard):
+                sending.is_whole = self._put_aside(waiting) and sending.is_whole
+                continue
+            for begin in range(0, len(waiting), BATCH):
+                part = waiting[begin : begin + BATCH]
+                (call,) = self._ops.add(part, now)
+                self._put_add(sending, call, part)
+
+    def _put_add(self, sending: Sending, call: Call, found: Sequence[Candidate]) -> None:
+        self.touched(call.shard, 0.0)
+        sending.put(call, partial(self._added, found))
+
+    def _put_releases(self, sending: Sending, shard: int, ended: Sequence[Ended]) -> None:
+        steady = monotonic()
+        told = [Released(each.lease, each.rest, steady - each.at) for each in ended]
+        self.touched(shard, max(0.0, min(each.rest.seconds - each.age_s for each in told)))
+        rest = self._ops.rest(shard, told)
+        sending.put(self._ops.release(shard, told), partial(self._released, ended), rest)
 
     async def _send_finishes(self) -> bool:
         ripe: dict[int, list[Finished]] = {}
@@ -197,21 +187,23 @@ class Outgoing:
         while self._ripening and self._ripening[0][0] <= steady:
             finished = self._ripening.popleft()[1]
             ripe.setdefault(shard_of_lease(finished.lease), []).append(finished)
-        sending = _Sending(self)
+        sending = Sending(self._nodes, self._account)
+        now = self._now()
         for shard, finishes in ripe.items():
             for begin in range(0, len(finishes), BATCH):
-                sending.finishes(shard, finishes[begin : begin + BATCH])
+                part = finishes[begin : begin + BATCH]
+                sending.put(self._ops.finish(shard, part, now), partial(self._finished, part))
         return await sending.send()
 
     # What became of a call. True: it needs no other try.
 
-    def added(self, found: Sequence[Candidate], reply: Any) -> bool:
+    def _added(self, found: Sequence[Candidate], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
-            return self.put_aside(found)
+            return self._put_aside(found)
         self._events.added(read_added(reply))
         return True
 
-    def put_aside(self, found: Sequence[Candidate]) -> bool:
+    def _put_aside(self, found: Sequence[Candidate]) -> bool:
         """Into the outbox, on our disk."""
         try:
             self._outbox.put(found)
@@ -222,13 +214,13 @@ class Outgoing:
             return False
         return True
 
-    def released(self, releases: Sequence[tuple[Lease, Rest, float]], reply: Any) -> bool:
+    def _released(self, ended: Sequence[Ended], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
-            self._waiting.releases[:0] = releases
+            self._waiting.releases[:0] = ended
             return False
         return True
 
-    def finished(self, finishes: Sequence[Finished], reply: Any) -> bool:
+    def _finished(self, finishes: Sequence[Finished], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
             self._ripening.extendleft((0.0, each) for each in reversed(finishes))
             return False
@@ -238,13 +230,13 @@ class Outgoing:
                 self._events.refused(each.lease)
         return True
 
-    def told(self, call: Call, reply: Any) -> bool:
+    def _told(self, call: Call, reply: Any) -> bool:
         if isinstance(reply, FAULTS):
             self._waiting.tells.append(call)
             return False
         return True
 
-    def account(self, shard: int, calls: Sequence[Call], reply: Any) -> None:
+    def _account(self, calls: Sequence[Call], reply: Any) -> None:
         """*reply* to the first of *calls*, which say it all again if it is forgotten."""
         if isinstance(reply, OutOfMemory | Unreachable):
             return
@@ -253,72 +245,4 @@ class Outgoing:
             return
         if not self._is_sure:
             self._journal.note(calls, monotonic())
-        self.heard(shard, reply[0])
-
-
-class _Sending:
-    """One pipeline of calls, and what each answer means."""
-
-    def __init__(self, outgoing: Outgoing) -> None:
-        self._out = outgoing
-        self._calls: list[Call] = []
-        self._again: list[Sequence[Call]] = []
-        self._meanings: list[Callable[[Any], bool]] = []
-        self._whole = True
-
-    def links(self, found: Sequence[Candidate]) -> None:
-        ops = self._out._ops
-        by_shard: dict[int, list[Candidate]] = {}
-        shards: dict[str, int] = {}
-        for candidate in found:
-            shard = shards.get(candidate.domain)
-            if shard is None:
-                shard = shards[candidate.domain] = shard_of(candidate.domain, ops.shards)
-            by_shard.setdefault(shard, []).append(candidate)
-        now = self._out._now()
-        for shard, waiting in by_shard.items():
-            if self._out.full(shard):
-                self._whole = self._out.put_aside(waiting) and self._whole
-                continue
-            for begin in range(0, len(waiting), BATCH):
-                part = waiting[begin : begin + BATCH]
-                (call,) = ops.add(part, now)
-                self.add(call, part)
-
-    def add(self, call: Call, found: Sequence[Candidate]) -> None:
-        self._out.touched(call.shard, 0.0)
-        self._put(call, lambda reply: self._out.added(found, reply))
-
-    def releases(self, shard: int, releases: Sequence[tuple[Lease, Rest, float]]) -> None:
-        steady = monotonic()
-        told = [Released(lease, rest, steady - ended) for lease, rest, ended in releases]
-        soonest_s = min(each.rest.seconds - each.age_s for each in told)
-        self._out.touched(shard, max(0.0, soonest_s))
-        ops = self._out._ops
-        call = ops.release(shard, told)
-        self._put(call, lambda reply: self._out.released(releases, reply), ops.rest(shard, told))
-
-    def tell(self, call: Call) -> None:
-        self._put(call, lambda reply: self._out.told(call, reply))
-
-    def finishes(self, shard: int, finishes: Sequence[Finished]) -> None:
-        call = self._out._ops.finish(shard, finishes, self._out._now())
-        self._put(call, lambda reply: self._out.finished(finishes, reply))
-
-    async def send(self) -> bool:
-        whole = self._whole
-        if not self._calls:
-            return whole
-        replies = await self._out._nodes.run(self._calls)
-        for call, again, means, reply in zip(
-            self._calls, self._again, self._meanings, replies, strict=True
-        ):
-            whole = means(reply) and whole
-            self._out.account(call.shard, again, reply)
-        return whole
-
-    def _put(self, call: Call, means: Callable[[Any], bool], again: Call | None = None) -> None:
-        """*again*: what to say beside it when it is forgotten."""
-        self._calls.append(call)
-        self._again.append([call] if again is None else [call, again])
-        self._meanings.append(means)
+        self.heard(calls[0].shard, reply[0])

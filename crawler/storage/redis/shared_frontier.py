@@ -36,7 +36,8 @@ from crawler.storage.redis.incoming import Incoming
 from crawler.storage.redis.membership import Membership
 from crawler.storage.redis.nodes import Nodes
 from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.outgoing import Events, Outgoing
+from crawler.storage.redis.outgoing import Outgoing
+from crawler.storage.redis.sending import Events
 from crawler.storage.redis.totals import Totals
 from crawler.storage.redis.worker_record import WorkerSaid
 

@@ -1,0 +1,66 @@
+"""What a shard answers, in our words.
+
+Rule: what it gives us was written by workers like us, and is still read as what came from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from crawler.core.types import Added, Claim, Lease, Pace
+from crawler.storage.redis.ops import PACE, lease_id
+from crawler.storage.redis.packed import unpack
+
+_claim = msgspec.msgpack.Decoder(Claim).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    leases: list[Lease]
+    wake_s: float | None  # when to ask again; None: nothing waits for a time
+    lost: bool = False  # leases of this session have ended, and come back
+
+
+def read_added(reply: Sequence[Any]) -> Added:
+    return Added(int(reply[1]), int(reply[2]), int(reply[3]))
+
+
+def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None) -> Leased:
+    """*taken_at*: epoch seconds by the worker's own clock; None: the server's stands for it."""
+    wake_s = float(reply[2]) if reply[2] else None
+    server_now = float(reply[3])
+    leases = []
+    for at in range(4, len(reply), 5):
+        number, front, host, pace, body = reply[at : at + 5]
+        candidate = unpack(body, host.decode(), int(front) - 1)
+        leases.append(
+            Lease(
+                lease_id(shard, int(number)),
+                candidate,
+                read_pace(pace),
+                server_now if taken_at is None else taken_at,
+            )
+        )
+    return Leased(leases, wake_s, lost=reply[1] == b"lost")
+
+
+def read_held(reply: Sequence[Any]) -> list[bool]:
+    """Of `release` and `finish`: which were still held, in their order."""
+    return [bool(each) for each in reply[1:]]
+
+
+def read_ids(reply: Sequence[Any], shard: int) -> set[int]:
+    return {lease_id(shard, int(number)) for number in reply[1:]}
+
+
+def read_pace(packed: bytes) -> Pace:
+    gap_s, crawl_delay_s, failures, pauses = PACE.unpack(packed)
+    return Pace(gap_s, failures, pauses, crawl_delay_s)
+
+
+def read_claim(packed: bytes) -> Claim:
+    return _claim(packed)
