@@ -2,21 +2,24 @@
 
 Rule: a beginning that is literally loopback opens loopback for this crawl, across its restarts,
 and nothing else does. As long as the seeds are not read, nothing may be leased: a page fetched
-before would have its links judged by bounds that are not known yet.
+before would have its links judged by bounds that are not known yet. The same holds for the hosts
+that other workers of a shared crawl have opened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from crawler import rules
 from crawler.core.arguments import Arguments
+from crawler.core.choices import Scope
 from crawler.core.config import Config
 from crawler.core.types import Candidate
 from crawler.core.url import fetch_form, split
 from crawler.policy.addresses import AddressRules, Place, place_of_host
-from crawler.policy.admission import Admission
+from crawler.policy.admission import Admission, AdmissionRules
 from crawler.policy.refusal import Refusal
 from crawler.scheduler import keys
 from crawler.scheduler.ports import OrderedStore
@@ -25,6 +28,9 @@ LOOPBACK: Final = keys.named(keys.DOORS, "loopback")
 
 
 class Doors:
+    admission: Admission
+    _rules: AdmissionRules  # of the admission
+
     def __init__(
         self,
         config: Config,
@@ -40,18 +46,47 @@ class Doors:
         self._key_seed = key_seed
         self._loopback = store.get(LOOPBACK) is not None
         self._lent = False
-        self._hosts: frozenset[str] = frozenset()
-        self.known = arguments is None
+        self._hosts: set[str] = set()
+        self._seeds_known = arguments is None
+        self._others_known = True
         self._hang()
+
+    @property
+    def known(self) -> bool:
+        return self._seeds_known and self._others_known
 
     def open_for(self, urls: Iterable[str]) -> None:
         """Take *urls*, all of the seeds as fetch forms, as where the crawl begins."""
-        self._hosts = frozenset(split(url).hostname for url in urls)
-        if any(place_of_host(host) is Place.LOOPBACK for host in self._hosts):
+        hosts = {split(url).hostname for url in urls}
+        if any(place_of_host(host) is Place.LOOPBACK for host in hosts):
             self._open_loopback()
+        self._hosts |= hosts
         self._lent = False
-        self.known = True
+        self._seeds_known = True
         self._hang()
+
+    def expect_more(self) -> None:
+        """Other workers may have opened hosts: nothing is known before `open_more`."""
+        self._others_known = False
+
+    def open_more(self, hosts: Iterable[str]) -> None:
+        """Where the crawl begins too: hosts of seeds that came while it ran, whoever took them."""
+        new = set(hosts) - self._hosts
+        self._hosts |= new
+        self._others_known = True
+        if any(place_of_host(host) is Place.LOOPBACK for host in new) and not self._loopback:
+            self._open_loopback()
+            self._hang()
+        elif new:
+            self._rules = replace(self._rules, scope=self._rules.scope.wider(new))
+            self.admission = Admission(self._rules)
+
+    def unopened(self, urls: Iterable[str]) -> set[str]:
+        """Hosts of *urls*, fetch forms of seeds, that must be opened before these are admitted."""
+        hosts = {split(url).hostname for url in urls} - self._hosts
+        if self._arguments.scope is Scope.ANY:
+            return {host for host in hosts if place_of_host(host) is Place.LOOPBACK}
+        return hosts
 
     def open_also(self, text: str) -> None:
         """Where a spider of its own begins."""
@@ -85,8 +120,8 @@ class Doors:
             allow_loopback=self._loopback or self._lent,
             inside=self._config.fetch.allow_inside,
         )
-        self.admission = Admission(
-            rules.admission_rules(
-                self._config, self._arguments, self._addresses, self._hosts, self._key_seed
-            )
+        seeds = frozenset(self._hosts)
+        self._rules = rules.admission_rules(
+            self._config, self._arguments, self._addresses, seeds, self._key_seed
         )
+        self.admission = Admission(self._rules)

@@ -7,7 +7,8 @@ a seed or in a spider's code, is such a word too: it needs no allowance.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from crawler.core.choices import Scope as ScopeMode
 from crawler.core.domains import registered_domain
@@ -29,6 +30,13 @@ class Scope:
     def __post_init__(self) -> None:
         bounds = frozenset(self._unit(hostname) for hostname in self.seeds)
         object.__setattr__(self, "_bounds", bounds)
+
+    def wider(self, hostnames: Iterable[str]) -> Scope:
+        """The same, with these seeds too. Of those before only the bounds are kept: they are not
+        looked at again, so 100,000 cost a copy of a set."""
+        wider = replace(self, seeds=frozenset(hostnames))
+        object.__setattr__(wider, "_bounds", self._bounds | wider._bounds)
+        return wider
 
     def host_refusal(self, hostname: str) -> Refusal | None:
         """Judge a hostname, seeds' own among them."""

@@ -109,7 +109,7 @@ class Outbox:
     def drop(self, batch: Batch) -> None:
         """The frontier has acknowledged all of it. A second drop of it changes nothing."""
         ends = self._ends(batch.queue)
-        if False:
+        if ends.head != batch.first:
             return
         dropped = len(batch.links)
         self._commit(
@@ -126,10 +126,8 @@ class Outbox:
 
     def _batch(self, queue: Queue, ends: Ends, limit: int) -> Batch:
         prefix = _LINK + _QUEUE.pack(*queue)
-        stop = min(ends.tail, ends.head + limit)
-        found = self._store.scan(
-            keys.numbered(prefix, ends.head), keys.numbered(prefix, stop), limit
-        )
+        start, stop = (keys.numbered(prefix, ends.head + n) for n in (0, limit))
+        found = self._store.scan(start, stop, limit)
         return Batch(queue, ends.head, [decode_candidate(packed) for _, packed in found])
 
     def _ends(self, queue: Queue) -> Ends:

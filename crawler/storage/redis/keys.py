@@ -6,12 +6,16 @@ one shard stands in one slot of a cluster: the braces say so.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 SCHEMA: Final = "1"
 URGENT: Final = 0
 """The front before all others; level n of a Candidate is front n + 1."""
+URGENT_LEVEL: Final = URGENT - 1
+"""Of a Candidate that is there: it stays urgent when it is redirected, or waits on our disk."""
+_HASH_TAG: Final = re.compile(r"^[^{]*\{[^}]+\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,18 @@ SHARD_KEYS: Final = (
 CRAWL_KEYS: Final = (
     Key("<name>:format", "string", "Schema, shards, levels, identity and key of the URLs.", "one"),
     Key("<name>:workers", "hash", "Worker to what it last said of itself.", "workers"),
-    Key("<name>:doors", "set", "Hosts that seeds have opened.", "seeds"),
+    Key("<name>:doors", "zset", "Hosts that pushed seeds have opened, in order.", "hosts pushed"),
     Key("<name>:urgent", "list", "URLs pushed to go before all others.", "what was pushed"),
     Key("{<name>:urgent}:taken", "hash", "Those taken and not yet added.", "what is taken"),
+    Key("{<name>:urgent}:refused", "list", "Those that cannot be used, and why.", "1,000 at most"),
     Key(
         "<spider>:start_urls", "list, set or zset", "Seeds pushed from outside.", "what was pushed"
     ),
     Key("{<spider>:start_urls}:taken", "hash", "Those taken and not yet added.", "what is taken"),
+    Key(
+        *("{<spider>:start_urls}:refused", "list"),
+        *("Those that cannot be used, and why.", "1,000 at most"),
+    ),
 )
 
 
@@ -85,6 +94,10 @@ def leases(name: str, shard: int, session: str) -> str:
     return f"{root(name, shard)}:o:{session}"
 
 
+def seen(name: str, shard: int, bucket: int) -> str:
+    return f"{root(name, shard)}:s:{bucket}"
+
+
 def dead(name: str, shard: int) -> str:
     return f"{root(name, shard)}:d"
 
@@ -117,6 +130,15 @@ def start_urls(spider: str) -> str:
     return f"{spider}:start_urls"
 
 
-def taken(key: str) -> str:
-    """Beside *key* in its slot."""
-    return f"{{{key}}}:taken"
+def taken(feed: str) -> str:
+    return f"{_in_slot_of(feed)}:taken"
+
+
+def refused(feed: str) -> str:
+    return f"{_in_slot_of(feed)}:refused"
+
+
+def _in_slot_of(key: str) -> str:
+    """What begins the names of keys beside *key* in a cluster. A name with a part in braces has
+    chosen its slot already."""
+    return key if _HASH_TAG.search(key) else f"{{{key}}}"

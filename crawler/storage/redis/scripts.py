@@ -1,4 +1,4 @@
-"""The operations on a shard, as Lua: one a file, each behind the same prelude.
+"""The operations, as Lua: one a file, those on a shard or on a feed each behind a prelude.
 
 Rule: a file's first line is its shebang and stays the first. The clock is a part of its own, so
 that tests can tell the time.
@@ -15,6 +15,9 @@ OPERATIONS: Final = (
     *("open", "add", "lease", "release", "finish", "beat", "mine", "bury", "rest", "revive"),
     *("reserve", "claim"),
 )
+FEED: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
+CRAWL: Final = ("open_doors",)
+"""On keys that are no shard's: sent as text, with all their keys named."""
 
 
 class Scripts:
@@ -23,6 +26,7 @@ class Scripts:
         self._clock = clock or _source("clock")
 
     def names(self) -> tuple[str, ...]:
+        """Of those on a shard."""
         return OPERATIONS
 
     def text(self, name: str) -> str:
@@ -33,8 +37,12 @@ class Scripts:
 
     @cached_property
     def _texts(self) -> dict[str, str]:
-        prelude = f"{self._clock}\n{_source('shard')}"
-        return {name: _behind(prelude, _source(name)) for name in OPERATIONS}
+        shard, feed = (f"{self._clock}\n{_source(name)}" for name in ("shard", "feed"))
+        return {
+            name: _behind(prelude, _source(name))
+            for prelude, names in ((shard, OPERATIONS), (feed, FEED), (self._clock, CRAWL))
+            for name in names
+        }
 
     @cached_property
     def _shas(self) -> dict[str, str]:

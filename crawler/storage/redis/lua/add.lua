@@ -4,8 +4,8 @@
 --
 -- ARGV  most URLs of a host, most of a registered domain ('' where there is no budget), then groups:
 --       host, domain, front, flags, n, and n times: key (signed 64 bits, in digits), body
---       flags: 1 no seen test, 2 to the head, 4 a robots.txt (of no budget), 8 later: the body
---       begins with the delay, 8 bytes
+--       flags: 1 no seen test, 2 to the head, 4 of no budget (a robots.txt, what is urgent), 8 later:
+--       the body begins with the delay, 8 bytes, 16 seen from now on, though there is no seen test
 -- Reply run, new, seen, over budget
 
 -- Seen: buckets of 100 to 400 keys, by linear hashing (Litwin, 1980), because an intset costs 9 bytes
@@ -43,9 +43,9 @@ local new, seen, over, filtered_new = 0, 0, 0, 0
 local at = 3
 
 -- What a group of one host may still add, and what counts it.
-local function room_of(it, domain, is_robots)
+local function room_of(it, domain, is_free)
   local room = math.huge
-  if is_robots then return room end
+  if is_free then return room end
   if host_budget then room = host_budget - it.admitted end
   if domain_budget then
     local used = tonumber(redis.call('HGET', DOMAINS, domain) or 0)
@@ -57,15 +57,18 @@ end
 local function admit_group()
   local host, domain, front = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   local flags, n = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  local unfiltered, is_robots = bit.band(flags, 1) ~= 0, bit.band(flags, 4) ~= 0
+  local unfiltered, is_free = bit.band(flags, 1) ~= 0, bit.band(flags, 4) ~= 0
+  local noted = not unfiltered or bit.band(flags, 16) ~= 0
   at = at + 5
   local it = load(host)
-  local room = room_of(it, domain, is_robots)
+  local room = room_of(it, domain, is_free)
   local fresh = {}
   for i = at, at + 2 * n - 2, 2 do
     local key = ARGV[i]
     if #fresh < room then
-      if unfiltered or redis.call('SADD', seen_key(bucket_of(key)), key) == 1 then
+      local is_new = noted and redis.call('SADD', seen_key(bucket_of(key)), key) == 1
+      if is_new then filtered_new = filtered_new + 1 end
+      if unfiltered or is_new then
         fresh[#fresh + 1] = ARGV[i + 1]
       else
         seen = seen + 1
@@ -88,13 +91,12 @@ local function admit_group()
     count('waiting', #fresh)
     arrived(host, it, front)
   end
-  if not is_robots then
+  if not is_free then
     it.admitted = it.admitted + #fresh
     if domain_budget then redis.call('HINCRBY', DOMAINS, domain, #fresh) end
   end
   save(host, it)
   new = new + #fresh
-  if not unfiltered then filtered_new = filtered_new + #fresh end
 end
 
 while at <= #ARGV do admit_group() end

@@ -1,0 +1,50 @@
+#!lua
+-- Take up to `limit` of what was pushed; first what another took and was not heard of since.
+-- No allow-oom: where memory is used up, what was pushed stays where it is.
+--
+-- ARGV  token (never used before), limit, lease_s, most bytes of an item
+-- Reply how many were too long, and refused; then for each taken: id, item
+local token, limit, lease_s, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local MOST_REPLY = 1048576
+local reply = {0}
+local bytes = 0
+
+local function take(item)
+  local id = token .. '.' .. (#reply + 1) / 2
+  redis.call('HSET', TAKEN, 'schema', SCHEMA, id, stamped(item))
+  reply[#reply + 1], reply[#reply + 2] = id, item
+  bytes = bytes + #item
+end
+
+-- Which are old no index tells, but each worker holds few, and a few at random are looked at every
+-- time: all of them soon, and no call looks at many.
+local looked_at = redis.call('HRANDFIELD', TAKEN, math.min(limit, 50), 'WITHVALUES')
+for i = 1, #looked_at, 2 do
+  if looked_at[i] ~= 'schema' then
+    local at, item = unstamped(looked_at[i + 1])
+    if now - at >= lease_s then
+      redis.call('HDEL', TAKEN, looked_at[i])
+      take(item)
+    end
+  end
+end
+
+local pops = {
+  none = function() return false end,
+  list = function() return redis.call('LPOP', FEED) end,
+  set = function() return redis.call('SPOP', FEED) end,
+  -- The highest score first, as scrapy-redis has it.
+  zset = function() return redis.call('ZPOPMAX', FEED)[1] end,
+}
+for _ = (#reply + 1) / 2, limit do
+  local item = bytes < MOST_REPLY and pops[feed_type]()
+  if not item then break end
+  if #item > most then
+    reply[1] = reply[1] + 1
+    note_refused(cjson.encode({why = 'longer than ' .. most .. ' bytes',
+      item = string.gsub(string.sub(item, 1, 200), '[^\32-\126]', '?')}))
+  else
+    take(item)
+  end
+end
+return reply
