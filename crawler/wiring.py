@@ -27,21 +27,19 @@ from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError, CrawlerError
 from crawler.core.exchange import DownloadOptions, Exchanges
 from crawler.doors import Doors
-from crawler.joining import join
+from crawler.ground import Ground, embedded, shared
 from crawler.policy.content import cap_bytes
 from crawler.policy.priority import Prioritizer
-from crawler.policy.robots_cache import RobotsCache, RobotsStore
+from crawler.policy.robots_cache import RobotsCache
 from crawler.policy.uplink import Uplink, UplinkRules
 from crawler.scheduler.clearance import Clearance
 from crawler.scheduler.flights import Flights
-from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.scheduler.landing import Landing
 from crawler.scheduler.ports import Frontier
-from crawler.sharing import RedisAddress, redis_address
-from crawler.storage.digests import Digests, Duplicates
+from crawler.sharing import redis_address
+from crawler.storage.digests import Duplicates
 from crawler.storage.local.datadir import DataDir, refuse_other_kind
 from crawler.storage.local.outcome_log import OutcomeLog
-from crawler.storage.local.records import Claims, RobotsRecords
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.redis.shared_frontier import SharedFrontier
 from crawler.storage.warc.archive import Archive
@@ -149,73 +147,19 @@ def _assemble(crawler: Crawler) -> Parts:
         opened.callback(store.close)
         tally = Tally(crawler.stats)
         ground = (
-            _embedded(config, arguments, data, store)
+            embedded(config, arguments, data, store)
             if address is None
-            else _shared(crawler, config, arguments, address, data, store, tally)
+            else shared(
+                *(address, config, arguments, data, store),
+                crawler.settings.getint("CONCURRENT_REQUESTS"),
+                tally,
+                partial(_fail, ref(crawler)),
+            )
         )
+        _tell_recovered(data, ground.put_back)
         parts = _over(crawler, config, arguments, data, store, tally, ground)
         opened.pop_all()  # from here on it is for `Parts.close`
     return parts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
-    """What depends on where the frontier is."""
-
-    frontier: Frontier
-    clock: Clock
-    key_seed: int
-    digests: Duplicates
-    robots: RobotsStore
-    put_back: int  # leases of the last run
-    shared: SharedFrontier | None = None
-
-
-def _embedded(
-    config: Config, arguments: Arguments | None, data: DataDir, store: RocksStore
-) -> _Ground:
-    frontier = TwoTierFrontier(store, rules.frontier_rules(config, arguments), Clock().now())
-    return _Ground(
-        frontier=frontier,
-        clock=Clock(not_before=frontier.clock),
-        key_seed=data.format.key_seed,
-        digests=Digests(Claims(store)),
-        robots=RobotsRecords(store),
-        put_back=frontier.put_back_at_open,
-    )
-
-
-def _shared(
-    crawler: Crawler,
-    config: Config,
-    arguments: Arguments | None,
-    address: RedisAddress,
-    data: DataDir,
-    store: RocksStore,
-    tally: Tally,
-) -> _Ground:
-    clock = Clock()
-    joined = join(
-        address,
-        config,
-        rules.frontier_rules(config, arguments),
-        data,
-        store,
-        crawler.settings.getint("CONCURRENT_REQUESTS"),
-        tally,
-        partial(_fail, ref(crawler)),
-        clock,
-    )
-    frontier = joined.frontier
-    return _Ground(
-        frontier=frontier,
-        clock=clock,
-        key_seed=joined.format.key_seed,
-        digests=Digests(Claims(store)),
-        robots=RobotsRecords(store),
-        put_back=joined.put_back,
-        shared=frontier,
-    )
 
 
 def _over(
@@ -225,9 +169,8 @@ def _over(
     data: DataDir,
     store: RocksStore,
     tally: Tally,
-    ground: _Ground,
+    ground: Ground,
 ) -> Parts:
-    _tell_recovered(data, ground.put_back)
     random = Random()
     doors = Doors(config, arguments, store, ground.key_seed)
     robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
@@ -243,7 +186,7 @@ def _over(
         random,
         ground.clock.now,
     )
-    parts = Parts(
+    return Parts(
         config=config,
         arguments=arguments,
         random=random,
@@ -266,10 +209,8 @@ def _over(
         # Weak: the parts are kept by their crawler, and would keep it for ever.
         stop_crawl=partial(_stop, ref(crawler)),
         shared=ground.shared,
+        on_stop=[ground.shared.stopping] if ground.shared is not None else [],
     )
-    if ground.shared is not None:
-        parts.on_stop.append(ground.shared.stopping)
-    return parts
 
 
 def _tell_recovered(data: DataDir, put_back: int) -> None:

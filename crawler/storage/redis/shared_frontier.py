@@ -31,6 +31,7 @@ from crawler.storage.redis.drain import Drain, Outbox
 from crawler.storage.redis.ending import Ending
 from crawler.storage.redis.faults import FAULTS, Unreachable
 from crawler.storage.redis.fullness import Fullness
+from crawler.storage.redis.heartbeat import Heartbeat
 from crawler.storage.redis.holdings import Holdings
 from crawler.storage.redis.incoming import Incoming
 from crawler.storage.redis.membership import Membership
@@ -100,10 +101,12 @@ class SharedFrontier:
         self._fullness = Fullness(nodes, rules.full_bytes)
         is_full = self._fullness.is_full
         self._drain = Drain(nodes, ops, outbox, is_full, listener.added, now)
+        self._heartbeat = Heartbeat(
+            nodes, ops, self._holdings, self.incoming, self.outgoing.heard, rules.heartbeat_s
+        )
         self._ending = Ending()
         self._totals: list[Totals] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        self._beat_at = 0.0
+        self._background: list[asyncio.Task[None]] = []
         self._state = "starting"
         self._troubled = ""
         self.on_tick: list[Callable[[], Awaitable[None]]] = []
@@ -173,7 +176,7 @@ class SharedFrontier:
 
     def begin(self) -> None:
         """Call it when the loop runs, and the servers were opened."""
-        self._tasks = [asyncio.ensure_future(self._kept(self._work))]
+        self._background = [asyncio.ensure_future(self._kept(self._work))]
 
     def stopping(self) -> None:
         """Nothing more is leased; what is ready goes back."""
@@ -187,9 +190,9 @@ class SharedFrontier:
         self.stopping()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._told(), CLOSE_S)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for work in self._background:
+            work.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         self.outgoing.keep()
         if not len(self._outbox):
             with suppress(TimeoutError):
@@ -198,9 +201,10 @@ class SharedFrontier:
 
     async def _work(self) -> None:
         await self._reach()
-        async with asyncio.TaskGroup() as tasks:
-            for work in (self.outgoing.work, self.incoming.work, self._look_after):
-                tasks.create_task(self._kept(work))
+        incoming, outgoing, heartbeat = self.incoming, self.outgoing, self._heartbeat
+        async with asyncio.TaskGroup() as group:
+            for work in (outgoing.work, incoming.work, heartbeat.work, self._look_after):
+                group.create_task(self._kept(work))
 
     async def _reach(self) -> None:
         while True:
@@ -220,7 +224,7 @@ class SharedFrontier:
         except CrawlerError as error:
             self._listener.failed(error)
         except Exception as bug:
-            logger.exception("A task of the shared frontier has ended")
+            logger.exception("The shared frontier has failed")
             self._listener.failed(StoreUnavailable(f"the shared frontier has failed: {bug!r}"))
 
     async def _look_after(self) -> None:
@@ -229,40 +233,11 @@ class SharedFrontier:
             if heard:
                 self.incoming.preferred = self.membership.preferred
             await self._fullness.look()
-            await self._beat()
             await self._drain.some()
             for tick in self.on_tick:
                 await tick()
             await self._look(heard)
             await asyncio.sleep(TICK_S)
-
-    async def _beat(self) -> None:
-        steady = monotonic()
-        if steady < self._beat_at:
-            return
-        shards = self._holdings.shards()
-        replies = await self.nodes.run([self._ops.beat(shard) for shard in shards])
-        whole = True
-        for shard, reply in zip(shards, replies, strict=True):
-            if isinstance(reply, FAULTS):
-                whole = False
-                continue
-            self.outgoing.heard(shard, reply[0])
-            self._beaten(shard, bool(reply[1]), int(reply[2]), steady)
-        self._beat_at = steady + (self._rules.heartbeat_s if whole else TICK_S)
-        if len(self.incoming):
-            self.incoming.on_due()
-
-    def _beaten(self, shard: int, is_alive: bool, held: int, steady: float) -> None:
-        if is_alive:
-            self._holdings.renew(shard, steady)
-            if held > self._holdings.count(shard):
-                self.incoming.suspect(shard)
-        elif self._holdings.count(shard) and held:
-            self.incoming.lose(shard)
-        elif self._holdings.count(shard):
-            # None are left there: they ended, or were finished while this was under way.
-            self.incoming.suspect(shard)
 
     async def _look(self, heard: bool) -> None:
         name = self._rules.name
@@ -289,7 +264,7 @@ class SharedFrontier:
         )
 
     def _may_ask(self) -> bool:
-        return self._state != "stopping" and not self.is_congested() and not self.is_over()
+        return self._state != "stopping" and not self.is_congested() and not self._ending.is_over
 
     def _said(self) -> WorkerSaid:
         return replace(

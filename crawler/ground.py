@@ -1,0 +1,88 @@
+"""What a crawl stands on: a frontier in its data directory, or one in Redis that others share.
+
+Rule: above this file nobody knows which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crawler import rules
+from crawler.clock import Clock
+from crawler.core.arguments import Arguments
+from crawler.core.config import Config
+from crawler.core.errors import CrawlerError
+from crawler.joining import join
+from crawler.policy.robots_cache import RobotsStore
+from crawler.scheduler.frontier import TwoTierFrontier
+from crawler.scheduler.ports import Frontier
+from crawler.sharing import RedisAddress
+from crawler.storage.digests import Digests, Duplicates
+from crawler.storage.local.datadir import DataDir
+from crawler.storage.local.records import Claims, RobotsRecords
+from crawler.storage.local.rocks import RocksStore
+from crawler.storage.redis.shared_frontier import SharedFrontier
+from crawler.tally import Tally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What depends on where the frontier is."""
+
+    frontier: Frontier
+    clock: Clock
+    key_seed: int
+    digests: Duplicates
+    robots: RobotsStore
+    put_back: int  # leases of the last run
+    shared: SharedFrontier | None = None
+
+
+def embedded(
+    config: Config, arguments: Arguments | None, data: DataDir, store: RocksStore
+) -> Ground:
+    frontier = TwoTierFrontier(store, rules.frontier_rules(config, arguments), Clock().now())
+    return Ground(
+        frontier=frontier,
+        clock=Clock(not_before=frontier.clock),
+        key_seed=data.format.key_seed,
+        digests=Digests(Claims(store)),
+        robots=RobotsRecords(store),
+        put_back=frontier.put_back_at_open,
+    )
+
+
+def shared(
+    address: RedisAddress,
+    config: Config,
+    arguments: Arguments | None,
+    data: DataDir,
+    store: RocksStore,
+    concurrency: int,
+    tally: Tally,
+    fail: Callable[[CrawlerError], None],
+) -> Ground:
+    """Raises CrawlerError: the crawl cannot be joined."""
+    clock = Clock()
+    joined = join(
+        address,
+        config,
+        rules.frontier_rules(config, arguments),
+        data,
+        store,
+        concurrency,
+        tally,
+        fail,
+        clock,
+    )
+    frontier = joined.frontier
+    return Ground(
+        frontier=frontier,
+        clock=clock,
+        key_seed=joined.format.key_seed,
+        digests=Digests(Claims(store)),
+        robots=RobotsRecords(store),
+        put_back=joined.put_back,
+        shared=frontier,
+    )
