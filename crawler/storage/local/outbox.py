@@ -31,7 +31,7 @@ from crawler.scheduler.records import Ends, decode_candidate, encode
 
 _ENDS: Final = b"xe"
 _LINK: Final = b"xl"
-_QUEUE: Final = Struct(">BH")
+_QUEUE: Final = Struct(">bH")  # the level of what is urgent is below 0
 _MOST_QUEUES: Final = 1 << 24  # all that a level and a shard of these sizes can name
 # 0.7 MB at most. What pages repeat is their navigation: 50 links a host, of some 300 hosts.
 _REMEMBERED: Final = 1 << 14
