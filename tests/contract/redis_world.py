@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from struct import unpack
 from typing import Any
@@ -107,38 +107,61 @@ class RedisWorld:
 
     def check(self, frontier: RedisFrontier) -> None:
         """How the structures of each shard must agree."""
+        dump = _dump(self.client)
         for shard in range(SHARDS):
-            _check_shard(self.client, shard)
+            _check_shard(dump, keys.root(NAME, shard))
 
 
 EMPTY, FRONT, RESTS, LEASED = range(4)
+READS = {
+    **dict.fromkeys("mhodcg", "hgetall"),
+    **dict.fromkeys("rlw", "zrange"),
+    **dict.fromkeys("bf", "lrange"),
+    "s": "smembers",
+}
+Dump = dict[str, Any]
 
 
-def _check_shard(client: redis.Redis, shard: int) -> None:
-    totals = Totals.read(client.hgetall(keys.totals(NAME, shard)))
-    root = keys.root(NAME, shard)
-    queues: dict[tuple[str, int], int] = {}
-    for key in client.scan_iter(f"{root}:b:*"):
-        _, front, host = key.decode().removeprefix(f"{root}:").split(":", 2)
-        queues[host, int(front)] = client.llen(key)
-    leases = [each for key in client.scan_iter(f"{root}:o:*") for each in client.hvals(key)]
+def _dump(client: redis.Redis) -> Dump:
+    """All keys of the crawl, in two round trips."""
+    names = [key.decode() for key in client.keys(f"{NAME}:{{*")]
+    pipeline = client.pipeline(transaction=False)
+    for name in names:
+        read = READS[name.split("}:")[1][0]]
+        getattr(pipeline, read)(name, *((0, -1) if read.endswith("range") else ()))
+    return dict(zip(names, pipeline.execute(), strict=True))
+
+
+def _check_shard(dump: Dump, root: str) -> None:
+    totals = Totals.read(dump.get(f"{root}:m", {}))
+    queues: dict[str, dict[int, int]] = {}
+    for key, bodies in _under(dump, f"{root}:b:"):
+        front, host = key.split(":", 1)
+        queues.setdefault(host, {})[int(front)] = len(bodies)
+    leases = [lease for _, held in _under(dump, f"{root}:o:") for lease in held.values()]
     unreleased = [each[12 : 12 + unpack("<H", each[10:12])[0]] for each in leases if not each[8]]
-    resting = set(client.zrange(keys.resting(NAME, shard), 0, -1))
-    filed = {entry for front in range(16) for entry in client.lrange(f"{root}:f:{front}", 0, -1)}
-    assert totals.waiting == sum(queues.values())
-    assert totals.later == client.zcard(keys.later(NAME, shard))
+    resting = set(dump.get(f"{root}:r", ()))
+    filed = {entry for _, entries in _under(dump, f"{root}:f:") for entry in entries}
+    seen = [set(members) for _, members in _under(dump, f"{root}:s:")]
+    assert totals.waiting == sum(sum(each.values()) for each in queues.values())
+    assert totals.later == len(dump.get(f"{root}:l", ()))
     assert totals.leased == len(leases)
-    assert len(set(unreleased)) == len(unreleased), "two unreleased leases on one host"
-    seen = [set(client.smembers(key)) for key in client.scan_iter(f"{root}:s:*")]
+    assert totals.dead == len(dump.get(f"{root}:d", ()))
     assert totals.seen == sum(map(len, seen)) == len(set().union(*seen))
-    for host, packed in client.hgetall(keys.hosts(NAME, shard)).items():
+    assert len(set(unreleased)) == len(unreleased), "two unreleased leases on one host"
+    for host, packed in dump.get(f"{root}:h", {}).items():
         place, front, fronts, number, *_ = unpack("<BBHIdI", packed[:20])
-        waits = {n for name, n in queues if name == host.decode()}
+        waits = set(queues.get(host.decode(), ()))
         assert waits == {n for n in range(16) if fronts >> n & 1}, f"{host} and its queues"
         assert (place == LEASED) == (host in unreleased)
         assert (place == RESTS) == (host in resting)
-        if place == EMPTY:
-            assert not waits, f"{host} has URLs and no turn"
+        assert place != EMPTY or not waits, f"{host} has URLs and no turn"
         if place == FRONT:
             assert number.to_bytes(4, "little") + host in filed, f"{host} waits in no queue"
             assert front == min(waits), f"{host} is filed below its best"
+
+
+def _under(dump: Dump, prefix: str) -> Iterator[tuple[str, Any]]:
+    return (
+        (name.removeprefix(prefix), kept) for name, kept in dump.items() if name.startswith(prefix)
+    )
