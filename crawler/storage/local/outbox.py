@@ -7,9 +7,8 @@ Links wait by level and shard, because a shard refuses alone: its server is down
 queue has consecutive numbers, so its head is found by its number and no search crosses what
 was dropped (docs/decisions/0007). Cost: a write a call; memory a queue, not a link.
 
-In a store of its own (folder outbox/ of the data directory), not in an embedded frontier's:
-a folder frontier/ says that the crawl is embedded. Keys, as in scheduler/keys.py, of a letter
-that no frontier uses:
+In the store of a shared crawl's worker, beside other records: so its keys begin with a letter
+that is free in scheduler/keys.py.
 
     x e <level> <shard>      ends of a queue
     x l <level> <shard> <n>  a waiting link

@@ -1,0 +1,171 @@
+"""Lives of an outbox, each ended by `kill -9` or by a full disk: what was acknowledged is there,
+what was dropped is not, and of what was under way all or nothing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import time
+from collections.abc import Iterator
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from crawler.core.errors import StoreUnavailable
+from crawler.core.types import Candidate, HostKey
+from crawler.storage.local.outbox import Outbox
+from crawler.storage.local.rocks import RocksStore
+from tests.integration.test_disk_full import SmallDisk, can_mount
+
+LIVES = 30
+MOST_WORDS = 300  # of one life
+PAGE = 40  # links of a put
+
+# Forked from a process that has imported everything: a life begins in milliseconds.
+SPAWN = multiprocessing.get_context("forkserver")
+SPAWN.set_forkserver_preload([__name__])
+
+
+class Word(msgspec.Struct, array_like=True):
+    """What a life tells: what it is about to do, and then that it is done."""
+
+    verb: str  # put | drop
+    links: list[int]
+    done: bool
+
+
+def page(number: int) -> list[Candidate]:
+    """Over 7 shards and 3 levels."""
+    first = number * PAGE
+    return [
+        Candidate(f"http://e.com/{n}", n, HostKey("e.com"), str(n % 7), level=n % 3)
+        for n in range(first, first + PAGE)
+    ]
+
+
+def live(folder: Path, pipe: Connection, largest_file_bytes: int | None) -> None:
+    """Puts three pages, sends some of it, and again: until killed or refused."""
+    if largest_file_bytes:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file_bytes, hard))
+    outbox = Outbox(RocksStore(folder), int)
+
+    def tell(verb: str, links: list[Candidate], done: bool) -> None:
+        pipe.send_bytes(msgspec.msgpack.encode(Word(verb, [one.key for one in links], done)))
+
+    try:
+        for number in count():
+            found = page(number)
+            tell("put", found, done=False)
+            outbox.put(found)
+            tell("put", found, done=True)
+            if number % 3 == 2 and (batch := outbox.head(50)):
+                tell("drop", batch.links, done=False)
+                outbox.drop(batch)
+                tell("drop", batch.links, done=True)
+    except StoreUnavailable:
+        pipe.close()
+
+
+def heard(pipe: Connection) -> Iterator[Word]:
+    """To the end of a life; its last word may be cut off."""
+    try:
+        while True:
+            yield msgspec.msgpack.decode(pipe.recv_bytes(), type=Word)
+    except (EOFError, OSError):
+        return
+
+
+def life_and_death(
+    folder: Path, words: int | None, largest_file_bytes: int | None = None
+) -> list[Word]:
+    """Killed once it has told as many *words*, in the middle of whatever comes next."""
+    ours, theirs = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=live, args=(folder, theirs, largest_file_bytes))
+    process.start()
+    theirs.close()
+    try:
+        telling = heard(ours)
+        told = [next(telling) for _ in range(words)] if words else list(telling)
+    finally:
+        process.kill()
+        process.join()
+    told += telling
+    ours.close()
+    return told
+
+
+def emptied(outbox: Outbox) -> list[int]:
+    left = []
+    while batch := outbox.head(1000):
+        left += [one.key for one in batch.links]
+        outbox.drop(batch)
+    return left
+
+
+def judge(told: list[Word], left: list[int], counted: int) -> None:
+    present = set(left)
+    assert len(left) == len(present) == counted
+    waiting: set[int] = set()
+    for word in told:
+        if word.done:
+            waiting = waiting | set(word.links) if word.verb == "put" else waiting - {*word.links}
+    last = set(told[-1].links) if not told[-1].done else set()
+    assert present - last == waiting - last
+    assert last <= present or not last & present, "of the last call all or nothing"
+
+
+def test_what_was_acknowledged_survives_thirty_kills(tmp_path: Path) -> None:
+    random = Random(20260103)
+    for _ in range(LIVES):
+        told = life_and_death(tmp_path / "outbox", words=random.randrange(1, MOST_WORDS))
+        store = RocksStore(tmp_path / "outbox")
+        outbox = Outbox(store, int)
+        counted = len(outbox)
+        judge(told, emptied(outbox), counted)
+        store.close()
+
+
+def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    told = life_and_death(tmp_path / "outbox", words=None, largest_file_bytes=300_000)
+    assert not told[-1].done and len(told) > 20, "refused at last"
+    store = RocksStore(tmp_path / "outbox")
+    outbox = Outbox(store, int)
+    counted = len(outbox)
+    left = emptied(outbox)
+    judge(told, left, counted)
+    assert told[-1].verb == "put" and not set(told[-1].links) & set(left), "refused is not there"
+    store.close()
+
+
+def test_it_goes_on_in_the_same_process_when_there_is_room(tmp_path: Path) -> None:
+    """RocksDB looks for room every 5 s."""
+    if not can_mount(tmp_path):
+        pytest.skip("only root may mount a small disk")
+    disk = SmallDisk(tmp_path, 1 << 20)
+    store = RocksStore(tmp_path / "outbox")
+    try:
+        outbox = Outbox(store, int)
+        refused = next(number for number in count() if not was_put(outbox, number))
+        assert len(outbox) == refused * PAGE
+        disk.make_room()
+        end = time.monotonic() + 30
+        while not was_put(outbox, refused):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert sorted(emptied(outbox)) == list(range((refused + 1) * PAGE))
+    finally:
+        store.close()
+        disk.close()
+
+
+def was_put(outbox: Outbox, number: int) -> bool:
+    try:
+        outbox.put(page(number))
+    except StoreUnavailable:
+        return False
+    return True
