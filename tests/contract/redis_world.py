@@ -24,7 +24,7 @@ from tests.contract.frontiers import TIGHT
 
 NAME = "t"
 SHARDS = 3  # hosts of most tests are in several
-FOR_EVER_S = 1e12  # leases of the suite end only with their session, as embedded ones do
+FOR_EVER_S = float("inf")  # leases of the suite end only with their session, as embedded ones do
 CLOCK = "local function wall() return tonumber(redis.call('GET', 'now') or 0) end"
 _SCRIPTS = Scripts(CLOCK)
 

@@ -74,6 +74,7 @@ class Outgoing:
         self._unsaved = False
         self.full: Callable[[int], bool] = lambda _: False
         self.touched: Callable[[int, float], None] = lambda _, __: None
+        self.on_run: Callable[[int, bytes], None] = lambda _, __: None
 
     def add(self, found: Iterable[Candidate]) -> None:
         self._waiting.links += found
@@ -137,8 +138,11 @@ class Outgoing:
     def heard(self, shard: int, run: bytes) -> None:
         """*shard* answered, of *run*: if that is another than before, it may have forgotten."""
         last = self._runs.get(shard)
+        if last == run:
+            return
         self._runs[shard] = run
-        if last is not None and last != run:
+        self.on_run(shard, run)
+        if last is not None:
             self._waiting.tells += self._journal.recent(shard, monotonic())
             self._asked.set()
 

@@ -37,7 +37,7 @@ from crawler.storage.redis.incoming import Incoming
 from crawler.storage.redis.membership import Membership
 from crawler.storage.redis.nodes import Nodes
 from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.outgoing import Outgoing
+from crawler.storage.redis.outgoing import SURE_S, Outgoing
 from crawler.storage.redis.sending import Events
 from crawler.storage.redis.totals import Totals
 from crawler.storage.redis.worker_record import WorkerSaid
@@ -100,7 +100,8 @@ class SharedFrontier:
         self.membership = Membership(nodes, rules.name, rules.shards, self._said)
         self._fullness = Fullness(nodes, rules.full_bytes)
         is_full = self._fullness.is_full
-        self._drain = Drain(nodes, ops, outbox, is_full, listener.added, now)
+        sure_s = 0.0 if rules.is_sure else SURE_S
+        self._drain = Drain(nodes, ops, outbox, is_full, listener.added, sure_s)
         self._heartbeat = Heartbeat(
             nodes, ops, self._holdings, self.incoming, self.outgoing.heard, rules.heartbeat_s
         )
@@ -119,6 +120,7 @@ class SharedFrontier:
         self.outgoing.touched = self.incoming.touched
         self.incoming.may_ask = self._may_ask
         self.incoming.heard = self.outgoing.heard
+        self.outgoing.on_run = self._drain.heard
         self.incoming.failed = self._faulted
         self.incoming.lost = self._lost
 
@@ -233,7 +235,7 @@ class SharedFrontier:
             if heard:
                 self.incoming.preferred = self.membership.preferred
             await self._fullness.look()
-            await self._drain.some()
+            await self._drain.some(self._now())
             for tick in self.on_tick:
                 await tick()
             await self._look(heard)

@@ -54,6 +54,15 @@ local function room_of(it, domain, is_free)
   return room
 end
 
+-- A key that is not ours stands where one of ours belongs. What was marked seen in this group is
+-- unmarked: a URL is never seen and nowhere. Groups before it stand.
+local fault
+local function undo(marked, error)
+  for _, key in ipairs(marked) do redis.pcall('SREM', seen_key(bucket_of(key)), key) end
+  filtered_new = filtered_new - #marked
+  fault = error
+end
+
 local function admit_group()
   local host, domain, front = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   local flags, n = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
@@ -62,12 +71,17 @@ local function admit_group()
   at = at + 5
   local it = load(host)
   local room = room_of(it, domain, is_free)
-  local fresh = {}
+  local fresh, marked = {}, {}
   for i = at, at + 2 * n - 2, 2 do
     local key = ARGV[i]
     if #fresh < room then
-      local is_new = noted and redis.call('SADD', seen_key(bucket_of(key)), key) == 1
-      if is_new then filtered_new = filtered_new + 1 end
+      local answer = noted and redis.pcall('SADD', seen_key(bucket_of(key)), key)
+      if type(answer) == 'table' then return undo(marked, answer) end
+      local is_new = answer == 1
+      if is_new then
+        filtered_new = filtered_new + 1
+        marked[#marked + 1] = key
+      end
       if unfiltered or is_new then
         fresh[#fresh + 1] = ARGV[i + 1]
       else
@@ -87,7 +101,8 @@ local function admit_group()
     end
   else
     local push = bit.band(flags, 2) ~= 0 and 'LPUSH' or 'RPUSH'
-    redis.call(push, queue_key(front, host), unpack(fresh))
+    local answer = redis.pcall(push, queue_key(front, host), unpack(fresh))
+    if type(answer) == 'table' then return undo(marked, answer) end
     count('waiting', #fresh)
     arrived(host, it, front)
   end
@@ -99,7 +114,7 @@ local function admit_group()
   new = new + #fresh
 end
 
-while at <= #ARGV do admit_group() end
+while at <= #ARGV and not fault do admit_group() end
 
 seen_total = seen_total + filtered_new
 while seen_total > buckets * PER_BUCKET do split_bucket() end
@@ -109,4 +124,4 @@ if new > 0 then
   if buckets > old_buckets then redis.call('HSET', TOTALS, 'buckets', buckets) end
   close_books()
 end
-return {run, new, seen, over}
+return fault or {run, new, seen, over}

@@ -134,11 +134,11 @@ local function wake_s()
     if lengths[front] > 0 then return '0' end
   end
   local earliest
-  for _, times in ipairs({RESTING, LATER}) do
-    local first = redis.call('ZRANGE', times, 0, 0, 'WITHSCORES')[2]
-    if first and (not earliest or tonumber(first) < earliest) then earliest = tonumber(first) end
+  for _, times in ipairs({RESTING, LATER, SESSIONS}) do
+    local first = tonumber(redis.call('ZRANGE', times, 0, 0, 'WITHSCORES')[2] or math.huge)
+    if not earliest or first < earliest then earliest = first end
   end
-  return earliest and exactly(math.max(0, earliest - now)) or ''
+  return earliest < math.huge and exactly(math.max(0, earliest - now)) or ''
 end
 reply[3] = wake_s()
 return reply

@@ -1,0 +1,332 @@
+"""What only the shared frontier promises: sessions that end, servers that come back, exact sets in
+few bytes. Over a real redis-server that is told the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import redis
+from xxhash import xxh3_64_intdigest
+
+from crawler.core.types import Candidate, Claim, Done, HostKey, Lease, Pace, PutBack, Rest, RetryAt
+from crawler.storage.redis import keys
+from crawler.storage.redis.calls import Call
+from crawler.storage.redis.ops import Finished, Ops, Released, shard_of
+from crawler.storage.redis.replies import read_added, read_held, read_ids, read_leases
+from tests.contract.frontiers import TIGHT, candidate, drain, rest
+from tests.contract.redis_world import NAME, SHARDS, RedisWorld, ToldFrontier, ToldLink
+from tests.servers.redis import RedisServer
+
+LEASE_S = 60.0
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    with redis_server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def world(client: redis.Redis) -> RedisWorld:
+    world = RedisWorld(client)
+    world.reopen(0.0)
+    return world
+
+
+def worker(world: RedisWorld, name: str, now: float = 0.0) -> ToldFrontier:
+    """One whose session ends when it is not heard of."""
+    return ToldFrontier(ToldLink(world.client), Ops(name, SHARDS, world.rules, LEASE_S), None, now)
+
+
+def link(world: RedisWorld, now: float) -> ToldLink:
+    told = ToldLink(world.client)
+    told.tell(now)
+    return told
+
+
+def test_leases_of_a_worker_that_is_not_heard_of_come_back(world):
+    dead, other = worker(world, "dead"), worker(world, "other")
+    dead.add([candidate("x"), candidate("y")], 0.0)
+    (lost,) = dead.lease(0.0)
+    assert drain(other, LEASE_S - 0.1) == []
+    world.check(other)
+    assert drain(other, LEASE_S) == [], "its host rests as long as the fetch can have taken"
+    (again,) = drain(other, LEASE_S + TIGHT.min_gap_s)
+    assert again.candidate == lost.candidate, "at the head"
+    assert not dead.release(lost, rest(0), LEASE_S + 3)
+    assert not dead.finish(lost, Done(), LEASE_S + 3)
+    world.check(other)
+    assert other.finish(again, Done(), LEASE_S + 3)
+
+
+def test_an_ended_session_is_refused_before_anybody_has_noticed_its_end(world):
+    slow = worker(world, "slow")
+    slow.add([candidate("x")], 0.0)
+    (lease,) = slow.lease(0.0)
+    assert not slow.release(lease, rest(0), LEASE_S)
+    assert not slow.finish(lease, Done(), LEASE_S)
+    assert slow.counts().leased == 1, "nothing was changed"
+
+
+def test_a_heartbeat_keeps_all_leases_of_a_worker(world):
+    slow, other = worker(world, "slow"), worker(world, "other")
+    slow.add([candidate("x"), candidate("x", host="b")], 0.0)
+    leases = drain(slow, 0.0)
+    for now in (40.0, 80.0, 120.0):
+        link(world, now)
+        slow.renew(leases, now)
+        assert drain(other, now) == []
+    assert all(slow.finish(lease, Done(), 170.0) for lease in leases)
+
+
+def test_a_worker_is_told_that_it_lost_its_leases_and_may_go_on(world):
+    ops = Ops("slow", SHARDS, TIGHT, LEASE_S)
+    shard = shard_of("a", SHARDS)
+    told = link(world, 0.0)
+    told.run(ops.add([candidate(name) for name in "xyz"], 0.0))
+    (reply,) = told.run([ops.lease(shard, 1)])
+    assert len(read_leases(reply, shard).leases) == 1
+    told.tell(LEASE_S + 1)
+    (reply,) = told.run([ops.lease(shard, 1)])
+    leased = read_leases(reply, shard)
+    assert leased.lost
+    assert leased.leases == []
+    told.tell(LEASE_S + 100)
+    (reply,) = told.run([ops.lease(shard, 1)])
+    leased = read_leases(reply, shard)
+    assert not leased.lost
+    assert [lease.candidate.url for lease in leased.leases] == ["http://a/x"]
+
+
+def test_a_big_dead_session_comes_back_in_slices(world):
+    dead, other = worker(world, "dead"), worker(world, "other")
+    dead.add([candidate("x", host=f"h{n}") for n in range(50)], 0.0)
+    assert len(drain(dead, 0.0)) == 50
+    other.lease(LEASE_S)
+    assert other.counts().leased >= 50 - SHARDS * TIGHT.slice, "a call is bounded"
+    back = [one for seconds in range(60) for one in drain(other, LEASE_S + seconds)]
+    assert len({one.candidate.url for one in back}) == len(back) == 50
+    world.check(other)
+
+
+def test_orphans_are_known_and_can_be_handed_back(world):
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    shard = shard_of("a", SHARDS)
+    told = link(world, 0.0)
+    told.run(ops.add([candidate("x")], 0.0))
+    (reply,) = told.run([ops.lease(shard, 1)])
+    (orphan,) = read_leases(reply, shard).leases
+    (reply,) = told.run([ops.mine(shard)])
+    assert read_ids(reply, shard) == {orphan.id}
+    (reply,) = told.run([ops.hand_back(shard, [orphan.id])])
+    assert read_held(reply) == [True]
+    (again,) = drain(worker(world, "w"), TIGHT.min_gap_s)
+    assert again.candidate == orphan.candidate
+
+
+def restarted(told: ToldLink, run_id: str = "b" * 40, quiet_s: float = 30.0) -> None:
+    """What the first who meets a server that was started again tells each shard."""
+    opening = (run_id, quiet_s, LEASE_S, keys.SCHEMA)
+    told.run([Call(shard, "open", opening) for shard in range(SHARDS)])
+
+
+def test_a_server_started_again_leases_nothing_until_all_fetches_are_over(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x")], 0.0)
+    restarted(link(world, 10.0))
+    assert drain(frontier, 39.9) == []
+    assert frontier.wake_at() == pytest.approx(40.0)
+    assert len(drain(frontier, 40.0)) == 1
+
+
+def test_a_second_opening_of_the_same_run_changes_nothing(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x")], 0.0)
+    restarted(link(world, 10.0))
+    restarted(link(world, 35.0))
+    assert len(drain(frontier, 40.0)) == 1
+
+
+def test_after_a_restart_no_number_of_a_lease_that_may_be_lost_is_used_again(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x"), candidate("x", host="b")], 0.0)
+    before = drain(frontier, 0.0)
+    restarted(link(world, 1.0))
+    frontier.add([candidate("y", host="c")], 1.0)
+    (lease,) = drain(frontier, 31.0)
+    assert lease.id - max(one.id for one in before) > 1_000_000
+
+
+def test_a_restart_gives_every_session_its_time_to_return(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = drain(frontier, 0.0)
+    restarted(link(world, 1000.0))
+    assert frontier.finish(lease, Done(), 1000.0 + LEASE_S - 1)
+
+
+def test_a_rest_told_again_is_only_ever_longer(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(10), 0.0)
+    frontier.finish(lease, Done(), 0.0)
+    told = link(world, 1.0)
+    shard = shard_of("a", SHARDS)
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    for seconds in (50.0, 5.0):
+        told.run([ops.rest(shard, [Released(lease, Rest(seconds, Pace(seconds)), 1.0)])])
+        world.check(frontier)
+    assert drain(frontier, 49.9) == []
+    (lease,) = drain(frontier, 50.0)
+    assert lease.pace.gap_s == 50.0
+
+
+def test_a_rest_told_again_holds_a_host_that_has_its_turn_already(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x")], 0.0)
+    forgotten = Lease(0, candidate("z"), Pace(), 0.0)
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    link(world, 0.0).run([ops.rest(shard_of("a", SHARDS), [Released(forgotten, rest(7))])])
+    assert drain(frontier, 6.9) == []
+    assert len(drain(frontier, 7.0)) == 1
+
+
+def test_a_clock_set_back_neither_shortens_a_rest_nor_stops_time(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x"), candidate("y")], 1000.0)
+    (lease,) = frontier.lease(1000.0)
+    frontier.release(lease, rest(10), 1000.0)
+    frontier.finish(lease, Done(), 1000.0)
+    assert drain(frontier, 500.0) == []
+    assert drain(frontier, 509.9) == []
+    assert len(drain(frontier, 510.0)) == 1
+
+
+def test_what_a_release_reports_late_counts_from_the_end_of_the_fetch(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    told = link(world, 6.0)
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    shard = shard_of("a", SHARDS)
+    told.run([ops.release(shard, [Released(lease, rest(10), age_s=4.0)])])
+    told.run([ops.finish(shard, [Finished(lease, Done())], 6.0)])
+    frontier = worker(world, "w", 6.0)
+    assert drain(frontier, 11.9) == []
+    assert len(drain(frontier, 12.0)) == 1
+
+
+def test_retries_in_the_past_wait_at_once(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(0), 0.0)
+    frontier.finish(lease, RetryAt(-5.0), 0.0)
+    (again,) = drain(frontier, 0.0)
+    assert again.candidate.attempts == 1
+
+
+def test_the_first_claim_on_a_digest_stands_and_frees_its_reservation(world):
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    told = link(world, 0.0)
+    assert told.run([ops.reserve(b"d", 1, 60.0)])[0][1] == b"yours"
+    assert told.run([ops.reserve(b"d", 1, 60.0)])[0][1] == b"yours", "asked again by the same"
+    assert told.run([ops.reserve(b"d", 2, 60.0)])[0][1] == b"wait"
+    told.run([ops.claim(b"d", 1, Claim(b"d", "http://a/1"))])
+    told.run([ops.claim(b"d", 2, Claim(b"d", "http://a/2"))])
+    assert told.run([ops.reserve(b"d", 2, 60.0)])[0][1] == b"claimed"
+    assert world.claim(b"d").url == "http://a/1"
+
+
+def many(number: int, hosts: int = 100) -> list[Candidate]:
+    """URLs of 90 characters."""
+    found = []
+    for n in range(number):
+        host = f"www.host{n % hosts:05}.example"
+        url = f"https://{host}/{n:0>{81 - len(host)}}"
+        key = xxh3_64_intdigest(url.encode())
+        found.append(Candidate(url=url, key=key, host=HostKey(host), domain=host))
+    assert len(found[0].url) == 90
+    return found
+
+
+def test_seen_is_exact_and_stays_in_small_integer_sets(world):
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    told = link(world, 0.0)
+    found = many(30_000)
+    first = [read_added(reply) for reply in told.run(ops.add(found, 0.0))]
+    assert sum(one.new for one in first) == len(found)
+    again = [read_added(reply) for reply in told.run(ops.add(found, 0.0))]
+    assert sum(one.seen for one in again) == len(found)
+    names = list(world.client.scan_iter(f"{NAME}:*:s:*"))
+    sizes = [world.client.scard(name) for name in names]
+    members = {int(each) for name in names for each in world.client.smembers(name)}
+    assert members == {c.key - (1 << 64) if c.key >> 63 else c.key for c in found}
+    assert min(sizes) > 50, "small ones take thrice as much"
+    assert max(sizes) < 450, "beyond 512 one takes seven times as much"
+    assert {world.client.object("encoding", name) for name in names} == {b"intset"}
+    used = sum(world.client.memory_usage(name) for name in names)
+    assert used / len(found) <= 12.0
+
+
+def test_a_waiting_url_takes_little(world):
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    told = link(world, 0.0)
+    told.run(ops.add(many(100), 0.0))
+    before = world.client.info("memory")["used_memory"]
+    told.run(ops.add(many(20_000)[100:], 0.0))
+    added = 19_900
+    grown = world.client.info("memory")["used_memory"] - before
+    assert grown / added <= 120 + 12, "120 for it, 12 to know it"
+
+
+def test_what_is_not_ours_in_a_queue_loses_no_url(world):
+    told = link(world, 0.0)
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    name = keys.queue(NAME, shard_of("b", SHARDS), 1, "b")
+    world.client.set(name, "not ours")
+    for _ in range(2):
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            told.run(ops.add([candidate("x", host="b")], 0.0))
+    assert world.client.get(name) == b"not ours"
+    world.client.delete(name)
+    (reply,) = told.run(ops.add([candidate("x", host="b")], 0.0))
+    assert read_added(reply).new == 1, "it was not marked seen"
+    world.check(worker(world, "w"))
+
+
+@pytest.mark.parametrize("kind", "mhrlwdcg")
+def test_a_shard_is_not_opened_over_what_is_not_ours(client, kind):
+    client.flushall()
+    name = f"{keys.root(NAME, 1)}:{kind}"
+    client.set(name, "somebody's")
+    with pytest.raises(redis.ResponseError, match=r"FOREIGN|WRONGTYPE"):
+        restarted(ToldLink(client))
+    assert client.get(name) == b"somebody's"
+
+
+def test_another_schema_is_refused_and_left_as_it_is(world):
+    world.client.hset(keys.totals(NAME, 0), "schema", "99")
+    with pytest.raises(redis.ResponseError, match=r"SCHEMA .*schema 99"):
+        restarted(link(world, 0.0))
+    assert world.client.hget(keys.totals(NAME, 0), "run") == b"a" * 40
+
+
+def test_put_back_of_a_buffered_lease_costs_its_host_nothing(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, Rest(0.0, lease.pace, "unused"), 0.0)
+    frontier.finish(lease, PutBack(), 0.0)
+    assert len(drain(frontier, 0.0)) == 1
+
+
+def test_budgets_hold_across_workers(world):
+    world.rules = replace(world.rules, max_urls_per_domain=3)
+    one, other = worker(world, "one"), worker(world, "other")
+    assert one.add([candidate(n) for n in "ab"], 0.0).new == 2
+    added = other.add([candidate(n) for n in "abcd"], 0.0)
+    assert (added.new, added.seen, added.over_budget) == (1, 2, 1)
