@@ -143,7 +143,11 @@ def _assemble(crawler: Crawler) -> Parts:
         data = DataDir(data_dir(crawler.settings, config), rules.identity_of_urls(config))
         opened.callback(data.close)
         refuse_other_kind(data, is_shared=address is not None)
-        store = RocksStore(data.frontier if address is None else data.worker)
+        if address is None:
+            store = RocksStore(data.frontier)
+        else:
+            # What Redis, elsewhere, takes for finished must not be cut off here.
+            store = RocksStore(data.worker, sync=config.archive.fsync)
         opened.callback(store.close)
         tally = Tally(crawler.stats)
         ground = (

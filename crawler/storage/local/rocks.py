@@ -23,6 +23,7 @@ from rocksdict import (
     Rdict,
     ReadOptions,
     WriteBatch,
+    WriteOptions,
 )
 
 from crawler.core.errors import DataDirError, StoreUnavailable
@@ -40,9 +41,12 @@ CACHE_BYTES: Final = 32 << 20
 class RocksStore:
     """Implements scheduler.ports.OrderedStore."""
 
-    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
-        """Raises DataDirError if *folder* cannot be opened; nothing in it is changed then."""
+    def __init__(self, folder: Path, *, read_only: bool = False, sync: bool = False) -> None:
+        """Raises DataDirError if *folder* cannot be opened; nothing in it is changed then.
+        *sync*: what is written survives a power cut too, not only our death."""
         _refuse_headless(folder)
+        self._how = WriteOptions()
+        self._how.sync = sync
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
         try:
             self._db = Rdict(str(folder), _options(), access_type=access)
@@ -86,7 +90,7 @@ class RocksStore:
             else:
                 batch.put(key, value)
         try:
-            self._db.write(batch)
+            self._db.write(batch, self._how)
         except Exception as refused:  # rocksdict raises bare Exception
             raise StoreUnavailable(f"the frontier cannot be written: {refused}") from refused
 
