@@ -19,6 +19,7 @@ from crawler.core.knobs import knob, knobs, read_group, refuse_unknown
 
 SEPARATOR: Final = "\n"
 REPEATABLE: Final = frozenset({"allow", "deny"})
+PUSHED: Final = "redis"  # in place of seeds: what is pushed into the Redis of a shared crawl
 NOT_OURS: Final = frozenset({"_job"})  # scrapyd tells each spider the id of its run
 
 
@@ -52,6 +53,11 @@ class Arguments:
     def __post_init__(self) -> None:
         if not self.seeds:
             raise ConfigError("no seeds: say where to start, for example -a seeds=seeds.txt")
+
+    @property
+    def are_pushed(self) -> bool:
+        """Whether all seeds are pushed from outside while the crawl runs."""
+        return self.seeds == PUSHED
 
 
 def read_arguments(given: Mapping[str, object]) -> Arguments:

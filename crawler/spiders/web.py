@@ -15,7 +15,8 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 
-from crawler.core.arguments import Arguments, read_arguments
+from crawler.core.arguments import PUSHED, Arguments, read_arguments
+from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError, SeedsError, StoreUnavailable
 from crawler.core.exchange import Flag, Truncated
 from crawler.core.page import Page
@@ -23,6 +24,7 @@ from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
 from crawler.policy.seeds import Seeds, parse_seeds
 from crawler.scheduler.flights import LEASE
+from crawler.sharing import redis_address
 from crawler.spiders.seeds import (
     MAX_BYTES,
     batches,
@@ -49,9 +51,12 @@ class WebSpider(Spider):
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         spider = super().from_crawler(crawler, *args, **kwargs)
-        spider.arguments = read_arguments(kwargs)
+        spider.arguments = read_arguments(_with_pushed(kwargs, crawler))
         seeds = spider.arguments.seeds
-        spider.seeds = None if list_url(seeds) else read_seeds(seeds)
+        if spider.arguments.are_pushed:
+            spider.seeds = Seeds((), ())
+        else:
+            spider.seeds = None if list_url(seeds) else read_seeds(seeds)
         if spider.seeds is not None:
             refuse_anonymous(spider.seeds.urls, crawler.settings["CRAWLER_CONTACT"])
         return spider
@@ -73,7 +78,10 @@ class WebSpider(Spider):
         except StoreUnavailable as error:
             parts.fail(error)
             return
-        self.logger.info("Seeds: %d, of them new: %d", len(seeds.urls), added)
+        if self.arguments.are_pushed:
+            self.logger.info("Seeds: those that are pushed into Redis")
+        else:
+            self.logger.info("Seeds: %d, of them new: %d", len(seeds.urls), added)
         return
         yield  # an asynchronous generator, as Scrapy asks; the frontier has the seeds already
 
@@ -122,3 +130,18 @@ class WebSpider(Spider):
         if missing := _NOT_WHOLE.intersection(response.flags):
             raise SeedsError(f"the seeds list {url} did not come whole: {', '.join(missing)}")
         return checked(parse_seeds(decoded(response.body, url)), url)
+
+
+def _with_pushed(given: dict[str, Any], crawler: Crawler) -> dict[str, Any]:
+    """Of a shared crawl the seeds need not be named. Raises ConfigError."""
+    seeds = given.get("seeds", PUSHED)
+    if seeds != PUSHED:
+        return given
+    if redis_address(crawler.settings, read_config(crawler.settings)) is not None:
+        return {**given, "seeds": seeds}
+    if "seeds" in given:
+        raise ConfigError(
+            f"seeds={PUSHED} takes what is pushed into a Redis that workers share: say which, with"
+            " CRAWLER_FRONTIER_URL"
+        )
+    return given

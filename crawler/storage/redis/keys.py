@@ -131,14 +131,19 @@ def start_urls(spider: str) -> str:
 
 
 def taken(feed: str) -> str:
-    return f"{_in_slot_of(feed)}:taken"
+    return f"{_tagged(feed)}:taken"
 
 
 def refused(feed: str) -> str:
-    return f"{_in_slot_of(feed)}:refused"
+    return f"{_tagged(feed)}:refused"
 
 
-def _in_slot_of(key: str) -> str:
+def can_have_beside(key: str) -> bool:
+    """Whether another key can be made in its slot of a cluster."""
+    return not {"{", "}"}.intersection(key) or _HASH_TAG.search(key) is not None
+
+
+def _tagged(key: str) -> str:
     """What begins the names of keys beside *key* in a cluster. A name with a part in braces has
     chosen its slot already."""
     return key if _HASH_TAG.search(key) else f"{{{key}}}"

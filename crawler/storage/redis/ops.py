@@ -107,10 +107,11 @@ class Ops:
         """One call or more a shard, each of at most BATCH URLs or one host's."""
         groups: dict[tuple[str, int, int], _Group] = {}
         for candidate in found:
-            flags = 0
-            if not candidate.filtered or candidate.not_before > now or candidate.authority:
+            flags, level = 0, candidate.level
+            unusual = not candidate.filtered or candidate.not_before > now or candidate.authority
+            if unusual or level == URGENT_LEVEL:
                 flags = _flags(candidate, now)
-            named = (candidate.host, candidate.level, flags)
+            named = (candidate.host, level, flags)
             group = groups.get(named)
             if group is None:
                 group = groups[named] = self._group(candidate, flags)

@@ -1,0 +1,117 @@
+"""Feeding: what is pushed into Redis from outside goes into the frontier while the crawl runs.
+
+Rule: it waits for whatever cannot be asked, and keeps the crawl from ending meanwhile. What in
+Redis is not what it must be ends the crawl at its start; later it is told, and the crawl goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from crawler.core.errors import CrawlerError, StoreUnavailable
+from crawler.intake import Agreement, Intake
+from crawler.pushing import Judge, PushRules
+from crawler.storage.redis.feeds import Feeds
+from crawler.tally import Tally
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What feeding must know of the rest of its worker."""
+
+    all_know: Callable[[int], bool]  # every live worker has announced so many `doors_known`
+    may_take: Callable[[], bool]  # the frontier can take more
+    is_idle: Callable[[], bool]  # nothing waits in the frontier, and nothing is leased
+    wake: Callable[[], None]  # what was barred until the doors are known may be leased now
+
+
+class Feeding:
+    """Of one worker. `tick` is called every second, `doors_known` announced after it."""
+
+    def __init__(
+        self,
+        feeds: Feeds,
+        judge: Judge,
+        rules: PushRules,
+        around: Around,
+        tally: Tally,
+        steady: Callable[[], float] = monotonic,
+    ) -> None:
+        self.doors_known = 0  # how far this worker has read in the doors
+        self._doors = judge.doors
+        self._opened = feeds.doors
+        self._rules = rules
+        self._around = around
+        self._steady = steady
+        agreement = Agreement(lambda: self.doors_known, around.all_know)
+        self._intakes = [
+            Intake(
+                *(feed, is_urgent, judge, feeds.delivery, self._open_doors),
+                *(agreement, tally, steady),
+            )
+            for feed, is_urgent in ((feeds.urgent, True), (feeds.start_urls, False))
+        ]
+        self._length: int | None = None  # of all feeds; None: not known
+        self._idle_since: float | None = None
+        self._has_begun = False
+        self._trouble = ""
+        self._doors.expect_more()
+
+    async def tick(self) -> None:
+        """Raises CrawlerError at the start only."""
+        try:
+            await self._read_doors()
+            for intake in self._intakes:
+                await intake.work(self._around.may_take)
+            self._length = sum([await intake.feed.length() for intake in self._intakes])
+        except CrawlerError as error:
+            self._length = None
+            if not self._has_begun and not isinstance(error, StoreUnavailable):
+                raise
+            self._troubled(str(error))
+        else:
+            self._has_begun = True
+            self._trouble = ""
+
+    def is_elsewhere(self) -> bool:
+        """Whether something may yet come from here: then the crawl is not over. What is no longer
+        counted here was added before that, so a look at the frontier after a tick finds it."""
+        if self._length != 0:
+            self._idle_since = None
+            return True
+        if not self._rules.only_pushed:
+            return False
+        if not self._around.is_idle():
+            self._idle_since = None
+            return True
+        if self._idle_since is None:
+            self._idle_since = self._steady()
+        idle_s = self._steady() - self._idle_since
+        return not self._rules.max_idle_s or idle_s < self._rules.max_idle_s
+
+    async def _open_doors(self, hosts: Sequence[str]) -> int:
+        mark = await self._opened.open(hosts)
+        await self._read_doors()
+        return mark
+
+    async def _read_doors(self) -> None:
+        hosts: list[str] = []
+        mark = self.doors_known
+        while marks := await self._opened.since(mark):
+            hosts += (each.host for each in marks)
+            mark = marks[-1].mark
+        was_known = self._doors.known
+        self._doors.open_more(hosts)
+        self.doors_known = mark
+        if self._doors.known and not was_known:
+            self._around.wake()
+
+    def _troubled(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            logger.warning("What is pushed waits: %s", trouble)

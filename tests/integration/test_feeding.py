@@ -1,0 +1,454 @@
+"""From what is pushed to the frontier: workers that agree, wait, die, and a Redis that does too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import redis
+from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.request import RequestFingerprinter
+from scrapy.utils.test import get_crawler
+
+from crawler.core.arguments import Arguments
+from crawler.core.choices import Scope
+from crawler.core.config_reader import read_config
+from crawler.core.errors import CrawlerError
+from crawler.core.types import Candidate
+from crawler.doors import Doors
+from crawler.feeding import Around, Feeding
+from crawler.intake import MOST_BATCHES, MOVES, TAKE, Batch, Stage
+from crawler.policy.priority import DepthPrioritizer
+from crawler.pushing import Judge, PushRules
+from crawler.scheduler.rules import FrontierRules
+from crawler.storage.memory import MemoryStore
+from crawler.storage.redis import keys
+from crawler.storage.redis.address import Address
+from crawler.storage.redis.feeds import Delivery, Feeds
+from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.ops import Ops
+from crawler.storage.redis.replies import read_leases
+from crawler.storage.redis.scripts import Scripts
+from crawler.tally import Tally
+from tests.servers.redis import RedisServer
+
+KEY, URGENT = "web:start_urls", "t:urgent"
+TAKEN, REFUSED = "{web:start_urls}:taken", "{web:start_urls}:refused"
+SHARDS = 8
+LEASE_S = 100.0
+CONFIG = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
+RULES = FrontierRules(min_gap_s=0.0, gap_factor=0.0)
+SOON = "?socket_timeout=1&socket_connect_timeout=1"
+
+Turn = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: RedisServer) -> Iterator[redis.Redis]:
+    with server.client() as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def turn() -> Iterator[Turn]:
+    with asyncio.Runner() as runner:
+        yield runner.run
+
+
+class Crew:
+    """The workers of one crawl. Time is told; what one announces the others hear at once."""
+
+    def __init__(self, url: str, turn: Turn) -> None:
+        self.now = 0.0
+        self.workers: list[Worker] = []
+        self._turn = turn
+        self.nodes = Nodes(Address.parse(url + SOON), Scripts(), "t", SHARDS, (30, 9, keys.SCHEMA))
+        turn(self.nodes.open())
+
+    def hire(self, scope: Scope = Scope.ANY, **rules: Any) -> Worker:
+        worker = Worker(self, scope, PushRules(KEY, **rules), lambda work: self._turn(work))
+        self.workers.append(worker)
+        return worker
+
+    def all_know(self, mark: int) -> bool:
+        return all(worker.announced >= mark for worker in self.workers)
+
+    def go_round(self) -> None:
+        """All of them tick and announce."""
+        for worker in self.workers:
+            worker.tick()
+            worker.announce()
+
+    def waiting(self) -> list[str]:
+        """Leased by somebody, to see them. A host has one at a time."""
+        reader = Ops("reader", SHARDS, RULES, 60)
+        replies = self._turn(self.nodes.run([reader.lease(shard, 50) for shard in range(SHARDS)]))
+        return sorted(
+            lease.candidate.url
+            for shard, reply in enumerate(replies)
+            for lease in read_leases(reply, shard).leases
+        )
+
+    def close(self) -> None:
+        self._turn(self.nodes.close())
+
+
+class Worker:
+    def __init__(self, crew: Crew, scope: Scope, rules: PushRules, turn: Turn) -> None:
+        self.announced = 0
+        self.may_take = True
+        self.is_idle = True
+        self.woken = 0
+        self._turn = turn
+        session = f"worker{len(crew.workers)}"
+        self.doors = Doors(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7)
+        self.doors.open_for([])
+        self.tally = Tally(MemoryStatsCollector(get_crawler()))
+        delivery = Delivery(crew.nodes, Ops(session, SHARDS, RULES, 60), is_sure=False)
+        self.feeding = Feeding(
+            Feeds.of(crew.nodes, delivery, "t", rules.key, session, LEASE_S),
+            Judge(self.doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint),
+            rules,
+            Around(
+                all_know=crew.all_know,
+                may_take=lambda: self.may_take,
+                is_idle=lambda: self.is_idle,
+                wake=self._wake,
+            ),
+            self.tally,
+            lambda: crew.now,
+        )
+
+    def tick(self) -> None:
+        self._turn(self.feeding.tick())
+
+    def announce(self) -> None:
+        self.announced = self.feeding.doors_known
+
+    def admits(self, url: str) -> bool:
+        return isinstance(self.doors.admission.candidate(url, depth=1), Candidate)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+
+@pytest.fixture
+def crew(server: RedisServer, client: redis.Redis, turn: Turn) -> Iterator[Crew]:
+    crew = Crew(server.url, turn)
+    yield crew
+    crew.close()
+
+
+def taken(client: redis.Redis) -> int:
+    return max(0, client.hlen(TAKEN) - 1)
+
+
+def test_what_is_pushed_is_in_the_frontier_and_gone_from_redis(
+    client: redis.Redis, crew: Crew
+) -> None:
+    worker = crew.hire()
+    client.rpush(KEY, "https://a.example/", json.dumps({"url": "b.example", "meta": {"id": 1}}))
+    worker.tick()
+    assert crew.waiting() == ["https://a.example/", "https://b.example/"]
+    assert not client.exists(KEY) and taken(client) == 0
+    assert worker.tally.counted == {"pushed/taken": 2, "pushed/new": 2}
+
+
+def test_a_url_that_was_pushed_twice_is_one_url(client: redis.Redis, crew: Crew) -> None:
+    worker = crew.hire()
+    for url in ("https://a.example/x", "https://a.example/x?utm_source=redis"):
+        client.rpush(KEY, url)
+        worker.tick()
+    assert worker.tally.counted["pushed/new"] == worker.tally.counted["pushed/seen"] == 1
+
+
+def test_many_are_taken_in_one_tick(client: redis.Redis, crew: Crew) -> None:
+    worker = crew.hire()
+    client.rpush(KEY, *(f"https://{n}.example/" for n in range(5 * TAKE)))
+    worker.tick()
+    assert worker.tally.counted["pushed/new"] == 5 * TAKE
+    assert not client.exists(KEY) and taken(client) == 0
+
+
+def test_nothing_is_taken_that_the_frontier_cannot_take(client: redis.Redis, crew: Crew) -> None:
+    worker = crew.hire()
+    worker.may_take = False
+    client.rpush(KEY, "https://a.example/")
+    worker.tick()
+    assert client.llen(KEY) == 1 and worker.feeding.is_elsewhere()
+
+
+def test_what_cannot_be_used_is_told_counted_and_kept(
+    client: redis.Redis, crew: Crew, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = crew.hire(Scope.HOST)
+    worker.tick()
+    client.rpush(KEY, '{"link": 1}', "http://10.0.0.1/", "x" * 70_000, "a" * 5000 + " b")
+    with caplog.at_level(logging.WARNING):
+        worker.tick()
+        worker.announce()
+        worker.tick()
+    reasons = [json.loads(entry)["why"] for entry in client.lrange(REFUSED, 0, -1)]
+    assert [reason.partition(":")[0] for reason in reasons] == [
+        "addresses that are not public need a setting",
+        "white space in the URL",
+        "no URL in it, under the name url",
+        "longer than 65536 bytes",
+    ]
+    assert taken(client) == 0 and not client.exists(KEY)
+    assert worker.tally.counted["pushed/refused"] == 4
+    assert worker.tally.counted["refused/inside_address"] == 1
+    assert len(caplog.messages) == 4
+    assert max(map(len, caplog.messages)) < 500
+
+
+def test_the_log_names_the_first_few(
+    client: redis.Redis, crew: Crew, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = crew.hire()
+    client.rpush(KEY, *(f"no URL {n}" for n in range(1500)))
+    with caplog.at_level(logging.WARNING):
+        worker.tick()
+    assert len(caplog.messages) == 21
+    assert caplog.messages[-1] == f"Others are counted, and kept in {REFUSED}"
+    assert worker.tally.counted["pushed/refused"] == 1500
+    assert client.llen(REFUSED) == 1000
+
+
+def test_no_page_of_a_new_host_before_every_worker_knows_it(
+    client: redis.Redis, crew: Crew
+) -> None:
+    one, two = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    for worker in (one, two):
+        worker.tick()
+    client.rpush(KEY, "https://a.example/")
+    one.tick()
+    one.announce()
+    one.tick()
+    assert crew.waiting() == [] and taken(client) == 1, "the other has not heard of it"
+    assert one.feeding.is_elsewhere()
+    two.tick()
+    one.tick()
+    assert crew.waiting() == [], "it has heard, but not said so"
+    two.announce()
+    assert two.admits("https://a.example/link")
+    one.tick()
+    assert crew.waiting() == ["https://a.example/"] and taken(client) == 0
+
+
+def test_a_host_that_waits_for_all_keeps_others_of_it_waiting(
+    client: redis.Redis, crew: Crew
+) -> None:
+    """The second batch opens nothing: its host is open here already, but not elsewhere."""
+    one, two = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    for url in ("https://a.example/1", "https://a.example/2"):
+        client.rpush(KEY, url)
+        one.tick()
+        one.announce()
+    assert crew.waiting() == [] and taken(client) == 2
+    two.tick()
+    two.announce()
+    one.tick()
+    assert crew.waiting() == ["https://a.example/1"] and taken(client) == 0
+
+
+def test_doors_that_a_server_has_forgotten_are_opened_again(
+    client: redis.Redis, crew: Crew
+) -> None:
+    one, two = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    client.rpush(KEY, "https://a.example/")
+    one.tick()
+    client.delete("t:doors")
+    for worker in (one, two, one):
+        worker.tick()
+        worker.announce()
+    assert two.admits("https://a.example/link")
+    one.tick()
+    assert crew.waiting() == ["https://a.example/"]
+
+
+def test_a_worker_that_comes_later_knows_all_before_it_begins(
+    client: redis.Redis, crew: Crew
+) -> None:
+    one = crew.hire(Scope.DOMAIN)
+    client.rpush(KEY, *(f"https://{n}.example/" for n in range(3 * TAKE)))
+    for _ in range(3):
+        one.tick()
+        one.announce()
+    two = crew.hire(Scope.DOMAIN)
+    assert not two.doors.known
+    two.tick()
+    assert two.doors.known and two.woken == 1
+    assert two.admits("https://www.599.example/") and not two.admits("https://600.example/")
+    assert two.feeding.doors_known == one.feeding.doors_known
+
+
+def test_where_all_hosts_are_in_scope_nobody_waits(client: redis.Redis, crew: Crew) -> None:
+    one, _ = crew.hire(), crew.hire()
+    client.rpush(KEY, "https://a.example/")
+    one.tick()
+    assert crew.waiting() == ["https://a.example/"] and not client.exists("t:doors")
+
+
+def test_loopback_is_opened_by_all_or_not_used(client: redis.Redis, crew: Crew) -> None:
+    one, two = crew.hire(), crew.hire()
+    client.rpush(KEY, "http://127.0.0.1:8000/")
+    for worker in (one, two, one):
+        worker.tick()
+        worker.announce()
+    one.tick()
+    assert crew.waiting() == ["http://127.0.0.1:8000/"]
+    assert two.admits("http://127.0.0.1:8000/link")
+
+
+def test_what_a_dead_worker_had_taken_another_takes(client: redis.Redis, crew: Crew) -> None:
+    """The lease is by the server's clock: it is set far into the past here."""
+    one, two = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    client.rpush(KEY, "https://a.example/")
+    one.tick()
+    crew.workers.remove(one)
+    for _ in range(2):
+        two.tick()
+        two.announce()
+    assert crew.waiting() == []
+    ((field, value),) = ((f, v) for f, v in client.hgetall(TAKEN).items() if f != b"schema")
+    client.hset(TAKEN, field, b"1000.0 " + value.partition(b" ")[2])
+    two.tick()
+    assert crew.waiting() == ["https://a.example/"] and taken(client) == 0
+
+
+def test_what_waits_is_held(client: redis.Redis, crew: Crew) -> None:
+    one, _ = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    client.rpush(KEY, "https://a.example/")
+    one.tick()
+    ((field, before),) = ((f, v) for f, v in client.hgetall(TAKEN).items() if f != b"schema")
+    crew.now = LEASE_S / 2
+    one.tick()
+    after = client.hget(TAKEN, field)
+    assert float(after.split()[0]) > float(before.split()[0])
+
+
+def test_what_is_held_is_bounded(client: redis.Redis, crew: Crew) -> None:
+    one, _ = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    client.rpush(KEY, *(f"https://{n}.example/" for n in range((MOST_BATCHES + 2) * TAKE)))
+    for _ in range(3):
+        one.tick()
+    assert taken(client) == MOST_BATCHES * TAKE and client.llen(KEY) == 2 * TAKE
+
+
+def test_urgent_ones_go_first_and_are_fetched_again(client: redis.Redis, crew: Crew) -> None:
+    worker = crew.hire()
+    client.rpush(KEY, "https://a.example/1", "https://a.example/2")
+    worker.tick()
+    client.rpush(URGENT, "https://a.example/2")
+    worker.tick()
+    assert crew.waiting() == ["https://a.example/2"]
+    assert worker.tally.counted["pushed/new"] == 3
+
+
+def test_a_full_redis_keeps_what_is_pushed(client: redis.Redis, crew: Crew) -> None:
+    worker = crew.hire()
+    worker.tick()
+    client.rpush(KEY, "https://a.example/")
+    client.config_set("maxmemory", 1)
+    try:
+        worker.tick()
+        assert client.llen(KEY) + taken(client) == 1
+        assert worker.feeding.is_elsewhere()
+    finally:
+        client.config_set("maxmemory", 0)
+    worker.tick()
+    assert crew.waiting() == ["https://a.example/"]
+
+
+def test_what_is_not_ours_ends_the_crawl_at_its_start_and_is_told_later(
+    client: redis.Redis, crew: Crew, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = crew.hire()
+    worker.tick()
+    client.set(KEY, "x")
+    with caplog.at_level(logging.WARNING):
+        worker.tick()
+        worker.tick()
+    (message,) = caplog.messages
+    assert "web:start_urls is a string" in message
+    assert worker.feeding.is_elsewhere()
+    with pytest.raises(CrawlerError, match="web:start_urls is a string"):
+        crew.hire().tick()
+    client.delete(KEY)
+    client.rpush(KEY, "https://a.example/")
+    worker.tick()
+    assert crew.waiting() == ["https://a.example/"]
+
+
+def test_with_seeds_of_its_own_the_crawl_ends_when_nothing_is_pushed(
+    client: redis.Redis, crew: Crew
+) -> None:
+    worker = crew.hire()
+    assert worker.feeding.is_elsewhere(), "it has not looked"
+    worker.tick()
+    assert not worker.feeding.is_elsewhere()
+    client.rpush(URGENT, "https://a.example/")
+    worker.may_take = False
+    worker.tick()
+    assert worker.feeding.is_elsewhere()
+
+
+def test_without_seeds_of_its_own_it_ends_when_that_is_set(crew: Crew) -> None:
+    patient, one = crew.hire(only_pushed=True), crew.hire(only_pushed=True, max_idle_s=30)
+
+    def ends(at: float) -> list[bool]:
+        crew.now = at
+        for worker in (patient, one):
+            worker.tick()
+        return [not worker.feeding.is_elsewhere() for worker in (patient, one)]
+
+    assert ends(0) == ends(29) == [False, False]
+    one.is_idle = False
+    assert ends(31) == [False, False], "it is not idle"
+    one.is_idle = True
+    assert ends(50) == ends(79) == [False, False]
+    assert ends(80) == [False, True]
+    assert ends(1e9) == [False, True]
+
+
+def test_a_redis_that_is_gone_keeps_the_crawl_waiting(turn: Turn) -> None:
+    with RedisServer(appendfsync="always") as server:
+        crew = Crew(server.url, turn)
+        worker = crew.hire()
+        worker.tick()
+        client = server.client()
+        client.rpush(KEY, "https://a.example/")
+        server.kill()
+        worker.tick()
+        assert worker.feeding.is_elsewhere()
+        server.start()
+        for _ in range(20):
+            worker.tick()
+            if not worker.feeding.is_elsewhere():
+                break
+        assert crew.waiting() == ["https://a.example/"]
+        crew.close()
+
+
+def test_every_move_of_a_batch_is_one_of_the_table() -> None:
+    for here in Stage:
+        for there in Stage:
+            batch = Batch([], 0.0, stage=here)
+            if there in MOVES[here]:
+                batch.move(there)
+                assert batch.stage is there
+            else:
+                with pytest.raises(AssertionError):
+                    batch.move(there)

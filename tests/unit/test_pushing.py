@@ -1,0 +1,171 @@
+"""What is pushed, as candidates; and what scrapy-redis' settings say of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scrapy import Spider
+from scrapy.http import FormRequest
+from scrapy.settings import Settings
+from scrapy.utils.request import RequestFingerprinter
+from scrapy_redis.spiders import RedisMixin
+
+from crawler.core.arguments import Arguments
+from crawler.core.choices import Scope
+from crawler.core.config_reader import read_config
+from crawler.core.errors import ConfigError
+from crawler.core.types import Candidate
+from crawler.doors import Doors
+from crawler.policy.priority import DepthPrioritizer
+from crawler.policy.pushed import Pushed, read_pushed
+from crawler.policy.refusal import Reason, Refusal
+from crawler.pushing import Judge, PushRules, push_rules
+from crawler.scheduler.requests import unpack
+from crawler.storage.memory import MemoryStore
+
+CONFIG = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
+
+
+class OfAnother(Spider):
+    """As RedisSpider's users write theirs."""
+
+    name = "shop"
+
+
+class Named(OfAnother):
+    redis_key = "queue:of:%(name)s"
+    max_idle_time = 60
+
+
+class WithSeeds(OfAnother):
+    start_urls = ["https://example.com/"]  # noqa: RUF012 - Scrapy's own form
+
+
+def judge(scope: Scope = Scope.ANY) -> Judge:
+    doors = Doors(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7)
+    return Judge(doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint)
+
+
+@pytest.mark.parametrize(
+    ("spider", "settings", "want"),
+    [
+        pytest.param(OfAnother, {}, PushRules("shop:start_urls", 0, True), id="nothing is said"),
+        pytest.param(
+            OfAnother,
+            {"REDIS_START_URLS_KEY": "%(name)s:seeds", "MAX_IDLE_TIME_BEFORE_CLOSE": "30"},
+            PushRules("shop:seeds", 30, True),
+            id="by settings",
+        ),
+        pytest.param(
+            Named,
+            {"REDIS_START_URLS_KEY": "other", "MAX_IDLE_TIME_BEFORE_CLOSE": "30"},
+            PushRules("queue:of:shop", 60, True),
+            id="by the spider, which counts first",
+        ),
+        pytest.param(WithSeeds, {}, PushRules("shop:start_urls", 0, False), id="with own seeds"),
+    ],
+)
+def test_scrapy_redis_settings(
+    spider: type[Spider], settings: dict[str, Any], want: PushRules
+) -> None:
+    assert push_rules(Settings(settings), spider(), None) == want
+
+
+@pytest.mark.parametrize("template", ["%(name)s:start_urls", "all:%(name)s", "one"])
+def test_the_key_is_the_one_that_scrapy_redis_reads(template: str) -> None:
+    class Theirs(RedisMixin):
+        name = "shop"
+        logger = Spider("shop").logger
+
+    theirs = Theirs()
+    settings = Settings({"REDIS_START_URLS_KEY": template, "REDIS_URL": "redis://127.0.0.1:1"})
+    theirs.setup_redis(_Crawler(settings))
+    assert push_rules(settings, OfAnother(), None).key == theirs.redis_key
+
+
+class _Crawler:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.signals = self
+
+    def connect(self, *_: object, **__: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        pytest.param({"REDIS_START_URLS_KEY": "%(spider)s"}, "only %.name.s", id="another name"),
+        pytest.param({"REDIS_START_URLS_KEY": "a%"}, "only %.name.s", id="half a name"),
+        pytest.param({"REDIS_START_URLS_KEY": " "}, "names no key", id="a blank"),
+        pytest.param({"REDIS_START_URLS_KEY": "{}x"}, "braces are for", id="braces around nothing"),
+        pytest.param({"MAX_IDLE_TIME_BEFORE_CLOSE": "long"}, "is 'long'; want", id="a word"),
+        pytest.param({"MAX_IDLE_TIME_BEFORE_CLOSE": -1}, "is -1; want", id="before it began"),
+    ],
+)
+def test_settings_that_cannot_be_right(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        push_rules(Settings(settings), OfAnother(), None)
+
+
+def test_of_our_own_spider_the_argument_says_whether_there_are_other_seeds():
+    for seeds, only in (("redis", True), ("seeds.txt", False)):
+        rules = push_rules(Settings(), OfAnother(), Arguments(seeds=seeds))
+        assert rules.only_pushed is only
+
+
+def test_a_url_is_a_seed():
+    found = judge().candidate(read_pushed(b"https://example.com/a"))
+    assert isinstance(found, Candidate)
+    assert (found.url, found.depth, found.level) == ("https://example.com/a", 0, 0)
+    assert found.filtered and not found.request
+
+
+def test_what_the_scope_forbids_is_refused():
+    found = judge(Scope.HOST).candidate(read_pushed(b"https://example.com/a"))
+    assert isinstance(found, Refusal) and found.reason is Reason.OUT_OF_SCOPE
+
+
+FORMS = [
+    pytest.param("GET", {}, {"job-id": "1"}, id="with meta"),
+    pytest.param("GET", {"q": "a b", "n": ["1", "2"]}, {}, id="a search"),
+    pytest.param("POST", {"q": "ä&=", "n": ["1", "2"]}, {"job": {"id": [1, None]}}, id="a form"),
+    pytest.param("HEAD", {}, {}, id="another method"),
+]
+
+
+@pytest.mark.parametrize(("method", "form", "meta"), FORMS)
+def test_a_request_is_the_one_that_scrapy_redis_would_make(
+    method: str, form: dict[str, Any], meta: dict[str, Any]
+) -> None:
+    """It is stored as the scheduler reads it."""
+    pushed = Pushed("https://example.com/s?x=1", method, meta, form)
+    found = judge().candidate(pushed)
+    assert isinstance(found, Candidate)
+    made = unpack(found.request, OfAnother())
+    theirs = FormRequest(pushed.url, method=method, formdata=dict(form), meta=dict(meta))
+    assert made.to_dict() == theirs.to_dict()
+    assert found.url == theirs.url
+
+
+def test_forms_that_differ_are_different_urls():
+    def key(**form: str) -> int:
+        found = judge().candidate(Pushed("https://example.com/", "POST", form=form))
+        assert isinstance(found, Candidate)
+        return found.key
+
+    assert key(q="a") == key(q="a") != key(q="b")
+
+
+def test_nobody_gets_past_the_frontier_by_meta():
+    pushed = Pushed("https://example.com/", meta={"lease": 1, "download_slot": "x", "kept": 1})
+    found = judge().candidate(pushed)
+    assert isinstance(found, Candidate)
+    assert unpack(found.request, OfAnother()).meta == {"kept": 1}
+
+
+def test_what_cannot_be_stored_is_refused():
+    huge = Pushed("https://example.com/", meta={"n": 1 << 70})
+    with pytest.raises(ValueError, match="cannot be stored"):
+        judge().candidate(huge)
