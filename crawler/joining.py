@@ -41,6 +41,9 @@ from crawler.tally import Tally
 
 logger = logging.getLogger(__name__)
 
+TELL_S: Final = 2.0
+"""Fetches under leases that a server has forgotten are over after one total time-out; so long may
+it take until it is told of the last."""
 PATIENCE_S: Final = 30.0
 """How long a worker waits at its start for a server that is just starting too."""
 
@@ -93,8 +96,7 @@ def join(
     last = read_worker(data.path)
     worker = new_life(last, shared.worker_name)
     where = Address.parse(address.url, address.params)
-    # One total time-out: fetches that a server has forgotten are over then.
-    opening = (config.fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
+    opening = (config.fetch.total_timeout_s + TELL_S, shared.lease_s, keys.SCHEMA)
     shards = shared.frontier_shards
     ops = Ops(worker.session, shards, frontier_rules, shared.lease_s)
 

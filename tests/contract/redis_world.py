@@ -118,6 +118,7 @@ READS = {
     **dict.fromkeys("rlw", "zrange"),
     **dict.fromkeys("bf", "lrange"),
     "s": "smembers",
+    **dict.fromkeys("evt", "get"),
 }
 Dump = dict[str, Any]
 

@@ -100,6 +100,19 @@ def test_a_worker_is_told_that_it_lost_its_leases_and_may_go_on(world):
     assert [lease.candidate.url for lease in leased.leases] == ["http://a/x"]
 
 
+def test_a_heartbeat_tells_once_that_all_leases_were_given_away(world):
+    slow, other = worker(world, "slow"), worker(world, "other")
+    slow.add([candidate("x")], 0.0)
+    (lease,) = slow.lease(0.0)
+    (again,) = drain(other, LEASE_S + 20)
+    other.finish(again, Done(), LEASE_S + 20)
+    ops = Ops("slow", SHARDS, TIGHT, LEASE_S)
+    told = link(world, LEASE_S + 20)
+    beats = [told.run([ops.beat(shard_of("a", SHARDS))])[0][1:] for _ in range(2)]
+    assert beats == [[1, 0], [0, 0]]
+    assert not slow.finish(lease, Done(), LEASE_S + 20)
+
+
 def test_a_big_dead_session_comes_back_in_slices(world):
     dead, other = worker(world, "dead"), worker(world, "other")
     dead.add([candidate("x", host=f"h{n}") for n in range(50)], 0.0)

@@ -64,15 +64,11 @@ class Heartbeat:
         if len(self._incoming):
             self._incoming.on_due()  # what could not be begun in time may be now
 
-    def _answered(self, shard: int, is_alive: bool, held: int, asked_at: float) -> None:
+    def _answered(self, shard: int, has_lost: bool, held: int, asked_at: float) -> None:
         """*held*: leases of ours that the shard knows."""
-        ours = self._holdings.count(shard)
-        if is_alive:
-            self._holdings.renew(shard, asked_at)
-            if held > ours:
-                self._incoming.suspect(shard)
-        elif ours and held:
+        if has_lost:
             self._incoming.lose(shard)
-        elif ours:
-            # None are left there: they ended, or were finished while this was under way.
+            return
+        self._holdings.renew(shard, asked_at)
+        if held > self._holdings.count(shard):
             self._incoming.suspect(shard)

@@ -64,16 +64,15 @@ class Incoming:
 
     def take(self) -> Lease | None:
         """One that may be begun. None: nothing is ready; `on_due` tells when something is."""
-        while self._due:
+        steady = monotonic()
+        for _ in range(len(self._due)):
             lease = self._due.popleft()
-            if lease not in self._holdings:
-                continue
-            if self._holdings.may_begin(lease, monotonic()):
+            if self._holdings.may_begin(lease, steady):
                 self._taken += 1
                 self._asked.set()
                 return lease
-            self._due.appendleft(lease)  # renewed by the next heartbeat, or lost
-            return None
+            if lease in self._holdings:
+                self._due.append(lease)  # its time is short: the next heartbeat renews it
         self._hungry = True
         self._asked.set()
         return None

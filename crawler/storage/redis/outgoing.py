@@ -69,6 +69,7 @@ class Outgoing:
         self._ripening: deque[tuple[float, Finished]] = deque()  # verdicts, by when they may go
         self._journal = Journal()
         self._runs: dict[int, bytes] = {}
+        self._restarted: set[int] = set()  # shards whose server came back in this life
         self._asked = asyncio.Event()
         self._under_way = 0
         self._unsaved = False
@@ -143,6 +144,7 @@ class Outgoing:
         self._runs[shard] = run
         self.on_run(shard, run)
         if last is not None:
+            self._restarted.add(shard)
             self._waiting.tells += self._journal.recent(shard, monotonic())
             self._asked.set()
 
@@ -222,7 +224,21 @@ class Outgoing:
         if isinstance(reply, FAULTS):
             self._waiting.releases[:0] = ended
             return False
+        shard = shard_of_lease(ended[0].lease)
+        if shard in self._restarted:
+            self._tell_rests(shard, ended, read_held(reply))
         return True
+
+    def _tell_rests(self, shard: int, ended: Sequence[Ended], held: Sequence[bool]) -> None:
+        """A lease that its server forgot is not released by it; its host was asked all the same."""
+        steady = monotonic()
+        forgotten = [
+            Released(each.lease, each.rest, steady - each.at)
+            for each, is_held in zip(ended, held, strict=True)
+            if not is_held
+        ]
+        if forgotten:
+            self.tell(self._ops.rest(shard, forgotten))
 
     def _finished(self, finishes: Sequence[Finished], reply: Any) -> bool:
         if isinstance(reply, FAULTS):

@@ -2,8 +2,9 @@
 -- Renew all leases of a session.
 --
 -- ARGV  session, lease_s
--- Reply run, 1; or 0: the session has none, or has ended, and its leases come back; then how many
---       leases it has: one that never reached the worker would be renewed for ever
-local alive = held(ARGV[1])
-if alive then redis.call('ZADD', SESSIONS, now + tonumber(ARGV[2]), ARGV[1]) end
-return {run, alive and 1 or 0, redis.call('HLEN', leases_key(ARGV[1]))}
+-- Reply run, 1 if some of its leases have ended since it was last told, and how many it has: one
+--       that never reached the worker would be renewed for ever
+local session = ARGV[1]
+local lost = has_lost(session)
+if held(session) then redis.call('ZADD', SESSIONS, now + tonumber(ARGV[2]), session) end
+return {run, lost and 1 or 0, redis.call('HLEN', leases_key(session))}

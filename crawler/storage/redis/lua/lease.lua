@@ -12,8 +12,7 @@ local rules, look, slice = rules_of(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7
 local quiet_until = tonumber(redis.call('HGET', TOTALS, 'quiet_until') or 0)
 if quiet_until > now then return {run, 'ok', exactly(quiet_until - now), exactly(now)} end
 
-local ends = redis.call('ZSCORE', SESSIONS, session)
-local lost = ends and tonumber(ends) <= now and redis.call('EXISTS', leases_key(session)) == 1
+local lost = has_lost(session)
 local moved = reap(rules, slice)
 
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', RESTING, '-inf', now, 'LIMIT', 0, slice)) do
@@ -38,6 +37,7 @@ for _, entry in ipairs(redis.call('ZRANGEBYSCORE', LATER, '-inf', now, 'LIMIT', 
 end
 
 if lost then
+  redis.call('DEL', ended_key(session))
   close_books()
   return {run, 'lost', '0', exactly(now)}
 end

@@ -11,24 +11,29 @@
 --   <root>:l            zset    later URLs, by their date
 --   <root>:w            zset    sessions with leases, by the time they end unless they are renewed
 --   <root>:o:<session>  hash    lease -> what was taken, when, of which host
+--   <root>:e:<session>  string  its leases have ended, and it was not told yet; expires in a day
 --   <root>:s:<n>        set     seen: bucket n of the keys of admitted URLs (an intset)
 --   <root>:d            hash    number -> dead letter
 --   <root>:c            hash    registered domain -> URLs admitted (only while there is a budget)
---   <root>:g            hash    digest -> claim of the page that owns it
+--   <root>:g:<n>        list    bucket n of the claims: which page owns a content digest
+--   <root>:n            hash    names of archive files, by number and back
 --   <root>:v:<digest>   string  who may become the owner; expires
 --   <root>:t:<name>     string  a robots.txt, by its authority; expires
 --
 -- Front 0 holds what is urgent and goes before all others; level n of a Candidate is front n + 1.
 -- Numbers that leave Lua as text have 17 digits: %.14g, its default, would round times.
 local root = KEYS[1]
-local TOTALS, HOSTS, RESTING, LATER, SESSIONS, DEAD, DOMAINS, CLAIMS =
+local TOTALS, HOSTS, RESTING, LATER, SESSIONS, DEAD, DOMAINS, FILES =
   root .. ':m', root .. ':h', root .. ':r', root .. ':l', root .. ':w', root .. ':d',
-  root .. ':c', root .. ':g'
+  root .. ':c', root .. ':n'
 
 local function queue_key(front, host) return root .. ':b:' .. front .. ':' .. host end
 local function front_key(front) return root .. ':f:' .. front end
 local function leases_key(session) return root .. ':o:' .. session end
+local function ended_key(session) return root .. ':e:' .. session end
 local function seen_key(bucket) return root .. ':s:' .. bucket end
+local function claims_key(bucket) return root .. ':g:' .. bucket end
+local function robots_key(authority) return root .. ':t:' .. authority end
 local function reservation_key(digest) return root .. ':v:' .. digest end
 
 local EMPTY, FRONT, RESTS, LEASED = 0, 1, 2, 3
@@ -149,6 +154,13 @@ local function held(session)
   return ends and tonumber(ends) > now
 end
 
+-- Whether leases of the session have ended since it was last told.
+local function has_lost(session)
+  local ends = redis.call('ZSCORE', SESSIONS, session)
+  local ended = ends and tonumber(ends) <= now and redis.call('EXISTS', leases_key(session)) == 1
+  return redis.call('DEL', ended_key(session)) == 1 or ended
+end
+
 -- Rules of a crawl: shortest gap, gap factor, longest gap, longest fetch, longest rest, in seconds.
 local function rules_of(packed)
   local min_gap, factor, max_gap, longest_fetch, max_rest = struct.unpack('<ddddd', packed)
@@ -172,6 +184,7 @@ local function reap(rules, limit)
   for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', now, 'LIMIT', 0, 4)) do
     local leases = leases_key(session)
     local lost = redis.call('HRANDFIELD', leases, limit - back, 'WITHVALUES')
+    if #lost > 0 then redis.call('SET', ended_key(session), '', 'EX', 86400) end
     for i = 1, #lost, 2 do
       local taken, released, front, host, body = unpack_lease(lost[i + 1])
       local it = load(host)
@@ -188,4 +201,34 @@ local function reap(rules, limit)
     if back >= limit then break end
   end
   return back
+end
+
+-- Claims: buckets of 10 to 40, by linear hashing (Litwin, 1980), because a list of 20 costs 20 bytes
+-- a claim beside what it holds, a field of a hash 70. Claim: number of its file 3; then what the
+-- worker packed, which begins with an array of five and the digest, as msgpack writes them.
+local CLAIMS_A_BUCKET = 20
+-- Who makes pages whose digests end alike fills a bucket, and no longer finds what he repeats.
+local MOST_IN_A_BUCKET = 200
+
+local function claim_bucket(digest, buckets)
+  local half = 1
+  while half * 2 <= buckets do half = half * 2 end
+  local bucket = struct.unpack('<I4', string.sub(digest, -4)) % (half * 2)
+  return bucket < buckets and bucket or bucket - half
+end
+
+local function claims_of(digest)
+  local claims = tonumber(redis.call('HGET', TOTALS, 'claims') or 0)
+  local key = claims_key(claim_bucket(digest, math.floor(claims / CLAIMS_A_BUCKET) + 1))
+  return key, redis.call('LRANGE', key, 0, -1)
+end
+
+local function digest_in(claim)
+  return string.sub(claim, 7, 6 + string.byte(claim, 6))
+end
+
+local function claim_on(digest, claims)
+  for _, claim in ipairs(claims) do
+    if digest_in(claim) == digest then return claim end
+  end
 end
