@@ -7,8 +7,9 @@ Redis is not what it must be ends the crawl at its start; later it is told, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 
 from crawler.core.errors import CrawlerError, StoreUnavailable
@@ -56,32 +57,28 @@ class Feeding:
             )
             for feed, is_urgent in ((feeds.urgent, True), (feeds.start_urls, False))
         ]
-        self._length: int | None = None  # of all feeds; None: not known
+        self._length = 0  # of all feeds that could be asked
+        self._is_sure = False  # they all could
         self._idle_since: float | None = None
         self._has_begun = False
         self._trouble = ""
         self._doors.expect_more()
 
     async def tick(self) -> None:
-        """Raises CrawlerError at the start only."""
-        try:
-            await self._read_doors()
-            for intake in self._intakes:
-                await intake.work(self._around.may_take)
-            self._length = sum([await intake.feed.length() for intake in self._intakes])
-        except CrawlerError as error:
-            self._length = None
-            if not self._has_begun and not isinstance(error, StoreUnavailable):
-                raise
-            self._troubled(str(error))
-        else:
-            self._has_begun = True
-            self._trouble = ""
+        """Each feed for itself: they may be on different servers, one of which is down. Raises
+        CrawlerError at the start only."""
+        works: list[Callable[[], Awaitable[int]]] = [self._read_doors]
+        works += (partial(self._fed, intake) for intake in self._intakes)
+        answers = [await _or_fault(work) for work in works]
+        faults = [answer for answer in answers if isinstance(answer, CrawlerError)]
+        self._length = sum(answer for answer in answers if isinstance(answer, int))
+        self._is_sure = not faults
+        self._note(faults)
 
     def is_elsewhere(self) -> bool:
         """Whether something may yet come from here: then the crawl is not over. What is no longer
         counted here was added before that, so a look at the frontier after a tick finds it."""
-        if self._length != 0:
+        if self._length or not self._is_sure:
             self._idle_since = None
             return True
         if not self._rules.only_pushed:
@@ -94,12 +91,17 @@ class Feeding:
         idle_s = self._steady() - self._idle_since
         return not self._rules.max_idle_s or idle_s < self._rules.max_idle_s
 
+    async def _fed(self, intake: Intake) -> int:
+        await intake.work(self._around.may_take)
+        return await intake.feed.length()
+
     async def _open_doors(self, hosts: Sequence[str]) -> int:
         mark = await self._opened.open(hosts)
         await self._read_doors()
         return mark
 
-    async def _read_doors(self) -> None:
+    async def _read_doors(self) -> int:
+        """Nothing that waits is counted here."""
         hosts: list[str] = []
         mark = self.doors_known
         while marks := await self._opened.since(mark):
@@ -110,8 +112,21 @@ class Feeding:
         self.doors_known = mark
         if self._doors.known and not was_known:
             self._around.wake()
+        return 0
 
-    def _troubled(self, trouble: str) -> None:
-        if trouble != self._trouble:
-            self._trouble = trouble
+    def _note(self, faults: Sequence[CrawlerError]) -> None:
+        hopeless = [fault for fault in faults if not isinstance(fault, StoreUnavailable)]
+        if hopeless and not self._has_begun:
+            raise hopeless[0]
+        self._has_begun = self._has_begun or not faults
+        trouble = "; ".join(sorted({str(fault) for fault in faults}))
+        if trouble and trouble != self._trouble:
             logger.warning("What is pushed waits: %s", trouble)
+        self._trouble = trouble
+
+
+async def _or_fault(work: Callable[[], Awaitable[int]]) -> int | CrawlerError:
+    try:
+        return await work()
+    except CrawlerError as fault:
+        return fault

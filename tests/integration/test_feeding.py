@@ -5,46 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import redis
-from scrapy.statscollectors import MemoryStatsCollector
-from scrapy.utils.request import RequestFingerprinter
-from scrapy.utils.test import get_crawler
 
-from crawler.core.arguments import Arguments
 from crawler.core.choices import Scope
-from crawler.core.config_reader import read_config
 from crawler.core.errors import CrawlerError
-from crawler.core.types import Candidate
-from crawler.doors import Doors
-from crawler.feeding import Around, Feeding
 from crawler.intake import MOST_BATCHES, MOVES, TAKE, Batch, Stage
-from crawler.policy.priority import DepthPrioritizer
-from crawler.pushing import Judge, PushRules
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.memory import MemoryStore
-from crawler.storage.redis import keys
-from crawler.storage.redis.address import Address
-from crawler.storage.redis.feeds import Delivery, Feeds
-from crawler.storage.redis.nodes import Nodes
-from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.replies import read_leases
-from crawler.storage.redis.scripts import Scripts
-from crawler.tally import Tally
+from tests.integration.feeding_crew import KEY, LEASE_S, TAKEN, URGENT, Crew, Turn, taken
 from tests.servers.redis import RedisServer
 
-KEY, URGENT = "web:start_urls", "t:urgent"
-TAKEN, REFUSED = "{web:start_urls}:taken", "{web:start_urls}:refused"
-SHARDS = 8
-LEASE_S = 100.0
-CONFIG = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
-RULES = FrontierRules(min_gap_s=0.0, gap_factor=0.0)
-SOON = "?socket_timeout=1&socket_connect_timeout=1"
-
-Turn = Callable[[Coroutine[Any, Any, Any]], Any]
+REFUSED = "{web:start_urls}:refused"
 
 
 @pytest.fixture(scope="module")
@@ -66,92 +38,11 @@ def turn() -> Iterator[Turn]:
         yield runner.run
 
 
-class Crew:
-    """The workers of one crawl. Time is told; what one announces the others hear at once."""
-
-    def __init__(self, url: str, turn: Turn) -> None:
-        self.now = 0.0
-        self.workers: list[Worker] = []
-        self._turn = turn
-        self.nodes = Nodes(Address.parse(url + SOON), Scripts(), "t", SHARDS, (30, 9, keys.SCHEMA))
-        turn(self.nodes.open())
-
-    def hire(self, scope: Scope = Scope.ANY, **rules: Any) -> Worker:
-        worker = Worker(self, scope, PushRules(KEY, **rules), lambda work: self._turn(work))
-        self.workers.append(worker)
-        return worker
-
-    def all_know(self, mark: int) -> bool:
-        return all(worker.announced >= mark for worker in self.workers)
-
-    def go_round(self) -> None:
-        """All of them tick and announce."""
-        for worker in self.workers:
-            worker.tick()
-            worker.announce()
-
-    def waiting(self) -> list[str]:
-        """Leased by somebody, to see them. A host has one at a time."""
-        reader = Ops("reader", SHARDS, RULES, 60)
-        replies = self._turn(self.nodes.run([reader.lease(shard, 50) for shard in range(SHARDS)]))
-        return sorted(
-            lease.candidate.url
-            for shard, reply in enumerate(replies)
-            for lease in read_leases(reply, shard).leases
-        )
-
-    def close(self) -> None:
-        self._turn(self.nodes.close())
-
-
-class Worker:
-    def __init__(self, crew: Crew, scope: Scope, rules: PushRules, turn: Turn) -> None:
-        self.announced = 0
-        self.may_take = True
-        self.is_idle = True
-        self.woken = 0
-        self._turn = turn
-        session = f"worker{len(crew.workers)}"
-        self.doors = Doors(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7)
-        self.doors.open_for([])
-        self.tally = Tally(MemoryStatsCollector(get_crawler()))
-        delivery = Delivery(crew.nodes, Ops(session, SHARDS, RULES, 60), is_sure=False)
-        self.feeding = Feeding(
-            Feeds.of(crew.nodes, delivery, "t", rules.key, session, LEASE_S),
-            Judge(self.doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint),
-            rules,
-            Around(
-                all_know=crew.all_know,
-                may_take=lambda: self.may_take,
-                is_idle=lambda: self.is_idle,
-                wake=self._wake,
-            ),
-            self.tally,
-            lambda: crew.now,
-        )
-
-    def tick(self) -> None:
-        self._turn(self.feeding.tick())
-
-    def announce(self) -> None:
-        self.announced = self.feeding.doors_known
-
-    def admits(self, url: str) -> bool:
-        return isinstance(self.doors.admission.candidate(url, depth=1), Candidate)
-
-    def _wake(self) -> None:
-        self.woken += 1
-
-
 @pytest.fixture
 def crew(server: RedisServer, client: redis.Redis, turn: Turn) -> Iterator[Crew]:
     crew = Crew(server.url, turn)
     yield crew
     crew.close()
-
-
-def taken(client: redis.Redis) -> int:
-    return max(0, client.hlen(TAKEN) - 1)
 
 
 def test_what_is_pushed_is_in_the_frontier_and_gone_from_redis(

@@ -1,0 +1,128 @@
+"""Workers that feed one crawl, as far as feeding goes: they tick when they are told to.
+
+Rule: time is told, and what one announces the others hear at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import redis
+from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.request import RequestFingerprinter
+from scrapy.utils.test import get_crawler
+
+from crawler.core.arguments import Arguments
+from crawler.core.choices import Scope
+from crawler.core.config_reader import read_config
+from crawler.core.types import Candidate
+from crawler.doors import Doors
+from crawler.feeding import Around, Feeding
+from crawler.policy.priority import DepthPrioritizer
+from crawler.pushing import Judge, PushRules
+from crawler.scheduler.rules import FrontierRules
+from crawler.storage.memory import MemoryStore
+from crawler.storage.redis import keys
+from crawler.storage.redis.address import Address
+from crawler.storage.redis.faults import FAULTS
+from crawler.storage.redis.feeds import Delivery, Feeds
+from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.ops import Ops
+from crawler.storage.redis.replies import read_leases
+from crawler.storage.redis.scripts import Scripts
+from crawler.tally import Tally
+
+KEY: Final = "web:start_urls"
+TAKEN: Final = "{web:start_urls}:taken"
+URGENT: Final = "t:urgent"
+SHARDS: Final = 8
+LEASE_S: Final = 100.0
+CONFIG: Final = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
+RULES: Final = FrontierRules(min_gap_s=0.0, gap_factor=0.0)
+SOON: Final = "?socket_timeout=1&socket_connect_timeout=1"
+OPENING: Final = (0.0, LEASE_S, keys.SCHEMA)  # after a restart nobody waits here
+
+Turn = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def taken(client: redis.Redis) -> int:
+    return max(0, client.hlen(TAKEN) - 1)
+
+
+class Crew:
+    """The workers of one crawl. Time is told; what one announces the others hear at once."""
+
+    def __init__(self, url: str, turn: Turn) -> None:
+        self.now = 0.0
+        self.workers: list[Worker] = []
+        self._turn = turn
+        self.nodes = Nodes(Address.parse(url + SOON), Scripts(), "t", SHARDS, OPENING)
+        turn(self.nodes.open())
+
+    def hire(self, scope: Scope = Scope.ANY, **rules: Any) -> Worker:
+        worker = Worker(self, scope, PushRules(KEY, **rules), lambda work: self._turn(work))
+        self.workers.append(worker)
+        return worker
+
+    def all_know(self, mark: int) -> bool:
+        return all(worker.announced >= mark for worker in self.workers)
+
+    def go_round(self) -> None:
+        """All of them tick and announce."""
+        for worker in self.workers:
+            worker.tick()
+            worker.announce()
+
+    def waiting(self) -> list[str]:
+        """Of servers that answer, each host's next: leased by somebody, to see them."""
+        reader = Ops("reader", SHARDS, RULES, 60)
+        replies = self._turn(self.nodes.run([reader.lease(shard, 50) for shard in range(SHARDS)]))
+        return sorted(
+            lease.candidate.url
+            for shard, reply in enumerate(replies)
+            if not isinstance(reply, FAULTS)
+            for lease in read_leases(reply, shard).leases
+        )
+
+    def close(self) -> None:
+        self._turn(self.nodes.close())
+
+
+class Worker:
+    def __init__(self, crew: Crew, scope: Scope, rules: PushRules, turn: Turn) -> None:
+        self.announced = 0
+        self.may_take = True
+        self.is_idle = True
+        self.woken = 0
+        self._turn = turn
+        session = f"worker{len(crew.workers)}"
+        self.doors = Doors(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7)
+        self.doors.open_for([])
+        self.tally = Tally(MemoryStatsCollector(get_crawler()))
+        delivery = Delivery(crew.nodes, Ops(session, SHARDS, RULES, 60), is_sure=False)
+        self.feeding = Feeding(
+            Feeds.of(crew.nodes, delivery, "t", rules.key, session, LEASE_S),
+            Judge(self.doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint),
+            rules,
+            Around(
+                all_know=crew.all_know,
+                may_take=lambda: self.may_take,
+                is_idle=lambda: self.is_idle,
+                wake=self._wake,
+            ),
+            self.tally,
+            lambda: crew.now,
+        )
+
+    def tick(self) -> None:
+        self._turn(self.feeding.tick())
+
+    def announce(self) -> None:
+        self.announced = self.feeding.doors_known
+
+    def admits(self, url: str) -> bool:
+        return isinstance(self.doors.admission.candidate(url, depth=1), Candidate)
+
+    def _wake(self) -> None:
+        self.woken += 1

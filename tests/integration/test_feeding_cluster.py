@@ -1,0 +1,132 @@
+"""Feeding where a feed and the shards are on several servers, each of which may die alone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from crawler.core.choices import Scope
+from crawler.storage.redis import keys
+from crawler.storage.redis.ops import shard_of
+from tests.integration.feeding_crew import KEY, SHARDS, URGENT, Crew, Turn, taken
+from tests.servers.redis import RedisServer
+from tests.servers.redis_cluster import RedisCluster
+
+WAIT_S = 10.0
+HOSTS = [f"{n}.example" for n in range(60)]
+URLS = sorted(f"https://{host}/" for host in HOSTS)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    # As in test_redis_servers.py: what is acknowledged is in the file, so a cut is all it loses.
+    with RedisCluster(appendfsync="always") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def turn() -> Iterator[Turn]:
+    with asyncio.Runner() as runner:
+        yield runner.run
+
+
+@pytest.fixture
+def crew(cluster: RedisCluster, turn: Turn) -> Iterator[Crew]:
+    for node in cluster.nodes:
+        with node.client() as client:
+            client.flushall()
+    crew = Crew(cluster.url, turn)
+    yield crew
+    crew.close()
+
+
+@pytest.fixture
+def client(cluster: RedisCluster) -> Iterator[redis.Redis]:
+    """Of the server that has the feed."""
+    with cluster.node_of(KEY).client() as client:
+        yield client
+
+
+def node_of_host(cluster: RedisCluster, host: str) -> RedisServer:
+    return cluster.node_of(keys.root("t", shard_of(host, SHARDS)))
+
+
+@pytest.fixture
+def elsewhere(cluster: RedisCluster) -> str:
+    """A host whose shard is on another server than the feed."""
+    feed = cluster.node_of(KEY)
+    return next(host for host in HOSTS if node_of_host(cluster, host) is not feed)
+
+
+def test_everything_of_a_feed_is_done_on_one_server(
+    cluster: RedisCluster, client: redis.Redis, crew: Crew
+) -> None:
+    one, two = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    client.rpush(KEY, *URLS, "no URL")
+    with cluster.node_of(URGENT).client() as urgent:
+        urgent.rpush(URGENT, "https://urgent.example/")
+    for _ in range(3):
+        crew.go_round()
+    assert taken(client) == 60, "not before they are on disk for sure"
+    crew.now = 60
+    crew.go_round()
+    assert taken(client) == 0
+    assert crew.waiting() == sorted([*URLS, "https://urgent.example/"])
+    assert client.llen(keys.refused(KEY)) == 1
+    assert two.admits("https://urgent.example/link")
+    assert not one.feeding.is_elsewhere()
+
+
+def test_what_a_server_forgot_is_added_again(
+    cluster: RedisCluster, client: redis.Redis, crew: Crew, elsewhere: str
+) -> None:
+    worker = crew.hire()
+    worker.tick()
+    node = node_of_host(cluster, elsewhere)
+    before = node.aof_bytes()
+    client.rpush(KEY, f"https://{elsewhere}/")
+    worker.tick()
+    assert worker.tally.counted["pushed/new"] == 1 and taken(client) == 1
+    node.kill()
+    node.cut_aof(node.aof_bytes() - before)
+    node.start()
+    cluster.wait()
+    crew.now = 60
+    end = time.monotonic() + WAIT_S
+    while worker.tally.counted["pushed/new"] == 1:
+        assert taken(client) == 1, "it is nowhere else"
+        assert time.monotonic() < end
+        worker.tick()
+    assert taken(client) == 1
+    crew.now = 120
+    worker.tick()
+    assert taken(client) == 0
+    assert crew.waiting() == [f"https://{elsewhere}/"]
+
+
+def test_a_server_that_is_down_keeps_only_its_own_waiting(
+    cluster: RedisCluster, client: redis.Redis, crew: Crew, elsewhere: str
+) -> None:
+    worker = crew.hire()
+    worker.tick()
+    down = node_of_host(cluster, elsewhere)
+    theirs = [url for url in URLS if node_of_host(cluster, url[8:-1]) is down]
+    down.kill()
+    client.rpush(KEY, *URLS)
+    worker.tick()
+    crew.now = 60
+    worker.tick()
+    assert taken(client) >= len(theirs)
+    assert crew.waiting() == sorted(set(URLS) - set(theirs))
+    down.start()
+    cluster.wait()
+    end = time.monotonic() + WAIT_S
+    while taken(client):
+        assert time.monotonic() < end
+        crew.now += 10
+        worker.tick()
+    assert set(crew.waiting()) >= set(theirs)
