@@ -14,10 +14,10 @@ from crawler.scheduler.records import DeadLetter, decode_letter
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis import keys
 from crawler.storage.redis.calls import Call
+from crawler.storage.redis.claims import read_claim
 from crawler.storage.redis.crawl_format import agreed, encode_format, new_format
 from crawler.storage.redis.frontier import RedisFrontier
-from crawler.storage.redis.ops import Ops, shard_of_digest
-from crawler.storage.redis.replies import read_claim
+from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.scripts import Scripts
 from crawler.storage.redis.totals import Totals
 from tests.contract.frontiers import TIGHT
@@ -101,9 +101,10 @@ class RedisWorld:
         return [decode_letter(letter) for each in kept for letter in each.values()]
 
     def claim(self, digest: bytes) -> Claim | None:
-        shard = shard_of_digest(digest, SHARDS)
-        packed = self.client.hget(keys.claims(NAME, shard), digest)
-        return read_claim(packed) if packed else None
+        """Whoever asks and finds none has it reserved."""
+        asks = Ops("nobody", SHARDS, self.rules, FOR_EVER_S).reserve(digest, 0, 1.0)
+        ((_, word, *found),) = ToldLink(self.client).run([asks])
+        return read_claim(*found) if word == b"claimed" else None
 
     def check(self, frontier: RedisFrontier) -> None:
         """How the structures of each shard must agree."""
@@ -114,9 +115,9 @@ class RedisWorld:
 
 EMPTY, FRONT, RESTS, LEASED = range(4)
 READS = {
-    **dict.fromkeys("mhodcg", "hgetall"),
+    **dict.fromkeys("mhodcn", "hgetall"),
     **dict.fromkeys("rlw", "zrange"),
-    **dict.fromkeys("bf", "lrange"),
+    **dict.fromkeys("bfg", "lrange"),
     "s": "smembers",
     **dict.fromkeys("evt", "get"),
 }

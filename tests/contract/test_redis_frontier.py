@@ -311,7 +311,7 @@ def test_what_is_not_ours_in_a_queue_loses_no_url(world):
     world.check(worker(world, "w"))
 
 
-@pytest.mark.parametrize("kind", "mhrlwdcg")
+@pytest.mark.parametrize("kind", "mhrlwdcn")
 def test_a_shard_is_not_opened_over_what_is_not_ours(client, kind):
     client.flushall()
     name = f"{keys.root(NAME, 1)}:{kind}"

@@ -38,7 +38,8 @@ SHARD_KEYS: Final = (
     Key("<root>:s:<bucket>", "set", "Seen: 100-400 keys of admitted URLs each.", "URLs seen"),
     Key("<root>:d", "hash", "Dead letters, by their number.", "URLs given up"),
     Key("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
-    Key("<root>:g", "hash", "Content digest to the page that owns it.", "different pages"),
+    Key("<root>:g:<bucket>", "list", "Claims: pages that own a digest, 10-40.", "different pages"),
+    Key("<root>:n", "hash", "Archive files, by their number and back.", "archive files"),
     Key(
         "<root>:v:<digest>", "string", "Who may come to own a digest; expires.", "fetches under way"
     ),
@@ -102,8 +103,12 @@ def dead(name: str, shard: int) -> str:
     return f"{root(name, shard)}:d"
 
 
-def claims(name: str, shard: int) -> str:
-    return f"{root(name, shard)}:g"
+def claims(name: str, shard: int, bucket: int) -> str:
+    return f"{root(name, shard)}:g:{bucket}"
+
+
+def files(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:n"
 
 
 def robots(name: str, shard: int, authority: str) -> str:

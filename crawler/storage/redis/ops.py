@@ -31,6 +31,7 @@ from crawler.core.types import (
 from crawler.scheduler.records import DeadLetter
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis.calls import Call
+from crawler.storage.redis.claims import pack_claim
 from crawler.storage.redis.keys import URGENT_LEVEL
 from crawler.storage.redis.packed import Packer, pack
 
@@ -223,8 +224,8 @@ class Ops:
 
     def claim(self, digest: bytes, lease: int, claim: Claim | None) -> Call:
         """*claim* None: the page came to nothing, its content is free again."""
-        packed = b"" if claim is None else _encode(claim)
-        args = (digest, self.owner(lease), packed)
+        file, packed = ("", b"") if claim is None else pack_claim(claim)
+        args = (digest, self.owner(lease), file, packed)
         return Call(shard_of_digest(digest, self.shards), "claim", args)
 
 

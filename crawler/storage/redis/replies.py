@@ -9,13 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from crawler.core.types import Added, Claim, Lease, Pace
+from crawler.core.types import Added, Lease, Pace
 from crawler.storage.redis.ops import PACE, lease_id
 from crawler.storage.redis.packed import unpack
-
-_claim = msgspec.msgpack.Decoder(Claim).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,3 @@ def read_ids(reply: Sequence[Any], shard: int) -> set[int]:
 def read_pace(packed: bytes) -> Pace:
     gap_s, crawl_delay_s, failures, pauses = PACE.unpack(packed)
     return Pace(gap_s, failures, pauses, crawl_delay_s)
-
-
-def read_claim(packed: bytes) -> Claim:
-    return _claim(packed)

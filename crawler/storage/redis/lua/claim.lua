@@ -1,12 +1,43 @@
 #!lua flags=allow-oom
 -- Pages are durable, and own their content from now on; or they came to nothing, and it is free.
 --
--- ARGV  for each: digest, owner, claim ('' where it came to nothing)
+-- ARGV  for each: digest, owner, archive file, claim ('' where it came to nothing)
 -- Reply run
 -- The first claim stands: two pages that claim one content are both stored, and say the same.
-for i = 1, #ARGV, 3 do
-  local digest, owner, claim = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  if claim ~= '' then redis.call('HSETNX', CLAIMS, digest, claim) end
+
+local function number_of(file)
+  local known = redis.call('HGET', FILES, '>' .. file)
+  if known then return tonumber(known) end
+  local number = redis.call('HLEN', FILES) / 2
+  redis.call('HSET', FILES, '>' .. file, number, '<' .. number, file)
+  return number
+end
+
+-- The last bucket is new: what belongs there comes out of another.
+local function split_bucket(to)
+  local from = claims_key(to - whole_round(to))
+  local stay, move = {}, {}
+  for _, claim in ipairs(redis.call('LRANGE', from, 0, -1)) do
+    local part = claim_bucket(digest_in(claim), to + 1) == to and move or stay
+    part[#part + 1] = claim
+  end
+  if #move == 0 then return end
+  redis.call('DEL', from)
+  if #stay > 0 then redis.call('RPUSH', from, unpack(stay)) end
+  redis.call('RPUSH', claims_key(to), unpack(move))
+end
+
+local function file_claim(digest, file, packed)
+  local bucket, claims = claims_of(digest)
+  if #claims >= MOST_IN_A_BUCKET or claim_on(digest, claims) then return end
+  redis.call('RPUSH', bucket, struct.pack('<I3', number_of(file)) .. packed)
+  local total = redis.call('HINCRBY', TOTALS, 'claims', 1)
+  if total % CLAIMS_A_BUCKET == 0 then split_bucket(total / CLAIMS_A_BUCKET) end
+end
+
+for i = 1, #ARGV, 4 do
+  local digest, owner, file, packed = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  if packed ~= '' then file_claim(digest, file, packed) end
   local reservation = reservation_key(digest)
   if redis.call('GET', reservation) == owner then redis.call('DEL', reservation) end
 end

@@ -7,8 +7,8 @@
 local run_id, quiet_s, lease_s, schema = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 local types = {[TOTALS] = 'hash', [HOSTS] = 'hash', [RESTING] = 'zset', [LATER] = 'zset',
-               [SESSIONS] = 'zset', [DEAD] = 'hash', [DOMAINS] = 'hash', [CLAIMS] = 'hash',
-               [seen_key(0)] = 'set'}
+               [SESSIONS] = 'zset', [DEAD] = 'hash', [DOMAINS] = 'hash', [FILES] = 'hash',
+               [claims_key(0)] = 'list', [seen_key(0)] = 'set'}
 for front = 0, FRONTS - 1 do types[front_key(front)] = 'list' end
 local known = redis.call('HGET', TOTALS, 'schema')
 for name, wanted in pairs(types) do

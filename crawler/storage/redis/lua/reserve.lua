@@ -2,10 +2,14 @@
 -- Who has this content already? If nobody, `owner` may claim it and has it reserved for a while.
 --
 -- ARGV  digest, owner (a lease of a session), milliseconds
--- Reply run, 'claimed' and the claim; or 'yours'; or 'wait': another has it reserved
+-- Reply run, 'claimed', the claim, its archive file; or 'yours'; or 'wait': another has it reserved
 local digest, owner = ARGV[1], ARGV[2]
-local claim = redis.call('HGET', CLAIMS, digest)
-if claim then return {run, 'claimed', claim} end
+local _, claims = claims_of(digest)
+local claim = claim_on(digest, claims)
+if claim then
+  local file = redis.call('HGET', FILES, '<' .. struct.unpack('<I3', claim))
+  return {run, 'claimed', string.sub(claim, 4), file or ''}
+end
 local reservation = reservation_key(digest)
 local other = redis.call('GET', reservation)
 if other and other ~= owner then return {run, 'wait'} end

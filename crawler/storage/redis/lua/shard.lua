@@ -210,10 +210,15 @@ local CLAIMS_A_BUCKET = 20
 -- Who makes pages whose digests end alike fills a bucket, and no longer finds what he repeats.
 local MOST_IN_A_BUCKET = 200
 
-local function claim_bucket(digest, buckets)
+local function whole_round(buckets)
   local half = 1
   while half * 2 <= buckets do half = half * 2 end
-  local bucket = struct.unpack('<I4', string.sub(digest, -4)) % (half * 2)
+  return half
+end
+
+local function claim_bucket(digest, buckets)
+  local half = whole_round(buckets)
+  local bucket = struct.unpack('<I4', string.sub('\0\0\0' .. digest, -4)) % (half * 2)
   return bucket < buckets and bucket or bucket - half
 end
 
