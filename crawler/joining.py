@@ -32,18 +32,20 @@ from crawler.storage.redis import keys
 from crawler.storage.redis.address import Address
 from crawler.storage.redis.crawl_format import CrawlFormat, agreed, encode_format, new_format
 from crawler.storage.redis.faults import FAULTS, Unreachable
+from crawler.storage.redis.holdings import FRESH_S
 from crawler.storage.redis.nodes import Nodes
 from crawler.storage.redis.ops import Ops, shard_of
 from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.shared_frontier import SharedFrontier, SharedRules
+from crawler.storage.redis.shared_frontier import SharedFrontier
+from crawler.storage.redis.shared_rules import SharedRules
 from crawler.storage.redis.worker_record import WorkerSaid
 from crawler.tally import Tally
 
 logger = logging.getLogger(__name__)
 
 TELL_S: Final = 2.0
-"""Fetches under leases that a server has forgotten are over after one total time-out; so long may
-it take until it is told of the last."""
+"""Fetches under leases that a server has forgotten are over one total time-out after the last that
+could begin (FRESH_S); so long may it take until it is told of the last."""
 PATIENCE_S: Final = 30.0
 """How long a worker waits at its start for a server that is just starting too."""
 
@@ -96,7 +98,8 @@ def join(
     last = read_worker(data.path)
     worker = new_life(last, shared.worker_name)
     where = Address.parse(address.url, address.params)
-    opening = (config.fetch.total_timeout_s + TELL_S, shared.lease_s, keys.SCHEMA)
+    quiet_s = FRESH_S + config.fetch.total_timeout_s + TELL_S
+    opening = (quiet_s, shared.lease_s, keys.SCHEMA)
     shards = shared.frontier_shards
     ops = Ops(worker.session, shards, frontier_rules, shared.lease_s)
 

@@ -16,6 +16,7 @@ from crawler.storage.redis.calls import Call
 from crawler.storage.redis.faults import FAULTS
 from crawler.storage.redis.ops import BATCH, Ops
 from crawler.storage.redis.replies import read_added
+from crawler.storage.redis.runs import Runs
 
 AT_ONCE: Final = 1000
 """Links of a shard that are told and not yet dropped: 16,000 a second over 64 shards."""
@@ -59,21 +60,18 @@ class Drain:
         outbox: Outbox,
         is_full: Callable[[int], bool],
         added: Callable[[Added], None],
+        runs: Runs,
         sure_s: float,
     ) -> None:
-        """*sure_s*: after so long, what a server acknowledged is on its disk."""
+        """*sure_s*: after so long, what a server acknowledged is on its disk, if it still lives."""
         self._nodes = nodes
         self._ops = ops
         self._outbox = outbox
         self._is_full = is_full
         self._added = added
+        self._runs = runs
         self._sure_s = sure_s
         self._told: dict[int, _Told] = {}
-        self._runs: dict[int, bytes] = {}
-
-    def heard(self, shard: int, run: bytes) -> None:
-        """*shard* answered, of *run*: what another run acknowledged may be forgotten."""
-        self._runs[shard] = run
 
     async def some(self, now: float) -> None:
         """What can go now, a bounded part of it."""
@@ -97,20 +95,22 @@ class Drain:
             for begin in parts
             for call in self._ops.add(batch.links[begin : begin + BATCH], now)
         ]
+        asked_at = monotonic()
         replies = await self._nodes.run(calls)
         if any(isinstance(reply, FAULTS) for reply in replies):
             return  # told again, all of it: what was seen is seen
         for reply in replies:
             self._added(read_added(reply))
-        shard = batch.queue.shard
-        self.heard(shard, replies[-1][0])
-        self._told[shard] = _Told(batch, replies[-1][0], monotonic() + self._sure_s)
+            self._runs.heard(batch.queue.shard, reply[0], asked_at)
+        # Of two runs: the older, so that it shows as ended.
+        sure_at = monotonic() + self._sure_s
+        self._told[batch.queue.shard] = _Told(batch, replies[0][0], sure_at)
 
     def _drop_sure(self) -> None:
-        steady = monotonic()
         for shard, told in list(self._told.items()):
-            if self._runs[shard] != told.run:
-                del self._told[shard]
-            elif told.sure_at <= steady:
+            is_sure = not self._sure_s or self._runs.lives(shard, told.run, told.sure_at)
+            if is_sure is None:
+                continue
+            del self._told[shard]
+            if is_sure:
                 self._outbox.drop(told.batch)
-                del self._told[shard]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from crawler.storage.redis.faults import OutOfMemory
 from crawler.storage.redis.nodes import Memory
 
 LOW_PART: Final = 0.95  # of the mark: below it links flow again, so that it does not flutter
@@ -21,6 +22,17 @@ class Fullness:
         self._nodes = nodes
         self._full_bytes = full_bytes
         self._full: set[str] = set()
+
+    @property
+    def full(self) -> list[OutOfMemory]:
+        """What is to be said of each."""
+        return [
+            OutOfMemory(
+                f"Redis at {node} is above its high-water mark (CRAWLER_REDIS_MAX_BYTES). New links"
+                " wait on the disk of the workers"
+            )
+            for node in sorted(self._full)
+        ]
 
     def is_full(self, shard: int) -> bool:
         """O(1)."""

@@ -6,7 +6,7 @@ Rule: so slow storage expires nothing; only a worker that is not heard of loses 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -15,6 +15,7 @@ from crawler.storage.redis.faults import FAULTS
 from crawler.storage.redis.holdings import Holdings
 from crawler.storage.redis.incoming import Incoming
 from crawler.storage.redis.ops import Ops
+from crawler.storage.redis.runs import Runs
 
 AGAIN_S: Final = 1.0  # after one that was not heard
 
@@ -30,14 +31,14 @@ class Heartbeat:
         ops: Ops,
         holdings: Holdings,
         incoming: Incoming,
-        heard: Callable[[int, bytes], None],
+        runs: Runs,
         every_s: float,
     ) -> None:
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
         self._incoming = incoming
-        self._heard = heard
+        self._runs = runs
         self._every_s = every_s
         self._at = 0.0  # of the next, monotonic
 
@@ -57,7 +58,7 @@ class Heartbeat:
         replies = await self._nodes.run([self._ops.beat(shard) for shard in shards])
         for shard, reply in zip(shards, replies, strict=True):
             if not isinstance(reply, FAULTS):
-                self._heard(shard, reply[0])
+                self._runs.heard(shard, reply[0], asked_at)
                 self._answered(shard, bool(reply[1]), int(reply[2]), asked_at)
         is_whole = not any(isinstance(reply, FAULTS) for reply in replies)
         self._at = asked_at + (self._every_s if is_whole else AGAIN_S)

@@ -7,18 +7,26 @@ never later than the server's own reckoning, whatever wall clocks say.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from crawler.core.types import Lease
 from crawler.storage.redis.ops import shard_of_lease
+from crawler.storage.redis.runs import Runs
+
+FRESH_S: Final = 3.0
+"""A shard that was not heard of for so long may have died and forgotten leases of ours; what was
+begun before is over a total time-out later. Each is asked once a second."""
 
 
 class Holdings:
     """Bound: the leases that are open."""
 
-    def __init__(self, lease_s: float, fetch_s: float) -> None:
+    def __init__(self, lease_s: float, fetch_s: float, runs: Runs) -> None:
         """*fetch_s*: the longest a fetch can take; it must be over before its lease is."""
         self._lease_s = lease_s
         self._fetch_s = fetch_s
+        self._runs = runs
+        self._doubtful: set[int] = set()
         self._by_shard: dict[int, dict[int, Lease]] = {}
         self._ends: dict[int, float] = {}
 
@@ -48,9 +56,20 @@ class Holdings:
         return list(self._by_shard.pop(shard, {}).values())
 
     def may_begin(self, lease: Lease, steady: float) -> bool:
-        """Whether a fetch begun at *steady* is over before its lease is."""
-        ends = self._ends.get(shard_of_lease(lease), 0.0)
-        return lease in self and steady + self._fetch_s < ends
+        """Whether its server surely knows of it, and a fetch begun at *steady* is over before the
+        lease is."""
+        shard = shard_of_lease(lease)
+        if shard in self._doubtful or steady - self._runs.asked_at(shard) > FRESH_S:
+            return False
+        return lease in self and steady + self._fetch_s < self._ends.get(shard, 0.0)
+
+    def doubt(self, shard: int) -> None:
+        """It may have forgotten leases of ours."""
+        self._doubtful.add(shard)
+
+    def trust(self, shard: int) -> None:
+        """It has named those that it knows."""
+        self._doubtful.discard(shard)
 
     def shards(self) -> list[int]:
         return [shard for shard, held in self._by_shard.items() if held]

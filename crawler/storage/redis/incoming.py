@@ -17,11 +17,12 @@ from crawler.storage.redis.calls import Call
 from crawler.storage.redis.faults import FAULTS
 from crawler.storage.redis.holdings import Holdings
 from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.replies import read_ids, read_leases
+from crawler.storage.redis.reckoning import RETRY_S, Reckoning
+from crawler.storage.redis.replies import read_leases
+from crawler.storage.redis.runs import Runs
 
 POLL_S: Final = 0.25  # of a shard that has nothing due: another worker may have added to it
 POLL_OTHERS_S: Final = 1.0  # of one that another worker prefers
-RETRY_S: Final = 0.5  # of one whose server does not answer
 AT_ONCE: Final = 8  # shards asked in one round
 LEAST: Final = 2  # leases to have ready
 FOR_EVER: Final = float("inf")
@@ -37,6 +38,8 @@ class Incoming:
         nodes: Nodes,
         ops: Ops,
         holdings: Holdings,
+        reckoning: Reckoning,
+        runs: Runs,
         most: int,
         now: Callable[[], float],
     ) -> None:
@@ -44,6 +47,8 @@ class Incoming:
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
+        self._reckoning = reckoning
+        self._runs = runs
         self._most = most
         self._now = now
         self._due: deque[Lease] = deque()
@@ -51,14 +56,11 @@ class Incoming:
         self._hungry = True
         self._ask_at = dict.fromkeys(range(ops.shards), 0.0)
         self._turn: deque[int] = deque(range(ops.shards))
-        self._suspect: set[int] = set()
-        self._suspect_at = 0.0  # when to ask them next
         self._asked = asyncio.Event()
         self.preferred: frozenset[int] = frozenset()
         self.may_ask: Callable[[], bool] = lambda: True
         self.prepare: Callable[[Sequence[Lease]], Awaitable[None]] | None = None
         self.on_due: Callable[[], None] = lambda: None
-        self.heard: Callable[[int, bytes], None] = lambda _, __: None
         self.failed: Callable[[Any], None] = lambda _: None
         self.lost: Callable[[Sequence[Lease]], None] = lambda _: None
 
@@ -80,6 +82,11 @@ class Incoming:
     def __len__(self) -> int:
         return len(self._due)
 
+    def has_some(self) -> bool:
+        """Whether `take` would give one."""
+        steady = monotonic()
+        return any(self._holdings.may_begin(lease, steady) for lease in self._due)
+
     def empty(self) -> list[Lease]:
         """All that is ready, to be given back."""
         leases = list(self._due)
@@ -95,13 +102,13 @@ class Incoming:
 
     def suspect(self, shard: int) -> None:
         """The server may hold leases of ours that never reached us."""
-        self._suspect.add(shard)
+        self._reckoning.suspect(shard)
         self._asked.set()
 
     async def work(self) -> None:
         """For ever: until cancelled."""
         while True:
-            await self._hand_back_orphans()
+            await self._reckon()
             wanted = self._wanted()
             shards = self._next_shards() if wanted else []
             if shards:
@@ -114,9 +121,12 @@ class Incoming:
             return 0
         # As many as were taken since the last round: the time of a round trip and a little more.
         target = min(self._most, max(LEAST, 2 * self._taken))
-        if self._hungry and not self._due:
+        steady = monotonic()
+        # Those of a server that is down may not be begun, and are not to starve the others.
+        usable = sum(self._holdings.may_begin(lease, steady) for lease in self._due)
+        if self._hungry and not usable:
             target = min(self._most, max(target, 2 * LEAST))
-        return max(0, target - len(self._due))
+        return max(0, min(target - usable, 2 * self._most - len(self._due)))
 
     def _next_shards(self) -> list[int]:
         steady = monotonic()
@@ -136,20 +146,19 @@ class Incoming:
         given: list[Lease] = []
         for shard, reply in zip(shards, replies, strict=True):
             given += self._given(shard, reply, asked_at)
-        if not given:
-            return
-        if self.prepare is not None:
+        if given and self.prepare is not None:
             await self.prepare(given)
         self._due += given
-        self.on_due()
+        if self._due:
+            self.on_due()
 
     def _given(self, shard: int, reply: Any, asked_at: float) -> list[Lease]:
         if isinstance(reply, FAULTS):
             self._ask_at[shard] = monotonic() + RETRY_S
-            self._suspect.add(shard)
+            self._reckoning.suspect(shard)
             self.failed(reply)
             return []
-        self.heard(shard, reply[0])
+        self._runs.heard(shard, reply[0], asked_at)
         leased = read_leases(reply, shard, self._now())
         if leased.lost:
             self.lose(shard)
@@ -166,30 +175,18 @@ class Incoming:
         if lost:
             self.lost(lost)
 
-    async def _hand_back_orphans(self) -> None:
+    async def _reckon(self) -> None:
         """Only here, where no lease is on its way to us."""
-        steady = monotonic()
-        if not self._suspect or steady < self._suspect_at:
-            return
-        self._suspect_at = steady + RETRY_S
-        shards = list(self._suspect)
-        replies = await self._nodes.run([self._ops.mine(shard) for shard in shards])
-        backs = []
-        for shard, reply in zip(shards, replies, strict=True):
-            if isinstance(reply, FAULTS):
-                continue
-            self._suspect.discard(shard)
-            orphans = read_ids(reply, shard) - self._holdings.ids(shard)
-            if orphans:
-                backs.append(self._ops.hand_back(shard, orphans))
-        if backs:
-            await self._nodes.run(backs)
+        forgotten = await self._reckoning.settle()
+        for lease in self._due:
+            if lease.id in forgotten:
+                self._holdings.drop(lease)
 
     async def _wait(self, is_wanted: bool) -> None:
         first = min(self._ask_at.values())
         wait_s = max(0.005, min(first - monotonic(), POLL_OTHERS_S)) if is_wanted else POLL_S
         self._asked.clear()
-        if self._suspect:
+        if self._reckoning.is_open:
             wait_s = min(wait_s, RETRY_S)
         try:
             await asyncio.wait_for(self._asked.wait(), wait_s)

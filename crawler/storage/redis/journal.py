@@ -1,8 +1,8 @@
 """What was acknowledged lately, and may not yet be on the disk of the server that said so.
 
 Rule: with `everysec` a server loses what it acknowledged in its last second, two when its disk is
-slow (Redis waits so long for it). It is told again when it comes back; told twice, it does no harm:
-what was seen is seen, and a lease ends once.
+slow (Redis waits so long for it). It is told again when it comes back, however long it was away;
+told twice, it does no harm: what was seen is seen, and a lease ends once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Journal:
         while told[0].at < steady - KEPT_S:
             told.popleft()
 
-    def recent(self, shard: int, steady: float) -> list[Call]:
-        """What *shard* may have forgotten, oldest first."""
+    def recent(self, shard: int, alive_at: float) -> list[Call]:
+        """What *shard*, whose server was alive at *alive_at* and then died, may have forgotten;
+        oldest first."""
         told = self._by_shard.pop(shard, ())
-        return [call for each in told if each.at >= steady - KEPT_S for call in each.calls]
+        return [call for each in told if each.at >= alive_at - KEPT_S for call in each.calls]

@@ -26,6 +26,7 @@ from crawler.storage.redis.holdings import Holdings
 from crawler.storage.redis.journal import Journal
 from crawler.storage.redis.ops import BATCH, Finished, Ops, Released, shard_of_lease
 from crawler.storage.redis.replies import read_added, read_held
+from crawler.storage.redis.runs import Runs
 from crawler.storage.redis.sending import (
     Batch,
     Ended,
@@ -55,6 +56,8 @@ class Outgoing:
         outbox: Outbox,
         events: Events,
         now: Callable[[], float],
+        journal: Journal,
+        runs: Runs,
         is_sure: bool,
     ) -> None:
         """*is_sure*: what a server acknowledges is on its disk (appendfsync always)."""
@@ -67,15 +70,13 @@ class Outgoing:
         self._is_sure = is_sure
         self._waiting = Batch()
         self._ripening: deque[tuple[float, Finished]] = deque()  # verdicts, by when they may go
-        self._journal = Journal()
-        self._runs: dict[int, bytes] = {}
-        self._restarted: set[int] = set()  # shards whose server came back in this life
+        self._journal = journal
+        self._runs = runs
         self._asked = asyncio.Event()
         self._under_way = 0
         self._unsaved = False
         self.full: Callable[[int], bool] = lambda _: False
         self.touched: Callable[[int, float], None] = lambda _, __: None
-        self.on_run: Callable[[int, bytes], None] = lambda _, __: None
 
     def add(self, found: Iterable[Candidate]) -> None:
         self._waiting.links += found
@@ -84,6 +85,12 @@ class Outgoing:
     def release(self, lease: Lease, rest: Rest) -> None:
         self._waiting.releases.append(Ended(lease, rest, monotonic()))
         self._asked.set()
+
+    def rest(self, lease: Lease, rest: Rest, ended_at: float) -> None:
+        """Of a lease that has ended, or was forgotten by its server: its host was asked all the
+        same."""
+        told = Released(lease, rest, monotonic() - ended_at)
+        self.tell(self._ops.rest(shard_of_lease(lease), [told]))
 
     def finish(self, lease: Lease, verdict: Verdict) -> None:
         if isinstance(verdict, Moved):
@@ -135,18 +142,6 @@ class Outgoing:
             return await self._send_finishes() and whole
         finally:
             self._under_way = 0
-
-    def heard(self, shard: int, run: bytes) -> None:
-        """*shard* answered, of *run*: if that is another than before, it may have forgotten."""
-        last = self._runs.get(shard)
-        if last == run:
-            return
-        self._runs[shard] = run
-        self.on_run(shard, run)
-        if last is not None:
-            self._restarted.add(shard)
-            self._waiting.tells += self._journal.recent(shard, monotonic())
-            self._asked.set()
 
     def _sure_s(self) -> float:
         return 0.0 if self._is_sure or self._nodes.single_server else SURE_S
@@ -224,21 +219,10 @@ class Outgoing:
         if isinstance(reply, FAULTS):
             self._waiting.releases[:0] = ended
             return False
-        shard = shard_of_lease(ended[0].lease)
-        if shard in self._restarted:
-            self._tell_rests(shard, ended, read_held(reply))
+        for each, is_held in zip(ended, read_held(reply), strict=True):
+            if not is_held:
+                self.rest(each.lease, each.rest, each.at)
         return True
-
-    def _tell_rests(self, shard: int, ended: Sequence[Ended], held: Sequence[bool]) -> None:
-        """A lease that its server forgot is not released by it; its host was asked all the same."""
-        steady = monotonic()
-        forgotten = [
-            Released(each.lease, each.rest, steady - each.at)
-            for each, is_held in zip(ended, held, strict=True)
-            if not is_held
-        ]
-        if forgotten:
-            self.tell(self._ops.rest(shard, forgotten))
 
     def _finished(self, finishes: Sequence[Finished], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
@@ -256,8 +240,10 @@ class Outgoing:
             return False
         return True
 
-    def _account(self, calls: Sequence[Call], reply: Any) -> None:
+    def _account(self, calls: Sequence[Call], reply: Any, asked_at: float) -> None:
         """*reply* to the first of *calls*, which say it all again if it is forgotten."""
+        if isinstance(reply, OutOfMemory):
+            self._events.crowded(reply)
         if isinstance(reply, OutOfMemory | Unreachable):
             return
         if isinstance(reply, FAULTS):
@@ -265,4 +251,4 @@ class Outgoing:
             return
         if not self._is_sure:
             self._journal.note(calls, monotonic())
-        self.heard(calls[0].shard, reply[0])
+        self._runs.heard(calls[0].shard, reply[0], asked_at)

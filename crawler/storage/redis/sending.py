@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Protocol
 
 from crawler.core.errors import CrawlerError, StoreUnavailable
@@ -28,6 +29,7 @@ class Events:
 
     added: Callable[[Added], None]
     refused: Callable[[Lease], None]  # its verdict came too late
+    crowded: Callable[[StoreUnavailable], None]  # a server has no memory for our links
     paused: Callable[[StoreUnavailable], None]  # our disk is full: it goes on when there is room
     failed: Callable[[CrawlerError], None]  # no waiting mends it
 
@@ -58,8 +60,9 @@ class Batch:
 class Sending:
     """One pipeline."""
 
-    def __init__(self, nodes: Nodes, account: Callable[[Sequence[Call], Any], None]) -> None:
-        """*account* hears every reply, with what is to be said again if it is forgotten."""
+    def __init__(self, nodes: Nodes, account: Callable[[Sequence[Call], Any, float], None]) -> None:
+        """*account* hears every reply, with what is to be said again if it is forgotten, and when
+        it was said (monotonic)."""
         self._nodes = nodes
         self._account = account
         self._calls: list[Call] = []
@@ -78,11 +81,12 @@ class Sending:
         """False: something must be sent again."""
         if not self._calls:
             return self.is_whole
+        asked_at = monotonic()
         replies = await self._nodes.run(self._calls)
         told = zip(self._again, self._meanings, replies, strict=True)
         for again, means, reply in told:
             self.is_whole = means(reply) and self.is_whole
-            self._account(again, reply)
+            self._account(again, reply, asked_at)
         return self.is_whole
 
 

@@ -10,9 +10,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -28,49 +27,28 @@ from crawler.core.types import (
 )
 from crawler.storage.redis import keys
 from crawler.storage.redis.drain import Drain, Outbox
-from crawler.storage.redis.ending import Ending
-from crawler.storage.redis.faults import FAULTS, Unreachable
+from crawler.storage.redis.faults import ForeignData, Unreachable
 from crawler.storage.redis.fullness import Fullness
 from crawler.storage.redis.heartbeat import Heartbeat
 from crawler.storage.redis.holdings import Holdings
 from crawler.storage.redis.incoming import Incoming
+from crawler.storage.redis.journal import Journal
 from crawler.storage.redis.membership import Membership
 from crawler.storage.redis.nodes import Nodes
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.outgoing import SURE_S, Outgoing
+from crawler.storage.redis.overview import Overview
+from crawler.storage.redis.reckoning import Reckoning
+from crawler.storage.redis.runs import Runs
 from crawler.storage.redis.sending import Events
-from crawler.storage.redis.totals import Totals
+from crawler.storage.redis.shared_rules import Listener, SharedRules
+from crawler.storage.redis.troubles import Troubles
 from crawler.storage.redis.worker_record import WorkerSaid
 
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
 CLOSE_S: Final = 10.0  # then what is not told is left: its leases end, and its URLs come back
-_NOTHING: Final = Counts(0, 0, 0, 0, 0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedRules:
-    name: str  # of the crawl
-    shards: int
-    lease_s: float
-    heartbeat_s: float
-    fetch_s: float  # the longest fetch
-    most_leases: int  # fetched at once
-    is_sure: bool  # what a server acknowledges is on its disk
-    full_bytes: Callable[[int], int | None]  # of a server's maxmemory: where it is full
-
-
-class Listener(Protocol):
-    """Who hears of what comes later than it was asked for."""
-
-    def added(self, added: Added) -> None: ...
-
-    def refused(self, lease: Lease) -> None: ...
-
-    def lost(self, leases: Sequence[Lease]) -> None: ...
-
-    def failed(self, error: CrawlerError) -> None: ...
 
 
 class SharedFrontier:
@@ -93,23 +71,28 @@ class SharedFrontier:
         self._listener = listener
         self._say = say
         self._now = now
-        self._holdings = Holdings(rules.lease_s, rules.fetch_s)
-        events = Events(listener.added, self._refused, self._paused, listener.failed)
-        self.outgoing = Outgoing(nodes, ops, self._holdings, outbox, events, now, rules.is_sure)
-        self.incoming = Incoming(nodes, ops, self._holdings, rules.most_leases, now)
+        self._runs, journal = Runs(), Journal()
+        self._troubles = Troubles()
+        self._holdings = Holdings(rules.lease_s, rules.fetch_s, self._runs)
+        events = Events(listener.added, self._refused, self._crowded, self._paused, listener.failed)
+        self.outgoing = Outgoing(
+            nodes, ops, self._holdings, outbox, events, now, journal, self._runs, rules.is_sure
+        )
+        self._reckoning = Reckoning(nodes, ops, self._holdings, journal, self._runs)
+        self.incoming = Incoming(
+            nodes, ops, self._holdings, self._reckoning, self._runs, rules.most_leases, now
+        )
         self.membership = Membership(nodes, rules.name, rules.shards, self._said)
         self._fullness = Fullness(nodes, rules.full_bytes)
         is_full = self._fullness.is_full
         sure_s = 0.0 if rules.is_sure else SURE_S
-        self._drain = Drain(nodes, ops, outbox, is_full, listener.added, sure_s)
+        self._drain = Drain(nodes, ops, outbox, is_full, listener.added, self._runs, sure_s)
         self._heartbeat = Heartbeat(
-            nodes, ops, self._holdings, self.incoming, self.outgoing.heard, rules.heartbeat_s
+            nodes, ops, self._holdings, self.incoming, self._runs, rules.heartbeat_s
         )
-        self._ending = Ending()
-        self._totals: list[Totals] = []
+        self._overview = Overview(nodes, rules.name, rules.shards, self._runs)
         self._background: list[asyncio.Task[None]] = []
         self._state = "starting"
-        self._troubled = ""
         self.on_tick: list[Callable[[], Awaitable[None]]] = []
         self.is_elsewhere: Callable[[], bool] = lambda: False
         self.doors: Callable[[], int] = lambda: 0  # hosts that seeds have opened, as known here
@@ -119,8 +102,9 @@ class SharedFrontier:
         self.outgoing.full = self._fullness.is_full
         self.outgoing.touched = self.incoming.touched
         self.incoming.may_ask = self._may_ask
-        self.incoming.heard = self.outgoing.heard
-        self.outgoing.on_run = self._drain.heard
+        self._runs.on_change = self._changed
+        self._runs.on_gone = self._gone
+        self._reckoning.tell = self.outgoing.tell
         self.incoming.failed = self._faulted
         self.incoming.lost = self._lost
 
@@ -142,6 +126,8 @@ class SharedFrontier:
         held = lease in self._holdings
         if held:
             self.outgoing.release(lease, rest)
+        else:
+            self.outgoing.rest(lease, rest, monotonic())
         return held
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
@@ -154,11 +140,11 @@ class SharedFrontier:
         """Nothing to do: a task of ours renews all that is held."""
 
     def wake_at(self) -> float | None:
-        return 0.0 if len(self.incoming) and not self.is_congested() else None
+        return 0.0 if self.incoming.has_some() and not self.is_congested() else None
 
     def counts(self) -> Counts:
         """Of the whole crawl, a second old."""
-        return Totals.summed(self._totals) if self._totals else _NOTHING
+        return self._overview.counts()
 
     def may_begin(self, lease: Lease) -> bool:
         return self._holdings.may_begin(lease, monotonic())
@@ -166,7 +152,7 @@ class SharedFrontier:
     def is_over(self) -> bool:
         if self._state == "starting":
             self._state = "working"
-        return self._ending.is_over
+        return self._overview.is_over
 
     def is_congested(self) -> bool:
         return self.outgoing.is_congested()
@@ -235,6 +221,8 @@ class SharedFrontier:
             if heard:
                 self.incoming.preferred = self.membership.preferred
             await self._fullness.look()
+            for server in self._fullness.full:
+                self._crowded(server)
             await self._drain.some(self._now())
             for tick in self.on_tick:
                 await tick()
@@ -242,18 +230,25 @@ class SharedFrontier:
             await asyncio.sleep(TICK_S)
 
     async def _look(self, heard: bool) -> None:
-        name = self._rules.name
-        replies = await self.nodes.commands(
-            [(n, ("HGETALL", keys.totals(name, n))) for n in range(self._rules.shards)]
-        )
-        if any(isinstance(reply, FAULTS) for reply in replies):
-            self._faulted(next(reply for reply in replies if isinstance(reply, FAULTS)))
-            return
-        self._troubled = ""
-        self._totals = [Totals.of_reply(reply) for reply in replies]
-        self._ending.look(self._totals, not heard or self._is_elsewhere())
-        if self._ending.is_over:
+        fault = await self._overview.look(lambda: not heard or self._is_elsewhere())
+        if fault is not None:
+            self._faulted(fault)
+        self._troubles.look()
+        if self._overview.is_over or len(self.incoming):
             self.incoming.on_due()  # the engine is told so when it asks
+
+    def _changed(self, shard: int, alive_at: float) -> None:
+        self._reckoning.changed(shard, alive_at)
+        self.incoming.suspect(shard)
+
+    def _gone(self, shard: int) -> None:
+        name = keys.totals(self._rules.name, shard)
+        self._listener.failed(
+            ForeignData(
+                f"Redis has lost the crawl: the key {name} is not there any more. Somebody removed"
+                " it, or maxmemory-policy made Redis do so. Begin another crawl"
+            )
+        )
 
     def _is_elsewhere(self) -> bool:
         if self._state != "working" or not self.outgoing.is_idle() or len(self._holdings):
@@ -266,7 +261,7 @@ class SharedFrontier:
         )
 
     def _may_ask(self) -> bool:
-        return self._state != "stopping" and not self.is_congested() and not self._ending.is_over
+        return self._state != "stopping" and not self.is_congested() and not self._overview.is_over
 
     def _said(self) -> WorkerSaid:
         return replace(
@@ -290,11 +285,11 @@ class SharedFrontier:
     def _faulted(self, fault: Any) -> None:
         if not isinstance(fault, StoreUnavailable):
             self._listener.failed(fault)
-        elif not self._troubled:
-            self._troubled = str(fault)
-            logger.warning("Waiting: %s", fault)
+        else:
+            self._troubles.meet("the servers of the frontier answer", str(fault))
 
     def _paused(self, full: StoreUnavailable) -> None:
-        if not self._troubled:
-            self._troubled = str(full)
-            logger.error("Waiting for room on this worker's disk: %s", full)
+        self._troubles.meet("there is room on this worker's disk", str(full))
+
+    def _crowded(self, full: StoreUnavailable) -> None:
+        self._troubles.meet("the servers of the frontier take links", str(full))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from crawler.core.types import Counts
+
+RUN_BYTES: Final = 8
+"""Of the run of a server, as replies begin with it (lua/shard.lua)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +22,15 @@ class Totals:
     dead: int = 0
     adds: int = 0  # URLs ever admitted: two looks that agree on it saw no add between them
     clock: float = 0.0  # epoch seconds by the server
+    run: bytes = b""  # of its server, as replies begin with it; empty: the shard is not there
 
     @classmethod
     def read(cls, fields: Mapping[bytes, bytes]) -> Self:
         """From a HGETALL."""
-        known = {name.encode(): name for name in cls.__slots__ if name != "clock"}
+        known = {name.encode(): name for name in cls.__slots__ if name not in {"clock", "run"}}
         numbers = {known[key]: int(value) for key, value in fields.items() if key in known}
-        return cls(**numbers, clock=float(fields.get(b"clock", 0)))
+        clock, run = float(fields.get(b"clock", 0)), fields.get(b"run", b"")[:RUN_BYTES]
+        return cls(**numbers, clock=clock, run=run)
 
     @classmethod
     def of_reply(cls, reply: Sequence[bytes]) -> Self:
