@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
+from crawler.core.choices import RedisFsync
 from crawler.core.errors import CrawlerError, StoreUnavailable
+from crawler.core.shared_settings import Shared
+from crawler.core.types import Counts
 from crawler.intake import Agreement, Intake
 from crawler.pushing import Judge, PushRules
-from crawler.storage.redis.feeds import Feeds
+from crawler.storage.redis.feeds import Delivery, Feeds
+from crawler.storage.redis.ops import Ops
+from crawler.storage.redis.shared_frontier import SharedFrontier
 from crawler.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -130,3 +135,34 @@ async def _or_fault(work: Callable[[], Awaitable[int]]) -> int | CrawlerError:
         return await work()
     except CrawlerError as fault:
         return fault
+
+
+def feed(
+    frontier: SharedFrontier,
+    ops: Ops,
+    judge: Judge,
+    rules: PushRules,
+    settings: Shared,
+    tally: Tally,
+) -> Feeding:
+    """Let what is pushed into *frontier*, from its first tick on."""
+    others = frontier.membership
+    around = Around(
+        all_know=lambda mark: bool(others.live) and others.all_know(mark),
+        may_take=lambda: not frontier.is_congested(),
+        is_idle=lambda: _is_idle(frontier.counts()),
+        wake=lambda: frontier.incoming.on_due(),
+    )
+    is_sure = settings.redis_fsync is RedisFsync.ALWAYS
+    delivery = Delivery(frontier.nodes, ops, is_sure, frontier.incoming.touched)
+    name, lease_s = settings.frontier_name, settings.lease_s
+    feeds = Feeds.of(frontier.nodes, delivery, name, rules.key, ops.session, lease_s)
+    feeding = Feeding(feeds, judge, rules, around, tally)
+    frontier.on_tick.append(feeding.tick)
+    frontier.is_elsewhere = feeding.is_elsewhere
+    frontier.doors = lambda: feeding.doors_known
+    return feeding
+
+
+def _is_idle(counts: Counts) -> bool:
+    return not (counts.waiting or counts.later or counts.leased)

@@ -22,6 +22,9 @@ from crawler.storage.digests import Digests, Duplicates
 from crawler.storage.local.datadir import DataDir
 from crawler.storage.local.records import Claims, RobotsRecords
 from crawler.storage.local.rocks import RocksStore
+from crawler.storage.redis.batcher import Batcher
+from crawler.storage.redis.ops import Ops
+from crawler.storage.redis.shared_digests import SharedDigests
 from crawler.storage.redis.shared_frontier import SharedFrontier
 from crawler.tally import Tally
 
@@ -37,6 +40,7 @@ class Ground:
     robots: RobotsStore
     put_back: int  # leases of the last run
     shared: SharedFrontier | None = None
+    ops: Ops | None = None  # of a shared one
 
 
 def embedded(
@@ -77,12 +81,16 @@ def shared(
         clock,
     )
     frontier = joined.frontier
+    batcher = Batcher(frontier.nodes.run)
+    digests = SharedDigests(joined.ops, batcher, frontier.outgoing.tell, tally.count)
+    frontier.on_claimed = digests.claimed
     return Ground(
         frontier=frontier,
         clock=clock,
         key_seed=joined.format.key_seed,
-        digests=Digests(Claims(store)),
+        digests=digests,
         robots=RobotsRecords(store),
         put_back=joined.put_back,
         shared=frontier,
+        ops=joined.ops,
     )

@@ -44,6 +44,8 @@ def push_rules(
     settings: BaseSettings, spider: Spider | None, arguments: Arguments | None
 ) -> PushRules:
     """*spider*, and the *arguments* of one that has ours. Raises ConfigError."""
+    if spider is not None:
+        _refuse_theirs(spider)
     return PushRules(
         key=_key(settings, spider),
         max_idle_s=_idle_s(settings, spider),
@@ -59,6 +61,17 @@ def _idle_s(settings: BaseSettings, spider: Spider | None) -> float:
         return seconds.read(given)
     except (ValueError, OverflowError) as wrong:
         raise ConfigError(f"{IDLE} is {given!r}; want {seconds.want}") from wrong
+
+
+def _refuse_theirs(spider: Spider) -> None:
+    """A spider of scrapy-redis takes from the same key, and what it has taken dies with it."""
+    theirs = [base for base in type(spider).__mro__ if base.__module__.startswith("scrapy_redis.")]
+    if theirs:
+        raise ConfigError(
+            f"{type(spider).__name__} is a {theirs[0].__name__} of scrapy-redis, which would take the"
+            " URLs that are pushed. Make it a scrapy.Spider or a CrawlSpider: see"
+            " docs/from-scrapy-redis.md"
+        )
 
 
 def _key(settings: BaseSettings, spider: Spider | None) -> str:

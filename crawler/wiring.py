@@ -27,11 +27,13 @@ from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError, CrawlerError
 from crawler.core.exchange import DownloadOptions, Exchanges
 from crawler.doors import Doors
+from crawler.feeding import feed
 from crawler.ground import Ground, embedded, shared
 from crawler.policy.content import cap_bytes
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache
 from crawler.policy.uplink import Uplink, UplinkRules
+from crawler.pushing import Judge, push_rules
 from crawler.scheduler.clearance import Clearance
 from crawler.scheduler.flights import Flights
 from crawler.scheduler.landing import Landing
@@ -41,6 +43,7 @@ from crawler.storage.digests import Duplicates
 from crawler.storage.local.datadir import DataDir, refuse_other_kind
 from crawler.storage.local.outcome_log import OutcomeLog
 from crawler.storage.local.rocks import RocksStore
+from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.shared_frontier import SharedFrontier
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.recovery import recover
@@ -162,8 +165,19 @@ def _assemble(crawler: Crawler) -> Parts:
         )
         _tell_recovered(data, ground.put_back)
         parts = _over(crawler, config, arguments, data, store, tally, ground)
+        if ground.shared is not None and ground.ops is not None:
+            _feed(crawler, parts, ground.shared, ground.ops)
         opened.pop_all()  # from here on it is for `Parts.close`
     return parts
+
+
+def _feed(crawler: Crawler, parts: Parts, frontier: SharedFrontier, ops: Ops) -> None:
+    """Let seeds be pushed into Redis while it runs."""
+    fingerprinter = crawler.request_fingerprinter
+    assert fingerprinter is not None
+    judge = Judge(parts.doors, parts.prioritizer, fingerprinter.fingerprint)
+    pushed = push_rules(crawler.settings, crawler.spider, parts.arguments)
+    feed(frontier, ops, judge, pushed, parts.config.shared, parts.tally)
 
 
 def _over(

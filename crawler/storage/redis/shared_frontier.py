@@ -20,6 +20,7 @@ from crawler.core.types import (
     Added,
     Candidate,
     Counts,
+    Done,
     Lease,
     PutBack,
     Rest,
@@ -93,6 +94,7 @@ class SharedFrontier:
         self._overview = Overview(nodes, rules.name, rules.shards, self._runs)
         self._background: list[asyncio.Task[None]] = []
         self._state = "starting"
+        self.on_claimed: Callable[[int], None] = lambda _: None  # a lease, and its content is told
         self.on_tick: list[Callable[[], Awaitable[None]]] = []
         self.is_elsewhere: Callable[[], bool] = lambda: False
         self.doors: Callable[[], int] = lambda: 0  # hosts that seeds have opened, as known here
@@ -134,6 +136,8 @@ class SharedFrontier:
         held = lease in self._holdings
         if held:
             self.outgoing.finish(lease, verdict)
+            if isinstance(verdict, Done) and verdict.claim is not None:
+                self.on_claimed(lease.id)
         return held
 
     def renew(self, leases: Iterable[Lease], now: float) -> None:
