@@ -46,8 +46,9 @@ format: $(WORK)  ## put the code into its form
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-settings: $(WORK)  ## write settings.py and docs/settings.md from the table of settings
+settings: $(WORK)  ## write what settings.py and docs/ say of settings and Redis keys, from their tables
 	$(PY) scripts/write_settings.py
+	$(PY) scripts/write_redis_keys.py
 
 $(CRAWL): requirements.txt scripts/venv.sh $(if $(ALIVE),,again)
 	@sh scripts/venv.sh '$(PYTHON)' requirements.txt

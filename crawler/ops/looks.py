@@ -1,21 +1,19 @@
-"""What can be seen of a frontier: hosts and dead letters, as values to be printed.
+"""What can be seen of a crawl: hosts, dead letters and workers, as values to be printed.
 
-Rule: bounded memory, however many there are.
+Rule: bounded memory, however many hosts and letters there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from heapq import nlargest
-from itertools import islice
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from crawler.core.errors import ConfigError
 from crawler.core.types import Counts, HostKey
-from crawler.scheduler.records import HostRecord
-from crawler.storage.local.datadir import holder
-from crawler.storage.local.inspection import Inspection
+from crawler.storage.inspection import HostState, Inspection
+from crawler.storage.redis.worker_record import WorkerSaid
+from crawler.storage.redis.workers import is_alive
 
 
 class FrontierLook(msgspec.Struct, frozen=True):
@@ -26,12 +24,21 @@ class FrontierLook(msgspec.Struct, frozen=True):
     data_dir: str
 
 
+class SharedLook(msgspec.Struct, frozen=True):
+    """All of one that workers share."""
+
+    counts: Counts
+    where: str  # in words
+    workers: int  # alive
+    outbox: int  # links on the disks of workers, alive or not
+
+
 class HostLook(msgspec.Struct, frozen=True):
     """One host."""
 
     host: str
     waiting: int  # URLs
-    place: str  # empty | front | active | resting
+    place: str  # empty | front | active | leased | resting
     next_at: float  # epoch seconds; it may be contacted from then on
     gap_s: float  # the last rest it was given
     crawl_delay_s: float
@@ -50,41 +57,74 @@ class DeadLook(msgspec.Struct, frozen=True):
     depth: int
 
 
-def whole(inspection: Inspection) -> FrontierLook:
-    return FrontierLook(inspection.counts(), holder(inspection.path), str(inspection.path))
+class WorkerLook(msgspec.Struct, frozen=True):
+    """One worker of a shared crawl, as it said last."""
+
+    name: str
+    host: str  # the machine
+    pid: int
+    state: str  # starting | working | stopping | silent
+    pages: int
+    pages_per_s: float  # since it started; 0: its clock is not the server's
+    bytes: int
+    errors: int
+    leases: int
+    outbox: int  # links on its disk
+    preferred: int  # shards
+    heard_at: float  # epoch seconds
 
 
 def busiest(inspection: Inspection, top: int) -> list[HostLook]:
     """The *top* hosts by waiting URLs."""
-    found = nlargest(top, inspection.hosts(), key=lambda pair: pair[1].waiting())
-    return [_host(name, record) for name, record in found]
+    return [_host(state) for state in inspection.busiest(top)]
 
 
 def one_host(inspection: Inspection, name: str) -> HostLook:
     """Raises ConfigError if the frontier does not know it."""
-    host = HostKey(name.lower())
-    record = inspection.host(host)
-    if record is None:
+    state = inspection.host(HostKey(name.lower()))
+    if state is None:
         raise ConfigError(f"the frontier knows no host {name}")
-    return _host(host, record)
+    return _host(state)
 
 
 def dead(inspection: Inspection, limit: int) -> Iterator[DeadLook]:
     """The oldest first."""
-    for _, letter in islice(inspection.dead(), limit):
+    for letter in inspection.oldest_dead(limit):
         url = letter.candidate
         yield DeadLook(url.url, letter.reason, letter.at, url.attempts, url.depth)
 
 
-def _host(name: HostKey, record: HostRecord) -> HostLook:
+def workers(everybody: Sequence[WorkerSaid], now: float) -> list[WorkerLook]:
+    return [_worker(said, now) for said in everybody]
+
+
+def _host(state: HostState) -> HostLook:
     return HostLook(
-        host=name,
-        waiting=record.waiting(),
-        place=record.place.name.lower(),
-        next_at=record.rest_until,
-        gap_s=record.pace.gap_s,
-        crawl_delay_s=record.pace.crawl_delay_s,
-        failures=record.pace.failures,
-        pauses=record.pace.pauses,
-        admitted=record.admitted,
+        host=state.host,
+        waiting=state.waiting,
+        place=state.place,
+        next_at=state.rest_until,
+        gap_s=state.pace.gap_s,
+        crawl_delay_s=state.pace.crawl_delay_s,
+        failures=state.pace.failures,
+        pauses=state.pace.pauses,
+        admitted=state.admitted,
+    )
+
+
+def _worker(said: WorkerSaid, now: float) -> WorkerLook:
+    ran_s = said.at - said.started
+    return WorkerLook(
+        name=said.name,
+        host=said.host,
+        pid=said.pid,
+        state=said.state if is_alive(said, now) else "silent",
+        pages=said.pages,
+        pages_per_s=said.pages / ran_s if ran_s > 0 else 0.0,
+        bytes=said.bytes,
+        errors=said.errors,
+        leases=said.leases,
+        outbox=said.outbox,
+        preferred=said.preferred,
+        heard_at=said.at,
     )

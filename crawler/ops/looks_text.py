@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from crawler.ops.advice import frontier_command
-from crawler.ops.figures import many, number, plain, since, span, until
-from crawler.ops.looks import DeadLook, FrontierLook, HostLook
+from crawler.core.types import Counts
+from crawler.ops.figures import many, number, plain, rate, since, span, until
+from crawler.ops.looks import DeadLook, FrontierLook, HostLook, SharedLook, WorkerLook
 
 
 def whole_text(look: FrontierLook) -> Iterator[str]:
-    counts = look.counts
     at_work = f"process {look.process} crawls now" if look.process else "no crawl is running"
     yield f"{plain(look.data_dir)}: {at_work}"
-    rows = (
-        ("waiting", counts.waiting, "URLs that wait for their host's turn"),
-        ("later", counts.later, "URLs with a date: to be tried again"),
-        ("leased", counts.leased, "URLs under way, or cut off by the end of a process"),
-        ("seen", counts.seen, "URLs ever admitted"),
-        ("done", counts.done, "URLs finished"),
-        ("dead", counts.dead, "URLs given up"),
-        ("hosts", counts.hosts_active, "hosts in memory"),
-    )
-    yield from table([(name, number(value), meaning) for name, value, meaning in rows], right={1})
+    hosts = ("hosts", look.counts.hosts_active, "hosts in memory")
+    yield from _counted([*_figures(look.counts), hosts])
+
+
+def shared_text(look: SharedLook) -> Iterator[str]:
+    at_work = f"{many(look.workers, 'worker')} at work" if look.workers else "no worker is at work"
+    yield f"{plain(look.where)}: {at_work}"
+    outbox = ("outbox", look.outbox, "links on workers' disks, until Redis can take them")
+    yield from _counted([*_figures(look.counts), outbox])
 
 
 def hosts_text(looks: Sequence[HostLook], now: float) -> Iterator[str]:
@@ -31,14 +29,39 @@ def hosts_text(looks: Sequence[HostLook], now: float) -> Iterator[str]:
     yield from table([head, *rows], right=set(range(1, 7)))
 
 
-def dead_text(looks: Sequence[DeadLook], total: int, path: str, now: float) -> Iterator[str]:
+def workers_text(looks: Sequence[WorkerLook], now: float) -> Iterator[str]:
+    head = (
+        "worker",
+        "machine",
+        "process",
+        "state",
+        "pages",
+        "pages/s",
+        "leases",
+        "outbox",
+        "heard",
+    )
+    yield from table([head, *(_worker_row(look, now) for look in looks)], right={2, *range(4, 9)})
+    for look in looks:
+        if look.state == "silent" and look.outbox:
+            yield (
+                f"{plain(look.name)} is not heard of, and the crawl does not end while"
+                f" {many(look.outbox, 'link')} on its disk may come. Start it again with its data"
+                f" directory; if that is lost: scrapy frontier workers --forget {plain(look.name)}"
+            )
+
+
+def dead_text(
+    looks: Sequence[DeadLook], total: int, advice: Callable[[str], str], now: float
+) -> Iterator[str]:
+    """*advice*: what to type for an action."""
     for look in looks:
         yield f"{since(look.at, now):>18}  {plain(look.url)}"
         yield f"{'':18}  {plain(look.reason)}"
     yield f"{number(len(looks))} of {many(total, 'dead letter')}"
     if looks:
-        yield f"put one back: {frontier_command('retry URL', path)}"
-        yield f"put all back: {frontier_command('retry --all', path)}"
+        yield f"put one back: {advice('retry URL')}"
+        yield f"put all back: {advice('retry --all')}"
 
 
 def table(rows: Sequence[Sequence[str]], right: set[int]) -> Iterator[str]:
@@ -50,6 +73,35 @@ def table(rows: Sequence[Sequence[str]], right: set[int]) -> Iterator[str]:
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+
+
+def _figures(counts: Counts) -> list[tuple[str, int, str]]:
+    return [
+        ("waiting", counts.waiting, "URLs that wait for their host's turn"),
+        ("later", counts.later, "URLs with a date: to be tried again"),
+        ("leased", counts.leased, "URLs under way, or cut off by the end of a process"),
+        ("seen", counts.seen, "URLs ever admitted"),
+        ("done", counts.done, "URLs finished"),
+        ("dead", counts.dead, "URLs given up"),
+    ]
+
+
+def _counted(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:
+    yield from table([(name, number(value), meaning) for name, value, meaning in rows], right={1})
+
+
+def _worker_row(look: WorkerLook, now: float) -> tuple[str, ...]:
+    return (
+        plain(look.name, 64),
+        plain(look.host, 40),
+        str(look.pid),
+        plain(look.state, 20),
+        number(look.pages),
+        rate(look.pages_per_s) if look.pages_per_s else "-",
+        number(look.leases),
+        number(look.outbox),
+        since(look.heard_at, now),
+    )
 
 
 def _host_row(look: HostLook, now: float) -> tuple[str, ...]:

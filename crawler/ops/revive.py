@@ -1,4 +1,5 @@
-"""Put dead letters back, in a data directory that no crawl has in use."""
+"""Put dead letters back: in a data directory that no crawl has in use, or in a crawl that workers
+share, be they at work or not."""
 
 from __future__ import annotations
 
@@ -9,15 +10,21 @@ from pathlib import Path
 from crawler import rules
 from crawler.core.config import Config
 from crawler.core.types import Candidate
+from crawler.ops.why import Namer, refuse_other_identity
 from crawler.scheduler.dead_letters import BATCH, Reviver, dead_letters
 from crawler.scheduler.frontier import TwoTierFrontier
+from crawler.storage.inspection import Named
 from crawler.storage.local.datadir import DataDir, read_format
 from crawler.storage.local.rocks import RocksStore
+from crawler.storage.redis.ops import Ops, shard_of
+from crawler.storage.redis.revival import Revival
+from crawler.storage.redis.visit import Visit
 
 
-def put_back(path: Path, config: Config, chosen: Callable[[Candidate], bool], now: float) -> int:
-    """How many of the *chosen* ones wait again. Raises DataDirError: it is in use, or none."""
-    read_format(path)  # or a mistyped directory would be made
+def put_back(path: Path, config: Config, url: str | None, now: float) -> int:
+    """How many of them wait again; *url* None: all. Raises DataDirError: it is in use, or none."""
+    kept = read_format(path)  # or a mistyped directory would be made
+    chosen = _chooser(_named(url, config, kept.key_seed))
     data = DataDir(path, rules.identity_of_urls(config))
     try:
         store = RocksStore(data.frontier)
@@ -27,6 +34,24 @@ def put_back(path: Path, config: Config, chosen: Callable[[Candidate], bool], no
             store.close()
     finally:
         data.close()
+
+
+def put_back_shared(visit: Visit, config: Config, url: str | None) -> int:
+    """How many of them wait again; *url* None: all. Raises a Fault, or DataDirError."""
+    refuse_other_identity(visit.where, visit.format.identity, config)
+    named = _named(url, config, visit.format.key_seed)
+    number = len(visit.shards)
+    ops = Ops("", number, rules.frontier_rules(config, None), config.shared.lease_s)
+    shards = [shard_of(named.domain, number)] if named else visit.shards
+    return Revival(visit, ops).put_back(shards, _chooser(named))
+
+
+def _named(url: str | None, config: Config, key_seed: int) -> Named | None:
+    return None if url is None else Namer(config, key_seed).named(url)
+
+
+def _chooser(wanted: Named | None) -> Callable[[Candidate], bool]:
+    return lambda each: wanted is None or each.key == wanted.key
 
 
 def _put_back(

@@ -6,26 +6,25 @@ when the URL was met is told by the frontier and by the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler import rules
-from crawler.core.arguments import read_arguments
+from crawler.core.arguments import PUSHED, read_arguments
 from crawler.core.canonical import canonical, key_of
 from crawler.core.choices import Scope
 from crawler.core.config import Config
-from crawler.core.domains import host_key
-from crawler.core.errors import ConfigError
+from crawler.core.domains import host_key, registered_domain
+from crawler.core.errors import ConfigError, DataDirError
 from crawler.core.outcome import Outcome
-from crawler.core.types import HostKey
 from crawler.core.url import fetch_form, split
 from crawler.doors import Doors
 from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import Allowed, Disallowed, RobotsCache, Unreachable
 from crawler.spiders.seeds import list_url, read_seeds
-from crawler.storage.local.inspection import Inspection
+from crawler.storage.inspection import Inspection, Named, Unsearched, Waiting
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +39,11 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     robots: str  # allowed | disallowed | unreachable | unknown
     robots_detail: str
     waiting: int | None = None  # how many URLs of its host and level are before it
+    level: int | None = None  # it waits at; 0 is best
+    urgent: bool = False  # it waits before all levels
+    unsearched: int = 0  # waiting URLs of its host that were not looked at
     leased_at: float | None = None
+    worker: str = ""  # that has it, of a shared crawl
     later_at: float | None = None
     dead_at: float | None = None
     dead_reason: str = ""
@@ -48,19 +51,14 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     host_next_at: float | None = None
     outcomes: list[Outcome] = []
     duplicate_of: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A URL as the frontier knows it."""
-
-    url: str
-    host: HostKey
-    key: int
+    kept_at: float | None = None  # its page is one that others are compared with
+    kept_record: str = ""  # and where it is archived
+    elsewhere: dict[str, int] = {}  # workers with links on their disks: how many
+    is_shared: bool = False  # each worker has a log of its own
 
 
 class Namer:
-    """From a text to the identity that one data directory knows it by."""
+    """From a text to the identity that one crawl knows it by."""
 
     def __init__(self, config: Config, key_seed: int) -> None:
         self._canonical = rules.canonical_rules(config)
@@ -76,51 +74,66 @@ class Namer:
         url = fetch_form(text)
         if url is None:
             raise ConfigError(f"{text!r} cannot be read as an http or https URL")
-        return Named(url, host_key(split(url).hostname, self._unit), self.key(url))
+        name = split(url).hostname
+        return Named(url, host_key(name, self._unit), registered_domain(name), self.key(url))
 
 
 def why(
     text: str, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
 ) -> Why:
     """*given*: arguments of the crawl, as after -a. Raises CrawlerError."""
-    seed = inspection.format.key_seed
-    namer = Namer(config, seed)
+    refuse_other_identity(inspection.where, inspection.identity, config)
+    namer = Namer(config, inspection.key_seed)
     asked = namer.named(text)
-    refusal, scope_judged = _judged(asked.url, inspection, config, given)
+    refusal, scope_judged = _judged(asked, inspection, config, given)
     robots, robots_detail = _robots(asked.url, inspection, config, now)
     answer = Why(
         url=asked.url,
         host=asked.host,
-        seen=inspection.is_seen(asked.key),
+        seen=inspection.is_seen(asked),
         rule=refusal.reason if refusal else "",
         refused=refusal.explain() if refusal else "",
         scope_judged=scope_judged,
         robots=robots,
         robots_detail=robots_detail,
     )
-    return _with_log(_with_place(answer, asked, inspection), asked, namer, inspection)
+    answer = _with_log(_with_place(answer, asked, inspection), asked, namer, inspection)
+    return replace(answer, elsewhere=inspection.elsewhere(), is_shared=inspection.is_shared)
+
+
+def refuse_other_identity(where: str, identity: Iterable[str], config: Config) -> None:
+    """The key of a URL would be another, and every answer wrong. Raises DataDirError."""
+    changed = set(identity) ^ set(rules.identity_of_urls(config))
+    if changed:
+        raise DataDirError(
+            f"{where} was begun with other rules of which URLs are the same:"
+            f" {', '.join(sorted(changed))}. Set them as they were"
+        )
 
 
 def _judged(
-    url: str, inspection: Inspection, config: Config, given: Mapping[str, str]
+    asked: Named, inspection: Inspection, config: Config, given: Mapping[str, str]
 ) -> tuple[Refusal | None, bool]:
     """Judged as a link, unless it is a seed."""
     arguments = read_arguments({"seeds": "none", **given})
     seeds = _seeds(given)
-    if arguments.scope is not Scope.ANY and not seeds:
+    are_known = bool(seeds) or arguments.are_pushed
+    if arguments.scope is not Scope.ANY and not are_known:
         raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
-    doors = Doors(config, arguments, inspection.remembered(), inspection.format.key_seed)
+    doors = Doors(config, arguments, inspection.remembered(), inspection.key_seed)
     if seeds:
         doors.open_for(seeds)
-    found = doors.admission.candidate(url, depth=0 if url in seeds else 1)
-    return found if isinstance(found, Refusal) else None, bool(seeds)
+    doors.open_more(inspection.opened_hosts(asked))
+    found = doors.admission.candidate(asked.url, depth=0 if asked.url in seeds else 1)
+    return found if isinstance(found, Refusal) else None, are_known
 
 
 def _seeds(given: Mapping[str, str]) -> tuple[str, ...]:
-    """None of a list that would have to be fetched."""
-    if "seeds" not in given or list_url(given["seeds"]):
+    """None of a list that would have to be fetched, and none that are pushed."""
+    said = given.get("seeds", PUSHED)
+    if said == PUSHED or list_url(said):
         return ()
-    return read_seeds(given["seeds"]).urls
+    return read_seeds(said).urls
 
 
 def _robots(url: str, inspection: Inspection, config: Config, now: float) -> tuple[str, str]:
@@ -137,21 +150,22 @@ def _robots(url: str, inspection: Inspection, config: Config, now: float) -> tup
 
 
 def _with_place(answer: Why, asked: Named, inspection: Inspection) -> Why:
-    """Where in the frontier it is."""
-    record = inspection.host(asked.host)
-    if record is not None:
-        answer = msgspec.structs.replace(answer, host_next_at=record.rest_until)
-    if waiting := inspection.waiting(asked.host, asked.key):
-        return msgspec.structs.replace(
-            answer, waiting=waiting.ahead, attempts=waiting.candidate.attempts
-        )
-    if leased := inspection.leased(asked.key):
-        return msgspec.structs.replace(answer, leased_at=leased.taken_at)
-    if later := inspection.later(asked.key):
-        return msgspec.structs.replace(answer, later_at=later.not_before, attempts=later.attempts)
-    letters = (letter for _, letter in inspection.dead() if letter.candidate.key == asked.key)
-    if letter := next(letters, None):
-        return msgspec.structs.replace(answer, dead_at=letter.at, dead_reason=letter.reason)
+    """Where in the frontier it is, looked for in the order in which it moves on."""
+    if host := inspection.host(asked.host):
+        answer = replace(answer, host_next_at=host.rest_until)
+    match inspection.waiting(asked):
+        case Waiting(it, ahead, is_urgent):
+            level = None if is_urgent else it.level
+            answer = replace(answer, waiting=ahead, level=level, attempts=it.attempts)
+            return replace(answer, urgent=is_urgent)
+        case Unsearched(urls):
+            answer = replace(answer, unsearched=urls)
+    if leased := inspection.leased(asked):
+        return replace(answer, leased_at=leased.taken_at, worker=leased.worker)
+    if later := inspection.later(asked):
+        return replace(answer, later_at=later.not_before, attempts=later.attempts)
+    if letter := inspection.dead(asked):
+        return replace(answer, dead_at=letter.at, dead_reason=letter.reason)
     return answer
 
 
@@ -161,7 +175,12 @@ def _with_log(answer: Why, asked: Named, namer: Namer, inspection: Inspection) -
     def is_it(url: str) -> bool:
         return url == asked.url or namer.key(url) == asked.key
 
-    outcomes = inspection.outcomes(asked.host, is_it)
+    outcomes = inspection.outcomes(asked, is_it)
     copies = [each for each in outcomes if each.reason == "duplicate"]
     original = inspection.original(copies[-1].record) if copies else ""
-    return msgspec.structs.replace(answer, outcomes=outcomes, duplicate_of=original)
+    answer = replace(answer, outcomes=outcomes, duplicate_of=original)
+    if outcomes or not answer.seen:
+        return answer
+    if owned := inspection.owned(asked, is_it):
+        return replace(answer, kept_at=owned.at, kept_record=owned.record)
+    return answer

@@ -31,23 +31,38 @@ def why_text(why: Why, now: float) -> Iterator[str]:
 
 
 def _whereabouts(why: Why, now: float) -> Iterator[str]:
-    if not why.seen:
-        yield "  not seen: no page so far leads to it, or a rule or budget kept it out"
-    elif not _found(why):
-        yield "  seen; nothing more is on record"
-    else:
-        yield "  seen"
+    yield _seen(why)
     tried = f", after {many(why.attempts, 'failure')}" if why.attempts else ""
     if why.waiting is not None:
-        turn = until(why.host_next_at or 0.0, now)
-        yield f"  waits behind {many(why.waiting, 'URL')} of its host{tried}"
-        yield f"  its host may be contacted {turn}"
+        yield f"  waits behind {many(why.waiting, 'URL')} of its host{_level(why)}{tried}"
+        yield f"  its host may be contacted {until(why.host_next_at or 0.0, now)}"
+    if why.unsearched and not _found(why):
+        yield f"  {many(why.unsearched, 'waiting URL')} of its host were not looked at"
     if why.leased_at is not None:
-        yield f"  leased {since(why.leased_at, now)}: it is being fetched, or was when a run died"
+        by = f" by the worker {plain(why.worker)}" if why.worker else ""
+        yield (
+            f"  leased {since(why.leased_at, now)}{by}: it is being fetched, or was when a run died"
+        )
     if why.later_at is not None:
         yield f"  tried again {until(why.later_at, now)}{tried}"
     if why.dead_at is not None:
         yield f"  dead letter, {since(why.dead_at, now)}: {plain(why.dead_reason)}"
+
+
+def _seen(why: Why) -> str:
+    if not why.seen:
+        links = sum(why.elsewhere.values())
+        waiting = f"; it may be among {many(links, 'link')} on workers' disks" if links else ""
+        return f"  not seen: no page so far leads to it, or a rule or budget kept it out{waiting}"
+    if _found(why):
+        return "  seen"
+    if why.is_shared:
+        return "  seen; what came of it is in the log of the worker that fetched it"
+    return "  seen; nothing more is on record"
+
+
+def _level(why: Why) -> str:
+    return ", before all levels" if why.urgent else f" at level {why.level}"
 
 
 def _history(why: Why, now: float) -> Iterator[str]:
@@ -56,6 +71,9 @@ def _history(why: Why, now: float) -> Iterator[str]:
     if any(each.reason == "duplicate" for each in why.outcomes):
         original = plain(why.duplicate_of) or "a page that the archive does not name"
         yield f"  its content is a duplicate of {original}"
+    if why.kept_at is not None:
+        record = f", archived at {plain(why.kept_record)}" if why.kept_record else ""
+        yield f"  fetched {since(why.kept_at, now)}, with content of its own{record}"
 
 
 def _outcome(outcome: Outcome) -> str:
@@ -76,5 +94,5 @@ def _rules(why: Why) -> str:
 
 
 def _found(why: Why) -> bool:
-    places = (why.waiting, why.leased_at, why.later_at, why.dead_at)
+    places = (why.waiting, why.leased_at, why.later_at, why.dead_at, why.kept_at)
     return bool(why.outcomes) or any(place is not None for place in places)

@@ -6,10 +6,8 @@ Rule: looking needs no lock and changes nothing. Output is for people, or JSON f
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -18,32 +16,25 @@ from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
 from scrapy.utils.conf import arglist_to_dict
 
-from crawler import rules
 from crawler.core.arguments import join_repeated
 from crawler.core.config import Config
 from crawler.core.config_reader import read_config
-from crawler.core.errors import ConfigError, CrawlerError, DataDirError
+from crawler.core.errors import ConfigError, CrawlerError
 from crawler.ops import looks, looks_text
 from crawler.ops.complaint import complain
 from crawler.ops.figures import many
-from crawler.ops.revive import put_back
-from crawler.ops.why import Namer, why
+from crawler.ops.frontiers import Frontier, Said, frontier_of
+from crawler.ops.why import why
 from crawler.ops.why_text import why_text
-from crawler.storage.local.datadir import read_format
-from crawler.storage.local.inspection import Inspection
-from crawler.wiring import data_dir
 
 TOP: Final = 20
-
-Said = tuple[object, Iterable[str]]
-"""The same answer twice: for programs, and for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """What was typed."""
 
-    path: Path  # the data directory
+    frontier: Frontier
     config: Config
     url: str | None
     opts: argparse.Namespace
@@ -54,7 +45,7 @@ class Command(ScrapyCommand):
     requires_crawler_process = False
 
     def syntax(self) -> str:
-        return "counts | hosts | dead | retry URL | retry --all | why URL  [options]"
+        return "counts | hosts | dead | retry URL | retry --all | why URL | workers  [options]"
 
     def short_desc(self) -> str:
         return "Look into a crawl's frontier; put dead letters back"
@@ -66,6 +57,9 @@ class Command(ScrapyCommand):
         parser.add_argument("--host", metavar="NAME", help="hosts: this one only")
         parser.add_argument("--limit", type=int, metavar="N", help=f"dead: how many ({TOP})")
         parser.add_argument("--all", action="store_true", default=None, help="retry: all of them")
+        parser.add_argument(
+            "--forget", metavar="NAME", help="workers: this one's disk is lost, with its links"
+        )
         parser.add_argument(
             "-a",
             dest="spargs",
@@ -80,7 +74,7 @@ class Command(ScrapyCommand):
         try:
             config = read_config(self.settings)
             url = args[1] if len(args) > 1 else None
-            value, lines = action(Question(data_dir(self.settings, config), config, url, opts))
+            value, lines = action(Question(frontier_of(self.settings, config), config, url, opts))
             said = [_json(value)] if opts.json else lines
             for line in said:
                 print(line)
@@ -106,39 +100,32 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
 
 
 def _counts(asked: Question) -> Said:
-    with Inspection(asked.path) as inspection:
-        look = looks.whole(inspection)
-    return look, looks_text.whole_text(look)
+    return asked.frontier.whole()
 
 
 def _hosts(asked: Question) -> Said:
-    with Inspection(asked.path) as inspection:
+    with asked.frontier.inspection() as inspection:
         if asked.opts.host is not None:
             found = [looks.one_host(inspection, asked.opts.host)]
         else:
             found = looks.busiest(inspection, TOP if asked.opts.top is None else asked.opts.top)
-    return found, looks_text.hosts_text(found, time.time())
+        now = inspection.now()
+    return found, looks_text.hosts_text(found, now)
 
 
 def _dead(asked: Question) -> Said:
-    with Inspection(asked.path) as inspection:
+    with asked.frontier.inspection() as inspection:
         found = list(looks.dead(inspection, TOP if asked.opts.limit is None else asked.opts.limit))
-        total = inspection.counts().dead
-    return found, looks_text.dead_text(found, total, str(asked.path), time.time())
+        total, now = inspection.counts().dead, inspection.now()
+    return found, looks_text.dead_text(found, total, asked.frontier.advice, now)
 
 
 def _retry(asked: Question) -> Said:
-    namer = Namer(asked.config, read_format(asked.path).key_seed)
-    wanted = None if asked.url is None else namer.named(asked.url)
-    total = put_back(
-        asked.path,
-        asked.config,
-        lambda each: wanted is None or each.key == wanted.key,
-        time.time(),
-    )
-    if wanted is not None and not total:
-        raise ConfigError(f"{wanted.url} is no dead letter; scrapy frontier why tells what it is")
-    return {"put_back": total}, [f"{many(total, 'URL')} put back, to be tried by the next run"]
+    total = asked.frontier.put_back(asked.url)
+    if asked.url is not None and not total:
+        raise ConfigError(f"{asked.url} is no dead letter; scrapy frontier why tells what it is")
+    said = f"{many(total, 'URL')} put back, to be tried by {asked.frontier.tried_by}"
+    return {"put_back": total}, [said]
 
 
 def _why(asked: Question) -> Said:
@@ -146,20 +133,20 @@ def _why(asked: Question) -> Said:
         given = arglist_to_dict(join_repeated(asked.opts.spargs or []))
     except ValueError:
         raise ConfigError("want -a NAME=VALUE") from None
-    with Inspection(asked.path) as inspection:
-        _refuse_other_identity(inspection, asked.config)
-        answer = why(asked.url or "", inspection, asked.config, given, time.time())
-    return answer, why_text(answer, time.time())
+    with asked.frontier.inspection() as inspection:
+        now = inspection.now()
+        answer = why(asked.url or "", inspection, asked.config, given, now)
+    return answer, why_text(answer, now)
 
 
-def _refuse_other_identity(inspection: Inspection, config: Config) -> None:
-    """The key of a URL would be another, and every answer wrong."""
-    changed = set(inspection.format.identity) ^ set(rules.identity_of_urls(config))
-    if changed:
-        raise DataDirError(
-            f"{inspection.path} was begun with other rules of which URLs are the same:"
-            f" {', '.join(sorted(changed))}. Set them as they were"
-        )
+def _workers(asked: Question) -> Said:
+    name = asked.opts.forget
+    if name is not None:
+        links = asked.frontier.forget(name)
+        return {"forgotten": name, "links": links}, [
+            f"{name} is forgotten, and with it {many(links, 'link')} on its disk"
+        ]
+    return asked.frontier.workers()
 
 
 def _json(value: object) -> str:
@@ -173,6 +160,7 @@ _OPTION_NAMES: Final = {
     "host": "--host",
     "limit": "--limit",
     "all": "--all",
+    "forget": "--forget",
     "spargs": "-a",
 }
 _OPTIONS: Final = frozenset(_OPTION_NAMES)
@@ -183,5 +171,6 @@ _ACTIONS: Final = MappingProxyType(
         "dead": (_dead, False, frozenset({"limit"})),
         "retry": (_retry, True, frozenset({"all"})),
         "why": (_why, True, frozenset({"spargs"})),
+        "workers": (_workers, False, frozenset({"forget"})),
     }
 )

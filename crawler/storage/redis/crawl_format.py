@@ -6,16 +6,17 @@ Rule: written once, by whoever comes first; nothing is changed before it is know
 from __future__ import annotations
 
 import secrets
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from crawler.core.errors import ConfigError
 from crawler.storage.redis.keys import SCHEMA
+from crawler.storage.redis.ops import MOST_SHARDS
 
 
 class CrawlFormat(msgspec.Struct, frozen=True):
-    shards: int
+    shards: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)]
     levels: int
     identity: tuple[str, ...]  # which settings the keys of URLs and hosts were made with
     key_seed: int = 0  # of the hash of URLs: a page cannot choose URLs that collide
@@ -30,8 +31,8 @@ def new_format(shards: int, levels: int, identity: tuple[str, ...]) -> CrawlForm
     return CrawlFormat(shards, levels, identity, secrets.randbits(64))
 
 
-def agreed(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
-    """The format of the crawl at *where*, if we can take part in it. Raises ConfigError."""
+def known(kept: bytes, where: str) -> CrawlFormat:
+    """The format of the crawl at *where*, if this version can read it. Raises ConfigError."""
     try:
         crawl = _decode(kept)
     except msgspec.MsgspecError as broken:
@@ -44,6 +45,12 @@ def agreed(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
             f"{where} has schema {crawl.schema}, this version writes {SCHEMA}. Finish the crawl"
             " with the version that began it"
         )
+    return crawl
+
+
+def agreed(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
+    """The format of the crawl at *where*, if we can take part in it. Raises ConfigError."""
+    crawl = known(kept, where)
     if crawl.shards != ours.shards:
         raise ConfigError(
             f"the crawl at {where} was begun with {crawl.shards} shards, the setting"

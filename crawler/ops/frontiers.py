@@ -1,0 +1,138 @@
+"""Which frontier a command is about: the one of a data directory, or one that workers share.
+
+Rule: the settings say, as they say it to a crawl.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from scrapy.settings import BaseSettings
+
+from crawler.core.config import Config
+from crawler.core.errors import ConfigError
+from crawler.ops import looks, looks_text, revive
+from crawler.ops.advice import frontier_command, shared_command
+from crawler.sharing import RedisAddress, redis_address
+from crawler.storage.inspection import Inspection
+from crawler.storage.local.datadir import holder
+from crawler.storage.local.inspection import LocalInspection
+from crawler.storage.redis import keys
+from crawler.storage.redis.address import Address
+from crawler.storage.redis.inspection import RedisInspection
+from crawler.storage.redis.visit import Visit
+from crawler.storage.redis.workers import everybody, forget, is_alive
+from crawler.wiring import data_dir
+
+Said = tuple[object, Iterable[str]]
+"""The same answer twice: for programs, and for people."""
+
+
+class Frontier(Protocol):
+    """All raise CrawlerError: it is not there, not ours, or cannot be asked."""
+
+    def inspection(self) -> AbstractContextManager[Inspection]: ...
+
+    def whole(self) -> Said: ...
+
+    def workers(self) -> Said: ...
+
+    def forget(self, worker: str) -> int:
+        """Give up what is on the disk of a dead *worker*: so many links."""
+
+    def put_back(self, url: str | None) -> int:
+        """The dead letter of *url*, or all: how many wait again."""
+
+    @property
+    def tried_by(self) -> str:
+        """Who fetches what was put back."""
+
+    def advice(self, action: str) -> str:
+        """What to type for it."""
+
+
+def frontier_of(settings: BaseSettings, config: Config) -> Frontier:
+    path, address = data_dir(settings, config), redis_address(settings, config)
+    if address is None:
+        return InDataDir(path, config)
+    return InRedis(address, path, config, settings)
+
+
+class InDataDir:
+    tried_by = "the next run"
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self._path = path
+        self._config = config
+        self.inspection = partial(LocalInspection, path)
+        self.advice = partial(frontier_command, data_dir=str(path))
+
+    def whole(self) -> Said:
+        with self.inspection() as inspection:
+            look = looks.FrontierLook(inspection.counts(), holder(self._path), str(self._path))
+        return look, looks_text.whole_text(look)
+
+    def workers(self) -> Said:
+        raise ConfigError(
+            f"the frontier of {self._path} has no workers: they share one that is in Redis"
+            " (CRAWLER_FRONTIER_URL)"
+        )
+
+    def forget(self, worker: str) -> int:
+        raise ConfigError(f"the frontier of {self._path} has no workers, nor one called {worker}")
+
+    def put_back(self, url: str | None) -> int:
+        return revive.put_back(self._path, self._config, url, time.time())
+
+
+class InRedis:
+    tried_by = "workers that are there, or come"
+
+    def __init__(
+        self, address: RedisAddress, path: Path, config: Config, settings: BaseSettings
+    ) -> None:
+        """*path*: of the data directory of a worker, perhaps."""
+        self._address = Address.parse(address.url, address.params)
+        self._path = path
+        self._config = config
+        self.advice = partial(shared_command, settings=settings)
+
+    @contextmanager
+    def inspection(self) -> Iterator[Inspection]:
+        with self._visit() as visit, RedisInspection(visit, self._path) as inspection:
+            yield inspection
+
+    def whole(self) -> Said:
+        with self._visit() as visit, RedisInspection(visit, self._path) as inspection:
+            known, now = everybody(visit), visit.now()
+            look = looks.SharedLook(
+                inspection.counts(),
+                visit.where,
+                workers=sum(is_alive(worker, now) for worker in known),
+                outbox=sum(worker.outbox for worker in known),
+            )
+        return look, looks_text.shared_text(look)
+
+    def workers(self) -> Said:
+        with self._visit() as visit:
+            now = visit.now()
+            found = looks.workers(everybody(visit), now)
+        return found, looks_text.workers_text(found, now)
+
+    def forget(self, worker: str) -> int:
+        with self._visit() as visit:
+            return forget(visit, worker).outbox
+
+    def put_back(self, url: str | None) -> int:
+        with self._visit() as visit:
+            return revive.put_back_shared(visit, self._config, url)
+
+    def _visit(self) -> Visit:
+        shared, fetch = self._config.shared, self._config.fetch
+        opening = (fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
+        return Visit(self._address, shared.frontier_name, opening)

@@ -1,0 +1,513 @@
+"""`scrapy frontier` on a crawl that workers share: what it says, and that it only looks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+from msgspec.structs import replace
+from scrapy.cmdline import execute
+from scrapy.settings import Settings
+
+from crawler import rules
+from crawler.core.config import Config
+from crawler.core.config_reader import read_config
+from crawler.core.types import Candidate, Claim, Dead, Done, Lease, Pace, Rest, RetryAt, Verdict
+from crawler.core.url import authority_of
+from crawler.ops.why import Namer
+from crawler.policy.robots_fetch import Known, RobotsRecord
+from crawler.storage.redis import keys
+from crawler.storage.redis.address import Address
+from crawler.storage.redis.crawl_format import CrawlFormat, encode_format
+from crawler.storage.redis.frontier import RedisFrontier
+from crawler.storage.redis.link import Link
+from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.ops import Ops, shard_of
+from crawler.storage.redis.packed import pack
+from crawler.storage.redis.scripts import Scripts
+from crawler.storage.redis.visit_urls import MOST_LOOKED_AT
+from crawler.storage.redis.worker_record import WorkerSaid
+from tests.command import PROJECT
+from tests.crawling import crawl
+from tests.servers.pages import Answer, page, site
+from tests.servers.redis import RedisServer
+from tests.servers.redis_cluster import RedisCluster
+from tests.servers.redis_glossary import LOOKING, Glossary
+from tests.servers.redis_monitor import monitored
+
+SHARDS = 5
+PHRASE = "kept: {}/@"  # no text may show it
+SEED = 2**63 + 12345
+CONFIG: Config = read_config({})
+NAMER = Namer(CONFIG, SEED)
+_names = count()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer(password=PHRASE) as server:
+        yield server
+
+
+@dataclass
+class Crawl:
+    """One in Redis, begun by us; each test has its own."""
+
+    url: str
+    client: Any
+    link: Link
+    name: str
+    data: Path
+
+    def __post_init__(self) -> None:
+        ours = CrawlFormat(SHARDS, 3, rules.identity_of_urls(CONFIG), SEED)
+        self.client.set(keys.format_key(self.name), encode_format(ours))
+        self.ops = Ops("anna.1234", SHARDS, rules.frontier_rules(CONFIG, None), 100.0)
+        self.frontier = RedisFrontier(self.link, self.ops)
+
+    def add(self, *urls: str, **given: Any) -> list[Candidate]:
+        found = [candidate(url, **given) for url in urls]
+        self.frontier.add(found, time.time())
+        return found
+
+    def lease(self, url: str) -> Lease:
+        """*url*, which must be the next of its host."""
+        (lease,) = self.frontier.lease(time.time(), 1)
+        assert lease.candidate.url == url
+        return lease
+
+    def finish(self, url: str, verdict: Verdict) -> None:
+        """After one fetch; the host may be asked again at once."""
+        self.add(url)
+        lease = self.lease(url)
+        self.frontier.release(lease, Rest(0.0, Pace()), time.time())
+        self.frontier.finish(lease, verdict, time.time())
+
+    def says(self, said: WorkerSaid, ago_s: float = 0.0) -> None:
+        now = float(self.client.time()[0])
+        packed = msgspec.json.encode(replace(said, at=now - ago_s, started=now - ago_s - 10))
+        self.client.hset(keys.workers(self.name), said.name, packed)
+
+    def robots(self, authority: str, kind: Known) -> str:
+        record = RobotsRecord(authority, kind, 0.0, 1e12, body=b"", reason="status 503")
+        domain = NAMER.named(f"{authority}/").domain
+        key = keys.robots(self.name, shard_of(domain, SHARDS), authority)
+        self.client.set(key, msgspec.msgpack.encode(record))
+        return key
+
+    def command(self, *asked: str) -> subprocess.CompletedProcess[str]:
+        return frontier(self.settings(), *asked)
+
+    def answer(self, *asked: str) -> Any:
+        said = self.command(*asked, "--json")
+        assert said.returncode == 0, said.stderr
+        return json.loads(said.stdout)
+
+    def settings(self) -> dict[str, str]:
+        return {
+            "CRAWLER_FRONTIER_URL": self.url,
+            "CRAWLER_FRONTIER_NAME": self.name,
+            "CRAWLER_DATA_DIR": str(self.data),
+        }
+
+
+@pytest.fixture
+def shared(server: RedisServer, tmp_path: Path) -> Iterator[Crawl]:
+    with server.client() as client, begun(server.url, client, tmp_path) as crawl:
+        yield crawl
+
+
+@contextmanager
+def begun(url: str, client: Any, folder: Path) -> Iterator[Crawl]:
+    name = f"crawl{next(_names)}"
+    opening = (30.0, 100.0, keys.SCHEMA)
+    with Link(Nodes(Address.parse(url), Scripts(), name, SHARDS, opening)) as link:
+        yield Crawl(url, client, link, name, folder / "none")
+
+
+def candidate(url: str, **given: Any) -> Candidate:
+    named = NAMER.named(url)
+    return Candidate(url=url, key=named.key, host=named.host, domain=named.domain, **given)
+
+
+def worker(name: str, **given: Any) -> WorkerSaid:
+    return WorkerSaid(name=name, session=f"{name}.1234", host="the-machine", pid=77, **given)
+
+
+def frontier(given: dict[str, str], *asked: str) -> subprocess.CompletedProcess[str]:
+    """The command in this process, which is a second quicker."""
+    command = ["scrapy", "frontier", *asked]
+    for name, value in given.items():
+        command += ["-s", f"{name}={value}"]
+    settings = Settings()
+    settings.setmodule("crawler.settings", priority="project")
+    out, err = StringIO(), StringIO()
+    with (
+        chdir(PROJECT),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        execute(list(command), settings)
+    assert isinstance(ended.value.code, int)
+    return subprocess.CompletedProcess(command, ended.value.code, out.getvalue(), err.getvalue())
+
+
+def test_counts(shared: Crawl) -> None:
+    shared.finish("http://a.example/done", Done())
+    shared.finish("http://b.example/dead", Dead("no"))
+    shared.add("http://a.example/1", "http://a.example/2", "http://c.example/")
+    shared.says(worker("anna", state="working", outbox=3))
+    shared.says(worker("berta", state="working", outbox=4), ago_s=3600)
+    look = shared.answer("counts")
+    assert {name: look["counts"][name] for name in ("waiting", "seen", "done", "dead")} == {
+        "waiting": 3,
+        "seen": 5,
+        "done": 1,
+        "dead": 1,
+    }
+    assert (look["workers"], look["outbox"]) == (1, 7)
+    shown = shared.command("counts").stdout
+    assert shown.startswith(f"the crawl {shared.name} in Redis at 127.0.0.1:")
+    assert "1 worker at work" in shown
+
+
+def test_hosts(shared: Crawl) -> None:
+    shared.add(*(f"http://a.example/{n}" for n in range(3)), level=0)
+    shared.add(*(f"http://a.example/low{n}" for n in range(4)), level=2)
+    shared.add(*(f"http://b.example/{n}" for n in range(3)))
+    shared.add(*(f"http://c.example/{n}" for n in range(2)))
+    found = shared.answer("hosts", "--top", "2")
+    assert [(host["host"], host["waiting"]) for host in found] == [
+        ("a.example", 7),
+        ("b.example", 3),
+    ]
+    lease = shared.frontier.lease(time.time(), 1)[0]
+    (leased,) = shared.answer("hosts", "--host", lease.candidate.host)
+    assert leased["place"] == "leased"
+    shared.frontier.release(lease, Rest(500.0, Pace(gap_s=9.0, failures=2)), time.time())
+    (resting,) = shared.answer("hosts", "--host", lease.candidate.host)
+    assert (resting["place"], resting["gap_s"], resting["failures"]) == ("resting", 9.0, 2)
+    assert 400 < resting["next_at"] - time.time() <= 500
+    unknown = shared.command("hosts", "--host", "nobody.example")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "knows no host nobody.example" in unknown.stderr
+
+
+def test_why_it_waits(shared: Crawl) -> None:
+    shared.add(*(f"http://a.example/{n}" for n in range(9)), level=1)
+    look = shared.answer("why", "http://a.example/6?utm_source=x")
+    assert (look["seen"], look["waiting"], look["level"]) == (True, 6, 1)
+    shown = shared.command("why", "http://a.example/6").stdout
+    assert "waits behind 6 URLs of its host at level 1" in shown
+
+
+def test_why_it_waits_before_all_others(shared: Crawl) -> None:
+    shared.add("http://a.example/1")
+    shared.add("http://a.example/now", level=keys.URGENT_LEVEL)
+    look = shared.answer("why", "http://a.example/now")
+    assert (look["urgent"], look["waiting"], look["level"]) == (True, 0, None)
+    assert "before all levels" in shared.command("why", "http://a.example/now").stdout
+
+
+def test_why_it_is_leased(shared: Crawl) -> None:
+    shared.add("http://a.example/x")
+    shared.lease("http://a.example/x")
+    shown = shared.command("why", "http://a.example/x").stdout
+    assert "by the worker anna" in shown, "its session says so"
+    shared.says(replace(worker("anna at home"), session="anna.1234"))
+    look = shared.answer("why", "http://a.example/x")
+    assert look["worker"] == "anna at home", "as it calls itself"
+    assert abs(look["leased_at"] - time.time()) < 60
+
+
+def test_why_it_is_tried_later(shared: Crawl) -> None:
+    shared.finish("http://a.example/x", RetryAt(time.time() + 600))
+    look = shared.answer("why", "http://a.example/x")
+    assert 500 < look["later_at"] - time.time() <= 600
+    assert look["attempts"] == 1
+
+
+def test_why_it_is_dead(shared: Crawl) -> None:
+    shared.finish("http://a.example/x", Dead("status 503, tried 4 times"))
+    look = shared.answer("why", "http://a.example/x")
+    assert look["dead_reason"] == "status 503, tried 4 times"
+
+
+def test_why_it_is_done_and_owns_its_content(shared: Crawl) -> None:
+    url = "http://a.example/x"
+    claim = Claim(b"digest", url, "crawl-1.warc.gz:77", at=time.time())
+    shared.finish(url, Done(claim=claim))
+    shared.finish("http://a.example/y", Done())
+    assert shared.answer("why", url)["kept_record"] == "crawl-1.warc.gz:77"
+    assert "with content of its own, archived at crawl-1.warc.gz:77" in (
+        shared.command("why", url).stdout
+    )
+    shown = shared.command("why", "http://a.example/y").stdout
+    assert "seen; what came of it is in the log of the worker that fetched it" in shown
+
+
+def test_why_it_is_not_seen(shared: Crawl) -> None:
+    shared.says(worker("berta", outbox=1234), ago_s=60)
+    shown = shared.command("why", "http://a.example/x").stdout
+    assert "not seen" in shown
+    assert "1,234 links on workers' disks" in shown
+
+
+def test_every_key_is_found_in_its_bucket(shared: Crawl) -> None:
+    """Of linear hashing, whose buckets were split more than once."""
+    urls = [f"http://a.example/{n}" for n in range(2000)]
+    shared.add(*urls)
+    found = [shared.answer("why", url) for url in urls[::400]]
+    assert [look["seen"] for look in found] == [True] * 5
+    assert [look["waiting"] for look in found] == [0, 400, 800, 1200, 1600]
+    assert not shared.answer("why", "http://a.example/2000")["seen"]
+
+
+def test_a_long_queue_is_looked_at_up_to_a_bound(shared: Crawl) -> None:
+    shared.add("http://a.example/first", "http://a.example/last")
+    shard = shard_of("a.example", SHARDS)
+    queue = keys.queue(shared.name, shard, 1, "a.example")
+    other = pack(candidate("http://a.example/other"))
+    for _ in range(10):
+        shared.client.linsert(queue, "AFTER", shared.client.lindex(queue, 0), other)
+    last = shared.client.rpop(queue)
+    for _ in range(MOST_LOOKED_AT // 10_000):
+        shared.client.rpush(queue, *[other] * 10_000)
+    shared.client.rpush(queue, last)
+    assert shared.answer("why", "http://a.example/first")["waiting"] == 0
+    look = shared.answer("why", "http://a.example/last")
+    assert (look["waiting"], look["unsearched"]) == (None, 12)
+    assert "12 waiting URLs of its host were not looked at" in (
+        shared.command("why", "http://a.example/last").stdout
+    )
+
+
+def test_the_oldest_dead_letters_come_first(shared: Crawl) -> None:
+    for n in range(4):
+        shared.finish(f"http://{n}.example/", Dead(f"reason {n}"))
+    found = shared.answer("dead", "--limit", "3")
+    assert [letter["reason"] for letter in found] == ["reason 0", "reason 1", "reason 2"]
+    shown = shared.command("dead", "--limit", "3").stdout
+    assert "3 of 4 dead letters" in shown
+    again = f"retry URL -s CRAWLER_FRONTIER_URL=... -s CRAWLER_FRONTIER_NAME={shared.name}"
+    assert again in shown, "what was typed, but for the password"
+
+
+def test_a_dead_letter_is_put_back_while_the_crawl_runs(shared: Crawl) -> None:
+    for path in ("one", "two"):
+        shared.finish(f"http://a.example/{path}", Dead("no answer"))
+    shared.says(worker("anna", state="working"))
+    assert shared.answer("retry", "http://a.example/one") == {"put_back": 1}
+    lease = shared.lease("http://a.example/one")
+    assert lease.candidate.attempts == 0
+    assert shared.answer("counts")["counts"]["dead"] == 1
+    other = shared.command("retry", "http://a.example/one")
+    assert (other.returncode, other.stdout) == (1, "")
+    assert "is no dead letter" in other.stderr
+
+
+def test_all_dead_letters_are_put_back_in_batches(shared: Crawl) -> None:
+    urls = [f"http://{n % 7}.example/{n}" for n in range(230)]
+    letters = shared.add(*urls)
+    while leases := shared.frontier.lease(time.time(), 50):
+        for lease in leases:
+            shared.frontier.release(lease, Rest(0.0, Pace()), time.time())
+            shared.frontier.finish(lease, Dead("no"), time.time())
+    assert shared.answer("counts")["counts"]["dead"] == len(letters)
+    shown = shared.command("retry", "--all").stdout
+    assert "230 URLs put back, to be tried by workers" in shown
+    counts = shared.answer("counts")["counts"]
+    assert (counts["dead"], counts["waiting"]) == (0, 230)
+
+
+def test_an_unreachable_robots_txt_is_forgotten_with_a_retry(shared: Crawl) -> None:
+    """Else the URL would be dead again unasked."""
+    gone = shared.robots("http://a.example", Known.UNREACHABLE)
+    kept = shared.robots("http://a.example:81", Known.UNREACHABLE)
+    ruled = shared.robots("http://b.example", Known.RULES)
+    assert shared.answer("why", "http://a.example/x")["robots"] == "unreachable"
+    for host in ("a.example", "b.example"):
+        shared.finish(f"http://{host}/x", Dead("robots.txt unreachable"))
+    shared.answer("retry", "--all")
+    assert shared.client.exists(gone) == 0
+    assert shared.client.exists(kept, ruled) == 2
+    assert authority_of("http://a.example/x") == "http://a.example"
+
+
+def test_workers(shared: Crawl) -> None:
+    shared.says(worker("anna", state="working", pages=50, leases=7))
+    shared.says(worker("berta", state="stopping", pages=30, outbox=12), ago_s=3600)
+    anna, berta = shared.answer("workers")
+    assert (anna["name"], anna["state"], anna["pages_per_s"]) == ("anna", "working", 5.0)
+    assert (berta["state"], berta["outbox"]) == ("silent", 12)
+    shown = shared.command("workers").stdout
+    assert "scrapy frontier workers --forget berta" in shown
+    assert "--forget anna" not in shown
+
+
+def test_a_dead_worker_is_forgotten_and_a_living_one_is_not(shared: Crawl) -> None:
+    shared.says(worker("anna", state="working", outbox=1))
+    shared.says(worker("berta", outbox=12), ago_s=3600)
+    alive = shared.command("workers", "--forget", "anna")
+    assert (alive.returncode, alive.stdout) == (1, "")
+    assert "anna is alive" in alive.stderr
+    assert "12 links" in shared.command("workers", "--forget", "berta").stdout
+    unknown = shared.command("workers", "--forget", "berta")
+    assert "knows no worker berta" in unknown.stderr
+    assert [one["name"] for one in shared.answer("workers")] == ["anna"]
+
+
+def test_looking_changes_nothing(shared: Crawl, server: RedisServer) -> None:
+    shared.finish("http://a.example/dead", Dead("no"))
+    shared.finish("http://a.example/later", RetryAt(time.time() + 600))
+    shared.finish("http://a.example/done", Done(claim=Claim(b"digest", "http://a.example/done")))
+    shared.add("http://a.example/leased")
+    shared.lease("http://a.example/leased")
+    shared.add("http://a.example/waiting")
+    shared.says(worker("anna"))
+    with monitored(server) as seen:
+        for asked in (
+            *(["counts"], ["hosts"], ["hosts", "--host", "a.example"], ["dead"], ["workers"]),
+            *(["why", f"http://a.example/{path}"] for path in ("dead", "later", "done", "leased")),
+            *(["why", f"http://a.example/{path}"] for path in ("waiting", "unknown")),
+        ):
+            assert shared.command(*asked).returncode == 0
+    assert {each.name for each in seen.asked} <= LOOKING
+    assert list(Glossary(shared.name).strangers(seen.asked)) == []
+    whole = {each.words[1] for each in seen.asked if each.name == "HGETALL"}
+    assert whole == {keys.totals(shared.name, shard).encode() for shard in range(SHARDS)}
+
+
+def test_a_crawl_that_is_not_there_is_not_made(shared: Crawl) -> None:
+    given = {**shared.settings(), "CRAWLER_FRONTIER_NAME": "none"}
+    for asked in (["counts"], ["retry", "--all"], ["workers"], ["why", "http://a.example/"]):
+        said = frontier(given, *asked)
+        assert (said.returncode, said.stdout) == (1, "")
+        assert "has no crawl none: none has begun there" in said.stderr
+    assert shared.client.keys("none*") == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        pytest.param({"CRAWLER_STRIP_TRACKING": "false"}, "other rules", id="other rules"),
+        pytest.param(
+            {"CRAWLER_FRONTIER_URL": "redis://:wrong@127.0.0.1:{port}"},
+            "does not accept the user or the password",
+            id="a wrong password",
+        ),
+        pytest.param(
+            {"CRAWLER_FRONTIER_URL": "redis://:wrong@127.0.0.1:1"},
+            "takes no connections",
+            id="no server",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_is_said(
+    shared: Crawl, server: RedisServer, changed: dict[str, str], told: str
+) -> None:
+    changed = {name: value.format(port=server.port) for name, value in changed.items()}
+    said = frontier({**shared.settings(), **changed}, "why", "http://a.example/")
+    assert (said.returncode, said.stdout) == (1, "")
+    assert told in said.stderr
+    assert "wrong" not in said.stderr
+    assert "Traceback" not in said.stderr
+    assert PHRASE not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        pytest.param("{name}:format", b"{", "is no format of a crawl of ours", id="a torn format"),
+        pytest.param(
+            "{name}:format",
+            b'{"shards":1000000000,"levels":3,"identity":[]}',
+            "is no format of a crawl of ours",
+            id="shards without end",
+        ),
+        pytest.param(
+            "{name}:format",
+            b'{"shards":4,"levels":3,"identity":[],"schema":"77"}',
+            "has schema 77",
+            id="another version",
+        ),
+        pytest.param("{name}:workers", b"x", "of another type", id="another type"),
+    ],
+)
+def test_what_is_not_ours_is_refused(shared: Crawl, key: str, value: bytes, told: str) -> None:
+    shared.client.set(key.format(name=shared.name), value)
+    said = shared.command("workers")
+    assert (said.returncode, said.stdout) == (1, "")
+    assert told in said.stderr
+
+
+def test_records_that_are_not_ours_are_refused(shared: Crawl) -> None:
+    for shard in range(SHARDS):
+        shared.client.hset(keys.dead(shared.name, shard), "1", b"\xc1")
+        shared.client.hset(keys.hosts(shared.name, shard), "a.example", b"short")
+    for asked in (["dead"], ["hosts"], ["retry", "--all"], ["why", "http://a.example/"]):
+        said = shared.command(*asked)
+        assert (said.returncode, said.stdout) == (1, "")
+        assert "what this version does not write" in said.stderr
+
+
+def test_a_data_directory_has_no_workers(tmp_path: Path) -> None:
+    said = frontier({"CRAWLER_DATA_DIR": str(tmp_path / "none")}, "workers")
+    assert said.returncode == 1
+    assert "CRAWLER_FRONTIER_URL" in said.stderr
+
+
+def test_on_a_cluster(tmp_path: Path) -> None:
+    hosts = [f"{letter}.example" for letter in "abcdefgh"]
+    with (
+        RedisCluster() as cluster,
+        redis.RedisCluster.from_url(cluster.url) as client,
+        begun(cluster.url, client, tmp_path) as shared,
+    ):
+        shared.finish("http://dead.example/", Dead("no"))
+        shared.add(*(f"http://{host}/" for host in hosts))
+        shared.says(worker("anna", state="working"))
+        look = shared.answer("counts")
+        assert (look["counts"]["waiting"], look["workers"]) == (8, 1)
+        assert sorted(host["host"] for host in shared.answer("hosts", "--top", "8")) == hosts
+        waiting = [shared.answer("why", f"http://{host}/")["waiting"] for host in hosts]
+        assert waiting == [0] * 8
+        assert shared.answer("retry", "--all") == {"put_back": 1}
+
+
+def test_after_a_crawl(shared: Crawl) -> None:
+    """As its worker has left it, seen from its own data directory and from another."""
+    shared.client.delete(keys.format_key(shared.name))
+    data = shared.data.parent / "data"
+    routes = {
+        "/": page("/a", "/b", "/boom"),
+        "/a": page("/", text="the same"),
+        "/b": page("/", text="the same"),
+        "/boom": Answer("not now", 503),
+    }
+    given = {**shared.settings(), "CRAWLER_RETRIES": 0}
+    with site("127.0.0.76", routes) as web:
+        done = crawl(data, settings={**given, "CRAWLER_DATA_DIR": str(data)}, seeds=web.url("/"))
+        assert done.reason == "finished"
+        here = {**shared.settings(), "CRAWLER_DATA_DIR": str(data)}
+        shown = frontier(here, "why", web.url("/a"))
+        assert "done: status 200" in shown.stdout, shown.stderr
+        assert "archived at crawl-" in shown.stdout
+        assert "robots.txt allows it" in shown.stdout
+        assert shared.answer("why", web.url("/a"))["seen"]
+        assert shared.answer("counts")["counts"]["dead"] == 1
+        assert shared.answer("retry", web.url("/boom")) == {"put_back": 1}
+        assert shared.answer("why", web.url("/boom"))["waiting"] == 0
+        assert shared.answer("workers") == []
