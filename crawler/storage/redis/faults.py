@@ -160,7 +160,7 @@ def _of_reply(reply: str, node: str) -> Fault:
 
 
 def _of_connection(error: Exception, node: str) -> Fault:
-    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+    if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":
         meaning = NO_TLS
     else:
         meaning = next((each for kinds, each in BY_ERROR if isinstance(error, kinds)), NO_ERROR)

@@ -36,11 +36,15 @@ async def connect(address: Address) -> tuple[Wire, Greeting]:
             wire = await _dial(address)
             return wire, await _greet(wire, address)
     except BaseException as error:
-        if wire is not None:
+        if wire is None:
+            is_mute = isinstance(error, TimeoutError) and address.tls is not None
+        else:
+            is_mute = wire.broken is not None
             await wire.close()
-        if isinstance(error, Exception):
-            raise fault_of(error, str(address)) from error
-        raise
+        if not isinstance(error, Exception):
+            raise
+        fault = fault_of(error, str(address))
+        raise (_with_hint(fault, address) if is_mute else fault) from error
 
 
 async def _dial(address: Address) -> Wire:
@@ -60,7 +64,7 @@ async def _greet(wire: Wire, address: Address) -> Greeting:
     *admitted, info = replies = await wire.ask([pack(each) for each in _introduction(address)])
     error = next((reply for reply in replies if isinstance(reply, ERRORS)), None)
     if error is not None:
-        raise _unheard(fault_of(error, str(address)), wire, address)
+        raise fault_of(error, str(address))
     if not isinstance(info, bytes) or admitted != [b"OK"] * len(admitted):
         raise fault_of(hiredis.ProtocolError(), str(address))
     return _read_greeting(info_fields(info), str(address))
@@ -82,11 +86,14 @@ def info_fields(info: bytes) -> dict[str, str]:
     return {name: value for name, _, value in (line.partition(":") for line in lines) if value}
 
 
-def _unheard(fault: Fault, wire: Wire, address: Address) -> Fault:
-    """A server that wants TLS hangs up on whoever does not greet it so."""
-    if wire.broken is None or address.tls is not None or address.path:
+def _with_hint(fault: Fault, address: Address) -> Fault:
+    """One that wants TLS hangs up on whoever does not begin so, and one that does not know it
+    waits for ever for the end of what it takes for a command."""
+    if not isinstance(fault, Unreachable) or address.path:
         return fault
-    return Unreachable(f"{fault}. If it wants TLS, write rediss:// instead of redis://")
+    if address.tls is None:
+        return Unreachable(f"{fault}. If it wants TLS, write rediss:// instead of redis://")
+    return Unreachable(f"{fault}. If it knows no TLS, write redis:// instead of rediss://")
 
 
 def _read_greeting(fields: dict[str, str], node: str) -> Greeting:

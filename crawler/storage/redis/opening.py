@@ -73,7 +73,7 @@ class Opening:
         errors = [reply if isinstance(reply, ERRORS) else None for reply in replies]
         opened, loaded = errors[1 : len(shards) + 1], (errors[0], *errors[len(shards) + 1 :])
         unloaded = next((error for error in loaded if error is not None), None)
-        return {shard: error or unloaded for shard, error in zip(shards, opened, strict=True)}
+        return {shard: unloaded or error for shard, error in zip(shards, opened, strict=True)}
 
     def _packed_open(self, run_id: str, shard: int) -> bytes:
         return pack(

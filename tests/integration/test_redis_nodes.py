@@ -1,0 +1,380 @@
+"""The connections to real Redis servers: what is asked is answered, or a fault says why not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from crawler.storage.redis.address import Address
+from crawler.storage.redis.calls import Call
+from crawler.storage.redis.faults import ForeignData, OutOfMemory, Refused, Unreachable
+from crawler.storage.redis.link import Link
+from crawler.storage.redis.nodes import Nodes
+from tests.servers.certificates import write_certificate
+from tests.servers.redis import RedisServer
+from tests.servers.redis_scripts import FewScripts
+
+NAME = "t"
+SHARDS = 8
+OPENING = ("told", 2.5)
+SOON = "?socket_timeout=0.3&socket_connect_timeout=0.3"
+Turn = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def turn(request: pytest.FixtureRequest) -> Turn:
+    """Runs to its end what a test does."""
+
+    def run(story: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(story)
+
+    return run
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis", appendfsync="always") as server:
+        yield server
+
+
+def new_nodes(url: str) -> Nodes:
+    return Nodes(Address.parse(url), FewScripts(), NAME, SHARDS, OPENING)
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Nodes]:
+    nodes = new_nodes(url)
+    try:
+        await nodes.open()
+        yield nodes
+    finally:
+        await nodes.close()
+
+
+def echo(*args: bytes | str | float, shard: int = 3) -> Call:
+    return Call(shard, "echo", args)
+
+
+def count(shard: int = 3) -> Call:
+    return Call(shard, "count", ())
+
+
+def run_of(server: RedisServer) -> bytes:
+    return server.client().info("server")["run_id"][:8].encode()
+
+
+def opened_in(server: RedisServer, shard: int = 3) -> list[bytes]:
+    return server.client().lrange(f"{NAME}:{{{shard}}}:opened", 0, -1)
+
+
+def test_replies_come_in_the_order_of_the_calls(server: RedisServer, turn: Turn) -> None:
+    async def story() -> None:
+        async with opened(server.url) as nodes:
+            calls = [echo(b"\0\r\n\xff", "käse", -7, 0.1, n, shard=n % SHARDS) for n in range(300)]
+            run = run_of(server)
+            expected = [
+                [run, b"\0\r\n\xff", "käse".encode(), b"-7", b"0.1", b"%d" % n] for n in range(300)
+            ]
+            assert await nodes.run(calls) == expected
+            both = await asyncio.gather(nodes.run(calls[:100]), nodes.run(calls[100:]))
+            assert [*both[0], *both[1]] == expected
+            assert await nodes.run([]) == []
+            assert nodes.single_server and nodes.shards_of(nodes.node_of(0)) == [*range(SHARDS)]
+
+    turn(story())
+
+
+def test_plain_commands_go_where_their_key_is(server: RedisServer, turn: Turn) -> None:
+    async def story() -> None:
+        async with opened(f"{server.url}/3") as nodes:
+            assert await nodes.command("seeds", "RPUSH", "seeds", b"x", 5) == 2
+            asks = [(n, ("SETNX", f"{NAME}:{{{n}}}:x", n)) for n in (1, 2, 1)]
+            assert await nodes.commands(asks) == [1, 1, 0]
+            assert isinstance(await nodes.command("seeds", "GET", "seeds"), ForeignData)
+        assert server.client(db=3).lrange("seeds", 0, -1) == [b"x", b"5"]
+
+    turn(story())
+
+
+def test_a_shard_is_opened_once_before_its_first_script(server: RedisServer, turn: Turn) -> None:
+    async def story() -> None:
+        run_id = server.client().info("server")["run_id"].encode()
+        async with opened(server.url) as nodes:
+            assert opened_in(server) == [], "to connect changes nothing"
+            await asyncio.gather(*(nodes.run([echo(shard=n % SHARDS)]) for n in range(20)))
+            assert opened_in(server) == [run_id + b" told 2.5"]
+            await nodes.open_shards()
+            assert len(opened_in(server)) == 1
+
+    turn(story())
+
+
+def test_scripts_that_were_lost_are_given_again_once(server: RedisServer, turn: Turn) -> None:
+    async def story() -> None:
+        async with opened(server.url) as nodes:
+            await nodes.open_shards()
+            server.client().script_flush()
+            calls = [echo(n, shard=n % SHARDS) for n in range(100)]
+            ran = await asyncio.gather(*(nodes.run(calls) for _ in range(10)))
+            assert [[reply[1] for reply in each] for each in ran] == [
+                [b"%d" % n for n in range(100)]
+            ] * 10
+            assert len(opened_in(server)) == 2, "not once for each who noticed"
+
+    turn(story())
+
+
+@pytest.mark.parametrize("down", [RedisServer.kill, RedisServer.stop], ids=lambda do: do.__name__)
+def test_a_new_run_is_told_to_a_shard_before_any_script(
+    server: RedisServer, turn: Turn, down: Callable[[RedisServer], None]
+) -> None:
+    async def story() -> None:
+        async with opened(server.url) as nodes:
+            first = run_of(server)
+            assert await nodes.run([count()]) == [[first, 1]]
+            down(server)
+            (reply,) = await nodes.run([count()])
+            assert isinstance(reply, Unreachable) and nodes.node_of(3) in str(reply)
+            server.start()
+            second = run_of(server)
+            assert await nodes.run([count()]) == [[second, 2]] and first != second
+            assert len(opened_in(server)) == 2
+            # Another worker has loaded all scripts, so nothing is missed by us.
+            down(server)
+            server.start()
+            async with opened(server.url) as other:
+                await other.open_shards()
+            (reply,) = await nodes.run([count()])
+            assert isinstance(reply, Unreachable) or reply == [run_of(server), 3]
+            assert len(opened_in(server)) == 3 + isinstance(reply, list)
+
+    turn(story())
+
+
+def test_what_was_on_its_way_is_not_sent_again(server: RedisServer, turn: Turn) -> None:
+    async def story() -> None:
+        async with opened(server.url) as nodes:
+            await nodes.run([count()])
+            server.pause()
+            under_way = asyncio.ensure_future(nodes.run([count(), count(4)]))
+            await asyncio.sleep(0)  # it is written at once
+            server.kill()
+            assert [type(reply) for reply in await under_way] == [Unreachable] * 2
+            server.start()
+            assert await nodes.run([count()]) == [[run_of(server), 2]]
+
+    turn(story())
+
+
+def test_a_server_that_is_silent_is_not_waited_for_for_ever(
+    server: RedisServer, turn: Turn
+) -> None:
+    async def story() -> None:
+        async with opened(server.url + SOON) as nodes:
+            await nodes.run([count()])
+            server.pause()
+            (reply,) = await nodes.run([count()])
+            assert isinstance(reply, Unreachable) and "does not answer" in str(reply)
+            (reply,) = await nodes.run([count()])
+            assert isinstance(reply, Unreachable)
+            server.resume()
+            while isinstance(reply, Unreachable):
+                (reply,) = await nodes.run([count()])
+            assert reply[1] in {2, 3}, "what was sent may have happened, and once at most"
+
+    turn(story())
+
+
+def test_we_do_not_blame_a_server_for_our_own_standstill(server: RedisServer, turn: Turn) -> None:
+    async def story() -> None:
+        async with opened(server.url + SOON) as nodes:
+            await nodes.run([count()])
+            under_way = asyncio.ensure_future(nodes.run([count()]))
+            await asyncio.sleep(0)
+            time.sleep(0.5)  # noqa: ASYNC251 - this is the standstill
+            assert (await under_way)[0][1] == 2
+
+    turn(story())
+
+
+def test_who_gives_up_waiting_shifts_nobodys_replies(server: RedisServer, turn: Turn) -> None:
+    async def story() -> None:
+        async with opened(server.url) as nodes:
+            await nodes.run([echo()])
+            server.pause()
+            given_up = asyncio.ensure_future(nodes.run([echo("given up")] * 3))
+            kept = asyncio.ensure_future(nodes.run([echo("kept")]))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            server.resume()
+            assert (await kept)[0][1:] == [b"kept"]
+            assert (await nodes.run([echo("next")]))[0][1:] == [b"next"]
+
+    turn(story())
+
+
+def test_after_the_end_nobody_connects_again(server: RedisServer, turn: Turn) -> None:
+    async def story() -> None:
+        async with opened(server.url) as nodes:
+            under_way = asyncio.ensure_future(nodes.run([echo()]))
+            await asyncio.sleep(0)
+        assert [type(reply) for reply in await under_way] == [Unreachable]
+        assert [type(reply) for reply in await nodes.run([echo()])] == [Unreachable]
+        assert len(server.client().client_list()) == 1, "ours, which asks"
+
+    turn(story())
+
+
+def test_a_full_server_refuses_what_adds_and_nothing_else(tmp_path: Path, turn: Turn) -> None:
+    async def story() -> None:
+        async with opened(server.url) as nodes:
+            (memory,) = (await nodes.memory()).values()
+            assert 0 < memory.used_bytes < memory.max_bytes == 16 * 1024**2
+            while not isinstance(
+                reply := (await nodes.run([Call(3, "fill", (10**6,))]))[0], Exception
+            ):
+                assert reply < memory.max_bytes
+            added, counted = await nodes.run([Call(3, "fill", (10**6,)), count()])
+            assert isinstance(added, OutOfMemory) and counted[1] == 1
+
+    with RedisServer(tmp_path / "redis", maxmemory="16mb", appendonly="no") as server:
+        turn(story())
+
+
+def test_what_is_not_ours_is_found_at_the_start(server: RedisServer, turn: Turn) -> None:
+    async def story() -> None:
+        server.client().set(f"{NAME}:{{5}}:foreign", "x")
+        async with opened(server.url) as nodes:
+            with pytest.raises(ForeignData, match=r"t:\{5\}:foreign is there"):
+                await nodes.open_shards()
+            foreign, ours = await nodes.run([echo(shard=5), echo("x", shard=3)])
+            assert isinstance(foreign, ForeignData) and ours[1:] == [b"x"]
+
+    turn(story())
+
+
+@pytest.mark.parametrize(
+    ("options", "url", "kind", "says"),
+    [
+        pytest.param(
+            {"password": "pw"},
+            lambda server: server.url_as("", "wrong"),
+            *(Refused, "does not accept the user or the password"),
+            id="wrong password",
+        ),
+        pytest.param(
+            {"password": "pw"},
+            lambda server: server.url_as("", ""),
+            *(Refused, "wants a password"),
+            id="no password",
+        ),
+        pytest.param(
+            {}, lambda server: server.url_as("", "pw"), Refused, "wants no password", id="too much"
+        ),
+        pytest.param(
+            {"users": ("web on >pw ~* +@all -script",)},
+            lambda server: server.url_as("web", "pw"),
+            *(Refused, "'script|load'"),
+            id="a user who may not load scripts",
+        ),
+        pytest.param(
+            {"users": ("web on >pw ~t:* +evalsha +script|load +info +get +rpush",)},
+            lambda server: server.url_as("web", "pw"),
+            *(Refused, "rights"),
+            id="a user whose scripts may not do all",
+        ),
+        pytest.param(
+            {}, lambda server: f"{server.url}/16", Refused, "fewer databases", id="no such database"
+        ),
+        pytest.param(
+            {"maxclients": 1},
+            lambda server: server.url,
+            *(Unreachable, "maxclients"),
+            id="too many clients",
+        ),
+    ],
+)
+def test_a_server_that_does_not_let_us(
+    tmp_path: Path, options: dict[str, Any], url: Any, kind: type[Exception], says: str
+) -> None:
+    with RedisServer(tmp_path / "redis", appendonly="no", **options) as server:
+        server.client().ping()
+        with pytest.raises(kind) as refusal, Link(new_nodes(url(server))) as link:
+            link.run([echo()])
+    assert says in str(refusal.value) and "pw" not in str(refusal.value)
+
+
+def test_a_replica_is_a_waiting_state(server: RedisServer, tmp_path: Path) -> None:
+    with (
+        RedisServer(tmp_path / "replica", replica_of=server) as replica,
+        Link(new_nodes(replica.url)) as link,
+    ):
+        with pytest.raises(Unreachable, match="read-only replica"):
+            link.run([echo()])
+        replica.client().replicaof("NO", "ONE")
+        assert link.run([echo()]) == [[run_of(replica)]]
+
+
+def test_tls(tmp_path: Path, turn: Turn) -> None:
+    file = write_certificate(tmp_path / "certificate.pem", "127.0.0.1")
+
+    async def story() -> None:
+        async with opened(f"{server.url}?ssl_ca_certs={file}") as nodes:
+            assert await nodes.run([echo("x" * 100_000)]) == [[run_of(server), b"x" * 100_000]]
+        for url, says in (
+            (server.url, "certificate that is not accepted"),
+            (server.url.replace("rediss", "redis"), "write rediss://"),
+        ):
+            with pytest.raises((Refused, Unreachable), match=says):
+                async with opened(url):
+                    pass
+
+    with RedisServer(tmp_path / "redis", certificate=file) as server:
+        turn(story())
+
+
+def test_no_tls_where_it_is_asked_for(server: RedisServer) -> None:
+    with pytest.raises(Unreachable, match="If it knows no TLS, write redis://"):
+        Link(new_nodes(server.url.replace("redis", "rediss") + SOON))
+
+
+def test_a_socket(tmp_path: Path) -> None:
+    path = tmp_path / "redis.sock"
+    with pytest.raises(Unreachable, match=f"Redis at {path} takes no connections"):
+        Link(new_nodes(f"unix://{path}"))
+    with (
+        RedisServer(tmp_path / "redis", unixsocket=path) as server,
+        Link(new_nodes(f"unix://{path}?db=2")) as link,
+    ):
+        assert link.run([echo(1)]) == [[run_of(server), b"1"]]
+
+
+def test_a_link_goes_on_after_a_restart(server: RedisServer) -> None:
+    with Link(new_nodes(server.url)) as link:
+        assert link.run([count(), count()])[1][1] == 2
+        server.kill()
+        with pytest.raises(Unreachable, match="takes no connections"):
+            link.run([count()])
+        server.start()
+        assert link.run([count()]) == [[run_of(server), 3]]
+        server.kill()
+        server.start()
+        assert link.run([count()])[0][1] == 4, "what ended between two calls is seen before them"
+        assert link.command("x", "INCR", "x") == 1
+        assert link.commands([(n, ("INCR", f"{NAME}:{{{n}}}:n")) for n in (3, 4)]) == [5, 1]
+        with pytest.raises(ForeignData):
+            link.command("x", "LPUSH", "x", 1)
+        server.client().hset(f"{NAME}:{{2}}:m", mapping={"waiting": 7, "adds": 9})
+        assert [(each.waiting, each.adds) for each in link.totals()[1:4]] == [
+            (0, 0),
+            (7, 9),
+            (0, 0),
+        ]
