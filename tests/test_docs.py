@@ -15,7 +15,8 @@ from crawler.core.arguments import Arguments
 from crawler.core.config_reader import read_config, settings_table
 from crawler.core.knobs import knobs
 from crawler.replaced import REPLACED
-from scripts.write_settings import files, written
+from scripts import write_redis_keys, write_settings
+from scripts.write_settings import written
 from tests.sources import PROJECT
 
 PAGES = [
@@ -30,10 +31,14 @@ def ids(page: Path) -> str:
     return str(page.relative_to(PROJECT))
 
 
-@pytest.mark.parametrize("path", files(), ids=ids)
-def test_the_written_settings_equal_the_table(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [*write_settings.files().items(), *write_redis_keys.files().items()],
+    ids=lambda given: ids(given) if isinstance(given, Path) else "",
+)
+def test_what_is_written_equals_its_table(path: Path, lines: Iterator[str]) -> None:
     old = path.read_text(encoding="utf-8")
-    assert written(old, files()[path]) == old, "run: make settings"
+    assert written(old, lines) == old, "run: make settings"
 
 
 def test_the_settings_module_holds_what_its_comments_promise() -> None:

@@ -34,6 +34,7 @@ SHARD_KEYS: Final = (
     Key("<root>:r", "zset", "Hosts at rest, by the end of their rest.", "hosts with URLs at rest"),
     Key("<root>:l", "zset", "Later URLs, by their date.", "retries and revisits"),
     Key("<root>:w", "zset", "Sessions with leases, by when they end.", "workers"),
+    Key("<root>:e:<session>", "string", "Its leases have ended; expires.", "dead workers of a day"),
     Key("<root>:o:<session>", "hash", "Open leases: what was taken, when.", "fetches under way"),
     Key("<root>:s:<bucket>", "set", "Seen: 100-400 keys of admitted URLs each.", "URLs seen"),
     Key("<root>:d", "hash", "Dead letters, by their number.", "URLs given up"),
