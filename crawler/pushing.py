@@ -68,8 +68,8 @@ def _refuse_theirs(spider: Spider) -> None:
     theirs = [base for base in type(spider).__mro__ if base.__module__.startswith("scrapy_redis.")]
     if theirs:
         raise ConfigError(
-            f"{type(spider).__name__} is a {theirs[0].__name__} of scrapy-redis, which would take the"
-            " URLs that are pushed. Make it a scrapy.Spider or a CrawlSpider: see"
+            f"{type(spider).__name__} is a {theirs[0].__name__} of scrapy-redis, which would take"
+            " the URLs that are pushed. Make it a scrapy.Spider or a CrawlSpider: see"
             " docs/from-scrapy-redis.md"
         )
 

@@ -9,7 +9,7 @@ from scrapy import Spider
 from scrapy.http import FormRequest
 from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
-from scrapy_redis.spiders import RedisMixin
+from scrapy_redis.spiders import RedisCrawlSpider, RedisMixin, RedisSpider
 
 from crawler.core.arguments import Arguments
 from crawler.core.choices import Scope
@@ -107,6 +107,15 @@ class _Crawler:
 def test_settings_that_cannot_be_right(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         push_rules(Settings(settings), OfAnother(), None)
+
+
+@pytest.mark.parametrize("theirs", [RedisSpider, RedisCrawlSpider])
+def test_a_spider_of_scrapy_redis_would_take_what_is_pushed(theirs: type[Spider]) -> None:
+    class Old(theirs):  # type: ignore[misc,valid-type]  # a class that is a value
+        name = "shop"
+
+    with pytest.raises(ConfigError, match=r"Old is a Redis.*Spider of scrapy-redis"):
+        push_rules(Settings(), Old(), None)
 
 
 def test_of_our_own_spider_the_argument_says_whether_there_are_other_seeds():

@@ -1,0 +1,85 @@
+"""What docs/from-scrapy-redis.md says is so: of scrapy-redis, and of us."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import scrapy_redis
+from scrapy import Request, Spider
+from scrapy.settings import Settings
+from scrapy_redis.queue import PriorityQueue
+
+from crawler.core.errors import ConfigError
+from crawler.policy.pushed import read_pushed
+from crawler.replaced import refuse_replaced
+from crawler.storage.redis import keys
+from crawler.storage.redis.feeds import MOST_BYTES
+from crawler.storage.redis.keys import CRAWL_KEYS
+from tests.servers.redis import RedisServer
+from tests.sources import PROJECT
+
+PAGE = (PROJECT / "docs" / "from-scrapy-redis.md").read_text(encoding="utf-8")
+TABLE = PAGE.partition("## Settings")[2].partition("\n## ")[0]
+# Names of Scrapy's own in its source, and of an example.
+NOT_THEIRS = {"CONCURRENT_REQUESTS"}
+
+
+def names_in_source() -> set[str]:
+    """Every setting that scrapy-redis asks for."""
+    folder = Path(scrapy_redis.__file__).parent
+    asked = re.compile(r"""["']([A-Z]+(?:_[A-Z]+)+)["']""")
+    found = {
+        name for path in folder.glob("*.py") for name in asked.findall(path.read_text("utf-8"))
+    }
+    return found - NOT_THEIRS
+
+
+def test_every_setting_of_scrapy_redis_is_in_the_table() -> None:
+    left = "\n".join(line.split("|")[1] for line in TABLE.splitlines() if line.startswith("| `"))
+    left += "\n".join(line.split("|")[1] for line in TABLE.splitlines() if line.startswith("| a "))
+    named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", left))
+    assert named == names_in_source()
+
+
+EXAMPLES = [shlex.split(line) for line in re.findall(r"(?m)^    redis-cli (.*)$", PAGE)]
+
+
+@pytest.mark.parametrize("words", EXAMPLES, ids=lambda words: " ".join(words[:2]))
+def test_an_example_can_be_pushed_and_read(words: list[str]) -> None:
+    with RedisServer() as server, server.client() as client:
+        client.execute_command(*words)
+    if "PUSH" in words[0] or words[0] == "ZADD":
+        read_pushed(words[-1].encode())
+
+
+def test_the_keys_it_names_are_ours() -> None:
+    ours = {key.name for key in CRAWL_KEYS} | {"<spider>:requests", "<spider>:dupefilter"}
+    named = set(re.findall(r"`(\{?<\w+>:[^`\s]+)`", PAGE))
+    assert named <= ours
+    assert keys.urgent("gossamer") in PAGE and keys.refused("web:start_urls") in PAGE
+    assert f"{MOST_BYTES // 1024} KiB" in PAGE
+
+
+def test_their_scheduler_is_refused() -> None:
+    with pytest.raises(ConfigError, match="SCHEDULER is"):
+        refuse_replaced(Settings({"SCHEDULER": "scrapy_redis.scheduler.Scheduler"}))
+
+
+def test_what_waits_is_handed_over_by_the_script(tmp_path: Path) -> None:
+    code = re.search(r"(?m)^    import json, sys\n(?:(?:    .*)?\n)*", PAGE)
+    assert code is not None
+    script = tmp_path / "hand_over.py"
+    script.write_text(re.sub(r"(?m)^    ", "", code[0]), encoding="utf-8")
+    urls = {f"https://example.com/{n}" for n in range(30)}
+    with RedisServer() as server, server.client() as client:
+        queue = PriorityQueue(client, Spider("shop"), "%(spider)s:requests")
+        for url in urls:
+            queue.push(Request(url))
+        subprocess.run([sys.executable, str(script), server.url, "shop"], check=True, timeout=60)
+        pushed = client.lrange(keys.start_urls("shop"), 0, -1)
+    assert {read_pushed(item).url for item in pushed} == urls
