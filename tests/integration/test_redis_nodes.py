@@ -110,7 +110,7 @@ def test_a_shard_is_opened_once_before_its_first_script(server: RedisServer, tur
         async with opened(server.url) as nodes:
             assert opened_in(server) == [], "to connect changes nothing"
             await asyncio.gather(*(nodes.run([echo(shard=n % SHARDS)]) for n in range(20)))
-            assert opened_in(server) == [run_id + b" told 2.5"]
+            assert opened_in(server) == [run_id + b" told 2.5 0.0"], "it was not known before"
             await nodes.open_shards()
             assert len(opened_in(server)) == 1
 

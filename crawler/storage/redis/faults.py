@@ -100,6 +100,7 @@ BY_WORD: Final = {
     ),
     # What our own open.lua says; its text is for the user as it stands.
     "FOREIGN": Meaning(ForeignData, "has something else under our name: {said}"),
+    "GONE": Meaning(ForeignData, "has lost the crawl: {said}"),
     "SCHEMA": Meaning(ForeignData, "has a crawl of another version: {said}"),
 }
 # Replies that begin with ERR, by what follows.

@@ -31,13 +31,14 @@ class Opening:
     def __init__(
         self, scripts: ScriptTexts, root: Callable[[int], str], told: tuple[Argument, ...]
     ) -> None:
-        """*told*: what `open` is told behind the run."""
+        """*told*: what `open` is told behind the run; then how long we know the shard, in s."""
         self.served: frozenset[int] = frozenset()
         self.times_lost = 0
         self._scripts = scripts
         self._root = root
         self._told = told
         self._open: frozenset[int] = frozenset()
+        self._known_since: dict[int, float] = {}  # by the clock of the loop
         self._lock = asyncio.Lock()
 
     def serve(self, shards: Iterable[int]) -> None:
@@ -60,8 +61,14 @@ class Opening:
             answers = await self._ask(wire, run_id, missing) if missing else {}
             # After the run has ended, or all was lost once more, it means nothing any more.
             if wire.broken is None and times_lost == self.times_lost:
-                self._open |= {shard for shard, error in answers.items() if error is None}
+                self._opened(shard for shard, error in answers.items() if error is None)
         return {shard: error for shard, error in answers.items() if error is not None}
+
+    def _opened(self, shards: Iterable[int]) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for shard in shards:
+            self._known_since.setdefault(shard, now_s)
+            self._open |= {shard}
 
     async def _ask(self, wire: Wire, run_id: str, shards: Sequence[int]) -> dict[int, Any]:
         """The other scripts are loaded behind `open`: who does not get NOSCRIPT for them finds
@@ -76,6 +83,7 @@ class Opening:
         return {shard: unloaded or error for shard, error in zip(shards, opened, strict=True)}
 
     def _packed_open(self, run_id: str, shard: int) -> bytes:
-        return pack(
-            ("EVALSHA", self._scripts.sha("open"), 1, self._root(shard), run_id, *self._told)
-        )
+        now_s = asyncio.get_running_loop().time()
+        known_s = now_s - self._known_since.get(shard, now_s)
+        asked = ("EVALSHA", self._scripts.sha("open"), 1, self._root(shard), run_id)
+        return pack((*asked, *self._told, known_s))

@@ -1,0 +1,230 @@
+"""A server that comes back without its last moments, as one worker's frontier meets it.
+
+Rule: the append-only file is cut where it ended at a chosen moment, so what is forgotten is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crawler.core.types import Candidate, Done
+from crawler.storage.redis import keys
+from crawler.storage.redis.faults import ForeignData
+from tests.contract.frontiers import candidate
+from tests.lone_worker import NAME, QUIET_S, LoneWorker, at_work, until
+from tests.servers.redis import RedisServer
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """Written at once, so that the file is as long as what was acknowledged."""
+    with RedisServer(tmp_path / "redis", appendfsync="no") as server:
+        yield server
+
+
+def forget(server: RedisServer, since: int, down_s: float = 0.0) -> None:
+    """It loses its power, and with it all that was written behind *since*."""
+    server.kill()
+    server.cut_aof(server.aof_bytes() - since)
+    time.sleep(down_s)
+    server.start()
+
+
+def counts(worker: LoneWorker) -> tuple[int, int, int]:
+    now = worker.frontier.counts()
+    return now.waiting + now.later, now.leased, now.done
+
+
+def pages(*hosts: str) -> list[Candidate]:
+    return [candidate("page", host=host) for host in hosts]
+
+
+def test_links_that_were_forgotten_are_told_again(server: RedisServer) -> None:
+    async def story() -> None:
+        async with at_work(LoneWorker(server.url)) as worker:
+            await worker.add(*pages("a"))
+            await worker.lease(1)
+            before = server.aof_bytes()
+            await worker.add(*pages("b", "c", "d"))
+            forget(server, before)
+            await until(lambda: counts(worker)[0] == 3)
+            assert {each.candidate.host for each in await worker.lease(3)} == {"b", "c", "d"}
+
+    asyncio.run(story())
+
+
+def test_a_lease_that_was_forgotten_is_not_begun(server: RedisServer) -> None:
+    """It waits in the buffer of its worker while its server forgets it."""
+
+    async def story() -> None:
+        async with at_work(LoneWorker(server.url)) as worker:
+            await worker.add(*pages("a", "b"))
+            await worker.lease(2)
+            before = server.aof_bytes()
+            await worker.add(*pages("c", "d", "e"))
+            incoming = worker.frontier.incoming
+            await until(lambda: len(incoming) >= 2)
+            forget(server, before)
+            # What is begun before the worker has noticed is over before the quiet time is.
+            await until(lambda: not incoming.has_some(), bound_s=2)
+            await worker.gets_none(QUIET_S - 1.0)
+            again = await worker.lease(3)
+            assert {lease.candidate.host for lease in again} == {"c", "d", "e"}
+            assert not worker.heard.losses
+
+    asyncio.run(story())
+
+
+def test_a_lease_that_was_kept_goes_on(server: RedisServer) -> None:
+    async def story() -> None:
+        async with at_work(LoneWorker(server.url)) as worker:
+            await worker.add(*pages("a", "b", "c"))
+            (begun,) = await worker.lease(1)
+            await until(lambda: len(worker.frontier.incoming) == 2)
+            forget(server, server.aof_bytes())
+            worker.release(begun)
+            worker.frontier.finish(begun, Done(), time.time())
+            began_s = time.monotonic()
+            await worker.lease(2)
+            assert time.monotonic() - began_s < QUIET_S - 1.0, "they were ours before"
+            await until(lambda: counts(worker) == (0, 2, 1))
+            assert not worker.heard.refusals
+
+    asyncio.run(story())
+
+
+def test_a_rest_that_was_forgotten_is_told_again(server: RedisServer) -> None:
+    async def story() -> None:
+        async with at_work(LoneWorker(server.url)) as worker:
+            await worker.add(*pages("a"), candidate("next", host="a"))
+            (lease,) = await worker.lease(1)
+            before = server.aof_bytes()
+            worker.release(lease, 60.0)
+            worker.frontier.finish(lease, Done(), time.time())
+            await worker.told()
+            forget(server, before)
+            await until(lambda: counts(worker) == (1, 0, 1))
+            await worker.gets_none(QUIET_S + 0.5)
+            assert resting_s(server, "a") > 50
+
+    asyncio.run(story())
+
+
+def test_a_host_whose_lease_was_forgotten_rests_all_the_same(server: RedisServer) -> None:
+    """The fetch ends when its server is back and knows nothing of it."""
+
+    async def story() -> None:
+        async with at_work(LoneWorker(server.url)) as worker:
+            await worker.add(*pages("z"))
+            before = server.aof_bytes()
+            await worker.add(*pages("a"))
+            lease = next(each for each in await worker.lease(2) if each.candidate.host == "a")
+            forget(server, before)
+            await until(lambda: counts(worker) == (1, 1, 0), bound_s=5)
+            worker.release(lease, 60.0)
+            worker.frontier.finish(lease, Done(), time.time())
+            await worker.gets_none(QUIET_S + 0.5)
+            assert resting_s(server, "a") > 50
+            assert worker.heard.refusals == [lease]
+
+    asyncio.run(story())
+
+
+def test_what_was_finished_is_not_handed_out_again(server: RedisServer) -> None:
+    """Releases and verdicts are forgotten, leases are not: they are told again before anything."""
+
+    async def story() -> None:
+        async with at_work(LoneWorker(server.url)) as worker:
+            await worker.add(*pages(*"abcdef"))
+            leases = await worker.lease(6)
+            before = server.aof_bytes()
+            for lease in leases:
+                worker.release(lease)
+                worker.frontier.finish(lease, Done(), time.time())
+            await worker.told()
+            forget(server, before, down_s=1.0)
+            await until(lambda: counts(worker) == (0, 0, 6))
+            await worker.gets_none(QUIET_S)
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_never_came_loses_no_lease(server: RedisServer) -> None:
+    """The server is silent for longer than anybody waits: what it was asked may have happened."""
+
+    async def story() -> None:
+        worker = LoneWorker(f"{server.url}?socket_timeout=0.5&socket_connect_timeout=0.5")
+        async with at_work(worker):
+            await worker.add(*pages("a"))
+            await worker.lease(1)
+            server.pause()
+            worker.frontier.add(pages(*"bcdefg"), time.time())
+            await asyncio.sleep(1.5)
+            server.resume()
+            leases = await worker.lease(6)
+            assert {lease.candidate.host for lease in leases} == set("bcdefg")
+            assert not worker.heard.losses
+
+    asyncio.run(story())
+
+
+def test_a_crawl_that_was_forgotten_whole_begins_again(server: RedisServer) -> None:
+    """The power goes a moment after it began: fetches under its first leases may be under way."""
+
+    async def story() -> None:
+        async with at_work(LoneWorker(server.url)) as worker:
+            await worker.add(*pages("a", "b", "c"))
+            begun = {lease.id for lease in await worker.lease(2)}
+            forget(server, 0)
+            await until(lambda: not worker.frontier.incoming.has_some(), bound_s=2)
+            await worker.gets_none(QUIET_S - 1.0)
+            leases = await worker.lease(3)
+            assert {lease.candidate.host for lease in leases} == set("abc")
+            assert not {lease.id for lease in leases} & begun
+
+    asyncio.run(story())
+
+
+def test_a_server_that_keeps_nothing_is_found_out(tmp_path: Path) -> None:
+    """What it came back without was older than what any server may lose."""
+
+    async def story() -> None:
+        worker = LoneWorker(server.url)
+        async with at_work(worker):
+            await worker.add(*pages("a", "b"))
+            await asyncio.sleep(0.05)
+            for opening in [node.opening for node in worker.nodes._servers.all()]:
+                opening._known_since = dict.fromkeys(opening._known_since, -1e6)
+            server.kill()
+            server.start()
+            await until(lambda: bool(worker.heard.failures))
+            assert isinstance(worker.heard.failures[0], ForeignData)
+            assert "Look whether its appendonly is on" in str(worker.heard.failures[0])
+
+    with RedisServer(tmp_path / "redis", appendonly="no") as server:
+        asyncio.run(story())
+
+
+def test_a_crawl_that_was_removed_is_not_begun_again(server: RedisServer) -> None:
+    async def story() -> None:
+        async with at_work(LoneWorker(server.url)) as worker:
+            await worker.add(*pages("a", "b"))
+            server.client().flushall()
+            await until(lambda: bool(worker.heard.failures))
+            assert isinstance(worker.heard.failures[0], ForeignData)
+            assert "is not there any more" in str(worker.heard.failures[0])
+
+    asyncio.run(story())
+
+
+def resting_s(server: RedisServer, host: str) -> float:
+    """How long *host* still rests."""
+    client = server.client()
+    now = client.time()[0]
+    ends = [client.zscore(keys.resting(NAME, shard), host) for shard in range(2)]
+    return max(end for end in ends if end is not None) - now

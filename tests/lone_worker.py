@@ -1,0 +1,137 @@
+"""One worker's frontier over real servers, without a crawl: a test holds its leases in its hands.
+
+Rule: what is waited for is looked at again and again; the clock only bounds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from crawler.core.errors import CrawlerError
+from crawler.core.types import Added, Candidate, Lease, Rest
+from crawler.scheduler.rules import FrontierRules
+from crawler.storage.local.outbox import Outbox
+from crawler.storage.memory import MemoryStore
+from crawler.storage.redis import keys
+from crawler.storage.redis.address import Address
+from crawler.storage.redis.holdings import FRESH_S
+from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.ops import Ops, shard_of
+from crawler.storage.redis.scripts import Scripts
+from crawler.storage.redis.shared_frontier import SharedFrontier
+from crawler.storage.redis.shared_rules import SharedRules
+from crawler.storage.redis.worker_record import WorkerSaid
+from tests.contract.frontiers import rest
+
+NAME: Final = "t"
+FETCH_S: Final = 0.5
+QUIET_S: Final = FRESH_S + FETCH_S + 0.5
+BOUND_S: Final = 20.0
+
+
+class Heard:
+    """Implements shared_rules.Listener."""
+
+    def __init__(self) -> None:
+        self.new = 0
+        self.refusals: list[Lease] = []
+        self.losses: list[Lease] = []
+        self.failures: list[CrawlerError] = []
+
+    def added(self, added: Added) -> None:
+        self.new += added.new
+
+    def refused(self, lease: Lease) -> None:
+        self.refusals.append(lease)
+
+    def lost(self, leases: Sequence[Lease]) -> None:
+        self.losses += leases
+
+    def failed(self, error: CrawlerError) -> None:
+        self.failures.append(error)
+
+
+class LoneWorker:
+    def __init__(
+        self,
+        url: str,
+        name: str = "w",
+        *,
+        shards: int = 2,
+        full_bytes: int | None = None,
+        is_sure: bool = False,
+    ) -> None:
+        rules = FrontierRules(min_gap_s=0.0, longest_fetch_s=FETCH_S)
+        opening = (QUIET_S, BOUND_S, keys.SCHEMA)
+        self.heard = Heard()
+        self.outbox = Outbox(MemoryStore(), lambda domain: shard_of(domain, shards))
+        self.nodes = Nodes(Address.parse(url), Scripts(), NAME, shards, opening)
+        self.frontier = SharedFrontier(
+            self.nodes,
+            Ops(f"{name}.1", shards, rules, BOUND_S),
+            self.outbox,
+            SharedRules(
+                name=NAME,
+                shards=shards,
+                lease_s=BOUND_S,
+                heartbeat_s=0.5,
+                fetch_s=FETCH_S,
+                most_leases=16,
+                is_sure=is_sure,
+                full_bytes=lambda _: full_bytes,
+            ),
+            self.heard,
+            lambda: WorkerSaid(name=name, session=f"{name}.1", host="here", pid=1),
+            time.time,
+        )
+
+    async def add(self, *found: Candidate) -> None:
+        """Until they are acknowledged."""
+        self.frontier.add(found, time.time())
+        await self.told()
+
+    async def told(self) -> None:
+        await until(self.frontier.outgoing.is_idle)
+
+    async def lease(self, count: int) -> list[Lease]:
+        leases: list[Lease] = []
+
+        def is_enough() -> bool:
+            leases.extend(self.frontier.lease(time.time(), count - len(leases)))
+            return len(leases) == count
+
+        await until(is_enough)
+        return leases
+
+    async def gets_none(self, seconds: float) -> None:
+        """For so long nothing can be leased."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            assert self.frontier.lease(time.time(), 1) == []
+            await asyncio.sleep(0.01)
+
+    def release(self, lease: Lease, seconds: float = 0.0) -> Rest:
+        told = rest(seconds)
+        self.frontier.release(lease, told, time.time())
+        return told
+
+
+@asynccontextmanager
+async def at_work(worker: LoneWorker) -> AsyncIterator[LoneWorker]:
+    worker.frontier.begin()
+    worker.frontier.is_over()  # all that it begins with was added
+    try:
+        yield worker
+    finally:
+        await worker.frontier.close()
+
+
+async def until(is_so: Callable[[], bool], bound_s: float = BOUND_S) -> None:
+    end = time.monotonic() + bound_s
+    while not is_so():
+        assert time.monotonic() < end, "it does not come"
+        await asyncio.sleep(0.005)
