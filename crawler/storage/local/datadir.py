@@ -144,7 +144,8 @@ def _refuse_other(path: Path, begun_with: tuple[str, ...], now: tuple[str, ...])
 
 def _refuse_lost_frontier(path: Path) -> None:
     """What was fetched would all be fetched again, and nobody told."""
-    if (path / OUTCOMES).exists() and not (path / FRONTIER).exists():
+    stores = (path / FRONTIER, path / WORKER)  # of a shared crawl the frontier is elsewhere
+    if (path / OUTCOMES).exists() and not any(store.exists() for store in stores):
         raise DataDirError(
             f"{path} is damaged: its crawl has outcomes, but the folder {FRONTIER} is gone. Put it"
             " back from a copy, or begin again in another data directory (CRAWLER_DATA_DIR)"
