@@ -1,0 +1,83 @@
+"""A crawl that is pushed to, as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.command import crawl_command, run, running
+from tests.servers.judge import ROBOTS
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
+from tests.servers.redis import RedisServer
+
+HOSTS = [f"127.3.{n}.1" for n in range(1, 7)]
+WAIT_S = 30.0
+
+
+def web(ask: Ask) -> Reply:
+    """Each host has six pages more than its home page, which links to those of all hosts."""
+    if ask.path == ROBOTS:
+        return Reply(status=404)
+    if ask.path != "/":
+        return Reply(f"<p>{ask.host}{ask.path}".encode())
+    links = [f"/{n}" for n in range(6)]
+    links += [f"http://{host}:{ask.port}/0" for host in HOSTS]
+    anchors = "".join(f'<a href="{link}">x</a>' for link in links)
+    return Reply(f"<p>{ask.host}{anchors}".encode())
+
+
+def until(is_true: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        pytest.param(
+            {"seeds": "redis"},
+            "seeds=redis takes what is pushed into a Redis that workers share: say which, with"
+            " CRAWLER_FRONTIER_URL",
+            id="nothing is shared",
+        ),
+        pytest.param({}, "no seeds: say where to start", id="nothing is said"),
+    ],
+)
+def test_without_a_redis_there_is_nothing_to_push_to(
+    tmp_path: Path, arguments: dict[str, str], text: str
+) -> None:
+    done = run(crawl_command(tmp_path / "data", **arguments))
+    assert done.returncode == 1
+    assert f"error: {text}" in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_two_workers_crawl_what_is_pushed_and_end_when_nothing_is(tmp_path: Path) -> None:
+    """Scope is the host: links to hosts that nobody pushed are not followed, by either."""
+    with RedisServer() as server, LoopbackWeb(web, HOSTS) as books, server.client() as client:
+        settings = {
+            "CRAWLER_FRONTIER_URL": server.url,
+            "CRAWLER_FRONTIER_SHARDS": 16,
+            "MAX_IDLE_TIME_BEFORE_CLOSE": 3,
+        }
+        client.rpush("web:start_urls", *map(books.url, HOSTS[:3]))
+        unsaid = crawl_command(tmp_path / "0", settings, scope="host")
+        said = crawl_command(tmp_path / "1", settings, scope="host", seeds="redis")
+        with running(unsaid, tmp_path / "log0") as one, running(said, tmp_path / "log1") as two:
+            until(lambda: len(books.visits) >= 18)
+            client.rpush("web:start_urls", json.dumps({"url": books.url(HOSTS[3])}), "no URL")
+            client.rpush("gossamer:urgent", books.url(HOSTS[4]))
+            assert [each.wait(60) for each in (one, two)] == [0, 0]
+        (refused,) = client.lrange("{web:start_urls}:refused", 0, -1)
+        assert json.loads(refused)["item"] == "no URL"
+        assert client.hkeys("{web:start_urls}:taken") == [b"schema"]
+    pages = Counter((each.host, each.path) for each in books.visits if each.path != ROBOTS)
+    assert set(pages.values()) == {1}
+    assert Counter(host for host, _ in pages) == dict.fromkeys(HOSTS[:5], 7)
