@@ -38,6 +38,7 @@ from crawler.wiring import Parts, parts_of
 
 # Flags of an answer of which something is missing.
 _NOT_WHOLE: Final = frozenset({*(cut.flag for cut in Truncated if cut), *Flag})
+_CONGESTED_S: Final = 0.05
 _BATCH: Final = 500  # seeds between two turns of the loop: 10 ms
 
 
@@ -71,6 +72,8 @@ class WebSpider(Spider):
             for batch in batches(seeds.urls, _BATCH):
                 added += self._add(batch, parts)
                 await asyncio.sleep(0)
+                while parts.frontier.is_congested() and not parts.failure:
+                    await asyncio.sleep(_CONGESTED_S)
         except (SeedsError, ConfigError) as error:
             self.logger.error("%s", error)
             parts.failure = error
@@ -80,6 +83,8 @@ class WebSpider(Spider):
             return
         if self.arguments.are_pushed:
             self.logger.info("Seeds: those that are pushed into Redis")
+        elif parts.shared is not None:
+            self.logger.info("Seeds: %d", len(seeds.urls))  # which are new is known later
         else:
             self.logger.info("Seeds: %d, of them new: %d", len(seeds.urls), added)
         return
