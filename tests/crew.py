@@ -37,6 +37,7 @@ class Worker:
     """One `scrapy crawl web`, with a data directory and a log of its own."""
 
     def __init__(self, folder: Path, command: list[str], exits: ExitStack) -> None:
+        self.name = folder.name
         self.log_path = folder / "log"
         self.process = exits.enter_context(running(command, self.log_path))
 
@@ -87,6 +88,13 @@ class Crew:
             started.append(Worker(self.folder / name, command, self._exits))
         self.workers += started
         return started
+
+    def kill(self, name: str) -> None:
+        """With no warning; what is started under that name again goes on with its data."""
+        (worker,) = (each for each in self.workers if each.name == name)
+        worker.process.kill()
+        worker.process.wait()
+        self.workers.remove(worker)
 
     def until(self, is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Wait for it, as long as all workers live."""

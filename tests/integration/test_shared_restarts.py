@@ -1,0 +1,85 @@
+"""Redis dies and comes back under a crawl: nothing is lost, and no host is hurt.
+
+Rule: what was lost, and what came too early, only the web's own books say. A power failure takes
+from the append-only file what was written in its last moments; a kill takes nothing of it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.crew import Crew
+from tests.servers.judged_web import JudgedWeb
+from tests.servers.redis import RedisServer
+
+WEB: Final = JudgedWeb(hosts=20, pages=12)
+LOST_S: Final = 1.5  # by everysec at worst: the last second, and what was not yet synced of one more
+SOON: Final = "?socket_timeout=1&socket_connect_timeout=1"
+
+
+def lose_power(server: RedisServer, lost_s: float = LOST_S) -> None:
+    """It is down, and what was written in its last moments is gone."""
+    length = server.aof_bytes()
+    time.sleep(lost_s)
+    server.kill()
+    server.cut_aof(server.aof_bytes() - length)
+
+
+def test_power_failures_lose_no_page(tmp_path: Path) -> None:
+    """And hurt no host: neither what a worker fetched under a lease that Redis forgot, nor what it
+    does after it died in the same moment."""
+    moments = random.Random(11)
+    with (
+        RedisServer(tmp_path / "redis", appendfsync="everysec") as server,
+        Crew(tmp_path, server.url, WEB) as crew,
+    ):
+        crew.start("one", "two")
+        for dies_with_it in (False, True, False):
+            crew.until_more(80)
+            lose_power(server)
+            if dies_with_it:
+                crew.kill("one")
+            time.sleep(moments.uniform(0.0, 1.0))
+            server.start()
+            if dies_with_it:
+                crew.start("one")
+        crew.finish()
+        again = crew.twice()
+    assert again, "what was finished in the last moments was forgotten, or this tests nothing"
+
+
+@pytest.mark.parametrize(
+    ("downs", "url"),
+    [
+        pytest.param((RedisServer.kill, RedisServer.stop), "", id="killed, and stopped"),
+        # Longer than anybody waits for an answer: nobody knows what happened of what was asked.
+        pytest.param((RedisServer.pause,) * 3, SOON, id="paused"),
+    ],
+)
+def test_a_server_that_keeps_what_it_acknowledged_has_no_page_fetched_twice(
+    tmp_path: Path, downs: Sequence[Callable[[RedisServer], None]], url: str
+) -> None:
+    moments = random.Random(5)
+    with (
+        RedisServer(tmp_path / "redis", appendfsync="always") as server,
+        Crew(tmp_path, server.url + url, WEB, {"CRAWLER_REDIS_FSYNC": "always"}) as crew,
+    ):
+        crew.start("one", "two")
+        for down in downs:
+            crew.until_more(60)
+            down(server)
+            time.sleep(moments.uniform(1.5, 2.5) if server.is_up else moments.uniform(0.0, 1.5))
+            if server.is_up:
+                server.resume()
+            else:
+                server.start()
+        crew.finish()
+        assert crew.twice() == {}
+    for worker in crew.workers:
+        assert 1 <= worker.log.count("Waiting: Redis at") <= len(downs), "told once a time"
