@@ -1,0 +1,90 @@
+"""Questions asked together: each asker gets his own answer, and only that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from crawler.storage.redis.batcher import Batcher
+from crawler.storage.redis.calls import Call
+from crawler.storage.redis.faults import Unreachable
+
+
+def call(number: int) -> Call:
+    return Call(number, "echo", ())
+
+
+class Shards:
+    """Answers each with its shard, or as it is told."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.replies: dict[int, Any] = {}
+        self.bug: Exception | None = None
+
+    async def run(self, calls: Sequence[Call]) -> list[Any]:
+        self.batches.append([each.shard for each in calls])
+        if self.bug is not None:
+            raise self.bug
+        await asyncio.sleep(0)
+        return [self.replies.get(each.shard, each.shard) for each in calls]
+
+
+def test_what_is_asked_in_one_moment_goes_out_together():
+    async def story():
+        shards = Shards()
+        batcher = Batcher(shards.run)
+        assert await asyncio.gather(*(batcher.ask(call(n)) for n in range(5))) == list(range(5))
+        assert await batcher.ask(call(7)) == 7
+        assert shards.batches == [[0, 1, 2, 3, 4], [7]]
+
+    asyncio.run(story())
+
+
+def test_a_fault_is_an_answer_to_one():
+    async def story():
+        shards = Shards()
+        shards.replies[1] = Unreachable("down")
+        batcher = Batcher(shards.run)
+        first, second = await asyncio.gather(batcher.ask(call(0)), batcher.ask(call(1)))
+        assert (first, second) == (0, shards.replies[1])
+
+    asyncio.run(story())
+
+
+def test_a_bug_reaches_all_who_wait_and_nobody_after():
+    async def story():
+        shards = Shards()
+        shards.bug = RuntimeError("a bug")
+        batcher = Batcher(shards.run)
+        both = await asyncio.gather(
+            batcher.ask(call(0)), batcher.ask(call(1)), return_exceptions=True
+        )
+        assert both == [shards.bug, shards.bug]
+        shards.bug = None
+        assert await batcher.ask(call(2)) == 2
+
+    asyncio.run(story())
+
+
+def test_who_went_away_is_not_asked_for():
+    async def story():
+        shards = Shards()
+        batcher = Batcher(shards.run)
+        gone = asyncio.create_task(batcher.ask(call(0)))
+        stays = asyncio.create_task(batcher.ask(call(1)))
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert await stays == 1
+        assert shards.batches == [[1]]
+        alone = asyncio.create_task(batcher.ask(call(2)))
+        await asyncio.sleep(0)
+        alone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await alone
+        assert await batcher.ask(call(3)) == 3
+
+    asyncio.run(story())
