@@ -4,11 +4,13 @@
 PYTHON ?=
 SEEDS ?= seeds.txt
 CONTACT ?=
+WORKERS ?= 1
 ARGS ?=
 
 PY := .venv/bin/python
 CRAWL := .venv/.for-crawling
 WORK := .venv/.for-working
+RUN = $(if $(filter-out 1,$(WORKERS)),share web --workers '$(WORKERS)',crawl web)
 
 # Whether .venv works at all: it does not after the folder was moved or its Python removed.
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
@@ -23,8 +25,8 @@ help:  ## print this
 
 setup: $(WORK)  ## a .venv with all that crawling and working on the crawler need
 
-crawl: $(CRAWL)  ## crawl from SEEDS, said to be by CONTACT; ARGS='-a max_pages=100' adds more
-	@$(PY) -m scrapy crawl web -a 'seeds=$(SEEDS)' $(if $(CONTACT),-s 'CRAWLER_CONTACT=$(CONTACT)') $(ARGS)
+crawl: $(CRAWL)  ## crawl from SEEDS, said to be by CONTACT; WORKERS=4 share it, ARGS='-a max_pages=9' adds more
+	@$(PY) -m scrapy $(RUN) -a 'seeds=$(SEEDS)' $(if $(CONTACT),-s 'CRAWLER_CONTACT=$(CONTACT)') $(ARGS)
 
 demo: $(CRAWL)  ## crawl a small web on this machine, made of all that a crawler meets
 	@$(PY) -m demo

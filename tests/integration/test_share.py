@@ -1,0 +1,286 @@
+"""`scrapy share`: two workers by one command, over a Redis of their own, and all that may end them.
+
+Rule: a small web that keeps books judges what came of it. Whatever is killed is killed by the
+number that the system itself gives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from crawler.storage.local.handed_lock import HandedLock
+from tests.command import PROJECT, run
+from tests.servers.judge import ROBOTS, Gap, judge
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
+
+HOSTS: Final = tuple(f"127.0.21.{number}" for number in range(1, 7))
+PAGES: Final = 20  # of a host: two seconds, in which something is killed
+MIN_DELAY_S: Final = 0.1
+SETTINGS: Final[Mapping[str, object]] = {
+    "CRAWLER_MIN_DELAY_S": MIN_DELAY_S,
+    "CRAWLER_DELAY_FACTOR": 1,
+    "CRAWLER_TOTAL_TIMEOUT_S": 2,
+    "CRAWLER_CONNECT_TIMEOUT_S": 1,
+    "CRAWLER_LEASE_S": 10,
+    "CRAWLER_HEARTBEAT_S": 0.5,
+    "CRAWLER_FRONTIER_SHARDS": 8,
+    "CRAWLER_PROGRESS_LOG_S": 1,
+}
+PATIENCE_S: Final = 60.0
+POLL_S: Final = 0.02
+
+
+def web(ask: Ask) -> Reply:
+    """Every page leads to the next three of its host."""
+    if ask.path == ROBOTS:
+        return Reply(status=404)
+    number = int(ask.path[1:] or 0)
+    links = "".join(f"<a href=/{n}>{n}</a>" for n in range(number + 1, min(number + 4, PAGES)))
+    return Reply(f"<title>{ask.host} {number}</title>{links}".encode(), wait_s=0.01)
+
+
+class Shared:
+    """One crawl and its command, as often as it is given."""
+
+    def __init__(self, folder: Path, served: LoopbackWeb) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.log = folder / "log"
+        self.served = served
+        self.seeds = folder / "seeds.txt"
+        self.seeds.write_text("\n".join(served.url(host) for host in HOSTS))
+
+    def command(self, *more: str, workers: int = 2) -> list[str]:
+        command = [sys.executable, "-m", "scrapy", "share", "web", "--workers", str(workers)]
+        command += ["-a", f"seeds={self.seeds}", "-s", f"CRAWLER_DATA_DIR={self.data}"]
+        for name, value in SETTINGS.items():
+            command += ["-s", f"{name}={value}"]
+        return [*command, *more]
+
+    @contextmanager
+    def running(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+        with self.log.open("ab") as out:
+            process = subprocess.Popen(self.command(*more), cwd=PROJECT, stdout=out, stderr=out)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(PATIENCE_S)
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not is_so():
+            assert time.monotonic() < end, self.said[-3000:]
+            time.sleep(POLL_S)
+
+    def until_more(self, visits: int) -> None:
+        goal = len(self.served.visits) + visits
+        self.until(lambda: len(self.served.visits) >= goal)
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def summary(self) -> Any:
+        return json.loads((self.data / "summary.json").read_text())
+
+    def worker(self, number: int) -> int:
+        """Its process, by the lock of its data directory."""
+        return int((self.data / "workers" / str(number) / "crawl.lock").read_text() or 0)
+
+    @property
+    def redis(self) -> int:
+        return int((self.data / "redis" / "redis.pid").read_text())
+
+    def processes(self) -> list[int]:
+        return [self.worker(1), self.worker(2), self.redis]
+
+    def fetched(self) -> Counter[tuple[str, str]]:
+        """Pages, and how often each was fetched."""
+        whole = [each for each in self.served.visits if each.path != ROBOTS and not each.cut]
+        return Counter((each.host, each.path) for each in whole)
+
+    def judge(self) -> None:
+        """Everything was fetched, and nobody was hurt."""
+        pages = {(host, f"/{number or ''}") for host in HOSTS for number in range(PAGES)}
+        assert self.fetched().keys() == pages, self.said[-3000:]
+        found = judge(self.served.visits, {}, Gap(MIN_DELAY_S, 1)).found
+        assert not found, found
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Shared]:
+    with LoopbackWeb(web, HOSTS) as served:
+        yield Shared(tmp_path, served)
+
+
+def is_there(pid: int) -> bool:
+    """Not one that has ended and is not yet buried by its new parent."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_whoever_is_killed_the_crawl_goes_on_and_ends(shared: Shared) -> None:
+    with shared.running() as process:
+        shared.until_more(12)
+        password = (shared.data / "redis" / "url").read_text().split(":")[2].split("@")[0]
+        assert password not in command_lines(process.pid, *shared.processes())
+        worker, redis = shared.worker(1), shared.redis
+        begun = shared.processes()
+        os.kill(worker, signal.SIGKILL)
+        shared.until(lambda: shared.worker(1) not in (0, worker))
+        shared.until_more(6)
+        begun.append(shared.worker(1))
+        os.kill(redis, signal.SIGKILL)
+        shared.until(lambda: shared.redis != redis)
+        begun.append(shared.redis)
+        assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
+        assert not any(map(is_there, begun))
+    shared.judge()
+    assert shared.said.count("worker 1 has died (SIGKILL); it is started again in 1.0 s") == 1
+    assert shared.said.count("redis-server has died (SIGKILL); it is started again") == 1
+    assert password not in shared.said
+    summary = shared.summary()
+    assert (summary["reason"], summary["unfinished"]) == ("finished", False)
+    assert summary["frontier"]["done"] == len(HOSTS) * PAGES
+    # What the dead worker said last is up to a second older than its end.
+    assert summary["pages"] >= len(HOSTS) * PAGES - 12
+    assert summary["archive"]["files"] >= 2
+
+
+def command_lines(*pids: int) -> str:
+    return "".join(Path(f"/proc/{pid}/cmdline").read_text() for pid in pids)
+
+
+def test_stopped_and_taken_up_again_it_fetches_nothing_twice(shared: Shared) -> None:
+    with shared.running() as process:
+        shared.until_more(20)
+        begun = shared.processes()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
+        assert not any(map(is_there, begun))
+    summary = shared.summary()
+    assert (summary["reason"], summary["unfinished"]) == ("shutdown", True)
+    assert summary["frontier"]["leased"] == 0, "each has put back what was under way"
+    for name in ("url", "redis.conf"):
+        assert stat.S_IMODE((shared.data / "redis" / name).stat().st_mode) == 0o600
+    with shared.running() as process:
+        assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
+    shared.judge()
+    assert set(shared.fetched().values()) == {1}
+    assert shared.summary()["pages"] + summary["pages"] == len(HOSTS) * PAGES
+    assert shared.summary()["frontier"]["put_back_at_open"] == 0
+
+
+def test_killed_itself_it_leaves_nobody_and_goes_on(shared: Shared) -> None:
+    with shared.running() as process:
+        shared.until_more(20)
+        left = shared.processes()
+        process.kill()
+        process.wait(PATIENCE_S)
+    with shared.running() as process:
+        shared.until(lambda: not any(map(is_there, left)))
+        assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
+    shared.judge()
+    twice = {page: n for page, n in shared.fetched().items() if n > 1}
+    assert len(twice) <= len(HOSTS), "no more than what was under way"
+
+
+def test_a_redis_that_was_left_is_ended_before_another_opens_its_file(shared: Shared) -> None:
+    """As it is where the kernel does not tell a child of its parent's death."""
+    with shared.running() as process:
+        shared.until_more(6)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
+    folder = shared.data / "redis"
+    lock = HandedLock.take(folder / "redis.lock")
+    assert lock is not None
+    with subprocess.Popen(
+        ["redis-server", str(folder / "redis.conf")], cwd=folder, pass_fds=(lock.descriptor,)
+    ) as left:
+        lock.close()
+        shared.until(lambda: (folder / "redis.pid").exists())
+        with shared.running("-a", "max_pages=6") as process:
+            assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
+        assert left.wait(PATIENCE_S) == 0
+    assert shared.said.count("A redis-server of a run before is there still") == 1
+    assert shared.summary()["pages"] == 6
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        pytest.param(
+            ["-s", "CRAWLER_MIN_DELAYS=1"], "CRAWLER_MIN_DELAYS", id="found before anything starts"
+        ),
+        pytest.param(
+            ["-s", "CRAWLER_PRIORITIZER=no.such"], "CRAWLER_PRIORITIZER", id="found by each worker"
+        ),
+        pytest.param(["--workers", "many"], "--workers is 'many'", id="no number of workers"),
+        pytest.param(["-a", "max_pages=0"], "max_pages is", id="an argument of the spider"),
+    ],
+)
+def test_what_is_wrong_is_told_once(shared: Shared, more: list[str], sentence: str) -> None:
+    told = run(shared.command(*more))
+    assert told.returncode == 1
+    assert told.stderr.count("gossamer: error: ") == told.stderr.count(sentence) == 1
+    assert "Traceback" not in told.stderr
+    assert not shared.served.visits
+
+
+def test_max_pages_is_for_all_workers_together(shared: Shared) -> None:
+    told = run(shared.command("-a", "max_pages=7", workers=3))
+    assert told.returncode == 0, told.stderr[-3000:]
+    summary = shared.summary()
+    assert (summary["reason"], summary["pages"]) == ("max_pages", 7)
+    assert sum(shared.fetched().values()) == 7
+
+
+@pytest.mark.parametrize(
+    ("version", "sentence"),
+    [
+        pytest.param("Redis server v=6.2.14 sha=0", "has version 6.2.14, and 7.0", id="too old"),
+        pytest.param("Hello", "does not tell its version", id="something else of that name"),
+    ],
+)
+def test_a_redis_that_will_not_do(shared: Shared, version: str, sentence: str) -> None:
+    program = shared.folder / "redis-server"
+    program.write_text(f"#!/bin/sh\necho '{version}'\n")
+    program.chmod(0o755)
+    path = f"{shared.folder}{os.pathsep}{os.environ['PATH']}"
+    told = run(shared.command(), env={**os.environ, "PATH": path})
+    assert told.returncode == 1
+    assert sentence in told.stderr
+    assert told.stderr.count("gossamer: error: ") == 1
+
+
+def test_two_at_once_are_one_too_many(shared: Shared) -> None:
+    lock = HandedLock.take(shared.data / "workers" / "share.lock")
+    assert lock is not None
+    told = run(shared.command())
+    lock.close()
+    assert told.returncode == 1
+    assert told.stderr.count(f"is in use by another crawl (process {os.getpid()})") == 1
+
+
+def test_a_crawl_of_one_worker_is_left_alone(shared: Shared) -> None:
+    (shared.data / "frontier").mkdir(parents=True)
+    told = run(shared.command())
+    assert (told.returncode, told.stderr.count("holds a crawl of one worker")) == (1, 1)
+    assert list(shared.data.iterdir()) == [shared.data / "frontier"]
