@@ -20,8 +20,12 @@ class Ending:
         """*shards*: all of them; *is_elsewhere*: something waits in an outbox, a feed, or with a
         worker that is only beginning."""
         if is_elsewhere or any(each.unfinished for each in shards):
-            self._adds = None
+            self.begin_again()
             return
         adds = sum(each.adds for each in shards)
         self.is_over = self._adds == adds
         self._adds = adds
+
+    def begin_again(self) -> None:
+        """There is something: what was looked at before counts no more."""
+        self._adds, self.is_over = None, False

@@ -57,7 +57,9 @@ class Heartbeat:
         shards = self._holdings.shards()
         replies = await self._nodes.run([self._ops.beat(shard) for shard in shards])
         for shard, reply in zip(shards, replies, strict=True):
-            if not isinstance(reply, FAULTS):
+            if isinstance(reply, FAULTS):
+                self._incoming.suspect(shard)  # it may have told us of an end
+            else:
                 self._runs.heard(shard, reply[0], asked_at)
                 self._answered(shard, bool(reply[1]), int(reply[2]), asked_at)
         is_whole = not any(isinstance(reply, FAULTS) for reply in replies)
@@ -68,7 +70,7 @@ class Heartbeat:
     def _answered(self, shard: int, has_lost: bool, held: int, asked_at: float) -> None:
         """*held*: leases of ours that the shard knows."""
         if has_lost:
-            self._incoming.lose(shard)
+            self._incoming.lose(shard, asked_at)
             return
         self._holdings.renew(shard, asked_at)
         if held > self._holdings.count(shard):

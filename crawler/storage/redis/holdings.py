@@ -6,7 +6,7 @@ never later than the server's own reckoning, whatever wall clocks say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from crawler.core.types import Lease
@@ -29,6 +29,8 @@ class Holdings:
         self._doubtful: set[int] = set()
         self._by_shard: dict[int, dict[int, Lease]] = {}
         self._ends: dict[int, float] = {}
+        self.on_doubt: Callable[[int], None] = lambda _: None
+        """Is told of a shard that is to be asked which leases of ours it knows."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_shard.values()))
@@ -38,11 +40,16 @@ class Holdings:
 
     def take(self, shard: int, leases: Iterable[Lease], asked_at: float) -> None:
         """Given in answer to a call of *asked_at*; the whole shard is renewed with them."""
+        self.renew(shard, asked_at)
         held = self._by_shard.setdefault(shard, {})
         held.update((lease.id, lease) for lease in leases)
-        self.renew(shard, asked_at)
 
     def renew(self, shard: int, asked_at: float) -> None:
+        """Those of *shard* live on, if they still lived when that was asked for. What is renewed
+        later may be others, so the shard must name them: a word that they had ended can be lost."""
+        if self.count(shard) and asked_at >= self._ends.get(shard, 0.0):
+            self.doubt(shard)
+            self.on_doubt(shard)
         self._ends[shard] = max(self._ends.get(shard, 0.0), asked_at + self._lease_s)
 
     def drop(self, lease: Lease) -> None:
@@ -50,10 +57,18 @@ class Holdings:
         held = self._by_shard.get(shard_of_lease(lease), {})
         held.pop(lease.id, None)
 
-    def lose(self, shard: int) -> list[Lease]:
-        """All leases of *shard* have ended."""
+    def lose(self, shard: int, asked_at: float) -> list[Lease]:
+        """All leases of *shard* have ended, as a call of *asked_at* was told. What was given later
+        is not meant."""
+        if self._ends.get(shard, 0.0) > asked_at + self._lease_s:
+            return []
         self._ends.pop(shard, None)
         return list(self._by_shard.pop(shard, {}).values())
+
+    def forget(self, shard: int, ids: Iterable[int]) -> list[Lease]:
+        """*shard* does not know them any more."""
+        held = self._by_shard.get(shard, {})
+        return [held.pop(each) for each in ids if each in held]
 
     def may_begin(self, lease: Lease, steady: float) -> bool:
         """Whether its server surely knows of it, and a fetch begun at *steady* is over before the
@@ -72,7 +87,9 @@ class Holdings:
         self._doubtful.discard(shard)
 
     def shards(self) -> list[int]:
-        return [shard for shard, held in self._by_shard.items() if held]
+        """Where our session may live, with leases or without: with it lives what it holds there
+        and never reached us."""
+        return list(self._ends)
 
     def ids(self, shard: int) -> set[int]:
         return set(self._by_shard.get(shard, ()))

@@ -52,6 +52,7 @@ class Incoming:
         self._most = most
         self._now = now
         self._due: deque[Lease] = deque()
+        self.is_asking = False  # leases may be on their way to us
         self._taken = 0  # since the last round: what the slots use
         self._hungry = True
         self._ask_at = dict.fromkeys(range(ops.shards), 0.0)
@@ -89,7 +90,7 @@ class Incoming:
 
     def empty(self) -> list[Lease]:
         """All that is ready, to be given back."""
-        leases = list(self._due)
+        leases = [lease for lease in self._due if lease in self._holdings]
         self._due.clear()
         return leases
 
@@ -142,12 +143,16 @@ class Incoming:
         each = -(-wanted // len(shards))
         asked_at = monotonic()
         self._taken, self._hungry = 0, False
-        replies = await self._nodes.run([self._ops.lease(shard, each) for shard in shards])
-        given: list[Lease] = []
-        for shard, reply in zip(shards, replies, strict=True):
-            given += self._given(shard, reply, asked_at)
-        if given and self.prepare is not None:
-            await self.prepare(given)
+        self.is_asking = True
+        try:
+            replies = await self._nodes.run([self._ops.lease(shard, each) for shard in shards])
+            given: list[Lease] = []
+            for shard, reply in zip(shards, replies, strict=True):
+                given += self._given(shard, reply, asked_at)
+            if given and self.prepare is not None:
+                await self.prepare(given)
+        finally:
+            self.is_asking = False
         self._due += given
         if self._due:
             self.on_due()
@@ -161,7 +166,7 @@ class Incoming:
         self._runs.heard(shard, reply[0], asked_at)
         leased = read_leases(reply, shard, self._now())
         if leased.lost:
-            self.lose(shard)
+            self.lose(shard, asked_at)
         poll_s = POLL_S if shard in self.preferred else POLL_OTHERS_S
         wake_s = poll_s if leased.wake_s is None else min(leased.wake_s, poll_s)
         self._ask_at[shard] = monotonic() + wake_s
@@ -169,18 +174,17 @@ class Incoming:
             self._holdings.take(shard, leased.leases, asked_at)
         return leased.leases
 
-    def lose(self, shard: int) -> None:
-        """All our leases of *shard* have ended."""
-        lost = self._holdings.lose(shard)
+    def lose(self, shard: int, asked_at: float) -> None:
+        """All our leases of *shard* have ended, as a call of *asked_at* was told."""
+        lost = self._holdings.lose(shard, asked_at)
         if lost:
             self.lost(lost)
 
     async def _reckon(self) -> None:
         """Only here, where no lease is on its way to us."""
         forgotten = await self._reckoning.settle()
-        for lease in self._due:
-            if lease.id in forgotten:
-                self._holdings.drop(lease)
+        if forgotten:
+            self.lost(forgotten)
 
     async def _wait(self, is_wanted: bool) -> None:
         first = min(self._ask_at.values())

@@ -156,9 +156,12 @@ class Outgoing:
                 self._put_add(sending, call, found)
         for shard, ended in ended_by_shard(batch.releases).items():
             self._put_releases(sending, shard, ended)
+        untold: list[Call] = []
         for call in batch.tells:
-            sending.put(call, partial(self._told, call))
-        return await sending.send()
+            sending.put(call, partial(self._told, call, untold))
+        is_whole = await sending.send()
+        self._waiting.tells[:0] = untold  # before newer ones
+        return is_whole
 
     def _put_links(self, sending: Sending, found: Sequence[Candidate]) -> None:
         now = self._now()
@@ -183,18 +186,29 @@ class Outgoing:
         sending.put(self._ops.release(shard, told), partial(self._released, ended), rest)
 
     async def _send_finishes(self) -> bool:
-        ripe: dict[int, list[Finished]] = {}
-        steady = monotonic()
-        while self._ripening and self._ripening[0][0] <= steady:
-            finished = self._ripening.popleft()[1]
-            ripe.setdefault(shard_of_lease(finished.lease), []).append(finished)
         sending = Sending(self._nodes, self._account)
         now = self._now()
-        for shard, finishes in ripe.items():
+        for shard, finishes in self._ripe().items():
             for begin in range(0, len(finishes), BATCH):
                 part = finishes[begin : begin + BATCH]
                 sending.put(self._ops.finish(shard, part, now), partial(self._finished, part))
         return await sending.send()
+
+    def _ripe(self) -> dict[int, list[Finished]]:
+        """Verdicts that may go, by shard. Not before its lease is released: a finish would release
+        it with the last gap of its host, and what the host asked for would be forgotten."""
+        ripe: dict[int, list[Finished]] = {}
+        unreleased = {each.lease.id for each in self._waiting.releases}
+        early: list[Finished] = []
+        steady = monotonic()
+        while self._ripening and self._ripening[0][0] <= steady:
+            finished = self._ripening.popleft()[1]
+            if finished.lease.id in unreleased:
+                early.append(finished)
+            else:
+                ripe.setdefault(shard_of_lease(finished.lease), []).append(finished)
+        self._ripening.extendleft((0.0, each) for each in reversed(early))
+        return ripe
 
     # What became of a call. True: it needs no other try.
 
@@ -234,9 +248,9 @@ class Outgoing:
                 self._events.refused(each.lease)
         return True
 
-    def _told(self, call: Call, reply: Any) -> bool:
+    def _told(self, call: Call, untold: list[Call], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
-            self._waiting.tells.append(call)
+            untold.append(call)
             return False
         return True
 

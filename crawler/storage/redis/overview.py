@@ -35,6 +35,10 @@ class Overview:
     def is_over(self) -> bool:
         return self._ending.is_over
 
+    def begin_again(self) -> None:
+        """Something was added: it is not over, whatever the last looks have found."""
+        self._ending.begin_again()
+
     def counts(self) -> Counts:
         """Of the last look that heard everybody."""
         return Totals.summed(self._totals)

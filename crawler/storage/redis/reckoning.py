@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Final, Protocol
 
+from crawler.core.types import Lease
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.faults import FAULTS
 from crawler.storage.redis.holdings import Holdings
@@ -57,26 +58,26 @@ class Reckoning:
         self._suspects.add(shard)
         self._at = 0.0
 
-    async def settle(self) -> set[int]:
-        """To be called only where no lease is on its way to us. Returns the ids of leases that were
-        forgotten."""
+    async def settle(self) -> list[Lease]:
+        """To be called only where no lease is on its way to us. Returns the leases that were
+        forgotten, or have ended: they are ours no more."""
         asked_at = monotonic()
         if not self._suspects or asked_at < self._at:
-            return set()
+            return []
         self._at = asked_at + RETRY_S
         shards = sorted(self._suspects)
         again = {shard: self._again.pop(shard, []) for shard in shards}
         calls = [[*again[shard], self._ops.mine(shard)] for shard in shards]
         answers = iter(await self._nodes.run([call for part in calls for call in part]))
-        forgotten: set[int] = set()
+        forgotten: list[Lease] = []
         backs: list[Call] = []
         for shard in shards:
             self._told_again(again[shard], answers, asked_at)
             reply = next(answers)
             if not isinstance(reply, FAULTS):
-                forgotten |= self._compared(shard, reply, asked_at, backs)
+                forgotten += self._compared(shard, reply, asked_at, backs)
         if backs:
-            await self._nodes.run(backs)
+            await self._nodes.run(backs)  # and looked at again: whether they went
         return forgotten
 
     def _told_again(self, calls: Sequence[Call], answers: Iterator[Any], asked_at: float) -> None:
@@ -86,13 +87,14 @@ class Reckoning:
             else:
                 self._journal.note([call], asked_at)
 
-    def _compared(self, shard: int, reply: Any, asked_at: float, backs: list[Call]) -> set[int]:
+    def _compared(self, shard: int, reply: Any, asked_at: float, backs: list[Call]) -> list[Lease]:
         self._suspects.discard(shard)
         self._runs.heard(shard, reply[0], asked_at)
         if shard in self._suspects:  # it died once more
-            return set()
+            return []
         known, held = read_ids(reply, shard), self._holdings.ids(shard)
         if orphans := known - held:
             backs.append(self._ops.hand_back(shard, orphans))
+            self._suspects.add(shard)
         self._holdings.trust(shard)
-        return held - known
+        return self._holdings.forget(shard, held - known)

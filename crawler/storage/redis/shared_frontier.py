@@ -16,17 +16,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from crawler.core.errors import CrawlerError, StoreUnavailable
-from crawler.core.types import (
-    Added,
-    Candidate,
-    Counts,
-    Done,
-    Lease,
-    PutBack,
-    Rest,
-    Verdict,
-)
+from crawler.core.types import Added, Candidate, Counts, Done, Lease, PutBack, Rest, Verdict
 from crawler.storage.redis import keys
+from crawler.storage.redis.burial import bury
 from crawler.storage.redis.drain import Drain, Outbox
 from crawler.storage.redis.faults import ForeignData, Unreachable
 from crawler.storage.redis.fullness import Fullness
@@ -75,7 +67,9 @@ class SharedFrontier:
         self._runs, journal = Runs(), Journal()
         self._troubles = Troubles()
         self._holdings = Holdings(rules.lease_s, rules.fetch_s, self._runs)
-        events = Events(listener.added, self._refused, self._crowded, self._paused, listener.failed)
+        events = Events(
+            listener.added, listener.refused, self._crowded, self._paused, listener.failed
+        )
         self.outgoing = Outgoing(
             nodes, ops, self._holdings, outbox, events, now, journal, self._runs, rules.is_sure
         )
@@ -106,6 +100,7 @@ class SharedFrontier:
         self.incoming.may_ask = self._may_ask
         self._runs.on_change = self._changed
         self._runs.on_gone = self._gone
+        self._holdings.on_doubt = self.incoming.suspect
         self._reckoning.tell = self.outgoing.tell
         self.incoming.failed = self._faulted
         self.incoming.lost = self._lost
@@ -116,6 +111,7 @@ class SharedFrontier:
         """What became of them is told to the listener."""
         links = list(found)
         self.outgoing.add(links)
+        self._overview.begin_again()
         return Added(undecided=len(links))
 
     def lease(self, now: float, limit: int = 1) -> list[Lease]:
@@ -154,8 +150,8 @@ class SharedFrontier:
         return self._holdings.may_begin(lease, monotonic())
 
     def is_over(self) -> bool:
-        if self._state == "starting":
-            self._state = "working"
+        if self._state == "starting" and self.outgoing.is_idle():
+            self._state = "working"  # what the crawl begins with is where everybody sees it
         return self._overview.is_over
 
     def is_congested(self) -> bool:
@@ -179,17 +175,20 @@ class SharedFrontier:
 
     async def close(self) -> None:
         """All is told, or it comes back by itself when the leases end."""
-        self.stopping()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._told(), CLOSE_S)
         for work in self._background:
             work.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         self.outgoing.keep()
-        if not len(self._outbox):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.membership.leave(), CLOSE_S)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._leave(), CLOSE_S)
         await self.nodes.close()
+
+    async def _leave(self) -> None:
+        await bury(self.nodes, self._ops, self._ops.session)  # what never reached us, mostly
+        if not len(self._outbox):
+            await self.membership.leave()
 
     async def _work(self) -> None:
         await self._reach()
@@ -207,8 +206,10 @@ class SharedFrontier:
                 await asyncio.sleep(TICK_S)
 
     async def _told(self) -> None:
-        while not self.outgoing.is_idle():
+        self.stopping()
+        while self.incoming.is_asking or not self.outgoing.is_idle():
             await asyncio.sleep(0.01)
+            self.stopping()  # what has come meanwhile goes back too
 
     async def _kept(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -276,9 +277,6 @@ class SharedFrontier:
             doors=self.doors(),
             preferred=len(self.membership.preferred),
         )
-
-    def _refused(self, lease: Lease) -> None:
-        self._listener.refused(lease)
 
     def _lost(self, leases: Sequence[Lease]) -> None:
         logger.warning(

@@ -6,6 +6,7 @@
 local leases = leases_key(ARGV[1])
 if redis.call('EXISTS', leases) == 0 then
   redis.call('ZREM', SESSIONS, ARGV[1])
+  redis.call('DEL', ended_key(ARGV[1]))  -- there is nobody to be told
   return {run, 0}
 end
 -- Before all others that have ended, so that `reap` begins with it.

@@ -1,0 +1,113 @@
+"""Several workers on one web: every page once, nobody bothered, and all stop together."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.servers.judged_web import Judge, JudgedWeb
+from tests.servers.redis import RedisServer
+from tests.workers import Worker, Workers
+
+MIN_DELAY_S = 0.05
+FACTOR = 10.0
+SETTINGS = {
+    "CRAWLER_MIN_DELAY_S": MIN_DELAY_S,
+    "CRAWLER_DELAY_FACTOR": FACTOR,
+    "CRAWLER_BACKOFF_BASE_S": 0.1,
+}
+ROBOTS_HOPS = 2  # where robots.txt has moved
+
+# Two looks at all shards, a second apart, and the last page's own way; the rest is for a busy
+# machine. Without the looks it would be a lease, which is two minutes.
+SOON_S = 6.0
+IDLE = 0.1  # of a core
+
+
+@pytest.mark.parametrize(
+    ("count", "web"),
+    [
+        pytest.param(2, JudgedWeb(hosts=20, pages=25), id="two workers"),
+        pytest.param(8, JudgedWeb(hosts=30, pages=20), id="eight workers"),
+    ],
+)
+def test_every_page_once_and_no_host_has_anything_to_complain_of(
+    tmp_path: Path, count: int, web: JudgedWeb
+) -> None:
+    with (
+        RedisServer() as server,
+        Judge(web) as judge,
+        Workers(tmp_path, server, judge, SETTINGS) as crawl,
+    ):
+        workers = crawl.start(count)
+        statuses = end_of(workers)
+        assert statuses == [0] * count, crawl.logs()
+        report = judge.report(MIN_DELAY_S, FACTOR)
+        assert not report.found, report
+        assert judge.answered() == judge.expected()
+        assert crawl.twice() == 0
+        robots = sum(visit.path.endswith("/robots.txt") for visit in judge.visits)
+        assert robots <= web.hosts * ROBOTS_HOPS * count
+        last_s = max(visit.end_s for visit in judge.visits)
+        assert max(worker.ended_at for worker in workers) - last_s < SOON_S
+        archived = [worker.archived() for worker in workers]
+        expected = judge.expected()
+    together = sum(archived, Counter())
+    assert {url: together[url] for url in expected} == dict.fromkeys(expected, 1)
+    assert all(expected & each.keys() for each in archived), "each has its part"
+    assert not any(worker.counted("leases/refused") for worker in workers)
+    assert not any(worker.counted("leases/lost") for worker in workers)
+
+
+def test_workers_come_and_go_and_nobody_waits_for_a_lease_of_theirs(tmp_path: Path) -> None:
+    with (
+        RedisServer() as server,
+        Judge(JudgedWeb(hosts=20, pages=25)) as judge,
+        Workers(tmp_path, server, judge, SETTINGS) as crawl,
+    ):
+        leaving, staying = crawl.start(2)
+        crawl.until_pages(60)
+        late = crawl.new().start()
+        crawl.until(lambda: late.session)
+        crawl.until_pages(200)
+        assert crawl.leases(leaving.session)
+        leaving.send(signal.SIGTERM)
+        assert leaving.wait() == 0, crawl.logs()
+        assert not crawl.leases(leaving.session), "all is given back at once"
+        assert end_of([staying, late]) == [0, 0], crawl.logs()
+        report = judge.report(MIN_DELAY_S, FACTOR)
+        assert not report.found, report
+        assert judge.answered() == judge.expected()
+        assert crawl.twice() <= leaving.counted("fate/put_back")
+        assert late.archived().keys() & judge.expected(), "whoever comes late has its part too"
+
+
+def test_a_worker_that_waits_for_a_host_to_rest_is_idle(tmp_path: Path) -> None:
+    with (
+        RedisServer() as server,
+        Judge(JudgedWeb(hosts=1, pages=10)) as judge,
+        Workers(tmp_path, server, judge, {**SETTINGS, "CRAWLER_MIN_DELAY_S": 5}) as crawl,
+    ):
+        (worker,) = crawl.start(1)
+        crawl.until(lambda: judge.visits)
+        time.sleep(1)  # what came with the answer is done
+        cpu_s, at_s = worker.cpu_s(), time.monotonic()
+        time.sleep(3)
+        assert worker.cpu_s() - cpu_s < IDLE * (time.monotonic() - at_s)
+        assert len(judge.visits) == 1
+
+
+def end_of(workers: list[Worker], timeout_s: float = 90.0) -> list[int]:
+    """Their statuses; when each ended is noted as it happens."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline and not ended(workers):
+        time.sleep(0.02)
+    return [worker.wait(0.1) for worker in workers]
+
+
+def ended(workers: list[Worker]) -> bool:
+    return sum(worker.has_ended() for worker in workers) == len(workers)

@@ -1,0 +1,352 @@
+"""A worker's side of the shared frontier, over a real Redis and a network that loses what the
+test says. Each of these was a fault, or would be one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from struct import unpack_from
+from typing import Any
+
+import pytest
+
+from crawler.core.errors import CrawlerError
+from crawler.core.types import Added, Candidate, Done, Lease, Pace, Rest
+from crawler.scheduler.rules import FrontierRules
+from crawler.storage.local.outbox import Outbox
+from crawler.storage.memory import MemoryStore
+from crawler.storage.redis import keys
+from crawler.storage.redis.address import Address
+from crawler.storage.redis.calls import Call
+from crawler.storage.redis.faults import Unreachable
+from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.ops import Ops, shard_of
+from crawler.storage.redis.scripts import Scripts
+from crawler.storage.redis.shared_frontier import SharedFrontier
+from crawler.storage.redis.shared_rules import SharedRules
+from crawler.storage.redis.worker_record import WorkerSaid
+from tests.contract.frontiers import candidate
+from tests.servers.redis import RedisServer
+
+NAME = "t"
+SHARDS = 2
+SOON_S = 10.0
+RULES = FrontierRules(min_gap_s=0.0, gap_factor=0.0, longest_fetch_s=0.5)
+GAP = Rest(0.0, Pace())
+Which = Callable[[Call], Any]
+
+
+def nothing(_: Call) -> bool:
+    return False
+
+
+class LossyNodes(Nodes):
+    """*unheard*: such calls never reach the server. *unanswered*: they do, and the reply is
+    lost. *late*: they are on their way until the event is set; *held_up*: their replies are."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(Address.parse(url), Scripts(), NAME, SHARDS, (0.0, 60.0, keys.SCHEMA))
+        self.unheard: Which = nothing
+        self.unanswered: Which = nothing
+        self.late: Which = nothing
+        self.held_up: Which = nothing
+        self.go_on = asyncio.Event()
+
+    async def run(self, calls: Sequence[Call]) -> list[Any]:
+        gone = [self.unheard(call) for call in calls]
+        lost = [self.unanswered(call) for call in calls]
+        if any(self.late(call) for call in calls):
+            await self.go_on.wait()
+        heard = [call for call, is_gone in zip(calls, gone, strict=True) if not is_gone]
+        replies = iter(await super().run(heard) if heard else [])
+        if any(self.held_up(call) for call in heard):
+            await self.go_on.wait()
+        fault = Unreachable("lost by the test")
+        answers = [fault if is_gone else next(replies) for is_gone in gone]
+        return [fault if lose else answer for answer, lose in zip(answers, lost, strict=True)]
+
+
+class Told:
+    """What a worker was told."""
+
+    def __init__(self) -> None:
+        self.lost_leases: list[Lease] = []
+        self.refused_leases: list[Lease] = []
+        self.errors: list[CrawlerError] = []
+        self.wakes = 0
+
+    def added(self, added: Added) -> None: ...
+
+    def refused(self, lease: Lease) -> None:
+        self.refused_leases.append(lease)
+
+    def lost(self, leases: Sequence[Lease]) -> None:
+        self.lost_leases += leases
+
+    def failed(self, error: CrawlerError) -> None:
+        self.errors.append(error)
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+
+class Worker:
+    def __init__(self, url: str, name: str, lease_s: float, heartbeat_s: float) -> None:
+        self.told = Told()
+        self.nodes = LossyNodes(url)
+        self.session = f"{name}.1"
+        self.ops = Ops(self.session, SHARDS, RULES, lease_s)
+        self.frontier = SharedFrontier(
+            self.nodes,
+            self.ops,
+            Outbox(MemoryStore(), lambda domain: shard_of(domain, SHARDS)),
+            SharedRules(
+                name=NAME,
+                shards=SHARDS,
+                lease_s=lease_s,
+                heartbeat_s=heartbeat_s,
+                fetch_s=0.5,
+                most_leases=8,
+                is_sure=True,
+                full_bytes=lambda _: None,
+            ),
+            self.told,
+            lambda: WorkerSaid(name=name, session=self.session, host="here", pid=1),
+            time.time,
+        )
+        self.frontier.on_due(self.told.wake)
+
+    async def add(self, *found: Candidate) -> None:
+        self.frontier.add(found, time.time())
+        await until(self.frontier.outgoing.is_idle)
+
+    async def lease(self) -> Lease:
+        leases: list[Lease] = []
+
+        def one() -> bool:
+            leases.extend(self.frontier.lease(time.time()))
+            return bool(leases)
+
+        await until(one)
+        return leases[0]
+
+    def finish(self, lease: Lease, rest: Rest = GAP) -> bool:
+        self.frontier.release(lease, rest, time.time())
+        return self.frontier.finish(lease, Done(), time.time())
+
+
+async def until(is_so: Callable[[], Any]) -> None:
+    async with asyncio.timeout(SOON_S):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@asynccontextmanager
+async def worker(
+    server: RedisServer, name: str = "a", lease_s: float = 60.0, heartbeat_s: float = 0.2
+) -> AsyncIterator[Worker]:
+    made = Worker(server.url, name, lease_s, heartbeat_s)
+    await made.nodes.open()
+    await made.nodes.open_shards()
+    made.frontier.begin()
+    try:
+        yield made
+    finally:
+        await made.frontier.close()
+    assert not made.told.errors
+
+
+def held(server: RedisServer, session: str) -> int:
+    return sum(server.client().hlen(f"{NAME}:{{{n}}}:o:{session}") for n in range(SHARDS))
+
+
+def of_shard(shard: int, count: int = 1) -> list[Candidate]:
+    """Each of a host of its own."""
+    hosts = (f"h{number}.example" for number in range(1000))
+    found = [candidate("", host=host) for host in hosts if shard_of(host, SHARDS) == shard]
+    return found[:count]
+
+
+def test_a_lease_whose_reply_is_lost_is_handed_back(server: RedisServer) -> None:
+    async def story() -> None:
+        async with worker(server) as one:
+            one.nodes.unanswered = lambda call: call.script == "lease"
+            await one.add(*of_shard(0, 4), *of_shard(1, 4))
+            await until(lambda: held(server, one.session))
+            one.nodes.unanswered = nothing
+            for _ in range(8):
+                assert one.finish(await one.lease())
+            await until(one.frontier.is_over)
+
+    asyncio.run(story())
+
+
+def test_nothing_is_leased_after_the_end_though_a_reply_comes_late(server: RedisServer) -> None:
+    async def story() -> None:
+        async with worker(server) as one:
+            one.nodes.held_up = lambda call: call.script == "lease" and held(server, one.session)
+            await one.add(*of_shard(0, 4))
+            await until(lambda: held(server, one.session))
+            closing = asyncio.ensure_future(one.frontier.close())
+            await asyncio.sleep(0.1)
+            one.nodes.go_on.set()
+            await closing
+            assert not held(server, one.session), "given back, and not in a minute"
+
+    asyncio.run(story())
+
+
+def test_a_rest_that_is_lost_on_its_way_keeps_its_verdict_back(server: RedisServer) -> None:
+    async def story() -> None:
+        first, second = candidate("1", host="h"), candidate("2", host="h")
+        async with worker(server) as one, worker(server, "b") as other:
+            await one.add(first, second)
+            lease = await one.lease()
+            one.nodes.unheard = lambda call: call.script == "release"
+            one.finish(lease, Rest(30.0, Pace(), "retry-after"))
+            await asyncio.sleep(0.5)
+            one.nodes.unheard = nothing
+            await until(one.frontier.outgoing.is_idle)
+            assert not other.frontier.lease(time.time())
+            assert rest_s(server, first) > 20.0, "as the host asked"
+
+    asyncio.run(story())
+
+
+def test_a_rest_told_under_a_lease_that_ended_counts_all_the_same(server: RedisServer) -> None:
+    async def story() -> None:
+        first, second = candidate("1", host="h"), candidate("2", host="h")
+        async with worker(server, lease_s=1.0) as one:
+            await one.add(first, second)
+            lease = await one.lease()
+            await cut_off(one, server)
+            one.finish(lease, Rest(30.0, Pace(), "retry-after"))
+            await until(one.frontier.outgoing.is_idle)
+            assert rest_s(server, first) > 20.0, "it was asked, whoever holds it now"
+
+    asyncio.run(story())
+
+
+def test_new_leases_of_a_shard_renew_none_that_ended_there(server: RedisServer) -> None:
+    async def story() -> None:
+        old, new = of_shard(0, 2)
+        async with worker(server, lease_s=1.0) as one:
+            await one.add(old)
+            await until(lambda: len(one.frontier.incoming))
+            await cut_off(one, server)
+            async with worker(server, "b") as other:
+                assert (await other.lease()).candidate.url == old.url
+                await one.add(new)
+                lease = await one.lease()
+                assert lease.candidate.url == new.url, "the other is not ours any more"
+                assert not one.frontier.lease(time.time())
+                assert [each.candidate.url for each in one.told.lost_leases] == [old.url]
+
+    asyncio.run(story())
+
+
+def test_that_a_lease_has_ended_is_noticed_though_nobody_said_so(server: RedisServer) -> None:
+    """What was sent over a connection that broke can arrive later than what came after it."""
+
+    async def story() -> None:
+        old, new = of_shard(0, 2)
+        async with worker(server, lease_s=1.0) as one:
+            await one.add(old)
+            lease = await one.lease()  # taken by the engine, and not begun yet
+            await cut_off(one, server, late=[one.ops.beat(0), one.ops.lease(0, 0)])
+            await one.add(new)
+            await until(lambda: one.told.lost_leases)
+            assert not one.frontier.may_begin(lease)
+
+    asyncio.run(story())
+
+
+async def cut_off(one: Worker, server: RedisServer, late: Sequence[Call] = ()) -> None:
+    """Until its leases are given to others, and *late* has arrived."""
+    one.nodes.unheard = lambda call: True
+    async with worker(server, "reaper") as reaper:
+        await until(lambda: not held(server, one.session))
+        reaper.frontier.stopping()
+        await reaper.nodes.run(late)
+    one.nodes.unheard = nothing
+
+
+def test_a_shard_that_is_not_heard_of_holds_up_no_other(server: RedisServer) -> None:
+    async def story() -> None:
+        async with worker(server, lease_s=1.0) as one:
+            await one.add(*of_shard(0, 8))
+            await until(lambda: len(one.frontier.incoming))
+            one.nodes.unheard = lambda call: call.shard == 0
+            await one.add(*of_shard(1, 2))
+            await asyncio.sleep(1.0)
+            for _ in range(2):
+                lease = await one.lease()
+                assert lease.candidate.url in {each.url for each in of_shard(1, 2)}
+                assert one.finish(lease)
+            assert not one.frontier.lease(time.time())
+            assert one.frontier.wake_at() is None, "else the engine would ask without an end"
+            one.nodes.unheard = nothing
+
+    asyncio.run(story())
+
+
+def test_what_may_be_begun_again_wakes_the_engine(server: RedisServer) -> None:
+    async def story() -> None:
+        async with worker(server, lease_s=1.5) as one:
+            await one.add(*of_shard(0))
+            await until(lambda: len(one.frontier.incoming))
+            one.nodes.unheard = lambda call: True
+            await asyncio.sleep(1.1)
+            assert not one.frontier.lease(time.time())
+            one.told.wakes = 0
+            one.nodes.unheard = nothing
+            await until(lambda: one.told.wakes)
+            assert one.frontier.lease(time.time())
+
+    asyncio.run(story())
+
+
+def test_a_crawl_is_not_over_before_its_beginning_is_added(server: RedisServer) -> None:
+    async def story() -> None:
+        async with worker(server) as one, worker(server, "b") as other:
+            one.nodes.late = lambda call: call.script == "add"
+            one.frontier.add(of_shard(0), time.time())
+            assert not one.frontier.is_over()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(3.5):  # three looks
+                    await until(lambda: one.frontier.is_over() or other.frontier.is_over())
+            one.nodes.go_on.set()
+            await until(lambda: held(server, one.session) or held(server, other.session))
+            assert not (one.frontier.is_over() or other.frontier.is_over())
+
+    asyncio.run(story())
+
+
+def test_what_is_added_after_the_end_begins_it_again(server: RedisServer) -> None:
+    """A user's extension may add requests when the spider is idle."""
+
+    async def story() -> None:
+        async with worker(server) as one:
+            await until(one.frontier.is_over)
+            one.frontier.add(of_shard(0), time.time())
+            assert not one.frontier.is_over()
+            assert one.finish(await one.lease())
+            await until(one.frontier.is_over)
+
+    asyncio.run(story())
+
+
+def rest_s(server: RedisServer, one: Candidate) -> float:
+    """As lua/shard.lua packs a host: place 1, front 1, fronts 2, filings 4, rest 8."""
+    record = server.client().hget(keys.hosts(NAME, shard_of(one.domain, SHARDS)), one.host)
+    assert isinstance(record, bytes)
+    return float(unpack_from("<d", record, 8)[0]) - time.time()

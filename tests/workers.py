@@ -1,0 +1,203 @@
+"""Workers of one shared crawl, as real processes over a real Redis: started, killed, paused.
+
+Rule: what is asked about them is asked of Redis, of the web server's books and of what they
+left on disk, never of themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from struct import unpack_from
+from typing import Any, Final, Self
+
+from crawler.storage.redis import packed
+from crawler.storage.warc.recovery import recover
+from tests.command import crawl_command, running
+from tests.servers.judged_web import Judge
+from tests.servers.loopback import Visit
+from tests.servers.redis import RedisServer
+from tests.warc_judges import read_folder
+
+NAME: Final = "gossamer"  # the default of CRAWLER_FRONTIER_NAME
+SHARDS: Final = 64
+PAGES: Final = ("response", "revisit")
+COUNTED: Final = re.compile(r"'crawler/([a-z_/]+)': (\d+)")
+
+# What a lease takes with these: two fetches and two heartbeats.
+QUICK_LEASES: Final[Mapping[str, object]] = {
+    "CRAWLER_LEASE_S": 6,
+    "CRAWLER_HEARTBEAT_S": 0.5,
+    "CRAWLER_TOTAL_TIMEOUT_S": 2,
+    "CRAWLER_CONNECT_TIMEOUT_S": 1,
+}
+
+
+class Worker:
+    """One data directory, and the process that works in it now."""
+
+    def __init__(self, data: Path, command: list[str], log: Path) -> None:
+        self.data = data
+        self.log = log
+        self.ended_at = 0.0  # monotonic
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._life = ExitStack()
+
+    def start(self) -> Self:
+        assert not self.is_up, "it works already"
+        self._process = self._life.enter_context(running(self._command, self.log))
+        return self
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it was never started"
+        return self._process.pid
+
+    @property
+    def is_up(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def send(self, sign: signal.Signals) -> None:
+        os.kill(self.pid, sign)
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
+        self.wait()
+
+    def pause(self) -> None:
+        self.send(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+
+    def wait(self, timeout_s: float = 60.0) -> int:
+        """Its status; 0 is a crawl that came to its end, or was stopped in good order."""
+        assert self._process is not None, "it was never started"
+        try:
+            status = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end:\n{self.told()[-3000:]}") from None
+        self.has_ended()
+        return status
+
+    def has_ended(self) -> bool:
+        """The first time that it has is noted."""
+        if self.is_up:
+            return False
+        self.ended_at = self.ended_at or time.monotonic()
+        return True
+
+    def close(self) -> None:
+        self._life.close()
+
+    @property
+    def session(self) -> str:
+        """Of its last life; empty as long as it has not joined."""
+        file = self.data / "worker.json"
+        return str(json.loads(file.read_bytes())["session"]) if file.exists() else ""
+
+    def told(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def counted(self, name: str) -> int:
+        """A figure of the stats that it has dumped, all its lives together."""
+        return sum(int(count) for found, count in COUNTED.findall(self.told()) if found == name)
+
+    def cpu_s(self) -> float:
+        """Of its own threads, in user and in system mode."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def archived(self) -> Counter[str]:
+        """How often each page is in its WARC files; what a kill left open is closed first."""
+        recover(self.data / "warc")
+        records = read_folder(self.data / "warc").values()
+        return Counter(record.url for record in records if record.kind in PAGES)
+
+
+class Workers:
+    """Of one crawl, over one Redis, on one judged web."""
+
+    def __init__(
+        self, folder: Path, server: RedisServer, judge: Judge, settings: Mapping[str, object]
+    ) -> None:
+        self.server = server
+        self.judge = judge
+        self.all: list[Worker] = []
+        self._folder = folder
+        self._settings = {"STATS_DUMP": True, **settings}
+        self._seeds = folder / "seeds.txt"
+        self._seeds.write_text("\n".join(judge.seeds()))
+        self._client = server.client()
+
+    def new(self, **settings: object) -> Worker:
+        """With an empty data directory."""
+        number = len(self.all)
+        given = {"CRAWLER_FRONTIER_URL": self.server.url, **self._settings, **settings}
+        data = self._folder / f"data{number}"
+        command = crawl_command(data, given, seeds=self._seeds)
+        self.all.append(Worker(data, command, self._folder / f"log{number}"))
+        return self.all[-1]
+
+    def start(self, count: int) -> list[Worker]:
+        return [self.new().start() for _ in range(count)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for worker in self.all:
+            worker.close()
+
+    def leases(self, session: str) -> list[str]:
+        """The URLs that Redis holds under leases of *session*."""
+        held: list[str] = []
+        for shard in range(SHARDS):
+            key = f"{NAME}:{{{shard}}}:o:{session}"
+            held += [_url(lease) for lease in self._client.hvals(key) if isinstance(lease, bytes)]
+        return held
+
+    def visits_of(self, urls: Iterable[str], since_s: float) -> Counter[str]:
+        """Pages answered whole that arrived after *since_s*, of these URLs."""
+        wanted = set(urls)
+        found = (self.judge.url(visit.host, visit.path) for visit in self.pages(since_s))
+        return Counter(url for url in found if url in wanted)
+
+    def pages(self, since_s: float = 0.0) -> list[Visit]:
+        return [visit for visit in list(self.judge.visits) if is_page(visit, since_s)]
+
+    def twice(self) -> int:
+        """How many pages were answered more than once, each time too many."""
+        pages = Counter((visit.host, visit.path) for visit in self.pages())
+        return sum(pages.values()) - len(pages)
+
+    def until(self, is_so: Callable[[], Any], timeout_s: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not is_so():
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.02)
+
+    def until_pages(self, count: int) -> None:
+        self.until(lambda: len(self.pages()) >= count)
+
+    def logs(self) -> str:
+        return "\n".join(f"{worker.log.name}:\n{worker.told()[-3000:]}" for worker in self.all)
+
+
+def is_page(visit: Visit, since_s: float = 0.0) -> bool:
+    is_robots = visit.path.endswith("/robots.txt")
+    return visit.status == 200 and not (is_robots or visit.cut) and visit.arrival_s >= since_s
+
+
+def _url(lease: bytes) -> str:
+    """As lua/shard.lua packs it: taken 8, released 1, front 1, length of the host 2, host, body."""
+    front, length = unpack_from("<BH", lease, 9)
+    host, body = lease[12 : 12 + length], lease[12 + length :]
+    return packed.unpack(body, host.decode(), front - 1).url
