@@ -110,7 +110,7 @@ class RobotsCache:
         """May *url*, a fetch form, be fetched at *now*?"""
         authority = authority_of(url)
         entry = self._entry(authority)
-        if entry is None or not _holds(entry.record, now):
+        if entry is None or not holds(entry.record, now):
             return Unknown(robots_url(authority))
         record = entry.record
         if record.kind is Known.PENDING:
@@ -139,6 +139,12 @@ class RobotsCache:
         """Its URLs become dead letters unasked for a while. For hosts that are lost."""
         until = self._until(now, rest_s)
         self._keep(given_up(authority, reason, self._rules, now, until))
+
+    def forget(self, authority: str) -> None:
+        """Its record was put by another: it is read again when it is asked for."""
+        entry = self._entries.pop(authority, None)
+        if entry is not None:
+            self.size_bytes -= entry.size_bytes
 
     def _until(self, now: float, rest_s: float) -> float:
         # Counted from the end of the rest: a verdict that ends before its host may be asked again
@@ -173,6 +179,7 @@ class RobotsCache:
         return entry
 
 
-def _holds(record: RobotsRecord, now: float) -> bool:
+def holds(record: RobotsRecord, now: float) -> bool:
+    """Whether *record* still says anything at *now*."""
     # A record from the future was written under a wrong clock, and would hold until then.
     return record.fetched_at <= now < record.expires_at

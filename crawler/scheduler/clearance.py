@@ -69,6 +69,12 @@ class Clearance:
         self._robots.learn(flight.authority, fetch, now, rest_s)
         flight.crawl_delay_s = self._robots.rules(flight.authority).crawl_delay_s
 
+    def learned_elsewhere(self, authority: str) -> None:
+        """Another worker has put its record. If that waits for a host of its own, nobody here has
+        asked for it there."""
+        self._hopping.discard(authority)
+        self._robots.forget(authority)
+
     def _fetch_robots(self, flight: Flight, url: str, now: float) -> Fetch | Unfetched:
         found = self._hop(url, flight.authority)
         if isinstance(found, Refusal):

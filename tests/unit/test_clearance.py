@@ -105,6 +105,16 @@ def test_a_redirect_to_another_host_takes_that_hosts_turn(clearance):
     assert clearance.of(flight(), 9.0) == Fetch("http://a.org/page")
 
 
+def test_what_another_worker_has_learned_is_read_again_and_asked_for_again(clearance):
+    one = flight()
+    clearance.of(one, 0.0)
+    clearance.learn(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
+    clearance.of(flight(), 1.0)
+    clearance.learned_elsewhere("http://a.org")
+    again = clearance.of(flight(), 2.0)
+    assert isinstance(again, Unfetched) and again.hop is not None
+
+
 def test_a_redirect_to_where_we_may_not_go_is_as_good_as_no_robots_txt(clearance):
     one = flight()
     clearance.of(one, 0.0)

@@ -213,3 +213,15 @@ def test_the_size_it_counts_with_is_the_size_it_has(body: bytes) -> None:
     held = after - before - 20 * len(body)  # the store keeps the bodies; here they are shared
     assert held < 1.5 * cache.size_bytes
     assert cache.size_bytes < 3 * (after - before)
+
+
+def test_what_is_forgotten_is_read_again() -> None:
+    store = MemoryStore()
+    cache = fresh(store)
+    cache.learn(SITE, RobotsFetch(FILE, 404), NOW)
+    store.put(RobotsRecord(SITE, Known.RULES, NOW, NOW + DAY_S, BODY))
+    assert cache.verdict(SITE + "/no", NOW) == Allowed()
+    cache.forget(SITE)
+    assert (len(cache), cache.size_bytes) == (0, 0)
+    assert isinstance(cache.verdict(SITE + "/no", NOW), Disallowed)
+    cache.forget("http://never.heard.of")

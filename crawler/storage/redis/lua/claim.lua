@@ -28,8 +28,8 @@ local function split_bucket(to)
 end
 
 local function file_claim(digest, file, packed)
-  local bucket, claims = claims_of(digest)
-  if #claims >= MOST_IN_A_BUCKET or claim_on(digest, claims) then return end
+  local bucket = claims_key(claim_bucket(digest, claim_buckets()))
+  if redis.call('LLEN', bucket) >= MOST_IN_A_BUCKET then return end
   redis.call('RPUSH', bucket, struct.pack('<I3', number_of(file)) .. packed)
   local total = redis.call('HINCRBY', TOTALS, 'claims', 1)
   if total % CLAIMS_A_BUCKET == 0 then split_bucket(total / CLAIMS_A_BUCKET) end
@@ -37,8 +37,10 @@ end
 
 for i = 1, #ARGV, 4 do
   local digest, owner, file, packed = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  if packed ~= '' then file_claim(digest, file, packed) end
   local reservation = reservation_key(digest)
-  if redis.call('GET', reservation) == owner then redis.call('DEL', reservation) end
+  local is_owner = redis.call('GET', reservation) == owner
+  -- Who has it reserved has found no claim on it, which costs as much again to look for.
+  if packed ~= '' and (is_owner or not claim_on(digest)) then file_claim(digest, file, packed) end
+  if is_owner then redis.call('DEL', reservation) end
 end
 return {run}

@@ -4,8 +4,7 @@
 -- ARGV  digest, owner (a lease of a session), milliseconds
 -- Reply run, 'claimed', the claim, its archive file; or 'yours'; or 'wait': another has it reserved
 local digest, owner = ARGV[1], ARGV[2]
-local _, claims = claims_of(digest)
-local claim = claim_on(digest, claims)
+local claim = claim_on(digest)
 if claim then
   local file = redis.call('HGET', FILES, '<' .. struct.unpack('<I3', claim))
   return {run, 'claimed', string.sub(claim, 4), file or ''}

@@ -222,18 +222,17 @@ local function claim_bucket(digest, buckets)
   return bucket < buckets and bucket or bucket - half
 end
 
-local function claims_of(digest)
-  local claims = tonumber(redis.call('HGET', TOTALS, 'claims') or 0)
-  local key = claims_key(claim_bucket(digest, math.floor(claims / CLAIMS_A_BUCKET) + 1))
-  return key, redis.call('LRANGE', key, 0, -1)
+local function claim_buckets()
+  return math.floor(tonumber(redis.call('HGET', TOTALS, 'claims') or 0) / CLAIMS_A_BUCKET) + 1
 end
 
 local function digest_in(claim)
   return string.sub(claim, 7, 6 + string.byte(claim, 6))
 end
 
-local function claim_on(digest, claims)
-  for _, claim in ipairs(claims) do
+local function claim_on(digest)
+  local bucket = claims_key(claim_bucket(digest, claim_buckets()))
+  for _, claim in ipairs(redis.call('LRANGE', bucket, 0, -1)) do
     if digest_in(claim) == digest then return claim end
   end
 end

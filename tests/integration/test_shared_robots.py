@@ -1,0 +1,536 @@
+"""Robots.txt among workers, over a real Redis: what one has learned, the others know."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Any, Final
+
+import msgspec
+import pytest
+from isal import isal_zlib
+
+from crawler.core.config import Robots
+from crawler.core.domains import registered_domain
+from crawler.core.types import Candidate, HostKey, Lease, Pace, Purpose, PutBack
+from crawler.core.url import split
+from crawler.policy.robots_cache import (
+    Allowed,
+    Disallowed,
+    RobotsCache,
+    RobotsVerdict,
+    Unknown,
+    Unreachable,
+)
+from crawler.policy.robots_fetch import MAX_REDIRECTS, Known, RobotsFetch, RobotsRecord, robots_url
+from crawler.scheduler.clearance import Clearance, Fetch, Unfetched
+from crawler.scheduler.flights import Flight
+from crawler.storage.redis import keys
+from crawler.storage.redis.calls import Call
+from crawler.storage.redis.ops import shard_of
+from crawler.storage.redis.shared_robots import (
+    FOUND,
+    MOST_AWAITED_BYTES,
+    MOST_BYTES,
+    UNHEARD,
+    UNREADABLE,
+    SharedRobots,
+)
+from tests.servers.redis import RedisServer
+from tests.servers.redis_worker import NAME, SHARDS, RedisWorker, redis_worker
+
+NOW: Final = 1e9
+DAY_S: Final = 86_400.0
+HERE, THERE = "http://a.org", "http://b.org"
+PAGE: Final = f"{HERE}/page"
+RULES: Final = b"User-agent: *\nDisallow: /private\nCrawl-delay: 7\n"
+
+
+class Records(dict[str, RobotsRecord]):
+    """A worker's disk."""
+
+    def put(self, record: RobotsRecord) -> None:
+        self[record.authority] = record
+
+
+class Sharer(RedisWorker):
+    """A worker that fetches what its clearance says."""
+
+    def __init__(self, url: str, session: str) -> None:
+        super().__init__(url, session)
+        self.clock = NOW
+        self.local = Records()
+        self.robots = SharedRobots(
+            *(self.local, SHARDS, self.run, self.tell, self.count),
+            lambda: self.clock,
+            Robots().robots_max_bytes,
+        )
+        self.cache = RobotsCache(self.robots, "Gossamer", Robots())
+        self.clearance = Clearance(self.cache, hop)
+        self.robots.replaced = self.clearance.learned_elsewhere
+        self.meanwhile: Callable[[], Any] = lambda: None
+
+    async def run(self, calls: Sequence[Call]) -> list[Any]:
+        replies = await super().run(calls)
+        self.meanwhile()
+        return replies
+
+    async def turn(self, lease: Lease, answer: RobotsFetch | None = None) -> Fetch | Unfetched:
+        """What the worker does with *lease*; what it is to fetch gives *answer*."""
+        await self.robots.enrich([lease])
+        flight = Flight(lease)
+        decided = self.clearance.of(flight, self.clock)
+        if isinstance(decided, Fetch) and flight.purpose is Purpose.ROBOTS and answer is not None:
+            self.clearance.learn(flight, answer, self.clock, 0.0)
+            await self.flush()
+        return decided
+
+    async def verdict(self, url: str = PAGE) -> RobotsVerdict:
+        await self.robots.enrich([lease_of(url)])
+        return self.cache.verdict(url, self.clock)
+
+    async def learn(self, *answers: RobotsFetch, authority: str = HERE) -> None:
+        for answer in answers:
+            self.cache.learn(authority, answer, self.clock)
+        await self.flush()
+
+
+def hop(url: str, authority: str) -> Candidate:
+    host = split(url).hostname
+    return Candidate(
+        *(url, 1, HostKey(host), registered_domain(host)),
+        purpose=Purpose.ROBOTS,
+        authority=authority,
+        filtered=False,
+    )
+
+
+def lease_of(url: str = PAGE) -> Lease:
+    host = split(url).hostname
+    return Lease(1, Candidate(url, 1, HostKey(host), registered_domain(host)), Pace(), NOW)
+
+
+def hop_lease(decided: Any) -> Lease:
+    """What the frontier makes of the hop that a clearance asked for."""
+    assert isinstance(decided, Unfetched) and decided.verdict == PutBack()
+    assert decided.hop is not None, "nobody asked for it"
+    return Lease(2, decided.hop, Pace(), NOW)
+
+
+def answer(
+    status: int = 200, body: bytes = b"", url: str = robots_url(HERE), target: str | None = None
+) -> RobotsFetch:
+    return RobotsFetch(url, status, target=target, body=body)
+
+
+def moved(target: str, url: str = robots_url(HERE)) -> RobotsFetch:
+    return answer(301, url=url, target=target)
+
+
+def file_of(packed_bytes: int) -> bytes:
+    """Forbids /private, and takes about so much."""
+    noise = urlsafe_b64encode(Random(1).randbytes(packed_bytes))
+    lines = (noise[at : at + 70] for at in range(0, len(noise), 70))
+    return RULES + b"".join(b"Disallow: /" + line + b"\n" for line in lines)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: RedisServer) -> RedisServer:
+    running.client().flushall()
+    return running
+
+
+@asynccontextmanager
+async def sharers(server: RedisServer, count: int = 2) -> AsyncIterator[list[Sharer]]:
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(redis_worker(server.url, f"s{number}", Sharer))
+            for number in range(count)
+        ]
+
+
+def key_of(authority: str) -> str:
+    host = split(f"{authority}/").hostname
+    return keys.robots(NAME, shard_of(registered_domain(host), SHARDS), authority)
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict"),
+    [
+        pytest.param([answer(200, RULES)], Allowed(7.0), id="a file"),
+        pytest.param([answer(404)], Allowed(), id="its absence"),
+        pytest.param(
+            [answer(503)] * Robots().robots_tries,
+            Unreachable(NOW + Robots().robots_unreachable_s, "status 503"),
+            id="that it cannot be had",
+        ),
+        pytest.param(
+            [moved(f"{HERE}/r.txt")], Unknown(f"{HERE}/r.txt"), id="where it is to be fetched"
+        ),
+    ],
+)
+def test_what_one_worker_has_learned_another_knows(
+    server: RedisServer, answers: list[RobotsFetch], verdict: RobotsVerdict
+) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            assert await other.verdict() == Unknown(robots_url(HERE))
+            await one.learn(*answers)
+            found = await other.verdict()
+            if isinstance(found, Unreachable):
+                assert verdict.until - found.until < 1.0
+                found = Unreachable(verdict.until, found.reason)
+            assert found == verdict
+            await other.verdict()
+            assert other.counted == {FOUND: 1}
+            assert other.tells == [], "what came from others is not told them again"
+
+    asyncio.run(story())
+
+
+def test_the_rules_are_the_same_to_the_byte(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            await one.learn(answer(200, RULES))
+            refused = await other.verdict(f"{HERE}/private/x")
+            assert refused == Disallowed("line 2: Disallow: /private")
+            assert other.local[HERE].body == RULES
+
+    asyncio.run(story())
+
+
+def test_failures_of_all_workers_count_together(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server, 5) as workers:
+            assert Robots().robots_tries == len(workers)
+            for worker in workers:
+                assert await worker.turn(lease_of(), answer(503)) == Fetch(robots_url(HERE))
+            assert isinstance(await workers[0].verdict(), Unreachable)
+
+    asyncio.run(story())
+
+
+def test_it_holds_for_what_is_left_of_its_day_whatever_a_clock_says(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            await one.learn(answer(200, RULES))
+            assert DAY_S - 10 < server.client().pttl(key_of(HERE)) / 1000 <= DAY_S
+            server.client().pexpire(key_of(HERE), 3_600_000)  # 23 hours pass
+            other.clock = NOW - 10 * DAY_S
+            assert await other.verdict() == Allowed(7.0)
+            other.clock += 3590
+            assert await other.verdict() == Allowed(7.0)
+            other.clock += 20
+            server.client().delete(key_of(HERE))
+            assert await other.verdict() == Unknown(robots_url(HERE))
+
+    asyncio.run(story())
+
+
+def test_what_is_settled_here_is_not_asked_for_and_the_rest_in_one_call_a_shard(
+    server: RedisServer,
+) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, _):
+            await one.learn(answer(200, RULES))
+            await one.robots.enrich([lease_of()])
+            assert one.asked == []
+            leases = [lease_of(f"http://{n}.b.org/{page}") for n in range(5) for page in range(2)]
+            await one.robots.enrich([*leases, lease_of()])
+            (call,) = one.asked
+            assert sorted(call.args) == [f"http://{n}.b.org" for n in range(5)]
+
+    asyncio.run(story())
+
+
+def test_what_another_learned_replaces_what_has_expired_here(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            await other.learn(answer(404))
+            assert await other.verdict() == Allowed()
+            server.client().delete(key_of(HERE))
+            other.clock = one.clock = NOW + 2 * DAY_S
+            await one.learn(answer(200, RULES))
+            assert await other.verdict() == Allowed(7.0), "its memory has forgotten the old ones"
+
+    asyncio.run(story())
+
+
+def test_a_redirect_to_another_host_is_learned_by_whoever_has_that_hosts_turn(
+    server: RedisServer,
+) -> None:
+    """One has the turns of a.org, another those of b.org; a third comes later."""
+
+    async def story() -> None:
+        async with sharers(server, 3) as (one, other, third):
+            assert await one.turn(lease_of(), moved(robots_url(THERE))) == Fetch(robots_url(HERE))
+            hopping = hop_lease(await one.turn(lease_of()))
+            waits = await one.turn(lease_of())
+            assert isinstance(waits, Unfetched) and waits.hop is None, "it is asked for once"
+            found = answer(200, RULES, robots_url(THERE))
+            assert await other.turn(hopping, found) == Fetch(robots_url(THERE))
+            assert await one.turn(lease_of()) == Fetch(PAGE)
+            assert await third.turn(lease_of()) == Fetch(PAGE)
+
+    asyncio.run(story())
+
+
+def test_each_worker_asks_for_a_hop_once_until_it_is_known(server: RedisServer) -> None:
+    """The one that did may be dead: what it asked for waits in the frontier or is lost with it."""
+
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            await one.turn(lease_of(), moved(robots_url(THERE)))
+            for worker in (one, other):
+                hop_lease(await worker.turn(lease_of()))
+                waits = await worker.turn(lease_of())
+                assert isinstance(waits, Unfetched) and waits.hop is None
+
+    asyncio.run(story())
+
+
+def test_a_hop_that_leads_on_is_asked_for_anew(server: RedisServer) -> None:
+    """The next day too, when others have asked for a.org's file and it leads there again."""
+
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            await one.turn(lease_of(), moved(robots_url(THERE)))
+            first = hop_lease(await one.turn(lease_of()))
+            await other.turn(first, moved("http://c.org/robots.txt", robots_url(THERE)))
+            second = hop_lease(await one.turn(lease_of()))
+            assert second.candidate.host == "c.org"
+            await other.turn(second, answer(404, url=second.candidate.url))
+            assert await one.turn(lease_of()) == Fetch(PAGE)
+            server.client().delete(key_of(HERE))
+            one.clock = other.clock = NOW + 2 * DAY_S
+            await other.turn(lease_of(), moved("http://c.org/robots.txt"))
+            hop_lease(await one.turn(lease_of()))
+
+    asyncio.run(story())
+
+
+def test_redirects_in_a_circle_end_however_many_workers_follow(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server, 3) as workers:
+            url = robots_url(HERE)
+            lease = lease_of()
+            for fetched in range(MAX_REDIRECTS + 1):
+                to = robots_url(THERE if fetched % 2 == 0 else HERE)
+                decided = await workers[fetched % 3].turn(lease, moved(to, url))
+                assert decided == Fetch(url)
+                url, lease = to, Lease(2, hop(to, HERE), Pace(), NOW)
+            assert await workers[0].verdict() == Allowed(), "one too many: as good as none"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("packed_bytes", "is_hop", "kind"),
+    [
+        pytest.param(MOST_BYTES * 3 // 4, False, Known.RULES, id="small"),
+        pytest.param(MOST_BYTES * 5 // 4, False, None, id="large: each fetches it for itself"),
+        pytest.param(
+            MOST_AWAITED_BYTES * 3 // 4, True, Known.RULES, id="large, but not all come to its host"
+        ),
+        pytest.param(
+            MOST_AWAITED_BYTES * 5 // 4, True, Known.UNREACHABLE, id="nobody else will see it"
+        ),
+    ],
+)
+def test_what_is_handed_on_has_a_bound(
+    server: RedisServer, packed_bytes: int, is_hop: bool, kind: Known | None
+) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            url = robots_url(HERE)
+            if is_hop:
+                url = robots_url(THERE)
+                await one.learn(moved(url))
+            await one.learn(answer(200, file_of(packed_bytes), url))
+            assert isinstance(await one.verdict(f"{HERE}/private"), Disallowed)
+            other.local.clear()
+            await other.verdict()
+            found = other.local.get(HERE)
+            assert (found and found.kind) == kind
+            kept = server.client().get(key_of(HERE)) or b""
+            assert len(kept) <= (MOST_AWAITED_BYTES if is_hop else MOST_BYTES)
+
+    asyncio.run(story())
+
+
+def test_a_full_server_gets_only_what_is_small_or_waited_for(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            one.robots.is_full = lambda _: True
+            await one.learn(answer(200, RULES))
+            await one.learn(answer(404), authority="http://c.org")
+            assert await other.verdict() == Unknown(robots_url(HERE))
+            assert await other.verdict("http://c.org/") == Allowed()
+            one.local.clear()
+            await one.learn(moved(robots_url(THERE)), answer(200, RULES, robots_url(THERE)))
+            assert await other.verdict() == Allowed(7.0)
+
+    asyncio.run(story())
+
+
+def test_our_last_good_copy_outlives_a_redirect_that_another_met(server: RedisServer) -> None:
+    """RFC 9309, 2.4: it may be used while the file cannot be had."""
+
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            await other.learn(answer(200, RULES))
+            server.client().delete(key_of(HERE))
+            one.clock = other.clock = NOW + 2 * DAY_S
+            await one.learn(moved(f"{HERE}/r.txt"))
+            assert await other.turn(lease_of(), answer(503)) == Fetch(f"{HERE}/r.txt")
+            assert await other.verdict() == Allowed(7.0)
+
+    asyncio.run(story())
+
+
+def test_what_has_ended_is_not_handed_on(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, _):
+            one.robots.put(RobotsRecord(HERE, Known.ALLOW_ALL, NOW - DAY_S, NOW))
+            assert one.tells == []
+
+    asyncio.run(story())
+
+
+def test_what_is_known_here_is_not_set_back_by_what_was_told_before(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, _):
+            await one.learn(answer(503))
+            for _ in range(2):  # not told yet
+                one.cache.learn(HERE, answer(503), one.clock)
+            await one.verdict()
+            assert one.local[HERE].tries == 3
+
+    asyncio.run(story())
+
+
+def test_what_is_learned_here_while_others_are_asked_stands(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            await one.learn(*[answer(503)] * Robots().robots_tries)
+            found = answer(200, RULES)
+            other.meanwhile = lambda: other.cache.learn(HERE, found, other.clock)
+            assert await other.verdict() == Allowed(7.0)
+
+    asyncio.run(story())
+
+
+def test_a_verdict_that_a_person_takes_back_is_taken_back_everywhere(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            await one.learn(*[answer(503)] * Robots().robots_tries)
+            assert isinstance(await other.verdict(), Unreachable)
+            server.client().delete(key_of(HERE))
+            assert await one.turn(lease_of(), answer(200, RULES)) == Fetch(robots_url(HERE))
+            assert await other.verdict() == Allowed(7.0)
+
+    asyncio.run(story())
+
+
+def packed(**given: Any) -> bytes:
+    """A record as it is handed on, but for what is *given*."""
+    fields = {"authority": "", "kind": "rules", "fetched_at": 0.0, "expires_at": 0.0}
+    fields |= {"body": isal_zlib.compress(RULES), "tries": 0, "next_url": "", "hops": 0}
+    return msgspec.msgpack.encode(list({**fields, "reason": "", **given}.values()))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(b"\x99", id="cut off"),
+        pytest.param(b"not ours", id="no record"),
+        pytest.param(packed(kind="perhaps"), id="an unknown kind"),
+        pytest.param(packed(body=None), id="rules without a file"),
+        pytest.param(packed(body=RULES), id="a file that is not packed"),
+        pytest.param(packed(body=isal_zlib.compress(RULES)[:-3]), id="a file cut off"),
+        pytest.param(packed(body=isal_zlib.compress(b" " * 2**24)), id="a bomb"),
+        pytest.param(packed(tries="5"), id="a text for a number"),
+        pytest.param(packed(tries=-1), id="fewer tries than none"),
+        pytest.param(packed(kind="pending", next_url="gopher://a/"), id="to where we cannot go"),
+        pytest.param(packed(kind="pending", next_url="http://"), id="to nowhere"),
+        pytest.param(packed(kind="pending", next_url="http://a:b/"), id="to no port"),
+        pytest.param(packed(kind="pending"), id="to nothing"),
+    ],
+)
+def test_a_record_that_is_none_of_ours_counts_as_none(server: RedisServer, value: bytes) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, _):
+            server.client().set(key_of(HERE), value, px=60_000)
+            assert await one.verdict() == Unknown(robots_url(HERE))
+            assert one.counted == {UNREADABLE: 1}
+            server.client().set(key_of(HERE), packed(), px=60_000)
+            assert await one.verdict() == Allowed(7.0), "only the value was wrong"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("kind", ["a key of another type", "a record that never ends"])
+def test_a_key_that_is_none_of_ours_counts_as_none(server: RedisServer, kind: str) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, _):
+            if kind == "a key of another type":
+                server.client().rpush(key_of(HERE), b"x")
+            else:
+                server.client().set(key_of(HERE), packed())
+            assert await one.verdict() == Unknown(robots_url(HERE))
+            assert sum(one.counted.values()) == 1
+
+    asyncio.run(story())
+
+
+def test_a_lease_that_names_nobody_is_left_to_others(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, _):
+            nobody = Candidate("nowhere", 1, HostKey("a"), "a")
+            hopless = Candidate(PAGE, 1, HostKey("a"), "a", purpose=Purpose.ROBOTS, authority="?")
+            await one.robots.enrich([Lease(1, each, Pace(), NOW) for each in (nobody, hopless)])
+            assert one.asked == []
+
+    asyncio.run(story())
+
+
+def test_a_server_without_memory_left_still_takes_records(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            for worker in (one, other):
+                await worker.verdict("http://elsewhere.org/")  # opens the shards
+                await worker.verdict()
+            server.client().config_set("maxmemory", 1)
+            await one.learn(answer(200, RULES))
+            assert one.tells == []
+            assert await other.verdict() == Allowed(7.0)
+
+    try:
+        asyncio.run(story())
+    finally:
+        server.client().config_set("maxmemory", 0)
+
+
+def test_without_redis_a_worker_goes_on_with_what_it_knows(tmp_path: Any) -> None:
+    async def story(server: RedisServer) -> None:
+        async with sharers(server) as (one, other):
+            server.pause()
+            assert await one.turn(lease_of(), answer(200, RULES)) == Fetch(robots_url(HERE))
+            assert await one.turn(lease_of()) == Fetch(PAGE)
+            assert one.counted == {UNHEARD: 1}
+            server.resume()
+            while one.tells:
+                await one.flush()
+            assert await other.verdict() == Allowed(7.0)
+
+    with RedisServer(tmp_path) as server:
+        asyncio.run(story(server))
