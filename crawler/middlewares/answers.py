@@ -17,7 +17,7 @@ def answer_of(response: Response, flight: Flight, parts: Parts) -> Answer:
     asked = response.headers.get(b"Retry-After")
     cap_s = parts.config.politeness.max_retry_after_s
     return Answer(
-        now - flight.begun,
+        _duration_s(flight, parts),
         status=response.status,
         retry_after_s=retry_after_s(asked, now, cap_s) if asked else None,
     )
@@ -26,7 +26,13 @@ def answer_of(response: Response, flight: Flight, parts: Parts) -> Answer:
 def failed_answer(exception: Exception, flight: Flight, parts: Parts) -> Answer | None:
     """None: the host has no part in it."""
     error = error_of(exception)
-    return Answer(parts.clock.now() - flight.begun, error=error) if error else None
+    return Answer(_duration_s(flight, parts), error=error) if error else None
+
+
+def _duration_s(flight: Flight, parts: Parts) -> float:
+    """No fetch takes longer than the total time-out. One that seems to, stood still with us, or
+    its machine slept: its host is no slower for that."""
+    return min(parts.clock.now() - flight.begun, parts.config.fetch.total_timeout_s)
 
 
 def judged(answer: Answer, flight: Flight, parts: Parts) -> Answer:

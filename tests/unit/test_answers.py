@@ -1,0 +1,38 @@
+"""How a host has answered: what counts against it, and what does not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from scrapy.exceptions import DownloadTimeoutError
+from scrapy.http import Response
+
+from crawler.core.config import Config
+from crawler.core.types import Candidate, HostKey, Lease, Pace
+from crawler.middlewares.answers import answer_of, failed_answer
+from crawler.scheduler.flights import Flight
+
+BEGUN = 1000.0
+FOUND = Candidate("http://a.example/", 1, HostKey("a.example"), "a.example")
+
+
+def parts(now: float) -> Any:
+    return SimpleNamespace(clock=SimpleNamespace(now=lambda: now), config=Config())
+
+
+@pytest.mark.parametrize(
+    ("took_s", "counts_s"),
+    [
+        pytest.param(0.4, 0.4, id="as long as it took"),
+        pytest.param(30.0, 30.0, id="to the total time-out"),
+        pytest.param(900.0, 30.0, id="and no longer: this process was stopped, not the host slow"),
+    ],
+)
+def test_how_long_a_host_took(took_s: float, counts_s: float) -> None:
+    flight = Flight(Lease(1, FOUND, Pace(), BEGUN), begun=BEGUN)
+    there = parts(BEGUN + took_s)
+    assert answer_of(Response("http://a.example/"), flight, there).duration_s == counts_s
+    failed = failed_answer(DownloadTimeoutError(), flight, there)
+    assert failed is not None and failed.duration_s == counts_s
