@@ -32,6 +32,7 @@ from crawler.storage.redis import keys
 from crawler.storage.redis.address import Address
 from crawler.storage.redis.crawl_format import CrawlFormat, agreed, encode_format, new_format
 from crawler.storage.redis.faults import FAULTS, Unreachable
+from crawler.storage.redis.fullness import refuse_eviction
 from crawler.storage.redis.holdings import FRESH_S
 from crawler.storage.redis.nodes import Nodes
 from crawler.storage.redis.ops import Ops, shard_of
@@ -161,7 +162,10 @@ async def _open(
     try:
         await _reached(nodes)
         crawl = await _format(nodes, name, ours)
+        refuse_eviction(await nodes.memory())
         await nodes.open_shards()
+        workers = keys.workers(name)
+        await _asked(nodes, workers, "HGETALL", workers)  # it is nobody else's
         return crawl, await _bury(nodes, ops, dead_session) if dead_session else 0
     finally:
         await nodes.close()

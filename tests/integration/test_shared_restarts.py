@@ -18,8 +18,8 @@ from tests.crew import Crew
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.redis import RedisServer
 
-WEB: Final = JudgedWeb(hosts=20, pages=12)
-LOST_S: Final = 1.5  # by everysec at worst: the last second, and what was not yet synced of one more
+WEB: Final = JudgedWeb(hosts=20, pages=12, crawl_delay_s=0.2)
+LOST_S: Final = 1.5  # at worst, by everysec: the last second, and half of the one before
 SOON: Final = "?socket_timeout=1&socket_connect_timeout=1"
 
 

@@ -67,6 +67,7 @@ class JudgedWeb:
     hosts: int = 55
     pages: int = 40
     seed: int = 1
+    crawl_delay_s: float = CRAWL_DELAY_S  # of every fifth host
 
     def __post_init__(self) -> None:
         if not (0 < self.hosts < 255 and self.pages >= 10):
@@ -109,7 +110,10 @@ class JudgedWeb:
         return Reply(self._text(ask, number), wait_s=SLOW_S if slow else 0.0)
 
     def _robots(self, host: str) -> Rules | None:
-        return ROBOTS_KINDS[_place(host) % len(ROBOTS_KINDS)]
+        rules = ROBOTS_KINDS[_place(host) % len(ROBOTS_KINDS)]
+        if rules is not None and rules.crawl_delay_s:
+            return replace(rules, crawl_delay_s=self.crawl_delay_s)
+        return rules
 
     def _robots_reply(self, ask: Ask) -> Reply:
         rules = self._robots(ask.host)

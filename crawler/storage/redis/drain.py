@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Protocol
 
+from crawler.core.errors import StoreUnavailable
 from crawler.core.types import Added, Candidate
 from crawler.storage.redis.calls import Call
-from crawler.storage.redis.faults import FAULTS
+from crawler.storage.redis.faults import FAULTS, OutOfMemory
 from crawler.storage.redis.ops import BATCH, Ops
 from crawler.storage.redis.replies import read_added
 from crawler.storage.redis.runs import Runs
@@ -60,6 +61,7 @@ class Drain:
         outbox: Outbox,
         is_full: Callable[[int], bool],
         added: Callable[[Added], None],
+        crowded: Callable[[StoreUnavailable], None],
         runs: Runs,
         sure_s: float,
     ) -> None:
@@ -69,6 +71,7 @@ class Drain:
         self._outbox = outbox
         self._is_full = is_full
         self._added = added
+        self._crowded = crowded
         self._runs = runs
         self._sure_s = sure_s
         self._told: dict[int, _Told] = {}
@@ -97,8 +100,11 @@ class Drain:
         ]
         asked_at = monotonic()
         replies = await self._nodes.run(calls)
-        if any(isinstance(reply, FAULTS) for reply in replies):
-            return  # told again, all of it: what was seen is seen
+        faults = [reply for reply in replies if isinstance(reply, FAULTS)]
+        if faults:  # told again, all of it: what was seen is seen
+            if isinstance(faults[0], OutOfMemory):
+                self._crowded(faults[0])
+            return
         for reply in replies:
             self._added(read_added(reply))
             self._runs.heard(batch.queue.shard, reply[0], asked_at)

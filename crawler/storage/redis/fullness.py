@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from crawler.storage.redis.faults import OutOfMemory
+from crawler.storage.redis.faults import OutOfMemory, Refused
 from crawler.storage.redis.nodes import Memory
 
 LOW_PART: Final = 0.95  # of the mark: below it links flow again, so that it does not flutter
@@ -39,10 +39,23 @@ class Fullness:
         return bool(self._full) and self._nodes.node_of(shard) in self._full
 
     async def look(self) -> None:
-        """Ask each server; one that does not answer stays as it was."""
-        for node, memory in (await self._nodes.memory()).items():
+        """Ask each server; one that does not answer stays as it was. Raises Refused."""
+        memories = await self._nodes.memory()
+        refuse_eviction(memories)
+        for node, memory in memories.items():
             mark = self._full_bytes(memory.max_bytes)
             if mark is not None and memory.used_bytes >= mark:
                 self._full.add(node)
             elif mark is None or memory.used_bytes < LOW_PART * mark:
                 self._full.discard(node)
+
+
+def refuse_eviction(memories: Mapping[str, Memory]) -> None:
+    """Raises Refused: a server would throw away what is known, and nobody would notice. Only what
+    expires (volatile-*) may go: hints, of which none is needed."""
+    for node, memory in memories.items():
+        if memory.max_bytes and memory.policy.startswith("allkeys"):
+            raise Refused(
+                f"Redis at {node} has the maxmemory-policy {memory.policy}: when its memory is full"
+                " it would throw parts of the crawl away. Set maxmemory-policy noeviction"
+            )

@@ -15,9 +15,10 @@ import msgspec
 from msgspec.structs import replace
 from xxhash import xxh3_64_intdigest
 
-from crawler.core.errors import StoreUnavailable
+from crawler.core.errors import CrawlerError, StoreUnavailable
 from crawler.storage.redis import keys
 from crawler.storage.redis.faults import FAULTS
+from crawler.storage.redis.scripts import Scripts
 from crawler.storage.redis.worker_record import WorkerSaid
 
 ALIVE_S: Final = 10.0  # it announces itself every second
@@ -30,9 +31,17 @@ class Nodes(Protocol):
 
 
 class Membership:
-    def __init__(self, nodes: Nodes, name: str, shards: int, say: Callable[[], WorkerSaid]) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        scripts: Scripts,
+        name: str,
+        shards: int,
+        say: Callable[[], WorkerSaid],
+    ) -> None:
         """*name*: of the crawl; *say*: what this worker is to be known by."""
         self._nodes = nodes
+        self._announce = scripts.text("announce")
         self._key = keys.workers(name)
         self._shards = shards
         self._say = say
@@ -47,7 +56,7 @@ class Membership:
             told = await self._ask("TIME")
             now = int(told[0]) + int(told[1]) / 1e6
             me = replace(self._say(), at=now)
-            await self._ask("HSET", self._key, me.name, _encode(me))
+            await self._ask("EVAL", self._announce, 1, self._key, me.name, _encode(me))
             everybody = await self._ask("HGETALL", self._key)
         except StoreUnavailable:
             return False
@@ -55,8 +64,8 @@ class Membership:
         return True
 
     async def leave(self) -> None:
-        """Nothing of the crawl is here any more."""
-        with suppress(StoreUnavailable):
+        """Nothing of the crawl is here any more. If that cannot be told, it shows in a while."""
+        with suppress(CrawlerError):
             await self._ask("HDEL", self._key, self._say().name)
 
     def all_know(self, doors: int) -> bool:

@@ -28,6 +28,7 @@ MOVES: Final = 3  # of one call: more often no cluster hands on a key in a momen
 class Memory(NamedTuple):
     used_bytes: int  # as the server counts when it refuses
     max_bytes: int  # 0: it has no limit
+    policy: str = ""  # what it does where its limit is reached
 
 
 class Nodes:
@@ -174,4 +175,6 @@ class Nodes:
 def _read_memory(fields: dict[str, str]) -> Memory:
     # What maxmemory does not count: buffers of replicas and of the append-only file.
     uncounted = int(fields.get("mem_not_counted_for_evict", 0))
-    return Memory(int(fields["used_memory"]) - uncounted, int(fields.get("maxmemory", 0)))
+    used_bytes = int(fields["used_memory"]) - uncounted
+    policy = fields.get("maxmemory_policy", "")
+    return Memory(used_bytes, int(fields.get("maxmemory", 0)), policy)

@@ -16,7 +16,7 @@ OPERATIONS: Final = (
     *("reserve", "claim", "robots", "learn"),
 )
 FEED: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
-CRAWL: Final = ("open_doors",)
+CRAWL: Final = ("open_doors", "announce")
 """On keys that are no shard's: sent as text, with all their keys named."""
 
 

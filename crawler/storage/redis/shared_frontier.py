@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from crawler.core.errors import CrawlerError, StoreUnavailable
 from crawler.core.types import Added, Candidate, Counts, Done, Lease, PutBack, Rest, Verdict
-from crawler.storage.redis import keys
 from crawler.storage.redis.burial import bury
 from crawler.storage.redis.drain import Drain, Outbox
-from crawler.storage.redis.faults import ForeignData, Unreachable
+from crawler.storage.redis.faults import Unreachable
 from crawler.storage.redis.fullness import Fullness
 from crawler.storage.redis.heartbeat import Heartbeat
 from crawler.storage.redis.holdings import Holdings
@@ -33,9 +32,10 @@ from crawler.storage.redis.outgoing import SURE_S, Outgoing
 from crawler.storage.redis.overview import Overview
 from crawler.storage.redis.reckoning import Reckoning
 from crawler.storage.redis.runs import Runs
+from crawler.storage.redis.scripts import Scripts
 from crawler.storage.redis.sending import Events
 from crawler.storage.redis.shared_rules import Listener, SharedRules
-from crawler.storage.redis.troubles import Troubles
+from crawler.storage.redis.tidings import Tidings
 from crawler.storage.redis.worker_record import WorkerSaid
 
 logger = logging.getLogger(__name__)
@@ -61,14 +61,13 @@ class SharedFrontier:
         self._ops = ops
         self._outbox = outbox
         self._rules = rules
-        self._listener = listener
         self._say = say
         self._now = now
         self._runs, journal = Runs(), Journal()
-        self._troubles = Troubles()
+        tidings = self._tidings = Tidings(listener, rules.name)
         self._holdings = Holdings(rules.lease_s, rules.fetch_s, self._runs)
         events = Events(
-            listener.added, listener.refused, self._crowded, self._paused, listener.failed
+            listener.added, listener.refused, tidings.crowded, tidings.paused, tidings.failed
         )
         self.outgoing = Outgoing(
             nodes, ops, self._holdings, outbox, events, now, journal, self._runs, rules.is_sure
@@ -77,11 +76,13 @@ class SharedFrontier:
         self.incoming = Incoming(
             nodes, ops, self._holdings, self._reckoning, self._runs, rules.most_leases, now
         )
-        self.membership = Membership(nodes, rules.name, rules.shards, self._said)
+        self.membership = Membership(nodes, Scripts(), rules.name, rules.shards, self._said)
         self._fullness = Fullness(nodes, rules.full_bytes)
         is_full = self._fullness.is_full
         sure_s = 0.0 if rules.is_sure else SURE_S
-        self._drain = Drain(nodes, ops, outbox, is_full, listener.added, self._runs, sure_s)
+        self._drain = Drain(
+            nodes, ops, outbox, is_full, listener.added, tidings.crowded, self._runs, sure_s
+        )
         self._heartbeat = Heartbeat(
             nodes, ops, self._holdings, self.incoming, self._runs, rules.heartbeat_s
         )
@@ -99,11 +100,11 @@ class SharedFrontier:
         self.outgoing.touched = self.incoming.touched
         self.incoming.may_ask = self._may_ask
         self._runs.on_change = self._changed
-        self._runs.on_gone = self._gone
+        self._runs.on_gone = self._tidings.gone
         self._holdings.on_doubt = self.incoming.suspect
         self._reckoning.tell = self.outgoing.tell
-        self.incoming.failed = self._faulted
-        self.incoming.lost = self._lost
+        self.incoming.failed = self._tidings.faulted
+        self.incoming.lost = self._tidings.lost
 
     # The port
 
@@ -202,12 +203,14 @@ class SharedFrontier:
             try:
                 return await self.nodes.open()
             except Unreachable as fault:
-                self._faulted(fault)
+                self._tidings.faulted(fault)
                 await asyncio.sleep(TICK_S)
 
     async def _told(self) -> None:
         self.stopping()
         while self.incoming.is_asking or not self.outgoing.is_idle():
+            if self._tidings.is_hopeless:
+                return
             await asyncio.sleep(0.01)
             self.stopping()  # what has come meanwhile goes back too
 
@@ -215,10 +218,10 @@ class SharedFrontier:
         try:
             await work()
         except CrawlerError as error:
-            self._listener.failed(error)
+            self._tidings.failed(error)
         except Exception as bug:
             logger.exception("The shared frontier has failed")
-            self._listener.failed(StoreUnavailable(f"the shared frontier has failed: {bug!r}"))
+            self._tidings.failed(StoreUnavailable(f"the shared frontier has failed: {bug!r}"))
 
     async def _look_after(self) -> None:
         while True:
@@ -227,7 +230,7 @@ class SharedFrontier:
                 self.incoming.preferred = self.membership.preferred
             await self._fullness.look()
             for server in self._fullness.full:
-                self._crowded(server)
+                self._tidings.crowded(server)
             await self._drain.some(self._now())
             for tick in self.on_tick:
                 await tick()
@@ -237,23 +240,14 @@ class SharedFrontier:
     async def _look(self, heard: bool) -> None:
         fault = await self._overview.look(lambda: not heard or self._is_elsewhere())
         if fault is not None:
-            self._faulted(fault)
-        self._troubles.look()
+            self._tidings.faulted(fault)
+        self._tidings.look()
         if self._overview.is_over or len(self.incoming):
             self.incoming.on_due()  # the engine is told so when it asks
 
     def _changed(self, shard: int, alive_at: float) -> None:
         self._reckoning.changed(shard, alive_at)
         self.incoming.suspect(shard)
-
-    def _gone(self, shard: int) -> None:
-        name = keys.totals(self._rules.name, shard)
-        self._listener.failed(
-            ForeignData(
-                f"Redis has lost the crawl: the key {name} is not there any more. Somebody removed"
-                " it, or maxmemory-policy made Redis do so. Begin another crawl"
-            )
-        )
 
     def _is_elsewhere(self) -> bool:
         if self._state != "working" or not self.outgoing.is_idle() or len(self._holdings):
@@ -277,21 +271,3 @@ class SharedFrontier:
             doors=self.doors(),
             preferred=len(self.membership.preferred),
         )
-
-    def _lost(self, leases: Sequence[Lease]) -> None:
-        logger.warning(
-            "Leases that ended before they were finished, now given to others: %d", len(leases)
-        )
-        self._listener.lost(leases)
-
-    def _faulted(self, fault: Any) -> None:
-        if not isinstance(fault, StoreUnavailable):
-            self._listener.failed(fault)
-        else:
-            self._troubles.meet("the servers of the frontier answer", str(fault))
-
-    def _paused(self, full: StoreUnavailable) -> None:
-        self._troubles.meet("there is room on this worker's disk", str(full))
-
-    def _crowded(self, full: StoreUnavailable) -> None:
-        self._troubles.meet("the servers of the frontier take links", str(full))

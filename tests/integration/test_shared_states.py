@@ -1,0 +1,274 @@
+"""A Redis that cannot serve a crawl, at its start or in its middle: one clear sentence, or a wait that
+is told once; and never is anything overwritten.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import redis
+
+from crawler.storage.redis import keys
+from crawler.storage.redis.crawl_format import CrawlFormat, encode_format
+from tests.command import crawl_command, run
+from tests.crew import Crew
+from tests.servers.judged_web import JudgedWeb
+from tests.servers.redis import RedisServer
+
+WEB: Final = JudgedWeb(hosts=10, pages=10, crawl_delay_s=0.1)
+NAME: Final = "gossamer"
+SECRET: Final = "s3cr3t"  # noqa: S105 - of a server that a test starts
+MOST: Final = 10**15
+OURS: Final = {"identity": ("unit=host",), "key_seed": 1}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis") as server:
+        yield server
+
+
+def started(folder: Path, url: str, **settings: object) -> Any:
+    """A worker that should not get far."""
+    data = folder / "data"
+    command = crawl_command(
+        data, {"CRAWLER_FRONTIER_URL": url, **settings}, seeds="http://127.0.0.1:1/"
+    )
+    return run(command, timeout_s=60)
+
+
+def complaint(done: Any) -> str:
+    """The one sentence that it ended with."""
+    assert done.returncode == 1, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr, done.stderr[-2000:]
+    last: str = done.stderr.splitlines()[-1]
+    assert last.startswith("gossamer: error: "), last
+    return last
+
+
+def dumps(client: redis.Redis) -> dict[bytes, bytes]:
+    return {key: client.dump(key) for key in client.scan_iter()}
+
+
+def begun(**with_: Any) -> Callable[[redis.Redis], None]:
+    """A crawl that began with other settings."""
+    crawl = CrawlFormat(**{"shards": 64, "levels": 3, **OURS, **with_})
+    return lambda client: client.set(keys.format_key(NAME), encode_format(crawl))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "says"),
+    [
+        pytest.param(begun(schema="0"), "has schema 0, this version writes", id="another schema"),
+        pytest.param(begun(shards=16), "was begun with 16 shards", id="other shards"),
+        pytest.param(begun(identity=("unit=domain",)), "other rules of which URLs", id="identity"),
+        pytest.param(
+            lambda client: client.set(f"{NAME}:format", "x"), "is no format of a crawl", id="format"
+        ),
+        pytest.param(
+            lambda client: client.rpush(f"{NAME}:format", "x"), "another type", id="format, a list"
+        ),
+        pytest.param(
+            lambda client: client.hset(f"{NAME}:{{3}}:m", "schema", "0"),
+            *("has schema 0, this version writes",),
+            id="a shard of another schema",
+        ),
+        pytest.param(
+            lambda client: client.hset(f"{NAME}:{{3}}:m", "x", "y"), "m is there already", id="m"
+        ),
+        pytest.param(
+            lambda client: client.set(f"{NAME}:{{63}}:h", "x"), "h is there already", id="h"
+        ),
+        pytest.param(
+            lambda client: client.rpush(f"{NAME}:{{0}}:f:15", "x"), "f:15 is there", id="f"
+        ),
+        pytest.param(
+            lambda client: client.sadd(f"{NAME}:{{9}}:s:0", 1), "s:0 is there already", id="s"
+        ),
+        pytest.param(
+            lambda client: client.set(f"{NAME}:workers", "x"), "another type", id="workers"
+        ),
+    ],
+)
+def test_what_is_not_ours_is_told_and_left_alone(
+    tmp_path: Path, server: RedisServer, prepare: Callable[[redis.Redis], None], says: str
+) -> None:
+    client = server.client()
+    prepare(client)
+    before = dumps(client)
+    assert says in complaint(started(tmp_path, server.url))
+    after = dumps(client)
+    assert {key: after.get(key) for key in before} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "who", "says"),
+    [
+        pytest.param({"password": SECRET}, ("", "wrong"), "does not accept", id="wrong password"),
+        pytest.param({"password": SECRET}, ("", ""), "wants a password", id="no password"),
+        pytest.param(
+            {"users": (f"web on >{SECRET} ~* +@all -evalsha",)},
+            *(("web", SECRET), "Give it the rights in docs/"),
+            id="no rights to run scripts",
+        ),
+        pytest.param(
+            {"users": (f"web on >{SECRET} ~other:* +@all",)},
+            *(("web", SECRET), "Give it the rights in docs/"),
+            id="no rights on our keys",
+        ),
+        pytest.param(
+            {"maxmemory": "50mb", "maxmemory_policy": "allkeys-lru"},
+            *(("", ""), "maxmemory-policy"),
+            id="a cache, which would throw the crawl away",
+        ),
+    ],
+)
+def test_a_server_that_does_not_let_us_in(
+    tmp_path: Path, options: dict[str, Any], who: tuple[str, str], says: str
+) -> None:
+    with RedisServer(tmp_path / "redis", **options) as server:
+        sentence = complaint(started(tmp_path, server.url_as(*who)))
+        assert says in sentence and SECRET not in sentence
+        assert not {*server.client().scan_iter()} - {keys.format_key(NAME).encode()}
+
+
+def test_a_replica_is_not_written_to(tmp_path: Path, server: RedisServer) -> None:
+    with RedisServer(tmp_path / "replica", replica_of=server) as replica:
+        sentence = complaint(started(tmp_path, replica.url))
+    assert "is a read-only replica" in sentence
+    assert list(server.client().scan_iter()) == []
+
+
+def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    """First nobody listens there, then somebody who is no Redis, then Redis."""
+    server = RedisServer(tmp_path / "redis")
+    with server:
+        server.stop()
+        with Crew(tmp_path, server.url, JudgedWeb(hosts=2, pages=10, crawl_delay_s=0.1)) as crew:
+            (worker,) = crew.start("one")
+            crew.until(lambda: "takes no connections" in worker.log)
+            with Stranger(server.port):
+                crew.until(lambda: "answers what no Redis answers" in worker.log)
+            server.start()
+            crew.finish()
+
+
+class Stranger:
+    """Speaks first, and no Redis."""
+
+    def __init__(self, port: int) -> None:
+        self._listener = socket.create_server(("127.0.0.1", port))
+
+    def __enter__(self) -> None:
+        self._thread = threading.Thread(target=self._greet)
+        self._thread.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _greet(self) -> None:
+        while True:
+            try:
+                caller, _ = self._listener.accept()
+            except OSError:
+                return
+            with caller:
+                caller.sendall(b"220 mail.example.com ESMTP\r\n")
+
+
+def forbid(client: redis.Redis) -> None:
+    client.config_set("requirepass", SECRET)
+    client.client_kill_filter(_type="normal", skipme=True)
+
+
+def demote(client: redis.Redis) -> None:
+    client.replicaof("127.0.0.1", "1")  # nobody is there, so it keeps what it has
+
+
+def promote(client: redis.Redis) -> None:
+    client.replicaof("NO", "ONE")
+
+
+def test_a_password_that_changes_ends_the_crawl_and_a_new_one_goes_on(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    with Crew(tmp_path, server.url, WEB) as crew:
+        (worker,) = crew.start("one")
+        crew.until_more(30)
+        forbid(server.client())
+        assert worker.wait(30) == 1
+        assert "wants a password" in worker.log.splitlines()[-1]
+        crew.workers.clear()
+        crew.start("one", settings={"CRAWLER_FRONTIER_URL": server.url_as("", SECRET)})
+        crew.finish()
+
+
+def test_a_server_that_becomes_a_replica_is_waited_for(tmp_path: Path, server: RedisServer) -> None:
+    with Crew(tmp_path, server.url, WEB) as crew:
+        (worker,) = crew.start("one")
+        crew.until_more(30)
+        demote(server.client())
+        crew.until(lambda: "is a read-only replica" in worker.log)
+        time.sleep(2.5)  # it must not be told each second
+        promote(server.client())
+        crew.finish()
+        assert crew.twice() == {}
+    assert worker.log.count("Waiting: ") == 1
+
+
+def outbox(client: redis.Redis) -> int:
+    """Links on disks, as the workers say."""
+    said = client.hvals(keys.workers(NAME))
+    return sum(int(re.search(rb'"outbox":(\d+)', each)[1]) for each in said)
+
+
+def test_a_server_without_memory_gets_its_links_later(tmp_path: Path, server: RedisServer) -> None:
+    """Its own maxmemory refuses what is new; the pages that hold it are finished all the same."""
+    client = server.client()
+    with Crew(tmp_path, server.url, WEB, {"CRAWLER_REDIS_MAX_BYTES": MOST}) as crew:
+        one, two = crew.start("one", "two")
+        crew.until_more(30)
+        client.config_set("maxmemory", 1)
+        crew.until(lambda: outbox(client) > 0)
+        settle(crew)
+        client.config_set("maxmemory", 0)
+        crew.finish()
+        assert crew.twice() == {}
+    for worker in (one, two):
+        assert worker.log.count("Waiting: ") <= 1
+    assert "has no memory left" in one.log + two.log
+
+
+def settle(crew: Crew) -> None:
+    """Until nothing more can be fetched."""
+    seen = -1
+    while seen < len(crew.judge.visits):
+        seen = len(crew.judge.visits)
+        crew.until_more(0)
+        time.sleep(2.0)
+
+
+def test_above_its_mark_links_wait_on_the_disk_of_the_worker(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    client = server.client()
+    used = server.used_memory()
+    ballast = 8 << 20
+    client.set("ballast", "x" * ballast)
+    with Crew(tmp_path, server.url, WEB, {"CRAWLER_REDIS_MAX_BYTES": used + ballast // 2}) as crew:
+        (worker,) = crew.start("one")
+        crew.until(lambda: outbox(client) > 0)
+        assert "above its high-water mark" in worker.log
+        client.delete("ballast")
+        crew.finish()
+        assert crew.twice() == {}
+    assert worker.log.count("Waiting: ") == 1
