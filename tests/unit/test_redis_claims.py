@@ -24,6 +24,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
     wire_sha1=st.binary(max_size=32),
 )
 @example(SHA1, URL, "", 0.0, b"")
+@example(SHA1, URL, "0", 0.0, b"")
 @example(SHA1, URL, "file:007", 0.0, SHA1)
 @example(SHA1, URL, "file:٣", 0.0, SHA1)
 def test_what_was_claimed_is_read_back(digest, url, record, at, wire_sha1):

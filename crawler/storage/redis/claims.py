@@ -58,7 +58,8 @@ def read_filed(filed: bytes, files: Mapping[bytes, bytes]) -> Claim:
 
 
 def _split(record: str) -> tuple[str, int | str]:
-    file, _, offset = record.rpartition(":")
-    if offset.isdecimal() and len(offset) <= _MOST_DIGITS and str(int(offset)) == offset:
+    file, colon, offset = record.rpartition(":")
+    is_number = offset.isdecimal() and len(offset) <= _MOST_DIGITS
+    if colon and is_number and str(int(offset)) == offset:
         return file, int(offset)
     return "", record
