@@ -104,11 +104,11 @@ class InRedis:
 
     @contextmanager
     def inspection(self) -> Iterator[Inspection]:
-        with self._visit() as visit, RedisInspection(visit, self._path) as inspection:
+        with self._visit() as visit, self._inspection(visit) as inspection:
             yield inspection
 
     def whole(self) -> Said:
-        with self._visit() as visit, RedisInspection(visit, self._path) as inspection:
+        with self._visit() as visit, self._inspection(visit) as inspection:
             known, now = everybody(visit), visit.now()
             look = looks.SharedLook(
                 inspection.counts(),
@@ -131,6 +131,9 @@ class InRedis:
     def put_back(self, url: str | None) -> int:
         with self._visit() as visit:
             return revive.put_back_shared(visit, self._config, url)
+
+    def _inspection(self, visit: Visit) -> RedisInspection:
+        return RedisInspection(visit, self._path, self._config.robots.robots_max_bytes)
 
     def _visit(self) -> Visit:
         shared, fetch = self._config.shared, self._config.fetch

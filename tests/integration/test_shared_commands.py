@@ -35,6 +35,7 @@ from crawler.storage.redis.link import Link
 from crawler.storage.redis.nodes import Nodes
 from crawler.storage.redis.ops import Ops, shard_of
 from crawler.storage.redis.packed import pack
+from crawler.storage.redis.robots_packed import pack_robots
 from crawler.storage.redis.scripts import Scripts
 from crawler.storage.redis.visit_urls import MOST_LOOKED_AT
 from crawler.storage.redis.worker_record import WorkerSaid
@@ -100,10 +101,10 @@ class Crawl:
         self.client.hset(keys.workers(self.name), said.name, packed)
 
     def robots(self, authority: str, kind: Known) -> str:
-        record = RobotsRecord(authority, kind, 0.0, 1e12, body=b"", reason="status 503")
+        record = RobotsRecord(authority, kind, 0.0, 0.0, body=b"", reason="status 503")
         domain = NAMER.named(f"{authority}/").domain
         key = keys.robots(self.name, shard_of(domain, SHARDS), authority)
-        self.client.set(key, msgspec.msgpack.encode(record))
+        self.client.set(key, pack_robots(record), ex=3600)
         return key
 
     def command(self, *asked: str) -> subprocess.CompletedProcess[str]:

@@ -26,7 +26,7 @@ WITHOUT_KEYS: Final = {
     *("AUTH", "CLIENT", "ECHO", "HELLO", "INFO", "PING", "SCRIPT", "SELECT", "TIME"),
 }
 LOOKING: Final = {
-    *("HGET", "HLEN", "HGETALL", "HSCAN", "LLEN", "LRANGE", "ZSCAN", "SISMEMBER", "GET"),
+    *("HGET", "HLEN", "HGETALL", "HSCAN", "LLEN", "LRANGE", "ZSCAN", "SISMEMBER", "GET", "PTTL"),
     *WITHOUT_KEYS - {"SCRIPT"},
 }
 """What changes nothing, and is bounded: HGETALL is for totals only."""

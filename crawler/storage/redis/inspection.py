@@ -7,20 +7,20 @@ archives, links that wait) only what is in this data directory is known, if ther
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cached_property
 from heapq import nsmallest
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
-import msgspec
+from msgspec.structs import replace
 
 from crawler.core.domains import registered_domain
 from crawler.core.outcome import Outcome
 from crawler.core.types import Candidate, Counts, HostKey
 from crawler.core.url import split
 from crawler.policy.addresses import Place, place_of_host
-from crawler.policy.robots_fetch import RobotsRecord, robots_url
+from crawler.policy.robots_fetch import Known, RobotsRecord
 from crawler.scheduler.ports import OrderedStore
 from crawler.scheduler.records import DeadLetter
 from crawler.storage.inspection import HostState, Leased, Named, Owned, Unsearched, Waiting
@@ -32,13 +32,12 @@ from crawler.storage.memory import MemoryStore
 from crawler.storage.redis import keys
 from crawler.storage.redis.ops import shard_of
 from crawler.storage.redis.revival import dead_letters
+from crawler.storage.redis.robots_packed import read_robots
 from crawler.storage.redis.totals import Totals
 from crawler.storage.redis.visit import SLICE, Visit
 from crawler.storage.redis.visit_hosts import busiest, host_state
 from crawler.storage.redis.visit_urls import Search
 from crawler.storage.redis.workers import everybody
-
-_robots: Final = msgspec.msgpack.Decoder(RobotsRecord).decode
 
 
 class RedisInspection:
@@ -46,12 +45,13 @@ class RedisInspection:
 
     is_shared = True
 
-    def __init__(self, visit: Visit, path: Path) -> None:
-        """*path*: a worker's data directory, which need not exist."""
+    def __init__(self, visit: Visit, path: Path, most_bytes: int) -> None:
+        """*path*: of a worker's data, which need not be there; *most_bytes*: of a robots.txt."""
         self.where = visit.where
         self.key_seed, self.identity = visit.format.key_seed, visit.format.identity
         self.now = visit.now
         self._visit = visit
+        self._most_bytes = most_bytes
         self._folder = path / WORKER
         self._traces = Traces(path)
         self._closing = ExitStack()
@@ -63,8 +63,8 @@ class RedisInspection:
         self._closing.close()
 
     @property
-    def robots(self) -> SharedRobots:
-        return SharedRobots(self._visit, RobotsRecords(self._store))
+    def robots(self) -> RobotsLook:
+        return RobotsLook(self._visit, RobotsRecords(self._store), self._most_bytes)
 
     def counts(self) -> Counts:
         names = [keys.totals(self._visit.name, shard) for shard in self._visit.shards]
@@ -147,22 +147,26 @@ def _oldest(
     return dict(nsmallest(limit, letters.items(), key=lambda pair: pair[1].at))
 
 
-class SharedRobots:
-    """Implements policy.robots_cache.RobotsStore, to be read: what all workers share, else what
-    one has kept for itself."""
+class RobotsLook:
+    """Implements policy.robots_cache.RobotsStore, to be read: what workers hand on, else what one
+    has kept for itself."""
 
-    def __init__(self, visit: Visit, own: RobotsRecords) -> None:
+    def __init__(self, visit: Visit, own: RobotsRecords, most_bytes: int) -> None:
         self._visit = visit
         self._own = own
+        self._most_bytes = most_bytes
 
     def get(self, authority: str) -> RobotsRecord | None:
-        domain = registered_domain(split(robots_url(authority)).hostname)
+        domain = registered_domain(split(f"{authority}/").hostname)
         shard = shard_of(domain, len(self._visit.shards))
-        packed = self._visit.ask(keys.robots(self._visit.name, shard, authority), "GET")
-        if packed is not None:
-            with suppress(msgspec.MsgspecError):
-                return _robots(packed)
-        return self._own.get(authority)
+        key = keys.robots(self._visit.name, shard, authority)
+        packed, left_ms = self._visit.ask_each([("GET", key), ("PTTL", key)])
+        shared = read_robots(authority, packed, left_ms, self._visit.now(), self._most_bytes)
+        own = self._own.get(authority)
+        if shared is None and own is not None and own.kind is Known.UNREACHABLE:
+            return None  # it was taken back, as shared_robots.py has it
+        # When it was fetched nobody hands on, so it holds from ever until it ends.
+        return replace(shared, fetched_at=0.0) if shared else own
 
     def put(self, record: RobotsRecord) -> None:
         """Nothing: who only looks learns nothing."""
