@@ -54,6 +54,7 @@ class Worker:
 
     def start(self) -> Self:
         assert not self.is_up, "it works already"
+        self.ended_at = 0.0
         self._process = self._life.enter_context(running(self._command, self.log))
         return self
 
