@@ -26,6 +26,7 @@ from crawler.storage.redis.batcher import Batcher
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.shared_digests import SharedDigests
 from crawler.storage.redis.shared_frontier import SharedFrontier
+from crawler.storage.redis.shared_robots import SharedRobots
 from crawler.tally import Tally
 
 
@@ -41,6 +42,7 @@ class Ground:
     put_back: int  # leases of the last run
     shared: SharedFrontier | None = None
     ops: Ops | None = None  # of a shared one
+    shared_robots: SharedRobots | None = None  # `robots` itself, of a shared one
 
 
 def embedded(
@@ -84,12 +86,24 @@ def shared(
     batcher = Batcher(frontier.nodes.run)
     digests = SharedDigests(joined.ops, batcher, frontier.outgoing.tell, tally.count)
     frontier.on_claimed = digests.claimed
+    robots = SharedRobots(
+        RobotsRecords(store),
+        config.shared.frontier_shards,
+        frontier.nodes.run,
+        frontier.outgoing.tell,
+        tally.count,
+        clock.now,
+        config.robots.robots_max_bytes,
+    )
+    robots.is_full = frontier.outgoing.full
+    frontier.incoming.prepare = robots.enrich
     return Ground(
         frontier=frontier,
         clock=clock,
         key_seed=joined.format.key_seed,
         digests=digests,
-        robots=RobotsRecords(store),
+        robots=robots,
+        shared_robots=robots,
         put_back=joined.put_back,
         shared=frontier,
         ops=joined.ops,

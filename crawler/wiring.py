@@ -171,6 +171,13 @@ def _assemble(crawler: Crawler) -> Parts:
     return parts
 
 
+def _robots(config: Config, ground: Ground) -> RobotsCache:
+    robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
+    if ground.shared_robots is not None:
+        ground.shared_robots.replaced = robots.forget
+    return robots
+
+
 def _feed(crawler: Crawler, parts: Parts, frontier: SharedFrontier, ops: Ops) -> None:
     """Let seeds be pushed into Redis while it runs."""
     fingerprinter = crawler.request_fingerprinter
@@ -191,7 +198,7 @@ def _over(
 ) -> Parts:
     random = Random()
     doors = Doors(config, arguments, store, ground.key_seed)
-    robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
+    robots = _robots(config, ground)
     flights, outcomes = Flights(), OutcomeLog(data.outcomes)
     landing = Landing(
         ground.frontier,

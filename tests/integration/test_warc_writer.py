@@ -359,7 +359,11 @@ def test_a_record_larger_than_what_is_inflated_at_once(tmp_path: Path) -> None:
     assert ends[-1] == len(data)
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", gzip.compress(b"WARC/1.1")[:-3]])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"garbage", gzip.compress(b"WARC/1.1")[:-3]],
+    ids=["empty", "garbage", "half a record"],
+)
 def test_a_file_without_a_whole_record_is_removed(tmp_path: Path, content: bytes) -> None:
     (tmp_path / f"{FIRST}.open").write_bytes(content)
     assert recover(tmp_path) == [Recovered(FIRST, 0, 0, len(content))]
