@@ -171,11 +171,11 @@ def _assemble(crawler: Crawler) -> Parts:
     return parts
 
 
-def _robots(config: Config, ground: Ground) -> RobotsCache:
-    robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
+def _clearance(robots: RobotsCache, doors: Doors, ground: Ground) -> Clearance:
+    clearance = Clearance(robots, doors.robots)
     if ground.shared_robots is not None:
-        ground.shared_robots.replaced = robots.forget
-    return robots
+        ground.shared_robots.replaced = clearance.learned_elsewhere
+    return clearance
 
 
 def _feed(crawler: Crawler, parts: Parts, frontier: SharedFrontier, ops: Ops) -> None:
@@ -198,7 +198,7 @@ def _over(
 ) -> Parts:
     random = Random()
     doors = Doors(config, arguments, store, ground.key_seed)
-    robots = _robots(config, ground)
+    robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
     flights, outcomes = Flights(), OutcomeLog(data.outcomes)
     landing = Landing(
         ground.frontier,
@@ -223,7 +223,7 @@ def _over(
         doors=doors,
         prioritizer=_prioritizer(config),
         robots=robots,
-        clearance=Clearance(robots, doors.robots),
+        clearance=_clearance(robots, doors, ground),
         uplink=Uplink(UplinkRules()),
         flights=flights,
         landing=landing,

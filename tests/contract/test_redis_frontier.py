@@ -104,6 +104,7 @@ def test_a_heartbeat_tells_once_that_all_leases_were_given_away(world):
     slow, other = worker(world, "slow"), worker(world, "other")
     slow.add([candidate("x")], 0.0)
     (lease,) = slow.lease(0.0)
+    assert drain(other, LEASE_S + 10) == [], "it has come back, and its host rests"
     (again,) = drain(other, LEASE_S + 20)
     other.finish(again, Done(), LEASE_S + 20)
     ops = Ops("slow", SHARDS, TIGHT, LEASE_S)
