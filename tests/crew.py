@@ -116,7 +116,7 @@ class Crew:
         for worker in self.workers:
             code = worker.wait(max(0.1, until - time.monotonic()))
             assert code == 0, worker.log[-3000:]
-        report = self.judge.report(MIN_DELAY_S, FACTOR)
+        report = self.judge.report(MIN_DELAY_S, float(str(self._settings["CRAWLER_DELAY_FACTOR"])))
         assert not report.found, report
         missing = self.judge.expected() - self.judge.answered()
         assert not missing, (len(missing), sorted(missing)[:5])

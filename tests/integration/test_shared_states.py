@@ -1,5 +1,5 @@
-"""A Redis that cannot serve a crawl, at its start or in its middle: one clear sentence, or a wait that
-is told once; and never is anything overwritten.
+"""A Redis that cannot serve a crawl, at its start or in its middle: one clear sentence, or a wait
+that is told once; and never is anything overwritten.
 """
 
 from __future__ import annotations
@@ -201,7 +201,8 @@ def promote(client: redis.Redis) -> None:
 def test_a_password_that_changes_ends_the_crawl_and_a_new_one_goes_on(
     tmp_path: Path, server: RedisServer
 ) -> None:
-    with Crew(tmp_path, server.url, WEB) as crew:
+    # Hosts that it held when it ended rest as long as their fetches may have been, times this.
+    with Crew(tmp_path, server.url, WEB, {"CRAWLER_DELAY_FACTOR": 2}) as crew:
         (worker,) = crew.start("one")
         crew.until_more(30)
         forbid(server.client())

@@ -1,0 +1,75 @@
+"""A crawl over a Redis Cluster: three masters on loopback, without replicas.
+
+Rule: a node that is down takes its own hosts with it and no others; when it comes back they go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from crawler.storage.redis import keys
+from crawler.storage.redis.ops import shard_of
+from tests.crew import SETTINGS, Crew
+from tests.servers.judged_web import JudgedWeb
+from tests.servers.redis import RedisServer
+from tests.servers.redis_cluster import RedisCluster
+
+WEB: Final = JudgedWeb(hosts=20, pages=12, crawl_delay_s=0.2)
+SHARDS: Final = int(str(SETTINGS["CRAWLER_FRONTIER_SHARDS"]))
+DOWN_S: Final = 6.0
+NOTICE_S: Final = 4.0  # FRESH_S of the leases that wait, and a fetch
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    with RedisCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+def hosts_of(cluster: RedisCluster, node: RedisServer, name: str) -> set[str]:
+    """The hosts whose shards are there: an address is its own registered domain."""
+    return {
+        host
+        for host in WEB.addresses
+        if cluster.node_of(keys.root(name, shard_of(host, SHARDS))) is node
+    }
+
+
+def test_two_workers_fetch_every_page_once(tmp_path: Path, cluster: RedisCluster) -> None:
+    with Crew(tmp_path, cluster.url, WEB, {"CRAWLER_FRONTIER_NAME": "whole"}) as crew:
+        workers = crew.start("one", "two")
+        crew.finish()
+        assert crew.twice() == {}
+    for worker in workers:
+        assert "Waiting" not in worker.log
+
+
+@pytest.mark.parametrize("key", ["workers", "other"])
+def test_one_node_down_and_the_others_go_on(
+    tmp_path: Path, cluster: RedisCluster, key: str
+) -> None:
+    """Be it the one where workers announce themselves, or another."""
+    name = f"down-{key}"
+    announced = cluster.node_of(keys.workers(name))
+    node = next(each for each in cluster.nodes if (each is announced) == (key == "workers"))
+    theirs = hosts_of(cluster, node, name)
+    with Crew(tmp_path, cluster.url, WEB, {"CRAWLER_FRONTIER_NAME": name}) as crew:
+        crew.start("one", "two")
+        crew.until_more(60)
+        node.kill()
+        down_at = time.monotonic()
+        crew.until(lambda: time.monotonic() > down_at + DOWN_S)
+        meanwhile = [each.host for each in crew.judge.visits if each.arrival_s > down_at]
+        late = [each.host for each in crew.judge.visits if each.arrival_s > down_at + NOTICE_S]
+        node.start()
+        cluster.wait()
+        crew.finish()
+        assert crew.twice() == {}
+    assert len([host for host in meanwhile if host not in theirs]) > 60
+    assert set(late) - theirs
+    assert not theirs & set(late)
