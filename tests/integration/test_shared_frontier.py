@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from struct import unpack_from
 from typing import Any
 
+import msgspec
 import pytest
 
 from crawler.core.errors import CrawlerError
@@ -22,7 +23,7 @@ from crawler.storage.redis import keys
 from crawler.storage.redis.address import Address
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.faults import Unreachable
-from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.nodes import Memory, Nodes
 from crawler.storage.redis.ops import Ops, shard_of
 from crawler.storage.redis.scripts import Scripts
 from crawler.storage.redis.shared_frontier import SharedFrontier
@@ -39,7 +40,7 @@ GAP = Rest(0.0, Pace())
 Which = Callable[[Call], Any]
 
 
-def nothing(_: Call) -> bool:
+def nothing(_: object) -> bool:
     return False
 
 
@@ -53,6 +54,7 @@ class LossyNodes(Nodes):
         self.unanswered: Which = nothing
         self.late: Which = nothing
         self.held_up: Which = nothing
+        self.hangs = self.is_stuck = False
         self.go_on = asyncio.Event()
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
@@ -67,6 +69,12 @@ class LossyNodes(Nodes):
         fault = Unreachable("lost by the test")
         answers = [fault if is_gone else next(replies) for is_gone in gone]
         return [fault if lose else answer for answer, lose in zip(answers, lost, strict=True)]
+
+    async def memory(self) -> dict[str, Memory]:
+        if self.hangs:
+            self.is_stuck = True
+            await self.go_on.wait()
+        return await super().memory()
 
 
 class Told:
@@ -327,6 +335,46 @@ def test_a_crawl_is_not_over_before_its_beginning_is_added(server: RedisServer) 
             one.nodes.go_on.set()
             await until(lambda: held(server, one.session) or held(server, other.session))
             assert not (one.frontier.is_over() or other.frontier.is_over())
+
+    asyncio.run(story())
+
+
+def test_nobody_ends_while_links_lie_on_the_disk_of_a_worker(server: RedisServer) -> None:
+    """Though it is slow to say so of itself: its servers hang."""
+
+    async def story() -> None:
+        first, second = of_shard(0, 2)
+        async with worker(server) as one, worker(server, "b") as other:
+            one.frontier.is_over()
+            other.frontier.is_over()
+            await one.add(first)
+            await until(lambda: len(one.frontier.incoming) or len(other.frontier.incoming))
+            one.nodes.hangs = True
+            await until(lambda: one.nodes.is_stuck)
+            one.frontier.outgoing.full = lambda _: True
+            holder = one if len(one.frontier.incoming) else other
+            lease = await holder.lease()
+            one.frontier.add([second], time.time())
+            assert holder.finish(lease)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(3.5):  # three looks
+                    await until(other.frontier.is_over)
+            one.nodes.go_on.set()
+            one.frontier.outgoing.full = nothing
+
+    asyncio.run(story())
+
+
+def test_it_is_told_whose_disk_is_waited_for(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = WorkerSaid(name="lost-1", session="lost-1.1", host="there", pid=1, outbox=7)
+    server.client().hset(keys.workers(NAME), "lost-1", msgspec.json.encode(silent))
+
+    async def story() -> None:
+        async with worker(server) as one:
+            await until(lambda: "lost-1" in caplog.text)
+            assert not one.frontier.is_over()
 
     asyncio.run(story())
 

@@ -68,6 +68,11 @@ class Membership:
         with suppress(CrawlerError):
             await self._ask("HDEL", self._key, self._say().name)
 
+    def silent_outboxes(self) -> dict[str, int]:
+        """Links on the disks of workers that are not heard of, by their names."""
+        silent = self.everybody.keys() - self.live.keys()
+        return {name: links for name in silent if (links := self.everybody[name].outbox)}
+
     def all_know(self, doors: int) -> bool:
         """Whether every live worker has heard of so many doors."""
         return all(each.doors >= doors for each in self.live.values())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -76,6 +76,8 @@ class Outgoing:
         self._under_way = 0
         self._unsaved = False
         self.full: Callable[[int], bool] = lambda _: False
+        self.on_outbox: Callable[[], Awaitable[object]] = _nothing
+        """Is awaited when the first link has come to wait on our disk, and before any verdict."""
         self.touched: Callable[[int, float], None] = lambda _, __: None
 
     def add(self, found: Iterable[Candidate]) -> None:
@@ -133,7 +135,10 @@ class Outgoing:
         self._under_way = 1
         try:
             self._unsaved = False
+            was_empty = not len(self._outbox)
             whole = await self._send_first(batch)
+            if was_empty and len(self._outbox):
+                await self.on_outbox()
             if self._unsaved:  # our disk is full too: their links are nowhere but here
                 self._waiting.finishes[:0] = batch.finishes
             else:
@@ -266,3 +271,7 @@ class Outgoing:
         if not self._is_sure:
             self._journal.note(calls, monotonic())
         self._runs.heard(calls[0].shard, reply[0], asked_at)
+
+
+async def _nothing() -> None:
+    """Nobody is to be told."""

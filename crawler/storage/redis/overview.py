@@ -35,6 +35,11 @@ class Overview:
     def is_over(self) -> bool:
         return self._ending.is_over
 
+    @property
+    def is_anything_left(self) -> bool:
+        """In the shards."""
+        return any(each.unfinished for each in self._totals)
+
     def begin_again(self) -> None:
         """Something was added: it is not over, whatever the last looks have found."""
         self._ending.begin_again()

@@ -98,6 +98,7 @@ class SharedFrontier:
     def _connect(self) -> None:
         self.outgoing.full = self._fullness.is_full
         self.outgoing.touched = self.incoming.touched
+        self.outgoing.on_outbox = self.membership.announce
         self.incoming.may_ask = self._may_ask
         self._runs.on_change = self._changed
         self._runs.on_gone = self._tidings.gone
@@ -241,9 +242,11 @@ class SharedFrontier:
         fault = await self._overview.look(lambda: not heard or self._is_elsewhere())
         if fault is not None:
             self._tidings.faulted(fault)
+        elif not self._overview.is_anything_left:
+            self._tidings.awaits(self.membership.silent_outboxes())
         self._tidings.look()
-        if self._overview.is_over or len(self.incoming):
-            self.incoming.on_due()  # the engine is told so when it asks
+        if self._overview.is_over or self._state == "starting" or len(self.incoming):
+            self.incoming.on_due()  # the engine asks, and is told
 
     def _changed(self, shard: int, alive_at: float) -> None:
         self._reckoning.changed(shard, alive_at)

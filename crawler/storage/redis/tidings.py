@@ -7,7 +7,7 @@ Rule: what waiting mends is told once, and the crawl waits; what no waiting mend
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from crawler.core.errors import CrawlerError, StoreUnavailable
 from crawler.core.types import Lease
@@ -46,6 +46,17 @@ class Tidings:
     def paused(self, full: StoreUnavailable) -> None:
         """Nor has our disk room for them."""
         self._troubles.meet("there is room on this worker's disk", str(full))
+
+    def awaits(self, outboxes: Mapping[str, int]) -> None:
+        """*outboxes*: links on the disks of silent workers. Nothing else keeps the crawl from its
+        end."""
+        for name, links in outboxes.items():
+            self._troubles.meet(
+                f"there is word of the worker {name}, or nobody waits for it any more",
+                f"nothing is left to fetch but what the worker {name} found ({links} links on its"
+                " disk), and it is not heard of. Start it again with its data directory; if its"
+                f" disk is lost: scrapy frontier workers --forget {name}",
+            )
 
     def gone(self, shard: int) -> None:
         """Its keys are not there any more."""
