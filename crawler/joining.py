@@ -30,6 +30,7 @@ from crawler.storage.local.rocks import RocksStore
 from crawler.storage.local.worker_file import WorkerFile, new_life, read_worker, write_worker
 from crawler.storage.redis import keys
 from crawler.storage.redis.address import Address
+from crawler.storage.redis.burial import bury
 from crawler.storage.redis.crawl_format import CrawlFormat, agreed, encode_format, new_format
 from crawler.storage.redis.faults import FAULTS, Unreachable
 from crawler.storage.redis.fullness import refuse_eviction
@@ -166,7 +167,7 @@ async def _open(
         await nodes.open_shards()
         workers = keys.workers(name)
         await _asked(nodes, workers, "HGETALL", workers)  # it is nobody else's
-        return crawl, await _bury(nodes, ops, dead_session) if dead_session else 0
+        return crawl, await bury(nodes, ops, dead_session) if dead_session else 0
     finally:
         await nodes.close()
 
@@ -194,15 +195,3 @@ async def _asked(nodes: Nodes, key: str, *command: Any) -> Any:
     if isinstance(reply, FAULTS):
         raise reply
     return reply
-
-
-async def _bury(nodes: Nodes, ops: Ops, session: str) -> int:
-    """Leases of this worker's last life come back: who holds its data directory knows that it is
-    dead. A shard that cannot be asked gives them back when they end."""
-    total, shards = 0, list(range(ops.shards))
-    while shards:
-        replies = await nodes.run([ops.bury(shard, session) for shard in shards])
-        back = [0 if isinstance(reply, FAULTS) else int(reply[1]) for reply in replies]
-        total += sum(back)
-        shards = [shard for shard, n in zip(shards, back, strict=True) if n]
-    return total
