@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 TELL_S: Final = 2.0
 """Fetches under leases that a server has forgotten are over one total time-out after the last that
 could begin (FRESH_S); so long may it take until it is told of the last."""
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 10.0
 """How long a worker waits at its start for a server that is just starting too."""
 
 

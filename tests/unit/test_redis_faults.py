@@ -51,6 +51,7 @@ REPLIES = [
     ("WRONGTYPE Operation against a key holding the wrong kind", ForeignData, "FRONTIER_NAME"),
     ("FOREIGN the key x is there already", ForeignData, "under our name: the key x is there"),
     ("SCHEMA it has schema 9", ForeignData, "another version: it has schema 9"),
+    ("GONE the server came back without it", ForeignData, "has lost the crawl: the server came"),
 ]
 
 
