@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from crawler.core.errors import CrawlerError
+from crawler.core.errors import CrawlerError, StoreUnavailable
 from crawler.core.types import Added, Candidate, Lease, Rest
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.local.outbox import Outbox
@@ -55,6 +55,17 @@ class Heard:
         self.failures.append(error)
 
 
+class SmallStore(MemoryStore):
+    """A disk that may be full."""
+
+    is_full = False
+
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        if self.is_full:
+            raise StoreUnavailable("no space left on device")
+        super().write(changes)
+
+
 class LoneWorker:
     def __init__(
         self,
@@ -62,13 +73,14 @@ class LoneWorker:
         name: str = "w",
         *,
         shards: int = 2,
-        full_bytes: int | None = None,
+        full_bytes: Callable[[int], int | None] = lambda _: None,
         is_sure: bool = False,
     ) -> None:
         rules = FrontierRules(min_gap_s=0.0, longest_fetch_s=FETCH_S)
         opening = (QUIET_S, BOUND_S, keys.SCHEMA)
         self.heard = Heard()
-        self.outbox = Outbox(MemoryStore(), lambda domain: shard_of(domain, shards))
+        self.disk = SmallStore()
+        self.outbox = Outbox(self.disk, lambda domain: shard_of(domain, shards))
         self.nodes = Nodes(Address.parse(url), Scripts(), NAME, shards, opening)
         self.frontier = SharedFrontier(
             self.nodes,
@@ -82,7 +94,7 @@ class LoneWorker:
                 fetch_s=FETCH_S,
                 most_leases=16,
                 is_sure=is_sure,
-                full_bytes=lambda _: full_bytes,
+                full_bytes=full_bytes,
             ),
             self.heard,
             lambda: WorkerSaid(name=name, session=f"{name}.1", host="here", pid=1),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -112,8 +113,9 @@ class Outgoing:
         return not (self._waiting or self._ripening or self._under_way)
 
     def keep(self) -> None:
-        """The end: links that nobody took are kept on our disk for the next run."""
-        if self._waiting.links:
+        """The end: links that nobody took are kept on our disk for the next run. If it has no room,
+        their pages are not finished either, and are fetched again."""
+        with suppress(StoreUnavailable):
             self._outbox.put(self._waiting.links)
 
     def is_congested(self) -> bool:
@@ -128,6 +130,7 @@ class Outgoing:
             await asyncio.sleep(GATHER_S)
             if not await self.flush():
                 await asyncio.sleep(RETRY_S)
+                self._asked.set()  # though nobody may have more to tell
 
     async def flush(self) -> bool:
         """All that waits, once. False: some of it must be sent again later."""

@@ -45,7 +45,10 @@ class Tidings:
 
     def paused(self, full: StoreUnavailable) -> None:
         """Nor has our disk room for them."""
-        self._troubles.meet("there is room on this worker's disk", str(full))
+        self._troubles.meet(
+            "there is room on this worker's disk",
+            f"no room for links on this worker's disk: {full}",
+        )
 
     def awaits(self, outboxes: Mapping[str, int]) -> None:
         """*outboxes*: links on the disks of silent workers. Nothing else keeps the crawl from its

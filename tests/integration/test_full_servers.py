@@ -1,0 +1,138 @@
+"""Servers whose memory is full, as one worker's frontier meets them: links wait on its disk, and go
+when there is room, the better levels first."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crawler.core.types import Done
+from crawler.storage.redis import drain, keys
+from tests.contract.frontiers import candidate
+from tests.lone_worker import LoneWorker, at_work, until
+from tests.servers.redis import RedisServer
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis", appendfsync="no") as server:
+        yield server
+
+
+class Mark:
+    """High water, where a test wants it."""
+
+    def __init__(self) -> None:
+        self.bytes: int | None = None
+
+    def __call__(self, _: int) -> int | None:
+        return self.bytes
+
+
+def test_better_levels_go_first(server: RedisServer) -> None:
+    async def story() -> None:
+        mark = Mark()
+        worker = LoneWorker(server.url, shards=1, full_bytes=mark, is_sure=True)
+        async with at_work(worker):
+            await worker.add(candidate("first"))
+            (first,) = await worker.lease(1)
+            mark.bytes = 1
+            await until(lambda: bool(worker.frontier._fullness.full))
+            # More than one look drains, the worst of them first in the outbox.
+            for level in (2, 1, 0):
+                links = [
+                    candidate(f"{level}/{n}", host=f"{level}", level=level)
+                    for n in range(drain.AT_ONCE)
+                ]
+                await worker.add(*links)
+            assert len(worker.outbox) == 3 * drain.AT_ONCE
+            assert worker.frontier.finish(first, Done(), time.time())
+            await worker.told()
+            mark.bytes = None
+            hosts = []
+            for _ in range(3):
+                (lease,) = await worker.lease(1)
+                hosts.append(lease.candidate.host)
+            assert hosts == ["0", "1", "2"]
+            await until(lambda: len(worker.outbox) == 0)
+            assert worker.heard.new == 1 + 3 * drain.AT_ONCE
+
+    asyncio.run(story())
+
+
+def test_what_was_drained_and_forgotten_goes_again(server: RedisServer) -> None:
+    """Its page is finished for long, and its server does not come back soon."""
+
+    async def story() -> None:
+        mark = Mark()
+        mark.bytes = 1
+        worker = LoneWorker(server.url, full_bytes=mark)
+        async with at_work(worker):
+            await until(lambda: bool(worker.frontier._fullness.full))
+            await worker.add(candidate("a"), candidate("b"))
+            assert len(worker.outbox) == 2
+            before = server.aof_bytes()
+            mark.bytes = None
+            await until(lambda: worker.heard.new == 2)
+            server.kill()
+            server.cut_aof(server.aof_bytes() - before)
+            await asyncio.sleep(5.0)  # longer than it takes to be sure of a server that lives
+            assert len(worker.outbox) == 2
+            server.start()
+            await until(lambda: len(worker.outbox) == 0)
+            assert worker.frontier.counts().waiting + worker.frontier.counts().leased == 2
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_is_full_too_is_waited_for(server: RedisServer) -> None:
+    """The page is not finished before its links have a place, and nothing more is leased."""
+
+    async def story() -> None:
+        mark = Mark()
+        worker = LoneWorker(server.url, full_bytes=mark)
+        async with at_work(worker):
+            await worker.add(candidate("page"), candidate("other", host="b"))
+            leases = {each.candidate.host: each for each in await worker.lease(2)}
+            mark.bytes = 1
+            await until(lambda: bool(worker.frontier._fullness.full))
+            worker.disk.is_full = True
+            worker.frontier.add([candidate("link", host="c")], time.time())
+            worker.release(leases["a"])
+            worker.frontier.finish(leases["a"], Done(), time.time())
+            await until(worker.frontier.is_congested)
+            await asyncio.sleep(1.5)
+            assert worker.frontier.counts().done == 0
+            assert not worker.heard.failures
+            worker.disk.is_full = False
+            await worker.told()
+            assert len(worker.outbox) == 1
+            await until(lambda: worker.frontier.counts().done == 1)
+            assert not worker.frontier.is_congested()
+
+    asyncio.run(story())
+
+
+def test_the_end_of_a_worker_whose_disk_is_full_loses_nothing(server: RedisServer) -> None:
+    async def story() -> None:
+        mark = Mark()
+        worker = LoneWorker(server.url, full_bytes=mark)
+        async with at_work(worker):
+            await worker.add(candidate("page"))
+            (lease,) = await worker.lease(1)
+            mark.bytes = 1
+            await until(lambda: bool(worker.frontier._fullness.full))
+            worker.disk.is_full = True
+            worker.frontier.add([candidate("link")], time.time())
+            worker.release(lease)
+            worker.frontier.finish(lease, Done(), time.time())
+            await until(worker.frontier.is_congested)
+        client = server.client()
+        kept = [client.hmget(keys.totals("t", shard), "waiting", "done") for shard in range(2)]
+        assert sorted(kept, key=str) == [[b"1", None], [None, None]], "it waits to be fetched again"
+
+    asyncio.run(story())
