@@ -37,11 +37,12 @@ check: $(WORK)  ## format, lint, types, import floors, documents, unit tests: wi
 	$(PY) -m mypy
 	$(PY) -m pytest -q tests/test_architecture.py tests/test_shape.py tests/test_docs.py tests/unit
 
-test: $(WORK)  ## every test; installs nginx and pages to crawl where they are missing
+# Four at once: most of them wait for rests and servers. By file, as each starts its servers once.
+test: $(WORK)  ## every test; installs nginx, redis-server and pages to crawl where they are missing
 	@sh scripts/system-packages.sh
-	$(PY) -m pytest
+	$(PY) -m pytest -q -n 4 --dist loadfile
 
-bench: $(CRAWL)  ## this crawler and plain Scrapy on the same web: CPU, pages/s, memory
+bench: $(WORK)  ## beside plain Scrapy and scrapy-redis on the same web: CPU, pages/s, memory
 	$(PY) -m bench
 
 format: $(WORK)  ## put the code into its form
