@@ -205,7 +205,7 @@ CONCURRENT_REQUESTS = 64
 # Longest wait for a connection. [seconds]
 # CRAWLER_CONNECT_TIMEOUT_S = 5.0
 
-# Longest fetch, first to last byte. [seconds]
+# Longest fetch, first to last byte; a request's download_timeout can only shorten it. [seconds]
 # CRAWLER_TOTAL_TIMEOUT_S = 30.0
 
 # Bytes kept of a page, its headers included. [bytes]

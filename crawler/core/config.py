@@ -170,7 +170,9 @@ class Fetch:
         5.0, number("seconds", least=0.1), "Longest wait for a connection."
     )
     total_timeout_s: float = knob(
-        30.0, number("seconds", least=0.1), "Longest fetch, first to last byte."
+        30.0,
+        number("seconds", least=0.1),
+        "Longest fetch, first to last byte; a request's download_timeout can only shorten it.",
     )
     html_max_bytes: int = knob(
         2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a page, its headers included."

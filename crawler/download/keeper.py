@@ -44,9 +44,11 @@ class Keeper:
         self._exchanges = exchanges
 
     def timeout_s(self, request: Request) -> float:
-        """From the lookup of the name to the last byte. The request's own word counts first."""
-        asked: float | None = request.meta.get("download_timeout")
-        return asked or self._options.total_timeout_s
+        """From the lookup of the name to the last byte. A request may ask for less, not for more:
+        leases, and the rest of a host whose answer was lost, count on no longer fetch."""
+        asked: object = request.meta.get("download_timeout")  # JSON, if it was pushed
+        total_s = self._options.total_timeout_s
+        return asked if isinstance(asked, int | float) and 0 < asked < total_s else total_s
 
     async def keep(
         self, request: Request, headers: Headers, head: bytes, chunks: AsyncIterable[bytes]

@@ -67,7 +67,25 @@ def test_a_body_has_its_room(parts: list[bytes | Exception], expect: Kept) -> No
 def test_a_request_may_ask_for_more_or_less() -> None:
     assert Desk(download_maxsize=len(HEAD) + 2).keep(b"123") == Kept(b"12", Truncated.LENGTH)
     assert Desk(download_maxsize=0).keep(b"1" * 99) == Kept(b"1" * 99)
-    assert Desk(download_timeout=7.0).keeper.timeout_s(Desk(download_timeout=7.0).request) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "expect_s"),
+    [
+        pytest.param(None, OPTIONS.total_timeout_s, id="nothing asked"),
+        pytest.param(7.0, 7.0, id="a request may have less time"),
+        pytest.param(1, 1, id="in whole seconds too"),
+        pytest.param(86_400, OPTIONS.total_timeout_s, id="never more: leases count on it"),
+        pytest.param(float("inf"), OPTIONS.total_timeout_s, id="nor for ever"),
+        pytest.param(float("nan"), OPTIONS.total_timeout_s, id="no number"),
+        pytest.param(0, OPTIONS.total_timeout_s, id="0, which is no limit to aiohttp"),
+        pytest.param(-1, OPTIONS.total_timeout_s, id="less than 0, which is none either"),
+        pytest.param("7", OPTIONS.total_timeout_s, id="text, from JSON that was pushed"),
+    ],
+)
+def test_a_fetch_is_never_longer_than_the_total(asked: object, expect_s: float) -> None:
+    desk = Desk(download_timeout=asked)
+    assert desk.keeper.timeout_s(desk.request) == expect_s
     assert Desk().keeper.timeout_s(Desk().request) == OPTIONS.total_timeout_s
 
 
