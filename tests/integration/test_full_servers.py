@@ -117,6 +117,44 @@ def test_a_disk_that_is_full_too_is_waited_for(server: RedisServer) -> None:
     asyncio.run(story())
 
 
+def test_no_page_is_finished_before_all_hear_of_its_links_on_a_disk(server: RedisServer) -> None:
+    """Else the crawl would end without them, if that worker died now."""
+
+    async def story() -> None:
+        mark = Mark()
+        worker = LoneWorker(server.url, full_bytes=mark)
+        heard: list[int] = []
+        announce = worker.frontier.outgoing.is_outbox_known
+
+        async def nobody_hears() -> bool:
+            heard.append(len(worker.outbox))
+            return False
+
+        worker.frontier.outgoing.is_outbox_known = nobody_hears
+        async with at_work(worker):
+            await worker.add(candidate("page"))
+            (lease,) = await worker.lease(1)
+            mark.bytes = 1
+            await until(lambda: bool(worker.frontier._fullness.full))
+            worker.frontier.add([candidate("link")], time.time())
+            worker.release(lease)
+            worker.frontier.finish(lease, Done(), time.time())
+            await until(lambda: len(heard) > 2)
+            assert heard[0] == 1
+            assert totals(server, "done") == 0
+            worker.frontier.outgoing.is_outbox_known = announce
+            await worker.told()
+            assert worker.frontier.membership.everybody["w"].outbox == 1
+            assert totals(server, "done") == 1
+
+    asyncio.run(story())
+
+
+def totals(server: RedisServer, name: str) -> int:
+    client = server.client()
+    return sum(int(client.hget(keys.totals("t", shard), name) or 0) for shard in range(2))
+
+
 def test_the_end_of_a_worker_whose_disk_is_full_loses_nothing(server: RedisServer) -> None:
     async def story() -> None:
         mark = Mark()

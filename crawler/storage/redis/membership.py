@@ -49,6 +49,7 @@ class Membership:
         self.preferred: frozenset[int] = frozenset(range(shards))
         self.everybody: dict[str, WorkerSaid] = {}  # as last heard, the dead among them
         self.live: dict[str, WorkerSaid] = {}
+        self._outbox = 0  # links on our disk, as all hear
 
     async def announce(self) -> bool:
         """Say that we are there, and hear who else is. False: the server cannot be asked now."""
@@ -56,12 +57,18 @@ class Membership:
             told = await self._ask("TIME")
             now = int(told[0]) + int(told[1]) / 1e6
             me = replace(self._say(), at=now)
+            self._outbox = 0  # until it is acknowledged
             await self._ask("EVAL", self._announce, 1, self._key, me.name, _encode(me))
+            self._outbox = me.outbox
             everybody = await self._ask("HGETALL", self._key)
         except StoreUnavailable:
             return False
         self._learn(_read(everybody), me.name, now)
         return True
+
+    async def is_outbox_known(self) -> bool:
+        """Whether all hear that links wait on our disk. The first is announced at once."""
+        return self._outbox > 0 or await self.announce()
 
     async def leave(self) -> None:
         """Nothing of the crawl is here any more. If that cannot be told, it shows in a while."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from crawler.core.errors import StoreUnavailable
+from crawler.core.errors import StoreFull, StoreUnavailable
 from crawler.core.types import Candidate, Done, Lease, Moved, Rest, Verdict
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.drain import Outbox
@@ -46,6 +46,7 @@ SURE_S: Final = 4.0
 it. Redis writes its file each second, and up to 2 s later while its disk is slow."""
 RETRY_S: Final = 0.5
 MOST_WAITING: Final = 20_000  # links not yet sent; then nothing more is leased (8 MB)
+MOST_HELD: Final = 5_000  # verdicts held back; then nothing more is leased (5 MB)
 
 
 class Outgoing:
@@ -77,8 +78,9 @@ class Outgoing:
         self._under_way = 0
         self._unsaved = False
         self.full: Callable[[int], bool] = lambda _: False
-        self.on_outbox: Callable[[], Awaitable[object]] = _nothing
-        """Is awaited when the first link has come to wait on our disk, and before any verdict."""
+        self.is_outbox_known: Callable[[], Awaitable[bool]] = _yes
+        """Is awaited while links wait on our disk, before any verdict: whether all workers hear
+        that some do. If we died first, the crawl would end without them."""
         self.touched: Callable[[int, float], None] = lambda _, __: None
 
     def add(self, found: Iterable[Candidate]) -> None:
@@ -119,7 +121,9 @@ class Outgoing:
             self._outbox.put(self._waiting.links)
 
     def is_congested(self) -> bool:
-        return self._unsaved or len(self._waiting.links) > MOST_WAITING
+        waiting = self._waiting
+        held = len(waiting.finishes)
+        return self._unsaved or len(waiting.links) > MOST_WAITING or held > MOST_HELD
 
     async def work(self) -> None:
         """For ever: until cancelled."""
@@ -138,12 +142,11 @@ class Outgoing:
         self._under_way = 1
         try:
             self._unsaved = False
-            was_empty = not len(self._outbox)
             whole = await self._send_first(batch)
-            if was_empty and len(self._outbox):
-                await self.on_outbox()
-            if self._unsaved:  # our disk is full too: their links are nowhere but here
+            is_known = not len(self._outbox) or await self.is_outbox_known()
+            if self._unsaved or not is_known:  # their links are nowhere but here, for all we know
                 self._waiting.finishes[:0] = batch.finishes
+                whole = False
             else:
                 sure_at = monotonic() + self._sure_s()
                 self._ripening += ((sure_at, each) for each in batch.finishes)
@@ -230,10 +233,11 @@ class Outgoing:
         """Into the outbox, on our disk."""
         try:
             self._outbox.put(found)
-        except StoreUnavailable as full:
+        except StoreUnavailable as refused:
             self._waiting.links[:0] = found
             self._unsaved = True
-            self._events.paused(full)
+            waits = isinstance(refused, StoreFull)
+            (self._events.paused if waits else self._events.failed)(refused)
             return False
         return True
 
@@ -276,5 +280,6 @@ class Outgoing:
         self._runs.heard(calls[0].shard, reply[0], asked_at)
 
 
-async def _nothing() -> None:
+async def _yes() -> bool:
     """Nobody is to be told."""
+    return True

@@ -98,8 +98,10 @@ class SharedFrontier:
     def _connect(self) -> None:
         self.outgoing.full = self._fullness.is_full
         self.outgoing.touched = self.incoming.touched
-        self.outgoing.on_outbox = self.membership.announce
+        self.outgoing.is_outbox_known = self.membership.is_outbox_known
         self.incoming.may_ask = self._may_ask
+        self.incoming.give_back = self._give_back
+        self.incoming.tell = self.outgoing.tell
         self._runs.on_change = self._changed
         self._runs.on_gone = self._tidings.gone
         self._holdings.on_doubt = self.incoming.suspect
@@ -172,8 +174,12 @@ class SharedFrontier:
         """Nothing more is leased; what is ready goes back."""
         self._state = "stopping"
         for lease in self.incoming.empty():
-            self.outgoing.release(lease, Rest(0.0, lease.pace, "unused"))
-            self.outgoing.finish(lease, PutBack())
+            self._give_back(lease)
+
+    def _give_back(self, lease: Lease) -> None:
+        """Nothing was fetched under it."""
+        self.outgoing.release(lease, Rest(0.0, lease.pace, "unused"))
+        self.outgoing.finish(lease, PutBack())
 
     async def close(self) -> None:
         """All is told, or it comes back by itself when the leases end."""
