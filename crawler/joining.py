@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from crawler import rules
 from crawler.clock import Clock
 from crawler.core.choices import RedisFsync
@@ -35,6 +37,8 @@ from crawler.storage.redis.crawl_format import CrawlFormat, agreed, encode_forma
 from crawler.storage.redis.faults import FAULTS, Unreachable
 from crawler.storage.redis.fullness import refuse_eviction
 from crawler.storage.redis.holdings import FRESH_S
+from crawler.storage.redis.incoming import UNBEGUN_S
+from crawler.storage.redis.names import Names
 from crawler.storage.redis.nodes import Nodes
 from crawler.storage.redis.ops import Ops, shard_of
 from crawler.storage.redis.scripts import Scripts
@@ -103,19 +107,26 @@ def join(
     quiet_s = FRESH_S + config.fetch.total_timeout_s + TELL_S
     opening = (quiet_s, shared.lease_s, keys.SCHEMA)
     shards = shared.frontier_shards
-    ops = Ops(worker.session, shards, frontier_rules, shared.lease_s)
+    ops = Ops(worker.session, shards, frontier_rules, shared.lease_s, UNBEGUN_S)
 
     def nodes() -> Nodes:
         return Nodes(where, Scripts(), shared.frontier_name, shards, opening)
 
     ours = new_format(shards, len(frontier_rules.level_shares), rules.identity_of_urls(config))
     dead = last.session if last else None
-    crawl, put_back = _aside(lambda: _open(nodes(), ops, shared.frontier_name, ours, dead))
-    write_worker(data.path, worker)
+    outbox = Outbox(store, lambda domain: shard_of(domain, shards))
+    say = _sayer(worker, tally)
+
+    def begin() -> WorkerSaid:
+        write_worker(data.path, worker)
+        return replace(say(), outbox=len(outbox))
+
+    name = shared.frontier_name
+    crawl, put_back = _aside(lambda: _open(nodes(), ops, name, ours, worker.name, dead, begin))
     frontier = SharedFrontier(
         nodes(),
         ops,
-        Outbox(store, lambda domain: shard_of(domain, shards)),
+        outbox,
         SharedRules(
             name=shared.frontier_name,
             shards=shards,
@@ -127,7 +138,7 @@ def join(
             full_bytes=shared.full_bytes,
         ),
         Told(tally, fail),
-        _sayer(worker, tally),
+        say,
         clock.now,
     )
     return Joined(frontier, frontier.nodes, ops, worker, crawl, put_back)
@@ -158,8 +169,16 @@ def _aside(work: Callable[[], Any]) -> Any:
 
 
 async def _open(
-    nodes: Nodes, ops: Ops, name: str, ours: CrawlFormat, dead_session: str | None
+    nodes: Nodes,
+    ops: Ops,
+    name: str,
+    ours: CrawlFormat,
+    worker: str,
+    dead_session: str | None,
+    begin: Callable[[], WorkerSaid],
 ) -> tuple[CrawlFormat, int]:
+    """*begin*: keep the new session, before anybody hears of it."""
+    names = Names(nodes, name)
     try:
         await _reached(nodes)
         crawl = await _format(nodes, name, ours)
@@ -167,7 +186,10 @@ async def _open(
         await nodes.open_shards()
         workers = keys.workers(name)
         await _asked(nodes, workers, "HGETALL", workers)  # it is nobody else's
-        return crawl, await bury(nodes, ops, dead_session) if dead_session else 0
+        heard = await names.refuse_taken(worker, dead_session)
+        put_back = await bury(nodes, ops, dead_session) if dead_session else 0
+        await names.take(begin(), heard)
+        return crawl, put_back
     finally:
         await nodes.close()
 

@@ -10,6 +10,7 @@ import pytest
 import redis
 from xxhash import xxh3_64_intdigest
 
+from crawler.core.errors import ConfigError
 from crawler.core.types import Candidate, Claim, Done, HostKey, Lease, Pace, PutBack, Rest, RetryAt
 from crawler.storage.redis import keys
 from crawler.storage.redis.calls import Call
@@ -344,3 +345,73 @@ def test_budgets_hold_across_workers(world):
     assert one.add([candidate(n) for n in "ab"], 0.0).new == 2
     added = other.add([candidate(n) for n in "abcd"], 0.0)
     assert (added.new, added.seen, added.over_budget) == (1, 2, 1)
+
+
+def test_a_lease_handed_back_shortens_no_rest(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    shard = shard_of("a", SHARDS)
+    told = link(world, 0.0)
+    told.run([ops.rest(shard, [Released(lease, rest(3600))])])
+    told.run([ops.hand_back(shard, [lease.id])])
+    assert drain(worker(world, "w"), 3599.9) == []
+
+
+def test_a_rest_told_by_another_frees_no_host_of_what_its_cut_off_fetch_owes(world):
+    dead = worker(world, "dead")
+    dead.add([candidate("x")], 0.0)
+    (lease,) = dead.lease(0.0)
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    shard = shard_of("a", SHARDS)
+    link(world, 1.0).run([ops.rest(shard, [Released(lease, rest(0.5))])])
+    link(world, 8.0).run([ops.bury(shard, "dead")])
+    frontier = worker(world, "w", 8.0)
+    assert drain(frontier, 11.9) == [], "8 s, and a gap of half of it"
+    assert len(drain(frontier, 12.0)) == 1
+
+
+def test_what_a_cut_off_fetch_owes_counts_from_its_latest_end(world):
+    """A lease may have waited at its worker."""
+    dead = worker(world, "dead")
+    dead.add([candidate("x")], 0.0)
+    dead.lease(0.0)
+    waits = Ops("w", SHARDS, TIGHT, LEASE_S, wait_s=5.0)
+    link(world, 30.0).run([waits.bury(shard_of("a", SHARDS), "dead")])
+    frontier = worker(world, "w", 30.0)
+    assert drain(frontier, 31.9) == []
+    assert len(drain(frontier, 32.0)) == 1, "begun at 5, ended at 15, 5 s of gap: long over"
+    link(world, 32.0)
+
+
+def test_a_record_that_nobody_can_read_becomes_a_dead_letter(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    shard = shard_of("a", SHARDS)
+    world.client.lset(keys.queue(NAME, shard, 1, "a"), 0, b"\xc1rubbish")
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    told = link(world, 0.0)
+    (reply,) = told.run([ops.lease(shard, 1)])
+    leased = read_leases(reply, shard)
+    assert leased.leases == []
+    (reply,) = told.run([ops.give_up(shard, leased.unreadable, 0.0)])
+    assert read_held(reply) == [True]
+    (letter,) = world.letters()
+    assert "rubbish" in letter.candidate.url
+    assert [one.candidate.url for one in drain(worker(world, "w"), 9.0)] == ["http://a/y"]
+
+
+def test_more_levels_than_a_shard_can_hold_are_refused():
+    rules = replace(TIGHT, level_shares=(1.0,) * 16)
+    with pytest.raises(ConfigError, match="16 levels"):
+        Ops("w", SHARDS, rules, LEASE_S)
+
+
+def test_a_queue_that_somebody_removed_keeps_no_host_from_its_turns(world):
+    frontier = worker(world, "w")
+    frontier.add([candidate("x")], 0.0)
+    world.client.delete(keys.queue(NAME, shard_of("a", SHARDS), 1, "a"))
+    assert drain(frontier, 0.0) == []
+    frontier.add([candidate("y")], 1.0)
+    assert [one.candidate.url for one in drain(frontier, 1.0)] == ["http://a/y"]

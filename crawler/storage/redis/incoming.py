@@ -25,6 +25,9 @@ POLL_S: Final = 0.25  # of a shard that has nothing due: another worker may have
 POLL_OTHERS_S: Final = 1.0  # of one that another worker prefers
 AT_ONCE: Final = 8  # shards asked in one round
 LEAST: Final = 2  # leases to have ready
+UNBEGUN_S: Final = 5.0
+"""A lease that nobody takes goes back after so long: what a dead worker's host rests is reckoned
+from when its lease was given."""
 FOR_EVER: Final = float("inf")
 
 
@@ -64,6 +67,8 @@ class Incoming:
         self.on_due: Callable[[], None] = lambda: None
         self.failed: Callable[[Any], None] = lambda _: None
         self.lost: Callable[[Sequence[Lease]], None] = lambda _: None
+        self.give_back: Callable[[Lease], None] = lambda _: None
+        self.tell: Callable[[Call], None] = lambda _: None
 
     def take(self) -> Lease | None:
         """One that may be begun. None: nothing is ready; `on_due` tells when something is."""
@@ -110,6 +115,7 @@ class Incoming:
         """For ever: until cancelled."""
         while True:
             await self._reckon()
+            self._give_back_old()
             wanted = self._wanted()
             shards = self._next_shards() if wanted else []
             if shards:
@@ -170,6 +176,8 @@ class Incoming:
         poll_s = POLL_S if shard in self.preferred else POLL_OTHERS_S
         wake_s = poll_s if leased.wake_s is None else min(leased.wake_s, poll_s)
         self._ask_at[shard] = monotonic() + wake_s
+        if leased.unreadable:
+            self.tell(self._ops.give_up(shard, leased.unreadable, self._now()))
         if leased.leases:
             self._holdings.take(shard, leased.leases, asked_at)
         return leased.leases
@@ -179,6 +187,13 @@ class Incoming:
         lost = self._holdings.lose(shard, asked_at)
         if lost:
             self.lost(lost)
+
+    def _give_back_old(self) -> None:
+        oldest = self._now() - UNBEGUN_S
+        while self._due and self._due[0].taken_at < oldest:
+            lease = self._due.popleft()
+            if lease in self._holdings:
+                self.give_back(lease)
 
     async def _reckon(self) -> None:
         """Only here, where no lease is on its way to us."""

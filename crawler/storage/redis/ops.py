@@ -15,27 +15,26 @@ import msgspec
 from msgspec.structs import replace
 from xxhash import xxh3_64_intdigest
 
+from crawler.core.errors import ConfigError
 from crawler.core.types import (
     Candidate,
     Claim,
-    Dead,
-    Done,
     Lease,
-    Moved,
     Pace,
     Purpose,
     Rest,
-    RetryAt,
     Verdict,
 )
 from crawler.scheduler.records import DeadLetter
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.claims import pack_claim
+from crawler.storage.redis.fates import Unreadable, fate, letter_of
 from crawler.storage.redis.keys import URGENT_LEVEL
 from crawler.storage.redis.packed import Packer, pack
 
 MOST_SHARDS: Final = 1024
+MOST_LEVELS: Final = 15  # FRONTS of lua/shard.lua, without the urgent one
 BATCH: Final = 50
 """URLs of one add: 0.5 ms of a server at most."""
 _SIGN: Final = 1 << 64  # an integer set of Redis holds 64 bits with a sign
@@ -46,7 +45,7 @@ _Group = tuple[list[Any], Callable[[Candidate], bytes]]
 """The arguments of a host's links, and what packs them."""
 PACE = Struct("<ddHH")
 _DELAY = Struct("<d")
-_RULES = Struct("<ddddd")
+_RULES = Struct("<dddddd")
 _MOST_FAILURES: Final = 0xFFFF
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -84,7 +83,21 @@ class Finished:
 class Ops:
     """Calls of one session."""
 
-    def __init__(self, session: str, shards: int, rules: FrontierRules, lease_s: float) -> None:
+    def __init__(
+        self,
+        session: str,
+        shards: int,
+        rules: FrontierRules,
+        lease_s: float,
+        wait_s: float = 0.0,
+    ) -> None:
+        """*wait_s*: how long a lease may wait at its worker before its fetch begins. Raises
+        ConfigError: there are more levels than a shard can hold."""
+        if len(rules.level_shares) > MOST_LEVELS:
+            raise ConfigError(
+                f"CRAWLER_LEVEL_SHARES has {len(rules.level_shares)} levels; in Redis there is room"
+                f" for {MOST_LEVELS}"
+            )
         self.session = session
         self.shards = shards
         self._lease_s = lease_s
@@ -102,6 +115,7 @@ class Ops:
             rules.max_gap_s,
             rules.longest_fetch_s,
             rules.max_rest_s,
+            wait_s,
         )
 
     def add(self, found: Iterable[Candidate], now: float) -> list[Call]:
@@ -178,7 +192,7 @@ class Ops:
         before."""
         args: list[Any] = [self.session, self._rules]
         for each in finished:
-            word, delay_s, payload = _fate(each.lease.candidate, each.verdict, now)
+            word, delay_s, payload = fate(each.lease.candidate, each.verdict, now)
             args += (each.lease.id // MOST_SHARDS, word, delay_s, payload)
         return Call(shard, "finish", tuple(args))
 
@@ -204,6 +218,13 @@ class Ops:
             args += (lease // MOST_SHARDS, "back", 0, b"")
         return Call(shard, "finish", tuple(args))
 
+    def give_up(self, shard: int, unreadable: Iterable[Unreadable], now: float) -> Call:
+        """Leases whose URLs nobody can read: dead letters, that a person may look at."""
+        args: list[Any] = [self.session, self._rules]
+        for each in unreadable:
+            args += (each.number, "dead", 0, letter_of(each, now))
+        return Call(shard, "finish", tuple(args))
+
     def bury(self, shard: int, session: str) -> Call:
         """Of a *session* that is known to be dead."""
         return Call(shard, "bury", (session, self._rules, self._slice))
@@ -227,10 +248,6 @@ class Ops:
         file, packed = ("", b"") if claim is None else pack_claim(claim)
         args = (digest, self.owner(lease), file, packed)
         return Call(shard_of_digest(digest, self.shards), "claim", args)
-
-
-def encode_letter(letter: DeadLetter) -> bytes:
-    return _encode(letter)
 
 
 def _parts(group: list[Any]) -> Iterable[list[Any]]:
@@ -261,20 +278,3 @@ def _signed(key: int) -> int:
 def _pace_bytes(pace: Pace) -> bytes:
     failures = min(pace.failures, _MOST_FAILURES)
     return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, min(pace.pauses, _MOST_FAILURES))
-
-
-def _fate(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str, float, bytes]:
-    match verdict:
-        case Done(next_visit, _):
-            if next_visit is None:
-                return "done", 0, b""
-            return "again", next_visit - now, pack(replace(candidate, attempts=0, chain=()))
-        case RetryAt(when):
-            again = replace(candidate, attempts=candidate.attempts + 1)
-            return "retry", when - now, pack(again)
-        case Moved():
-            return "done", 0, b""
-        case Dead(reason):
-            return "dead", 0, encode_letter(DeadLetter(candidate, reason, now))
-        case _:
-            return "back", 0, b""

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from crawler.core.types import Added, Lease, Pace
+from crawler.storage.redis.fates import Unreadable
 from crawler.storage.redis.ops import PACE, lease_id
 from crawler.storage.redis.packed import unpack
 
@@ -19,6 +22,7 @@ class Leased:
     leases: list[Lease]
     wake_s: float | None  # when to ask again; None: nothing waits for a time
     lost: bool = False  # leases of this session have ended, and come back
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 def read_added(reply: Sequence[Any]) -> Added:
@@ -29,19 +33,18 @@ def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None)
     """*taken_at*: epoch seconds by the worker's own clock; None: the server's stands for it."""
     wake_s = float(reply[2]) if reply[2] else None
     server_now = float(reply[3])
-    leases = []
+    leases, unreadable = [], []
     for at in range(4, len(reply), 5):
         number, front, host, pace, body = reply[at : at + 5]
-        candidate = unpack(body, host.decode(), int(front) - 1)
-        leases.append(
-            Lease(
-                lease_id(shard, int(number)),
-                candidate,
-                read_pace(pace),
-                server_now if taken_at is None else taken_at,
-            )
-        )
-    return Leased(leases, wake_s, lost=reply[1] == b"lost")
+        name = host.decode("utf-8", "replace")
+        try:
+            candidate = unpack(body, name, int(front) - 1)
+        except (msgspec.MsgspecError, UnicodeError) as broken:
+            unreadable.append(Unreadable(int(number), name, body, str(broken)))
+            continue
+        taken = server_now if taken_at is None else taken_at
+        leases.append(Lease(lease_id(shard, int(number)), candidate, read_pace(pace), taken))
+    return Leased(leases, wake_s, reply[1] == b"lost", tuple(unreadable))
 
 
 def read_held(reply: Sequence[Any]) -> list[bool]:

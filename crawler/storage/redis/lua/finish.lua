@@ -42,7 +42,8 @@ local function finish(lease, verdict, delay, payload)
   local untouched = released == 1 and (verdict == 'done' or verdict == 'dead')
   local it = not untouched and load(host)
   if released == 0 then
-    it.rest = now + math.min(math.max(struct.unpack('<d', it.pace), rules.min_gap), rules.max_rest)
+    local gap = math.min(math.max(struct.unpack('<d', it.pace), rules.min_gap), rules.max_rest)
+    it.rest = math.max(it.rest, now + gap)
     it.place = EMPTY
   end
   redis.call('HDEL', leases, lease)

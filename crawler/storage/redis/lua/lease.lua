@@ -93,6 +93,11 @@ local function grant(host, it)
   if redis.call('EXISTS', queue) == 0 then
     it.fronts = bit.band(it.fronts, bit.bnot(bit.lshift(1, front)))
   end
+  if not body then  -- somebody has removed the queue: its host has others
+    seat(host, it)
+    save(host, it)
+    return 0
+  end
   it.place = LEASED
   save(host, it)
   local lease = exactly(number())
@@ -100,6 +105,7 @@ local function grant(host, it)
   local size = #reply
   reply[size + 1], reply[size + 2], reply[size + 3] = lease, front, host
   reply[size + 4], reply[size + 5] = it.pace, body
+  return 1
 end
 
 local granted = 0
@@ -114,8 +120,7 @@ while granted < limit and looked < limit + look do
       last = math.max(passes[front], last)
       passes[front] = last + steps[front]
     end
-    grant(host, it)
-    granted = granted + 1
+    granted = granted + grant(host, it)
   end
 end
 

@@ -161,11 +161,12 @@ local function has_lost(session)
   return redis.call('DEL', ended_key(session)) == 1 or ended
 end
 
--- Rules of a crawl: shortest gap, gap factor, longest gap, longest fetch, longest rest, in seconds.
+-- Rules of a crawl: shortest gap, gap factor, longest gap, longest fetch, longest rest, and how long
+-- a lease may wait at its worker before its fetch begins; in seconds.
 local function rules_of(packed)
-  local min_gap, factor, max_gap, longest_fetch, max_rest = struct.unpack('<ddddd', packed)
+  local min_gap, factor, max_gap, longest_fetch, max_rest, wait = struct.unpack('<dddddd', packed)
   return {min_gap = min_gap, factor = factor, max_gap = max_gap,
-          longest_fetch = longest_fetch, max_rest = max_rest}
+          longest_fetch = longest_fetch, max_rest = max_rest, wait = wait}
 end
 
 -- Until when a host rests whose fetch was cut off: how long it took nobody knows, so as long as it
@@ -173,7 +174,8 @@ end
 local function rest_after(taken, pace, rules)
   local gap, crawl_delay = struct.unpack('<dd', pace)
   local longest = math.min(now - taken, rules.longest_fetch)
-  local worst = taken + longest + math.min(rules.factor * longest, rules.max_gap)
+  local ended = math.min(now, taken + rules.wait + longest)
+  local worst = ended + math.min(rules.factor * longest, rules.max_gap)
   local full_gap = math.min(math.max(gap, crawl_delay, rules.min_gap), rules.max_rest)
   return math.max(worst, now + full_gap)
 end
@@ -188,8 +190,10 @@ local function reap(rules, limit)
     for i = 1, #lost, 2 do
       local taken, released, front, host, body = unpack_lease(lost[i + 1])
       local it = load(host)
-      -- Later than the lease: the host was released, and its rest is what it was told.
-      if it.rest <= taken then it.rest = rest_after(taken, it.pace, rules) end
+      -- Released, and its rest later than the lease: it rests as it was told.
+      if released == 0 or it.rest <= taken then
+        it.rest = math.max(it.rest, rest_after(taken, it.pace, rules))
+      end
       if released == 0 then it.place = EMPTY end
       redis.call('HDEL', leases, lost[i])
       put_back(host, it, front, body)
