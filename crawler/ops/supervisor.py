@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from crawler.core.errors import CrawlerError, DataDirError
+from crawler.ops.endings import ending
 from crawler.ops.figures import many, span
 from crawler.ops.hiring import Plan, hired
 from crawler.ops.interrupts import Interrupts
@@ -27,7 +28,7 @@ from crawler.ops.workforce_look import WorkforceLook
 from crawler.ops.workforce_screen import STOPPING, WorkforceScreen
 from crawler.ops.workforce_summary import Run, read_summary, summary_of_all
 from crawler.sharing import RedisAddress
-from crawler.storage.local.datadir import FRONTIER, WORKER
+from crawler.storage.local.datadir import FRONTIER, OUTCOMES, WORKER
 from crawler.storage.local.handed_lock import HandedLock, taken_by
 from crawler.storage.redis import keys
 from crawler.storage.redis.address import Address
@@ -62,9 +63,10 @@ class Supervisor:
             async with AsyncExitStack() as stack:
                 opening = asyncio.ensure_future(self._open(stack))
                 self._interrupts.on_first = opening.cancel
-                try:
+                with suppress(asyncio.CancelledError):
                     look = await opening
-                except asyncio.CancelledError:
+                if self._interrupts.count:
+                    self._screen.tell(ending("shutdown"))
                     return Ended("", None)
                 await self._work(look)
                 await look.again(self._force.names())
@@ -83,8 +85,9 @@ class Supervisor:
         look = WorkforceLook(self._nodes(address))
         stack.push_async_callback(look.close)
         await look.begin()
-        self._tell_going_on(look)
         there = worker_folders(plan.data_dir)
+        _refuse_lost_frontier(plan.data_dir, there, look)
+        self._tell_going_on(look)
         await wait_for_left(there, self._screen.tell)
         workers = hired(plan, there, look, address if self._redis else None)
         self._force = Workforce(workers, self._screen.tell)
@@ -191,3 +194,14 @@ def _locked(data_dir: Path) -> HandedLock:
             " Wait for it, or choose another with CRAWLER_DATA_DIR"
         )
     return lock
+
+
+def _refuse_lost_frontier(data_dir: Path, there: Iterable[Path], look: WorkforceLook) -> None:
+    """What was fetched would all be fetched again, and nobody told. Raises DataDirError."""
+    logs = [folder / OUTCOMES for folder in there]
+    if not look.counts.seen and any(log.exists() and log.stat().st_size for log in logs):
+        raise DataDirError(
+            f"the workers in {data_dir} have fetched pages, but their Redis knows no URL. Give it"
+            " its data back, name the right one, or begin again in another data directory"
+            " (CRAWLER_DATA_DIR)"
+        )

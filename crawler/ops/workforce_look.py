@@ -10,19 +10,22 @@ import asyncio
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Final
 
 import msgspec
 
 from crawler.core.errors import CrawlerError
 from crawler.core.types import Counts
+from crawler.joining import PATIENCE_S
 from crawler.ops.glance import RecentRate
 from crawler.storage.redis import keys
-from crawler.storage.redis.faults import FAULTS
+from crawler.storage.redis.faults import FAULTS, Unreachable
 from crawler.storage.redis.nodes import Nodes
 from crawler.storage.redis.totals import Totals
 from crawler.storage.redis.worker_record import WorkerSaid
 
+AGAIN_S: Final = 1.0
 NOTHING: Final = Counts(0, 0, 0, 0, 0, 0, 0)
 _decode = msgspec.json.Decoder(WorkerSaid).decode
 
@@ -52,7 +55,7 @@ class WorkforceLook:
 
     async def begin(self) -> None:
         """What is there now is of the past. Raises CrawlerError."""
-        await self._nodes.open()
+        await self._reach()
         await self._look()
         self._before = frozenset(said.session for said in self.everybody)
 
@@ -92,6 +95,16 @@ class WorkforceLook:
 
     async def close(self) -> None:
         await self._nodes.close()
+
+    async def _reach(self) -> None:
+        until = monotonic() + PATIENCE_S
+        while True:
+            try:
+                return await self._nodes.open()
+            except Unreachable:
+                if monotonic() > until:
+                    raise
+                await asyncio.sleep(AGAIN_S)
 
     async def _look(self) -> None:
         key = keys.workers(self._nodes.name)
