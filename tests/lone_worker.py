@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from crawler.core.errors import CrawlerError, StoreUnavailable
+from crawler.core.errors import CrawlerError, StoreFull
 from crawler.core.types import Added, Candidate, Lease, Rest
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.local.outbox import Outbox
@@ -62,7 +62,7 @@ class SmallStore(MemoryStore):
 
     def write(self, changes: dict[bytes, bytes | None]) -> None:
         if self.is_full:
-            raise StoreUnavailable("no space left on device")
+            raise StoreFull("no space left on device")
         super().write(changes)
 
 

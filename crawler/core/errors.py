@@ -30,6 +30,10 @@ class StoreUnavailable(CrawlerError):
     Caller: stop cleanly; what was acknowledged is safe."""
 
 
+class StoreFull(StoreUnavailable):
+    """Its disk has no room. Caller: as above, or wait: it writes again when there is room."""
+
+
 class UnstorableRequest(CrawlerError):
     """A request holds something that cannot be written down. Caller: refuse it, with the reason."""
 

@@ -5,11 +5,13 @@ that is told once; and never is anything overwritten.
 from __future__ import annotations
 
 import re
+import resource
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from resource import RLIM_INFINITY as INFINITY
 from typing import Any, Final
 
 import pytest
@@ -17,9 +19,11 @@ import redis
 
 from crawler.storage.redis import keys
 from crawler.storage.redis.crawl_format import CrawlFormat, encode_format
-from tests.command import crawl_command, run
-from tests.crew import Crew
+from tests.command import crawl_command, run, running
+from tests.crew import SETTINGS, Crew
+from tests.integration.test_disk_full import SmallDisk, can_mount
 from tests.servers.judged_web import JudgedWeb
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
 
 WEB: Final = JudgedWeb(hosts=10, pages=10, crawl_delay_s=0.1)
@@ -273,3 +277,83 @@ def test_above_its_mark_links_wait_on_the_disk_of_the_worker(
         crew.finish()
         assert crew.twice() == {}
     assert worker.log.count("Waiting: ") == 1
+
+
+HOSTS: Final = [f"127.0.2.{number}" for number in range(1, 21)]
+LONG: Final = "x" * 1900  # 400 such links are more than the disk has room for
+BALLAST: Final = "x" * (6 << 20)
+
+
+def one_page_of_many_links(ask: Ask) -> Reply:
+    if ask.path == "/robots.txt":
+        return Reply(status=404)
+    if ask.path != "/":
+        return Reply(f"<title>{ask.host} {ask.path[:5]}</title>".encode())
+    links = [f"http://{host}:{ask.port}/{n}{LONG}" for host in HOSTS for n in range(20)]
+    page = "".join(f'<a href="{link}">x</a>' for link in links)
+    return Reply(page.encode(), wait_s=2.0)
+
+
+def stuffed(folder: Path, server: RedisServer, web: LoopbackWeb) -> tuple[list[str], Path]:
+    """The command of a worker whose Redis has soon no room for links, and its log."""
+    most = server.used_memory() + (3 << 20)
+    settings = {**SETTINGS, "CRAWLER_FRONTIER_URL": server.url, "CRAWLER_REDIS_MAX_BYTES": most}
+    settings |= {"CRAWLER_MIN_DELAY_S": 0, "CRAWLER_DELAY_FACTOR": 0}
+    command = crawl_command(folder / "data", settings, seeds=web.url(HOSTS[0]), scope="any")
+    return command, folder.parent / "log"
+
+
+def test_a_disk_that_is_full_while_redis_is_full_is_waited_for(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if not can_mount(folder):
+        pytest.skip("only root may have a small disk; test_full_servers.py does without")
+    client, disk = server.client(), SmallDisk(folder, 700 << 10)
+    try:
+        with LoopbackWeb(one_page_of_many_links, HOSTS) as web:
+            command, log = stuffed(folder, server, web)
+            with running(command, log) as process:
+                until(lambda: web.turns[HOSTS[0], "/"] == 1)
+                client.set("ballast", BALLAST)
+                until(lambda: "no room for links on this worker's disk" in log.read_text())
+                time.sleep(2.5)  # it must not be told each second
+                assert process.poll() is None
+                disk.make_room()
+                until(lambda: outbox(client) == 400)
+                client.delete("ballast")
+                assert process.wait(60) == 0, log.read_text()[-3000:]
+        assert len(web.visits) == 20 + 1 + 400
+        assert log.read_text().count("no room for links") == 1
+    finally:
+        disk.close()
+
+
+def test_a_disk_that_is_broken_while_redis_is_full_ends_the_crawl(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    """No file may be longer: to the store that is no want of room, but an error for good."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    client = server.client()
+    with LoopbackWeb(one_page_of_many_links, HOSTS) as web:
+        command, log = stuffed(folder, server, web)
+        with running(command, log) as process:
+            until(lambda: web.turns[HOSTS[0], "/"] == 1)
+            client.set("ballast", BALLAST)
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (300 << 10, INFINITY))
+            assert process.wait(60) == 1
+        assert "File too large" in log.read_text().splitlines()[-1]
+        client.delete("ballast")
+        last = run(command, timeout_s=60)
+        assert last.returncode == 0, last.stderr[-3000:]
+    pages = {(visit.host, visit.path) for visit in web.visits}
+    assert len(pages) == 20 + 1 + 400, "the page is fetched again for its links"
+
+
+def until(is_so: Callable[[], bool], bound_s: float = 30.0) -> None:
+    end = time.monotonic() + bound_s
+    while not is_so():
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.02)

@@ -8,7 +8,9 @@ has its links too, and one whose finish was lost is fetched again.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -26,7 +28,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from crawler.core.errors import DataDirError, StoreUnavailable
+from crawler.core.errors import DataDirError, StoreFull, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ logger = logging.getLogger(__name__)
 # cache doubles the price of an `add` at 1e6 URLs (50 us a URL instead of 27).
 _MEMTABLE_BYTES: Final = 8 << 20
 _MEMTABLES: Final = 3
+_NO_SPACE: Final = os.strerror(errno.ENOSPC)
 MEMTABLES_BYTES: Final = _MEMTABLES * _MEMTABLE_BYTES
 CACHE_BYTES: Final = 32 << 20
 
@@ -92,7 +95,9 @@ class RocksStore:
         try:
             self._db.write(batch, self._how)
         except Exception as refused:  # rocksdict raises bare Exception
-            raise StoreUnavailable(f"the frontier cannot be written: {refused}") from refused
+            # Of the others, such as a broken disk, it never recovers while it is open.
+            kind = StoreFull if _NO_SPACE in str(refused) else StoreUnavailable
+            raise kind(f"the frontier cannot be written: {refused}") from refused
 
     def close(self) -> None:
         try:
