@@ -37,7 +37,7 @@ class SharedGlance:
     workers: int
     pages: int
     pages_per_s: float
-    leased: int  # hosts that are asked just now
+    leased: int  # URLs, until what came of them is told
     waiting: int  # URLs, those with a date among them
     errors: int
     size_bytes: int

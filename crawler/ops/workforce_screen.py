@@ -59,7 +59,7 @@ def line(glance: SharedGlance, columns: int) -> str:
         f"{number(glance.pages)} pages",
         f"{rate(glance.pages_per_s)}/s",
         many(glance.workers, "worker"),
-        f"{number(glance.leased)} hosts",
+        f"{number(glance.leased)} under way",
         f"{number(glance.waiting)} waiting",
         f"{number(glance.errors)} errors",
         size(glance.size_bytes),
@@ -73,7 +73,7 @@ def sentence(glance: SharedGlance) -> str:
     """The same for a log."""
     return (
         f"{number(glance.pages)} pages ({rate(glance.pages_per_s)} a second) by"
-        f" {many(glance.workers, 'worker')}, {many(glance.leased, 'host')} active,"
+        f" {many(glance.workers, 'worker')}, {many(glance.leased, 'URL')} under way,"
         f" {many(glance.waiting, 'URL')} waiting, {many(glance.errors, 'error')},"
         f" {size(glance.size_bytes)}"
     )
