@@ -96,6 +96,7 @@ def shared(
         config.robots.robots_max_bytes,
     )
     robots.is_full = frontier.outgoing.full
+    robots.paused = frontier.paused
     frontier.incoming.prepare = robots.enrich
     return Ground(
         frontier=frontier,

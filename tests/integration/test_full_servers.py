@@ -117,6 +117,23 @@ def test_a_disk_that_is_full_too_is_waited_for(server: RedisServer) -> None:
     asyncio.run(story())
 
 
+def test_a_disk_that_is_full_while_links_leave_it_is_waited_for(server: RedisServer) -> None:
+    async def story() -> None:
+        worker = LoneWorker(server.url, is_sure=True)
+        worker.outbox.put([candidate("a"), candidate("b", host="b")])
+        worker.disk.is_full = True
+        async with at_work(worker):
+            await until(lambda: worker.heard.new == 2)
+            await asyncio.sleep(1.5)  # it looks again
+            assert not worker.heard.failures
+            assert len(worker.outbox) == 2
+            worker.disk.is_full = False
+            await until(lambda: len(worker.outbox) == 0)
+            assert worker.heard.new == 2, "told once"
+
+    asyncio.run(story())
+
+
 def test_no_page_is_finished_before_all_hear_of_its_links_on_a_disk(server: RedisServer) -> None:
     """Else the crawl would end without them, if that worker died now."""
 

@@ -15,6 +15,7 @@ from isal import isal_zlib
 
 from crawler.core.config import Robots
 from crawler.core.domains import registered_domain
+from crawler.core.errors import StoreFull
 from crawler.core.types import Candidate, HostKey, Lease, Pace, Purpose, PutBack
 from crawler.core.url import split
 from crawler.policy.robots_cache import (
@@ -37,6 +38,7 @@ from crawler.storage.redis.shared_robots import (
     MOST_BYTES,
     UNHEARD,
     UNREADABLE,
+    UNSAVED,
     SharedRobots,
 )
 from tests.servers.redis import RedisServer
@@ -52,7 +54,11 @@ RULES: Final = b"User-agent: *\nDisallow: /private\nCrawl-delay: 7\n"
 class Records(dict[str, RobotsRecord]):
     """A worker's disk."""
 
+    is_full = False
+
     def put(self, record: RobotsRecord) -> None:
+        if self.is_full:
+            raise StoreFull("no space left on device")
         self[record.authority] = record
 
 
@@ -161,6 +167,19 @@ async def sharers(server: RedisServer, count: int = 2) -> AsyncIterator[list[Sha
 def key_of(authority: str) -> str:
     host = split(f"{authority}/").hostname
     return keys.robots(NAME, shard_of(registered_domain(host), SHARDS), authority)
+
+
+def test_what_a_full_disk_does_not_take_is_heard_again(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server) as (one, other):
+            await one.learn(answer(200, RULES))
+            other.local.is_full = True
+            assert await other.verdict() == Unknown(robots_url(HERE))
+            other.local.is_full = False
+            assert await other.verdict() == Allowed(7.0)
+            assert other.counted == {UNSAVED: 1, FOUND: 1}
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from crawler.core.errors import StoreUnavailable
+from crawler.core.errors import StoreFull, StoreUnavailable
 from crawler.core.types import Added, Candidate
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.faults import FAULTS, OutOfMemory
@@ -62,6 +62,7 @@ class Drain:
         is_full: Callable[[int], bool],
         added: Callable[[Added], None],
         crowded: Callable[[StoreUnavailable], None],
+        paused: Callable[[StoreUnavailable], None],
         runs: Runs,
         sure_s: float,
     ) -> None:
@@ -72,6 +73,7 @@ class Drain:
         self._is_full = is_full
         self._added = added
         self._crowded = crowded
+        self._paused = paused
         self._runs = runs
         self._sure_s = sure_s
         self._told: dict[int, _Told] = {}
@@ -117,6 +119,15 @@ class Drain:
             is_sure = not self._sure_s or self._runs.lives(shard, told.run, told.sure_at)
             if is_sure is None:
                 continue
+            if is_sure and not self._is_dropped(told.batch):
+                continue
             del self._told[shard]
-            if is_sure:
-                self._outbox.drop(told.batch)
+
+    def _is_dropped(self, batch: Batch) -> bool:
+        """False: a full disk takes no deletions either. It stays told, and is tried again."""
+        try:
+            self._outbox.drop(batch)
+        except StoreFull as full:
+            self._paused(full)
+            return False
+        return True

@@ -65,6 +65,7 @@ class SharedFrontier:
         self._now = now
         self._runs, journal = Runs(), Journal()
         tidings = self._tidings = Tidings(listener, rules.name)
+        self.paused = tidings.paused  # is to be told of our full disk
         self._holdings = Holdings(rules.lease_s, rules.fetch_s, self._runs)
         events = Events(
             listener.added, listener.refused, tidings.crowded, tidings.paused, tidings.failed
@@ -81,7 +82,15 @@ class SharedFrontier:
         is_full = self._fullness.is_full
         sure_s = 0.0 if rules.is_sure else SURE_S
         self._drain = Drain(
-            nodes, ops, outbox, is_full, listener.added, tidings.crowded, self._runs, sure_s
+            nodes,
+            ops,
+            outbox,
+            is_full,
+            listener.added,
+            tidings.crowded,
+            tidings.paused,
+            self._runs,
+            sure_s,
         )
         self._heartbeat = Heartbeat(
             nodes, ops, self._holdings, self.incoming, self._runs, rules.heartbeat_s

@@ -15,6 +15,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from crawler.core.domains import registered_domain
+from crawler.core.errors import StoreFull, StoreUnavailable
 from crawler.core.types import Lease, Purpose
 from crawler.core.url import split
 from crawler.policy.robots_cache import RobotsStore, holds
@@ -33,6 +34,7 @@ MOST_AWAITED_BYTES: Final = 65_536
 ASK_S: Final = 1.0  # leases wait for it, those of other servers too
 UNHEARD: Final = "robots/unheard"
 UNREADABLE: Final = "robots/unreadable"
+UNSAVED: Final = "robots/unsaved"
 FOUND: Final = "robots/from_others"
 TOO_LARGE: Final = "it is on another host, and too large to be handed on"
 
@@ -61,6 +63,7 @@ class SharedRobots:
         self._most_bytes = most_bytes
         self.replaced: Callable[[str], None] = lambda _: None  # hears of whom others told us
         self.is_full: Callable[[int], bool] = lambda _: False  # whether a shard's server is
+        self.paused: Callable[[StoreUnavailable], None] = lambda _: None  # our disk is full
 
     def get(self, authority: str) -> RobotsRecord | None:
         return self._local.get(authority)
@@ -111,8 +114,7 @@ class SharedRobots:
         elif _says_more(found, known, now):
             if found.kind is Known.PENDING and found.body is None and known is not None:
                 found = replace(found, body=known.body)  # our last good copy
-            self._replace(found)
-            self._count(FOUND)
+            self._count(FOUND if self._replace(found) else UNSAVED)
 
     def _forgotten(self, known: RobotsRecord | None, now: float) -> None:
         """A verdict that forbids all may be taken back for everybody, by the person who revives
@@ -120,9 +122,15 @@ class SharedRobots:
         if known is not None and known.kind is Known.UNREACHABLE and holds(known, now):
             self._replace(replace(known, expires_at=now))
 
-    def _replace(self, record: RobotsRecord) -> None:
-        self._local.put(record)
+    def _replace(self, record: RobotsRecord) -> bool:
+        """False: our disk is full. It is asked for again before the next lease is used."""
+        try:
+            self._local.put(record)
+        except StoreFull as full:
+            self.paused(full)
+            return False
         self.replaced(record.authority)
+        return True
 
 
 def _handed_on(record: RobotsRecord, is_awaited: bool, is_full: bool) -> bytes | None:
