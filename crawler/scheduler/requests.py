@@ -22,6 +22,8 @@ from crawler.scheduler.flights import LEASE
 _PASSING: Final = frozenset({LEASE, "download_slot", "download_latency"})
 _CLASSES: Final = {f"{kind.__module__}.{kind.__qualname__}" for kind in
                    (Request, FormRequest, JsonRequest, XmlRpcRequest)}  # fmt: skip
+MOST_BYTES: Final = 4 << 20
+"""Guess: a form with a picture fits. What is more keeps all others of a shared frontier waiting."""
 _DEEPEST: Final = 100  # guess: nobody means more; a list that holds itself ends here
 _SCALARS: Final = (str, bytes, bool, int, float, type(None))
 _encode = msgspec.msgpack.Encoder().encode
@@ -41,9 +43,15 @@ def pack(request: Request, spider: Spider) -> bytes:
     for name, value in parts.items():
         _refuse_foreign(request, name, value)
     try:
-        return _encode(parts)
+        packed = _encode(parts)
     except (OverflowError, ValueError, UnicodeError) as refused:
         raise UnstorableRequest(f"{request}: {refused}") from refused
+    if len(packed) > MOST_BYTES:
+        raise UnstorableRequest(
+            f"{request}: {len(packed)} bytes with its body, meta and cb_kwargs; at most"
+            f" {MOST_BYTES} are stored"
+        )
+    return packed
 
 
 def unpack(packed: bytes, spider: Spider) -> Request:

@@ -115,6 +115,11 @@ def test_what_belongs_to_one_fetch_stays_behind() -> None:
         pytest.param({"meta": {"a": "\ud800"}}, "surrogates", id="half a character"),
         pytest.param({"meta": {"a": bottomless()}}, "deep", id="a list that holds itself"),
         pytest.param({"meta": {"a": nested(100_000)}}, "deep", id="lists without end"),
+        pytest.param(
+            {"body": b"x" * (4 << 20)},
+            "4194[0-9]{3} bytes .* at most 4194304 are",
+            id="more than 4 MB",
+        ),
     ],
 )
 def test_what_cannot_be_stored_is_refused_with_its_place(

@@ -16,6 +16,7 @@ from crawler.core.types import Added, Candidate
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.faults import FAULTS, OutOfMemory
 from crawler.storage.redis.ops import BATCH, Ops
+from crawler.storage.redis.parts import parts_of
 from crawler.storage.redis.replies import read_added
 from crawler.storage.redis.runs import Runs
 
@@ -94,12 +95,8 @@ class Drain:
         self._drop_sure()
 
     async def _tell(self, batch: Batch, now: float) -> None:
-        parts = range(0, len(batch.links), BATCH)
-        calls = [
-            call
-            for begin in parts
-            for call in self._ops.add(batch.links[begin : begin + BATCH], now)
-        ]
+        parts = parts_of(batch.links, BATCH)
+        calls = [call for part in parts for call in self._ops.add(part, now)]
         asked_at = monotonic()
         replies = await self._nodes.run(calls)
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]

@@ -32,6 +32,7 @@ from crawler.storage.redis.claims import pack_claim
 from crawler.storage.redis.fates import Unreadable, fate, letter_of
 from crawler.storage.redis.keys import URGENT_LEVEL
 from crawler.storage.redis.packed import Packer, pack
+from crawler.storage.redis.parts import by_bytes
 
 MOST_SHARDS: Final = 1024
 MOST_LEVELS: Final = 15  # FRONTS of lua/shard.lua, without the urgent one
@@ -119,7 +120,10 @@ class Ops:
         )
 
     def add(self, found: Iterable[Candidate], now: float) -> list[Call]:
-        """One call or more a shard, each of at most BATCH URLs or one host's."""
+        """One call or more a shard, each of at most BATCH URLs, and bounded in bytes."""
+        return [call for part in by_bytes(found) for call in self._add(part, now)]
+
+    def _add(self, found: Iterable[Candidate], now: float) -> list[Call]:
         groups: dict[tuple[str, int, int], _Group] = {}
         for candidate in found:
             flags, level = 0, candidate.level

@@ -26,6 +26,7 @@ from crawler.storage.redis.faults import FAULTS, OutOfMemory, Unreachable
 from crawler.storage.redis.holdings import Holdings
 from crawler.storage.redis.journal import Journal
 from crawler.storage.redis.ops import BATCH, Finished, Ops, Released, shard_of_lease
+from crawler.storage.redis.parts import parts_of
 from crawler.storage.redis.replies import read_added, read_held
 from crawler.storage.redis.runs import Runs
 from crawler.storage.redis.sending import (
@@ -180,8 +181,7 @@ class Outgoing:
             if self.full(shard):
                 sending.is_whole = self._put_aside(waiting) and sending.is_whole
                 continue
-            for begin in range(0, len(waiting), BATCH):
-                part = waiting[begin : begin + BATCH]
+            for part in parts_of(waiting, BATCH):
                 (call,) = self._ops.add(part, now)
                 self._put_add(sending, call, part)
 
