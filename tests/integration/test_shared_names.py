@@ -1,0 +1,74 @@
+"""Whose name, whose data directory: workers that would hide or bury each other are told apart.
+
+Rule: a worker that lives is told by what stands in the hash of workers; nobody need work for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+import redis
+
+from crawler.storage.redis import keys
+from crawler.storage.redis.worker_record import WorkerSaid
+from tests.command import crawl_command, run
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
+from tests.servers.redis import RedisServer
+
+NAME: Final = "gossamer"
+HOST: Final = "127.0.2.1"
+WORKERS: Final = keys.workers(NAME)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis") as running:
+        yield running
+
+
+def announce(client: redis.Redis, name: str, session: str, silent_s: float = 0.0) -> None:
+    now, micros = client.time()
+    said = WorkerSaid(
+        name=name,
+        session=session,
+        host="elsewhere.example",
+        pid=7,
+        at=now + micros / 1e6 - silent_s,
+    )
+    client.hset(WORKERS, name, msgspec.json.encode(said))
+
+
+def one_page(ask: Ask) -> Reply:
+    return Reply(status=404) if ask.path == "/robots.txt" else Reply(b"<title>one</title>")
+
+
+def crawl(folder: Path, server: RedisServer, **settings: object) -> tuple[int, str]:
+    """Of one page: its status and what it says."""
+    given = {
+        "CRAWLER_FRONTIER_URL": server.url,
+        "CRAWLER_FRONTIER_SHARDS": 2,
+        "CRAWLER_TOTAL_TIMEOUT_S": 2,
+        "CRAWLER_CONNECT_TIMEOUT_S": 1,
+        **settings,
+    }
+    seeds = folder / "seeds.txt"
+    with LoopbackWeb(one_page, [HOST]) as web:
+        seeds.write_text(web.url(HOST))
+        done = run(crawl_command(folder / "data", given, seeds=seeds), timeout_s=20)
+    return done.returncode, done.stderr
+
+
+def test_a_name_of_a_worker_that_lives_is_refused(tmp_path: Path, server: RedisServer) -> None:
+    announce(server.client(), "same", "same.1")
+    before = server.client().hgetall(WORKERS)
+    status, said = crawl(tmp_path, server, CRAWLER_WORKER_NAME="same")
+    assert status != 0
+    assert "a worker named same takes part in this crawl already" in said.splitlines()[-1]
+    assert server.client().hgetall(WORKERS) == before
+    assert not (tmp_path / "data" / "worker.json").exists()
+    announce(server.client(), "same", "same.1", silent_s=11.0)
+    assert crawl(tmp_path, server, CRAWLER_WORKER_NAME="same")[0] == 0
