@@ -38,6 +38,7 @@ from crawler.storage.redis.sending import (
     ended_by_shard,
     links_by_shard,
 )
+from crawler.storage.redis.tells import Tells
 
 GATHER_S: Final = 0.05
 """Time to gather: the more a call carries, the cheaper each; rests are counted from the fetch's
@@ -72,6 +73,7 @@ class Outgoing:
         self._now = now
         self._is_sure = is_sure
         self._waiting = Batch()
+        self._tells = Tells()
         self._ripening: deque[tuple[float, Finished]] = deque()  # verdicts, by when they may go
         self._journal = journal
         self._runs = runs
@@ -103,17 +105,21 @@ class Outgoing:
             self._waiting.targets.append((verdict.candidate, lease.candidate))
         elif isinstance(verdict, Done) and verdict.claim is not None:
             claim = verdict.claim
-            self._waiting.tells.append(self._ops.claim(claim.digest, lease.id, claim))
+            self._tells.put(self._ops.claim(claim.digest, lease.id, claim))
         self._waiting.finishes.append(Finished(lease, verdict))
         self._asked.set()
 
     def tell(self, call: Call) -> None:
         """Sent some time soon, and again until it is acknowledged."""
-        self._waiting.tells.append(call)
+        self._tells.put(call)
         self._asked.set()
 
+    def count_untold(self, count: Callable[[str], None]) -> None:
+        """*count* counts one more of what is never told."""
+        self._tells.count = count
+
     def is_idle(self) -> bool:
-        return not (self._waiting or self._ripening or self._under_way)
+        return not (self._waiting or self._tells or self._ripening or self._under_way)
 
     def keep(self) -> None:
         """The end: links that nobody took are kept on our disk for the next run. If it has no room,
@@ -169,11 +175,11 @@ class Outgoing:
         for shard, ended in ended_by_shard(batch.releases).items():
             self._put_releases(sending, shard, ended)
         untold: list[Call] = []
-        for call in batch.tells:
+        for call in self._tells.take(monotonic()):
             sending.put(call, partial(self._told, call, untold))
         is_whole = await sending.send()
-        self._waiting.tells[:0] = untold  # before newer ones
-        return is_whole
+        self._tells.put_back(untold, monotonic())
+        return is_whole and not self._tells.is_held
 
     def _put_links(self, sending: Sending, found: Sequence[Candidate]) -> None:
         now = self._now()
@@ -275,6 +281,7 @@ class Outgoing:
         if isinstance(reply, FAULTS):
             self._events.failed(reply)
             return
+        self._tells.answers(calls[0].shard)
         if not self._is_sure:
             self._journal.note(calls, monotonic())
         self._runs.heard(calls[0].shard, reply[0], asked_at)

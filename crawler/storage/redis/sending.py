@@ -50,11 +50,10 @@ class Batch:
     links: list[Candidate] = field(default_factory=list)
     targets: list[tuple[Candidate, Candidate]] = field(default_factory=list)  # of redirects
     releases: list[Ended] = field(default_factory=list)
-    tells: list[Call] = field(default_factory=list)
     finishes: list[Finished] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return any((self.links, self.targets, self.releases, self.tells, self.finishes))
+        return any((self.links, self.targets, self.releases, self.finishes))
 
 
 class Sending:

@@ -1,0 +1,95 @@
+"""What waits to be told to a shard that does not answer is bounded, and is not tried each time."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.storage.redis.calls import Call
+from crawler.storage.redis.tells import AGAIN_S, MOST, UNTOLD, Tells
+
+
+def claim(number: int, shard: int = 0) -> Call:
+    return Call(shard, "claim", (b"%d" % number, "owner", "", b""))
+
+
+def rest(host: str, seconds: float, age_s: float = 0.0) -> Call:
+    return Call(0, "rest", (3600.0, host, age_s, seconds, b"pace"))
+
+
+def learn(authority: str, packed: bytes = b"") -> Call:
+    return Call(0, "learn", (authority, 1000, packed))
+
+
+def waiting(*calls: Call) -> Tells:
+    tells = Tells()
+    for call in calls:
+        tells.put(call)
+    return tells
+
+
+def test_what_was_told_to_a_shard_goes_in_its_order() -> None:
+    tells = waiting(claim(1), claim(2, shard=1), rest("a", 1.0), claim(3))
+    assert tells.take(0.0) == [claim(1), rest("a", 1.0), claim(3), claim(2, shard=1)]
+    assert not tells
+
+
+def test_what_did_not_go_goes_before_what_came_later() -> None:
+    tells = waiting(claim(1), claim(2))
+    taken = tells.take(0.0)
+    tells.put(claim(3))
+    tells.put_back(taken, 0.0)
+    assert tells.take(AGAIN_S) == [claim(1), claim(2), claim(3)]
+
+
+def test_a_shard_that_did_not_answer_is_left_alone_for_a_while_and_the_others_are_not() -> None:
+    tells = waiting(claim(1))
+    tells.put_back(tells.take(0.0), 0.0)
+    tells.put(claim(2, shard=1))
+    assert tells.take(AGAIN_S / 2) == [claim(2, shard=1)]
+    assert tells and tells.is_held
+    assert tells.take(AGAIN_S) == [claim(1)]
+    assert not tells.is_held
+
+
+def test_a_shard_that_answers_is_told_at_once() -> None:
+    tells = waiting(claim(1))
+    tells.put_back(tells.take(0.0), 0.0)
+    tells.answers(0)
+    assert tells.take(0.1) == [claim(1)]
+
+
+@pytest.mark.parametrize("script", MOST)
+def test_the_oldest_of_too_many_are_dropped_and_counted(script: str) -> None:
+    counted: list[str] = []
+    tells = Tells()
+    tells.count = counted.append
+    calls = [Call(0, script, (f"{n}", "x", b"y")) for n in range(MOST[script] + 3)]
+    for call in [rest("a", 1.0), *calls]:
+        tells.put(call)
+    assert counted == [UNTOLD + script] * 3
+    tells.put_back(tells.take(0.0), 0.0)
+    assert tells.take(AGAIN_S) == [rest("a", 1.0), *calls[3:]]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "told"),
+    [
+        pytest.param(rest("a", 1.0), rest("a", 5.0), rest("a", 5.0), id="a longer rest counts"),
+        pytest.param(
+            rest("a", 9.0, 1.0),
+            rest("a", 5.0, 2.0),
+            rest("a", 10.0, 2.0),
+            id="a shorter one does not end what was asked for before",
+        ),
+        pytest.param(
+            learn("a", b"old"), learn("a", b"new"), learn("a", b"new"), id="what was learned last"
+        ),
+    ],
+)
+def test_of_one_host_only_the_latest_waits(earlier: Call, later: Call, told: Call) -> None:
+    assert waiting(earlier, later).take(0.0) == [told]
+
+
+def test_no_rest_is_dropped() -> None:
+    calls = [rest(f"{n}", 1.0) for n in range(2000)]
+    assert waiting(*calls).take(0.0) == calls
