@@ -6,8 +6,8 @@ Rule: the settings say, as they say it to a crawl.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +18,7 @@ from crawler.core.config import Config
 from crawler.core.errors import ConfigError
 from crawler.ops import looks, looks_text, revive
 from crawler.ops.advice import frontier_command, shared_command
+from crawler.ops.lent_redis import has_own_redis, lent
 from crawler.sharing import RedisAddress, redis_address
 from crawler.storage.inspection import Inspection
 from crawler.storage.local.datadir import holder
@@ -58,9 +59,13 @@ class Frontier(Protocol):
 
 def frontier_of(settings: BaseSettings, config: Config) -> Frontier:
     path, address = data_dir(settings, config), redis_address(settings, config)
-    if address is None:
-        return InDataDir(path, config)
-    return InRedis(address, path, config, settings)
+    if address is not None:
+        advice = partial(shared_command, settings=settings)
+        return InRedis(lambda: nullcontext(address), path, config, advice)
+    if has_own_redis(path):
+        advice = partial(frontier_command, data_dir=str(path))
+        return InRedis(partial(lent, path, config.shared), path, config, advice)
+    return InDataDir(path, config)
 
 
 class InDataDir:
@@ -94,13 +99,18 @@ class InRedis:
     tried_by = "workers that are there, or come"
 
     def __init__(
-        self, address: RedisAddress, path: Path, config: Config, settings: BaseSettings
+        self,
+        lent: Callable[[], AbstractContextManager[RedisAddress]],
+        path: Path,
+        config: Config,
+        advice: Callable[[str], str],
     ) -> None:
-        """*path*: of the data directory of a worker, perhaps."""
-        self._address = Address.parse(address.url, address.params)
+        """*lent*: where Redis is, for as long; *path*: of the data directory of a worker,
+        perhaps."""
+        self._lent = lent
         self._path = path
         self._config = config
-        self.advice = partial(shared_command, settings=settings)
+        self.advice = advice
 
     @contextmanager
     def inspection(self) -> Iterator[Inspection]:
@@ -135,7 +145,11 @@ class InRedis:
     def _inspection(self, visit: Visit) -> RedisInspection:
         return RedisInspection(visit, self._path, self._config.robots.robots_max_bytes)
 
-    def _visit(self) -> Visit:
+    @contextmanager
+    def _visit(self) -> Iterator[Visit]:
         shared, fetch = self._config.shared, self._config.fetch
         opening = (fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
-        return Visit(self._address, shared.frontier_name, opening)
+        with self._lent() as lent_one:
+            address = Address.parse(lent_one.url, lent_one.params)
+            with Visit(address, shared.frontier_name, opening) as visit:
+                yield visit

@@ -22,13 +22,13 @@ from crawler.ops.interrupts import Interrupts
 from crawler.ops.left_behind import wait_for_left
 from crawler.ops.own_redis import FOLDER, OwnRedis, own_redis
 from crawler.ops.summary import Summary
-from crawler.ops.worker_command import WORKERS, worker_folders, workers_in
+from crawler.ops.worker_command import worker_folders, workers_in
 from crawler.ops.workforce import Workforce
 from crawler.ops.workforce_look import WorkforceLook
 from crawler.ops.workforce_screen import STOPPING, WorkforceScreen
 from crawler.ops.workforce_summary import Run, read_summary, summary_of_all
 from crawler.sharing import RedisAddress
-from crawler.storage.local.datadir import FRONTIER, OUTCOMES, WORKER
+from crawler.storage.local.datadir import FRONTIER, OUTCOMES, WORKER, WORKERS
 from crawler.storage.local.handed_lock import HandedLock, taken_by
 from crawler.storage.redis import keys
 from crawler.storage.redis.address import Address
@@ -179,6 +179,11 @@ async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
             await at_work
 
 
+def share_lock(data_dir: Path) -> Path:
+    """Held by whoever looks after the workers."""
+    return data_dir / WORKERS / _LOCK
+
+
 def _locked(data_dir: Path) -> HandedLock:
     """Raises DataDirError: it is in use, or holds another kind of crawl."""
     if (data_dir / FRONTIER).exists() or (data_dir / WORKER).exists():
@@ -186,7 +191,7 @@ def _locked(data_dir: Path) -> HandedLock:
             f"{data_dir} holds a crawl of one worker: go on with it as before, or give this one"
             " another CRAWLER_DATA_DIR"
         )
-    file = data_dir / WORKERS / _LOCK
+    file = share_lock(data_dir)
     lock = HandedLock.take(file)
     if lock is None:
         raise DataDirError(

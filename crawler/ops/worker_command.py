@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from crawler.core.errors import DataDirError
-from crawler.storage.local.datadir import LOG
+from crawler.storage.local.datadir import LOG, WORKERS
 from crawler.storage.local.worker_file import WorkerFile, read_worker
 
 MAX_PAGES: Final = "max_pages"
-WORKERS: Final = "workers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import Any, Final
 import pytest
 
 from crawler.storage.local.handed_lock import HandedLock
-from tests.command import PROJECT, run
+from tests.command import PROJECT, crawl_command, run
 from tests.servers.judge import ROBOTS, Gap, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
@@ -95,6 +95,13 @@ class Shared:
     def said(self) -> str:
         return self.log.read_text(errors="replace")
 
+    def looked_at(self) -> Any:
+        """By `scrapy frontier`, which is told no more than the data directory."""
+        look = [sys.executable, "-m", "scrapy", "frontier", "counts", "--json"]
+        told = run([*look, "-s", f"CRAWLER_DATA_DIR={self.data}"])
+        assert told.returncode == 0, told.stderr[-3000:]
+        return json.loads(told.stdout)
+
     def summary(self) -> Any:
         return json.loads((self.data / "summary.json").read_text())
 
@@ -150,6 +157,7 @@ def test_whoever_is_killed_the_crawl_goes_on_and_ends(shared: Shared) -> None:
         os.kill(redis, signal.SIGKILL)
         shared.until(lambda: shared.redis != redis)
         begun.append(shared.redis)
+        assert shared.looked_at()["workers"] == 2, "also while it runs"
         assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
         assert not any(map(is_there, begun))
     shared.judge()
@@ -180,6 +188,9 @@ def test_stopped_and_taken_up_again_it_fetches_nothing_twice(shared: Shared) -> 
     assert summary["frontier"]["leased"] == 0, "each has put back what was under way"
     for name in ("url", "redis.conf"):
         assert stat.S_IMODE((shared.data / "redis" / name).stat().st_mode) == 0o600
+    assert shared.looked_at()["counts"]["done"] == summary["frontier"]["done"], "also at rest"
+    alone = run(crawl_command(shared.data, seeds=shared.seeds))
+    assert (alone.returncode, alone.stderr.count("a crawl by several workers")) == (1, 1)
     with shared.running() as process:
         assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
     shared.judge()

@@ -30,11 +30,11 @@ from crawler.ops.screen import Screen
 from crawler.ops.summary import Summary, encoded
 from crawler.ops.summary_text import text
 from crawler.ops.supervisor import Ended, Supervisor
-from crawler.ops.worker_command import WORKERS, Typed
+from crawler.ops.worker_command import Typed
 from crawler.ops.workforce_screen import WorkforceScreen
 from crawler.sharing import redis_address
 from crawler.spiders.web import WebSpider
-from crawler.storage.local.datadir import LOG, SUMMARY
+from crawler.storage.local.datadir import LOG, SUMMARY, WORKERS
 from crawler.wiring import data_dir
 
 MOST_WORKERS: Final = 256

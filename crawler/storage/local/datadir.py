@@ -22,6 +22,7 @@ _LOCK: Final = "crawl.lock"
 _FORMAT_FILE: Final = "format.json"
 FRONTIER: Final = "frontier"
 WORKER: Final = "worker"  # of a shared crawl: the outbox, and what the worker remembers
+WORKERS: Final = "workers"  # of a crawl by several workers of this machine: theirs are below it
 WARC: Final = "warc"
 OUTCOMES: Final = "outcomes.jsonl"
 SUMMARY: Final = "summary.json"
@@ -86,6 +87,11 @@ def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
         raise DataDirError(
             f"{data.path} belongs to a worker of a shared crawl: set CRAWLER_FRONTIER_URL as it"
             " was, or choose another CRAWLER_DATA_DIR"
+        )
+    if (data.path / WORKERS).exists():
+        raise DataDirError(
+            f"{data.path} holds a crawl by several workers: go on with scrapy share (make crawl"
+            " WORKERS=2), or choose another CRAWLER_DATA_DIR"
         )
 
 
