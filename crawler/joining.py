@@ -22,14 +22,20 @@ from crawler import rules
 from crawler.clock import Clock
 from crawler.core.choices import RedisFsync
 from crawler.core.config import Config
-from crawler.core.errors import CrawlerError
+from crawler.core.errors import ConfigError, CrawlerError
 from crawler.core.types import Added, Lease
 from crawler.scheduler.rules import FrontierRules
 from crawler.sharing import RedisAddress
 from crawler.storage.local.datadir import DataDir
 from crawler.storage.local.outbox import Outbox
 from crawler.storage.local.rocks import RocksStore
-from crawler.storage.local.worker_file import WorkerFile, new_life, read_worker, write_worker
+from crawler.storage.local.worker_file import (
+    WorkerFile,
+    is_copy,
+    new_life,
+    read_worker,
+    write_worker,
+)
 from crawler.storage.redis import keys
 from crawler.storage.redis.address import Address
 from crawler.storage.redis.burial import bury
@@ -102,18 +108,21 @@ def join(
     """Raises CrawlerError: it is not there, not ours, or another kind of crawl."""
     shared = config.shared
     last = read_worker(data.path)
-    worker = new_life(last, shared.worker_name)
     where = Address.parse(address.url, address.params)
     quiet_s = FRESH_S + config.fetch.total_timeout_s + TELL_S
     opening = (quiet_s, shared.lease_s, keys.SCHEMA)
     shards = shared.frontier_shards
-    ops = Ops(worker.session, shards, frontier_rules, shared.lease_s, UNBEGUN_S)
 
     def nodes() -> Nodes:
         return Nodes(where, Scripts(), shared.frontier_name, shards, opening)
 
-    ours = new_format(shards, len(frontier_rules.level_shares), rules.identity_of_urls(config))
-    dead = last.session if last else None
+    name = shared.frontier_name
+    mine = None if last and _is_of_another(last, data, nodes, name) else last
+    worker = new_life(mine, shared.worker_name, data.path)
+    ops = Ops(worker.session, shards, frontier_rules, shared.lease_s, UNBEGUN_S)
+    ours = new_format(shards, len(frontier_rules.level_shares), rules.identity_of_shards(config))
+    dead = mine.session if mine else None
+    burial = None if mine and is_copy(mine, data.path) else dead
     outbox = Outbox(store, lambda domain: shard_of(domain, shards))
     say = _sayer(worker, tally)
 
@@ -121,27 +130,57 @@ def join(
         write_worker(data.path, worker)
         return replace(say(), outbox=len(outbox))
 
-    name = shared.frontier_name
-    crawl, put_back = _aside(lambda: _open(nodes(), ops, name, ours, worker.name, dead, begin))
+    crawl, put_back = _aside(lambda: _open(nodes(), ops, ours, worker.name, (dead, burial), begin))
     frontier = SharedFrontier(
         nodes(),
         ops,
         outbox,
-        SharedRules(
-            name=shared.frontier_name,
-            shards=shards,
-            lease_s=shared.lease_s,
-            heartbeat_s=shared.heartbeat_s,
-            fetch_s=config.fetch.total_timeout_s,
-            most_leases=most_leases,
-            is_sure=shared.redis_fsync is RedisFsync.ALWAYS,
-            full_bytes=shared.full_bytes,
-        ),
+        _shared_rules(config, most_leases),
         Told(tally, fail),
         say,
         clock.now,
     )
+    frontier.confirm = lambda: _confirm(frontier.nodes, name, crawl)
     return Joined(frontier, frontier.nodes, ops, worker, crawl, put_back)
+
+
+def _shared_rules(config: Config, most_leases: int) -> SharedRules:
+    shared = config.shared
+    return SharedRules(
+        name=shared.frontier_name,
+        shards=shared.frontier_shards,
+        lease_s=shared.lease_s,
+        heartbeat_s=shared.heartbeat_s,
+        fetch_s=config.fetch.total_timeout_s,
+        most_leases=most_leases,
+        is_sure=shared.redis_fsync is RedisFsync.ALWAYS,
+        full_bytes=shared.full_bytes,
+    )
+
+
+def _is_of_another(last: WorkerFile, data: DataDir, nodes: Callable[[], Nodes], name: str) -> bool:
+    """Whether *data* is a copy of the data directory of a worker that lives. Of one that is
+    silent the name goes on, or nobody would tell what waits on its disk; its leases end by
+    themselves."""
+    if not is_copy(last, data.path):
+        return False
+    if _aside(lambda: _speaks(nodes(), name, last)):
+        logger.warning(
+            "%s is a copy of the data directory of the worker %s, which is at work: this one takes"
+            " a name of its own",
+            *(data.path, last.name),
+        )
+        return True
+    logger.info("%s was moved or copied: leases of its last life end by themselves", data.path)
+    return False
+
+
+async def _speaks(nodes: Nodes, name: str, last: WorkerFile) -> bool:
+    try:
+        await _reached(nodes)
+        return await Names(nodes, name).speaks(last.name, last.session)
+    finally:
+        await nodes.close()
 
 
 def _sayer(worker: WorkerFile, tally: Tally) -> Callable[[], WorkerSaid]:
@@ -171,14 +210,16 @@ def _aside(work: Callable[[], Any]) -> Any:
 async def _open(
     nodes: Nodes,
     ops: Ops,
-    name: str,
     ours: CrawlFormat,
     worker: str,
-    dead_session: str | None,
+    dead: tuple[str | None, str | None],
     begin: Callable[[], WorkerSaid],
 ) -> tuple[CrawlFormat, int]:
-    """*begin*: keep the new session, before anybody hears of it."""
+    """*dead*: the last session of the name, and the one to bury. *begin*: keep the new session,
+    before anybody hears of it."""
+    name = nodes.name
     names = Names(nodes, name)
+    last_session, burial = dead
     try:
         await _reached(nodes)
         crawl = await _format(nodes, name, ours)
@@ -186,8 +227,8 @@ async def _open(
         await nodes.open_shards()
         workers = keys.workers(name)
         await _asked(nodes, workers, "HGETALL", workers)  # it is nobody else's
-        heard = await names.refuse_taken(worker, dead_session)
-        put_back = await bury(nodes, ops, dead_session) if dead_session else 0
+        heard = await names.refuse_taken(worker, last_session)
+        put_back = await bury(nodes, ops, burial) if burial else 0
         await names.take(begin(), heard)
         return crawl, put_back
     finally:
@@ -210,6 +251,16 @@ async def _format(nodes: Nodes, name: str, ours: CrawlFormat) -> CrawlFormat:
     key = keys.format_key(name)
     await _asked(nodes, key, "SET", key, encode_format(ours), "NX")
     return agreed(await _asked(nodes, key, "GET", key), ours, key)
+
+
+async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:
+    """Of a crawl that was forgotten whole: it is told again what it was begun with, unless another
+    worker was faster."""
+    if (await _format(nodes, name, crawl)).key_seed != crawl.key_seed:
+        raise ConfigError(
+            f"Redis forgot the crawl {name}, which had just begun, and another worker has begun it"
+            " anew. Start this one again"
+        )
 
 
 async def _asked(nodes: Nodes, key: str, *command: Any) -> Any:

@@ -75,7 +75,6 @@ def test_a_lease_that_was_forgotten_is_not_begun(server: RedisServer) -> None:
             await worker.gets_none(QUIET_S - 1.0)
             again = await worker.lease(3)
             assert {lease.candidate.host for lease in again} == {"c", "d", "e"}
-            assert not worker.heard.losses
 
     asyncio.run(story())
 
@@ -130,7 +129,7 @@ def test_a_host_whose_lease_was_forgotten_rests_all_the_same(server: RedisServer
             worker.frontier.finish(lease, Done(), time.time())
             await worker.gets_none(QUIET_S + 0.5)
             assert resting_s(server, "a") > 50
-            assert worker.heard.refusals == [lease]
+            assert lease in worker.heard.losses
 
     asyncio.run(story())
 

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from crawler.core.errors import StoreFull, StoreUnavailable
-from crawler.core.types import Added, Candidate
+from crawler.core.errors import StoreFull
+from crawler.core.types import Candidate
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.faults import FAULTS, OutOfMemory
 from crawler.storage.redis.ops import BATCH, Ops
 from crawler.storage.redis.parts import parts_of
 from crawler.storage.redis.replies import read_added
 from crawler.storage.redis.runs import Runs
+from crawler.storage.redis.sending import Events
 
 AT_ONCE: Final = 1000
 """Links of a shard that are told and not yet dropped: 16,000 a second over 64 shards."""
@@ -61,9 +62,7 @@ class Drain:
         ops: Ops,
         outbox: Outbox,
         is_full: Callable[[int], bool],
-        added: Callable[[Added], None],
-        crowded: Callable[[StoreUnavailable], None],
-        paused: Callable[[StoreUnavailable], None],
+        events: Events,
         runs: Runs,
         sure_s: float,
     ) -> None:
@@ -72,9 +71,7 @@ class Drain:
         self._ops = ops
         self._outbox = outbox
         self._is_full = is_full
-        self._added = added
-        self._crowded = crowded
-        self._paused = paused
+        self._events = events
         self._runs = runs
         self._sure_s = sure_s
         self._told: dict[int, _Told] = {}
@@ -102,10 +99,10 @@ class Drain:
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]
         if faults:  # told again, all of it: what was seen is seen
             if isinstance(faults[0], OutOfMemory):
-                self._crowded(faults[0])
+                self._events.crowded(faults[0])
             return
         for reply in replies:
-            self._added(read_added(reply))
+            self._events.added(read_added(reply))
             self._runs.heard(batch.queue.shard, reply[0], asked_at)
         # Of two runs: the older, so that it shows as ended.
         sure_at = monotonic() + self._sure_s
@@ -125,6 +122,6 @@ class Drain:
         try:
             self._outbox.drop(batch)
         except StoreFull as full:
-            self._paused(full)
+            self._events.paused(full)
             return False
         return True

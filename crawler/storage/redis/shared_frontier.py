@@ -79,25 +79,17 @@ class SharedFrontier:
         )
         self.membership = Membership(nodes, Scripts(), rules.name, rules.shards, self._said)
         self._fullness = Fullness(nodes, rules.full_bytes)
-        is_full = self._fullness.is_full
         sure_s = 0.0 if rules.is_sure else SURE_S
-        self._drain = Drain(
-            nodes,
-            ops,
-            outbox,
-            is_full,
-            listener.added,
-            tidings.crowded,
-            tidings.paused,
-            self._runs,
-            sure_s,
-        )
+        self._drain = Drain(nodes, ops, outbox, self._fullness.is_full, events, self._runs, sure_s)
         self._heartbeat = Heartbeat(
             nodes, ops, self._holdings, self.incoming, self._runs, rules.heartbeat_s
         )
         self._overview = Overview(nodes, rules.name, rules.shards, self._runs)
         self._background: list[asyncio.Task[None]] = []
         self._state = "starting"
+        self.confirm: Callable[[], Awaitable[None]] | None = None
+        """Asked after a server came back: is the crawl still the one that we joined?"""
+        self._is_confirmed = True
         self.on_claimed: Callable[[int], None] = lambda _: None  # a lease, and its content is told
         self.on_tick: list[Callable[[], Awaitable[None]]] = []
         self.is_elsewhere: Callable[[], bool] = lambda: False
@@ -250,8 +242,16 @@ class SharedFrontier:
             await self._drain.some(self._now())
             for tick in self.on_tick:
                 await tick()
+            await self._confirm()
             await self._look(heard)
             await asyncio.sleep(TICK_S)
+
+    async def _confirm(self) -> None:
+        if self._is_confirmed or self.confirm is None:
+            return
+        with suppress(StoreUnavailable):
+            await self.confirm()
+            self._is_confirmed = True
 
     async def _look(self, heard: bool) -> None:
         fault = await self._overview.look(lambda: not heard or self._is_elsewhere())
@@ -264,6 +264,7 @@ class SharedFrontier:
             self.incoming.on_due()  # the engine asks, and is told
 
     def _changed(self, shard: int, alive_at: float) -> None:
+        self._is_confirmed = False
         self._reckoning.changed(shard, alive_at)
         self.incoming.suspect(shard)
 
