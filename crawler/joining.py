@@ -22,7 +22,7 @@ from crawler import rules
 from crawler.clock import Clock
 from crawler.core.choices import RedisFsync
 from crawler.core.config import Config
-from crawler.core.errors import ConfigError, CrawlerError
+from crawler.core.errors import CrawlerError
 from crawler.core.types import Added, Lease
 from crawler.scheduler.rules import FrontierRules
 from crawler.sharing import RedisAddress
@@ -120,7 +120,7 @@ def join(
     mine = None if last and _is_of_another(last, data, nodes, name) else last
     worker = new_life(mine, shared.worker_name, data.path)
     ops = Ops(worker.session, shards, frontier_rules, shared.lease_s, UNBEGUN_S)
-    ours = new_format(shards, len(frontier_rules.level_shares), rules.identity_of_shards(config))
+    ours = new_format(shards, len(frontier_rules.level_shares), rules.identity_of_urls(config))
     dead = mine.session if mine else None
     burial = None if mine and is_copy(mine, data.path) else dead
     outbox = Outbox(store, lambda domain: shard_of(domain, shards))
@@ -135,27 +135,21 @@ def join(
         nodes(),
         ops,
         outbox,
-        _shared_rules(config, most_leases),
+        SharedRules(
+            name=shared.frontier_name,
+            shards=shards,
+            lease_s=shared.lease_s,
+            heartbeat_s=shared.heartbeat_s,
+            fetch_s=config.fetch.total_timeout_s,
+            most_leases=most_leases,
+            is_sure=shared.redis_fsync is RedisFsync.ALWAYS,
+            full_bytes=shared.full_bytes,
+        ),
         Told(tally, fail),
         say,
         clock.now,
     )
-    frontier.confirm = lambda: _confirm(frontier.nodes, name, crawl)
     return Joined(frontier, frontier.nodes, ops, worker, crawl, put_back)
-
-
-def _shared_rules(config: Config, most_leases: int) -> SharedRules:
-    shared = config.shared
-    return SharedRules(
-        name=shared.frontier_name,
-        shards=shared.frontier_shards,
-        lease_s=shared.lease_s,
-        heartbeat_s=shared.heartbeat_s,
-        fetch_s=config.fetch.total_timeout_s,
-        most_leases=most_leases,
-        is_sure=shared.redis_fsync is RedisFsync.ALWAYS,
-        full_bytes=shared.full_bytes,
-    )
 
 
 def _is_of_another(last: WorkerFile, data: DataDir, nodes: Callable[[], Nodes], name: str) -> bool:
@@ -251,16 +245,6 @@ async def _format(nodes: Nodes, name: str, ours: CrawlFormat) -> CrawlFormat:
     key = keys.format_key(name)
     await _asked(nodes, key, "SET", key, encode_format(ours), "NX")
     return agreed(await _asked(nodes, key, "GET", key), ours, key)
-
-
-async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:
-    """Of a crawl that was forgotten whole: it is told again what it was begun with, unless another
-    worker was faster."""
-    if (await _format(nodes, name, crawl)).key_seed != crawl.key_seed:
-        raise ConfigError(
-            f"Redis forgot the crawl {name}, which had just begun, and another worker has begun it"
-            " anew. Start this one again"
-        )
 
 
 async def _asked(nodes: Nodes, key: str, *command: Any) -> Any:

@@ -5,7 +5,11 @@ Rule: a worker that lives is told by what stands in the hash of workers; nobody 
 
 from __future__ import annotations
 
+import json
+import shutil
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +39,7 @@ def announce(client: redis.Redis, name: str, session: str, silent_s: float = 0.0
     said = WorkerSaid(
         name=name,
         session=session,
+        state="working",
         host="elsewhere.example",
         pid=7,
         at=now + micros / 1e6 - silent_s,
@@ -72,3 +77,58 @@ def test_a_name_of_a_worker_that_lives_is_refused(tmp_path: Path, server: RedisS
     assert not (tmp_path / "data" / "worker.json").exists()
     announce(server.client(), "same", "same.1", silent_s=11.0)
     assert crawl(tmp_path, server, CRAWLER_WORKER_NAME="same")[0] == 0
+
+
+@contextmanager
+def alive(server: RedisServer, name: str, session: str) -> Iterator[None]:
+    """Somebody says again and again that he lives."""
+    over = threading.Event()
+
+    def speak() -> None:
+        while not over.wait(0.3):
+            announce(server.client(), name, session)
+
+    announce(server.client(), name, session)
+    thread = threading.Thread(target=speak)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def life(folder: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads((folder / "data" / "worker.json").read_bytes())
+    return found
+
+
+def test_a_copy_of_a_data_directory_buries_nobody(tmp_path: Path, server: RedisServer) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    assert crawl(one, server)[0] == 0
+    shutil.copytree(one, two)
+    first = life(one)
+    with alive(server, first["name"], first["session"]):
+        status, said = crawl(two, server)
+        assert status == 0, said[-2000:]
+        assert "is a copy of the data directory of the worker" in said
+        assert life(two)["name"] != first["name"]
+        # Where the directory does not tell, as of a cloned disk, its voice does.
+        status, said = crawl(one, server)
+        assert status == 1
+        assert "takes part in this crawl already" in said.splitlines()[-1]
+
+
+def test_a_data_directory_that_was_moved_keeps_its_name(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    assert crawl(one, server)[0] == 0
+    first = life(one)
+    shutil.copytree(one, two)
+    shutil.rmtree(one)
+    assert crawl(two, server)[0] == 0
+    second = life(two)
+    assert second["name"] == first["name"] and second["session"] != first["session"]

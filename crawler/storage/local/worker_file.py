@@ -1,7 +1,7 @@
 """Who this worker is, across its lives: kept in its data directory.
 
 Rule: the directory is locked by one process, so what the file says of the last session is of a
-dead one.
+dead one, unless the directory is a copy: it keeps which one it is.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _FILE: Final = "worker.json"
 class WorkerFile(msgspec.Struct, frozen=True):
     name: str
     session: str  # of the life that wrote it
+    directory: str = ""  # device and inode; empty: nobody has looked
 
 
 def read_worker(path: Path) -> WorkerFile | None:
@@ -34,10 +35,15 @@ def read_worker(path: Path) -> WorkerFile | None:
         raise DataDirError(f"{path / _FILE} cannot be read: {broken}") from broken
 
 
-def new_life(last: WorkerFile | None, wanted_name: str) -> WorkerFile:
+def new_life(last: WorkerFile | None, wanted_name: str, path: Path) -> WorkerFile:
     """*wanted_name* empty: the one it had, or a new one."""
     name = wanted_name or (last.name if last else _new_name())
-    return WorkerFile(name, f"{name}.{secrets.token_hex(4)}")
+    return WorkerFile(name, f"{name}.{secrets.token_hex(4)}", _directory(path))
+
+
+def is_copy(last: WorkerFile, path: Path) -> bool:
+    """Whether *last* was written in another directory: this one was copied, restored or moved."""
+    return last.directory not in ("", _directory(path))
 
 
 def write_worker(path: Path, worker: WorkerFile) -> None:
@@ -51,6 +57,11 @@ def write_worker(path: Path, worker: WorkerFile) -> None:
         draft.replace(path / _FILE)
     except OSError as refused:
         raise DataDirError(f"{path / _FILE} cannot be written: {refused}") from refused
+
+
+def _directory(path: Path) -> str:
+    found = path.stat()
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 def _new_name() -> str:

@@ -7,7 +7,10 @@ asks; it is taken in one step, so that of two who begin at once one is refused.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+import asyncio
+import os
+import socket
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +22,7 @@ from crawler.storage.redis.membership import ALIVE_S
 from crawler.storage.redis.scripts import Scripts
 from crawler.storage.redis.worker_record import WorkerSaid
 
+SPEAKS_S: Final = 3.0  # who lives says so every second
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WorkerSaid).decode
 
@@ -54,11 +58,24 @@ class Names:
         return Heard(kept, said, await self._now() - said.at)
 
     async def refuse_taken(self, name: str, last_session: str | None) -> Heard:
-        """Raises ConfigError: a worker of another session than *last_session* lives under it."""
+        """Raises ConfigError: a worker of another session than *last_session* lives under it, or
+        that session itself does, in a copy of our data directory."""
         heard = await self.heard(name)
-        if heard.said is not None and heard.is_alive and heard.said.session != last_session:
+        if heard.said is None or not heard.is_alive:
+            return heard
+        if heard.said.session != last_session or await self.speaks(name, last_session):
             raise _taken(heard.said, heard.silent_s)
         return heard
+
+    async def speaks(self, name: str, session: str) -> bool:
+        """Whether *session* lives. One that was just killed looks alive, so it is waited for."""
+        first = await self.heard(name)
+        if first.said is None or not first.is_alive or first.said.session != session:
+            return False
+        if _is_gone(first.said):
+            return False
+        await asyncio.sleep(SPEAKS_S)
+        return (await self.heard(name)).kept != first.kept
 
     async def take(self, me: WorkerSaid, heard: Heard) -> None:
         """*heard*: what stood under the name when it was found to be free. Raises ConfigError:
@@ -78,6 +95,19 @@ class Names:
         if isinstance(reply, FAULTS):
             raise reply
         return reply
+
+
+def _is_gone(worker: WorkerSaid) -> bool:
+    """Known only of this machine. A container that starts again has its number again."""
+    if worker.host != socket.gethostname():
+        return False
+    try:
+        os.kill(worker.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return worker.pid == os.getpid()
 
 
 def _taken(other: WorkerSaid, silent_s: float) -> ConfigError:
