@@ -86,7 +86,7 @@ def shared(
     batcher = Batcher(frontier.nodes.run)
     digests = SharedDigests(joined.ops, batcher, frontier.outgoing.tell, tally.count)
     frontier.on_claimed = digests.claimed
-    frontier.outgoing.count_untold(tally.count)
+    frontier.outgoing.tells.count = tally.count
     robots = SharedRobots(
         RobotsRecords(store),
         config.shared.frontier_shards,

@@ -230,6 +230,20 @@ def test_a_rest_that_is_lost_on_its_way_keeps_its_verdict_back(server: RedisServ
     asyncio.run(story())
 
 
+def test_a_rest_that_could_not_be_told_is_told_at_the_end(server: RedisServer) -> None:
+    async def story() -> None:
+        first = candidate("1", host="h")
+        async with worker(server) as one:
+            await one.add(first)
+            lease = await one.lease()
+            one.nodes.held_up = lambda call: call.script == "release"
+            one.finish(lease, Rest(300.0, Pace(), "retry-after"))
+        assert rest_s(server, first) > 200.0, "as the host asked"
+        assert not held(server, one.session)
+
+    asyncio.run(story())
+
+
 def test_a_rest_told_under_a_lease_that_ended_counts_all_the_same(server: RedisServer) -> None:
     async def story() -> None:
         first, second = candidate("1", host="h"), candidate("2", host="h")

@@ -6,7 +6,7 @@ others a session ends with its time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Protocol
 
 from crawler.storage.redis.calls import Call
@@ -18,9 +18,10 @@ class Nodes(Protocol):
     async def run(self, calls: Sequence[Call]) -> list[Any]: ...
 
 
-async def bury(nodes: Nodes, ops: Ops, session: str) -> int:
-    """How many leases came back. A shard that cannot be asked gives them back when they end."""
-    total, shards = 0, list(range(ops.shards))
+async def bury(nodes: Nodes, ops: Ops, session: str, but: Container[int] = ()) -> int:
+    """How many leases came back. A shard that cannot be asked gives them back when they end, and
+    so do those of *but*."""
+    total, shards = 0, [shard for shard in range(ops.shards) if shard not in but]
     while shards:
         replies = await nodes.run([ops.bury(shard, session) for shard in shards])
         back = [0 if isinstance(reply, FAULTS) else int(reply[1]) for reply in replies]

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import starmap
 from time import monotonic
 from typing import Any, Final
 
@@ -73,12 +74,13 @@ class Outgoing:
         self._now = now
         self._is_sure = is_sure
         self._waiting = Batch()
-        self._tells = Tells()
+        self.tells = Tells()
         self._ripening: deque[tuple[float, Finished]] = deque()  # verdicts, by when they may go
         self._journal = journal
         self._runs = runs
         self._asked = asyncio.Event()
         self._under_way = 0
+        self._leaving: list[Ended] = []
         self._unsaved = False
         self.full: Callable[[int], bool] = lambda _: False
         self.is_outbox_known: Callable[[], Awaitable[bool]] = _yes
@@ -97,29 +99,34 @@ class Outgoing:
     def rest(self, lease: Lease, rest: Rest, ended_at: float) -> None:
         """Of a lease that has ended, or was forgotten by its server: its host was asked all the
         same."""
-        told = Released(lease, rest, monotonic() - ended_at)
-        self.tell(self._ops.rest(shard_of_lease(lease), [told]))
+        self.tell(self._told_rest(shard_of_lease(lease), [Ended(lease, rest, ended_at)]))
 
     def finish(self, lease: Lease, verdict: Verdict) -> None:
         if isinstance(verdict, Moved):
             self._waiting.targets.append((verdict.candidate, lease.candidate))
         elif isinstance(verdict, Done) and verdict.claim is not None:
             claim = verdict.claim
-            self._tells.put(self._ops.claim(claim.digest, lease.id, claim))
+            self.tells.put(self._ops.claim(claim.digest, lease.id, claim))
         self._waiting.finishes.append(Finished(lease, verdict))
         self._asked.set()
 
     def tell(self, call: Call) -> None:
         """Sent some time soon, and again until it is acknowledged."""
-        self._tells.put(call)
+        self.tells.put(call)
         self._asked.set()
 
-    def count_untold(self, count: Callable[[str], None]) -> None:
-        """*count* counts one more of what is never told."""
-        self._tells.count = count
-
     def is_idle(self) -> bool:
-        return not (self._waiting or self._tells or self._ripening or self._under_way)
+        return not (self._waiting or self.tells or self._ripening or self._under_way)
+
+    def untold_rests(self) -> list[Call]:
+        """The end: what hosts asked for, of fetches that could not be told."""
+        ended = ended_by_shard([*self._leaving, *self._waiting.releases])
+        return [*starmap(self._told_rest, ended.items()), *self.tells.rests()]
+
+    def _told_rest(self, shard: int, ended: Sequence[Ended]) -> Call:
+        steady = monotonic()
+        told = [Released(each.lease, each.rest, steady - each.at) for each in ended]
+        return self._ops.rest(shard, told)
 
     def keep(self) -> None:
         """The end: links that nobody took are kept on our disk for the next run. If it has no room,
@@ -128,9 +135,8 @@ class Outgoing:
             self._outbox.put(self._waiting.links)
 
     def is_congested(self) -> bool:
-        waiting = self._waiting
-        held = len(waiting.finishes)
-        return self._unsaved or len(waiting.links) > MOST_WAITING or held > MOST_HELD
+        links, held = len(self._waiting.links), len(self._waiting.finishes)
+        return self._unsaved or links > MOST_WAITING or held > MOST_HELD
 
     async def work(self) -> None:
         """For ever: until cancelled."""
@@ -147,9 +153,11 @@ class Outgoing:
         """All that waits, once. False: some of it must be sent again later."""
         batch, self._waiting = self._waiting, Batch()
         self._under_way = 1
+        self._leaving = batch.releases
         try:
             self._unsaved = False
             whole = await self._send_first(batch)
+            self._leaving = []
             is_known = not len(self._outbox) or await self.is_outbox_known()
             if self._unsaved or not is_known:  # their links are nowhere but here, for all we know
                 self._waiting.finishes[:0] = batch.finishes
@@ -175,11 +183,11 @@ class Outgoing:
         for shard, ended in ended_by_shard(batch.releases).items():
             self._put_releases(sending, shard, ended)
         untold: list[Call] = []
-        for call in self._tells.take(monotonic()):
+        for call in self.tells.take(monotonic()):
             sending.put(call, partial(self._told, call, untold))
         is_whole = await sending.send()
-        self._tells.put_back(untold, monotonic())
-        return is_whole and not self._tells.is_held
+        self.tells.put_back(untold, monotonic())
+        return is_whole and not self.tells.is_held
 
     def _put_links(self, sending: Sending, found: Sequence[Candidate]) -> None:
         now = self._now()
@@ -281,7 +289,7 @@ class Outgoing:
         if isinstance(reply, FAULTS):
             self._events.failed(reply)
             return
-        self._tells.answers(calls[0].shard)
+        self.tells.answers(calls[0].shard)
         if not self._is_sure:
             self._journal.note(calls, monotonic())
         self._runs.heard(calls[0].shard, reply[0], asked_at)

@@ -19,7 +19,7 @@ from crawler.core.errors import CrawlerError, StoreUnavailable
 from crawler.core.types import Added, Candidate, Counts, Done, Lease, PutBack, Rest, Verdict
 from crawler.storage.redis.burial import bury
 from crawler.storage.redis.drain import Drain, Outbox
-from crawler.storage.redis.faults import Unreachable
+from crawler.storage.redis.faults import FAULTS, Unreachable
 from crawler.storage.redis.fullness import Fullness
 from crawler.storage.redis.heartbeat import Heartbeat
 from crawler.storage.redis.holdings import Holdings
@@ -195,7 +195,13 @@ class SharedFrontier:
         await self.nodes.close()
 
     async def _leave(self) -> None:
-        await bury(self.nodes, self._ops, self._ops.session)  # what never reached us, mostly
+        rests = self.outgoing.untold_rests()
+        replies = await self.nodes.run(rests)
+        told = zip(rests, replies, strict=True)
+        unrested = {call.shard for call, reply in told if isinstance(reply, FAULTS)}
+        # What never reached us, mostly. Where a host's rest is not told, its lease ends with its
+        # time, so that the host is left alone at least so long.
+        await bury(self.nodes, self._ops, self._ops.session, unrested)
         if not len(self._outbox):
             await self.membership.leave()
 

@@ -90,6 +90,10 @@ class Tells:
             self.put(call)
         self._try_at.update(dict.fromkeys(shards, steady + AGAIN_S))
 
+    def rests(self) -> list[Call]:
+        queues = self._queues.values()
+        return [call for queue in queues for call in queue.calls.values() if call.script == "rest"]
+
     def answers(self, shard: int) -> None:
         self._try_at.pop(shard, None)
 
