@@ -22,7 +22,7 @@ from crawler import rules
 from crawler.clock import Clock
 from crawler.core.choices import RedisFsync
 from crawler.core.config import Config
-from crawler.core.errors import CrawlerError
+from crawler.core.errors import ConfigError, CrawlerError
 from crawler.core.types import Added, Lease
 from crawler.scheduler.rules import FrontierRules
 from crawler.sharing import RedisAddress
@@ -34,6 +34,7 @@ from crawler.storage.local.worker_file import (
     is_copy,
     new_life,
     read_worker,
+    refuse_other_crawl,
     write_worker,
 )
 from crawler.storage.redis import keys
@@ -42,6 +43,7 @@ from crawler.storage.redis.burial import bury
 from crawler.storage.redis.crawl_format import CrawlFormat, agreed, encode_format, new_format
 from crawler.storage.redis.faults import FAULTS, Unreachable
 from crawler.storage.redis.fullness import refuse_eviction
+from crawler.storage.redis.greeting import info_fields
 from crawler.storage.redis.holdings import FRESH_S
 from crawler.storage.redis.incoming import UNBEGUN_S
 from crawler.storage.redis.names import Names
@@ -120,36 +122,48 @@ def join(
     mine = None if last and _is_of_another(last, data, nodes, name) else last
     worker = new_life(mine, shared.worker_name, data.path)
     ops = Ops(worker.session, shards, frontier_rules, shared.lease_s, UNBEGUN_S)
-    ours = new_format(shards, len(frontier_rules.level_shares), rules.identity_of_urls(config))
+    ours = new_format(shards, len(frontier_rules.level_shares), rules.identity_of_shards(config))
     dead = mine.session if mine else None
     burial = None if mine and is_copy(mine, data.path) else dead
     outbox = Outbox(store, lambda domain: shard_of(domain, shards))
     say = _sayer(worker, tally)
 
-    def begin() -> WorkerSaid:
-        write_worker(data.path, worker)
+    def check(crawl: CrawlFormat) -> None:
+        if last is not None:
+            refuse_other_crawl(last, data.path, name, crawl.key_seed)
+
+    def begin(crawl: CrawlFormat) -> WorkerSaid:
+        write_worker(data.path, replace(worker, crawl=name, key_seed=crawl.key_seed))
         return replace(say(), outbox=len(outbox))
 
-    crawl, put_back = _aside(lambda: _open(nodes(), ops, ours, worker.name, (dead, burial), begin))
+    crawl, put_back = _aside(
+        lambda: _open(nodes(), ops, ours, worker.name, (dead, burial), check, begin)
+    )
     frontier = SharedFrontier(
         nodes(),
         ops,
         outbox,
-        SharedRules(
-            name=shared.frontier_name,
-            shards=shards,
-            lease_s=shared.lease_s,
-            heartbeat_s=shared.heartbeat_s,
-            fetch_s=config.fetch.total_timeout_s,
-            most_leases=most_leases,
-            is_sure=shared.redis_fsync is RedisFsync.ALWAYS,
-            full_bytes=shared.full_bytes,
-        ),
+        _shared_rules(config, most_leases),
         Told(tally, fail),
         say,
         clock.now,
     )
+    frontier.confirm = lambda: _confirm(frontier.nodes, name, crawl)
     return Joined(frontier, frontier.nodes, ops, worker, crawl, put_back)
+
+
+def _shared_rules(config: Config, most_leases: int) -> SharedRules:
+    shared = config.shared
+    return SharedRules(
+        name=shared.frontier_name,
+        shards=shared.frontier_shards,
+        lease_s=shared.lease_s,
+        heartbeat_s=shared.heartbeat_s,
+        fetch_s=config.fetch.total_timeout_s,
+        most_leases=most_leases,
+        is_sure=shared.redis_fsync is RedisFsync.ALWAYS,
+        full_bytes=shared.full_bytes,
+    )
 
 
 def _is_of_another(last: WorkerFile, data: DataDir, nodes: Callable[[], Nodes], name: str) -> bool:
@@ -207,23 +221,26 @@ async def _open(
     ours: CrawlFormat,
     worker: str,
     dead: tuple[str | None, str | None],
-    begin: Callable[[], WorkerSaid],
+    check: Callable[[CrawlFormat], None],
+    begin: Callable[[CrawlFormat], WorkerSaid],
 ) -> tuple[CrawlFormat, int]:
-    """*dead*: the last session of the name, and the one to bury. *begin*: keep the new session,
-    before anybody hears of it."""
+    """*dead*: the last session of the name, and the one to bury. *check*: is the data directory of
+    this crawl? *begin*: keep the new session, before anybody hears of it."""
     name = nodes.name
     names = Names(nodes, name)
     last_session, burial = dead
     try:
         await _reached(nodes)
         crawl = await _format(nodes, name, ours)
+        check(crawl)
         refuse_eviction(await nodes.memory())
+        await _look_at_durability(nodes, name)
         await nodes.open_shards()
         workers = keys.workers(name)
         await _asked(nodes, workers, "HGETALL", workers)  # it is nobody else's
         heard = await names.refuse_taken(worker, last_session)
         put_back = await bury(nodes, ops, burial) if burial else 0
-        await names.take(begin(), heard)
+        await names.take(begin(crawl), heard)
         return crawl, put_back
     finally:
         await nodes.close()
@@ -241,10 +258,32 @@ async def _reached(nodes: Nodes) -> None:
             await asyncio.sleep(1.0)
 
 
+async def _look_at_durability(nodes: Nodes, name: str) -> None:
+    """Of one server; those of a cluster are set up alike. One that does not tell is not asked
+    twice: some services allow no INFO of this kind."""
+    key = keys.workers(name)
+    told = await nodes.command(key, "INFO", "persistence")
+    if isinstance(told, bytes) and info_fields(told).get("aof_enabled") == "0":
+        logger.warning(
+            "Redis keeps no append-only file: if it crashes, all that it learned since its last"
+            " snapshot is lost, or the whole crawl. Set appendonly yes"
+        )
+
+
 async def _format(nodes: Nodes, name: str, ours: CrawlFormat) -> CrawlFormat:
     key = keys.format_key(name)
     await _asked(nodes, key, "SET", key, encode_format(ours), "NX")
     return agreed(await _asked(nodes, key, "GET", key), ours, key)
+
+
+async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:
+    """Of a crawl that was forgotten whole: it is told again what it was begun with, unless another
+    worker was faster."""
+    if (await _format(nodes, name, crawl)).key_seed != crawl.key_seed:
+        raise ConfigError(
+            f"Redis forgot the crawl {name}, which had just begun, and another worker has begun it"
+            " anew. Start this one again"
+        )
 
 
 async def _asked(nodes: Nodes, key: str, *command: Any) -> Any:

@@ -132,3 +132,26 @@ def test_a_data_directory_that_was_moved_keeps_its_name(
     assert crawl(two, server)[0] == 0
     second = life(two)
     assert second["name"] == first["name"] and second["session"] != first["session"]
+
+
+def test_a_data_directory_of_another_crawl_is_refused(tmp_path: Path, server: RedisServer) -> None:
+    assert crawl(tmp_path, server)[0] == 0
+    before = life(tmp_path)
+    server.client().flushall()
+    status, said = crawl(tmp_path, server)
+    assert status == 1
+    assert "belongs to another crawl (gossamer)" in said.splitlines()[-1]
+    status, said = crawl(tmp_path, server, CRAWLER_FRONTIER_NAME="other")
+    assert status == 1
+    assert "not to the one that is other in Redis" in said.splitlines()[-1]
+    assert life(tmp_path) == before
+
+
+@pytest.mark.parametrize(("appendonly", "times"), [("no", 1), ("yes", 0)])
+def test_a_server_without_an_append_only_file_is_warned_of(
+    tmp_path: Path, appendonly: str, times: int
+) -> None:
+    with RedisServer(tmp_path / "redis", appendonly=appendonly) as server:
+        status, said = crawl(tmp_path, server)
+    assert status == 0
+    assert said.count("Redis keeps no append-only file") == times

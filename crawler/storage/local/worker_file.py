@@ -23,6 +23,8 @@ class WorkerFile(msgspec.Struct, frozen=True):
     name: str
     session: str  # of the life that wrote it
     directory: str = ""  # device and inode; empty: nobody has looked
+    crawl: str = ""  # CRAWLER_FRONTIER_NAME; empty: nobody has looked
+    key_seed: int = 0  # of that crawl, which no other has
 
 
 def read_worker(path: Path) -> WorkerFile | None:
@@ -44,6 +46,17 @@ def new_life(last: WorkerFile | None, wanted_name: str, path: Path) -> WorkerFil
 def is_copy(last: WorkerFile, path: Path) -> bool:
     """Whether *last* was written in another directory: this one was copied, restored or moved."""
     return last.directory not in ("", _directory(path))
+
+
+def refuse_other_crawl(last: WorkerFile, path: Path, crawl: str, key_seed: int) -> None:
+    """Raise DataDirError if *last* took part in another crawl: what waits in its outbox is keyed
+    for that one, and what it has archived would be fetched again."""
+    if last.crawl and (last.crawl, last.key_seed) != (crawl, key_seed):
+        raise DataDirError(
+            f"{path} belongs to another crawl ({last.crawl}), not to the one that is {crawl} in"
+            " Redis now: choose another CRAWLER_DATA_DIR, or set CRAWLER_FRONTIER_URL and"
+            " CRAWLER_FRONTIER_NAME as they were"
+        )
 
 
 def write_worker(path: Path, worker: WorkerFile) -> None:
