@@ -7,13 +7,17 @@ from the append-only file what was written in its last moments; a kill takes not
 from __future__ import annotations
 
 import random
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
+from crawler.storage.redis import keys
+from crawler.storage.redis.crawl_format import encode_format, known
 from tests.crew import Crew
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.redis import RedisServer
@@ -21,6 +25,12 @@ from tests.servers.redis import RedisServer
 WEB: Final = JudgedWeb(hosts=20, pages=12, crawl_delay_s=0.2)
 LOST_S: Final = 1.5  # at worst, by everysec: the last second, and half of the one before
 SOON: Final = "?socket_timeout=1&socket_connect_timeout=1"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis") as server:
+        yield server
 
 
 def lose_power(server: RedisServer, lost_s: float = LOST_S) -> None:
@@ -83,3 +93,37 @@ def test_a_server_that_keeps_what_it_acknowledged_has_no_page_fetched_twice(
         assert crew.twice() == {}
     for worker in crew.workers:
         assert 1 <= worker.log.count("Waiting: Redis at") <= len(downs), "told once a time"
+
+
+def test_a_crawl_that_is_forgotten_whole_as_it_begins_keeps_its_identity(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    """Its URLs are known by a key that it was begun with: another would count all as new."""
+    client, key = server.client(), keys.format_key("gossamer")
+    with Crew(tmp_path, server.url, WEB) as crew:
+        crew.start("one")
+        crew.until_more(1)
+        begun = client.get(key)
+        server.kill()
+        server.cut_aof(server.aof_bytes())
+        server.start()
+        crew.until(lambda: client.get(key) is not None)
+        assert client.get(key) == begun
+
+
+def test_a_crawl_that_another_began_anew_is_not_mixed_with_it(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    client, key = server.client(), keys.format_key("gossamer")
+    with Crew(tmp_path, server.url, WEB) as crew:
+        (worker,) = crew.start("one")
+        crew.until_more(1)
+        begun = known(client.get(key), key)
+        worker.process.send_signal(signal.SIGSTOP)
+        server.kill()
+        server.cut_aof(server.aof_bytes())
+        server.start()
+        client.set(key, encode_format(replace(begun, key_seed=begun.key_seed + 1)))
+        worker.process.send_signal(signal.SIGCONT)
+        assert worker.wait(30) == 1
+        assert "another worker has begun it anew" in worker.log.splitlines()[-1]
