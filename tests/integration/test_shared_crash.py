@@ -1,5 +1,5 @@
-"""kill -9 at random moments of random workers of one crawl: nothing is lost, nobody is bothered, and
-no page is fetched again but for a lease that came back.
+"""kill -9 at random moments of random workers of one crawl: nothing is lost, nobody is bothered,
+and no page is fetched again but for a lease that came back.
 
 Rule: of those that were killed most come back, some with an empty data directory: nobody buries
 their leases, which end by their time.

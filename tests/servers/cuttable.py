@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self
 
@@ -39,11 +40,12 @@ class CuttableNetwork:
     def mend(self) -> None:
         self._tell(self._whole.set)
 
-    def _tell(self, what: object) -> None:
-        async def do() -> None:
-            what()  # type: ignore[operator]  # one of the two above
-
-        asyncio.run_coroutine_threadsafe(do(), self._loop).result()
+    def _tell(self, what: Callable[[], None]) -> None:
+        """When it returns, it is so."""
+        told = threading.Event()
+        self._loop.call_soon_threadsafe(what)
+        self._loop.call_soon_threadsafe(told.set)
+        told.wait()
 
     def _run(self) -> None:
         asyncio.run(self._serve())
@@ -69,10 +71,11 @@ class CuttableNetwork:
         far: asyncio.StreamWriter | None = None
         try:
             await self._whole.wait()
-            far_reader, far = await asyncio.open_connection(HOST, self._to_port)
-            async with asyncio.TaskGroup() as both:
-                both.create_task(self._carry(reader, far))
-                both.create_task(self._carry(far_reader, writer))
+            with suppress(OSError):  # nobody listens there: it hangs up
+                far_reader, far = await asyncio.open_connection(HOST, self._to_port)
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._carry(reader, far))
+                    both.create_task(self._carry(far_reader, writer))
         finally:
             self._streams.discard(own)
             for end in (writer, far):
