@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import cache
 from pathlib import Path
+
+from publicsuffixlist import PSLFILE
 
 from crawler.core.arguments import Arguments
 from crawler.core.canonical import CanonicalRules, Rule
 from crawler.core.choices import Scope as Scopes
 from crawler.core.config import Config
+from crawler.core.domains import digest_of_list
 from crawler.core.version import VERSION
 from crawler.policy.addresses import AddressRules
 from crawler.policy.admission import AdmissionRules
@@ -20,6 +24,7 @@ from crawler.policy.scope import Scope
 from crawler.policy.traps import TrapRules
 from crawler.scheduler.landing import LandingRules
 from crawler.scheduler.rules import FrontierRules
+from crawler.storage.redis.crawl_format import SUFFIXES
 from crawler.storage.warc.writer import Sync, WarcRules
 
 
@@ -65,6 +70,18 @@ def canonical_rules(config: Config) -> CanonicalRules:
 def identity_of_urls(config: Config) -> tuple[str, ...]:
     """What the keys of a crawl are made with: it is fixed when the crawl begins."""
     return (*sorted(canonical_rules(config).on), f"unit={config.politeness.host_unit}")
+
+
+def identity_of_shards(config: Config) -> tuple[str, ...]:
+    """Of a shared crawl also the list that says which shard a host is in: with another, one host
+    would be in two. In a data directory the list may be brought up to date at any time."""
+    return (*identity_of_urls(config), f"{SUFFIXES}{list_digest()}")
+
+
+@cache
+def list_digest() -> str:
+    """Of the public suffix list that is installed."""
+    return digest_of_list(Path(PSLFILE).read_bytes())
 
 
 def admission_rules(

@@ -8,6 +8,7 @@ read once, when first needed.
 from __future__ import annotations
 
 from functools import cache, lru_cache
+from hashlib import sha256
 
 from publicsuffixlist import PublicSuffixList
 
@@ -37,6 +38,13 @@ def is_ip(hostname: str) -> bool:
     """Is it an IP address, an IPv6 one with or without brackets? No name that ada lets pass
     has a colon, or a number as its last label."""
     return ":" in hostname or hostname.rpartition(".")[2].isdigit()
+
+
+def digest_of_list(text: bytes) -> str:
+    """Of its rules: a version that brings nothing but a new date is the same list."""
+    lines = (line.strip() for line in text.splitlines())
+    listed = b"\n".join(line for line in lines if line and not line.startswith(b"//"))
+    return sha256(listed).hexdigest()[:8]
 
 
 @cache

@@ -37,8 +37,8 @@ def put_back(path: Path, config: Config, url: str | None, now: float) -> int:
 
 
 def put_back_shared(visit: Visit, config: Config, url: str | None) -> int:
-    """How many of them wait again; *url* None: all. Raises a Fault, or DataDirError."""
-    refuse_other_identity(visit.where, visit.format.identity, config)
+    """How many of them wait again; *url* None: all. Raises a Fault, or ConfigError."""
+    refuse_other_identity(visit.where, visit.format.identity, config, is_shared=True)
     named = _named(url, config, visit.format.key_seed)
     number = len(visit.shards)
     ops = Ops("", number, rules.frontier_rules(config, None), config.shared.lease_s)

@@ -25,6 +25,7 @@ from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import Allowed, Disallowed, RobotsCache, Unreachable
 from crawler.spiders.seeds import list_url, read_seeds
 from crawler.storage.inspection import Inspection, Named, Unsearched, Waiting
+from crawler.storage.redis import crawl_format
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +83,7 @@ def why(
     text: str, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
 ) -> Why:
     """*given*: arguments of the crawl, as after -a. Raises CrawlerError."""
-    refuse_other_identity(inspection.where, inspection.identity, config)
+    refuse_other_identity(inspection.where, inspection.identity, config, inspection.is_shared)
     namer = Namer(config, inspection.key_seed)
     asked = namer.named(text)
     refusal, scope_judged = _judged(asked, inspection, config, given)
@@ -101,8 +102,14 @@ def why(
     return replace(answer, elsewhere=inspection.elsewhere(), is_shared=inspection.is_shared)
 
 
-def refuse_other_identity(where: str, identity: Iterable[str], config: Config) -> None:
-    """The key of a URL would be another, and every answer wrong. Raises DataDirError."""
+def refuse_other_identity(
+    where: str, identity: Iterable[str], config: Config, is_shared: bool
+) -> None:
+    """The key of a URL or its shard would be another, and every answer wrong. Raises
+    DataDirError, or ConfigError if the crawl *is_shared*."""
+    if is_shared:
+        crawl_format.refuse_other_identity(identity, rules.identity_of_shards(config), where)
+        return
     changed = set(identity) ^ set(rules.identity_of_urls(config))
     if changed:
         raise DataDirError(

@@ -72,7 +72,7 @@ class Crawl:
     data: Path
 
     def __post_init__(self) -> None:
-        ours = CrawlFormat(SHARDS, 3, rules.identity_of_urls(CONFIG), SEED)
+        ours = CrawlFormat(SHARDS, 3, rules.identity_of_shards(CONFIG), SEED)
         self.client.set(keys.format_key(self.name), encode_format(ours))
         self.ops = Ops("anna.1234", SHARDS, rules.frontier_rules(CONFIG, None), 100.0)
         self.frontier = RedisFrontier(self.link, self.ops)

@@ -17,6 +17,8 @@ from typing import Any, Final
 import pytest
 import redis
 
+from crawler.core.config_reader import read_config
+from crawler.rules import identity_of_urls
 from crawler.storage.redis import keys
 from crawler.storage.redis.crawl_format import CrawlFormat, encode_format
 from tests.command import crawl_command, run, running
@@ -73,6 +75,11 @@ def begun(**with_: Any) -> Callable[[redis.Redis], None]:
         pytest.param(begun(schema="0"), "has schema 0, this version writes", id="another schema"),
         pytest.param(begun(shards=16), "was begun with 16 shards", id="other shards"),
         pytest.param(begun(identity=("unit=domain",)), "other rules of which URLs", id="identity"),
+        pytest.param(
+            begun(identity=(*identity_of_urls(read_config({})), "suffixes=0")),
+            *("another public suffix list",),
+            id="another public suffix list",
+        ),
         pytest.param(
             lambda client: client.set(f"{NAME}:format", "x"), "is no format of a crawl", id="format"
         ),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.domains import HostUnit, host_key, is_ip, registered_domain
+from crawler.core.domains import HostUnit, digest_of_list, host_key, is_ip, registered_domain
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,19 @@ def test_host_key(hostname: str, unit: HostUnit, want: str) -> None:
 )
 def test_is_ip(hostname: str, want: bool) -> None:
     assert is_ip(hostname) is want
+
+
+LIST = b"// VERSION: 1\n\ncom\nco.uk\n*.kobe.jp\n"
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        pytest.param(b"// VERSION: 2\n// later\ncom\nco.uk\n\n*.kobe.jp", True, id="words"),
+        pytest.param(b"com\r\nco.uk  \r\n*.kobe.jp\r\n", True, id="another kind of lines"),
+        pytest.param(LIST + b"github.io\n", False, id="one rule more"),
+        pytest.param(b"com\n*.kobe.jp\n", False, id="one less"),
+    ],
+)
+def test_a_list_is_known_by_its_rules(other: bytes, is_same: bool) -> None:
+    assert (digest_of_list(other) == digest_of_list(LIST)) is is_same

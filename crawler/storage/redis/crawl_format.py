@@ -6,6 +6,7 @@ Rule: written once, by whoever comes first; nothing is changed before it is know
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection, Iterable
 from typing import Annotated, Final
 
 import msgspec
@@ -13,6 +14,9 @@ import msgspec
 from crawler.core.errors import ConfigError
 from crawler.storage.redis.keys import SCHEMA
 from crawler.storage.redis.ops import MOST_SHARDS
+
+SUFFIXES: Final = "suffixes="
+"""Behind it in the identity of a crawl: which public suffix list makes its registered domains."""
 
 
 class CrawlFormat(msgspec.Struct, frozen=True):
@@ -48,6 +52,23 @@ def known(kept: bytes, where: str) -> CrawlFormat:
     return crawl
 
 
+def refuse_other_identity(theirs: Iterable[str], ours: Collection[str], where: str) -> None:
+    """Raise ConfigError if *theirs*, of the crawl that is *where*, is not *ours*."""
+    changed = sorted(set(theirs) ^ set(ours))
+    if changed and all(each.startswith(SUFFIXES) for each in changed):
+        here = next((each for each in changed if each in ours), "none")
+        raise ConfigError(
+            f"{where} was begun with another public suffix list: {', '.join(changed)}; here:"
+            f" {here}. It says which shard a host is in: install the same version of"
+            " publicsuffixlist on all machines"
+        )
+    if changed:
+        raise ConfigError(
+            f"{where} was begun with other rules of which URLs are the same:"
+            f" {', '.join(changed)}. Set them as they were, or begin another crawl"
+        )
+
+
 def agreed(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
     """The format of the crawl at *where*, if we can take part in it. Raises ConfigError."""
     crawl = known(kept, where)
@@ -56,11 +77,7 @@ def agreed(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
             f"the crawl at {where} was begun with {crawl.shards} shards, the setting"
             f" CRAWLER_FRONTIER_SHARDS has {ours.shards}: it is fixed for a crawl"
         )
-    if changed := set(crawl.identity) ^ set(ours.identity):
-        raise ConfigError(
-            f"the crawl at {where} was begun with other rules of which URLs are the same:"
-            f" {', '.join(sorted(changed))}. Set them as they were, or begin another crawl"
-        )
+    refuse_other_identity(crawl.identity, ours.identity, f"the crawl at {where}")
     if crawl.levels > ours.levels:
         raise ConfigError(
             f"the crawl at {where} has {crawl.levels} levels, the setting {ours.levels}:"

@@ -1,0 +1,40 @@
+"""Who may take part in a shared crawl."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler import rules
+from crawler.core.config_reader import read_config
+from crawler.core.errors import ConfigError
+from crawler.ops.why import refuse_other_identity
+from crawler.storage.redis.crawl_format import agreed, encode_format, new_format
+
+CONFIG = read_config({})
+URLS = rules.identity_of_urls(CONFIG)
+OURS = rules.identity_of_shards(CONFIG)
+LIST = "another public suffix list: .*suffixes=0.*[Ii]nstall the same version of publicsuffixlist"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "says"),
+    [
+        pytest.param((*URLS, "suffixes=0"), LIST, id="another public suffix list"),
+        pytest.param(OURS[1:], "other rules of which URLs are the same: .*Set them", id="a rule"),
+        pytest.param((*OURS[1:-1], "suffixes=0"), "are the same: .*suffixes=0", id="both"),
+    ],
+)
+def test_who_has_other_rules_takes_no_part(theirs: tuple[str, ...], says: str) -> None:
+    kept = encode_format(new_format(4, 3, theirs))
+    with pytest.raises(ConfigError, match=says):
+        agreed(kept, new_format(4, 3, OURS), "here")
+    with pytest.raises(ConfigError, match=says):
+        refuse_other_identity("here", theirs, CONFIG, is_shared=True)
+
+
+def test_the_list_is_of_shared_crawls_only() -> None:
+    """A data directory of one machine stays usable when its list is brought up to date."""
+    assert not any("suffixes" in each for each in URLS)
+    refuse_other_identity("here", URLS, CONFIG, is_shared=False)
+    refuse_other_identity("here", OURS, CONFIG, is_shared=True)
+    agreed(encode_format(new_format(4, 3, OURS)), new_format(4, 3, OURS), "here")
