@@ -87,6 +87,23 @@ def shared(
     digests = SharedDigests(joined.ops, batcher, frontier.outgoing.tell, tally.count)
     frontier.on_claimed = digests.claimed
     frontier.outgoing.tells.count = tally.count
+    robots = _shared_robots(config, frontier, store, tally, clock)
+    return Ground(
+        frontier=frontier,
+        clock=clock,
+        key_seed=joined.format.key_seed,
+        digests=digests,
+        robots=robots,
+        shared_robots=robots,
+        put_back=joined.put_back,
+        shared=frontier,
+        ops=joined.ops,
+    )
+
+
+def _shared_robots(
+    config: Config, frontier: SharedFrontier, store: RocksStore, tally: Tally, clock: Clock
+) -> SharedRobots:
     robots = SharedRobots(
         RobotsRecords(store),
         config.shared.frontier_shards,
@@ -99,14 +116,4 @@ def shared(
     robots.is_full = frontier.outgoing.full
     robots.paused = frontier.paused
     frontier.incoming.prepare = robots.enrich
-    return Ground(
-        frontier=frontier,
-        clock=clock,
-        key_seed=joined.format.key_seed,
-        digests=digests,
-        robots=robots,
-        shared_robots=robots,
-        put_back=joined.put_back,
-        shared=frontier,
-        ops=joined.ops,
-    )
+    return robots
