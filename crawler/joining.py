@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -123,22 +124,16 @@ def join(
     worker = new_life(mine, shared.worker_name, data.path)
     ops = Ops(worker.session, shards, frontier_rules, shared.lease_s, UNBEGUN_S)
     ours = new_format(shards, len(frontier_rules.level_shares), rules.identity_of_shards(config))
-    dead = mine.session if mine else None
-    burial = None if mine and is_copy(mine, data.path) else dead
+    dead = _dead_sessions(mine, data)
     outbox = Outbox(store, lambda domain: shard_of(domain, shards))
     say = _sayer(worker, tally)
-
-    def check(crawl: CrawlFormat) -> None:
-        if last is not None:
-            refuse_other_crawl(last, data.path, name, crawl.key_seed)
+    check = partial(refuse_other_crawl, last, data.path, name)
 
     def begin(crawl: CrawlFormat) -> WorkerSaid:
         write_worker(data.path, replace(worker, crawl=name, key_seed=crawl.key_seed))
         return replace(say(), outbox=len(outbox))
 
-    crawl, put_back = _aside(
-        lambda: _open(nodes(), ops, ours, worker.name, (dead, burial), check, begin)
-    )
+    crawl, put_back = _aside(lambda: _open(nodes(), ops, ours, worker.name, dead, check, begin))
     frontier = SharedFrontier(
         nodes(),
         ops,
@@ -183,6 +178,13 @@ def _is_of_another(last: WorkerFile, data: DataDir, nodes: Callable[[], Nodes], 
     return False
 
 
+def _dead_sessions(last: WorkerFile | None, data: DataDir) -> tuple[str | None, str | None]:
+    """The last session of the name, and the one to bury."""
+    if last is None:
+        return None, None
+    return last.session, None if is_copy(last, data.path) else last.session
+
+
 async def _speaks(nodes: Nodes, name: str, last: WorkerFile) -> bool:
     try:
         await _reached(nodes)
@@ -221,18 +223,18 @@ async def _open(
     ours: CrawlFormat,
     worker: str,
     dead: tuple[str | None, str | None],
-    check: Callable[[CrawlFormat], None],
+    check: Callable[[int], None],
     begin: Callable[[CrawlFormat], WorkerSaid],
 ) -> tuple[CrawlFormat, int]:
     """*dead*: the last session of the name, and the one to bury. *check*: is the data directory of
-    this crawl? *begin*: keep the new session, before anybody hears of it."""
+    the crawl with these keys? *begin*: keep the new session, before anybody hears of it."""
     name = nodes.name
     names = Names(nodes, name)
     last_session, burial = dead
     try:
         await _reached(nodes)
         crawl = await _format(nodes, name, ours)
-        check(crawl)
+        check(crawl.key_seed)
         refuse_eviction(await nodes.memory())
         await _look_at_durability(nodes, name)
         await nodes.open_shards()

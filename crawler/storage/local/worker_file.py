@@ -48,10 +48,10 @@ def is_copy(last: WorkerFile, path: Path) -> bool:
     return last.directory not in ("", _directory(path))
 
 
-def refuse_other_crawl(last: WorkerFile, path: Path, crawl: str, key_seed: int) -> None:
+def refuse_other_crawl(last: WorkerFile | None, path: Path, crawl: str, key_seed: int) -> None:
     """Raise DataDirError if *last* took part in another crawl: what waits in its outbox is keyed
     for that one, and what it has archived would be fetched again."""
-    if last.crawl and (last.crawl, last.key_seed) != (crawl, key_seed):
+    if last and last.crawl and (last.crawl, last.key_seed) != (crawl, key_seed):
         raise DataDirError(
             f"{path} belongs to another crawl ({last.crawl}), not to the one that is {crawl} in"
             " Redis now: choose another CRAWLER_DATA_DIR, or set CRAWLER_FRONTIER_URL and"
