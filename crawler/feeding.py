@@ -18,9 +18,9 @@ from crawler.core.shared_settings import Shared
 from crawler.core.types import Counts
 from crawler.intake import Agreement, Intake
 from crawler.pushing import Judge, PushRules
-from crawler.storage.redis.feeds import Delivery, Feeds
 from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.shared_frontier import SharedFrontier
+from crawler.storage.redis.worker.feeds import Delivery, Feeds
+from crawler.storage.redis.worker.shared_frontier import SharedFrontier
 from crawler.tally import Tally
 
 logger = logging.getLogger(__name__)

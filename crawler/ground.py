@@ -22,11 +22,11 @@ from crawler.storage.digests import Digests, Duplicates
 from crawler.storage.local.datadir import DataDir
 from crawler.storage.local.records import Claims, RobotsRecords
 from crawler.storage.local.rocks import RocksStore
-from crawler.storage.redis.batcher import Batcher
 from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.shared_digests import SharedDigests
-from crawler.storage.redis.shared_frontier import SharedFrontier
-from crawler.storage.redis.shared_robots import SharedRobots
+from crawler.storage.redis.worker.batcher import Batcher
+from crawler.storage.redis.worker.shared_digests import SharedDigests
+from crawler.storage.redis.worker.shared_frontier import SharedFrontier
+from crawler.storage.redis.worker.shared_robots import SharedRobots
 from crawler.tally import Tally
 
 

@@ -17,7 +17,7 @@ from crawler.core.types import Added, Candidate
 from crawler.policy.pushed import Pushed, read_pushed
 from crawler.policy.refusal import Refusal
 from crawler.pushing import Judge
-from crawler.storage.redis.feeds import Delivery, Feed, Item
+from crawler.storage.redis.worker.feeds import Delivery, Feed, Item
 from crawler.tally import Tally
 
 logger = logging.getLogger(__name__)

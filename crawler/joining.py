@@ -39,20 +39,20 @@ from crawler.storage.local.worker_file import (
     write_worker,
 )
 from crawler.storage.redis import keys
-from crawler.storage.redis.address import Address
-from crawler.storage.redis.burial import bury
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.connection.faults import FAULTS, Unreachable
+from crawler.storage.redis.connection.greeting import info_fields
+from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.crawl_format import CrawlFormat, agreed, encode_format, new_format
-from crawler.storage.redis.faults import FAULTS, Unreachable
-from crawler.storage.redis.fullness import refuse_eviction
-from crawler.storage.redis.greeting import info_fields
-from crawler.storage.redis.holdings import FRESH_S
-from crawler.storage.redis.incoming import UNBEGUN_S
-from crawler.storage.redis.names import Names
-from crawler.storage.redis.nodes import Nodes
 from crawler.storage.redis.ops import Ops, shard_of
 from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.shared_frontier import SharedFrontier
-from crawler.storage.redis.shared_rules import SharedRules
+from crawler.storage.redis.worker.burial import bury
+from crawler.storage.redis.worker.fullness import refuse_eviction
+from crawler.storage.redis.worker.holdings import FRESH_S
+from crawler.storage.redis.worker.incoming import UNBEGUN_S
+from crawler.storage.redis.worker.names import Names
+from crawler.storage.redis.worker.shared_frontier import SharedFrontier
+from crawler.storage.redis.worker.shared_rules import SharedRules
 from crawler.storage.redis.worker_record import WorkerSaid
 from crawler.tally import Tally
 

@@ -44,7 +44,7 @@ from crawler.storage.local.datadir import DataDir, refuse_other_kind
 from crawler.storage.local.outcome_log import OutcomeLog
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.shared_frontier import SharedFrontier
+from crawler.storage.redis.worker.shared_frontier import SharedFrontier
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.recovery import recover
 from crawler.storage.warc.writer import WarcWriter

@@ -20,8 +20,10 @@ FLOORS = [
     ["storage"],
     # What several edges share: the parts of a crawl, and what an error of Scrapy's means.
     [
-        "wiring ground joining rules sharing doors feeding intake pushing archiving tally clock"
-        " failures"
+        (
+            "wiring ground joining rules sharing doors feeding intake pushing archiving tally"
+            " clock failures"
+        )
     ],
     ["spiders", "middlewares", "pipelines", "download", SCHEDULER_EDGE],
     ["ops"],

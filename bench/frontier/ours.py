@@ -17,10 +17,10 @@ from bench.frontier import links
 from crawler.core.types import Candidate, Claim, Done, HostKey, Lease, Pace, Rest
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis import keys
-from crawler.storage.redis.address import Address
 from crawler.storage.redis.calls import Call
-from crawler.storage.redis.link import Link
-from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.connection.link import Link
+from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.ops import Finished, Ops, Released, shard_of_lease
 from crawler.storage.redis.replies import read_added, read_held, read_leases
 from crawler.storage.redis.scripts import Scripts

@@ -24,10 +24,10 @@ from crawler.storage.inspection import Inspection
 from crawler.storage.local.datadir import holder
 from crawler.storage.local.inspection import LocalInspection
 from crawler.storage.redis import keys
-from crawler.storage.redis.address import Address
-from crawler.storage.redis.inspection import RedisInspection
-from crawler.storage.redis.visit import Visit
-from crawler.storage.redis.workers import everybody, forget, is_alive
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.visit.inspection import RedisInspection
+from crawler.storage.redis.visit.visit import Visit
+from crawler.storage.redis.visit.workers import everybody, forget, is_alive
 from crawler.wiring import data_dir
 
 Said = tuple[object, Iterable[str]]

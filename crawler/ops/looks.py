@@ -12,8 +12,8 @@ import msgspec
 from crawler.core.errors import ConfigError
 from crawler.core.types import Counts, HostKey
 from crawler.storage.inspection import HostState, Inspection
+from crawler.storage.redis.visit.workers import is_alive
 from crawler.storage.redis.worker_record import WorkerSaid
-from crawler.storage.redis.workers import is_alive
 
 
 class FrontierLook(msgspec.Struct, frozen=True):

@@ -24,11 +24,11 @@ from crawler.ops.redis_program import redis_program
 from crawler.ops.tied import said_status, tied
 from crawler.sharing import RedisAddress
 from crawler.storage.local.handed_lock import HandedLock, taken_by
-from crawler.storage.redis.address import Address
 from crawler.storage.redis.calls import Argument
-from crawler.storage.redis.faults import FAULTS
-from crawler.storage.redis.greeting import connect, info_fields
-from crawler.storage.redis.wire import pack
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.connection.faults import FAULTS
+from crawler.storage.redis.connection.greeting import connect, info_fields
+from crawler.storage.redis.connection.wire import pack
 
 FOLDER: Final = "redis"
 _LOCK: Final = "redis.lock"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from crawler.core.errors import ConfigError
-from crawler.storage.redis.faults import OLDEST
+from crawler.storage.redis.connection.faults import OLDEST
 
 _NAME: Final = "redis-server"
 # Where systems keep servers, and not everybody's PATH looks.

@@ -17,8 +17,8 @@ from crawler.storage.inspection import Named
 from crawler.storage.local.datadir import DataDir, read_format
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.redis.ops import Ops, shard_of
-from crawler.storage.redis.revival import Revival
-from crawler.storage.redis.visit import Visit
+from crawler.storage.redis.visit.revival import Revival
+from crawler.storage.redis.visit.visit import Visit
 
 
 def put_back(path: Path, config: Config, url: str | None, now: float) -> int:

@@ -31,8 +31,8 @@ from crawler.sharing import RedisAddress
 from crawler.storage.local.datadir import FRONTIER, OUTCOMES, WORKER, WORKERS
 from crawler.storage.local.handed_lock import HandedLock, taken_by
 from crawler.storage.redis import keys
-from crawler.storage.redis.address import Address
-from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.scripts import Scripts
 
 _LOCK: Final = "share.lock"

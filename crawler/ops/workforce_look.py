@@ -20,8 +20,8 @@ from crawler.core.types import Counts
 from crawler.joining import PATIENCE_S
 from crawler.ops.glance import RecentRate
 from crawler.storage.redis import keys
-from crawler.storage.redis.faults import FAULTS, Unreachable
-from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.connection.faults import FAULTS, Unreachable
+from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.totals import Totals
 from crawler.storage.redis.worker_record import WorkerSaid
 

@@ -24,13 +24,13 @@ from crawler.pushing import Judge, PushRules
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.memory import MemoryStore
 from crawler.storage.redis import keys
-from crawler.storage.redis.address import Address
-from crawler.storage.redis.faults import FAULTS
-from crawler.storage.redis.feeds import Delivery, Feeds
-from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.connection.faults import FAULTS
+from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.replies import read_leases
 from crawler.storage.redis.scripts import Scripts
+from crawler.storage.redis.worker.feeds import Delivery, Feeds
 from crawler.tally import Tally
 
 KEY: Final = "web:start_urls"

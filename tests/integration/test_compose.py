@@ -20,7 +20,7 @@ import redis
 import yaml
 
 from crawler.core.config_reader import settings_table
-from crawler.storage.redis.address import Address
+from crawler.storage.redis.connection.address import Address
 from tests.sources import PROJECT
 
 COMPOSE: Final[Any] = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())

@@ -13,11 +13,11 @@ from redis.crc import key_slot
 from scrapy_redis.spiders import RedisMixin
 
 from crawler.storage.redis import keys
-from crawler.storage.redis.address import Address
-from crawler.storage.redis.faults import FAULTS, ForeignData, OutOfMemory
-from crawler.storage.redis.feeds import Feed, Item, OpenedDoors
-from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.connection.faults import FAULTS, ForeignData, OutOfMemory
+from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.scripts import Scripts
+from crawler.storage.redis.worker.feeds import Feed, Item, OpenedDoors
 from tests.servers.redis import RedisServer
 
 KEY = "web:start_urls"

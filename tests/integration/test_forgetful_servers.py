@@ -14,7 +14,7 @@ import pytest
 
 from crawler.core.types import Candidate, Done
 from crawler.storage.redis import keys
-from crawler.storage.redis.faults import ForeignData
+from crawler.storage.redis.connection.faults import ForeignData
 from tests.contract.frontiers import candidate
 from tests.lone_worker import NAME, QUIET_S, LoneWorker, at_work, until
 from tests.servers.redis import RedisServer

@@ -18,8 +18,8 @@ from crawler.core.errors import ConfigError
 from crawler.policy.pushed import read_pushed
 from crawler.replaced import refuse_replaced
 from crawler.storage.redis import keys
-from crawler.storage.redis.feeds import MOST_BYTES
 from crawler.storage.redis.keys import CRAWL_KEYS
+from crawler.storage.redis.worker.feeds import MOST_BYTES
 from tests.servers.redis import RedisServer
 from tests.sources import PROJECT
 

@@ -14,12 +14,12 @@ from crawler.core.types import Claim, Dead, Done, Lease, Moved, PutBack, RetryAt
 from crawler.scheduler.records import decode_letter
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis import keys
-from crawler.storage.redis.address import Address
 from crawler.storage.redis.calls import Call
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.connection.link import Link
+from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.frontier import RedisFrontier
 from crawler.storage.redis.keys import SHARD_KEYS
-from crawler.storage.redis.link import Link
-from crawler.storage.redis.nodes import Nodes
 from crawler.storage.redis.ops import Ops, Released, shard_of_lease
 from crawler.storage.redis.scripts import Scripts
 from tests.contract.frontiers import candidate, rest

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from crawler.storage.redis.address import Address
 from crawler.storage.redis.calls import Call
-from crawler.storage.redis.faults import ForeignData, OutOfMemory, Refused, Unreachable
-from crawler.storage.redis.link import Link
-from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.connection.faults import ForeignData, OutOfMemory, Refused, Unreachable
+from crawler.storage.redis.connection.link import Link
+from crawler.storage.redis.connection.nodes import Nodes
 from tests.servers.certificates import write_certificate
 from tests.servers.redis import RedisServer
 from tests.servers.redis_scripts import FewScripts

@@ -28,16 +28,16 @@ from crawler.core.url import authority_of
 from crawler.ops.why import Namer
 from crawler.policy.robots_fetch import Known, RobotsRecord
 from crawler.storage.redis import keys
-from crawler.storage.redis.address import Address
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.connection.link import Link
+from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.crawl_format import CrawlFormat, encode_format
 from crawler.storage.redis.frontier import RedisFrontier
-from crawler.storage.redis.link import Link
-from crawler.storage.redis.nodes import Nodes
 from crawler.storage.redis.ops import Ops, shard_of
 from crawler.storage.redis.packed import pack
 from crawler.storage.redis.robots_packed import pack_robots
 from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.visit_urls import MOST_LOOKED_AT
+from crawler.storage.redis.visit.visit_urls import MOST_LOOKED_AT
 from crawler.storage.redis.worker_record import WorkerSaid
 from tests.command import PROJECT
 from tests.crawling import crawl

@@ -13,11 +13,11 @@ import pytest
 
 from crawler.core.types import Claim
 from crawler.storage.redis import keys
-from crawler.storage.redis.batcher import Batcher
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.claims import A_BUCKET, buckets_of, read_filed
 from crawler.storage.redis.ops import shard_of_digest
-from crawler.storage.redis.shared_digests import UNSURE, SharedDigests
+from crawler.storage.redis.worker.batcher import Batcher
+from crawler.storage.redis.worker.shared_digests import UNSURE, SharedDigests
 from tests.servers.redis import RedisServer
 from tests.servers.redis_worker import NAME, SHARDS, RedisWorker, redis_worker
 

@@ -20,14 +20,14 @@ from crawler.scheduler.rules import FrontierRules
 from crawler.storage.local.outbox import Outbox
 from crawler.storage.memory import MemoryStore
 from crawler.storage.redis import keys
-from crawler.storage.redis.address import Address
 from crawler.storage.redis.calls import Call
-from crawler.storage.redis.faults import Unreachable
-from crawler.storage.redis.nodes import Memory, Nodes
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.connection.faults import Unreachable
+from crawler.storage.redis.connection.nodes import Memory, Nodes
 from crawler.storage.redis.ops import Ops, shard_of
 from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.shared_frontier import SharedFrontier
-from crawler.storage.redis.shared_rules import SharedRules
+from crawler.storage.redis.worker.shared_frontier import SharedFrontier
+from crawler.storage.redis.worker.shared_rules import SharedRules
 from crawler.storage.redis.worker_record import WorkerSaid
 from tests.contract.frontiers import candidate
 from tests.servers.redis import RedisServer

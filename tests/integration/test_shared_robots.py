@@ -32,7 +32,7 @@ from crawler.scheduler.flights import Flight
 from crawler.storage.redis import keys
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.ops import shard_of
-from crawler.storage.redis.shared_robots import (
+from crawler.storage.redis.worker.shared_robots import (
     FOUND,
     MOST_AWAITED_BYTES,
     MOST_BYTES,

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis import keys
-from crawler.storage.redis.address import Address
 from crawler.storage.redis.calls import Call
-from crawler.storage.redis.faults import FAULTS
-from crawler.storage.redis.nodes import Nodes
+from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.connection.faults import FAULTS
+from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.scripts import Scripts
 

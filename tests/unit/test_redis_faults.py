@@ -11,7 +11,7 @@ import pytest
 from redis.crc import key_slot
 
 from crawler.core.errors import CrawlerError, StoreUnavailable
-from crawler.storage.redis.faults import (
+from crawler.storage.redis.connection.faults import (
     BY_WORD,
     MOST_QUOTED,
     ForeignData,
@@ -20,7 +20,14 @@ from crawler.storage.redis.faults import (
     Unreachable,
     fault_of,
 )
-from crawler.storage.redis.topology import NOBODY, SLOTS, hash_of, read_moved, read_slots, single
+from crawler.storage.redis.connection.topology import (
+    NOBODY,
+    SLOTS,
+    hash_of,
+    read_moved,
+    read_slots,
+    single,
+)
 
 NODE = "redis.example.com:6379"
 # As Redis 7.0.15 says them; the words behind the first are for the reader.

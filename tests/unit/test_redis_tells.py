@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.storage.redis.calls import Call
-from crawler.storage.redis.tells import AGAIN_S, MOST, UNTOLD, Tells
+from crawler.storage.redis.worker.tells import AGAIN_S, MOST, UNTOLD, Tells
 
 
 def claim(number: int, shard: int = 0) -> Call:
