@@ -37,10 +37,10 @@ check: $(WORK)  ## format, lint, types, import floors, documents, unit tests: wi
 	$(PY) -m mypy
 	$(PY) -m pytest -q tests/test_architecture.py tests/test_shape.py tests/test_docs.py tests/unit
 
-# Four at once: most of them wait for rests and servers. By file, as each starts its servers once.
+# Three at once: most of them wait for rests and servers. By file, as each starts its servers once.
 test: $(WORK)  ## every test; installs nginx, redis-server and pages to crawl where they are missing
 	@sh scripts/system-packages.sh
-	$(PY) -m pytest -q -n 4 --dist loadfile
+	$(PY) -m pytest -q -n 3 --dist loadfile
 
 bench: $(WORK)  ## beside plain Scrapy and scrapy-redis on the same web: CPU, pages/s, memory
 	$(PY) -m bench
