@@ -1,0 +1,25 @@
+"""What an egg or a wheel must hold beside Python."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+
+
+def test_every_file_that_is_no_python_is_said_to_belong() -> None:
+    with (PROJECT / "pyproject.toml").open("rb") as file:
+        said = tomllib.load(file)["tool"]["setuptools"]["package-data"]
+    belongs = {
+        path
+        for package, patterns in said.items()
+        for pattern in patterns
+        for path in PROJECT.joinpath(*package.split(".")).glob(pattern)
+    }
+    found = {
+        path
+        for path in (PROJECT / "crawler").rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
+    assert found == belongs
