@@ -67,6 +67,12 @@ class Worker:
     def is_up(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def has_failed(self) -> bool:
+        """It has ended, and neither in good order nor because it was killed."""
+        status = None if self._process is None else self._process.poll()
+        return status not in {None, 0, -signal.SIGKILL}
+
     def send(self, sign: signal.Signals) -> None:
         os.kill(self.pid, sign)
 
@@ -182,6 +188,7 @@ class Workers:
     def until(self, is_so: Callable[[], Any], timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not is_so():
+            assert not any(worker.has_failed for worker in self.all), self.logs()
             assert time.monotonic() < deadline, self.logs()
             time.sleep(0.02)
 
