@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.core.types import Candidate, Done
+from crawler.core.types import Candidate, Done, Pace, Rest
 from crawler.storage.redis import keys
 from crawler.storage.redis.connection.faults import ForeignData
 from tests.contract.frontiers import candidate
@@ -168,6 +168,30 @@ def test_an_answer_that_never_came_loses_no_lease(server: RedisServer) -> None:
             leases = await worker.lease(6)
             assert {lease.candidate.host for lease in leases} == set("bcdefg")
             assert not worker.heard.losses
+
+    asyncio.run(story())
+
+
+def test_a_host_whose_worker_died_with_the_server_rests_its_gap(server: RedisServer) -> None:
+    """Nobody is left who knows that it was asked."""
+    gap_s = QUIET_S + 1.5
+
+    async def story() -> None:
+        async with at_work(LoneWorker(server.url, "dies")) as worker:
+            await worker.add(candidate("first", host="a"), candidate("next", host="a"))
+            (first,) = await worker.lease(1)
+            worker.frontier.release(first, Rest(0.5, Pace(gap_s=gap_s)), time.time())
+            worker.frontier.finish(first, Done(), time.time())
+            await worker.told()
+            before = server.aof_bytes()
+            await worker.lease(1)
+            server.kill()
+        server.cut_aof(server.aof_bytes() - before)
+        server.start()
+        back_s = time.monotonic()
+        async with at_work(LoneWorker(server.url, "comes")) as worker:
+            await worker.lease(1)
+            assert time.monotonic() - back_s >= gap_s
 
     asyncio.run(story())
 

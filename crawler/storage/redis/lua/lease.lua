@@ -9,7 +9,8 @@
 local session, limit, lease_s = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local rules, look, slice = rules_of(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 
-local quiet_until = tonumber(redis.call('HGET', TOTALS, 'quiet_until') or 0)
+local quiet = redis.call('HMGET', TOTALS, 'quiet_until', 'restarted')
+local quiet_until, restarted = tonumber(quiet[1] or 0), tonumber(quiet[2] or '-inf')
 if quiet_until > now then return {run, 'ok', exactly(quiet_until - now), exactly(now)} end
 
 local lost = has_lost(session)
@@ -57,6 +58,13 @@ for level = 1, #steps do passes[level] = passes[level] or steps[level] end
 local lengths = {}
 for front = 0, #steps do lengths[front] = redis.call('LLEN', front_key(front)) end
 
+-- A host may have been asked in the moments that its server forgot, by a worker that died with it:
+-- from the restart on it rests at least its gap.
+local function gap_since_restart(it)
+  local gap, crawl_delay = struct.unpack('<dd', it.pace)
+  return restarted + math.min(math.max(gap, crawl_delay), rules.max_rest)
+end
+
 local function due_host(front)
   for _ = 1, look do
     if lengths[front] == 0 then return end
@@ -65,6 +73,7 @@ local function due_host(front)
     local host = string.sub(entry, 5)
     local it = load(host)
     if it.place == FRONT and it.filed == struct.unpack('<I4', entry) then
+      it.rest = math.max(it.rest, gap_since_restart(it))
       if it.rest <= now then return host, it end
       seat(host, it)
       save(host, it)

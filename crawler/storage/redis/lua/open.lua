@@ -38,7 +38,8 @@ if not last_run then redis.call('HSET', TOTALS, 'schema', schema, 'run', run_id)
 if forgot and last_run ~= run_id then
   -- Fetches that were begun in what is lost must be over before their hosts are given away again;
   -- no number of a lease that is lost may be used again; and every session gets its time to return.
-  redis.call('HSET', TOTALS, 'run', run_id, 'quiet_until', now + quiet_s, 'next', next_number + 1048576)
+  redis.call('HSET', TOTALS, 'run', run_id, 'restarted', now, 'quiet_until', now + quiet_s,
+    'next', next_number + 1048576)
   for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', now + lease_s)) do
     redis.call('ZADD', SESSIONS, 'GT', now + lease_s, session)
   end
