@@ -15,6 +15,7 @@ import pytest
 from crawler.storage.redis import keys
 from crawler.storage.redis.ops import shard_of
 from tests.crew import SETTINGS, Crew
+from tests.integration.test_shared_restarts import lose_power
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
@@ -50,7 +51,8 @@ def test_two_workers_fetch_every_page_once(tmp_path: Path, cluster: RedisCluster
 
 
 def test_one_node_down_and_the_others_go_on(tmp_path: Path, cluster: RedisCluster) -> None:
-    """First the one where workers announce themselves, then another."""
+    """First the one where workers announce themselves; then another, which loses its power, and
+    with it its last moments, while the others keep theirs."""
     name = "down"
     announced = cluster.node_of(keys.workers(name))
     with Crew(tmp_path, cluster.url, WEB, {"CRAWLER_FRONTIER_NAME": name}) as crew:
@@ -58,7 +60,11 @@ def test_one_node_down_and_the_others_go_on(tmp_path: Path, cluster: RedisCluste
         for node in (announced, next(node for node in cluster.nodes if node is not announced)):
             crew.until_more(30)
             theirs = hosts_of(cluster, node, name)
-            node.kill()
+            if node is announced:
+                node.kill()
+            else:
+                assert crew.twice() == {}
+                lose_power(node)
             down_at = time.monotonic()
             crew.until(lambda: time.monotonic() > down_at + DOWN_S)  # noqa: B023 - asked at once
             meanwhile = [each for each in crew.judge.visits if each.arrival_s > down_at]
@@ -70,4 +76,3 @@ def test_one_node_down_and_the_others_go_on(tmp_path: Path, cluster: RedisCluste
             assert set(late) - theirs
             assert not theirs & set(late)
         crew.finish()
-        assert crew.twice() == {}
