@@ -22,8 +22,8 @@ from tests.servers.redis_cluster import RedisCluster
 
 WEB: Final = JudgedWeb(hosts=25, pages=16, crawl_delay_s=0.2)
 SHARDS: Final = int(str(SETTINGS["CRAWLER_FRONTIER_SHARDS"]))
-DOWN_S: Final = 6.0
-NOTICE_S: Final = 4.0  # FRESH_S of the leases that wait, and a fetch
+DOWN_S: Final = 7.0
+NOTICE_S: Final = 5.0  # FRESH_S of the leases that wait, and a busy machine
 
 
 @pytest.fixture(scope="module")
