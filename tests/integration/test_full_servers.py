@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from crawler.core.types import Done
-from crawler.storage.redis import drain, keys
+from crawler.storage.redis import keys
+from crawler.storage.redis.worker import drain
 from tests.contract.frontiers import candidate
 from tests.lone_worker import LoneWorker, at_work, until
 from tests.servers.redis import RedisServer

@@ -74,7 +74,7 @@ def test_workers_come_and_go_and_nobody_waits_for_a_lease_of_theirs(tmp_path: Pa
         late = crawl.new().start()
         crawl.until(lambda: late.session)
         crawl.until_pages(200)
-        assert crawl.leases(leaving.session)
+        crawl.until(lambda: crawl.leases(leaving.session))
         leaving.send(signal.SIGTERM)
         assert leaving.wait() == 0, crawl.logs()
         assert not crawl.leases(leaving.session), "all is given back at once"
