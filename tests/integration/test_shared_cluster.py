@@ -42,7 +42,8 @@ def hosts_of(cluster: RedisCluster, node: RedisServer, name: str) -> set[str]:
 
 
 def test_two_workers_fetch_every_page_once(tmp_path: Path, cluster: RedisCluster) -> None:
-    with Crew(tmp_path, cluster.url, WEB, {"CRAWLER_FRONTIER_NAME": "whole"}) as crew:
+    web = JudgedWeb(hosts=20, pages=10, crawl_delay_s=0.1)
+    with Crew(tmp_path, cluster.url, web, {"CRAWLER_FRONTIER_NAME": "whole"}) as crew:
         workers = crew.start("one", "two")
         crew.finish()
         assert crew.twice() == {}
