@@ -86,11 +86,14 @@ def test_two_connections_at_once_are_an_overlap() -> None:
     with Judge(JudgedWeb(hosts=7)) as judge:
         host = judge.hosts[6]  # its page 5 is the slow one
         ask(judge, host, ROBOTS, rest_s=0.1)
-        both = [threading.Thread(target=ask, args=(judge, host, "/p/5.html")) for _ in range(2)]
-        for client in both:
-            client.start()
-        for client in both:
-            client.join()
+        for _ in range(5):  # on a busy machine one may begin when the other has ended
+            both = [threading.Thread(target=ask, args=(judge, host, "/p/5.html")) for _ in range(2)]
+            for client in both:
+                client.start()
+            for client in both:
+                client.join()
+            if judge.report(MIN_DELAY_S).of(Kind.OVERLAP):
+                break
         assert len(judge.report(MIN_DELAY_S).of(Kind.OVERLAP)) == 1
 
 
