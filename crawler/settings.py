@@ -137,7 +137,18 @@ CONCURRENT_REQUESTS = 64
 # http and https are one. [yes or no]
 # CRAWLER_MERGE_HTTPS = False
 
+# A page that names another URL as its canonical one is that URL. [yes or no]
+# CRAWLER_CANONICAL_IDENTITY = False
+
 # --- Which links of a page are followed ---
+
+# Links that are followed, by where they stand. [list of a or area or frame or iframe or canonical
+# or alternate or refresh or media or listed or sitemap or entry or text]
+# CRAWLER_FOLLOW_KINDS = ["a", "area", "frame", "iframe", "canonical", "alternate", "refresh",
+#     "listed", "sitemap", "entry"]
+
+# Fetch the sitemaps that robots.txt names, after everything else. [yes or no]
+# CRAWLER_FOLLOW_SITEMAPS = True
 
 # Also follow the links of a page whose content is stored already. [yes or no]
 # CRAWLER_FOLLOW_DUPLICATES = False
@@ -147,6 +158,47 @@ CONCURRENT_REQUESTS = 64
 
 # Do not archive pages marked noindex; their links are followed. [yes or no]
 # CRAWLER_RESPECT_NOINDEX = True
+
+# --- What counts as a page, and what as a copy ---
+
+# Parsers of your own; they go before those that are installed. [list of class path]
+# CRAWLER_PARSERS = []
+
+# Longest time for a page that is parsed apart (PDF). [seconds]
+# CRAWLER_PARSE_TIMEOUT_S = 20.0
+
+# Most memory of the process that parses apart. [bytes]
+# CRAWLER_PARSE_MAX_BYTES = 536_870_912
+
+# Ask a host once for a name it cannot have, where its pages look like errors. [yes or no]
+# CRAWLER_SOFT_404 = True
+
+# Pages with nearly the same text: marked, stored, followed; or less, or not looked for. [follow
+# or store or mark or off]
+# CRAWLER_NEAR_DUPLICATES = "follow"
+
+# So many of the 64 bits of two fingerprints may differ. [bits]
+# CRAWLER_NEAR_MAX_BITS = 3
+
+# A page with fewer words has no fingerprint. [words]
+# CRAWLER_NEAR_MIN_WORDS = 50
+
+# --- When URLs of one pattern (digits, dates, queries folded) are enough ---
+
+# Most pages fetched of one pattern of a host. [pages, or none]
+# CRAWLER_PATTERN_MAX_PAGES = 10_000
+
+# A pattern is left after so many pages in a row with nothing new. [pages, or none]
+# CRAWLER_PATTERN_BARREN_PAGES = 100
+
+# One page of a pattern that was left is tried again. [seconds]
+# CRAWLER_PATTERN_PROBE_S = 3600.0
+
+# A date in a URL before this year is taken for a calendar's. [year]
+# CRAWLER_CALENDAR_FROM_YEAR = 1990
+
+# A date in a URL further ahead is taken for a calendar's. [days]
+# CRAWLER_CALENDAR_AHEAD_DAYS = 400
 
 # --- Which URL is next ---
 
@@ -214,8 +266,14 @@ CONCURRENT_REQUESTS = 64
 # Bytes kept of a PDF. [bytes]
 # CRAWLER_PDF_MAX_BYTES = 67_108_864
 
+# Bytes kept of XML, which may be a sitemap. [bytes]
+# CRAWLER_SITEMAP_MAX_BYTES = 52_428_800
+
 # Bytes kept of anything else. [bytes]
 # CRAWLER_OTHER_MAX_BYTES = 2_097_152
+
+# Answer from the WARC files under this path, not from the network; for tests. [path]
+# CRAWLER_REPLAY = ""
 
 # --- What is kept on disk, and how safely ---
 
@@ -227,6 +285,15 @@ CONCURRENT_REQUESTS = 64
 
 # A WARC file this long is closed and the next begun. [bytes]
 # CRAWLER_WARC_MAX_BYTES = 1_073_741_824
+
+# Write text and columns of the pages beside each WARC file, as Parquet. [yes or no]
+# CRAWLER_COLUMNS = True
+
+# Where finished files are brought, by fsspec (s3, gs, az...); empty: they stay here. [URL]
+# CRAWLER_ARCHIVE_URL = ""
+
+# Finished files that may wait for that store; with more, fetching waits. [bytes]
+# CRAWLER_ARCHIVE_WAITING_BYTES = 10_737_418_240
 
 # Survive a power cut too, not only the death of the process; slower. [yes or no]
 # CRAWLER_FSYNC = False

@@ -17,12 +17,13 @@ FLOORS = [
     ["core"],
     ["policy"],
     ["scheduler"],
-    ["storage"],
+    # Both touch the world below us: disks and servers, and processes that read what may be hostile.
+    ["storage", "parsers"],
     # What several edges share: the parts of a crawl, and what an error of Scrapy's means.
     [
         (
-            "wiring ground joining rules sharing doors feeding intake pushing archiving tally"
-            " clock failures"
+            "wiring ground joining rules sharing doors feeding intake pushing archiving parsing"
+            " tally clock failures"
         )
     ],
     ["spiders", "middlewares", "pipelines", "download", SCHEDULER_EDGE],
@@ -49,7 +50,8 @@ PURE_STANDARD = {
 }
 # Other people's pure functions (docs/decisions/0002).
 PURE_LIBRARIES = {
-    *("ada_url", "msgspec", "protego", "publicsuffixlist", "selectolax", "w3lib", "xxhash"),
+    *("ada_url", "msgspec", "numpy", "protego", "publicsuffixlist", "selectolax", "w3lib"),
+    "xxhash",
 }
 # Who else may know a library.
 CONFINED = {
@@ -57,7 +59,9 @@ CONFINED = {
     "redis": {"storage"},
     "aiohttp": {"download"},
     "aiodns": {"download"},
-    "selectolax": {"policy"},
+    "selectolax": {"policy", "parsers"},
+    "pyarrow": {"storage"},
+    "fsspec": {"storage"},
     "fcntl": {"storage"},
     "scrapy": {house for floor in FLOORS[4:] for house in floor},
     "twisted": {house for floor in FLOORS[5:] for house in floor},

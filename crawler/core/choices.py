@@ -63,3 +63,12 @@ class ByScope(StrEnum):
     """A limit that a crawl of the whole web needs and a crawl of one host does not."""
 
     AUTO = "auto"
+
+
+class NearDuplicates(StrEnum):
+    """What becomes of a page with nearly the same text as one before. Each does less."""
+
+    FOLLOW = "follow"  # stored, marked, its links followed
+    STORE = "store"  # stored, marked
+    MARK = "mark"  # marked: neither stored nor followed
+    OFF = "off"  # not looked for

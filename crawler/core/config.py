@@ -12,6 +12,7 @@ from typing import Final
 
 from crawler.core.choices import HostUnit, HttpHandler, ProgressStyle, Tls
 from crawler.core.contact import contact, is_mail
+from crawler.core.content_settings import Archive, Budgets, Content, Links
 from crawler.core.kinds import (
     Network,
     choice,
@@ -25,7 +26,7 @@ from crawler.core.kinds import (
 )
 from crawler.core.knobs import knob, refuse_disorder
 from crawler.core.shared_settings import Shared
-from crawler.core.url_settings import Limits, Links, Sameness
+from crawler.core.url_settings import Limits, Sameness
 from crawler.core.version import VERSION
 
 MEGABYTE: Final = 1024 * 1024
@@ -178,11 +179,18 @@ class Fetch:
         2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a page, its headers included."
     )
     pdf_max_bytes: int = knob(64 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a PDF.")
-    other_max_bytes: int = knob(
-        # guess: a feed or a sitemap fits (sitemaps.org: at most 50 MB, most far below 2 MB)
-        2 * MEGABYTE,
+    sitemap_max_bytes: int = knob(
+        50 * MEGABYTE,  # sitemaps.org: no sitemap is longer
         whole("bytes", least=1024),
-        "Bytes kept of anything else.",
+        "Bytes kept of XML, which may be a sitemap.",
+    )
+    other_max_bytes: int = knob(
+        2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of anything else."
+    )
+    replay: str = knob(
+        "",
+        text("a path", "path", r"[^\0]*"),
+        "Answer from the WARC files under this path, not from the network; for tests.",
     )
 
     def __post_init__(self) -> None:
@@ -190,26 +198,6 @@ class Fetch:
             *("CRAWLER_CONNECT_TIMEOUT_S", self.connect_timeout_s),
             *("CRAWLER_TOTAL_TIMEOUT_S", self.total_timeout_s),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
-    """What is kept on disk, and how safely."""
-
-    data_dir: str = knob(
-        "crawl-data",
-        text("a path", "path", r"[^\0]+"),
-        "Everything of a crawl is under this directory; JOBDIR counts if this is not set.",
-    )
-    warc: bool = knob(True, flag(), "Archive what is fetched, as WARC files.")
-    warc_max_bytes: int = knob(
-        1024 * MEGABYTE,
-        whole("bytes", least=MEGABYTE),
-        "A WARC file this long is closed and the next begun.",
-    )
-    fsync: bool = knob(
-        False, flag(), "Survive a power cut too, not only the death of the process; slower."
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +227,8 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     sameness: Sameness = field(default_factory=Sameness)
     links: Links = field(default_factory=Links)
+    content: Content = field(default_factory=Content)
+    budgets: Budgets = field(default_factory=Budgets)
     frontier: Frontier = field(default_factory=Frontier)
     shared: Shared = field(default_factory=Shared)
     fetch: Fetch = field(default_factory=Fetch)
@@ -248,5 +238,5 @@ class Config:
 
 GROUPS: Final = (
     *(Identity, Politeness, Robots, Limits, Sameness),
-    *(Links, Frontier, Shared, Fetch, Archive, Report),
+    *(Links, Content, Budgets, Frontier, Shared, Fetch, Archive, Report),
 )

@@ -11,7 +11,6 @@ from typing import Final
 
 from crawler.core.config import (
     GROUPS,
-    Archive,
     Config,
     Fetch,
     Frontier,
@@ -20,9 +19,10 @@ from crawler.core.config import (
     Report,
     Robots,
 )
+from crawler.core.content_settings import Archive, Budgets, Content, Links
 from crawler.core.knobs import Knob, knobs, read_group, refuse_unknown
 from crawler.core.shared_settings import Shared
-from crawler.core.url_settings import Limits, Links, Sameness
+from crawler.core.url_settings import Limits, Sameness
 
 PREFIX: Final = "CRAWLER_"
 
@@ -43,6 +43,8 @@ def read_config(settings: Mapping[str, object]) -> Config:
         limits=read_group(Limits, settings, PREFIX),
         sameness=read_group(Sameness, settings, PREFIX),
         links=read_group(Links, settings, PREFIX),
+        content=read_group(Content, settings, PREFIX),
+        budgets=read_group(Budgets, settings, PREFIX),
         frontier=read_group(Frontier, settings, PREFIX),
         shared=read_group(Shared, settings, PREFIX),
         fetch=read_group(Fetch, settings, PREFIX),

@@ -18,6 +18,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     depth: int = 0
     record: str = ""  # "file:offset" in the archive
     target: str = ""  # moved: where to
+    original: str = ""  # the URL whose content it repeats, exactly or nearly
+    bits: int | None = None  # nearly: of 64 bits that differ
 
 
 encode_outcome = msgspec.json.Encoder().encode

@@ -6,9 +6,28 @@ Rule: a stage returns a new Page with what it found out; no stage changes the on
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from crawler.core.exchange import Exchange
+from crawler.core.parsed import Link, Parsed
 from crawler.core.types import Claim
+
+
+class Flaw(StrEnum):
+    """Why an answer is archived, but no page: it has no text, no columns and no links."""
+
+    NONE = ""
+    EMPTY = "empty"
+    LYING_TYPE = "lying_type"  # its bytes are of another type than its header says
+    SOFT_404 = "soft_404"  # status 200, and what this host says of any name it does not know
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A page with nearly the same text."""
+
+    original: Claim
+    bits: int  # of 64 that differ; 0: the same text in other bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +44,21 @@ class Page:
     # As it crossed the wire; None: nobody recorded it.
     exchange: Exchange | None = field(default=None, repr=False)
     flags: tuple[str, ...] = ()  # truncated_length, decoded_broken...
+    media_type: str = ""  # what it is: as declared, or as its bytes say where nothing is
+    flaw: Flaw = Flaw.NONE
     digest: bytes = b""  # SHA-1 of the body, once known
     duplicate_of: Claim | None = None
-    title: str = ""
-    links: tuple[str, ...] = ()  # as written, to be followed; relative to `base`
-    base: str = ""
+    parsed: Parsed | None = field(default=None, repr=False)  # None: nobody can read it
+    simhash: int | None = None  # of its text; None: it has too little
+    near: Near | None = None
+    links: tuple[Link, ...] = field(default=(), repr=False)  # to be followed
     archive: bool = True  # False: its author asked not to be indexed
     record: str = ""  # "file:offset" of its archive record, once written
+
+    @property
+    def title(self) -> str:
+        return self.parsed.title if self.parsed else ""
+
+    @property
+    def text(self) -> str:
+        return self.parsed.text if self.parsed else ""

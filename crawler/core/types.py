@@ -78,6 +78,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     record: str = ""  # "file:offset" of its archive record; empty: not archived
     at: float = 0.0  # epoch seconds, when its fetch began
     wire_sha1: bytes = b""  # of the body as archived, where that is still compressed
+    status: int = 200  # of its answer: an error page is the original of error pages only
+    simhash: int | None = None  # of its text
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class Moved:
     """It answered with a redirect: it is done, and *candidate* is found in its place."""
 
     candidate: Candidate
+    claim: Claim | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,18 +59,6 @@ class Sameness:
     merge_trailing_slash: bool = knob(False, flag(), "/a and /a/ are one.")
     merge_www: bool = knob(False, flag(), "www.a.org and a.org are one.")
     merge_https: bool = knob(False, flag(), "http and https are one.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
-    """Which links of a page are followed."""
-
-    follow_duplicates: bool = knob(
-        False, flag(), "Also follow the links of a page whose content is stored already."
-    )
-    respect_nofollow: bool = knob(
-        True, flag(), "Leave links marked nofollow, on the link, the page or in X-Robots-Tag."
-    )
-    respect_noindex: bool = knob(
-        True, flag(), "Do not archive pages marked noindex; their links are followed."
+    canonical_identity: bool = knob(
+        False, flag(), "A page that names another URL as its canonical one is that URL."
     )

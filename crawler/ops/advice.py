@@ -6,7 +6,7 @@ import shlex
 
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
-from crawler.core.config import Archive
+from crawler.core.content_settings import Archive
 
 
 def frontier_command(action: str, data_dir: str) -> str:

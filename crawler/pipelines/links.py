@@ -16,8 +16,10 @@ class LinksPipeline(Stage):
             return page
         depth = page.depth + 1
         level = self.parts.prioritizer.level(Hints(depth=depth))
-        base = (fetch_form(page.base, page.url) if page.base else None) or page.url
-        selected = self.parts.doors.admission.select(page.links, base, depth, level)
+        written = page.parsed.base if page.parsed else ""
+        base = (fetch_form(written, page.url) if written else None) or page.url
+        urls = [link.url for link in page.links]
+        selected = self.parts.doors.admission.select(urls, base, depth, level)
         flight.links = selected.candidates
         for reason, count in selected.refused.items():
             self.parts.tally.count(f"refused/{reason}", count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crawler.core.page import Page
+from crawler.core.parsed import Link, Parsed
 from crawler.pipelines.stage import Stage
 from crawler.policy.html import is_html, read_html, robots_words
 from crawler.scheduler.flights import Flight
@@ -19,11 +20,11 @@ class ParsePipeline(Stage):
         header = _robots_header(page)
         follow = not rules.respect_nofollow or not (parsed.nofollow or "nofollow" in header)
         noindex = parsed.noindex or "noindex" in header
+        links = tuple(Link(url) for url in parsed.links)
         return replace(
             page,
-            title=parsed.title,
-            base=parsed.base,
-            links=parsed.links if follow else (),
+            parsed=Parsed(title=parsed.title, base=parsed.base, links=links),
+            links=links if follow else (),
             archive=not (noindex and rules.respect_noindex),
         )
 

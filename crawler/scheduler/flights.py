@@ -43,6 +43,9 @@ class Flight:
     links: list[Candidate] = field(default_factory=list)
     claim: Claim | None = None
     record: str = ""  # "file:offset" of what was archived
+    original: str = ""  # the URL whose content it repeats
+    bits: int | None = None  # of 64 that differ from it; None: the very bytes
+    is_new: bool | None = None  # whether it was a page of new content; None: nobody can say
 
 
 class Flights:

@@ -168,4 +168,6 @@ def _outcome(flight: Flight, verdict: Verdict, now: float) -> Outcome:
         depth=candidate.depth,
         record=flight.record,
         target=verdict.candidate.url if isinstance(verdict, Moved) else "",
+        original=flight.original,
+        bits=flight.bits,
     )
