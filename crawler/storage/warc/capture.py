@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from crawler.core.row import Row
 from crawler.core.types import Claim
 
 Truncated = Literal["", "length", "time", "disconnect", "unspecified"]
@@ -33,6 +34,7 @@ class Capture:
     truncated: Truncated = ""
     duplicate_of: Claim | None = None  # the same body is archived there already
     metadata: Sequence[tuple[str, str]] = ()  # what else we know; a name may come twice
+    row: Row | None = None  # for the columns; None: it is no page
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ the beginning of a record. Bounded memory; a gigabyte takes seconds.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor, IsalError
 
 from crawler.core.errors import DataDirError
+from crawler.storage.warc.companions import WARC_SUFFIX, Companion, clear
 from crawler.storage.warc.openfile import OPEN_SUFFIX, lock
 
 READ_BYTES: Final = 64 * 1024
@@ -35,22 +36,24 @@ class Recovered:
     cut_bytes: int
 
 
-def recover(folder: Path) -> list[Recovered]:
-    """Mend and finish every `.open` file in *folder* that no process holds."""
+def recover(folder: Path, companions: Sequence[Companion] = ()) -> list[Recovered]:
+    """Mend and finish every WARC file in *folder* that no process holds, and make its
+    *companions*."""
     found = []
-    for path in sorted(folder.glob(f"*{OPEN_SUFFIX}")):
+    for path in sorted(folder.glob(f"*{WARC_SUFFIX}{OPEN_SUFFIX}")):
         try:
             with path.open("r+b") as file:
                 if lock(file.fileno(), path):
-                    found.append(_mend(file, path))
+                    found.append(_mend(file, path, companions))
         except FileNotFoundError:
             continue  # its process lives and has just finished it
         except OSError as error:
             raise DataDirError(f"cannot recover {path}: {error.strerror or error}") from error
+    clear(folder, companions)
     return found
 
 
-def _mend(file: BinaryIO, path: Path) -> Recovered:
+def _mend(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> Recovered:
     final = path.with_name(path.name.removesuffix(OPEN_SUFFIX))
     records, kept_bytes = 0, 0
     for end in whole_records(file):
@@ -63,6 +66,8 @@ def _mend(file: BinaryIO, path: Path) -> Recovered:
     else:
         file.truncate(kept_bytes)
         os.fsync(file.fileno())
+        for companion in companions:
+            companion.rebuild(final, path)
         path.rename(final)
     return Recovered(final.name, records, kept_bytes, cut_bytes)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,6 +20,7 @@ from isal import igzip
 
 from crawler.core.errors import ConfigError, StoreUnavailable
 from crawler.storage.warc.capture import Capture, RecordPlace
+from crawler.storage.warc.companions import Companion, Companions
 from crawler.storage.warc.openfile import OpenFile
 from crawler.storage.warc.records import RANDOM_BYTES, capture_records, warcinfo
 
@@ -59,10 +61,12 @@ class WarcWriter:
     StoreUnavailable leaves the files as they were before the call; later calls may succeed.
     """
 
-    def __init__(self, rules: WarcRules) -> None:
+    def __init__(self, rules: WarcRules, companions: Sequence[Companion] = ()) -> None:
         self._rules = rules
+        self._companions = companions
         self._serial = 0
         self._file: OpenFile | None = None
+        self._beside = Companions((), Path())  # those of the file
 
     def append(self, capture: Capture) -> RecordPlace:
         """Write its records; the place of the first, the response or revisit."""
@@ -70,7 +74,9 @@ class WarcWriter:
         members = [self._packed(record) for record in records]
         file = self._current(capture.fetched_at)
         offset = file.append(b"".join(members))
-        return RecordPlace(file.final.name, offset, len(members[0]))
+        place = RecordPlace(file.final.name, offset, len(members[0]))
+        self._beside.add(capture, place)
+        return place
 
     def commit(self) -> None:
         """All that was appended is as durable as `Sync` says."""
@@ -80,6 +86,7 @@ class WarcWriter:
     def close(self) -> None:
         """Finish the file at hand. The writer may be used again."""
         if self._file is not None:
+            self._beside.finish()
             self._file.finish(durable=self._rules.sync is not Sync.NEVER)
             self._file = None
 
@@ -90,6 +97,7 @@ class WarcWriter:
             self.close()
         if self._file is None:
             self._file = self._begin(now)
+            self._beside = Companions(self._companions, self._file.final)
         return self._file
 
     def _begin(self, now: float) -> OpenFile:
