@@ -12,7 +12,7 @@ from typing import Final
 from scrapy.statscollectors import StatsCollector
 
 from crawler.core.outcome import Outcome
-from crawler.core.types import Purpose
+from crawler.core.types import Added, Purpose
 from crawler.policy.retry import RETRIED
 from crawler.scheduler.flights import Flight
 
@@ -39,6 +39,11 @@ class Tally:
         if by:
             self.counted[key] += by
             self._stats.inc_value(f"crawler/{key}", by)
+
+    def added(self, added: Added) -> None:
+        self.count("links/new", added.new)
+        self.count("links/seen", added.seen)
+        self.count("links/over_budget", added.over_budget)
 
     def landed(self, flight: Flight, outcome: Outcome) -> None:
         self.count(f"fate/{outcome.fate}")

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from crawler.core.exchange import Exchange
 from crawler.core.parsed import Link, Parsed
-from crawler.core.types import Claim
+from crawler.core.types import HTTP_OK, Claim
 
 
 class Flaw(StrEnum):
@@ -20,6 +20,7 @@ class Flaw(StrEnum):
     EMPTY = "empty"
     LYING_TYPE = "lying_type"  # its bytes are of another type than its header says
     SOFT_404 = "soft_404"  # status 200, and what this host says of any name it does not know
+    ALIAS = "alias"  # it names another URL as its own, which is fetched in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,17 @@ class Page:
     links: tuple[Link, ...] = field(default=(), repr=False)  # to be followed
     archive: bool = True  # False: its author asked not to be indexed
     record: str = ""  # "file:offset" of its archive record, once written
+
+    @property
+    def is_answered(self) -> bool:
+        """It was asked for and given: no error, no redirect."""
+        return self.status in HTTP_OK
+
+    @property
+    def is_copy(self) -> bool:
+        """A page with these very bytes is stored already."""
+        same = self.duplicate_of
+        return self.is_answered and same is not None and same.status in HTTP_OK
 
     @property
     def title(self) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NewType
+from typing import Final, NewType
 
 import msgspec
+
+HTTP_OK: Final = range(200, 300)
 
 HostKey = NewType("HostKey", str)
 """The unit of politeness: a host name or a registered domain, as configured."""
@@ -21,6 +23,7 @@ class Purpose(StrEnum):
 
     PAGE = "page"
     ROBOTS = "robots"  # a robots.txt, or a hop of its redirects: no seen test, no robots check
+    PROBE = "probe"  # a name that cannot be there: what does the host say of it?
 
 
 class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -39,6 +42,7 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     authority: str = ""  # ROBOTS: whose rules these are, "scheme://host:port"
     request: bytes = b""  # a spider's own request, packed; empty: a plain GET for `web`
     filtered: bool = True  # False: admitted without a seen test
+    modified: float = 0.0  # epoch seconds, as a sitemap or feed says; 0: nobody said
 
 
 class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):

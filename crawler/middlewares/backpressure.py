@@ -31,7 +31,7 @@ class BackpressureMiddleware:
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
         flight = self._parts.flights.of(request.meta.get(LEASE))
-        if flight is None or flight.purpose is Purpose.ROBOTS:
+        if flight is None or flight.purpose is not Purpose.PAGE:
             return response
         flight.exchange = self._parts.exchanges.take(request)
         answer = answer_of(response, flight, self._parts)
@@ -40,7 +40,7 @@ class BackpressureMiddleware:
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
         flight = self._parts.flights.of(request.meta.get(LEASE))
-        if flight is None or flight.purpose is Purpose.ROBOTS:
+        if flight is None or flight.purpose is not Purpose.PAGE:
             return None
         answer = failed_answer(exception, flight, self._parts)
         if answer is not None:

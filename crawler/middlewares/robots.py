@@ -21,6 +21,7 @@ from crawler.core.types import Done, Purpose, PutBack
 from crawler.core.url import authority_of, fetch_form
 from crawler.failures import error_of
 from crawler.middlewares.answers import answer_of, failed_answer, judged
+from crawler.middlewares.sitemaps import sitemaps_of
 from crawler.policy.redirects import location_text
 from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import Allowed, Disallowed, RobotsVerdict, Unknown, Unreachable
@@ -92,6 +93,7 @@ class RobotsMiddleware:
         flight.verdict = Done() if own else PutBack()
         try:
             self._parts.clearance.learn(flight, fetch, self._parts.clock.now(), rest_s)
+            flight.links = sitemaps_of(flight.authority, fetch.url, self._parts)
         except StoreUnavailable as error:
             self._parts.fail(error)
 

@@ -1,4 +1,4 @@
-"""Third stage: the page's record on disk. From here on its content may be claimed."""
+"""Fifth stage: the page's record on disk. From here on its content may be claimed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,18 @@ class ArchivePipeline(Stage):
             record = await archived(page.exchange, self.parts.archive(), same, wire_sha1)
             page = replace(page, record=record)
             flight.record = record
-        if page.digest and page.duplicate_of is None:
+        if page.digest and page.duplicate_of is None and not _is_dropped(page):
             at = page.exchange.at if page.exchange else self.parts.clock.now()
-            flight.claim = Claim(page.digest, page.url, page.record, at, wire_sha1)
+            flight.claim = Claim(
+                page.digest, page.url, page.record, at, wire_sha1, page.status, page.simhash
+            )
         return page
+
+
+def _is_dropped(page: Page) -> bool:
+    """It is no page, or not wanted: nothing can be a copy of it. (A page whose author asked not
+    to be indexed can: its links are followed once.)"""
+    return bool(page.flaw) or (page.near is not None and not page.archive)
 
 
 def _wire_sha1(page: Page) -> bytes:

@@ -1,22 +1,40 @@
-"""First stage: is this content stored already? By the hash of its bytes."""
+"""Second stage: is this content stored already? By the hash of its bytes.
+
+Rule: of every answer with a body, for the archive keeps no bytes twice; but an error page is the
+original of error pages only.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha1
+from typing import Final
 
-from crawler.core.page import Page
+from crawler.core.page import Flaw, Page
+from crawler.core.types import HTTP_OK, Claim
+from crawler.core.url import authority_of
 from crawler.pipelines.stage import Stage
 from crawler.scheduler.flights import Flight
+
+_GONE: Final = (404, 410)
 
 
 class DuplicatesPipeline(Stage):
     async def work(self, page: Page, flight: Flight) -> Page:
-        # Error pages and empty bodies are all alike and prove nothing.
-        if page.status != 200 or not page.body:
+        if not page.body:
             return page
         digest = sha1(page.body, usedforsecurity=False).digest()
         original = await self.parts.digests.original(digest, page.url, page.lease_id)
-        if original is not None:
-            flight.reason = "duplicate"
-        return replace(page, digest=digest, duplicate_of=original)
+        page = replace(page, digest=digest, duplicate_of=original)
+        if original is None or page.flaw or not page.is_answered:
+            return page
+        if original.status in HTTP_OK:
+            flight.reason, flight.original, flight.is_new = "duplicate", original.url, False
+        elif original.status in _GONE and _of_one_host(original, page):
+            # The very bytes that its host sends with 404.
+            return self.flawed(page, flight, Flaw.SOFT_404)
+        return page
+
+
+def _of_one_host(original: Claim, page: Page) -> bool:
+    return authority_of(original.url) == authority_of(page.url)

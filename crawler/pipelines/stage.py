@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Self, TypeVar
 
 from scrapy.crawler import Crawler
 
 from crawler.core.errors import StoreUnavailable
-from crawler.core.page import Page
+from crawler.core.page import Flaw, Page
 from crawler.core.types import PutBack
 from crawler.scheduler.flights import Flight
 from crawler.wiring import Parts, parts_of
@@ -39,6 +40,13 @@ class Stage(ABC):
             flight.verdict = PutBack()
             self.parts.fail(error)
             raise
+
+    def flawed(self, page: Page, flight: Flight, flaw: Flaw) -> Page:
+        """*page*, known to be none; counted, and said in the outcome log."""
+        self.parts.tally.count(f"flaw/{flaw}")
+        flight.reason = flaw
+        flight.is_new = False if flaw is Flaw.SOFT_404 else None
+        return replace(page, flaw=flaw)
 
     @abstractmethod
     async def work(self, page: Page, flight: Flight) -> Page:

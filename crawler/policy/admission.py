@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -18,6 +18,7 @@ import msgspec
 from crawler.core.canonical import CanonicalRules, canonical, key_of
 from crawler.core.choices import HostUnit
 from crawler.core.domains import host_key, is_ip, registered_domain
+from crawler.core.parsed import Link, LinkKind
 from crawler.core.types import Candidate, HostKey, Purpose
 from crawler.core.url import MAX_TEXT_CHARS, authority_of, fetch_form, split
 from crawler.policy.addresses import AddressRules
@@ -100,6 +101,27 @@ class Admission:
                 refused[verdict.reason] += 1
             else:
                 found.setdefault(verdict.key, verdict)
+        return Selected(list(found.values()), refused)
+
+    def listed(
+        self, links: Iterable[Link], base: str, depth: int, level_of: Callable[[Link], int]
+    ) -> Selected:
+        """As `select`, of links that bring hints of their own (sitemaps, feeds)."""
+        found: dict[int, Candidate] = {}
+        refused: Counter[Reason] = Counter()
+        for link in links:
+            url = fetch_form(link.url, base)
+            named = link.kind is LinkKind.SITEMAP  # whatever its file type, .gz most of all
+            verdict = (
+                _unreadable(link.url)
+                if url is None
+                else self._admitted(url, depth, level_of(link), named)
+            )
+            if isinstance(verdict, Refusal):
+                refused[verdict.reason] += 1
+            elif verdict.key not in found:
+                hinted = msgspec.structs.replace(verdict, modified=link.modified or 0.0)
+                found[verdict.key] = hinted
         return Selected(list(found.values()), refused)
 
     def robots(self, text: str, base: str | None, authority: str) -> Candidate | Refusal:

@@ -14,6 +14,8 @@ from crawler.policy.robots import MIN_BODY_BYTES
 HTML: Final = "text/html"
 PDF: Final = "application/pdf"
 HTML_TYPES: Final = frozenset({HTML, "application/xhtml+xml"})
+XML_TYPES: Final = frozenset({"application/xml", "text/xml"})
+GZIP_TYPES: Final = frozenset({"application/gzip", "application/x-gzip"})
 UNTOLD: Final = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 
 ROBOTS_BYTES: Final = MIN_BODY_BYTES + 64 * 1024
@@ -30,6 +32,8 @@ def cap_bytes(content_type: bytes | None, url: str, caps: Fetch) -> int:
         cap = caps.html_max_bytes
     elif kind == PDF:
         cap = caps.pdf_max_bytes
+    elif kind in XML_TYPES or (kind in GZIP_TYPES and "sitemap" in url):
+        cap = caps.sitemap_max_bytes
     return max(cap, ROBOTS_BYTES) if url.endswith("/robots.txt") else cap
 
 

@@ -6,7 +6,7 @@ Rule: from what is known when the URL is found; the level never changes afterwar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from crawler.core.errors import ConfigError
 
@@ -17,7 +17,9 @@ class Hints:
 
     depth: int = 0  # hops from a seed
     is_seed: bool = False
-    from_sitemap: bool = False  # its site's own sitemap counts it among the most important
+    sitemap_priority: float | None = None  # 0 to 1, in its host's own sitemap; None: not told
+    modified: float | None = None  # epoch seconds, as a sitemap or feed says
+    is_sitemap: bool = False  # it is no page but lists some
     priority: int = 0  # of a Scrapy request: above 0 is sooner, below 0 later
 
 
@@ -26,6 +28,10 @@ class Prioritizer(Protocol):
 
     def level(self, hints: Hints) -> int:
         """The front level, from 0 (best) to the number of levels less one."""
+
+
+TOP_OF_SITEMAP: Final = 0.8
+"""guess: generators write 0.5 for everything (sitemaps.org's default), 0.8 and more for sections"""
 
 
 class DepthPrioritizer:
@@ -41,6 +47,8 @@ class DepthPrioritizer:
         """A spider's own word goes before everything else."""
         if hints.priority:
             return 0 if hints.priority > 0 else self._last
-        if hints.is_seed or hints.from_sitemap:
+        if hints.is_sitemap:
+            return self._last  # a hint at most: it must not cost the pages themselves a turn
+        if hints.is_seed or (hints.sitemap_priority or 0.0) >= TOP_OF_SITEMAP:
             return 0
         return min((hints.depth + 1).bit_length() - 1, self._last)

@@ -16,6 +16,7 @@ from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import Allowed, Disallowed, RobotsCache, Unreachable
 from crawler.policy.robots_fetch import RobotsFetch
 from crawler.scheduler.flights import Flight
+from crawler.scheduler.probes import Probes
 
 # How long a host is left alone while its robots.txt waits for another host's turn (guess).
 HOP_WAIT_S: Final = 5.0
@@ -39,10 +40,17 @@ class Unfetched:
 
 
 class Clearance:
-    def __init__(self, robots: RobotsCache, hop: Callable[[str, str], Candidate | Refusal]) -> None:
-        """*hop* makes the candidate of a robots.txt: its URL, and whose it is."""
+    def __init__(
+        self,
+        robots: RobotsCache,
+        hop: Callable[[str, str], Candidate | Refusal],
+        probes: Probes | None = None,
+    ) -> None:
+        """*hop* makes the candidate of a robots.txt: its URL, and whose it is. *probes*: None,
+        nothing is asked but what was found."""
         self._robots = robots
         self._hop = hop
+        self._probes = probes
         self._hopping: set[str] = set()  # authorities whose robots.txt waits elsewhere
 
     def of(self, flight: Flight, now: float) -> Fetch | Unfetched:
@@ -55,7 +63,7 @@ class Clearance:
         match verdict:
             case Allowed(crawl_delay_s):
                 flight.crawl_delay_s = crawl_delay_s
-                return Fetch(candidate.url)
+                return Fetch(self._probe(flight, now) or candidate.url)
             case Disallowed(rule):
                 return Unfetched(Done(), f"robots.txt: {rule}")
             case Unreachable(_, reason):
@@ -74,6 +82,18 @@ class Clearance:
         asked for it there."""
         self._hopping.discard(authority)
         self._robots.forget(authority)
+
+    def _probe(self, flight: Flight, now: float) -> str | None:
+        """What is asked in place of its URL, if its host is to be asked something first."""
+        host = flight.lease.candidate.host
+        probe = self._probes.wanted(host) if self._probes else None
+        if probe is None or self._probes is None:
+            return None
+        if not isinstance(self._robots.verdict(probe.url, now), Allowed):
+            self._probes.learn(host, probe.kind, None, b"", None, now)
+            return None
+        flight.purpose, flight.authority = Purpose.PROBE, probe.kind
+        return probe.url
 
     def _fetch_robots(self, flight: Flight, url: str, now: float) -> Fetch | Unfetched:
         found = self._hop(url, flight.authority)

@@ -30,8 +30,8 @@ LEASE: Final = "lease"
 @dataclass(slots=True, eq=False)
 class Flight:
     lease: Lease
-    purpose: Purpose = Purpose.PAGE  # ROBOTS: this lease fetches a robots.txt, not its URL
-    authority: str = ""  # ROBOTS: whose
+    purpose: Purpose = Purpose.PAGE  # else this lease fetches something else than its URL
+    authority: str = ""  # ROBOTS: whose; PROBE: of which kind of URL
     begun: float = 0.0  # when its fetch began; 0: not yet
     crawl_delay_s: float | None = None  # what its host's robots.txt asks for; None: not known
     answer: Answer | None = None  # how the host answered; None: it was not asked, or not yet

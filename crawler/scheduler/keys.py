@@ -16,6 +16,7 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so bytes sort
     g <digest>              content digest: the page that owns it
     t <authority>           robots.txt of scheme://host:port
     w <place>               what a seed has opened: loopback
+    e <kind of URL>         what its host says of a name it does not have
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ DOMAIN: Final = b"c"
 DIGEST: Final = b"g"
 ROBOTS: Final = b"t"
 DOORS: Final = b"w"
+SOFT_404: Final = b"e"
 
 _NUMBER: Final = Struct(">Q")
 _LEVEL_NUMBER: Final = Struct(">BQ")

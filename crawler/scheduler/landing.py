@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from crawler.core.config import Politeness
 from crawler.core.outcome import Outcome
 from crawler.core.types import (
+    Added,
     Answer,
     Dead,
     Done,
@@ -46,6 +47,8 @@ class Tally(Protocol):
     """Where figures are counted."""
 
     def count(self, key: str, by: int = 1) -> None: ...
+
+    def added(self, added: Added) -> None: ...
 
     def landed(self, flight: Flight, outcome: Outcome) -> None: ...
 
@@ -104,10 +107,7 @@ class Landing:
         self.release(flight)
         now = self._now()
         if flight.links:
-            added = self._frontier.add(flight.links, now)
-            self._tally.count("links/new", added.new)
-            self._tally.count("links/seen", added.seen)
-            self._tally.count("links/over_budget", added.over_budget)
+            self._tally.added(self._frontier.add(flight.links, now))
         verdict = fate_of(flight, now, self._rules.broken_retries, self._rules.broken_pause_s)
         if not self._frontier.finish(flight.lease, verdict, now):
             self._tally.count("leases/refused")  # it had ended: another worker has it

@@ -123,7 +123,7 @@ class FrontierScheduler(BaseScheduler):
 
     def _request(self, flight: Flight, url: str) -> Request | None:
         packed = flight.lease.candidate.request
-        if not packed or flight.purpose is Purpose.ROBOTS:
+        if not packed or flight.purpose is not Purpose.PAGE:
             # verbatim_url: the fetch form is what seen test, robots and archive know it by.
             meta = {LEASE: flight.lease, "verbatim_url": True}
             return Request(url, meta=meta, dont_filter=True)

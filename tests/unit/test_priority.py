@@ -19,7 +19,9 @@ from crawler.policy.priority import DepthPrioritizer, Hints
         pytest.param(Hints(depth=2), 1, id="two links away"),
         pytest.param(Hints(depth=3), 2, id="deeper"),
         pytest.param(Hints(depth=1000), 2, id="much deeper"),
-        pytest.param(Hints(depth=9, from_sitemap=True), 0, id="the top of a sitemap"),
+        pytest.param(Hints(depth=9, sitemap_priority=0.8), 0, id="the top of a sitemap"),
+        pytest.param(Hints(depth=1, sitemap_priority=0.5), 1, id="anywhere in a sitemap"),
+        pytest.param(Hints(depth=0, is_sitemap=True), 2, id="a sitemap itself"),
         pytest.param(Hints(depth=9, priority=1), 0, id="a spider's own wish, sooner"),
         pytest.param(Hints(is_seed=True, priority=-1), 2, id="a spider's own wish, later"),
     ],
@@ -32,7 +34,7 @@ HINTS = st.builds(
     Hints,
     depth=st.integers(0, 10**6),
     is_seed=st.booleans(),
-    from_sitemap=st.booleans(),
+    is_sitemap=st.booleans(),
     priority=st.integers(-5, 5),
 )
 

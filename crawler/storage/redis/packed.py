@@ -29,6 +29,7 @@ class _Full(_Short, array_like=True, gc=False, frozen=True):
     authority: str = ""
     request: bytes = b""
     filtered: bool = True
+    modified: float = 0.0
 
 
 _PAGE: Final = Purpose.PAGE
@@ -55,12 +56,13 @@ class Packer:
             tail = "!" + url[self._skip_http :]
         else:
             tail = url
-        if it.filtered and not (it.attempts or it.chain or it.request) and it.purpose is _PAGE:
+        told = it.attempts or it.chain or it.request or it.modified
+        if it.filtered and not told and it.purpose is _PAGE:
             return _encode((tail, it.key, self._domain, it.depth))  # a third cheaper than _Short
         return _encode(
             _Full(
                 *(tail, it.key, self._domain, it.depth, it.attempts, it.chain),
-                *(it.purpose, it.authority, it.request, it.filtered),
+                *(it.purpose, it.authority, it.request, it.filtered, it.modified),
             )
         )
 
@@ -93,4 +95,5 @@ def unpack(packed: bytes, host: str, level: int) -> Candidate:
         authority=it.authority,
         request=it.request,
         filtered=it.filtered,
+        modified=it.modified,
     )

@@ -1,0 +1,106 @@
+"""Soft 404: does this host say "not found" with status 200?
+
+Rule: a page that looks like an error is compared with what its host says of a name it cannot have,
+in the same directory and with the same extension (Bar-Yossef et al., Sic Transit Gloria Telae,
+2004). The host is asked once for each of these, not once a page.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from crawler.core.url import authority_of
+
+KNOWN_S: Final = 7 * 86_400.0
+FAILED_S: Final = 3_600.0
+"""How long a host that did not answer is taken for honest."""
+MOST_WORDS: Final = 400
+"""guess: an error page with its menu; what is longer is a page whatever it says"""
+_HEAD_CHARS: Final = 400
+_NAME: Final = "gossamer-asks-for-what-is-not-there-"
+
+# "not found" where the web says it: its ten most used languages (w3techs), and the bare number.
+_ERROR: Final = re.compile(
+    r"(?i)\b404\b|not (?:be )?found|(?:no longer|not) (?:exist|available)|does(?:n.t| not) exist"
+    r"|page (?:is )?missing|nicht gefunden|existiert nicht|introuvable|n.existe pas"
+    r"|no (?:se )?(?:ha )?encontrad[ao]|no existe|non trovat[ao]|non esiste"
+    r"|n[ãa]o (?:foi )?encontrad"
+    r"|n[ãa]o existe|не найден|не существует|niet gevonden|bestaat niet|nie znaleziono|nie istnieje"
+    r"|見つかりません|存在しません|找不到|不存在|bulunamad|یافت نشد"
+)
+
+
+class Said(StrEnum):
+    """What a host says of a name it cannot have."""
+
+    ERROR = "error"  # it is honest
+    PAGE = "page"  # status 200, and always the same
+    NOTHING = "nothing"  # no answer: nobody knows, and it is not asked again for a while
+
+
+class Soft404Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Of one directory and extension of one host."""
+
+    said: Said
+    until: float  # epoch seconds
+    digest: bytes = b""  # PAGE: SHA-1 of its body
+    simhash: int | None = None  # PAGE: of its text; None: too little
+
+
+def looks_like_error(title: str, text: str) -> bool:
+    """Whether it is worth asking. Bounded: its head is read, not all of it."""
+    if text.count(" ") > MOST_WORDS:
+        return False
+    return bool(_ERROR.search(title[:_HEAD_CHARS]) or _ERROR.search(text[:_HEAD_CHARS]))
+
+
+def kind_of(url: str) -> str | None:
+    """The host, directory and extension of a fetch form. None: a host's front page, which is
+    always one."""
+    authority = authority_of(url)
+    directory, name = _split(url[len(authority) :])
+    if directory == "/" and not name:
+        return None
+    return f"{authority}{directory}*{_extension(name)}"
+
+
+def probe_of(url: str, random_name: str) -> str:
+    """A name that cannot be there, beside *url*; as long and odd as *random_name* makes it."""
+    authority = authority_of(url)
+    directory, name = _split(url[len(authority) :])
+    return f"{authority}{directory}{_NAME}{random_name}{_extension(name)}"
+
+
+def record_of(status: int | None, digest: bytes, simhash: int | None, now: float) -> Soft404Record:
+    """What the answer to a probe says. *status* None: there was none."""
+    if status is None or status == 429 or status >= 500:
+        return Soft404Record(Said.NOTHING, now + FAILED_S)
+    if 200 <= status < 300:
+        return Soft404Record(Said.PAGE, now + KNOWN_S, digest, simhash)
+    return Soft404Record(Said.ERROR, now + KNOWN_S)
+
+
+def is_soft_404(record: Soft404Record, digest: bytes, simhash: int | None, max_bits: int) -> bool:
+    """Whether a page says what its host says of any name."""
+    if record.said is not Said.PAGE:
+        return False
+    if digest == record.digest:
+        return True
+    if simhash is None or record.simhash is None:
+        return False
+    return (simhash ^ record.simhash).bit_count() <= max_bits
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Directory with its last slash, and name; without the query."""
+    directory, slash, name = path.partition("?")[0].rpartition("/")
+    return directory + slash or "/", name
+
+
+def _extension(name: str) -> str:
+    dot = name.rfind(".")
+    return name[dot:][:16] if dot > 0 else ""

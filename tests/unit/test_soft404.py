@@ -1,0 +1,132 @@
+"""Soft 404: which pages look like an error, what is asked, and what the answer means."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.core.types import HostKey
+from crawler.policy.soft404 import (
+    Said,
+    Soft404Record,
+    is_soft_404,
+    kind_of,
+    looks_like_error,
+    probe_of,
+    record_of,
+)
+from crawler.scheduler.probes import Judgement, Probes
+
+HOST = HostKey("example.com")
+PAGE = "https://example.com/news/2024/item.html?id=3"
+NOW = 1_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("title", "text", "suspected"),
+    [
+        pytest.param("Page not found", "We looked everywhere.", True, id="in its title"),
+        pytest.param("Shop", "Sorry, this page does not exist.", True, id="in its text"),
+        pytest.param("404", "", True, id="the bare number"),
+        pytest.param("Fehler", "Die Seite wurde nicht gefunden", True, id="in German"),
+        pytest.param("エラー", "ページが見つかりません", True, id="in Japanese"),
+        pytest.param("Room 4040", "Open from 9 to 5.", False, id="a number that holds a 404"),
+        pytest.param("News", "The lost city was found.", False, id="something was found"),
+        pytest.param("Peugeot 404", "word " * 500, False, id="a long page about a 404"),
+        pytest.param("", "", False, id="nothing at all"),
+    ],
+)
+def test_what_looks_like_an_error(title: str, text: str, suspected: bool) -> None:
+    assert looks_like_error(title, text) is suspected
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        pytest.param(PAGE, "https://example.com/news/2024/*.html", id="directory and extension"),
+        pytest.param("https://example.com/a/b", "https://example.com/a/*", id="no extension"),
+        pytest.param("https://example.com/a/", "https://example.com/a/*", id="a directory itself"),
+        pytest.param("http://example.com:81/x", "http://example.com:81/*", id="another port"),
+        pytest.param("https://example.com/?p=1", None, id="the front page with a query"),
+        pytest.param("https://example.com/", None, id="the front page"),
+        pytest.param("https://example.com/a/.x", "https://example.com/a/*", id="a hidden name"),
+    ],
+)
+def test_pages_of_one_kind_share_an_answer(url: str, kind: str | None) -> None:
+    assert kind_of(url) == kind
+
+
+def test_the_probe_is_of_the_kind_it_asks_for() -> None:
+    probe = probe_of(PAGE, "x7")
+    assert probe.startswith("https://example.com/news/2024/") and probe.endswith("x7.html")
+    assert kind_of(probe) == kind_of(PAGE)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        pytest.param(404, Said.ERROR, id="an honest host"),
+        pytest.param(302, Said.ERROR, id="sent elsewhere: the redirect tells it from a page"),
+        pytest.param(403, Said.ERROR, id="forbidden is no page"),
+        pytest.param(200, Said.PAGE, id="a page for any name"),
+        pytest.param(503, Said.NOTHING, id="in trouble: nobody knows"),
+        pytest.param(429, Said.NOTHING, id="too many requests: nobody knows"),
+        pytest.param(None, Said.NOTHING, id="no answer"),
+    ],
+)
+def test_what_an_answer_says(status: int | None, said: Said) -> None:
+    assert record_of(status, b"d", 7, NOW).said is said
+
+
+@pytest.mark.parametrize(
+    ("record", "digest", "simhash", "soft"),
+    [
+        pytest.param((Said.PAGE, b"d", None), b"d", None, True, id="the very bytes"),
+        pytest.param((Said.PAGE, b"d", 0b1000), b"e", 0b1111, True, id="three bits apart"),
+        pytest.param((Said.PAGE, b"d", 0), b"e", 0b1111, False, id="four bits apart"),
+        pytest.param((Said.PAGE, b"d", None), b"e", 0, False, id="no text to compare"),
+        pytest.param((Said.ERROR, b"", None), b"", None, False, id="an honest host"),
+        pytest.param((Said.NOTHING, b"", None), b"", None, False, id="nobody knows"),
+    ],
+)
+def test_a_page_is_compared_with_the_answer(
+    record: tuple[Said, bytes, int | None], digest: bytes, simhash: int | None, soft: bool
+) -> None:
+    said, own_digest, own_simhash = record
+    known = Soft404Record(said, NOW, own_digest, own_simhash)
+    assert is_soft_404(known, digest, simhash, max_bits=3) is soft
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.records: dict[str, Soft404Record] = {}
+
+    def get(self, kind: str) -> Soft404Record | None:
+        return self.records.get(kind)
+
+    def put(self, kind: str, record: Soft404Record) -> None:
+        self.records[kind] = record
+
+
+def test_a_host_is_asked_once_for_each_kind() -> None:
+    probes = Probes(Memory(), lambda: "name", max_bits=3)
+    assert probes.judge(PAGE, HOST, b"d", None, NOW) is Judgement.ASK
+    probe = probes.wanted(HOST)
+    assert probe is not None
+    probes.learn(HOST, probe.kind, 200, b"d", None, NOW)
+    assert probes.wanted(HOST) is None
+    assert probes.judge(PAGE, HOST, b"d", None, NOW) is Judgement.SOFT_404
+    assert probes.judge(PAGE, HOST, b"another", None, NOW) is Judgement.PAGE
+    other = "https://example.com/elsewhere/item.html"
+    assert probes.judge(other, HOST, b"d", None, NOW) is Judgement.ASK
+
+
+def test_an_answer_is_forgotten_after_a_week() -> None:
+    probes = Probes(Memory(), lambda: "name", max_bits=3)
+    probes.learn(HOST, kind_of(PAGE) or "", 404, b"", None, NOW)
+    assert probes.judge(PAGE, HOST, b"d", None, NOW + 86_400) is Judgement.PAGE
+    assert probes.judge(PAGE, HOST, b"d", None, NOW + 8 * 86_400) is Judgement.ASK
+
+
+def test_a_front_page_is_a_page() -> None:
+    probes = Probes(Memory(), lambda: "name", max_bits=3)
+    assert probes.judge("https://example.com/", HOST, b"d", None, NOW) is Judgement.PAGE
