@@ -80,6 +80,8 @@ class Summary(msgspec.Struct, frozen=True):
     pages_per_s: float
     bytes: int
     duplicates: int
+    near_duplicates: int
+    not_pages: dict[str, int]  # answers that are none, by what is wrong with them
     answers: dict[str, int]  # by class of status
     top_hosts: list[HostPages]
     links: Links
@@ -112,6 +114,8 @@ def summary_of(
         pages_per_s=round(tally.pages / duration_s, 3),
         bytes=tally.bytes,
         duplicates=tally.duplicates,
+        near_duplicates=tally.counted["near_duplicates"],
+        not_pages=_below(tally.counted, "flaw/"),
         answers=_below(tally.counted, "status/"),
         top_hosts=[HostPages(*each) for each in tally.by_host.most_common(_TOP_HOSTS)],
         links=_links(tally),

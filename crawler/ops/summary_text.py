@@ -62,6 +62,12 @@ def _pages(summary: Summary) -> Iterator[Row]:
         yield "answers", ", ".join(by_class)
     if summary.duplicates:
         yield "duplicates", f"{many(summary.duplicates, 'page')} whose content is stored already"
+    if summary.near_duplicates:
+        near = many(summary.near_duplicates, "page")
+        yield "" if summary.duplicates else "duplicates", f"{near} with nearly the same text"
+    if summary.not_pages:
+        flaws = [f"{number(n)} {flaw.replace('_', ' ')}" for flaw, n in summary.not_pages.items()]
+        yield "no pages", ", ".join(flaws)
     width = max((len(number(each.pages)) for each in summary.top_hosts), default=0)
     for index, each in enumerate(summary.top_hosts):
         yield "" if index else "hosts", f"{number(each.pages):>{width}}  {plain(each.host)}"

@@ -184,7 +184,8 @@ def _with_log(answer: Why, asked: Named, namer: Namer, inspection: Inspection) -
 
     outcomes = inspection.outcomes(asked, is_it)
     copies = [each for each in outcomes if each.reason == "duplicate"]
-    original = inspection.original(copies[-1].record) if copies else ""
+    # Earlier versions left it to the archive to say.
+    original = copies[-1].original or inspection.original(copies[-1].record) if copies else ""
     answer = replace(answer, outcomes=outcomes, duplicate_of=original)
     if outcomes or not answer.seen:
         return answer

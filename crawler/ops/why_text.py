@@ -71,6 +71,9 @@ def _history(why: Why, now: float) -> Iterator[str]:
     if any(each.reason == "duplicate" for each in why.outcomes):
         original = plain(why.duplicate_of) or "a page that the archive does not name"
         yield f"  its content is a duplicate of {original}"
+    near = next((each for each in reversed(why.outcomes) if each.bits is not None), None)
+    if near is not None:
+        yield f"  its text is that of {plain(near.original)}, but for {near.bits} of 64 bits"
     if why.kept_at is not None:
         record = f", archived at {plain(why.kept_record)}" if why.kept_record else ""
         yield f"  fetched {since(why.kept_at, now)}, with content of its own{record}"

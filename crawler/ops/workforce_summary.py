@@ -81,6 +81,8 @@ def summary_of_all(run: Run, parts: Sequence[Summary], folders: Iterable[Path]) 
         pages_per_s=round(pages / duration_s, 3),
         bytes=_total(parts, lambda part: part.bytes) + sum(said.bytes for said in killed),
         duplicates=_total(parts, lambda part: part.duplicates),
+        near_duplicates=_total(parts, lambda part: part.near_duplicates),
+        not_pages=_sum(part.not_pages for part in parts),
         answers=_sum(part.answers for part in parts),
         top_hosts=_top(parts),
         links=_links(parts),

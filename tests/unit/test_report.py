@@ -51,6 +51,8 @@ QUIET = Summary(
     pages_per_s=0.008,
     bytes=532,
     duplicates=0,
+    near_duplicates=0,
+    not_pages={},
     answers={"2xx": 1},
     top_hosts=[HostPages("example.com", 1)],
     links=Links(0, 0, 0, {}),
@@ -72,6 +74,8 @@ BUSY = msgspec.structs.replace(
     pages_per_s=9.872,
     bytes=148_000_000,
     duplicates=12,
+    near_duplicates=7,
+    not_pages={"empty": 3, "soft_404": 2},
     answers={"4xx": 40, "2xx": 1_190, "3xx": 7},
     top_hosts=[HostPages("example.com", 1_200), HostPages("example.org", 34)],
     links=Links(4_000, 40_000, 12, {"no_contact": 7, "scheme": 300, "unstorable": 1}),
@@ -114,6 +118,8 @@ Still to do: 121 URLs. Run the same command again to continue.
 pages         1,234 in 2 min 5 s (9.9 a second), 148 MB
 answers       2xx 1,190, 3xx 7, 4xx 40
 duplicates    12 pages whose content is stored already
+              7 pages with nearly the same text
+no pages      3 empty, 2 soft 404
 hosts         1,200  example.com
                  34  example.org
 links         4,000 new, 40,000 seen before, 12 over budget

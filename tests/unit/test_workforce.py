@@ -193,7 +193,7 @@ def test_a_summary_of_a_run_before_does_not_count(tmp_path: Path) -> None:
 def part(pages: int = 3, reason: str = "finished", host: str = "a.example") -> Summary:
     """What one worker wrote."""
     told = {
-        **dict.fromkeys(("format", "bytes", "duplicates", "dead_letters"), 1),
+        **dict.fromkeys(("format", "bytes", "duplicates", "near_duplicates", "dead_letters"), 1),
         "version": "1",
         "spider": "web",
         "reason": reason,
@@ -203,6 +203,7 @@ def part(pages: int = 3, reason: str = "finished", host: str = "a.example") -> S
         "duration_s": 1.0,
         "pages_per_s": 1.0,
         "pages": pages,
+        "not_pages": {"empty": 1},
         "answers": {"2xx": pages},
         "top_hosts": [{"host": host, "pages": pages}],
         "links": {"new": 1, "seen": 2, "over_budget": 3, "refused": {"scheme": 1}},
