@@ -1,0 +1,82 @@
+"""Link headers: canonical and alternate forms of an answer, from servers good and bad."""
+
+from __future__ import annotations
+
+from time import process_time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.core.parsed import Link, LinkKind
+from crawler.policy.link_header import MAX_LINKS, link_headers
+
+A, B = LinkKind.ALTERNATE, LinkKind.CANONICAL
+
+
+def read(*values: str | bytes) -> list[Link]:
+    return link_headers(
+        [(b"Link", one.encode() if isinstance(one, str) else one) for one in values]
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        pytest.param('</a>; rel="canonical"', [("/a", B)], id="as everybody writes it"),
+        pytest.param("</a>;rel=canonical", [("/a", B)], id="without quotes and space"),
+        pytest.param(" < /a > ; REL = Canonical ", [("/a", B)], id="with space and capitals"),
+        pytest.param("</a>; rel=canonical, </b>; rel=alternate; hreflang=de",
+                     [("/a", B), ("/b", A)], id="two in one header"),
+        pytest.param('</a,b>; title="x, <no>; rel=canonical"; rel=alternate', [("/a,b", A)],
+                     id="commas in a URL and in quotes"),
+        pytest.param(r'</a>; title="a\"; rel=next"; rel=canonical', [("/a", B)],
+                     id="an escaped quote"),
+        pytest.param('</a>; rel="next canonical"', [("/a", B)], id="one word of several"),
+        pytest.param('</a>; rel="alternate canonical"', [("/a", B), ("/a", A)], id="both"),
+        pytest.param("</a>; rel=next; rel=canonical", [], id="of two rel the first counts"),
+        pytest.param("</a>; rel=preload; as=style, </b>; rel=canonical", [("/b", B)],
+                     id="others in between"),
+        pytest.param('</a>; rel="alternate stylesheet"', [], id="another style is no other form"),
+        pytest.param("</a>; rel=canonical; anchor='/b'", [], id="of another page"),
+        pytest.param("</a>;; ;rel=canonical;", [("/a", B)], id="empty parameters"),
+        pytest.param("/a; rel=canonical, </b>; rel=canonical", [("/b", B)],
+                     id="without brackets: passed over"),
+        pytest.param("</a; rel=canonical", [], id="a bracket that does not close"),
+        pytest.param('</a>; rel="canonical', [("/a", B)], id="a quote that does not close"),
+        pytest.param("<>; rel=canonical", [], id="nowhere"),
+        pytest.param("</\xe4>; rel=canonical", [("/\xe4", B)], id="UTF-8"),
+        pytest.param(b"</\xe4>; rel=canonical", [("/\xe4", B)], id="Latin-1"),
+        pytest.param("", [], id="nothing"),
+    ],
+)  # fmt: skip
+def test_links_of_a_header(value: str | bytes, found: list[tuple[str, LinkKind]]) -> None:
+    assert [(link.url, link.kind) for link in read(value)] == found
+
+
+def test_headers_are_read_in_their_order_and_others_not_at_all() -> None:
+    headers = [
+        (b"link", b"</a>; rel=alternate"),
+        (b"X-Link", b"</b>; rel=alternate"),
+        (b"LINK", b"</c>; rel=alternate"),
+    ]
+    assert [link.url for link in link_headers(headers)] == ["/a", "/c"]
+
+
+def test_links_have_an_end() -> None:
+    assert len(read("</a>; rel=alternate," * 1_000, "</b>; rel=canonical")) == MAX_LINKS
+
+
+@given(st.text(alphabet="<>;,=\" \\'relcanoni/", max_size=60))
+def test_nothing_that_a_server_sends_is_an_error(value: str) -> None:
+    assert all(link.url.strip() for link in read(value))
+
+
+@pytest.mark.parametrize("unit", ["<", ">", ";", ",", '"', "\\", "<>", ";a=", '<>;a="', "<,", " "])
+def test_time_is_linear_in_the_header(unit: str) -> None:
+    def seconds(times: int) -> float:
+        begun = process_time()
+        read(unit * times)
+        return process_time() - begun
+
+    assert seconds(80_000) < 12 * seconds(10_000) + 0.05
