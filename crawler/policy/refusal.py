@@ -27,6 +27,11 @@ class Reason(StrEnum):
     URL_TOO_LONG = "url_too_long"
     PATH_TOO_DEEP = "path_too_deep"
     REPEATED_SEGMENTS = "repeated_segments"
+    REPEATED_QUERY = "repeated_query"
+    QUERY_TOO_LONG = "query_too_long"
+    REPEATED_SESSION = "repeated_session"
+    CALENDAR = "calendar"
+    PATTERN = "pattern"
 
 
 RULES: Final = MappingProxyType(
@@ -44,6 +49,11 @@ RULES: Final = MappingProxyType(
         Reason.URL_TOO_LONG: "longer URLs are taken for a trap",
         Reason.PATH_TOO_DEEP: "deeper paths are taken for a trap",
         Reason.REPEATED_SEGMENTS: "a path that repeats itself is taken for a trap",
+        Reason.REPEATED_QUERY: "a query that repeats itself is taken for a trap",
+        Reason.QUERY_TOO_LONG: "a query with more parameters is taken for a trap",
+        Reason.REPEATED_SESSION: "a session id inside another is taken for a trap",
+        Reason.CALENDAR: "a date so far away is taken for that of a calendar without an end",
+        Reason.PATTERN: "enough URLs of its pattern were fetched",
     }
 )
 

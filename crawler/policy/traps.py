@@ -5,10 +5,19 @@ Rule: judged by the URL alone. The length is judged first, so that the rest is b
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from crawler.core.errors import ConfigError
 from crawler.policy.refusal import Reason, Refusal
+
+# Names that are of sessions only; `sid` may as well choose what the page shows.
+_sessions: Final = re.compile(
+    r"jsessionid|phpsessid|aspsessionid[a-z]{8}|cftoken|sessionid"
+).findall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,9 +27,11 @@ class TrapRules:
     max_url_chars: int = 2048  # Internet Explorer read 2,083: nobody could publish longer ones
     max_path_segments: int = 10  # guess, revisit: Heritrix allows 20 slashes
     max_repeats: int = 2  # as Heritrix: a third time in a row is a trap
+    max_parameters: int = 50  # guess, revisit: a form of a search has 10 or 20
 
     def __post_init__(self) -> None:
-        if min(self.max_url_chars, self.max_path_segments, self.max_repeats) < 1:
+        figures = (self.max_url_chars, self.max_path_segments, self.max_repeats)
+        if min(*figures, self.max_parameters) < 1:
             raise ConfigError(f"want figures of 1 or more, got {self}")
 
     def refusal(self, url: str, path: str) -> Refusal | None:
@@ -29,6 +40,10 @@ class TrapRules:
             return Refusal(
                 Reason.URL_TOO_LONG, f"{len(url)} characters are over {self.max_url_chars}"
             )
+        if "=" in url:
+            refusal = self._of_parameters(url, url.partition("?")[2])
+            if refusal:
+                return refusal
         slashes = path.count("/")
         if slashes <= self.max_repeats + 1 and slashes <= self.max_path_segments:
             return None  # too short for anything below
@@ -39,6 +54,22 @@ class TrapRules:
             )
         return self._repetition(path.split("/")[1:-1])
 
+    def _of_parameters(self, url: str, query: str) -> Refusal | None:
+        pairs = query.split("&")
+        if len(pairs) > self.max_parameters:
+            return Refusal(
+                Reason.QUERY_TOO_LONG, f"{len(pairs)} parameters are over {self.max_parameters}"
+            )
+        if len(set(pairs)) + self.max_repeats <= len(pairs):
+            pair, times = _most_often(pair for pair in pairs if pair.partition("=")[2])
+            if times > self.max_repeats:
+                return Refusal(Reason.REPEATED_QUERY, f"{pair[:80]!r} comes {times} times")
+        if "sess" in (lower := url.lower()) or "cftoken" in lower:
+            name, times = _most_often(_sessions(lower))
+            if times > 1:
+                return Refusal(Reason.REPEATED_SESSION, f"{name} comes {times} times")
+        return None
+
     def _repetition(self, directories: list[str]) -> Refusal | None:
         if len(set(directories)) == len(directories):
             return None
@@ -47,6 +78,10 @@ class TrapRules:
         if again is None:
             return None
         return Refusal(Reason.REPEATED_SEGMENTS, f"{again!r} comes {times} times")
+
+
+def _most_often(words: Iterable[str]) -> tuple[str, int]:
+    return next(iter(Counter(words).most_common(1)), ("", 0))
 
 
 def _in_a_row(directories: list[str], times: int) -> str | None:

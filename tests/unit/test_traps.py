@@ -44,6 +44,24 @@ def reason(path: str, rules: TrapRules = RULES) -> Reason | None:
         pytest.param("/x////y", Reason.REPEATED_SEGMENTS, id="empty directories"),
         pytest.param("/a//b//c//d", None, id="double slashes alone are only bad manners"),
         pytest.param("/en/docs/api/en", None, id="a word that comes again"),
+        pytest.param("/?a=1&b=2&a=1", None, id="a parameter twice"),
+        pytest.param("/?a=1&a=1&a=1", Reason.REPEATED_QUERY, id="a parameter three times"),
+        pytest.param("/?a=1&a=1&b=2&a=1", Reason.REPEATED_QUERY, id="with another between"),
+        pytest.param("/?a[]=1&a[]=2&a[]=3&a[]=4", None, id="a list"),
+        pytest.param("/?a[]=&a[]=&a[]=&b=&b=&b=", None, id="a form left empty"),
+        pytest.param("/?a=1&&&&b=2", None, id="ampersands alone are only bad manners"),
+        pytest.param("/?" + "&".join(f"a{n}=1" for n in range(50)), None, id="50 parameters"),
+        pytest.param(
+            "/?" + "&".join(f"a{n}=1" for n in range(51)), Reason.QUERY_TOO_LONG, id="51 parameters"
+        ),
+        pytest.param("/a;jsessionid=1A2B?x=1", None, id="a session"),
+        pytest.param("/a;jsessionid=1;jsessionid=2", Reason.REPEATED_SESSION, id="two in a path"),
+        pytest.param("/a?PHPSESSID=1&b=2&PHPSESSID=3", Reason.REPEATED_SESSION, id="in a query"),
+        pytest.param(
+            "/a;jsessionid=1?to=%2Fb%253BJSESSIONID%253D2", Reason.REPEATED_SESSION, id="nested"
+        ),
+        pytest.param("/a;jsessionid=1?PHPSESSID=2", None, id="of two programs"),
+        pytest.param("/courses?session=1&session=2&sid=3", None, id="what may choose the page"),
     ],
 )
 def test_paths(path: str, want: Reason | None) -> None:
@@ -58,7 +76,9 @@ def test_figures_by_setting() -> None:
     assert reason("/" + "x" * 30, rules) is Reason.URL_TOO_LONG
 
 
-@pytest.mark.parametrize("figure", ["max_url_chars", "max_path_segments", "max_repeats"])
+@pytest.mark.parametrize(
+    "figure", ["max_url_chars", "max_path_segments", "max_repeats", "max_parameters"]
+)
 def test_a_figure_below_one_is_refused(figure: str) -> None:
     with pytest.raises(ConfigError):
         TrapRules(**{figure: 0})
