@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha1
 
 from crawler.core.exchange import Exchange
 from crawler.core.types import Claim
@@ -34,3 +35,13 @@ async def archived(
         metadata=metadata,
     )
     return str(await archive.append(capture))
+
+
+def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:
+    """Of the body as it is archived. *digest*: SHA-1 of *body*, the decoded one. Empty: nobody has
+    it, or nobody will ask."""
+    if exchange is None or not digest:
+        return b""
+    if body == exchange.body:
+        return digest
+    return sha1(exchange.body, usedforsecurity=False).digest()

@@ -7,18 +7,20 @@ redirected as Scrapy does it (methods, headers, `dont_redirect`), and then take 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha1
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirects
 from scrapy.http import Response
 
-from crawler.archiving import archived
+from crawler.archiving import archived, wire_sha1
 from crawler.core.errors import StoreUnavailable
-from crawler.core.types import Candidate, Dead, Moved, PutBack
+from crawler.core.types import Candidate, Claim, Dead, Moved, PutBack
 from crawler.policy.redirects import Follow, NotARedirect, TooMany, onward
 from crawler.policy.refusal import Refusal
-from crawler.scheduler.flights import LEASE
+from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import Parts, parts_of
 
 
@@ -51,11 +53,31 @@ class RedirectMiddleware(ScrapyRedirects):
                 return response
         # The answer itself is worth a record: without it the archive cannot be replayed.
         try:
-            flight.record = await archived(flight.exchange, self.parts.archive())
+            claim = await self._archived(response, flight)
+            if isinstance(flight.verdict, Moved):
+                flight.verdict = replace(flight.verdict, claim=claim)
         except StoreUnavailable as error:
             flight.verdict = PutBack()
             self.parts.fail(error)
         return request.replace(dont_filter=True)
+
+    async def _archived(self, response: Response, flight: Flight) -> Claim | None:
+        """Servers send the same few words with all their redirects: they are kept once. None:
+        somebody else has claimed them, or there are none."""
+        exchange, archive = flight.exchange, self.parts.archive()
+        if exchange is None or archive is None:
+            return None
+        if not response.body or exchange.truncated:
+            flight.record = await archived(exchange, archive)
+            return None
+        digest = sha1(response.body, usedforsecurity=False).digest()
+        body_sha1 = wire_sha1(exchange, response.body, digest)
+        same = await self.parts.digests.original(digest, exchange.url, flight.lease.id)
+        flight.record = await archived(exchange, archive, same, body_sha1)
+        if same is not None:
+            return None
+        record, status = flight.record, response.status
+        return Claim(digest, exchange.url, record, exchange.at, body_sha1, status)
 
     def _admit(self, origin: Candidate) -> Callable[[str, str], Candidate | Refusal]:
         def admit(text: str, base: str) -> Candidate | Refusal:
