@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import date, timedelta
 from typing import Final
 
 from crawler.policy.refusal import Reason, Refusal
@@ -37,24 +36,15 @@ _year: Final = re.compile(_YEAR).fullmatch
 _month: Final = re.compile(r"0?[1-9]|1[0-2]").fullmatch
 
 _Date = tuple[int, int, int]
-"""Year, month and day; 1 where it is not told."""
+"""Year, month and day; 1 where that is not told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarRules:
-    """The days of one crawl."""
+    """The days of one crawl, from the first of a year to the last one that is not too far ahead."""
 
     from_year: int = 0
     until: _Date = (9999, 12, 31)
-
-    @staticmethod
-    def around(today: date, from_year: int, ahead_days: int) -> CalendarRules:
-        """Ahead of *today* so many days."""
-        try:
-            last = today + timedelta(days=ahead_days)
-        except OverflowError:
-            last = date.max
-        return CalendarRules(from_year=from_year, until=(last.year, last.month, last.day))
 
     def refusal(self, path: str, query: str) -> Refusal | None:
         """Judge the parts of a fetch form."""
@@ -71,14 +61,9 @@ class CalendarRules:
         year, month = found.get("year", ""), found.get("month", "")
         if _year(year) and _month(month):
             return self._judged((int(year), int(month), 1), f"{year}-{month}")
-        for value in found.values():
-            if told := _of_year_first(value):
-                year, month, day, joined_month, joined_day = told.groups("")
-                month, day = month or joined_month, day or joined_day
-                return self._judged((int(year), int(month or 1), int(day or 1)), value)
-            if told := _of_year_last(value):
-                return self._judged((int(told[1]), 1, 1), value)
-        return None
+        dates = ((_date(value), value) for value in found.values())
+        refusals = (self._judged(day, value) for day, value in dates if day)
+        return next(filter(None, refusals), None)
 
     def _judged(self, day: _Date, told: str) -> Refusal | None:
         year = day[0]
@@ -88,3 +73,11 @@ class CalendarRules:
             last = "-".join(f"{part:02}" for part in self.until)
             return Refusal(Reason.CALENDAR, f"{told} is after {last}")
         return None
+
+
+def _date(text: str) -> _Date | None:
+    if told := _of_year_first(text):
+        year, month, day, joined_month, joined_day = told.groups("")
+        return int(year), int(month or joined_month or 1), int(day or joined_day or 1)
+    told = _of_year_last(text)
+    return (int(told[1]), 1, 1) if told else None
