@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from crawler.core.types import (
     Added,
     Candidate,
+    Claim,
     Counts,
     Dead,
     Done,
@@ -174,16 +175,16 @@ class TwoTierFrontier:
         match verdict:
             case Done(next_visit, claim):
                 self._books.totals.done += 1
-                if claim is not None:
-                    self._books.put(keys.DIGEST + claim.digest, encode(claim))
+                self._own(claim)
                 if next_visit is not None:
                     again = replace(candidate, not_before=next_visit, attempts=0, chain=())
                     self._enqueue(again, now)
             case RetryAt(when):
                 attempts = candidate.attempts + 1
                 self._enqueue(replace(candidate, not_before=when, attempts=attempts), now)
-            case Moved(target):
+            case Moved(target, claim):
                 self._books.totals.done += 1
+                self._own(claim)
                 # A key of its own chain (a cookie bounce, tracking stripped) is no new URL.
                 own = target.key in {candidate.key, *candidate.chain}
                 if own or self._gate.admit_one(target):
@@ -195,6 +196,10 @@ class TwoTierFrontier:
                 self._books.put(key, encode(letter))
             case _:
                 self._turns.put_back(candidate)
+
+    def _own(self, claim: Claim | None) -> None:
+        if claim is not None:
+            self._books.put(keys.DIGEST + claim.digest, encode(claim))
 
     def _enqueue(self, candidate: Candidate, now: float) -> None:
         if candidate.not_before > now:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -252,12 +253,21 @@ def test_a_dead_letter_is_kept_with_its_reason(world):
     assert drain(frontier, 1e6) == []
 
 
-def test_a_claim_is_written_with_the_finish(world):
+@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        pytest.param(Done, id="of a page"),
+        pytest.param(partial(Done, 5.0), id="of a page that is fetched again"),
+        pytest.param(partial(Moved, candidate("y")), id="of a page that names another URL"),
+    ],
+)
+def test_a_claim_is_written_with_the_finish(world, verdict, status):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x")], 0.0)
     (lease,) = frontier.lease(0.0)
-    claim = Claim(b"digest", "http://a/x", "f:0")
-    frontier.finish(lease, Done(claim=claim), 0.0)
+    claim = Claim(b"digest", "http://a/x", "f:0", 1.0, b"wire", status)
+    frontier.finish(lease, verdict(claim=claim), 0.0)
     assert world.claim(b"digest") == claim
 
 

@@ -22,20 +22,32 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
     record=TEXTS | st.integers(0).map(lambda offset: f"file:{offset}"),
     at=st.floats(allow_nan=False),
     wire_sha1=st.binary(max_size=32),
+    status=st.integers(100, 599),
 )
-@example(SHA1, URL, "", 0.0, b"")
-@example(SHA1, URL, "0", 0.0, b"")
-@example(SHA1, URL, "file:007", 0.0, SHA1)
-@example(SHA1, URL, "file:٣", 0.0, SHA1)
-def test_what_was_claimed_is_read_back(digest, url, record, at, wire_sha1):
-    claim = Claim(digest, url, record, at, wire_sha1)
+@example(SHA1, URL, "", 0.0, b"", 200)
+@example(SHA1, URL, "0", 0.0, b"", 404)
+@example(SHA1, URL, "file:007", 0.0, SHA1, 200)
+@example(SHA1, URL, "file:٣", 0.0, SHA1, 503)
+def test_what_was_claimed_is_read_back(digest, url, record, at, wire_sha1, status):
+    claim = Claim(digest, url, record, at, wire_sha1, status)
     file, packed = pack_claim(claim)
     assert read_claim(packed, file.encode()) == claim
 
 
-@given(digest=st.binary(min_size=1, max_size=255), url=TEXTS)
-def test_the_scripts_find_the_digest_where_they_look(digest, url):
-    _, packed = pack_claim(Claim(digest, url))
+def test_its_fingerprint_stands_elsewhere():
+    claim = Claim(SHA1, URL, RECORD, 1.8e9, SHA1, 200, 2**64 - 1)
+    file, packed = pack_claim(claim)
+    assert read_claim(packed, file.encode()) == msgspec.structs.replace(claim, simhash=None)
+
+
+def test_a_claim_of_an_older_version_is_that_of_a_page():
+    packed = msgspec.msgpack.encode((SHA1, URL, 1.8e9, 17, None))
+    assert read_claim(packed, b"f") == Claim(SHA1, URL, "f:17", 1.8e9, SHA1, 200)
+
+
+@given(digest=st.binary(min_size=1, max_size=255), url=TEXTS, status=st.sampled_from([200, 404]))
+def test_the_scripts_find_the_digest_where_they_look(digest, url, status):
+    _, packed = pack_claim(Claim(digest, url, status=status))
     assert packed[1:3] == bytes([0xC4, len(digest)])
     assert packed[3 : 3 + len(digest)] == digest
 

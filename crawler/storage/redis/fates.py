@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from crawler.core.types import Candidate, Dead, Done, HostKey, Moved, RetryAt, Verdict
+from crawler.core.types import Candidate, Claim, Dead, Done, HostKey, Moved, RetryAt, Verdict
 from crawler.scheduler.records import DeadLetter
 from crawler.storage.redis.packed import pack
 
@@ -31,6 +31,11 @@ def letter_of(it: Unreadable, now: float) -> bytes:
 
 def encode_letter(letter: DeadLetter) -> bytes:
     return _encode(letter)
+
+
+def claim_of(verdict: Verdict) -> Claim | None:
+    """What its page owns from now on."""
+    return verdict.claim if isinstance(verdict, Done | Moved) else None
 
 
 def fate(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str, float, bytes]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from crawler.core.types import Added, Candidate, Counts, Done, Lease, Moved, Rest, Verdict
+from crawler.core.types import Added, Candidate, Counts, Lease, Moved, Rest, Verdict
 from crawler.storage.redis.calls import Call
+from crawler.storage.redis.fates import claim_of
 from crawler.storage.redis.ops import Finished, Ops, Released, shard_of_lease
 from crawler.storage.redis.replies import read_added, read_held, read_leases
 from crawler.storage.redis.totals import Totals
@@ -67,10 +68,10 @@ class RedisFrontier:
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
         shard = shard_of_lease(lease)
         before: list[Call] = []
+        if (claim := claim_of(verdict)) is not None:
+            before.append(self._ops.claim(claim.digest, lease.id, claim))
         if isinstance(verdict, Moved):
-            before = self._ops.at_head(verdict.candidate, lease.candidate)
-        elif isinstance(verdict, Done) and verdict.claim is not None:
-            before = [self._ops.claim(verdict.claim.digest, lease.id, verdict.claim)]
+            before += self._ops.at_head(verdict.candidate, lease.candidate)
         call = self._ops.finish(shard, [Finished(lease, verdict)], now)
         reply = self._link.run([*before, call])[-1]
         self._touched([*before, call])

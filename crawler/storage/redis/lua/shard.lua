@@ -209,7 +209,7 @@ end
 
 -- Claims: buckets of 10 to 40, by linear hashing (Litwin, 1980), because a list of 20 costs 20 bytes
 -- a claim beside what it holds, a field of a hash 70. Claim: number of its file 3; then what the
--- worker packed, which begins with an array of five and the digest, as msgpack writes them.
+-- worker packed, which begins with an array and the digest, as msgpack writes them.
 local CLAIMS_A_BUCKET = 20
 -- Who makes pages whose digests end alike fills a bucket, and no longer finds what he repeats.
 local MOST_IN_A_BUCKET = 200

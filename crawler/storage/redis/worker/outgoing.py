@@ -20,9 +20,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from crawler.core.errors import StoreFull, StoreUnavailable
-from crawler.core.types import Candidate, Done, Lease, Moved, Rest, Verdict
+from crawler.core.types import Candidate, Lease, Moved, Rest, Verdict
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.connection.faults import FAULTS, OutOfMemory, Unreachable
+from crawler.storage.redis.fates import claim_of
 from crawler.storage.redis.ops import BATCH, Finished, Ops, Released, shard_of_lease
 from crawler.storage.redis.parts import parts_of
 from crawler.storage.redis.replies import read_added, read_held
@@ -104,8 +105,7 @@ class Outgoing:
     def finish(self, lease: Lease, verdict: Verdict) -> None:
         if isinstance(verdict, Moved):
             self._waiting.targets.append((verdict.candidate, lease.candidate))
-        elif isinstance(verdict, Done) and verdict.claim is not None:
-            claim = verdict.claim
+        if (claim := claim_of(verdict)) is not None:
             self.tells.put(self._ops.claim(claim.digest, lease.id, claim))
         self._waiting.finishes.append(Finished(lease, verdict))
         self._asked.set()

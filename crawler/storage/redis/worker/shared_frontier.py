@@ -16,9 +16,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.core.errors import CrawlerError, StoreUnavailable
-from crawler.core.types import Added, Candidate, Counts, Done, Lease, PutBack, Rest, Verdict
+from crawler.core.types import Added, Candidate, Counts, Lease, PutBack, Rest, Verdict
 from crawler.storage.redis.connection.faults import FAULTS, Unreachable
 from crawler.storage.redis.connection.nodes import Nodes
+from crawler.storage.redis.fates import claim_of
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.scripts import Scripts
 from crawler.storage.redis.worker.burial import bury
@@ -137,7 +138,7 @@ class SharedFrontier:
         held = lease in self._holdings
         if held:
             self.outgoing.finish(lease, verdict)
-            if isinstance(verdict, Done) and verdict.claim is not None:
+            if claim_of(verdict) is not None:
                 self.on_claimed(lease.id)
         return held
 
