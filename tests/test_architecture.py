@@ -47,11 +47,12 @@ PURE_STANDARD = {
     *("difflib", "email.utils", "enum", "functools", "hashlib", "heapq", "html", "ipaddress"),
     *("itertools", "math", "operator", "random.Random", "re", "string", "struct", "types"),
     *("typing", "unicodedata", "urllib.parse", "weakref"),
+    *("compression.zstd", "sys"),  # of sys the version: it says who has zstd
 }
 # Other people's pure functions (docs/decisions/0002).
 PURE_LIBRARIES = {
-    *("ada_url", "msgspec", "numpy", "protego", "publicsuffixlist", "selectolax", "w3lib"),
-    "xxhash",
+    *("ada_url", "backports.zstd", "brotli", "isal.isal_zlib", "msgspec", "numpy"),
+    *("protego", "publicsuffixlist", "selectolax", "w3lib", "xxhash"),
 }
 # Who else may know a library.
 CONFINED = {
@@ -104,9 +105,7 @@ def upward(module: str, here: tuple[str, int] | None, name: str) -> Iterator[str
 
 
 def is_pure(name: str) -> bool:
-    return name.partition(".")[0] in PURE_LIBRARIES or any(
-        f"{name}.".startswith(f"{pure}.") for pure in PURE_STANDARD
-    )
+    return any(f"{name}.".startswith(f"{pure}.") for pure in PURE_STANDARD | PURE_LIBRARIES)
 
 
 OURS = sources("crawler")

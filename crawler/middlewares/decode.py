@@ -16,7 +16,7 @@ from scrapy.responsetypes import responsetypes
 from scrapy.statscollectors import StatsCollector
 
 from crawler.core.exchange import DownloadOptions, Flag
-from crawler.middlewares.codings import codings_of, decoded
+from crawler.policy.codings import codings_of, decoded
 from crawler.wiring import parts_of
 
 ACCEPTED: Final = b"gzip, deflate, br, zstd"
