@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.core.parsed import Link, LinkKind
 from crawler.core.types import Claim
 from crawler.storage.warc.capture import Capture, RecordPlace, Truncated
 from crawler.storage.warc.head import MAX_HEAD_BYTES, response_head
@@ -51,20 +52,47 @@ ORIGINAL: Final = Claim(
     record=str(RecordPlace("crawl-20260102030400-00000-h-1.warc.gz", 345, 678)),
     at=FETCHED_AT - 5.5,
 )
+UNCHANGED: Final = replace(
+    PAGE,
+    tls="TLSv1.3",
+    cipher_suite="TLS_AES_256_GCM_SHA384",
+    status=304,
+    reason=b"Not Modified",
+    headers=[(b"ETag", b'"x"')],
+    body=b"",
+    not_modified_of=ORIGINAL,
+    metadata=(),
+)
+LINKED: Final = replace(
+    PAGE,
+    metadata=[("fetchTimeMs", "12"), ("charset", "utf-8"), ("simhash", "0123456789abcdef")],
+    links=[
+        Link("../c?d"),
+        Link("http://a.example/"),
+        Link("/logo.png", LinkKind.MEDIA),
+        Link("http://a.example/", LinkKind.CANONICAL),
+        Link("mailto:somebody@example.com"),
+        Link("http://a.example/#top"),
+        Link("é", LinkKind.IFRAME),
+    ],
+    base="http://example.com/deep/er/",
+)
 INFO: Final = [("software", "Gossamer/1.0"), ("operator", "a@example.com")]
 NAME: Final = "crawl-20260102030405-00000-h-1.warc.gz"
 
 GOLDEN: Final = dict(
-    zip(("response", "request", "metadata"), capture_records(PAGE, RANDOM), strict=True)
+    zip(("response", "request", "metadata"), capture_records(PAGE, RANDOM)[0], strict=True)
 ) | {
     "warcinfo": warcinfo(NAME, FETCHED_AT, INFO, RANDOM[:16]),
-    "truncated": capture_records(CUT, RANDOM)[0],
-    "revisit": capture_records(replace(PAGE, duplicate_of=ORIGINAL), RANDOM)[0],
+    "truncated": capture_records(CUT, RANDOM)[0][0],
+    "not_modified": capture_records(UNCHANGED, RANDOM)[0][0],
+    "outlinks": capture_records(LINKED, RANDOM)[0][2],
+    "revisit": capture_records(replace(PAGE, duplicate_of=ORIGINAL), RANDOM)[0][0],
 }
 
 
 def judged(capture: Capture) -> list[Read]:
-    return read(b"".join(map(gzip.compress, capture_records(capture, RANDOM))))
+    return read(b"".join(map(gzip.compress, capture_records(capture, RANDOM)[0])))
 
 
 def answer(**changes: Any) -> Read:
@@ -82,12 +110,8 @@ def test_the_judges_read_the_golden_records() -> None:
         b"".join(gzip.compress(path.read_bytes()) for path in sorted(FOLDER.glob("*.warc")))
     )
     assert sorted(r.kind for r in records) == [
-        "metadata",
-        "request",
-        "response",
-        "response",
-        "revisit",
-        "warcinfo",
+        *("metadata", "metadata", "request"),
+        *("response", "response", "revisit", "revisit", "warcinfo"),
     ]
 
 

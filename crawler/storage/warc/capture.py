@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from crawler.core.parsed import Link
 from crawler.core.row import Row
 from crawler.core.types import Claim
 
@@ -23,6 +24,8 @@ class Capture:
     url: str  # as fetched
     fetched_at: float  # epoch seconds, when the fetch began
     ip: str = ""  # of the server; empty: not known
+    tls: str = ""  # "TLSv1.3"; empty: none
+    cipher_suite: str = ""  # by its IANA name; empty: not known
     request: bytes = b""  # its line, headers, blank line and body as sent; empty: not known
     head: bytes = b""  # status line and headers as received; empty: made of the next four
     version: bytes = b"HTTP/1.1"
@@ -33,7 +36,10 @@ class Capture:
     body_sha1: bytes = b""  # where it is known already; empty: worked out here
     truncated: Truncated = ""
     duplicate_of: Claim | None = None  # the same body is archived there already
+    not_modified_of: Claim | None = None  # a 304: what was asked about is archived there
     metadata: Sequence[tuple[str, str]] = ()  # what else we know; a name may come twice
+    links: Sequence[Link] = ()  # of the page, for its metadata; as written
+    base: str = ""  # that they are relative to; empty: *url*
     row: Row | None = None  # for the columns; None: it is no page
 
 
@@ -48,3 +54,19 @@ class RecordPlace:
     def __str__(self) -> str:
         """The form that `Claim.record` holds."""
         return f"{self.file}:{self.offset}"
+
+
+class Answer(NamedTuple):
+    """The response or revisit record of a capture, as it is written down."""
+
+    kind: Literal["response", "revisit"]
+    head: bytes  # of HTTP, up to and with the blank line
+    payload_sha1: bytes  # of a revisit: of what it stands for
+
+
+class Written(NamedTuple):
+    """A capture that is in a file now. Arrow: writer -> companions."""
+
+    capture: Capture
+    place: RecordPlace
+    answer: Answer

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from crawler.core.errors import StoreUnavailable
-from crawler.storage.warc.capture import Capture, RecordPlace
+from crawler.storage.warc.capture import Written
 from crawler.storage.warc.openfile import open_name
 
 WARC_SUFFIX: Final = ".warc.gz"
@@ -33,9 +33,9 @@ class Companion(Protocol):
         """*warc*: the name it will have. Until `finish` its companion's name is
         `open_name(beside(warc, suffix))`; one that is there is written over."""
 
-    def add(self, capture: Capture, place: RecordPlace) -> None:
-        """It lies at *place* (the response or revisit). In bounded memory. Raises StoreUnavailable
-        only, whatever the capture holds."""
+    def add(self, written: Written) -> None:
+        """One capture more. In bounded memory. Raises StoreUnavailable only, whatever the capture
+        holds."""
 
     def finish(self) -> None:
         """Whole, forced to the disk, under its final name, in place of one that is there.
@@ -70,10 +70,10 @@ class Companions:
         for kept in self._kept:
             self._try(kept, lambda companion: companion.begin(warc))
 
-    def add(self, capture: Capture, place: RecordPlace) -> None:
+    def add(self, written: Written) -> None:
         for kept in self._kept:
             if kept.is_whole:
-                self._try(kept, lambda companion: companion.add(capture, place))
+                self._try(kept, lambda companion: companion.add(written))
 
     def finish(self) -> None:
         """StoreUnavailable: call it again later."""

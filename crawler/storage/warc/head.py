@@ -23,6 +23,9 @@ LYING: Final = re.compile(
 )
 END: Final = b"\r\n\r\n"
 
+# A head that is written as it came, as most are: no line of it looks blank, or has a lone LF.
+PLAIN: Final = re.compile(rb"HTTP/1\.[01](?: [^\r\n]*+)?\r\n(?:[!-9;-~]++:[^\r\n]*+\r\n)*+\r\n")
+
 # Replay software knows these two only; HTTP/2 and later are by custom written as HTTP/1.1.
 WRITTEN_VERSIONS: Final = frozenset({b"HTTP/1.0", b"HTTP/1.1"})
 
@@ -39,9 +42,12 @@ class Head(NamedTuple):
 
 def response_head(capture: Capture) -> Head:
     """What a reader is to take for the head of *capture*."""
-    lines = _received(capture.head) or _composed(capture)
-    lines[0] = _known_version(lines[0])
-    content = b"\r\n".join(lines)
+    if PLAIN.fullmatch(capture.head):
+        content = capture.head.removesuffix(END)
+    else:
+        lines = _received(capture.head) or _composed(capture)
+        lines[0] = _known_version(lines[0])
+        content = b"\r\n".join(lines)
     if capture.truncated or CHUNKED.search(content):
         content = LYING.sub(b"X-Crawler-", content)
     if len(content) + len(END) <= MAX_HEAD_BYTES:
