@@ -1,0 +1,40 @@
+"""HTML: read by its tags, without a tree (docs/decisions/0011).
+
+Rule: markup is never an error; what cannot be read says nothing. Linear in the page.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from crawler.core.parsed import LinkKind, Parsed, Source
+from crawler.parsers.html_reader import Reader
+from crawler.parsers.html_text import page_text
+from crawler.policy.charset import read_text
+from crawler.policy.content import HTML_TYPES
+
+
+class HtmlParser:
+    name: Final = "html"
+    types: Final = HTML_TYPES
+    # More than the cap on HTML: whatever a page of 2 MB holds, it takes a second or two.
+    inline_max_bytes: Final = 4 * 1024 * 1024
+
+    def parse(self, source: Source) -> Parsed:
+        text, charset = read_text(source.body, source.content_type)
+        read = Reader(text)
+        facts, links = read.facts, read.links
+        return Parsed(
+            parser=self.name,
+            title=facts.title,
+            text=page_text(read.parts, read.noise.spans),
+            links=tuple(links.all),
+            base=facts.base,
+            canonical=next((one.url for one in links.all if one.kind is LinkKind.CANONICAL), ""),
+            language=facts.language,
+            robots=facts.robots,
+            published=facts.published,
+            modified=facts.modified,
+            charset=charset,
+            notes=("links_cut",) if links.cut else (),
+        )
