@@ -1,0 +1,76 @@
+"""From the name of a parser's class to the parser, here and in a process apart.
+
+Rule: what cannot be a parser is found out here, in words for the user, before the first page.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from importlib import import_module
+from operator import attrgetter
+from typing import Final, cast
+
+from crawler.core.errors import ConfigError
+from crawler.core.parsed import Parser
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]+/(\*|[a-z0-9!#$&^_.+-]+)")
+
+
+def parser_at(path: str) -> Parser:
+    """The parser whose class is "package.module:Class", or with a dot. Raises ConfigError."""
+    module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
+    try:
+        found = attrgetter(name)(import_module(module))
+    except Exception as error:  # importing it runs somebody's code
+        raise ConfigError(f"does not load: {type(error).__name__}: {error}") from error
+    return made(found)
+
+
+def made(found: object) -> Parser:
+    """The parser of a class that was found. Raises ConfigError."""
+    if not inspect.isclass(found):
+        raise ConfigError(f"is no class but {found!r}")
+    try:
+        parser = cast("Callable[[], Parser]", found)()
+        fault = _fault(parser)
+    except Exception as error:  # as above
+        raise ConfigError(f"cannot be made: {type(error).__name__}: {error}") from error
+    if fault:
+        raise ConfigError(f"is no parser: {fault} (docs/parsers.md)")
+    return parser
+
+
+def path_of(parser: Parser) -> str:
+    """Its class, as a process apart can load it. Raises ConfigError: it cannot."""
+    there = type(parser)
+    path = f"{there.__module__}:{there.__qualname__}"
+    try:
+        same = attrgetter(there.__qualname__)(import_module(there.__module__)) is there
+    except (ImportError, AttributeError):
+        same = False
+    if not same or there.__module__ == "__main__":
+        raise ConfigError(f"is not to be found as {path}, and a process apart must find it")
+    return path
+
+
+def _fault(parser: Parser) -> str:
+    """What it lacks; empty: nothing."""
+    name = getattr(parser, "name", None)
+    types = getattr(parser, "types", None)
+    limit = getattr(parser, "inline_max_bytes", None)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return f"name is {name!r}; want one word of small letters"
+    if not isinstance(types, frozenset | set) or not types:
+        return f"types is {types!r}; want a set of media types"
+    wrong = [one for one in types if not isinstance(one, str) or not _TYPE.fullmatch(one)]
+    if wrong:
+        return f"types has {wrong[0]!r}; want a media type in lower case, as text/html or text/*"
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        return f"inline_max_bytes is {limit!r}; want a number of bytes"
+    parse = getattr(parser, "parse", None)
+    if not callable(parse) or inspect.iscoroutinefunction(parse):
+        return "parse is no plain method"
+    return ""

@@ -1,0 +1,133 @@
+"""Who parses what: ours, those that are installed, and those of the settings.
+
+Rule: the first that claims a type has it: settings, then the entry points `crawler.parsers` by
+name, then ours. Whatever a parser does, its page is not lost: it is unreadable at worst.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from crawler.core.content_settings import Content
+from crawler.core.errors import ConfigError
+from crawler.core.parsed import Parsed, Parser, Source, Unreadable
+from crawler.parsers.apart import Apart, BrokenParser, Limits
+from crawler.parsers.bounds import bounded
+from crawler.parsers.html import HtmlParser
+from crawler.parsers.loading import made, parser_at, path_of
+from crawler.parsers.plain import PlainParser
+
+logger = logging.getLogger(__name__)
+
+GROUP: Final = "crawler.parsers"
+# In the code and not as entry points: a checkout has none.
+OURS: Final[tuple[type[Parser], ...]] = (HtmlParser, PlainParser)
+# Text that says nothing to a reader, and would be noise in columns and fingerprints.
+_NO_TEXT: Final = frozenset({"text/css", "text/javascript", "text/ecmascript", "text/x-javascript"})
+_XML: Final = "application/xml"
+
+
+class Parsers:
+    """The parsers of one crawl. Closed by `close`."""
+
+    def __init__(self, content: Content) -> None:
+        """Raises ConfigError."""
+        self._apart = Apart(Limits(content.parse_timeout_s, content.parse_max_bytes))
+        self._by_type: dict[str, Parser] = {}
+        self._paths: dict[int, str] = {}  # by id: somebody's parser need not be hashable
+        self._told: set[tuple[str, str]] = set()
+        for where, parser in _all(content.parsers):
+            self._add(where, parser)
+
+    def of(self, media_type: str) -> Parser | None:
+        """Who parses this type (in lower case, without parameters). None: nobody."""
+        return next(
+            (self._by_type[one] for one in _names(media_type) if one in self._by_type), None
+        )
+
+    async def parse(self, source: Source, parser: Parser) -> Parsed:
+        """By *parser*, which `of` gave. Raises Unreadable."""
+        try:
+            if len(source.body) <= parser.inline_max_bytes:
+                return bounded(_checked(parser.parse(source)), parser.name)
+            return bounded(await self._apart.parse(self._paths[id(parser)], source), parser.name)
+        except Unreadable:
+            raise
+        except BrokenParser as broken:
+            raise self._broken(parser, broken.kind, source.url, broken) from broken
+        except Exception as error:  # a plug-in may throw anything
+            raise self._broken(parser, type(error).__name__, source.url, error) from error
+
+    async def close(self) -> None:
+        await self._apart.close()
+
+    def _add(self, where: str, parser: Parser) -> None:
+        try:
+            self._paths[id(parser)] = path_of(parser)
+        except ConfigError as error:
+            raise ConfigError(f"{where} {error}") from error
+        for media_type in sorted(parser.types):
+            first = self._by_type.setdefault(media_type, parser)
+            if first is not parser and not isinstance(parser, OURS):
+                logger.warning(
+                    "%s is left to %s, which comes before %s",
+                    *(media_type, self._paths[id(first)], where),
+                )
+
+    def _broken(self, parser: Parser, kind: str, url: str, error: Exception) -> Unreadable:
+        if (parser.name, kind) not in self._told:
+            self._told.add((parser.name, kind))
+            logger.error(
+                "The parser %s is broken, first at %s: %s: %s. Its pages have no text and no links",
+                *(parser.name, url, kind, error),
+            )
+        return Unreadable(f"the parser {parser.name} is broken: {kind}")
+
+
+def _all(settings: Iterable[str]) -> Iterator[tuple[str, Parser]]:
+    """Where each was named, and it. Raises ConfigError."""
+    for path in settings:
+        where = f"CRAWLER_PARSERS: {path}"
+        try:
+            yield where, parser_at(path)
+        except ConfigError as error:
+            raise ConfigError(f"{where} {error}") from error
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        yield _origin(point), _installed(point)
+    for ours in OURS:
+        yield ours.__name__, ours()
+
+
+def _installed(point: EntryPoint) -> Parser:
+    try:
+        found = point.load()
+    except Exception as error:  # importing it runs somebody's code
+        raise ConfigError(f"{_origin(point)} does not load: {error!r}") from error
+    try:
+        return made(found)
+    except ConfigError as error:
+        raise ConfigError(f"{_origin(point)} {error}") from error
+
+
+def _origin(point: EntryPoint) -> str:
+    dist = f" of {point.dist.name}" if point.dist else ""
+    return f"entry point {point.name} ({GROUP}){dist}:"
+
+
+def _names(media_type: str) -> Iterator[str]:
+    """The names under which a parser may claim it, the nearest first."""
+    yield media_type
+    major, _, minor = media_type.partition("/")
+    if major == "application" and minor.endswith("+xml"):
+        yield _XML
+    if media_type not in _NO_TEXT:
+        yield f"{major}/*"
+
+
+def _checked(parsed: object) -> Parsed:
+    if not isinstance(parsed, Parsed):
+        raise TypeError(f"gave {type(parsed).__name__}, not Parsed")
+    return parsed

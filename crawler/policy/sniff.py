@@ -1,0 +1,194 @@
+"""What an answer is, by its bytes: where nothing is declared, or something else than came.
+
+Rule: the WHATWG's MIME Sniffing in spirit. A page that a browser would show as a page is none
+that lies; binary data declared as text is, and so is an error page in place of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from crawler.policy.content import HTML, HTML_TYPES, PDF, UNTOLD, media_type
+from crawler.policy.markup import Markup, head_of, markup
+
+XML: Final = "application/xml"
+GZIP: Final = "application/gzip"
+TEXT: Final = "text/plain"
+BINARY: Final = "application/octet-stream"
+
+_UNTOLD: Final = UNTOLD | {"unknown/unknown", "application/unknown", "*/*"}
+_XML_TYPES: Final = frozenset({XML, "text/xml"})
+_GZIP_TYPES: Final = frozenset({GZIP, "application/x-gzip", "application/gzip-compressed"})
+
+# How a file begins, at which byte, and its type.
+_SIGNATURES: Final = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF87a", "image/gif"),
+    (0, b"GIF89a", "image/gif"),
+    (8, b"WEBPVP8", "image/webp"),
+    (0, b"%PDF-", PDF),
+    (0, b"\x1f\x8b\x08", GZIP),
+    (0, b"PK\x03\x04", "application/zip"),
+    (0, b"PK\x05\x06", "application/zip"),
+    (0, b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
+    (0, b"Rar!\x1a\x07", "application/vnd.rar"),
+    (0, b"\xfd7zXZ\x00", "application/x-xz"),
+    (0, b"\x28\xb5\x2f\xfd", "application/zstd"),
+    (0, b"\x7fELF", "application/x-executable"),
+    (0, b"\x00asm", "application/wasm"),
+    (0, b"wOFF", "font/woff"),
+    (0, b"wOF2", "font/woff2"),
+    (4, b"ftyp", "video/mp4"),
+    (0, b"\x1a\x45\xdf\xa3", "video/webm"),
+    (8, b"WAVEfmt ", "audio/wav"),
+    (8, b"AVI LIST", "video/x-msvideo"),
+    (0, b"OggS\x00", "application/ogg"),
+    (0, b"ID3\x03", "audio/mpeg"),
+    (0, b"ID3\x04", "audio/mpeg"),
+    (0, b"SQLite format 3\x00", "application/vnd.sqlite3"),
+)
+_PDF_WITHIN: Final = 1024  # readers allow so many bytes of something else before a PDF
+
+# Elements that nothing but HTML begins with (those of MIME Sniffing, 7.1).
+_HTML_ELEMENTS: Final = frozenset(
+    {"html", "head", "body", "script", "iframe", "h1", "div", "font", "table", "a", "style"}
+    | {"title", "b", "br", "p", "meta", "link"}
+)
+_FEEDS: Final = {"rss": "application/rss+xml", "feed": "application/atom+xml"}
+_SITEMAPS: Final = frozenset({"urlset", "sitemapindex"})
+_RSS_IN_RDF: Final = (b"purl.org/rss/1.0", b"my.netscape.com/rdf/simple", b"channel.netscape.com")
+
+_SAMPLE_BYTES: Final = 1445  # MIME Sniffing, 5.2
+_BINARY: Final = bytes({*range(0x20)} - set(b"\t\n\f\r\x1b"))
+# guess: a stray control character is in many pages, in every tenth place only in binary data
+_BINARY_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Sniffed:
+    """What it is."""
+
+    media_type: str
+    lies: bool  # it was declared as what it cannot be
+
+
+def actual_type(declared: str, url: str, body: bytes) -> Sniffed:
+    """*declared*: the Content-Type header as it came; empty: none."""
+    kind = media_type(declared.encode("latin-1", "replace"))
+    if not body:
+        return Sniffed(kind, lies=False)
+    if kind in _UNTOLD:
+        return Sniffed(_by_bytes(body) or _text_or_binary(declared, body), lies=False)
+    return _judge_of(kind)(kind, declared, url, body)
+
+
+def _judge_of(kind: str) -> Callable[[str, str, str, bytes], Sniffed]:
+    if kind in _GZIP_TYPES:
+        return _of_gzip
+    if kind in (PDF, "application/json") or _is_media(kind):
+        return _of_file
+    if kind in HTML_TYPES or kind in _XML_TYPES or kind.endswith("+xml"):
+        return _of_markup
+    return _of_text if kind.startswith("text/") else _as_declared
+
+
+def _as_declared(kind: str, _declared: str, _url: str, _body: bytes) -> Sniffed:
+    """Office documents, programs: nobody reads them here, and some of them are HTML rightly."""
+    return Sniffed(kind, lies=False)
+
+
+def _of_markup(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
+    found = _binary_type(declared, body)
+    if found == GZIP and (kind not in HTML_TYPES or _is_xml_gz(url)):
+        return Sniffed(GZIP, lies=False)  # the type of the file within
+    if found:
+        return Sniffed(found, lies=True)
+    seen = markup(body)
+    told = _told_by(seen, body)
+    if kind in HTML_TYPES:
+        return Sniffed(kind if told in ("", HTML, XML) else told, lies=False)
+    return Sniffed(told or kind, lies=False)
+
+
+def _of_text(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
+    found = _binary_type(declared, body)
+    if found == GZIP and _is_xml_gz(url):
+        return Sniffed(GZIP, lies=False)
+    if found:
+        return Sniffed(found, lies=True)
+    seen = markup(body)
+    # HTML declared as text is source code, shown as such; nobody reads a feed or sitemap so.
+    listed = seen.element in _SITEMAPS or seen.element in _FEEDS
+    return Sniffed(_told_by(seen, body) if listed else kind, lies=False)
+
+
+def _of_file(kind: str, _declared: str, _url: str, body: bytes) -> Sniffed:
+    found = _signature(body)
+    if kind == PDF and b"%PDF-" in body[:_PDF_WITHIN]:
+        found = PDF
+    if found:
+        # A JPEG that is called PNG is shown all the same, a film that is called sound played.
+        alike = found == kind or (_is_media(kind) and _is_media(found))
+        return Sniffed(found, lies=not alike)
+    is_page = _is_html(markup(body))
+    return Sniffed(HTML if is_page else kind, lies=is_page)
+
+
+def _of_gzip(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
+    """One that is unpacked already was gzip for its transfer too."""
+    found = _by_bytes(body)
+    if found in ("", GZIP):
+        return Sniffed(kind, lies=False)
+    return Sniffed(found, lies=found == HTML)
+
+
+def _by_bytes(body: bytes) -> str:
+    return _signature(body) or _told_by(markup(body), body)
+
+
+def _told_by(seen: Markup, body: bytes) -> str:
+    """The type of a text that begins so. Empty: any."""
+    if seen.element in _FEEDS:
+        return _FEEDS[seen.element]
+    if seen.element == "rdf" and any(mark in body[:_SAMPLE_BYTES] for mark in _RSS_IN_RDF):
+        return "application/rdf+xml"
+    if seen.element == "svg":
+        return "image/svg+xml"
+    if _is_html(seen):
+        return HTML
+    return XML if seen.declared or seen.element in _SITEMAPS else ""
+
+
+def _is_html(seen: Markup) -> bool:
+    return seen.doctype == "html" or (
+        seen.element in _HTML_ELEMENTS and not (seen.declared and seen.element != "html")
+    )
+
+
+def _is_media(kind: str) -> bool:
+    return kind.startswith(("image/", "audio/", "video/", "font/"))
+
+
+def _is_xml_gz(url: str) -> bool:
+    return url.partition("?")[0].partition("#")[0].lower().endswith(".xml.gz")
+
+
+def _text_or_binary(declared: str, body: bytes) -> str:
+    return BINARY if _binary_type(declared, body) else TEXT
+
+
+def _binary_type(declared: str, body: bytes) -> str:
+    """Empty: it is text."""
+    found = _signature(body)
+    if found or "utf-16" in declared.lower() or "utf-32" in declared.lower():
+        return found
+    sample = head_of(body)[:_SAMPLE_BYTES]
+    binary = len(sample) - len(sample.translate(None, _BINARY))
+    return BINARY if binary > _BINARY_SHARE * len(sample) else ""
+
+
+def _signature(body: bytes) -> str:
+    return next((kind for at, signature, kind in _SIGNATURES if body.startswith(signature, at)), "")
