@@ -5,14 +5,10 @@ Rule: values only; what a page does not say is empty or None.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from crawler.core.parsed import Link
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Arrow: content -> columns. File and offset of its record come with its place."""
 
     url: str  # as fetched
@@ -24,7 +20,6 @@ class Row:
     title: str = ""
     text: str = ""  # empty of an exact copy: it is with its original
     links: int = 0  # on the page, of all kinds
-    outlinks: Sequence[Link] = ()  # those of them that lead to http(s); their URLs are absolute
     canonical: str = ""  # absolute; empty: not declared
     published: float | None = None  # epoch seconds, where the page says so
     modified: float | None = None

@@ -70,3 +70,4 @@ class Written(NamedTuple):
     capture: Capture
     place: RecordPlace
     answer: Answer
+    outlinks: Sequence[Link] = ()  # those of its links that lead to http(s), made absolute

@@ -1,7 +1,7 @@
 """The links of a page as its metadata record has them, in the words of Heritrix.
 
-Rule: pure; absolute URLs, each once, as many as a record may hold. `L a/@href` says how a crawler
-gets there: L by a link, E it belongs to the page, R sent on, M listed, X guessed.
+Rule: pure; absolute URLs, each once. `L a/@href` says how a crawler gets there: L by a link, E it
+belongs to the page, R sent on, M listed, X guessed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ from types import MappingProxyType
 from typing import Final
 
 from crawler.core.parsed import Link, LinkKind
-from crawler.core.url import fetch_form
-
-MOST: Final = 10_000  # guess; pages with more are lists by machines. They take 15 ms
 
 _WAYS: Final = MappingProxyType(
     {
@@ -33,15 +30,7 @@ _WAYS: Final = MappingProxyType(
 )
 
 
-def outlinks(links: Sequence[Link], base: str) -> str:
-    """Their lines, in the order in which they stand. *base*: a URL; empty: they are absolute,
-    each a fetch form."""
-    lines: dict[str, None] = {}  # a set that keeps the order
-    kind, way = None, ""
-    for link in links[:MOST]:
-        url = fetch_form(link.url, base) if base else link.url
-        if link.kind is not kind:  # an enum is slow to look up, and the last one was the same
-            kind, way = link.kind, _WAYS[link.kind]
-        if url is not None:
-            lines[f"outlink: {url} {way}\r\n"] = None
-    return "".join(lines)
+def outlink_lines(links: Sequence[Link]) -> str:
+    """Of *links*, whose URLs are absolute, in the order in which they stand."""
+    lines = [f"outlink: {link.url} {_WAYS[link.kind]}\r\n" for link in links]
+    return "".join(dict.fromkeys(lines))  # a set that keeps the order

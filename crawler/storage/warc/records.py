@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from hashlib import sha1
 from typing import Final
 
+from crawler.core.parsed import Link
 from crawler.core.types import Claim
+from crawler.policy.rows import outlinks
 from crawler.storage.warc import fields
 from crawler.storage.warc.capture import Answer, Capture
 from crawler.storage.warc.head import Head, response_head
-from crawler.storage.warc.outlinks import outlinks
+from crawler.storage.warc.outlinks import outlink_lines
 
 RANDOM_BYTES: Final = 48  # for the ids of one capture's records, three at most
 _PROFILES: Final = "http://netpreserve.org/warc/1.1/revisit/"
@@ -41,8 +43,9 @@ def warcinfo(name: str, at: float, info: Sequence[tuple[str, str]], random: byte
     return _record("warcinfo", fields.record_id(random), event, FIELDS_TYPE, fields.block(about))
 
 
-def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Answer]:
-    """A response or revisit record, then, where known, its request and its metadata.
+def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Answer, list[Link]]:
+    """A response or revisit record, then, where known, its request and its metadata; and its
+    links, with absolute URLs.
 
     The answer comes first: should only a part survive a crash, it is the part that counts.
     """
@@ -59,12 +62,12 @@ def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Answe
     if capture.request:
         other = fields.record_id(random[16:32])
         records.append(_record("request", other, beside, REQUEST_TYPE, capture.request))
-    if capture.metadata or capture.links:
-        known = fields.block(capture.metadata)
-        known += outlinks(capture.links, capture.base or capture.url).encode()
+    links = outlinks(capture.links, capture.base or capture.url)
+    if capture.metadata or links:
+        known = fields.block(capture.metadata) + outlink_lines(links).encode()
         other = fields.record_id(random[32:48])
         records.append(_record("metadata", other, beside, FIELDS_TYPE, known))
-    return records, answer
+    return records, answer, links
 
 
 def _answer(capture: Capture, event: str, name: str) -> tuple[bytes, Answer]:

@@ -1,0 +1,66 @@
+"""The row of a page in the columns: the same of one just fetched and of one read from its archive.
+
+Rule: pure. An exact copy says nothing of its own but where it was found: its text and links are in
+the row of its original, and its record in the archive need not hold its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from crawler.core.page import Page
+from crawler.core.parsed import Link, LinkKind, Parsed
+from crawler.core.row import Row
+from crawler.core.url import fetch_form, split
+
+MOST: Final = 10_000  # links of one page; those with more are lists by machines. They take 15 ms
+
+_NOTHING: Final = Parsed()
+
+
+def row_of(page: Page, fetched_at: float) -> Row | None:
+    """*fetched_at*: epoch seconds, when its fetch began. None: it is no page."""
+    if page.flaw:
+        return None
+    same, near = page.duplicate_of, page.near
+    parsed = page.parsed if page.parsed and not same else _NOTHING
+    original = same or (near and near.original)
+    return Row(
+        url=page.url,
+        host=split(page.url).hostname,
+        fetched_at=fetched_at,
+        status=page.status,
+        media_type=page.media_type,
+        language=parsed.language,
+        title=parsed.title,
+        text=parsed.text,
+        links=len(parsed.links),
+        canonical=_canonical(page.url, parsed),
+        published=parsed.published,
+        modified=parsed.modified,
+        digest=page.digest,
+        simhash=None if same else page.simhash,
+        original=original.url if original else "",
+        bits=near.bits if near and not same else None,
+    )
+
+
+def base_of(url: str, parsed: Parsed) -> str:
+    """What the links of the page at *url* are relative to."""
+    return (fetch_form(parsed.base, url) if parsed.base else None) or url
+
+
+def outlinks(links: Sequence[Link], base: str) -> list[Link]:
+    """Those that lead to http(s), with absolute URLs, in their order; each once of a kind."""
+    found: dict[tuple[str, LinkKind], Link] = {}
+    for link in links[:MOST]:
+        url = fetch_form(link.url, base)
+        if url is not None and (url, link.kind) not in found:
+            found[url, link.kind] = Link(url, link.kind, link.rel)
+    return list(found.values())
+
+
+def _canonical(url: str, parsed: Parsed) -> str:
+    written = parsed.canonical
+    return (fetch_form(written, base_of(url, parsed)) or "") if written else ""
