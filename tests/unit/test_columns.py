@@ -1,0 +1,239 @@
+"""Columns files: whatever a row holds is read as it was by pyarrow and by DuckDB."""
+
+from __future__ import annotations
+
+from base64 import b32encode
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.core.errors import StoreUnavailable
+from crawler.core.parsed import Link, LinkKind
+from crawler.core.row import Row
+from crawler.storage.columns.batches import batch, cells
+from crawler.storage.columns.file import BATCH_ROWS, ColumnsFile
+from crawler.storage.columns.schema import COLUMNS, SCHEMA
+from crawler.storage.warc.openfile import open_name
+from tests.rows import ask, place, read, row
+
+FULL: Final = row(
+    0,
+    media_type="text/html",
+    language="de",
+    title="Ä title",
+    text="What a reader came for.",
+    links=3,
+    canonical="http://example.com/one",
+    published=0.0,
+    modified=-1.5,
+    digest=bytes(range(20)),
+    simhash=2**64 - 1,
+    original="http://example.com/other",
+    bits=0,
+)
+LINKS: Final = [Link("http://a.example/", LinkKind.A, "nofollow"), Link("http://b.example/")]
+
+
+def written(path: Path, rows: list[Row], links: list[Link] | None = None, **how: Any) -> Path:
+    file = ColumnsFile(path, **how)
+    for number, one in enumerate(rows):
+        file.add(cells(one, links or [], place(number)))
+    file.finish()
+    return path
+
+
+def kept(**changes: Any) -> dict[str, Any]:
+    """What one row is in a batch."""
+    made: dict[str, Any] = batch([cells(row(0, **changes), [], place(0))]).to_pylist()[0]
+    return made
+
+
+def micros(one: dict[str, Any]) -> int:
+    return round(one["fetched_at"].timestamp() * 1e6)
+
+
+def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
+    assert read(written(tmp_path / "x.parquet", [FULL], LINKS)) == [
+        {
+            "url": "http://example.com/0",
+            "host": "example.com",
+            "fetched_at": datetime(2026, 1, 2, 3, 4, 5, 678901, UTC),
+            "status": 200,
+            "media_type": "text/html",
+            "language": "de",
+            "title": "Ä title",
+            "text": "What a reader came for.",
+            "links": 3,
+            "outlinks": [
+                {"url": "http://a.example/", "kind": "a", "rel": "nofollow"},
+                {"url": "http://b.example/", "kind": "a", "rel": ""},
+            ],
+            "canonical": "http://example.com/one",
+            "published": datetime(1970, 1, 1, tzinfo=UTC),
+            "modified": datetime(1969, 12, 31, 23, 59, 58, 500000, UTC),
+            "simhash": 2**64 - 1,
+            "digest": f"sha1:{b32encode(bytes(range(20))).decode()}",
+            "original": "http://example.com/other",
+            "bits": 0,
+            "warc_file": "crawl-0.warc.gz",
+            "warc_offset": 0,
+            "warc_length": 900,
+        }
+    ]
+
+
+def test_what_is_not_said_is_null(tmp_path: Path) -> None:
+    (bare,) = read(written(tmp_path / "x.parquet", [row(0)]))
+    said = {"url", "host", "fetched_at", "status", "links", "outlinks"}
+    assert {name for name, value in bare.items() if value is None} == {
+        column.name for column in COLUMNS if column.name not in said and column.nullable
+    }
+    assert bare["outlinks"] == []
+
+
+def test_duckdb_reads_the_same(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.parquet", [FULL, row(1)], LINKS)
+    assert ask(
+        "SELECT url, epoch_us(fetched_at), simhash, bits, len(outlinks), outlinks[1].rel, digest"
+        " FROM read_parquet($path) ORDER BY warc_offset",
+        path=str(path),
+    ) == [
+        (one["url"], micros(one), one["simhash"], one["bits"], 2, "nofollow", one["digest"])
+        for one in read(path)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        pytest.param("title", "a\ud800b", "a\ufffdb", id="half of a surrogate pair"),
+        pytest.param("url", "http://x/\udcff", "http://x/\ufffd", id="in a URL too"),
+        pytest.param("text", "a\0b", "a\0b", id="NUL is a character"),
+        pytest.param("text", "\U0010ffff", "\U0010ffff", id="beyond the basic plane"),
+        pytest.param("title", "a\r\nb\u2028", "a\r\nb\u2028", id="line breaks of all kinds"),
+        pytest.param("published", float("nan"), None, id="a time that is no number"),
+        pytest.param("published", float("inf"), None, id="the end of time"),
+        pytest.param("modified", -1e300, None, id="long before the beginning"),
+        pytest.param("modified", 253402300799.9999, None, id="about to be the year 10000"),
+        pytest.param("published", -62135596800.0, datetime(1, 1, 1, tzinfo=UTC), id="the year 1"),
+        pytest.param("digest", b"short", None, id="a digest that is no SHA-1"),
+        pytest.param("simhash", 0, 0, id="a fingerprint of zeroes is one"),
+        pytest.param("bits", 0, 0, id="the same text in other bytes"),
+    ],
+)
+def test_hostile_values(name: str, given: object, expected: object) -> None:
+    assert kept(**{name: given})[name] == expected
+
+
+def test_hostile_rows_in_a_file(tmp_path: Path) -> None:
+    """Two megabytes of text that hardly shrinks as UTF-8, 100,000 links, NULs: read by DuckDB."""
+    text = "\u6f22\0" * 1_000_000
+    links = [Link(f"http://example.com/{number}\ud800") for number in range(100_000)]
+    path = written(tmp_path / "x.parquet", [row(0, text=text, links=len(links))] * 3, links)
+    question = "SELECT length(text), len(outlinks), outlinks[-1].url FROM read_parquet($path)"
+    assert (
+        ask(question, path=str(path))
+        == [(2_000_000, 100_000, "http://example.com/99999\ufffd")] * 3
+    )
+    assert read(path)[0]["text"] == text
+
+
+texts = st.text(st.characters(), max_size=20)
+
+
+@given(
+    rows=st.lists(
+        st.builds(
+            Row,
+            url=texts,
+            host=texts,
+            fetched_at=st.floats(0, 4e9),
+            status=st.integers(0, 999),
+            title=texts,
+            text=texts,
+            links=st.integers(0, 2**31 - 1),
+            published=st.none() | st.floats(),
+            modified=st.none() | st.floats(),
+            digest=st.sampled_from([b"", bytes(20), b"\xff" * 20, bytes(range(20))]),
+            simhash=st.none() | st.integers(0, 2**64 - 1),
+            bits=st.none() | st.integers(0, 64),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_every_row_has_a_place(rows: list[Row]) -> None:
+    made = batch([cells(one, LINKS, place(0)) for one in rows])
+    made.validate(full=True)
+    assert made.num_rows == len(rows)
+    assert [one["digest"] for one in made.to_pylist()] == [
+        f"sha1:{b32encode(one.digest).decode()}" if one.digest else None for one in rows
+    ]
+    for read_back, one in zip(made.to_pylist(), rows, strict=True):
+        assert abs(read_back["fetched_at"].timestamp() - one.fetched_at) < 1e-6
+
+
+def test_rows_are_grouped_by_size_in_their_order(tmp_path: Path) -> None:
+    rows = [row(number, text="x" * 1000) for number in range(10 * BATCH_ROWS)]
+    path = written(tmp_path / "x.parquet", rows, group_bytes=2 * BATCH_ROWS * 1000)
+    file = pq.ParquetFile(path)
+    assert file.metadata.num_row_groups == 5
+    assert [one["url"] for one in read(path)] == [one.url for one in rows]
+
+
+def test_a_file_without_rows_has_its_columns(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.parquet", [])
+    assert pq.read_schema(path).equals(SCHEMA)
+    assert ask("SELECT count(url) FROM read_parquet($path)", path=str(path)) == [(0,)]
+
+
+def test_a_reader_can_leave_row_groups_out(tmp_path: Path) -> None:
+    file = pq.ParquetFile(written(tmp_path / "x.parquet", [FULL]))
+    group = file.metadata.row_group(0)
+    told = {
+        group.column(at).path_in_schema: group.column(at).statistics
+        for at in range(group.num_columns)
+    }
+    assert told["fetched_at"].max == datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+    assert told["host"].min == "example.com"
+    assert told["text"] is None
+
+
+def test_an_unfinished_file_is_not_found(tmp_path: Path) -> None:
+    file = ColumnsFile(tmp_path / "x.parquet")
+    file.add(cells(FULL, [], place(0)))
+    assert list(tmp_path.glob("*.parquet")) == []
+    file.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
+
+
+def test_a_file_is_replaced_in_one_go(tmp_path: Path) -> None:
+    written(tmp_path / "x.parquet", [row(1)])
+    file = ColumnsFile(tmp_path / "x.parquet")
+    file.add(cells(row(2), [], place(0)))
+    assert read(tmp_path / "x.parquet")[0]["url"] == row(1).url
+    file.finish()
+    assert read(tmp_path / "x.parquet")[0]["url"] == row(2).url
+
+
+def test_what_is_discarded_leaves_nothing(tmp_path: Path) -> None:
+    file = ColumnsFile(tmp_path / "x.parquet")
+    file.add(cells(FULL, [], place(0)))
+    file.discard()
+    file.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_unfinished_file_held_is_written_over(tmp_path: Path) -> None:
+    open_name(tmp_path / "x.parquet").write_bytes(b"x" * 100_000)
+    assert len(read(written(tmp_path / "x.parquet", [FULL]))) == 1
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=r"cannot write .*gone/x\.parquet\.open"):
+        ColumnsFile(tmp_path / "gone" / "x.parquet")
