@@ -37,13 +37,16 @@ class Doors:
         arguments: Arguments | None,
         store: OrderedStore,
         key_seed: int,
+        now: float,
     ) -> None:
-        """*arguments*: of a spider that has seeds. None: it begins wherever its code says."""
+        """*arguments*: of a spider that has seeds. None: it begins wherever its code says. *now*:
+        the day that calendars are judged by."""
         self._config = config
         # Without arguments the scope is any: the spider's own code is its bound.
         self._arguments = arguments or Arguments(seeds="none")
         self._store = store
         self._key_seed = key_seed
+        self._now = now
         self._loopback = store.get(LOOPBACK) is not None
         self._lent = False
         self._hosts: set[str] = set()
@@ -122,6 +125,6 @@ class Doors:
         )
         seeds = frozenset(self._hosts)
         self._rules = rules.admission_rules(
-            self._config, self._arguments, self._addresses, seeds, self._key_seed
+            self._config, self._arguments, self._addresses, seeds, self._key_seed, self._now
         )
         self.admission = Admission(self._rules)

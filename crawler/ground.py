@@ -15,6 +15,7 @@ from crawler.core.config import Config
 from crawler.core.errors import CrawlerError
 from crawler.joining import join
 from crawler.policy.robots_cache import RobotsStore
+from crawler.policy.yields import Yields
 from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.scheduler.ports import Frontier
 from crawler.sharing import RedisAddress
@@ -22,6 +23,7 @@ from crawler.storage.digests import Digests, Duplicates
 from crawler.storage.local.datadir import DataDir
 from crawler.storage.local.records import Claims, RobotsRecords
 from crawler.storage.local.rocks import RocksStore
+from crawler.storage.local.yields import LocalYields
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.worker.batcher import Batcher
 from crawler.storage.redis.worker.shared_digests import SharedDigests
@@ -39,6 +41,7 @@ class Ground:
     key_seed: int
     digests: Duplicates
     robots: RobotsStore
+    yields: Yields
     put_back: int  # leases of the last run
     shared: SharedFrontier | None = None
     ops: Ops | None = None  # of a shared one
@@ -55,6 +58,7 @@ def embedded(
         key_seed=data.format.key_seed,
         digests=Digests(Claims(store)),
         robots=RobotsRecords(store),
+        yields=LocalYields(store, config.budgets),
         put_back=frontier.put_back_at_open,
     )
 
@@ -94,6 +98,7 @@ def shared(
         key_seed=joined.format.key_seed,
         digests=digests,
         robots=robots,
+        yields=LocalYields(store, config.budgets),
         shared_robots=robots,
         put_back=joined.put_back,
         shared=frontier,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from crawler.core.domains import digest_of_list
 from crawler.core.version import VERSION
 from crawler.policy.addresses import AddressRules
 from crawler.policy.admission import AdmissionRules
+from crawler.policy.calendars import CalendarRules
 from crawler.policy.scope import Scope
 from crawler.policy.traps import TrapRules
 from crawler.scheduler.landing import LandingRules
@@ -90,6 +92,7 @@ def admission_rules(
     addresses: AddressRules,
     seeds: frozenset[str],
     key_seed: int,
+    now: float,
 ) -> AdmissionRules:
     return AdmissionRules(
         addresses=addresses,
@@ -106,9 +109,20 @@ def admission_rules(
             max_url_chars=config.limits.max_url_length,
             max_path_segments=config.limits.max_path_segments,
         ),
+        calendar=calendar_rules(config, now),
         canonical=canonical_rules(config),
         unit=config.politeness.host_unit,
     )
+
+
+def calendar_rules(config: Config, now: float) -> CalendarRules:
+    today = datetime.fromtimestamp(now, UTC).date()
+    try:
+        last = today + timedelta(days=config.budgets.calendar_ahead_days)
+    except OverflowError:
+        last = date.max
+    until = (last.year, last.month, last.day)
+    return CalendarRules(from_year=config.budgets.calendar_from_year, until=until)
 
 
 def warc_rules(config: Config, folder: Path) -> WarcRules:

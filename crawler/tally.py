@@ -57,6 +57,8 @@ class Tally:
             self.count("bytes", outcome.size)
         elif outcome.fate == "done" and outcome.reason.startswith("robots.txt: "):
             self.count("robots/disallowed")
+        elif outcome.fate == "done" and outcome.reason.startswith("pattern "):
+            self.count("patterns/unfetched")
         if outcome.fate in ("retry", "dead"):
             self._count_error(flight, outcome)
         if is_page(outcome):

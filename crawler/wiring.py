@@ -33,10 +33,11 @@ from crawler.policy.content import cap_bytes
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache
 from crawler.policy.uplink import Uplink, UplinkRules
+from crawler.policy.yields import Yields
 from crawler.pushing import Judge, push_rules
 from crawler.scheduler.clearance import Clearance
 from crawler.scheduler.flights import Flights
-from crawler.scheduler.landing import Landing
+from crawler.scheduler.landing import Landing, Ledger
 from crawler.scheduler.ports import Frontier
 from crawler.sharing import redis_address
 from crawler.storage.digests import Duplicates
@@ -74,6 +75,7 @@ class Parts:
     landing: Landing
     exchanges: Exchanges
     digests: Duplicates
+    yields: Yields
     outcomes: OutcomeLog
     tally: Tally
     stop_crawl: Callable[[str], None]  # end it in good order, for this reason
@@ -172,7 +174,7 @@ def _assemble(crawler: Crawler) -> Parts:
 
 
 def _clearance(robots: RobotsCache, doors: Doors, ground: Ground) -> Clearance:
-    clearance = Clearance(robots, doors.robots)
+    clearance = Clearance(robots, doors.robots, ground.yields)
     if ground.shared_robots is not None:
         ground.shared_robots.replaced = clearance.learned_elsewhere
     return clearance
@@ -197,16 +199,14 @@ def _over(
     ground: Ground,
 ) -> Parts:
     random = Random()
-    doors = Doors(config, arguments, store, ground.key_seed)
+    doors = Doors(config, arguments, store, ground.key_seed, ground.clock.now())
     robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
     flights, outcomes = Flights(), OutcomeLog(data.outcomes)
     landing = Landing(
         ground.frontier,
         flights,
         rules.landing_rules(config),
-        outcomes,
-        ground.digests,
-        tally,
+        Ledger(outcomes, ground.digests, ground.yields, tally),
         robots.give_up,
         random,
         ground.clock.now,
@@ -229,6 +229,7 @@ def _over(
         landing=landing,
         exchanges=Exchanges(),
         digests=ground.digests,
+        yields=ground.yields,
         outcomes=outcomes,
         tally=tally,
         # Weak: the parts are kept by their crawler, and would keep it for ever.

@@ -86,7 +86,7 @@ def why(
     refuse_other_identity(inspection.where, inspection.identity, config, inspection.is_shared)
     namer = Namer(config, inspection.key_seed)
     asked = namer.named(text)
-    refusal, scope_judged = _judged(asked, inspection, config, given)
+    refusal, scope_judged = _judged(asked, inspection, config, given, now)
     robots, robots_detail = _robots(asked.url, inspection, config, now)
     answer = Why(
         url=asked.url,
@@ -119,7 +119,7 @@ def refuse_other_identity(
 
 
 def _judged(
-    asked: Named, inspection: Inspection, config: Config, given: Mapping[str, str]
+    asked: Named, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
 ) -> tuple[Refusal | None, bool]:
     """Judged as a link, unless it is a seed."""
     arguments = read_arguments({"seeds": "none", **given})
@@ -127,7 +127,7 @@ def _judged(
     are_known = bool(seeds) or arguments.are_pushed
     if arguments.scope is not Scope.ANY and not are_known:
         raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
-    doors = Doors(config, arguments, inspection.remembered(), inspection.key_seed)
+    doors = Doors(config, arguments, inspection.remembered(), inspection.key_seed, now)
     if seeds:
         doors.open_for(seeds)
     doors.open_more(inspection.opened_hosts(asked))

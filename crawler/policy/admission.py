@@ -1,7 +1,7 @@
 """The one way in: every URL text that is found becomes a Candidate here, or a Refusal.
 
 Rule: seeds, links, redirects and a spider's own requests all pass. The order is: parse,
-address, scope, traps, compare. Robots, budgets and the seen test come later, elsewhere.
+address, scope, traps, calendar, compare. Robots, budgets and the seen test come later, elsewhere.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from crawler.core.parsed import Link, LinkKind
 from crawler.core.types import Candidate, HostKey, Purpose
 from crawler.core.url import MAX_TEXT_CHARS, authority_of, fetch_form, split
 from crawler.policy.addresses import AddressRules
+from crawler.policy.calendars import CalendarRules
 from crawler.policy.refusal import Reason, Refusal
 from crawler.policy.scope import Scope
 from crawler.policy.traps import TrapRules
@@ -40,6 +41,7 @@ class AdmissionRules:
     key_seed: int
     scope: Scope = field(default_factory=Scope)
     traps: TrapRules = field(default_factory=TrapRules)
+    calendar: CalendarRules = field(default_factory=CalendarRules)
     canonical: CanonicalRules = field(default_factory=CanonicalRules)
     unit: HostUnit = HostUnit.HOST
 
@@ -152,9 +154,11 @@ class Admission:
         judged = self._authority(authority)
         if judged.refusal:
             return judged.refusal
-        path = url[len(authority) :].partition("?")[0]
+        path, _, query = url[len(authority) :].partition("?")
         rules = self._rules
         refusal = rules.scope.refusal(url, path, depth, named) or rules.traps.refusal(url, path)
+        if refusal is None and not named:
+            refusal = rules.calendar.refusal(path, query)
         if refusal:
             return refusal
         return Candidate(url, self._key(url), judged.host, judged.domain, depth, level)

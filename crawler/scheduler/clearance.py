@@ -1,7 +1,8 @@
 """What a lease is used for: its page, the robots.txt that must come first, or nothing.
 
 Rule: asked when the lease is taken, never when a link is found. A page is fetched only under a
-verdict that allows it. A robots.txt that redirects to another host waits for that host's turn.
+verdict that allows it, and if its pattern still brings something. A robots.txt that redirects to
+another host waits for that host's turn.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from crawler.core.url import authority_of
 from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import Allowed, Disallowed, RobotsCache, Unreachable
 from crawler.policy.robots_fetch import RobotsFetch
+from crawler.policy.yields import Go, Stopped, Yields
 from crawler.scheduler.flights import Flight
 from crawler.scheduler.probes import Probes
 
@@ -44,12 +46,14 @@ class Clearance:
         self,
         robots: RobotsCache,
         hop: Callable[[str, str], Candidate | Refusal],
+        yields: Yields,
         probes: Probes | None = None,
     ) -> None:
         """*hop* makes the candidate of a robots.txt: its URL, and whose it is. *probes*: None,
         nothing is asked but what was found."""
         self._robots = robots
         self._hop = hop
+        self._yields = yields
         self._probes = probes
         self._hopping: set[str] = set()  # authorities whose robots.txt waits elsewhere
 
@@ -59,11 +63,17 @@ class Clearance:
         if candidate.purpose is Purpose.ROBOTS:
             flight.purpose, flight.authority = Purpose.ROBOTS, candidate.authority
             return Fetch(candidate.url)
+        go = self._yields.of(candidate, now)
+        if isinstance(go, Stopped):
+            return Unfetched(Done(), go.reason)
         verdict = self._robots.verdict(candidate.url, now)
         match verdict:
             case Allowed(crawl_delay_s):
                 flight.crawl_delay_s = crawl_delay_s
-                return Fetch(self._probe(flight, now) or candidate.url)
+                probe = self._probe(flight, now)
+                if go is Go.TRY and probe is None:
+                    self._yields.trying(candidate, now)
+                return Fetch(probe or candidate.url)
             case Disallowed(rule):
                 return Unfetched(Done(), f"robots.txt: {rule}")
             case Unreachable(_, reason):

@@ -16,6 +16,8 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so bytes sort
     g <digest>              content digest: the page that owns it
     t <authority>           robots.txt of scheme://host:port
     w <place>               what a seed has opened: loopback
+    y <host>                how many patterns of it are known, and how many have stopped
+    y <host> 0 <pattern>    what the URLs of a pattern have brought
     e <kind of URL>         what its host says of a name it does not have
 """
 
@@ -40,6 +42,7 @@ DOMAIN: Final = b"c"
 DIGEST: Final = b"g"
 ROBOTS: Final = b"t"
 DOORS: Final = b"w"
+YIELD: Final = b"y"
 SOFT_404: Final = b"e"
 
 _NUMBER: Final = Struct(">Q")
@@ -70,6 +73,10 @@ def body_queue(host: HostKey, level: int) -> bytes:
 
 def body(host: HostKey, level: int, number: int) -> bytes:
     return numbered(body_queue(host, level), number)
+
+
+def pattern_of_host(host: HostKey, pattern: str) -> bytes:
+    return YIELD + host.encode() + b"\0" + pattern.encode()
 
 
 def front(level: int, number: int) -> bytes:

@@ -31,6 +31,7 @@ from crawler.core.types import (
 )
 from crawler.core.url import authority_of
 from crawler.policy.politeness import is_lost, next_rest
+from crawler.policy.yields import Yields
 from crawler.scheduler.flights import Flight, Flights, fate_of
 from crawler.scheduler.ports import Frontier
 
@@ -60,6 +61,16 @@ class LandingRules:
     broken_pause_s: float = 60.0  # guess: long enough for a passing fault to pass
 
 
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Who hears what came of a flight."""
+
+    outcomes: OutcomeLog
+    reservations: Reservations
+    yields: Yields
+    tally: Tally
+
+
 class Landing:
     """The last stage of the loop; knows nothing of Scrapy."""
 
@@ -68,9 +79,7 @@ class Landing:
         frontier: Frontier,
         flights: Flights,
         rules: LandingRules,
-        outcomes: OutcomeLog,
-        reservations: Reservations,
-        tally: Tally,
+        ledger: Ledger,
         give_up_on: Callable[[str, str, float, float], None],
         random: Random,
         now: Callable[[], float],
@@ -80,9 +89,10 @@ class Landing:
         self._frontier = frontier
         self._flights = flights
         self._rules = rules
-        self._outcomes = outcomes
-        self._reservations = reservations
-        self._tally = tally
+        self._outcomes = ledger.outcomes
+        self._reservations = ledger.reservations
+        self._yields = ledger.yields
+        self._tally = ledger.tally
         self._give_up_on = give_up_on
         self._random = random
         self._now = now
@@ -109,9 +119,12 @@ class Landing:
         if flight.links:
             self._tally.added(self._frontier.add(flight.links, now))
         verdict = fate_of(flight, now, self._rules.broken_retries, self._rules.broken_pause_s)
-        if not self._frontier.finish(flight.lease, verdict, now):
-            self._tally.count("leases/refused")  # it had ended: another worker has it
+        is_held = self._frontier.finish(flight.lease, verdict, now)
         self._close(flight, verdict, now)
+        if not is_held:
+            self._tally.count("leases/refused")  # it had ended: another worker has it
+        elif flight.is_new is not None and isinstance(verdict, Done | Moved):
+            self._yields.note(flight.lease.candidate, flight.is_new, now)
         return verdict
 
     def unfetched(self, flight: Flight, verdict: Verdict, reason: str, rest_s: float) -> None:

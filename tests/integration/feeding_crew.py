@@ -97,7 +97,7 @@ class Worker:
         self.woken = 0
         self._turn = turn
         session = f"worker{len(crew.workers)}"
-        self.doors = Doors(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7)
+        self.doors = Doors(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9)
         self.doors.open_for([])
         self.tally = Tally(MemoryStatsCollector(get_crawler()))
         delivery = Delivery(crew.nodes, Ops(session, SHARDS, RULES, 60), is_sure=False)

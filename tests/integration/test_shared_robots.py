@@ -14,6 +14,7 @@ import pytest
 from isal import isal_zlib
 
 from crawler.core.config import Robots
+from crawler.core.content_settings import Budgets
 from crawler.core.domains import registered_domain
 from crawler.core.errors import StoreFull
 from crawler.core.types import Candidate, HostKey, Lease, Pace, Purpose, PutBack
@@ -29,6 +30,8 @@ from crawler.policy.robots_cache import (
 from crawler.policy.robots_fetch import MAX_REDIRECTS, Known, RobotsFetch, RobotsRecord, robots_url
 from crawler.scheduler.clearance import Clearance, Fetch, Unfetched
 from crawler.scheduler.flights import Flight
+from crawler.storage.local.yields import LocalYields
+from crawler.storage.memory import MemoryStore
 from crawler.storage.redis import keys
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.ops import shard_of
@@ -75,7 +78,7 @@ class Sharer(RedisWorker):
             Robots().robots_max_bytes,
         )
         self.cache = RobotsCache(self.robots, "Gossamer", Robots())
-        self.clearance = Clearance(self.cache, hop)
+        self.clearance = Clearance(self.cache, hop, LocalYields(MemoryStore(), Budgets()))
         self.robots.replaced = self.clearance.learned_elsewhere
         self.meanwhile: Callable[[], Any] = lambda: None
 

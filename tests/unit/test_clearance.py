@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from crawler.core.config import Robots
+from crawler.core.content_settings import Budgets
 from crawler.core.types import Candidate, Dead, Done, HostKey, Lease, Pace, Purpose, PutBack
 from crawler.core.url import split
 from crawler.policy.refusal import Reason, Refusal
@@ -14,6 +15,8 @@ from crawler.policy.robots_cache import RobotsCache
 from crawler.policy.robots_fetch import RobotsFetch, RobotsRecord
 from crawler.scheduler.clearance import HOP_WAIT_S, Clearance, Fetch, Unfetched
 from crawler.scheduler.flights import Flight
+from crawler.storage.local.yields import LocalYields
+from crawler.storage.memory import MemoryStore
 
 RULES = b"User-agent: *\nDisallow: /private\nCrawl-delay: 7\n"
 
@@ -38,8 +41,13 @@ def flight(url: str = "http://a.org/page", **given: Any) -> Flight:
 
 
 @pytest.fixture
-def clearance() -> Clearance:
-    return Clearance(RobotsCache(Records(), "Gossamer", Robots()), hop)
+def yields() -> LocalYields:
+    return LocalYields(MemoryStore(), Budgets(pattern_barren_pages=2, pattern_probe_s=60.0))
+
+
+@pytest.fixture
+def clearance(yields: LocalYields) -> Clearance:
+    return Clearance(RobotsCache(Records(), "Gossamer", Robots()), hop, yields)
 
 
 def answer(status: int, body: bytes = b"", target: str | None = None) -> RobotsFetch:
@@ -122,3 +130,45 @@ def test_a_redirect_to_where_we_may_not_go_is_as_good_as_no_robots_txt(clearance
     nowhere = clearance.of(flight(), 1.0)
     assert isinstance(nowhere, Unfetched) and nowhere.verdict == PutBack()
     assert clearance.of(flight(), 2.0) == Fetch("http://a.org/page")
+
+
+def left_pattern(clearance, yields) -> None:
+    first = flight()
+    clearance.of(first, 0.0)
+    clearance.learn(first, answer(404), 0.0, 0.0)
+    for number in range(2):
+        found = flight(f"http://a.org/day/{number}", depth=1)
+        assert clearance.of(found, 1.0) == Fetch(f"http://a.org/day/{number}")
+        yields.note(found.lease.candidate, is_new=False, now=1.0)
+
+
+def test_a_url_whose_pattern_brings_nothing_new_ends_unfetched(clearance, yields):
+    left_pattern(clearance, yields)
+    left = clearance.of(flight("http://a.org/day/7", depth=1), 2.0)
+    assert left == Unfetched(Done(), "pattern /day/#: nothing new in its last 2 pages")
+    assert clearance.of(flight("http://a.org/night/7", depth=1), 2.0) == Fetch(
+        "http://a.org/night/7"
+    )
+
+
+def test_one_url_of_it_is_tried_now_and_then(clearance, yields):
+    left_pattern(clearance, yields)
+    assert isinstance(clearance.of(flight("http://a.org/day/8", depth=1), 61.0), Fetch)
+    assert isinstance(clearance.of(flight("http://a.org/day/9", depth=1), 62.0), Unfetched)
+
+
+def test_a_lease_that_must_fetch_robots_txt_is_no_try(clearance, yields):
+    left_pattern(clearance, yields)
+    over = 90_000.0  # what is known of robots.txt has ended
+    one = flight("http://a.org/day/8", depth=1)
+    assert clearance.of(one, over) == Fetch("http://a.org/robots.txt")
+    clearance.learn(one, answer(404), over, 0.0)
+    again = clearance.of(flight("http://a.org/day/8", depth=1), over + 1)
+    assert again == Fetch("http://a.org/day/8")
+
+
+def test_what_a_person_named_is_fetched_in_any_case(clearance, yields):
+    left_pattern(clearance, yields)
+    assert isinstance(clearance.of(flight("http://a.org/day/7", depth=0), 2.0), Fetch)
+    own = flight("http://a.org/day/7", depth=3, request=b"of a spider")
+    assert isinstance(clearance.of(own, 2.0), Fetch)

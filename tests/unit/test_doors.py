@@ -14,7 +14,7 @@ from crawler.storage.memory import MemoryStore
 
 def doors(scope: Scope = Scope.HOST, store: MemoryStore | None = None) -> Doors:
     config = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
-    return Doors(config, Arguments(seeds="redis", scope=scope), store or MemoryStore(), 7)
+    return Doors(config, Arguments(seeds="redis", scope=scope), store or MemoryStore(), 7, 1e9)
 
 
 def admits(door: Doors, url: str) -> bool:

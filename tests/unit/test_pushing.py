@@ -43,7 +43,7 @@ class WithSeeds(OfAnother):
 
 
 def judge(scope: Scope = Scope.ANY) -> Judge:
-    doors = Doors(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7)
+    doors = Doors(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9)
     return Judge(doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint)
 
 

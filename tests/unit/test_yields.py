@@ -1,0 +1,87 @@
+"""When a pattern has brought enough: the decision alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.core.content_settings import Budgets
+from crawler.core.types import Candidate, HostKey, Purpose
+from crawler.policy.yields import (
+    OTHER,
+    Go,
+    Stopped,
+    Yield,
+    is_judge,
+    judged_pattern,
+    landed,
+    noted_pattern,
+    verdict,
+)
+
+RULES = Budgets(pattern_max_pages=1000, pattern_barren_pages=100, pattern_probe_s=60.0)
+NONE = Budgets(pattern_max_pages=None, pattern_barren_pages=None)
+
+
+@pytest.mark.parametrize(
+    ("brought", "now", "want"),
+    [
+        pytest.param(Yield(), 0.0, Go.OPEN, id="nothing is known"),
+        pytest.param(Yield(99, 0, 99, 5.0), 6.0, Go.OPEN, id="99 in a row"),
+        pytest.param(Yield(500, 400, 100, 5.0), 6.0, Stopped, id="100 in a row"),
+        pytest.param(Yield(500, 400, 100, 5.0), 65.0, Go.TRY, id="a while later"),
+        pytest.param(Yield(500, 400, 130, 66.0), 67.0, Stopped, id="the try brought nothing"),
+        pytest.param(Yield(500, 401, 0, 66.0), 67.0, Go.OPEN, id="the try brought something"),
+        pytest.param(Yield(500, 400, 100, 5.0), 4.0, Go.TRY, id="the clock was set back"),
+        pytest.param(Yield(999, 999, 0, 5.0), 6.0, Go.OPEN, id="one below the cap"),
+        pytest.param(Yield(1000, 1000, 0, 5.0), 6.0, Stopped, id="at the cap"),
+        pytest.param(Yield(1000, 1000, 0, 5.0), 1e9, Stopped, id="a cap stays"),
+    ],
+)
+def test_verdicts(brought: Yield, now: float, want: Go | type[Stopped]) -> None:
+    found = verdict("/day/#", brought, RULES, now)
+    assert isinstance(found, Stopped) if want is Stopped else found is want
+    assert verdict("/day/#", brought, NONE, now) is Go.OPEN
+
+
+def test_a_stop_is_explained() -> None:
+    full = verdict("/p?id", Yield(1000, 1000, 0, 5.0), RULES, 6.0)
+    assert full == Stopped("pattern /p?id: 1000 of its pages were fetched, no more are")
+    barren = verdict("/day/#", Yield(120, 20, 100, 5.0), RULES, 6.0)
+    assert barren == Stopped("pattern /day/#: nothing new in its last 100 pages")
+
+
+def test_pages_are_counted_and_a_new_one_ends_the_row() -> None:
+    brought = Yield()
+    for now, is_new in enumerate((True, False, False)):
+        brought = landed("/day/#", brought, is_new, float(now))
+    assert brought == Yield(pages=3, new=1, barren=2, at=2.0)
+    assert landed("/day/#", brought, True, 9.0) == Yield(4, 2, 0, 9.0)
+
+
+def test_what_stands_for_many_patterns_has_no_cap() -> None:
+    assert landed(OTHER, Yield(), False, 9.0) == Yield(pages=0, new=0, barren=1, at=9.0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "want"),
+    [
+        pytest.param(NONE, False, id="none"),
+        pytest.param(Budgets(pattern_max_pages=None), True, id="only of barren ones"),
+        pytest.param(Budgets(pattern_barren_pages=None), True, id="only a cap"),
+    ],
+)
+def test_without_rules_nothing_is_counted(rules: Budgets, want: bool) -> None:
+    assert is_judge(rules) is want
+
+
+def found(**given: object) -> Candidate:
+    url = "http://a.org/day/1"
+    return Candidate(url, 1, HostKey("a.org"), "a.org", **given)  # type: ignore[arg-type]  # as written in each test
+
+
+def test_what_a_person_named_counts_and_is_not_judged() -> None:
+    assert judged_pattern(found(depth=1)) == noted_pattern(found(depth=1)) == "/day/#"
+    for named in (found(depth=0), found(depth=1, request=b"x")):
+        assert (judged_pattern(named), noted_pattern(named)) == ("", "/day/#")
+    robots = found(depth=1, purpose=Purpose.ROBOTS)
+    assert judged_pattern(robots) == noted_pattern(robots) == ""
