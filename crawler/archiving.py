@@ -1,14 +1,19 @@
-"""From an exchange to its archive record."""
+"""From an exchange, or a page, to its archive record."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha1
 
 from crawler.core.exchange import Exchange
+from crawler.core.page import Page
+from crawler.core.parsed import Link, Parsed
+from crawler.core.row import Row
 from crawler.core.types import Claim
+from crawler.policy.rows import base_of, row_of
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture
+from crawler.storage.warc.fields import labelled
 
 
 async def archived(
@@ -17,24 +22,48 @@ async def archived(
     duplicate_of: Claim | None = None,
     body_sha1: bytes = b"",
     metadata: Sequence[tuple[str, str]] = (),
+    links: Sequence[Link] = (),
+    base: str = "",
+    row: Row | None = None,
 ) -> str:
     """Where its record lies ("file:offset"), once it is durable. Empty: none is kept, or nobody
-    saw it cross the wire. Raises StoreUnavailable."""
+    saw it cross the wire. Raises StoreUnavailable. *base*: that of the *links*."""
     if archive is None or exchange is None:
         return ""
     capture = Capture(
         url=exchange.url,
         fetched_at=exchange.at,
         ip=exchange.ip,
+        tls=exchange.tls,
         request=exchange.request_head + exchange.request_body,
         head=exchange.head,
         body=exchange.body,
         body_sha1=body_sha1,
         truncated=exchange.truncated.value,
-        duplicate_of=duplicate_of,
-        metadata=metadata,
+        # A revisit record has no place for "cut this time": such an answer is kept as it is.
+        duplicate_of=None if exchange.truncated else duplicate_of,
+        metadata=metadata or (("fetchTimeMs", _ms(exchange)),),
+        links=links,
+        base=base or exchange.url,
+        row=row,
     )
     return str(await archive.append(capture))
+
+
+async def archived_page(page: Page, archive: Archive | None, body_sha1: bytes) -> str:
+    """As `archived`. *body_sha1*: of the body as it crossed the wire; empty: not known."""
+    if page.exchange is None or not page.archive:
+        return ""
+    return await archived(
+        page.exchange,
+        archive,
+        page.duplicate_of,
+        body_sha1,
+        tuple(_metadata(page, page.exchange, body_sha1)),
+        page.parsed.links if page.parsed else (),
+        base_of(page.url, page.parsed) if page.parsed else "",
+        row_of(page, page.exchange.at),
+    )
 
 
 def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:
@@ -45,3 +74,25 @@ def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:
     if body == exchange.body:
         return digest
     return sha1(exchange.body, usedforsecurity=False).digest()
+
+
+def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tuple[str, str]]:
+    """What the record itself does not say, or only to who parses it again."""
+    said, is_coded = page.parsed or Parsed(), page.digest != body_sha1 != b""
+    known = (
+        ("fetchTimeMs", _ms(exchange)),
+        ("flaw", page.flaw),
+        # Of the body without its codings: a revisit record has none that could be hashed again.
+        ("content-digest", labelled(page.digest) if page.digest and is_coded else ""),
+        ("parser", said.parser),
+        ("charset", said.charset),
+        ("simhash", "" if page.simhash is None else f"{page.simhash:016x}"),
+    )
+    yield from (pair for pair in known if pair[1])
+    if page.near is not None:
+        yield "near-duplicate-of", page.near.original.url
+        yield "near-duplicate-bits", str(page.near.bits)
+
+
+def _ms(exchange: Exchange) -> str:
+    return str(round(exchange.duration_s * 1000))

@@ -21,9 +21,10 @@ _NOTHING: Final = Parsed()
 
 def row_of(page: Page, fetched_at: float) -> Row | None:
     """*fetched_at*: epoch seconds, when its fetch began. None: it is no page."""
-    if page.flaw:
+    if page.flaw or not page.is_answered:
         return None
-    same, near = page.duplicate_of, page.near
+    # A page with the bytes of an error page is no copy: that one has no row.
+    same, near = page.duplicate_of if page.is_copy else None, page.near
     parsed = page.parsed if page.parsed and not same else _NOTHING
     original = same or (near and near.original)
     return Row(
