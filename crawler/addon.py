@@ -60,6 +60,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         # Answers pass these upwards: decoded, learned from, obeyed, then followed.
         "crawler.middlewares.redirect.RedirectMiddleware": 560,
         "crawler.middlewares.backpressure.BackpressureMiddleware": 570,
+        "crawler.middlewares.probe.ProbeMiddleware": 575,
         "crawler.middlewares.robots.RobotsMiddleware": 580,
         "crawler.middlewares.decode.DecodeMiddleware": 590,
     },
@@ -70,6 +71,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         "scrapy.spidermiddlewares.metacopy.MetaCopyDetectionMiddleware": None,
     },
     "ITEM_PIPELINES": {
+        "crawler.pipelines.checks.ChecksPipeline": 50,
         "crawler.pipelines.duplicates.DuplicatesPipeline": 100,
         "crawler.pipelines.parse.ParsePipeline": 200,
         "crawler.pipelines.archive.ArchivePipeline": 300,

@@ -29,6 +29,8 @@ from crawler.core.exchange import DownloadOptions, Exchanges
 from crawler.doors import Doors
 from crawler.feeding import feed
 from crawler.ground import Ground, embedded, shared
+from crawler.keeping import Keeping
+from crawler.parsing import Parsers
 from crawler.policy.content import cap_bytes
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache
@@ -39,16 +41,16 @@ from crawler.scheduler.clearance import Clearance
 from crawler.scheduler.flights import Flights
 from crawler.scheduler.landing import Landing, Ledger
 from crawler.scheduler.ports import Frontier
+from crawler.scheduler.probes import Probes
 from crawler.sharing import redis_address
 from crawler.storage.digests import Duplicates
 from crawler.storage.local.datadir import DataDir, refuse_other_kind
 from crawler.storage.local.outcome_log import OutcomeLog
+from crawler.storage.local.records import Soft404Records
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.worker.shared_frontier import SharedFrontier
 from crawler.storage.warc.archive import Archive
-from crawler.storage.warc.recovery import recover
-from crawler.storage.warc.writer import WarcWriter
 from crawler.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -75,6 +77,9 @@ class Parts:
     landing: Landing
     exchanges: Exchanges
     digests: Duplicates
+    parsers: Parsers
+    probes: Probes
+    keeping: Keeping
     yields: Yields
     outcomes: OutcomeLog
     tally: Tally
@@ -82,13 +87,10 @@ class Parts:
     on_stop: list[Callable[[], None]] = field(default_factory=list)  # end what is under way
     failure: CrawlerError | None = None
     shared: SharedFrontier | None = None  # None: the frontier is embedded
-    _archive: Archive | None = None
 
     def archive(self) -> Archive | None:
-        """None: the crawl keeps none. It begins with the first record: it needs the loop."""
-        if self._archive is None and self.config.archive.warc:
-            self._archive = Archive(WarcWriter(rules.warc_rules(self.config, self.data.warc)))
-        return self._archive
+        """None: the crawl keeps none."""
+        return self.keeping.archive()
 
     def download_options(self) -> DownloadOptions:
         fetch = self.config.fetch
@@ -114,8 +116,8 @@ class Parts:
 
     async def close(self) -> None:
         try:
-            if self._archive is not None:
-                await self._archive.close()
+            await self.parsers.close()
+            await self.keeping.close()
             if self.shared is not None:
                 await self.shared.close()
         finally:
@@ -165,7 +167,8 @@ def _assemble(crawler: Crawler) -> Parts:
                 partial(_fail, ref(crawler)),
             )
         )
-        _tell_recovered(data, ground.put_back)
+        if ground.put_back:
+            logger.info("Leases open when the last run ended, put back: %d", ground.put_back)
         parts = _over(crawler, config, arguments, data, store, tally, ground)
         if ground.shared is not None and ground.ops is not None:
             _feed(crawler, parts, ground.shared, ground.ops)
@@ -173,8 +176,12 @@ def _assemble(crawler: Crawler) -> Parts:
     return parts
 
 
-def _clearance(robots: RobotsCache, doors: Doors, ground: Ground) -> Clearance:
-    clearance = Clearance(robots, doors.robots, ground.yields)
+def _probes(config: Config, store: RocksStore, random: Random) -> Probes:
+    return Probes(Soft404Records(store), lambda: random.randbytes(12).hex(), config.content)
+
+
+def _clearance(robots: RobotsCache, doors: Doors, ground: Ground, probes: Probes) -> Clearance:
+    clearance = Clearance(robots, doors.robots, ground.yields, probes)
     if ground.shared_robots is not None:
         ground.shared_robots.replaced = clearance.learned_elsewhere
     return clearance
@@ -199,17 +206,14 @@ def _over(
     ground: Ground,
 ) -> Parts:
     random = Random()
+    probes = _probes(config, store, random)
     doors = Doors(config, arguments, store, ground.key_seed, ground.clock.now())
     robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
     flights, outcomes = Flights(), OutcomeLog(data.outcomes)
     landing = Landing(
-        ground.frontier,
-        flights,
-        rules.landing_rules(config),
+        *(ground.frontier, flights, rules.landing_rules(config)),
         Ledger(outcomes, ground.digests, ground.yields, tally),
-        robots.give_up,
-        random,
-        ground.clock.now,
+        *(robots.give_up, random, ground.clock.now),
     )
     return Parts(
         config=config,
@@ -223,12 +227,15 @@ def _over(
         doors=doors,
         prioritizer=_prioritizer(config),
         robots=robots,
-        clearance=_clearance(robots, doors, ground),
+        clearance=_clearance(robots, doors, ground, probes),
         uplink=Uplink(UplinkRules()),
         flights=flights,
         landing=landing,
         exchanges=Exchanges(),
         digests=ground.digests,
+        parsers=Parsers(config.content),
+        probes=probes,
+        keeping=Keeping(config, data),
         yields=ground.yields,
         outcomes=outcomes,
         tally=tally,
@@ -237,13 +244,6 @@ def _over(
         shared=ground.shared,
         on_stop=[ground.shared.stopping] if ground.shared is not None else [],
     )
-
-
-def _tell_recovered(data: DataDir, put_back: int) -> None:
-    for mended in recover(data.warc):
-        logger.warning("Archive left unfinished by a crash, now whole: %s", mended)
-    if put_back:
-        logger.info("Leases open when the last run ended, put back: %d", put_back)
 
 
 def _prioritizer(config: Config) -> Prioritizer:

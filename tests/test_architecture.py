@@ -22,8 +22,8 @@ FLOORS = [
     # What several edges share: the parts of a crawl, and what an error of Scrapy's means.
     [
         (
-            "wiring ground joining rules sharing doors feeding intake pushing archiving parsing"
-            " tally clock failures"
+            "wiring ground joining rules sharing doors feeding intake pushing archiving keeping"
+            " parsing tally clock failures"
         )
     ],
     ["spiders", "middlewares", "pipelines", "download", SCHEDULER_EDGE],

@@ -60,6 +60,13 @@ def _pages(summary: Summary) -> Iterator[Row]:
     if summary.answers:
         by_class = [f"{name} {number(n)}" for name, n in sorted(summary.answers.items())]
         yield "answers", ", ".join(by_class)
+    yield from _copies(summary)
+    width = max((len(number(each.pages)) for each in summary.top_hosts), default=0)
+    for index, each in enumerate(summary.top_hosts):
+        yield "" if index else "hosts", f"{number(each.pages):>{width}}  {plain(each.host)}"
+
+
+def _copies(summary: Summary) -> Iterator[Row]:
     if summary.duplicates:
         yield "duplicates", f"{many(summary.duplicates, 'page')} whose content is stored already"
     if summary.near_duplicates:
@@ -68,9 +75,6 @@ def _pages(summary: Summary) -> Iterator[Row]:
     if summary.not_pages:
         flaws = [f"{number(n)} {flaw.replace('_', ' ')}" for flaw, n in summary.not_pages.items()]
         yield "no pages", ", ".join(flaws)
-    width = max((len(number(each.pages)) for each in summary.top_hosts), default=0)
-    for index, each in enumerate(summary.top_hosts):
-        yield "" if index else "hosts", f"{number(each.pages):>{width}}  {plain(each.host)}"
 
 
 def _links(summary: Summary) -> Iterator[Row]:

@@ -1,26 +1,61 @@
 """Last stage: the page's links, judged, onto its flight. They reach the frontier in one call
-when it lands."""
+when it lands; of a sitemap, which may list 50,000, in many calls before that."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
 from crawler.core.page import Page
-from crawler.core.url import fetch_form
+from crawler.core.parsed import Link, LinkKind
+from crawler.core.types import Candidate
 from crawler.pipelines.stage import Stage
 from crawler.policy.priority import Hints
+from crawler.policy.rows import base_of
 from crawler.scheduler.flights import Flight
+
+_AT_ONCE: Final = 500  # links between two turns of the loop: 10 ms
+_HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
+_CONGESTED_S: Final = 0.05
 
 
 class LinksPipeline(Stage):
     async def work(self, page: Page, flight: Flight) -> Page:
-        if not page.links:
-            return page
-        depth = page.depth + 1
-        level = self.parts.prioritizer.level(Hints(depth=depth))
-        written = page.parsed.base if page.parsed else ""
-        base = (fetch_form(written, page.url) if written else None) or page.url
-        urls = [link.url for link in page.links]
-        selected = self.parts.doors.admission.select(urls, base, depth, level)
-        flight.links = selected.candidates
+        links = page.links
+        base = base_of(page.url, page.parsed) if page.parsed else page.url
+        while len(links) > _AT_ONCE:
+            await self._add(self._selected(links[:_AT_ONCE], base, page.depth))
+            links = links[_AT_ONCE:]
+        if links:
+            flight.links = self._selected(links, base, page.depth)
+        return page
+
+    def _selected(self, links: Sequence[Link], base: str, depth: int) -> list[Candidate]:
+        admission, depth = self.parts.doors.admission, depth + 1
+        if links[0].kind in _HINTED:
+            selected = admission.listed(links, base, depth, lambda link: self._level(link, depth))
+        else:
+            level = self.parts.prioritizer.level(Hints(depth=depth))
+            selected = admission.select([link.url for link in links], base, depth, level)
         for reason, count in selected.refused.items():
             self.parts.tally.count(f"refused/{reason}", count)
-        return page
+        return selected.candidates
+
+    def _level(self, link: Link, depth: int) -> int:
+        hints = Hints(
+            depth=depth,
+            sitemap_priority=link.priority,
+            modified=link.modified,
+            is_sitemap=link.kind is LinkKind.SITEMAP,
+        )
+        return self.parts.prioritizer.level(hints)
+
+    async def _add(self, found: list[Candidate]) -> None:
+        """Before the verdict of their page, as it must be, and not all in one go."""
+        parts = self.parts
+        added = parts.frontier.add(found, parts.clock.now())
+        parts.tally.added(added)
+        await asyncio.sleep(0)
+        while parts.frontier.is_congested() and not parts.failure:
+            await asyncio.sleep(_CONGESTED_S)

@@ -1,41 +1,74 @@
-"""Second stage: what the page says, and where it points."""
+"""Third stage: what the page says, and where it points; by the parser for its type."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from crawler.core.page import Page
-from crawler.core.parsed import Link, Parsed
+from crawler.core.page import Flaw, Page
+from crawler.core.parsed import Parsed, Source, Unreadable
+from crawler.core.types import Candidate, Moved
+from crawler.core.url import fetch_form
 from crawler.pipelines.stage import Stage
-from crawler.policy.html import is_html, read_html, robots_words
+from crawler.policy.following import followed, robots_header, with_headers
+from crawler.policy.link_header import link_headers
+from crawler.policy.redirects import Follow, onward
+from crawler.policy.rows import base_of
 from crawler.scheduler.flights import Flight
 
 
 class ParsePipeline(Stage):
     async def work(self, page: Page, flight: Flight) -> Page:
-        if page.status >= 300 or not is_html(page.content_type) or self._known(page):
+        if page.flaw or not page.is_answered or self._known(page):
             return page
-        rules = self.parts.config.links
-        parsed = read_html(page.body, page.content_type, skip_nofollow=rules.respect_nofollow)
-        header = _robots_header(page)
-        follow = not rules.respect_nofollow or not (parsed.nofollow or "nofollow" in header)
-        noindex = parsed.noindex or "noindex" in header
-        links = tuple(Link(url) for url in parsed.links)
-        return replace(
-            page,
-            parsed=Parsed(title=parsed.title, base=parsed.base, links=links),
-            links=links if follow else (),
-            archive=not (noindex and rules.respect_noindex),
+        headers = page.exchange.headers if page.exchange else []
+        parsed = with_headers(
+            await self._parsed(page, headers), link_headers(headers), robots_header(headers)
         )
+        rules = self.parts.config.links
+        page = replace(
+            page,
+            parsed=parsed,
+            links=followed(parsed, rules),
+            archive=not ("noindex" in parsed.robots and rules.respect_noindex),
+        )
+        target = self._identity(page, flight.lease.candidate)
+        if target is None:
+            return page
+        flight.verdict = Moved(target)
+        return replace(self.flawed(page, flight, Flaw.ALIAS), links=())
 
     def _known(self, page: Page) -> bool:
         """Its links were followed when its content was first met."""
-        return page.duplicate_of is not None and not self.parts.config.links.follow_duplicates
+        return page.is_copy and not self.parts.config.links.follow_duplicates
 
+    async def _parsed(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Parsed:
+        parser = self.parts.parsers.of(page.media_type)
+        if parser is None:
+            return Parsed()
+        source = Source(page.url, page.content_type, page.body, tuple(headers))
+        try:
+            return await self.parts.parsers.parse(source, parser)
+        except Unreadable as error:
+            self.parts.tally.count(f"parse/unreadable/{parser.name}")
+            return Parsed(parser=parser.name, notes=(f"unreadable: {error}",))
 
-def _robots_header(page: Page) -> set[str]:
-    """What X-Robots-Tag says to everybody (a value "bot: word" speaks to another)."""
-    headers = page.exchange.headers if page.exchange else []
-    return robots_words(
-        [value.decode("latin-1") for name, value in headers if name.lower() == b"x-robots-tag"]
-    )
+    def _identity(self, page: Page, candidate: Candidate) -> Candidate | None:
+        """The URL that is its canonical one, if that counts and is another. None: it is itself."""
+        written = page.parsed.canonical if page.parsed else ""
+        if not written or not self.parts.config.sameness.canonical_identity:
+            return None
+        base = base_of(page.url, page.parsed or Parsed())
+        leads = onward(
+            candidate,
+            301,
+            (fetch_form(written, base) or "").encode(),
+            lambda text, _: self.parts.doors.admission.candidate(
+                text, depth=candidate.depth, level=candidate.level
+            ),
+            self.parts.config.limits.max_redirects,
+        )
+        if not isinstance(leads, Follow):
+            return None
+        # Two pages that name each other are two pages.
+        is_other = leads.candidate.key not in (candidate.key, *candidate.chain)
+        return leads.candidate if is_other else None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
+from crawler.core.content_settings import Content
 from crawler.core.types import HostKey
 from crawler.policy.soft404 import Soft404Record, is_soft_404, kind_of, probe_of, record_of
 
@@ -37,24 +38,24 @@ class Probe(NamedTuple):
 class Probes:
     """Bound: one for each host with a page put back."""
 
-    def __init__(self, store: Soft404Store, random_name: Callable[[], str], max_bits: int) -> None:
+    def __init__(self, store: Soft404Store, random_name: Callable[[], str], rules: Content) -> None:
         self._store = store
         self._random_name = random_name
-        self._max_bits = max_bits
+        self._rules = rules
         self._wanted: dict[HostKey, Probe] = {}
 
     def judge(
         self, url: str, host: HostKey, digest: bytes, simhash: int | None, now: float
     ) -> Judgement:
         """Of a page that looks like an error."""
-        kind = kind_of(url)
+        kind = kind_of(url) if self._rules.soft_404 else None
         if kind is None:
             return Judgement.PAGE
         record = self._store.get(kind)
         if record is None or record.until <= now:
             self._wanted[host] = Probe(kind, probe_of(url, self._random_name()))
             return Judgement.ASK
-        is_soft = is_soft_404(record, digest, simhash, self._max_bits)
+        is_soft = is_soft_404(record, digest, simhash, self._rules.near_max_bits)
         return Judgement.SOFT_404 if is_soft else Judgement.PAGE
 
     def wanted(self, host: HostKey) -> Probe | None:

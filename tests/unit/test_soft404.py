@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from crawler.core.content_settings import Content
 from crawler.core.types import HostKey
 from crawler.policy.soft404 import (
     Said,
@@ -108,7 +109,7 @@ class Memory:
 
 
 def test_a_host_is_asked_once_for_each_kind() -> None:
-    probes = Probes(Memory(), lambda: "name", max_bits=3)
+    probes = Probes(Memory(), lambda: "name", Content())
     assert probes.judge(PAGE, HOST, b"d", None, NOW) is Judgement.ASK
     probe = probes.wanted(HOST)
     assert probe is not None
@@ -121,12 +122,17 @@ def test_a_host_is_asked_once_for_each_kind() -> None:
 
 
 def test_an_answer_is_forgotten_after_a_week() -> None:
-    probes = Probes(Memory(), lambda: "name", max_bits=3)
+    probes = Probes(Memory(), lambda: "name", Content())
     probes.learn(HOST, kind_of(PAGE) or "", 404, b"", None, NOW)
     assert probes.judge(PAGE, HOST, b"d", None, NOW + 86_400) is Judgement.PAGE
     assert probes.judge(PAGE, HOST, b"d", None, NOW + 8 * 86_400) is Judgement.ASK
 
 
 def test_a_front_page_is_a_page() -> None:
-    probes = Probes(Memory(), lambda: "name", max_bits=3)
+    probes = Probes(Memory(), lambda: "name", Content())
     assert probes.judge("https://example.com/", HOST, b"d", None, NOW) is Judgement.PAGE
+
+
+def test_who_does_not_want_it_is_not_asked() -> None:
+    probes = Probes(Memory(), lambda: "name", Content(soft_404=False))
+    assert probes.judge(PAGE, HOST, b"d", None, NOW) is Judgement.PAGE

@@ -1,0 +1,83 @@
+"""Soft 404: the answer to a name that cannot be there, learned and kept from the pipelines.
+
+Rule: a probe takes its host's turn and leaves its rest like any fetch; its lease's own URL is put
+back.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import Self
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from crawler.core.errors import StoreUnavailable
+from crawler.core.parsed import Source, Unreadable
+from crawler.core.types import Purpose, PutBack
+from crawler.middlewares.answers import answer_of, failed_answer, judged
+from crawler.policy.simhash import fingerprint
+from crawler.policy.sniff import actual_type
+from crawler.scheduler.flights import LEASE, Flight
+from crawler.wiring import Parts, parts_of
+
+
+class ProbeMiddleware:
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(parts_of(crawler))
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def process_response(self, request: Request, response: Response) -> Response | Request:
+        flight = self._flight(request)
+        if flight is None:
+            return response
+        self._parts.exchanges.take(request)
+        flight.answer = judged(answer_of(response, flight, self._parts), flight, self._parts)
+        self._parts.landing.release(flight)
+        simhash = await self._simhash(response) if response.status == 200 else None
+        digest = sha1(response.body, usedforsecurity=False).digest()
+        self._learn(flight, response.status, digest, simhash)
+        return request.replace(dont_filter=True)
+
+    def process_exception(self, request: Request, exception: Exception) -> Request | None:
+        flight = self._flight(request)
+        if flight is None:
+            return None
+        answer = failed_answer(exception, flight, self._parts)
+        if answer is not None:
+            flight.answer = judged(answer, flight, self._parts)
+        self._parts.landing.release(flight)
+        self._learn(flight, None, b"", None)
+        return request.replace(dont_filter=True)
+
+    def _flight(self, request: Request) -> Flight | None:
+        flight = self._parts.flights.of(request.meta.get(LEASE))
+        return flight if flight is not None and flight.purpose is Purpose.PROBE else None
+
+    def _learn(
+        self, flight: Flight, status: int | None, digest: bytes, simhash: int | None
+    ) -> None:
+        flight.verdict = PutBack()
+        now, host = self._parts.clock.now(), flight.lease.candidate.host
+        try:
+            self._parts.probes.learn(host, flight.authority, status, digest, simhash, now)
+        except StoreUnavailable as error:
+            self._parts.fail(error)
+        self._parts.tally.count("soft_404/asked")
+
+    async def _simhash(self, response: Response) -> int | None:
+        declared = (response.headers.get(b"Content-Type") or b"").decode("latin-1")
+        sniffed = actual_type(declared, response.url, response.body)
+        parser = self._parts.parsers.of(sniffed.media_type)
+        if parser is None:
+            return None
+        try:
+            source = Source(response.url, declared, response.body)
+            parsed = await self._parts.parsers.parse(source, parser)
+        except Unreadable:
+            return None
+        return fingerprint(parsed.text, self._parts.config.content.near_min_words)
