@@ -5,14 +5,16 @@ Rule: above this file nobody knows which.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from crawler import rules
 from crawler.clock import Clock
 from crawler.core.arguments import Arguments
 from crawler.core.config import Config
 from crawler.core.errors import CrawlerError
+from crawler.core.types import Lease
 from crawler.joining import join
 from crawler.policy.robots_cache import RobotsStore
 from crawler.policy.yields import Yields
@@ -29,6 +31,7 @@ from crawler.storage.redis.worker.batcher import Batcher
 from crawler.storage.redis.worker.shared_digests import SharedDigests
 from crawler.storage.redis.worker.shared_frontier import SharedFrontier
 from crawler.storage.redis.worker.shared_robots import SharedRobots
+from crawler.storage.redis.worker.shared_yields import SharedYields
 from crawler.tally import Tally
 
 
@@ -92,13 +95,15 @@ def shared(
     frontier.on_claimed = digests.claimed
     frontier.outgoing.tells.count = tally.count
     robots = _shared_robots(config, frontier, store, tally, clock)
+    yields = _shared_yields(config, frontier, tally, clock)
+    frontier.incoming.prepare = partial(_prepare, robots, yields)
     return Ground(
         frontier=frontier,
         clock=clock,
         key_seed=joined.format.key_seed,
         digests=digests,
         robots=robots,
-        yields=LocalYields(store, config.budgets),
+        yields=yields,
         shared_robots=robots,
         put_back=joined.put_back,
         shared=frontier,
@@ -120,5 +125,25 @@ def _shared_robots(
     )
     robots.is_full = frontier.outgoing.full
     robots.paused = frontier.paused
-    frontier.incoming.prepare = robots.enrich
     return robots
+
+
+def _shared_yields(
+    config: Config, frontier: SharedFrontier, tally: Tally, clock: Clock
+) -> SharedYields:
+    yields = SharedYields(
+        config.budgets,
+        config.shared.frontier_shards,
+        frontier.nodes.run,
+        frontier.outgoing.tell,
+        tally.count,
+        clock.now,
+    )
+    yields.is_full = frontier.outgoing.full
+    return yields
+
+
+async def _prepare(robots: SharedRobots, yields: SharedYields, leases: Sequence[Lease]) -> None:
+    """Of most leases all is known here: then neither asks."""
+    await robots.enrich(leases)
+    await yields.enrich(leases)

@@ -76,12 +76,17 @@ def noted_pattern(candidate: Candidate) -> str:
 
 
 def landed(pattern: str, before: Yield, is_new: bool, now: float) -> Yield:
+    return more(pattern, before, Yield(1, int(is_new), int(not is_new), now))
+
+
+def more(pattern: str, before: Yield, after: Yield) -> Yield:
+    """*after*: what came since, counted from nothing."""
     return Yield(
         # What stands for many patterns has no cap, so its pages are not counted.
-        pages=0 if pattern == OTHER else before.pages + 1,
-        new=before.new + is_new,
-        barren=0 if is_new else before.barren + 1,
-        at=now,
+        pages=0 if pattern == OTHER else before.pages + after.pages,
+        new=before.new + after.new,
+        barren=after.barren if after.new else before.barren + after.barren,
+        at=after.at,
     )
 
 

@@ -115,7 +115,7 @@ class RedisWorld:
 
 EMPTY, FRONT, RESTS, LEASED = range(4)
 READS = {
-    **dict.fromkeys("mhodcn", "hgetall"),
+    **dict.fromkeys("mhodcny", "hgetall"),
     **dict.fromkeys("rlw", "zrange"),
     **dict.fromkeys("bfg", "lrange"),
     "s": "smembers",

@@ -59,6 +59,7 @@ class Life:
             (self._beat, 1),
             (self._rest, 1),
             (self._robots, 1),
+            (self._yields, 1),
             (self._revive, 1),
             (self._die, 1),
         ]
@@ -119,6 +120,11 @@ class Life:
         self._link.run(
             [Call(shard, "learn", (authority, 5000, b"ours")), Call(shard, "robots", (authority,))]
         )
+
+    def _yields(self) -> None:
+        shard, host = self.random.randrange(SHARDS), self.random.choice("abc")
+        page = (host, b"%d" % self.random.randrange(9), 8, 1, 4)
+        self._link.run([Call(shard, "note", (5, *page)), Call(shard, "yields", (5, *page[:2]))])
 
     def _revive(self) -> None:
         shard = self.random.randrange(SHARDS)
@@ -206,6 +212,7 @@ def _bare(name: str) -> str:
         (keys.claims("n", 1, 4), "<root>:g:4"),
         (keys.files("n", 1), "<root>:n"),
         (keys.robots("n", 1, "http://a"), "<root>:t:http://a"),
+        (keys.yields("n", 1, "a"), "<root>:y:a"),
     ],
 )
 def test_names_are_made_from_the_root(made: str, name: str) -> None:

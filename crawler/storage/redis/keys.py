@@ -45,6 +45,10 @@ SHARD_KEYS: Final = (
         "<root>:v:<digest>", "string", "Who may come to own a digest; expires.", "fetches under way"
     ),
     Key("<root>:t:<authority>", "string", "A robots.txt; expires with it.", "hosts of a day"),
+    Key(
+        *("<root>:y:<host>", "hash", "What URLs of a pattern have brought."),
+        "patterns with 8 pages, 1,000 a host",
+    ),
 )
 CRAWL_KEYS: Final = (
     Key("<name>:format", "string", "Schema, shards, levels, identity and key of the URLs.", "one"),
@@ -114,6 +118,10 @@ def files(name: str, shard: int) -> str:
 
 def robots(name: str, shard: int, authority: str) -> str:
     return f"{root(name, shard)}:t:{authority}"
+
+
+def yields(name: str, shard: int, host: str) -> str:
+    return f"{root(name, shard)}:y:{host}"
 
 
 def format_key(name: str) -> str:

@@ -19,6 +19,7 @@
 --   <root>:n            hash    names of archive files, by number and back
 --   <root>:v:<digest>   string  who may become the owner; expires
 --   <root>:t:<name>     string  a robots.txt, by its authority; expires
+--   <root>:y:<host>     hash    pattern of URLs, hashed -> what they have brought
 --
 -- Front 0 holds what is urgent and goes before all others; level n of a Candidate is front n + 1.
 -- Numbers that leave Lua as text have 17 digits: %.14g, its default, would round times.
@@ -33,6 +34,7 @@ local function leases_key(session) return root .. ':o:' .. session end
 local function ended_key(session) return root .. ':e:' .. session end
 local function seen_key(bucket) return root .. ':s:' .. bucket end
 local function claims_key(bucket) return root .. ':g:' .. bucket end
+local function yields_key(host) return root .. ':y:' .. host end
 local function robots_key(authority) return root .. ':t:' .. authority end
 local function reservation_key(digest) return root .. ':v:' .. digest end
 
@@ -239,4 +241,14 @@ local function claim_on(digest)
   for _, claim in ipairs(redis.call('LRANGE', bucket, 0, -1)) do
     if digest_in(claim) == digest then return claim end
   end
+end
+
+-- Yields: pages 4, new 4, in a row without anything new 4, time of the last 8. All patterns of a host
+-- beyond the first `most` count as one.
+local OTHER_PATTERNS = ''
+
+local function yield_of(key, pattern, most)
+  local packed = redis.call('HGET', key, pattern)
+  if packed or redis.call('HLEN', key) < most then return pattern, packed end
+  return OTHER_PATTERNS, redis.call('HGET', key, OTHER_PATTERNS)
 end

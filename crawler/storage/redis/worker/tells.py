@@ -14,7 +14,7 @@ from typing import Final
 from crawler.storage.redis.calls import Call
 
 AGAIN_S: Final = 2.0  # until a shard that did not answer is tried again
-MOST: Final = {"claim": 500, "learn": 100}
+MOST: Final = {"claim": 500, "learn": 100, "note": 500}
 """Of a shard: 0.6 MB of claims and 0.4 MB of robots.txt, mostly."""
 UNTOLD: Final = "untold/"
 

@@ -1,0 +1,94 @@
+"""What every test of yields runs on: a world that outlives its yields, each of them asked and told
+in a single step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import redis
+
+from crawler.core.content_settings import Budgets
+from crawler.core.types import Candidate, Lease, Pace
+from crawler.policy.refusal import Refusal
+from crawler.policy.yields import Go, Stopped, Yields
+from crawler.scheduler.ports import OrderedStore
+from crawler.storage.local.yields import LocalYields
+from crawler.storage.redis.calls import Call
+from crawler.storage.redis.worker.shared_yields import SharedYields
+from tests.contract.frontiers import STORES
+from tests.contract.redis_world import SHARDS, RedisWorld, ToldLink
+
+
+class World(Protocol):
+    def reopen(self, rules: Budgets, most_patterns: int = 100, recent: int = 100) -> Yields:
+        """What another run finds."""
+
+
+class LocalWorld:
+    def __init__(self, store: OrderedStore) -> None:
+        self._store = store
+
+    def reopen(self, rules: Budgets, most_patterns: int = 100, recent: int = 100) -> Yields:
+        return LocalYields(self._store, rules, most_patterns, recent)
+
+
+class SharedWorld:
+    """Each reopening is another worker."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        RedisWorld(client)  # an empty server that knows the scripts
+        self._link = ToldLink(client)
+
+    def reopen(self, rules: Budgets, most_patterns: int = 100, recent: int = 100) -> Yields:
+        return ToldYields(self._link, rules, most_patterns, recent)
+
+
+class ToldYields:
+    """Asks before each lease, and tells at once."""
+
+    def __init__(self, link: ToldLink, rules: Budgets, most_patterns: int, recent: int) -> None:
+        self._link = link
+        self._now = 0.0
+        self._yields = SharedYields(
+            *(rules, SHARDS, self._run, self._tell, lambda _: None, lambda: self._now),
+            *(most_patterns, recent),
+        )
+
+    def of(self, candidate: Candidate, now: float) -> Go | Stopped:
+        self._at(now)
+        asyncio.run(self._yields.enrich([Lease(1, candidate, Pace(), now)]))
+        return self._yields.of(candidate, now)
+
+    def trying(self, candidate: Candidate, now: float) -> None:
+        self._at(now)
+        self._yields.trying(candidate, now)
+
+    def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
+        return self._yields.refusal(candidate, now)
+
+    def note(self, candidate: Candidate, is_new: bool, now: float) -> None:
+        self._at(now)
+        self._yields.note(candidate, is_new, now)
+
+    def _at(self, now: float) -> None:
+        self._now = now
+        self._link.tell(now)
+
+    async def _run(self, calls: Sequence[Call]) -> list[Any]:
+        return self._link.run(calls)
+
+    def _tell(self, call: Call) -> None:
+        self._link.run([call])
+
+
+@contextmanager
+def local_world(store: Any, folder: Path) -> Iterator[World]:
+    with store(folder) as opened:
+        yield LocalWorld(opened)
+
+
+WORLDS = [*STORES, SharedWorld]
