@@ -16,15 +16,18 @@ from crawler.core.errors import ConfigError
 from crawler.core.parsed import Parsed, Parser, Source, Unreadable
 from crawler.parsers.apart import Apart, BrokenParser, Limits
 from crawler.parsers.bounds import bounded
+from crawler.parsers.feed import FeedParser
 from crawler.parsers.html import HtmlParser
 from crawler.parsers.loading import made, parser_at, path_of
+from crawler.parsers.pdf import PdfParser
 from crawler.parsers.plain import PlainParser
+from crawler.parsers.xml import XmlParser
 
 logger = logging.getLogger(__name__)
 
 GROUP: Final = "crawler.parsers"
 # In the code and not as entry points: a checkout has none.
-OURS: Final[tuple[type[Parser], ...]] = (HtmlParser, PlainParser)
+OURS: Final[tuple[type[Parser], ...]] = (HtmlParser, XmlParser, FeedParser, PdfParser, PlainParser)
 # Text that says nothing to a reader, and would be noise in columns and fingerprints.
 _NO_TEXT: Final = frozenset({"text/css", "text/javascript", "text/ecmascript", "text/x-javascript"})
 _XML: Final = "application/xml"

@@ -12,10 +12,10 @@ from typing import Final
 
 from crawler.core.parsed import Link, LinkKind, Parsed, Source
 from crawler.parsers.bounds import MAX_LINKS
-from crawler.policy.charset import text_of
+from crawler.policy.charset import read_text
 
 # What stands between two URLs in prose and in source code, and is part of neither.
-_URL: Final = re.compile(r"https?://[^\s<>\"'`{}|\\^\x00-\x20]+", re.IGNORECASE)
+_URL: Final = re.compile(r"https?://[^\s<>\"'`{}|\\^\x00-\x20\u2018-\u201f\u00ab\u00bb]+", re.IGNORECASE)
 _CLOSING: Final = {")": "(", "]": "["}
 _STOPS: Final = ".,;:!?*_~"
 
@@ -28,10 +28,13 @@ class PlainParser:
     inline_max_bytes = 256 * 1024  # 3 ms
 
     def parse(self, source: Source) -> Parsed:
-        text = text_of(source.body, source.content_type)
+        text, charset = read_text(source.body, source.content_type, marked_up=False)
         kind = LinkKind.LISTED if _is_sitemap(source.url) else LinkKind.TEXT
         return Parsed(
-            parser=self.name, text=text.strip(), links=tuple(Link(url, kind) for url in urls(text))
+            parser=self.name,
+            text=text.strip(),
+            links=tuple(Link(url, kind) for url in urls(text)),
+            charset=charset,
         )
 
 
