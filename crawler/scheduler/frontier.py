@@ -200,6 +200,8 @@ class TwoTierFrontier:
     def _own(self, claim: Claim | None) -> None:
         if claim is not None:
             self._books.put(keys.DIGEST + claim.digest, encode(claim))
+            if claim.simhash is not None:
+                self._books.put(keys.NEAR + claim.digest, keys.numbered(b"", claim.simhash))
 
     def _enqueue(self, candidate: Candidate, now: float) -> None:
         if candidate.not_before > now:

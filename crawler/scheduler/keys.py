@@ -14,6 +14,7 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so bytes sort
     d <n>                   dead letter
     c <domain>              URLs admitted of a registered domain
     g <digest>              content digest: the page that owns it
+    n <digest>              fingerprint of its text, until the near-duplicate index has it
     t <authority>           robots.txt of scheme://host:port
     w <place>               what a seed has opened: loopback
     y <host>                how many patterns of it are known, and how many have stopped
@@ -40,6 +41,7 @@ OPEN: Final = b"o"
 DEAD: Final = b"d"
 DOMAIN: Final = b"c"
 DIGEST: Final = b"g"
+NEAR: Final = b"n"
 ROBOTS: Final = b"t"
 DOORS: Final = b"w"
 YIELD: Final = b"y"

@@ -24,6 +24,7 @@ FRONTIER: Final = "frontier"
 WORKER: Final = "worker"  # of a shared crawl: the outbox, and what the worker remembers
 WORKERS: Final = "workers"  # of a crawl by several workers of this machine: theirs are below it
 WARC: Final = "warc"
+NEAR: Final = "near"  # the index of near-duplicates
 OUTCOMES: Final = "outcomes.jsonl"
 SUMMARY: Final = "summary.json"
 LOG: Final = "crawl.log"
@@ -65,6 +66,10 @@ class DataDir:
     @property
     def warc(self) -> Path:
         return self.path / WARC
+
+    @property
+    def near(self) -> Path:
+        return self.path / NEAR
 
     @property
     def outcomes(self) -> Path:
