@@ -12,6 +12,7 @@ from crawler.core.parsed import Link, LinkKind
 from crawler.core.types import Candidate
 from crawler.pipelines.stage import Stage
 from crawler.policy.priority import Hints
+from crawler.policy.refusal import Reason
 from crawler.policy.rows import base_of
 from crawler.scheduler.flights import Flight
 
@@ -40,7 +41,16 @@ class LinksPipeline(Stage):
             selected = admission.select([link.url for link in links], base, depth, level)
         for reason, count in selected.refused.items():
             self.parts.tally.count(f"refused/{reason}", count)
-        return selected.candidates
+        return self._wanted(selected.candidates)
+
+    def _wanted(self, found: list[Candidate]) -> list[Candidate]:
+        """Without those of patterns that have brought enough."""
+        yields, now = self.parts.yields, self.parts.clock.now()
+        if not any(map(yields.has_stopped, {candidate.host for candidate in found})):
+            return found
+        wanted = [candidate for candidate in found if yields.refusal(candidate, now) is None]
+        self.parts.tally.count(f"refused/{Reason.PATTERN}", len(found) - len(wanted))
+        return wanted
 
     def _level(self, link: Link, depth: int) -> int:
         hints = Hints(

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.core.content_settings import Budgets
-from crawler.core.types import Candidate, Purpose
+from crawler.core.types import Candidate, HostKey, Purpose
 from crawler.policy.patterns import pattern_of
 from crawler.policy.refusal import Reason, Refusal
 
@@ -51,6 +51,9 @@ class Yields(Protocol):
 
     def trying(self, candidate: Candidate, now: float) -> None:
         """Its fetch begins, as TRY said it may: the next one waits."""
+
+    def has_stopped(self, host: HostKey) -> bool:
+        """Whether any pattern of *host* is known to have stopped: else no link is refused."""
 
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         """Asked when a link is found: is its pattern known to have stopped?"""
@@ -107,7 +110,7 @@ def is_barren(brought: Yield, rules: Budgets) -> bool:
     return rules.pattern_barren_pages is not None and brought.barren >= rules.pattern_barren_pages
 
 
-def has_stopped(brought: Yield, rules: Budgets) -> bool:
+def is_stopped(brought: Yield, rules: Budgets) -> bool:
     return is_full(brought, rules) or is_barren(brought, rules)
 
 

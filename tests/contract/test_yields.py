@@ -45,6 +45,7 @@ def test_what_nothing_is_known_of_is_fetched(world):
     yields = world.reopen(RULES)
     assert yields.of(found(), 0.0) is Go.OPEN
     assert yields.refusal(found(), 0.0) is None
+    assert not yields.has_stopped(found().host)
 
 
 def test_pages_in_a_row_without_anything_new_stop_their_pattern(world):
@@ -57,6 +58,8 @@ def test_pages_in_a_row_without_anything_new_stop_their_pattern(world):
     refusal = yields.refusal(found("day/78"), 2.0)
     assert refusal is not None and refusal.reason is Reason.PATTERN
     assert refusal.detail == stopped.reason
+    assert yields.has_stopped(found().host)
+    assert not yields.has_stopped(found(host="b").host)
 
 
 def test_a_new_page_ends_the_row(world):
@@ -93,6 +96,7 @@ def test_a_try_that_brings_something_new_opens_the_pattern(world):
     yields.note(found(), True, 61.0)
     assert yields.of(found("day/2"), 62.0) is Go.OPEN
     assert yields.refusal(found("day/2"), 62.0) is None
+    assert not yields.has_stopped(found().host)
 
 
 def test_a_cap_is_for_good(world):

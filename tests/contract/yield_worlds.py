@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import redis
 
 from crawler.core.content_settings import Budgets
-from crawler.core.types import Candidate, Lease, Pace
+from crawler.core.types import Candidate, HostKey, Lease, Pace
 from crawler.policy.refusal import Refusal
 from crawler.policy.yields import Go, Stopped, Yields
 from crawler.scheduler.ports import OrderedStore
@@ -66,6 +66,9 @@ class ToldYields:
     def trying(self, candidate: Candidate, now: float) -> None:
         self._at(now)
         self._yields.trying(candidate, now)
+
+    def has_stopped(self, host: HostKey) -> bool:
+        return self._yields.has_stopped(host)
 
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         return self._yields.refusal(candidate, now)

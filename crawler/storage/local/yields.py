@@ -19,8 +19,8 @@ from crawler.policy.yields import (
     Go,
     Stopped,
     Yield,
-    has_stopped,
     is_judge,
+    is_stopped,
     judged_pattern,
     landed,
     noted_pattern,
@@ -78,8 +78,11 @@ class LocalYields:
         pattern, brought = self.brought(candidate.host, judged_pattern(candidate))
         self._keep(candidate.host, pattern, brought, tried(brought, now))
 
+    def has_stopped(self, host: HostKey) -> bool:
+        return bool(self._host(host).stopped)
+
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
-        if not self._host(candidate.host).stopped:
+        if not self.has_stopped(candidate.host):
             return None
         decision = self.of(candidate, now)
         return refused(decision) if isinstance(decision, Stopped) else None
@@ -137,5 +140,5 @@ class LocalYields:
 
 
 def _counted(known: HostYields, before: Yield, after: Yield, rules: Budgets) -> HostYields:
-    stopped = known.stopped + has_stopped(after, rules) - has_stopped(before, rules)
+    stopped = known.stopped + is_stopped(after, rules) - is_stopped(before, rules)
     return HostYields(known.patterns + (before is NOTHING), max(0, stopped))

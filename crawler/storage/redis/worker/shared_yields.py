@@ -26,8 +26,8 @@ from crawler.policy.yields import (
     Go,
     Stopped,
     Yield,
-    has_stopped,
     is_judge,
+    is_stopped,
     judged_pattern,
     landed,
     more,
@@ -110,6 +110,9 @@ class SharedYields:
         known = self._entry(candidate, key)
         known.brought = tried(known.brought, now)
         self._say(key, known, NOTHING)
+
+    def has_stopped(self, host: HostKey) -> bool:
+        return bool(self._stopped.get(host))
 
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         patterns = self._stopped.get(candidate.host)
@@ -206,7 +209,7 @@ class SharedYields:
         """Remember whether links of this pattern need not be kept."""
         host, pattern = key
         patterns = self._stopped.get(host)
-        if known.name != OTHER and has_stopped(known.brought, self._rules):
+        if known.name != OTHER and is_stopped(known.brought, self._rules):
             (patterns if patterns is not None else self._stopped.put(host, set())).add(pattern)
         elif patterns:
             patterns.discard(pattern)
