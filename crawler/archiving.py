@@ -10,6 +10,7 @@ from crawler.core.page import Page
 from crawler.core.parsed import Link, Parsed
 from crawler.core.row import Row
 from crawler.core.types import Claim
+from crawler.policy.content import media_type
 from crawler.policy.rows import base_of, row_of
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture
@@ -54,10 +55,12 @@ async def archived_page(page: Page, archive: Archive | None, body_sha1: bytes) -
     """As `archived`. *body_sha1*: of the body as it crossed the wire; empty: not known."""
     if page.exchange is None or not page.archive:
         return ""
+    # A page with the bytes of an error page is no copy of it: its text is read from its own record.
+    is_same = page.is_copy or page.flaw or not page.is_answered
     return await archived(
         page.exchange,
         archive,
-        page.duplicate_of,
+        page.duplicate_of if is_same else None,
         body_sha1,
         tuple(_metadata(page, page.exchange, body_sha1)),
         page.parsed.links if page.parsed else (),
@@ -79,9 +82,11 @@ def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:
 def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tuple[str, str]]:
     """What the record itself does not say, or only to who parses it again."""
     said, is_coded = page.parsed or Parsed(), page.digest != body_sha1 != b""
+    is_declared = page.media_type == media_type(page.content_type.encode("latin-1", "replace"))
     known = (
         ("fetchTimeMs", _ms(exchange)),
         ("flaw", page.flaw),
+        ("media-type", "" if is_declared else page.media_type),
         # Of the body without its codings: a revisit record has none that could be hashed again.
         ("content-digest", labelled(page.digest) if page.digest and is_coded else ""),
         ("parser", said.parser),
@@ -89,6 +94,8 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tupl
         ("simhash", "" if page.simhash is None else f"{page.simhash:016x}"),
     )
     yield from (pair for pair in known if pair[1])
+    if page.is_copy and page.duplicate_of is not None:
+        yield "duplicate-of", page.duplicate_of.url  # also where its record is no revisit
     if page.near is not None:
         yield "near-duplicate-of", page.near.original.url
         yield "near-duplicate-bits", str(page.near.bits)

@@ -143,6 +143,18 @@ def test_all_that_is_known_of_a_page_is_kept(tmp_path: Path) -> None:
             True,
             id="the digest of the decoded body, where it is another",
         ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "duplicate_of": ORIGINAL},
+            [("duplicate-of", ORIGINAL.url)],
+            True,
+            id="whose copy it is",
+        ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "content_type": "text/plain; charset=utf-8"},
+            [("media-type", "text/html")],
+            True,
+            id="what it is, where that is not what it says",
+        ),
     ],
 )
 def test_metadata(
@@ -201,6 +213,27 @@ def test_a_page_whose_author_said_noindex_is_not_archived(tmp_path: Path) -> Non
 
 def test_nobody_saw_it_cross_the_wire(tmp_path: Path) -> None:
     assert capture_of(tmp_path, replace(PAGE, exchange=None)) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="a copy"),
+        pytest.param({"status": 404}, id="an error page is one of any other too"),
+        pytest.param({"flaw": Flaw.SOFT_404}, id="and what is no page"),
+    ],
+)
+def test_bytes_are_kept_once(tmp_path: Path, changes: dict[str, Any]) -> None:
+    capture = capture_of(tmp_path, replace(PAGE, duplicate_of=ORIGINAL, **changes))
+    assert capture is not None
+    assert capture.duplicate_of == ORIGINAL
+
+
+def test_a_page_with_the_bytes_of_an_error_page_is_kept(tmp_path: Path) -> None:
+    error = structs.replace(ORIGINAL, status=404)
+    capture = capture_of(tmp_path, replace(PAGE, duplicate_of=error))
+    assert capture is not None
+    assert (capture.duplicate_of, capture.row) == (None, ROW)
 
 
 def test_an_answer_that_was_cut_is_no_revisit(tmp_path: Path) -> None:
