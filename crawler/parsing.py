@@ -18,7 +18,7 @@ from crawler.parsers.apart import Apart, BrokenParser, Limits
 from crawler.parsers.bounds import bounded
 from crawler.parsers.feed import FeedParser
 from crawler.parsers.html import HtmlParser
-from crawler.parsers.loading import made, parser_at, path_of
+from crawler.parsers.loading import parser_at, path_of
 from crawler.parsers.pdf import PdfParser
 from crawler.parsers.plain import PlainParser
 from crawler.parsers.xml import XmlParser
@@ -92,32 +92,21 @@ class Parsers:
 
 def _all(settings: Iterable[str]) -> Iterator[tuple[str, Parser]]:
     """Where each was named, and it. Raises ConfigError."""
-    for path in settings:
-        where = f"CRAWLER_PARSERS: {path}"
+    named = [(f"CRAWLER_PARSERS: {path}", path) for path in settings]
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    named += [(_origin(point), f"{point.module}:{point.attr}") for point in points]
+    for where, path in named:
         try:
             yield where, parser_at(path)
         except ConfigError as error:
             raise ConfigError(f"{where} {error}") from error
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        yield _origin(point), _installed(point)
     for ours in OURS:
         yield ours.__name__, ours()
 
 
-def _installed(point: EntryPoint) -> Parser:
-    try:
-        found = point.load()
-    except Exception as error:  # importing it runs somebody's code
-        raise ConfigError(f"{_origin(point)} does not load: {error!r}") from error
-    try:
-        return made(found)
-    except ConfigError as error:
-        raise ConfigError(f"{_origin(point)} {error}") from error
-
-
 def _origin(point: EntryPoint) -> str:
     dist = f" of {point.dist.name}" if point.dist else ""
-    return f"entry point {point.name} ({GROUP}){dist}:"
+    return f"entry point {point.name} ({GROUP}){dist}"
 
 
 def _names(media_type: str) -> Iterator[str]:

@@ -26,11 +26,6 @@ def parser_at(path: str) -> Parser:
         found = attrgetter(name)(import_module(module))
     except Exception as error:  # importing it runs somebody's code
         raise ConfigError(f"does not load: {type(error).__name__}: {error}") from error
-    return made(found)
-
-
-def made(found: object) -> Parser:
-    """The parser of a class that was found. Raises ConfigError."""
     if not inspect.isclass(found):
         raise ConfigError(f"is no class but {found!r}")
     try:

@@ -15,7 +15,9 @@ from crawler.parsers.bounds import MAX_LINKS
 from crawler.policy.charset import read_text
 
 # What stands between two URLs in prose and in source code, and is part of neither.
-_URL: Final = re.compile(r"https?://[^\s<>\"'`{}|\\^\x00-\x20\u2018-\u201f\u00ab\u00bb]+", re.IGNORECASE)
+_URL: Final = re.compile(
+    r"https?://[^\s\x00-\x1f<>\"'`{}|\\^\u2018-\u201f\u00ab\u00bb]+", re.IGNORECASE
+)
 _CLOSING: Final = {")": "(", "]": "["}
 _STOPS: Final = ".,;:!?*_~"
 

@@ -1,0 +1,93 @@
+"""PDFs built by hand: small, and exactly as broken as a test wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+FONT = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+CATALOG = "<< /Type /Catalog /Pages 2 0 R /Lang (de-AT) >>"
+
+
+def pdf(objects: Sequence[str], trailer: str = "") -> bytes:
+    """Numbered from 1; the first is the catalogue."""
+    written, offsets = b"%PDF-1.7\n", []
+    for number, one in enumerate(objects, 1):
+        offsets.append(len(written))
+        written += f"{number} 0 obj\n{one}\nendobj\n".encode("latin-1")
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
+    size = len(objects) + 1
+    return written + (
+        f"xref\n0 {size}\n0000000000 65535 f \n{table}"
+        f"trailer\n<< /Size {size} /Root 1 0 R {trailer} >>\nstartxref\n{len(written)}\n%%EOF\n"
+    ).encode("latin-1")
+
+
+def stream(content: str) -> str:
+    return f"<< /Length {len(content)} >>\nstream\n{content}\nendstream"
+
+
+def shown(text: str) -> str:
+    """A page's content that shows lines of text."""
+    lines = " ".join(f"({line}) Tj T*" for line in text.split("\n"))
+    return stream(f"BT /F1 12 Tf 14 TL 72 700 Td {lines} ET")
+
+
+def story(text: str, *urls: str, trailer: str = "", extra: Sequence[str] = ()) -> bytes:
+    """One page, with link annotations."""
+    annotations = " ".join(
+        f"<< /Type /Annot /Subtype /Link /Rect [0 0 9 9] /A << /S /URI /URI ({url}) >> >>"
+        for url in urls
+    )
+    page = (
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
+        f"/Resources << /Font << /F1 5 0 R >> >> /Annots [{annotations}] >>"
+    )
+    tree = "<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
+    return pdf([CATALOG, tree, page, shown(text), FONT, *extra], trailer)
+
+
+def tree_in_itself() -> bytes:
+    """Its page tree has itself for a child, and claims a million pages."""
+    return pdf([CATALOG, "<< /Type /Pages /Kids [2 0 R 2 0 R 2 0 R] /Count 1000000 >>"])
+
+
+def form_in_itself() -> bytes:
+    """The picture on its page shows itself."""
+    page = (
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
+        "/Resources << /XObject << /X 5 0 R >> >> >>"
+    )
+    drawn = "/X Do /X Do"
+    form = (
+        "<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /X 5 0 R >> >>"
+        f" /Length {len(drawn)} >>\nstream\n{drawn}\nendstream"
+    )
+    tree = "<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
+    return pdf([CATALOG, tree, page, stream("/X Do"), form])
+
+
+def many_pages(count: int) -> bytes:
+    """One page, shown *count* times."""
+    page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>"
+    tree = f"<< /Type /Pages /Kids [{'3 0 R ' * count}] /Count {count} >>"
+    return pdf([CATALOG, tree, page])
+
+
+def forms_in_forms(depth: int, each: int) -> bytes:
+    """*each* to the power of *depth* drawings, in a few lines."""
+    page = (
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
+        "/Resources << /XObject << /X 6 0 R >> >> >>"
+    )
+    forms = [
+        "<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] "
+        f"/Resources << /XObject << /X {number + 1} 0 R >> /Font << /F1 5 0 R >> >> "
+        + stream("/X Do " * each)[3:]
+        for number in range(6, 6 + depth)
+    ]
+    last = (
+        "<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /Font << /F1 5 0 R >> >> "
+        + shown("boom")[3:]
+    )
+    tree = "<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
+    return pdf([CATALOG, tree, page, stream("/X Do"), FONT, *forms, last])

@@ -1,0 +1,136 @@
+"""Who parses what, and what becomes of a parser that is none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crawler.core.content_settings import Content
+from crawler.core.errors import ConfigError
+from crawler.core.parsed import Link, Parsed, Source, Unreadable
+from crawler.parsing import Parsers
+from tests.strangers import strangers
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Iterator[str]:
+    with strangers(tmp_path) as name:
+        yield name
+
+
+def parsers(*paths: str) -> Parsers:
+    return Parsers(Content(parsers=paths))
+
+
+def parsed(registry: Parsers, media_type: str, body: bytes) -> Parsed:
+    parser = registry.of(media_type)
+    assert parser is not None
+    return asyncio.run(registry.parse(Source("http://a.example/", media_type, body), parser))
+
+
+@pytest.mark.parametrize(
+    ("media_type", "name"),
+    [
+        pytest.param("text/html", "html", id="a page"),
+        pytest.param("application/xhtml+xml", "html", id="a page as XML, not any XML"),
+        pytest.param("application/xml", "xml", id="XML: a sitemap, most likely"),
+        pytest.param("text/xml", "xml", id="XML by its other name, not any text"),
+        pytest.param("application/vnd.example+xml", "xml", id="a dialect of XML"),
+        pytest.param("application/gzip", "xml", id="a packed sitemap"),
+        pytest.param("application/rss+xml", "feed", id="RSS"),
+        pytest.param("application/atom+xml", "feed", id="Atom"),
+        pytest.param("application/pdf", "pdf", id="PDF"),
+        pytest.param("text/plain", "text", id="plain text"),
+        pytest.param("text/markdown", "text", id="any other text"),
+        pytest.param("text/css", None, id="a style sheet has nothing to read"),
+        pytest.param("text/javascript", None, id="nor has a script"),
+        pytest.param("image/svg+xml", None, id="a drawing is no text"),
+        pytest.param("image/png", None, id="a picture"),
+        pytest.param("application/octet-stream", None, id="anything"),
+        pytest.param("", None, id="nothing"),
+    ],
+)
+def test_each_type_has_its_parser(media_type: str, name: str | None) -> None:
+    parser = parsers().of(media_type)
+    assert (parser and parser.name) == name
+
+
+def test_a_parser_of_the_settings_takes_a_new_type(package: str) -> None:
+    registry = parsers(f"{package}.Notes")
+    answer = parsed(registry, "application/x-notes", b"/a /b")
+    assert answer.links == (Link("/a"), Link("/b"))
+    assert answer.parser == "notes"  # it did not say so itself
+
+
+def test_a_parser_of_an_installed_package_takes_a_new_type(tmp_path: Path) -> None:
+    with strangers(tmp_path, {"notes": "strange_parsers:Notes"}):
+        assert parsed(parsers(), "application/x-notes", b"/a").links == (Link("/a"),)
+
+
+def test_who_comes_first_has_the_type(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Settings, then what is installed, by name, then ours."""
+    points = {"b": "strange_parsers:Apart", "a": "strange_parsers:Html"}
+    with strangers(tmp_path, points) as name, caplog.at_level(logging.WARNING):
+        registry = parsers(f"{name}.Notes")
+        assert type(registry.of("application/x-notes")).__name__ == "Notes"
+        assert type(registry.of("text/html")).__name__ == "Html"
+    (said,) = caplog.messages
+    assert said == (
+        "application/x-notes is left to strange_parsers:Notes, which comes before"
+        " entry point b (crawler.parsers) of strange-parsers"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        pytest.param("strange_nowhere.Parser", "does not load", id="no such module"),
+        pytest.param("strange_parsers.Nobody", "does not load", id="no such class"),
+        pytest.param("strange_broken.Parser", "RuntimeError: on import", id="fails on import"),
+        pytest.param("strange_parsers.function", "is no class", id="a function"),
+        pytest.param("strange_parsers.Needs", "cannot be made", id="wants arguments"),
+        pytest.param("strange_parsers.Nameless", "name is 'Two words'", id="a name of two words"),
+        pytest.param("strange_parsers.Untyped", "types has 'HTML'", id="no media type"),
+        pytest.param("strange_parsers.Limitless", "inline_max_bytes is None", id="no limit"),
+        pytest.param("strange_parsers.Later", "parse is no plain method", id="async"),
+        pytest.param("strange_parsers.Local", "must find it", id="a class within a function"),
+        pytest.param("pathlib.Path", "is no parser", id="a class of another kind"),
+    ],
+)
+@pytest.mark.parametrize("how", ["setting", "entry point"])
+def test_what_is_no_parser_stops_the_crawl_at_once(
+    tmp_path: Path, path: str, said: str, how: str
+) -> None:
+    module, _, name = path.rpartition(".")
+    points = {"mine": f"{module}:{name}"} if how == "entry point" else None
+    with strangers(tmp_path, points), pytest.raises(ConfigError) as stopped:
+        parsers() if points else parsers(path)
+    where = (
+        f"CRAWLER_PARSERS: {path} " if how == "setting" else "entry point mine (crawler.parsers)"
+    )
+    assert str(stopped.value).startswith(where)
+    assert said in str(stopped.value)
+
+
+def test_a_parser_that_throws_costs_its_pages_the_text_and_is_told_once(
+    package: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = parsers(f"{package}.Notes")
+    for _ in range(3):
+        with pytest.raises(Unreadable, match="the parser notes is broken: UnicodeDecodeError"):
+            parsed(registry, "application/x-notes", b"\xff")
+    assert len(caplog.messages) == 1
+    assert "http://a.example/" in caplog.messages[0]
+
+
+def test_a_parser_that_gives_nothing_is_broken(package: str) -> None:
+    with pytest.raises(Unreadable, match="TypeError"):
+        parsed(parsers(f"{package}.Wordless"), "application/x-notes", b"")
+
+
+def test_a_parser_need_not_be_hashable(package: str) -> None:
+    assert parsed(parsers(f"{package}.Unequal"), "application/x-notes", b"/a").links
