@@ -16,13 +16,25 @@ from crawler.core.arguments import PUSHED, read_arguments
 from crawler.core.canonical import canonical, key_of
 from crawler.core.choices import Scope
 from crawler.core.config import Config
+from crawler.core.content_settings import Budgets
 from crawler.core.domains import host_key, registered_domain
 from crawler.core.errors import ConfigError, DataDirError
 from crawler.core.outcome import Outcome
+from crawler.core.types import Candidate
 from crawler.core.url import fetch_form, split
 from crawler.doors import Doors
 from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import Allowed, Disallowed, RobotsCache, Unreachable
+from crawler.policy.yields import (
+    Go,
+    Stopped,
+    is_barren,
+    is_full,
+    judged_pattern,
+    noted_pattern,
+    refused,
+    verdict,
+)
 from crawler.spiders.seeds import list_url, read_seeds
 from crawler.storage.inspection import Inspection, Named, Unsearched, Waiting
 from crawler.storage.redis import crawl_format
@@ -51,6 +63,11 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0  # failed ones, of what waits
     host_next_at: float | None = None
     outcomes: list[Outcome] = []
+    pattern: str = ""  # of its URL, as it is counted; empty: it is the only one
+    pattern_pages: int = 0
+    pattern_new: int = 0
+    pattern_barren: int = 0  # the last ones, that brought nothing new
+    pattern_try_at: float | None = None  # one of a pattern that was left is tried again
     duplicate_of: str = ""
     kept_at: float | None = None  # its page is one that others are compared with
     kept_record: str = ""  # and where it is archived
@@ -86,7 +103,8 @@ def why(
     refuse_other_identity(inspection.where, inspection.identity, config, inspection.is_shared)
     namer = Namer(config, inspection.key_seed)
     asked = namer.named(text)
-    refusal, scope_judged = _judged(asked, inspection, config, given, now)
+    found, scope_judged = _judged(asked, inspection, config, given, now)
+    refusal = found if isinstance(found, Refusal) else None
     robots, robots_detail = _robots(asked.url, inspection, config, now)
     answer = Why(
         url=asked.url,
@@ -98,6 +116,8 @@ def why(
         robots=robots,
         robots_detail=robots_detail,
     )
+    if isinstance(found, Candidate):
+        answer = _with_pattern(answer, found, asked, inspection, config.budgets, now)
     answer = _with_log(_with_place(answer, asked, inspection), asked, namer, inspection)
     return replace(answer, elsewhere=inspection.elsewhere(), is_shared=inspection.is_shared)
 
@@ -120,7 +140,7 @@ def refuse_other_identity(
 
 def _judged(
     asked: Named, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
-) -> tuple[Refusal | None, bool]:
+) -> tuple[Candidate | Refusal, bool]:
     """Judged as a link, unless it is a seed."""
     arguments = read_arguments({"seeds": "none", **given})
     seeds = _seeds(given)
@@ -132,7 +152,35 @@ def _judged(
         doors.open_for(seeds)
     doors.open_more(inspection.opened_hosts(asked))
     found = doors.admission.candidate(asked.url, depth=0 if asked.url in seeds else 1)
-    return found if isinstance(found, Refusal) else None, are_known
+    return found, are_known
+
+
+def _with_pattern(
+    answer: Why,
+    found: Candidate,
+    asked: Named,
+    inspection: Inspection,
+    budgets: Budgets,
+    now: float,
+) -> Why:
+    text = noted_pattern(found)
+    if not text:
+        return answer
+    pattern, brought = inspection.brought(asked, text)
+    answer = replace(
+        answer,
+        pattern=pattern,
+        pattern_pages=brought.pages,
+        pattern_new=brought.new,
+        pattern_barren=brought.barren,
+    )
+    decision = verdict(pattern, brought, budgets, now) if judged_pattern(found) else Go.OPEN
+    if isinstance(decision, Stopped):
+        refusal = refused(decision)
+        answer = replace(answer, rule=refusal.reason, refused=refusal.explain())
+    if is_barren(brought, budgets) and not is_full(brought, budgets):
+        answer = replace(answer, pattern_try_at=brought.at + budgets.pattern_probe_s)
+    return answer
 
 
 def _seeds(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ def why_text(why: Why, now: float) -> Iterator[str]:
     yield from _whereabouts(why, now)
     yield from _history(why, now)
     yield _rules(why)
+    yield from _pattern(why, now)
     detail = f": {plain(why.robots_detail)}" if why.robots_detail else ""
     yield f"  {_ROBOTS[why.robots]}{detail}"
 
@@ -94,6 +95,16 @@ def _rules(why: Why) -> str:
     if why.rule:
         return f"  refused by the rule {why.rule}: {plain(why.refused)}{unjudged}"
     return f"  the rules admit it{unjudged}"
+
+
+def _pattern(why: Why, now: float) -> Iterator[str]:
+    if not why.pattern:
+        return
+    barren = f", the last {why.pattern_barren} not" if why.pattern_barren else ""
+    pages = many(why.pattern_pages, "page")
+    yield f"  of its pattern {plain(why.pattern)}: {pages}, {why.pattern_new} of them new{barren}"
+    if why.pattern_try_at is not None:
+        yield f"  one of its pattern may be tried {until(why.pattern_try_at, now)}"
 
 
 def _found(why: Why) -> bool:

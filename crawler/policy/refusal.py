@@ -53,7 +53,7 @@ RULES: Final = MappingProxyType(
         Reason.QUERY_TOO_LONG: "a query with more parameters is taken for a trap",
         Reason.REPEATED_SESSION: "a session id inside another is taken for a trap",
         Reason.CALENDAR: "a date so far away is taken for that of a calendar without an end",
-        Reason.PATTERN: "enough URLs of its pattern were fetched",
+        Reason.PATTERN: "URLs like it have brought enough",
     }
 )
 

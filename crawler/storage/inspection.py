@@ -12,6 +12,7 @@ from typing import Protocol
 from crawler.core.outcome import Outcome
 from crawler.core.types import Candidate, Counts, HostKey, Pace
 from crawler.policy.robots_cache import RobotsStore
+from crawler.policy.yields import Yield
 from crawler.scheduler.records import DeadLetter
 from crawler.storage.memory import MemoryStore
 
@@ -127,6 +128,10 @@ class Inspection(Protocol):
 
     def elsewhere(self) -> Mapping[str, int]:
         """Workers on whose disks links wait that the frontier does not know yet: how many."""
+
+    def brought(self, it: Named, pattern: str) -> tuple[str, Yield]:
+        """The pattern under which URLs of *pattern* count on the host of *it*, and what that has
+        brought, as far as it is told."""
 
     def opened_hosts(self, it: Named) -> set[str]:
         """Where the crawl begins too, by what was pushed while it ran, as far as it matters to the

@@ -28,6 +28,7 @@ from crawler.core.url import authority_of
 from crawler.ops.why import Namer
 from crawler.policy.robots_fetch import Known, RobotsRecord
 from crawler.storage.redis import keys
+from crawler.storage.redis.calls import Call
 from crawler.storage.redis.connection.address import Address
 from crawler.storage.redis.connection.link import Link
 from crawler.storage.redis.connection.nodes import Nodes
@@ -38,6 +39,7 @@ from crawler.storage.redis.packed import pack
 from crawler.storage.redis.robots_packed import pack_robots
 from crawler.storage.redis.scripts import Scripts
 from crawler.storage.redis.visit.visit_urls import MOST_LOOKED_AT
+from crawler.storage.redis.worker.shared_yields import field_of
 from crawler.storage.redis.worker_record import WorkerSaid
 from tests.command import PROJECT
 from tests.crawling import crawl
@@ -244,6 +246,21 @@ def test_why_it_is_dead(shared: Crawl) -> None:
     shared.finish("http://a.example/x", Dead("status 503, tried 4 times"))
     look = shared.answer("why", "http://a.example/x")
     assert look["dead_reason"] == "status 503, tried 4 times"
+
+
+def test_why_its_pattern_is_left(shared: Crawl) -> None:
+    asked = NAMER.named("http://a.example/day/7")
+    pages = (asked.host, field_of("/day/#"), 120, 20, 100)
+    shared.link.run([Call(shard_of(asked.domain, SHARDS), "note", (1000, *pages))])
+    settings = {**shared.settings(), "CRAWLER_CONTACT": "https://example.com/crawler"}
+    look = json.loads(frontier(settings, "why", asked.url, "--json").stdout)
+    assert (look["rule"], look["pattern"]) == ("pattern", "/day/#")
+    assert (look["pattern_pages"], look["pattern_new"], look["pattern_barren"]) == (120, 20, 100)
+    assert 3000 < look["pattern_try_at"] - time.time() < 3700
+    shown = frontier(settings, "why", asked.url).stdout
+    assert "pattern /day/#: nothing new in its last 100 pages" in shown
+    other = frontier(settings, "why", "http://a.example/night/7").stdout
+    assert "the rules admit it" in other
 
 
 def test_why_it_is_done_and_owns_its_content(shared: Crawl) -> None:

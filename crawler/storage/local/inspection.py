@@ -13,9 +13,11 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Final, Self
 
+from crawler.core.content_settings import Budgets
 from crawler.core.errors import DataDirError
 from crawler.core.outcome import Outcome
 from crawler.core.types import Candidate, Counts, HostKey
+from crawler.policy.yields import Yield
 from crawler.scheduler import keys
 from crawler.scheduler.dead_letters import dead_letters
 from crawler.scheduler.ports import OrderedStore
@@ -33,6 +35,7 @@ from crawler.storage.local.datadir import FRONTIER, read_format
 from crawler.storage.local.records import RobotsRecords
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.local.traces import Traces
+from crawler.storage.local.yields import LocalYields
 from crawler.storage.memory import MemoryStore
 
 _SLICE: Final = 1000
@@ -134,6 +137,9 @@ class LocalInspection:
 
     def remembered(self) -> MemoryStore:
         return doors_of(self._store)
+
+    def brought(self, it: Named, pattern: str) -> tuple[str, Yield]:
+        return LocalYields(self._store, Budgets()).brought(it.host, pattern)
 
     def opened_hosts(self, it: Named) -> set[str]:
         return set()

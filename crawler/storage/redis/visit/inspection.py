@@ -21,6 +21,7 @@ from crawler.core.types import Candidate, Counts, HostKey
 from crawler.core.url import split
 from crawler.policy.addresses import Place, place_of_host
 from crawler.policy.robots_fetch import Known, RobotsRecord
+from crawler.policy.yields import Yield
 from crawler.scheduler.ports import OrderedStore
 from crawler.scheduler.records import DeadLetter
 from crawler.storage.inspection import HostState, Leased, Named, Owned, Unsearched, Waiting
@@ -37,6 +38,7 @@ from crawler.storage.redis.visit.revival import dead_letters
 from crawler.storage.redis.visit.visit import SLICE, Visit
 from crawler.storage.redis.visit.visit_hosts import busiest, host_state
 from crawler.storage.redis.visit.visit_urls import Search
+from crawler.storage.redis.visit.visit_yields import brought
 from crawler.storage.redis.visit.workers import everybody
 
 
@@ -117,6 +119,9 @@ class RedisInspection:
 
     def remembered(self) -> MemoryStore:
         return doors_of(self._store)
+
+    def brought(self, it: Named, pattern: str) -> tuple[str, Yield]:
+        return brought(self._visit, it, pattern)
 
     def opened_hosts(self, it: Named) -> set[str]:
         """Those of its domain, which a scope may ask for, and one that opens loopback."""

@@ -1,0 +1,134 @@
+"""Crawls of webs that have no end: each ends, and says why."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from crawler.core.config_reader import read_config
+from crawler.ops.why import why
+from crawler.ops.why_text import why_text
+from crawler.storage.local.inspection import LocalInspection
+from demo.pages import page
+from tests.crawling import crawl
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
+
+HOST = "127.0.5.41"
+DAYS = tuple((f"/day/{number}", str(number)) for number in range(1, 61))
+BUDGETS = {"CRAWLER_PATTERN_BARREN_PAGES": 5}
+TO_THE_LETTER = {**BUDGETS, "CRAWLER_FOLLOW_DUPLICATES": True}
+
+
+def days(ask: Ask) -> Reply:
+    """Sixty days that all say the same, and a page that does not."""
+    if ask.path == "/robots.txt":
+        return Reply(status=404)
+    if ask.path == "/":
+        return Reply(page("Hall", "Come in.", links=(("/day/0", "Today"), ("/about", "About"))))
+    if ask.path == "/about":
+        return Reply(page("About", "A hall.", links=(("/day/900", "A day far away"),)))
+    return Reply(page("Plan of a day", "Nothing is planned.", links=DAYS))
+
+
+def asked(web: LoopbackWeb) -> list[str]:
+    return [visit.path for visit in web.visits if visit.path.startswith("/day/")]
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The data of a crawl that left the days, and where they were."""
+    data = tmp_path_factory.mktemp("left") / "data"
+    with LoopbackWeb(days, [HOST]) as web:
+        crawl(data, settings=TO_THE_LETTER, seeds=web.url(HOST))
+    return data, web.url(HOST, "")
+
+
+def test_a_pattern_that_brings_nothing_new_is_left(tmp_path: Path) -> None:
+    with LoopbackWeb(days, [HOST]) as web:
+        done = crawl(tmp_path / "data", settings=TO_THE_LETTER, seeds=web.url(HOST))
+    assert done.reason == "finished"
+    assert len(asked(web)) == 6, "one that is new, and five that are not"
+    left = [each for each in done.outcomes if each.reason.startswith("pattern ")]
+    assert {each.url for each in left} == {
+        each.url for each in done.outcomes if "/day/" in each.url and each.status is None
+    }
+    assert {each.reason for each in left} == {"pattern /day/#: nothing new in its last 5 pages"}
+    assert len(left) > 50
+    assert done.stats["crawler/patterns/unfetched"] == len(left)
+
+
+def test_of_a_pattern_that_was_left_one_is_tried_again(tmp_path: Path) -> None:
+    later = page("More", "More.", links=(("/day/900", "A day"), ("/day/901", "Another")))
+
+    def late(ask: Ask) -> Reply:
+        if ask.path == "/about":
+            return Reply(page("About", "A hall.", links=(("/more", "More"),)))
+        return Reply(later, wait_s=1.2) if ask.path == "/more" else days(ask)
+
+    settings = {**TO_THE_LETTER, "CRAWLER_PATTERN_PROBE_S": 1}
+    with LoopbackWeb(late, [HOST]) as web:
+        crawl(tmp_path / "data", settings=settings, seeds=web.url(HOST))
+    assert len(asked(web)) == 7
+    assert asked(web)[-1] == "/day/900"
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        pytest.param(
+            "/day/0",
+            ["done: status 200", "of its pattern /day/#: ", "the last 5 not"],
+            id="one that was fetched",
+        ),
+        pytest.param(
+            "/day/40",
+            ["done: pattern /day/#: nothing new in its last 5 pages"],
+            id="one that was left",
+        ),
+        pytest.param(
+            "/day/7777",
+            [
+                "not seen",
+                "refused by the rule pattern: URLs like it have brought enough: pattern /day/#",
+                "one of its pattern may be tried in ",
+            ],
+            id="one that nobody met",
+        ),
+        pytest.param("/about", ["the rules admit it"], id="the only one of its pattern"),
+        pytest.param("/night/1", ["the rules admit it", "/night/#: 0 pages"], id="a new pattern"),
+        pytest.param(
+            "/1890/05/",
+            ["refused by the rule calendar: a date so far away", "1890/05 is before 1990"],
+            id="a date",
+        ),
+        pytest.param(
+            "/?a=1&a=1&a=1", ["refused by the rule repeated_query", "comes 3 times"], id="a query"
+        ),
+    ],
+)
+def test_why(left: tuple[Path, str], path: str, told: list[str]) -> None:
+    data, root = left
+    config = read_config({"CRAWLER_PATTERN_BARREN_PAGES": "5"})
+    with LocalInspection(data) as inspection:
+        now = inspection.now()
+        said = "\n".join(why_text(why(root + path, inspection, config, {}, now), now))
+    assert [part for part in told if part not in said] == [], said
+
+
+def test_dates_out_of_range_are_refused_but_not_to_a_person(tmp_path: Path) -> None:
+    def calendar(ask: Ask) -> Reply:
+        if ask.path == "/robots.txt":
+            return Reply(status=404)
+        year = int(ask.path.split("/")[1])
+        return Reply(page(f"May {year}", "May.", links=((f"/{year + 1}/05/", "Next year"),)))
+
+    next_year = datetime.now(UTC).year + 1
+    with LoopbackWeb(calendar, [HOST]) as web:
+        seeds = f"{web.url(HOST, '/1890/05/')},{web.url(HOST, f'/{next_year - 1}/05/')}"
+        done = crawl(tmp_path / "data", seeds=seeds)
+    read = [visit.path for visit in web.visits if visit.path != "/robots.txt"]
+    assert sorted(read)[:2] == ["/1890/05/", f"/{next_year - 1}/05/"]
+    assert len(read) <= 4
+    assert done.stats["crawler/refused/calendar"] == 2
