@@ -57,8 +57,12 @@ _HTML_ELEMENTS: Final = frozenset(
     {"html", "head", "body", "script", "iframe", "h1", "div", "font", "table", "a", "style"}
     | {"title", "b", "br", "p", "meta", "link"}
 )
-_FEEDS: Final = {"rss": "application/rss+xml", "feed": "application/atom+xml"}
-_SITEMAPS: Final = frozenset({"urlset", "sitemapindex"})
+_LISTS: Final = {
+    "rss": "application/rss+xml",
+    "feed": "application/atom+xml",
+    "urlset": XML,
+    "sitemapindex": XML,
+}
 _RSS_IN_RDF: Final = (b"purl.org/rss/1.0", b"my.netscape.com/rdf/simple", b"channel.netscape.com")
 
 _SAMPLE_BYTES: Final = 1445  # MIME Sniffing, 5.2
@@ -103,14 +107,12 @@ def _as_declared(kind: str, _declared: str, _url: str, _body: bytes) -> Sniffed:
 def _of_markup(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
     found = _binary_type(declared, body)
     if found == GZIP and (kind not in HTML_TYPES or _is_xml_gz(url)):
-        return Sniffed(GZIP, lies=False)  # the type of the file within
+        return Sniffed(GZIP, lies=False)  # declared is the type of the file within
     if found:
         return Sniffed(found, lies=True)
-    seen = markup(body)
-    told = _told_by(seen, body)
     if kind in HTML_TYPES:
-        return Sniffed(kind if told in ("", HTML, XML) else told, lies=False)
-    return Sniffed(told or kind, lies=False)
+        return Sniffed(_list_type(markup(body), body) or kind, lies=False)
+    return Sniffed(_told_by(markup(body), body) or kind, lies=False)
 
 
 def _of_text(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
@@ -119,10 +121,8 @@ def _of_text(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
         return Sniffed(GZIP, lies=False)
     if found:
         return Sniffed(found, lies=True)
-    seen = markup(body)
     # HTML declared as text is source code, shown as such; nobody reads a feed or sitemap so.
-    listed = seen.element in _SITEMAPS or seen.element in _FEEDS
-    return Sniffed(_told_by(seen, body) if listed else kind, lies=False)
+    return Sniffed(_list_type(markup(body), body) or kind, lies=False)
 
 
 def _of_file(kind: str, _declared: str, _url: str, body: bytes) -> Sniffed:
@@ -151,21 +151,25 @@ def _by_bytes(body: bytes) -> str:
 
 def _told_by(seen: Markup, body: bytes) -> str:
     """The type of a text that begins so. Empty: any."""
-    if seen.element in _FEEDS:
-        return _FEEDS[seen.element]
-    if seen.element == "rdf" and any(mark in body[:_SAMPLE_BYTES] for mark in _RSS_IN_RDF):
-        return "application/rdf+xml"
-    if seen.element == "svg":
-        return "image/svg+xml"
+    listed = _list_type(seen, body)
+    if listed or seen.element == "svg":
+        return listed or "image/svg+xml"
     if _is_html(seen):
         return HTML
-    return XML if seen.declared or seen.element in _SITEMAPS else ""
+    return XML if seen.declared else ""
+
+
+def _list_type(seen: Markup, body: bytes) -> str:
+    """Of a feed or sitemap. Empty: it is none."""
+    if seen.element == "rdf" and any(mark in body[:_SAMPLE_BYTES] for mark in _RSS_IN_RDF):
+        return "application/rdf+xml"
+    return _LISTS.get(seen.element, "")
 
 
 def _is_html(seen: Markup) -> bool:
-    return seen.doctype == "html" or (
-        seen.element in _HTML_ELEMENTS and not (seen.declared and seen.element != "html")
-    )
+    """Other dialects of XML have a title too, but are declared XML."""
+    named = seen.element == "html" or (seen.element in _HTML_ELEMENTS and not seen.declared)
+    return seen.doctype == "html" or named
 
 
 def _is_media(kind: str) -> bool:
