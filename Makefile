@@ -10,6 +10,7 @@ ARGS ?=
 PY := .venv/bin/python
 CRAWL := .venv/.for-crawling
 WORK := .venv/.for-working
+JUDGES := .venv-judges/.for-judging
 RUN = $(if $(filter-out 1,$(WORKERS)),share web --workers '$(WORKERS)',crawl web)
 
 # Whether .venv works at all: it does not after the folder was moved or its Python removed.
@@ -38,7 +39,7 @@ check: $(WORK)  ## format, lint, types, import floors, documents, unit tests: wi
 	$(PY) -m pytest -q tests/test_architecture.py tests/test_shape.py tests/test_docs.py tests/unit
 
 # Three at once: most of them wait for rests and servers. By file, as each starts its servers once.
-test: $(WORK)  ## every test; installs nginx, redis-server and pages to crawl where they are missing
+test: $(WORK) $(JUDGES)  ## every test; installs nginx, redis-server, chromium and pages to crawl where they are missing
 	@sh scripts/system-packages.sh
 	$(PY) -m pytest -q -n 3 --dist loadfile
 
@@ -59,6 +60,10 @@ $(CRAWL): requirements.txt scripts/venv.sh $(if $(ALIVE),,again)
 
 $(WORK): requirements-dev.txt $(CRAWL)
 	@sh scripts/venv.sh '$(PYTHON)' requirements-dev.txt
+	@touch $@
+
+$(JUDGES): requirements-judges.txt $(WORK)
+	@sh scripts/judges.sh
 	@touch $@
 
 again:

@@ -1,0 +1,90 @@
+"""Our archives replayed by pywb, and seen in a browser: a page, a revisit, a truncated page, a
+redirect, an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageChops
+
+from tests.crawling import crawl
+from tests.servers.pages import Answer, Site, site
+from tests.servers.pywb import Browser, Pywb, pywb
+
+CSS = "body{background:#fe6;margin:40px} h1{color:#06c;font:60px monospace} b{background:#0f0}"
+START = (
+    "<!doctype html><html><head><title>Silk</title><link rel=stylesheet href=/look.css></head>"
+    "<body><h1>Fine silk</h1><p id=said>no script ran</p><b>wide and light</b>"
+    "<script>document.getElementById('said').textContent = 'a script ran';</script>"
+    "<a href=/first></a><a href=/second></a><a href=/moved></a><a href=/long></a><a href=/none></a>"
+    "</body></html>"
+)
+HEADER = 90  # rows of pixels: pywb says above a page what it is
+LONG = "<p>" + "silk " * 10_000
+ROUTES = {
+    "/": Answer(START),
+    "/look.css": Answer(CSS, headers=(("Content-Type", "text/css"),)),
+    "/first": Answer("<p>the same words</p>"),
+    "/second": Answer("<p>the same words</p>"),
+    "/moved": Answer("moved", 302, (("Location", "/first"),)),
+    "/long": Answer(LONG),
+}
+
+
+@pytest.fixture(scope="module")
+def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Pywb, Path]]:
+    home = tmp_path_factory.mktemp("pywb")
+    with site("127.0.73.2", ROUTES) as served:
+        seeds = ",".join(map(served.url, ("/", "/look.css")))
+        crawl(home / "data", settings={"CRAWLER_HTML_MAX_BYTES": 20_000}, seeds=seeds)
+        live = Browser(home / "browser").screenshot(served.url("/"), home / "live.png")
+    (home / "pywb").mkdir()
+    with pywb(home / "pywb", (home / "data" / "warc").glob("*.warc.gz")) as serving:
+        yield served, serving, live
+
+
+def test_a_page(replay: tuple[Site, Pywb, Path]) -> None:
+    served, serving, _ = replay
+    answer = serving.ask(served.url("/"))
+    assert answer.status == 200 and b"Fine silk" in answer.body
+
+
+@pytest.mark.parametrize("path", ["/first", "/second"])
+def test_a_page_and_its_revisit(replay: tuple[Site, Pywb, Path], path: str) -> None:
+    served, serving, _ = replay
+    answer = serving.ask(served.url(path))
+    assert answer.status == 200 and b"<p>the same words</p>" in answer.body
+
+
+def test_a_truncated_page_comes_as_far_as_it_was_kept(replay: tuple[Site, Pywb, Path]) -> None:
+    served, serving, _ = replay
+    answer = serving.ask(served.url("/long"))
+    assert answer.status == 200 and 1_000 < answer.body.count(b"silk") < LONG.count("silk")
+
+
+def test_a_redirect_leads_into_the_archive(replay: tuple[Site, Pywb, Path]) -> None:
+    served, serving, _ = replay
+    answer = serving.ask(served.url("/moved"))
+    assert answer.status == 302 and answer.headers["Location"].endswith(served.url("/first"))
+    assert "gossamer" in answer.headers["Location"]
+
+
+def test_an_error_page_is_one(replay: tuple[Site, Pywb, Path]) -> None:
+    served, serving, _ = replay
+    answer = serving.ask(served.url("/none"))
+    assert answer.status == 404 and b"not here" in answer.body
+
+
+def test_it_looks_like_the_original(replay: tuple[Site, Pywb, Path], tmp_path: Path) -> None:
+    served, serving, live = replay
+    browser = Browser(tmp_path / "browser")
+    replayed = browser.screenshot(serving.url(served.url("/")), tmp_path / "replayed.png")
+    with Image.open(live) as before, Image.open(replayed) as after:
+        assert before.size == after.size and len(before.getcolors(1 << 20) or ()) > 3
+        width, height = before.size
+        page = before.convert("RGB").crop((0, 0, width, height - HEADER))
+        framed = after.convert("RGB").crop((0, HEADER, width, height))
+        assert ImageChops.difference(page, framed).getbbox() is None
+    assert "a script ran" in browser.text(serving.url(served.url("/")))

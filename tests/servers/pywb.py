@@ -1,0 +1,115 @@
+"""A real pywb on loopback, and a real browser that looks at what it replays."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from tests.command import PROJECT
+
+JUDGES: Final = PROJECT / ".venv-judges" / "bin"
+ADDRESS: Final = "127.0.73.1"
+COLLECTION: Final = "gossamer"
+WAIT_S: Final = 60.0
+WINDOW: Final = (800, 600)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class _Stay(HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        """A redirect is an answer too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pywb:
+    root: str
+
+    def url(self, url: str) -> str:
+        """As archived, links rewritten, without pywb's own frame around it."""
+        return f"{self.root}/{COLLECTION}/2026mp_/{url}"
+
+    def ask(self, url: str) -> Replayed:
+        try:
+            with build_opener(_Stay).open(Request(self.url(url)), timeout=WAIT_S) as got:  # noqa: S310  # http, ours
+                return Replayed(got.status, dict(got.headers), got.read())
+        except HTTPError as answer:
+            with answer:
+                return Replayed(answer.code, dict(answer.headers), answer.read())
+
+
+@contextmanager
+def pywb(folder: Path, warcs: Iterable[Path]) -> Iterator[Pywb]:
+    """Serve *warcs*, whose index is pywb's own work. *folder* is empty."""
+    assert (JUDGES / "wayback").exists(), "this test needs pywb: sh scripts/judges.sh installs it"
+    manager = [str(JUDGES / "wb-manager")]
+    for command in (["init", COLLECTION], ["add", COLLECTION, *map(str, warcs)]):
+        subprocess.run(
+            [*manager, *command], cwd=folder, check=True, capture_output=True, timeout=60
+        )
+    with socket.create_server((ADDRESS, 0)) as free:
+        port = free.getsockname()[1]
+    command = [str(JUDGES / "wayback"), "-b", ADDRESS, "-p", str(port)]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        serving = Pywb(f"http://{ADDRESS}:{port}")
+        _await(serving, server)
+        yield serving
+    finally:
+        server.terminate()
+        server.wait(WAIT_S)
+
+
+def _await(serving: Pywb, server: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + WAIT_S
+    while True:
+        try:
+            with build_opener().open(serving.root, timeout=WAIT_S):
+                return
+        except URLError:
+            assert server.poll() is None and time.monotonic() < until, "pywb does not answer"
+            time.sleep(0.1)
+
+
+class Browser:
+    """Chromium without a window."""
+
+    def __init__(self, home: Path) -> None:
+        found = shutil.which("chromium")
+        assert found, "this test needs chromium: scripts/system-packages.sh installs it"
+        self._command = [
+            *(found, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+            *("--hide-scrollbars", "--no-first-run", "--disable-background-networking"),
+            *("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.*", f"--user-data-dir={home}"),
+            f"--window-size={WINDOW[0]},{WINDOW[1]}",
+        ]
+
+    def screenshot(self, url: str, file: Path) -> Path:
+        self._run(f"--screenshot={file}", url)
+        return file
+
+    def text(self, url: str) -> str:
+        """The page's elements after its scripts ran."""
+        return self._run("--dump-dom", url)
+
+    def _run(self, *more: str) -> str:
+        command = [*self._command, *more]
+        done = subprocess.run(
+            command, check=True, capture_output=True, timeout=2 * WAIT_S, text=True
+        )
+        return done.stdout
