@@ -1,0 +1,69 @@
+"""Gzip members one after the other, each inflated piece by piece.
+
+Rule: bounded memory, whatever a member inflates to. A file is read from its start: a body may
+hold anything, also bytes that look like the beginning of a member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor, IsalError
+
+from crawler.core.errors import CrawlerError
+
+READ_BYTES: Final = 64 * 1024
+INFLATE_BYTES: Final = 1024 * 1024  # of a member at once
+
+
+class Damaged(CrawlerError):
+    """From here on the file cannot be read. Caller: keep what came before."""
+
+
+class Member:
+    """One of them. `end`: where it ends in the file, once all its pieces are taken."""
+
+    def __init__(self, file: BinaryIO, rest: bytes, read_bytes: int) -> None:
+        self._file = file
+        self._rest = rest
+        self._read_bytes = read_bytes
+        self._inflater = IgzipDecompressor(flag=DECOMP_GZIP)
+        self.offset = file.tell() - len(rest)
+
+    def pieces(self) -> Iterator[bytes]:
+        """What is left of it. Raises Damaged: it is no gzip, or ends early."""
+        inflater = self._inflater
+        while not inflater.eof:
+            if inflater.needs_input:
+                self._rest = self._rest or self._file.read(self._read_bytes)
+                if not self._rest:
+                    raise Damaged(f"the record at {self.offset} is cut off")
+            try:
+                piece = inflater.decompress(self._rest, INFLATE_BYTES)
+            except IsalError as error:  # type: ignore[misc]  # isal's stub says an instance; it is a class
+                raise Damaged(f"the record at {self.offset} is no gzip: {error}") from error
+            self._rest = b""
+            if piece:
+                yield piece
+
+    @property
+    def rest(self) -> bytes:
+        """What was read of the file beyond its end."""
+        return self._inflater.unused_data
+
+    @property
+    def end(self) -> int:
+        return self._file.tell() - len(self.rest)
+
+
+def members(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Member]:
+    """From where *file* stands. What a caller leaves of one is passed over. Raises Damaged, and
+    OSError as *file* does."""
+    rest = file.read(read_bytes)
+    while rest:
+        member = Member(file, rest, read_bytes)
+        yield member
+        for _ in member.pieces():
+            pass
+        rest = member.rest or file.read(read_bytes)

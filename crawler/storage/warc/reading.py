@@ -1,0 +1,101 @@
+"""WARC files read back, record by record.
+
+Rule: bounded memory, and nothing is believed: a record that is not what its head says is Damaged.
+By our own hand, because it must name the place of any damage (fastwarc passes over it in silence,
+warcio goes on behind it), and inflates with isal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from crawler.storage.warc.members import READ_BYTES, Damaged, Member, members
+
+MAX_FIELDS_BYTES: Final = 64 * 1024  # of a record's own head; ours are below 8 kB
+_PIECE_BYTES: Final = 1024 * 1024
+_VERSION: Final = re.compile(rb"WARC/1\.[01](?:\r\n|\Z)")
+_LENGTH: Final = re.compile(r"[0-9]{1,18}")
+_END: Final = b"\r\n\r\n"
+
+
+class Record:
+    """One of them. Its block can be read once, and until the next record is asked for."""
+
+    def __init__(self, member: Member) -> None:
+        """Raises Damaged."""
+        self._member = member
+        self._pieces = member.pieces()
+        self.offset = member.offset
+        head, self._ahead = self._parted()
+        lines = (line.partition(":") for line in head.decode(errors="replace").split("\r\n")[1:])
+        self.fields = [(name.strip(), value.strip()) for name, _, value in lines]
+        length = self.field("Content-Length")
+        if not (_VERSION.match(head) and _LENGTH.fullmatch(length)):
+            raise self._damaged("is no WARC record")
+        self.size_bytes = self._left = int(length)  # of its block
+
+    def field(self, name: str) -> str:
+        """The first of that name; empty: there is none."""
+        lower = name.lower()
+        return next((value for key, value in self.fields if key.lower() == lower), "")
+
+    @property
+    def kind(self) -> str:
+        """Empty: it does not say."""
+        return self.field("WARC-Type")
+
+    def read(self, most_bytes: int = _PIECE_BYTES) -> bytes:
+        """Of the rest of its block, so many at most; empty: it is at its end."""
+        wanted = min(most_bytes, self._left)
+        if wanted and not self._ahead:
+            self._ahead = next(self._pieces, b"")
+            if not self._ahead:
+                raise self._damaged("is shorter than it says")
+        piece, self._ahead = self._ahead[:wanted], self._ahead[wanted:]
+        self._left -= len(piece)
+        return piece
+
+    def read_all(self, most_bytes: int) -> bytes:
+        """As `read`; as many as there are, up to that limit."""
+        pieces = []
+        while piece := self.read(most_bytes):
+            pieces.append(piece)
+            most_bytes -= len(piece)
+        return b"".join(pieces)
+
+    def finish(self) -> int:
+        """Pass over what is left; its length in the file. Raises Damaged: it does not end
+        as it must, or its checksum is wrong."""
+        while self.read():
+            pass
+        tail, self._ahead = self._ahead, b""
+        for piece in self._pieces:
+            tail += piece
+            if len(tail) > len(_END):
+                break
+        if tail not in (_END, b""):  # empty: it was finished before
+            raise self._damaged("is longer than it says")
+        return self._member.end - self.offset
+
+    def _parted(self) -> tuple[bytes, bytes]:
+        """Its head, and what was read beyond."""
+        read = b""
+        while len(read) <= MAX_FIELDS_BYTES and (piece := next(self._pieces, b"")):
+            head, end, ahead = (read := read + piece).partition(_END)
+            if end and len(head) <= MAX_FIELDS_BYTES:
+                return head, ahead
+        raise self._damaged("is no WARC record")
+
+    def _damaged(self, what: str) -> Damaged:
+        return Damaged(f"the record at {self.offset} {what}")
+
+
+def records(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Record]:
+    """From where *file* stands, which must be the beginning of one. Raises Damaged, after all
+    that is whole was given; and OSError, as *file* does."""
+    for member in members(file, read_bytes):
+        record = Record(member)
+        yield record
+        record.finish()

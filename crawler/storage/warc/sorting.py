@@ -1,0 +1,85 @@
+"""A file of sorted lines, made of lines that come in any order.
+
+Rule: bounded memory. What has gathered is sorted and put away in a file without a name, which goes
+with its process; in the end all are merged.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Final
+
+from crawler.core.errors import StoreUnavailable
+from crawler.storage.warc.openfile import open_name, sync_folder
+
+RUN_CHARS: Final = 16 * 1024 * 1024
+
+
+class SortedLines:
+    """Lines of ASCII, each with its end. StoreUnavailable from any call: discard it."""
+
+    def __init__(self, final: Path, run_chars: int = RUN_CHARS) -> None:
+        self._final = final
+        self._run_chars = run_chars
+        self._lines: list[str] = []
+        self._chars = 0
+        self._runs: list[IO[str]] = []
+
+    def add(self, line: str) -> None:
+        self._lines.append(line)
+        self._chars += len(line)
+        if self._chars >= self._run_chars:
+            self._put_away()
+
+    def finish(self) -> None:
+        """Forced to the disk, then called by its name, in place of one that has it."""
+        path = open_name(self._final)
+        try:
+            with path.open("w", encoding="ascii", newline="\n") as file:
+                file.writelines(self._merged())
+                file.flush()
+                os.fsync(file.fileno())
+            path.replace(self._final)
+            sync_folder(self._final.parent)
+        except OSError as error:
+            raise _unavailable(path, error) from error
+        self._forget()
+
+    def discard(self) -> None:
+        self._forget()
+        open_name(self._final).unlink(missing_ok=True)
+
+    def _put_away(self) -> None:
+        self._lines.sort()
+        with ExitStack() as opened:
+            try:
+                run = opened.enter_context(
+                    TemporaryFile("w+", encoding="ascii", newline="\n", dir=self._final.parent)
+                )
+                run.writelines(self._lines)
+                run.seek(0)
+            except OSError as error:
+                raise _unavailable(self._final, error) from error
+            opened.pop_all()
+        self._runs.append(run)
+        self._lines, self._chars = [], 0
+
+    def _merged(self) -> Iterator[str]:
+        self._lines.sort()
+        for run in self._runs:
+            run.seek(0)
+        return heapq.merge(*self._runs, self._lines) if self._runs else iter(self._lines)
+
+    def _forget(self) -> None:
+        for run in self._runs:
+            run.close()
+        self._runs, self._lines, self._chars = [], [], 0
+
+
+def _unavailable(path: Path, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(f"cannot write {path}: {error.strerror or error}")

@@ -1,0 +1,178 @@
+"""The index beside each WARC file: cdxj-indexer makes the same, and everything is found by it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha1
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.core.errors import DataDirError, StoreUnavailable
+from crawler.core.types import Claim
+from crawler.storage.warc.capture import Capture
+from crawler.storage.warc.cdxj import CdxjCompanion
+from crawler.storage.warc.companions import beside
+from crawler.storage.warc.lookup import Entry, entries, lookup, original, read_entry
+from crawler.storage.warc.writer import WarcRules, WarcWriter
+from tests.cdxj_judge import judged_index
+from tests.unit.test_warc_records import CUT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANGED
+
+AT: Final = 1767323045.5
+MOST: Final = 1 << 20
+
+
+def written(
+    folder: Path, captures: list[Capture], run_chars: int = 1 << 20, **rules: Any
+) -> list[Path]:
+    """Finished files with these."""
+    companion = CdxjCompanion(run_chars)
+    warcs = WarcWriter(WarcRules(folder=folder, origin="h-1", **rules), [companion])
+    for capture in captures:
+        warcs.append(capture)
+    warcs.close()
+    return sorted(folder.glob("*.warc.gz"))
+
+
+def page(number: int, body: bytes = b"", **changes: Any) -> Capture:
+    return replace(
+        PAGE,
+        url=f"http://example.com/{number}",
+        fetched_at=AT + number,
+        body=body or b"page %d" % number,
+        **changes,
+    )
+
+
+VARIOUS: Final = [
+    PAGE,
+    CUT,
+    UNCHANGED,
+    LINKED,
+    replace(PAGE, duplicate_of=ORIGINAL),
+    replace(PAGE, headers=[]),
+    replace(PAGE, headers=[(b"Content-Type", b"")]),
+    replace(PAGE, headers=[(b"CONTENT-type ", b"text/plain;charset=x"), (b"content-type", b"b")]),
+    replace(PAGE, headers=[(b"Content-Type", b'text/"h\xe9\\ x')]),
+    replace(PAGE, headers=[(b"X-Content-Type", b"a")]),
+    replace(PAGE, head=b"HTTP/1.1 200\r\n\r\n"),
+    replace(PAGE, head=b"HTTP/1.1\r\n\r\n"),
+    replace(PAGE, head=b"HTTP/1.1\r\nA: b\r\n\r\n"),
+    replace(PAGE, head=b"hello\r\n\r\n"),
+    replace(PAGE, head=b"ICY 200 OK\r\n\r\n"),
+    replace(PAGE, head=b"HTTP/1.0 \xff\xfe\r\nContent-Type:\xff\r\n\r\n"),
+    replace(PAGE, url="http://example.com/a b\n\xe9"),
+    replace(PAGE, url="http://WWW.example.com/A"),
+    replace(PAGE, fetched_at=1.9999999),
+]
+
+
+def test_the_judge_makes_the_same_index(tmp_path: Path) -> None:
+    (warc,) = written(tmp_path, VARIOUS)
+    index = beside(warc, ".cdxj")
+    assert index.read_text(encoding="ascii") == judged_index(warc)
+    index.unlink()
+    CdxjCompanion().rebuild(warc, warc)
+    assert index.read_text(encoding="ascii") == judged_index(warc)
+    assert sorted(tmp_path.iterdir()) == [index, warc]
+
+
+@given(heads=st.lists(HOSTILE, max_size=5))
+def test_whatever_a_server_sends_the_judge_makes_the_same_index(
+    tmp_path_factory: pytest.TempPathFactory, heads: list[bytes]
+) -> None:
+    captures = [replace(PAGE, head=head, request=b"", metadata=()) for head in heads]
+    for warc in written(tmp_path_factory.mktemp("warc"), captures):
+        index = beside(warc, ".cdxj")
+        assert index.read_text(encoding="ascii") == judged_index(warc)
+
+
+@pytest.mark.parametrize("run_chars", [1, 1_000, 1 << 20])
+def test_an_index_is_sorted_however_little_memory_there_is(tmp_path: Path, run_chars: int) -> None:
+    (warc,) = written(tmp_path, [page(number * 7 % 50) for number in range(50)], run_chars)
+    assert beside(warc, ".cdxj").read_text(encoding="ascii") == judged_index(warc)
+
+
+def test_each_file_has_its_own(tmp_path: Path) -> None:
+    files = written(tmp_path, [page(number) for number in range(9)], max_file_bytes=1_000)
+    assert len(files) > 3
+    for warc in files:
+        assert beside(warc, ".cdxj").read_text(encoding="ascii") == judged_index(warc)
+    assert not list(tmp_path.glob("*.open"))
+
+
+def test_every_capture_is_found_by_its_url(tmp_path: Path) -> None:
+    captures = [page(number) for number in range(40)]
+    written(tmp_path, captures, max_file_bytes=4_000)
+    for capture in captures:
+        (entry,) = lookup([tmp_path], capture.url)
+        found = read_entry(entry, MOST)
+        assert (found.url, found.body) == (capture.url, capture.body)
+        assert found.fetched_at == pytest.approx(capture.fetched_at, abs=1e-6)
+        assert found.metadata == ()  # it lies in a record of its own
+    assert lookup([tmp_path], "http://example.com/40") == []
+    assert lookup([tmp_path], "http://example.org/1") == []
+    assert lookup([], captures[0].url) == []
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_all_captures_of_a_url_come_in_the_order_of_time(tmp_path: Path, finished: bool) -> None:
+    warcs = WarcWriter(WarcRules(folder=tmp_path, origin="h-1"), [CdxjCompanion()])
+    for at in (3, 1, 2):
+        warcs.append(replace(PAGE, fetched_at=AT + at))
+    if finished:
+        warcs.close()
+    found = lookup([tmp_path], "https://www.example.com/A?b=c")
+    assert [each.timestamp[-2:] for each in found] == ["06", "07", "08"]
+    assert [read_entry(each, MOST).body for each in found] == [PAGE.body] * 3
+    if not finished:
+        warcs.close()
+        assert [read_entry(each, MOST).body for each in found] == [PAGE.body] * 3
+
+
+def test_a_file_without_an_index_is_read(tmp_path: Path) -> None:
+    (warc,) = written(tmp_path, VARIOUS)
+    indexed = sorted(entries(warc), key=Entry.in_time)
+    beside(warc, ".cdxj").unlink()
+    assert sorted(entries(warc), key=Entry.in_time) == indexed
+    assert len(indexed) == len(VARIOUS)
+
+
+def test_a_revisit_leads_to_its_original(tmp_path: Path) -> None:
+    first = page(1)
+    claim = Claim(sha1(first.body).digest(), first.url, "x.warc.gz:1", first.fetched_at)
+    written(tmp_path, [first, page(2, first.body, duplicate_of=claim)])
+    (entry,) = lookup([tmp_path], "http://example.com/2")
+    assert entry.is_revisit
+    revisit = read_entry(entry, MOST)
+    assert (revisit.kind, revisit.body, revisit.refers_to) == ("revisit", b"", first.url)
+    found = original([tmp_path], revisit)
+    assert found is not None and read_entry(found, MOST).body == first.body
+    assert original([], revisit) is None
+
+
+def test_a_damaged_index_says_what_to_do(tmp_path: Path) -> None:
+    (warc,) = written(tmp_path, [PAGE])
+    beside(warc, ".cdxj").write_bytes(b"com,example)/a?b=c 20260102030405 {\n")
+    with pytest.raises(DataDirError, match="archive index"):
+        lookup([tmp_path], PAGE.url)
+
+
+def test_an_index_that_is_wrong_says_what_to_do(tmp_path: Path) -> None:
+    (warc,) = written(tmp_path, [PAGE])
+    (entry,) = lookup([tmp_path], PAGE.url)
+    warc.write_bytes(warc.read_bytes()[1:])
+    with pytest.raises(DataDirError, match="archive check"):
+        read_entry(entry, MOST)
+    warc.unlink()
+    with pytest.raises(DataDirError, match="not there"):
+        read_entry(entry, MOST)
+
+
+def test_an_index_of_nothing_that_can_be_read(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable):
+        CdxjCompanion().rebuild(tmp_path / "a.warc.gz", tmp_path / "a.warc.gz")
+    assert list(tmp_path.iterdir()) == []
