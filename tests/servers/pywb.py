@@ -100,16 +100,6 @@ class Browser:
         ]
 
     def screenshot(self, url: str, file: Path) -> Path:
-        self._run(f"--screenshot={file}", url)
+        command = [*self._command, f"--screenshot={file}", url]
+        subprocess.run(command, check=True, capture_output=True, timeout=2 * WAIT_S)
         return file
-
-    def text(self, url: str) -> str:
-        """The page's elements after its scripts ran."""
-        return self._run("--dump-dom", url)
-
-    def _run(self, *more: str) -> str:
-        command = [*self._command, *more]
-        done = subprocess.run(
-            command, check=True, capture_output=True, timeout=2 * WAIT_S, text=True
-        )
-        return done.stdout
