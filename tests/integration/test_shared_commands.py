@@ -252,7 +252,7 @@ def test_why_its_pattern_is_left(shared: Crawl) -> None:
     asked = NAMER.named("http://a.example/day/7")
     pages = (asked.host, field_of("/day/#"), 120, 20, 100)
     shared.link.run([Call(shard_of(asked.domain, SHARDS), "note", (1000, *pages))])
-    settings = {**shared.settings(), "CRAWLER_CONTACT": "https://example.com/crawler"}
+    settings = {**shared.settings(), "CRAWLER_CONTACT": "ops@w3.org"}
     look = json.loads(frontier(settings, "why", asked.url, "--json").stdout)
     assert (look["rule"], look["pattern"]) == ("pattern", "/day/#")
     assert (look["pattern_pages"], look["pattern_new"], look["pattern_barren"]) == (120, 20, 100)
