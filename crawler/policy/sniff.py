@@ -50,6 +50,7 @@ _SIGNATURES: Final = (
     (0, b"ID3\x04", "audio/mpeg"),
     (0, b"SQLite format 3\x00", "application/vnd.sqlite3"),
 )
+_NO_FILE: Final = frozenset({b"<", b" ", b"\t", b"\n", b"\r"})  # nearly every page begins so
 _PDF_WITHIN: Final = 1024  # readers allow so many bytes of something else before a PDF
 
 # Elements that nothing but HTML begins with (those of MIME Sniffing, 7.1).
@@ -195,4 +196,6 @@ def _binary_type(declared: str, body: bytes) -> str:
 
 
 def _signature(body: bytes) -> str:
+    if body[:1] in _NO_FILE:
+        return ""
     return next((kind for at, signature, kind in _SIGNATURES if body.startswith(signature, at)), "")
