@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 from crawler import rules
 from crawler.core.config import Config
+from crawler.reparsing import again
 from crawler.storage.columns.companion import ColumnsCompanion
 from crawler.storage.local.datadir import DataDir
 from crawler.storage.warc.archive import Archive
+from crawler.storage.warc.cdxj import CdxjCompanion
 from crawler.storage.warc.companions import Companion
 from crawler.storage.warc.recovery import recover
 from crawler.storage.warc.writer import WarcWriter
@@ -44,4 +46,5 @@ class Keeping:
 
 def companions(config: Config) -> Sequence[Companion]:
     """Of each WARC file of this crawl."""
-    return [ColumnsCompanion()] if config.archive.columns else []
+    columns = [ColumnsCompanion(again(config))] if config.archive.columns else []
+    return [CdxjCompanion(), *columns]

@@ -28,6 +28,7 @@ _SESSIONS: Final = (
     re.compile(r"(.*)aspsessionid[a-z]{8}=[a-z]{24}(?:&(.*))?"),
     re.compile(r"(.*)cfid=[^&]+&cftoken=[^&]+(?:&(.*))?"),
 )
+_MAY_HAVE_SESSION: Final = re.compile(r"sid=|sessionid|cfid=")
 
 
 def surt(url: str) -> str:
@@ -85,14 +86,18 @@ def _normal(path: str) -> str:
 def _query(query: str) -> str:
     if "%" in query:
         query = quote_from_bytes(_unescaped(query).encode("latin-1"), _SAFE)
-    query = query.lower()
-    if "sid=" in query or "sessionid" in query or "cfid=" in query:
-        for pattern in _SESSIONS:
-            if found := pattern.fullmatch(query):
-                query = found[1] + (found[2] or "")
+    query = _without_session(query.lower())
     if "&" not in query:
         return query
     return "&".join("=".join(pair) for pair in sorted(a.split("=", 1) for a in query.split("&")))
+
+
+def _without_session(query: str) -> str:
+    if _MAY_HAVE_SESSION.search(query):
+        for pattern in _SESSIONS:
+            if found := pattern.fullmatch(query):
+                query = found[1] + (found[2] or "")
+    return query
 
 
 def _unescaped(text: str) -> str:
