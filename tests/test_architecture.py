@@ -23,7 +23,7 @@ FLOORS = [
     [
         (
             "wiring ground joining rules sharing doors feeding intake pushing archiving keeping"
-            " parsing tally clock failures"
+            " parsing reparsing tally clock failures"
         )
     ],
     ["spiders", "middlewares", "pipelines", "download", SCHEDULER_EDGE],

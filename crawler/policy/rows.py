@@ -23,10 +23,8 @@ def row_of(page: Page, fetched_at: float) -> Row | None:
     """*fetched_at*: epoch seconds, when its fetch began. None: it is no page."""
     if page.flaw or not page.is_answered:
         return None
-    # A page with the bytes of an error page is no copy: that one has no row.
-    same, near = page.duplicate_of if page.is_copy else None, page.near
-    parsed = page.parsed if page.parsed and not same else _NOTHING
-    original = same or (near and near.original)
+    parsed = _NOTHING if page.is_copy else page.parsed or _NOTHING
+    original, bits = _original(page)
     return Row(
         url=page.url,
         host=split(page.url).hostname,
@@ -41,9 +39,9 @@ def row_of(page: Page, fetched_at: float) -> Row | None:
         published=parsed.published,
         modified=parsed.modified,
         digest=page.digest,
-        simhash=None if same else page.simhash,
-        original=original.url if original else "",
-        bits=near.bits if near and not same else None,
+        simhash=None if page.is_copy else page.simhash,
+        original=original,
+        bits=bits,
     )
 
 
@@ -60,6 +58,16 @@ def outlinks(links: Sequence[Link], base: str) -> list[Link]:
         if url is not None and (url, link.kind) not in found:
             found[url, link.kind] = Link(url, link.kind, link.rel)
     return list(found.values())
+
+
+def _original(page: Page) -> tuple[str, int | None]:
+    """Its URL, and by how many bits it differs."""
+    # A page with the bytes of an error page is no copy: that one has no row.
+    if page.is_copy and page.duplicate_of is not None:
+        return page.duplicate_of.url, None
+    if page.near is not None:
+        return page.near.original.url, page.near.bits
+    return "", None
 
 
 def _canonical(url: str, parsed: Parsed) -> str:

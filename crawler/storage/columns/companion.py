@@ -9,8 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from crawler.core.errors import StoreUnavailable
+from crawler.storage.columns.again import Again, rows
 from crawler.storage.columns.batches import cells
-from crawler.storage.columns.file import ColumnsFile
+from crawler.storage.columns.file import GROUP_BYTES, ColumnsFile
 from crawler.storage.warc.capture import Written
 from crawler.storage.warc.companions import beside
 
@@ -20,7 +22,9 @@ SUFFIX: Final = ".parquet"
 class ColumnsCompanion:
     """Implements storage.warc.companions.Companion."""
 
-    def __init__(self) -> None:
+    def __init__(self, again: Again, group_bytes: int = GROUP_BYTES) -> None:
+        self._again = again
+        self._group_bytes = group_bytes
         self._file: ColumnsFile | None = None
 
     @property
@@ -28,12 +32,13 @@ class ColumnsCompanion:
         return SUFFIX
 
     def begin(self, warc: Path) -> None:
-        self._file = ColumnsFile(beside(warc, SUFFIX))
+        self._file = ColumnsFile(beside(warc, SUFFIX), self._group_bytes)
 
     def add(self, written: Written) -> None:
         row = written.capture.row
         if self._file is not None and row is not None:
-            self._file.add(cells(row, written.outlinks, written.place))
+            # Those of a copy are with its original, as its text is.
+            self._file.add(cells(row, written.outlinks if row.links else (), written.place))
 
     def finish(self) -> None:
         if self._file is not None:
@@ -44,3 +49,14 @@ class ColumnsCompanion:
         if self._file is not None:
             self._file.discard()
             self._file = None
+
+    def rebuild(self, warc: Path, content: Path) -> None:
+        made = ColumnsFile(beside(warc, SUFFIX), self._group_bytes)
+        try:
+            for row in rows(warc, content, self._again):
+                made.add(row)
+            made.finish()
+        except OSError as error:
+            raise StoreUnavailable(f"cannot read {content}: {error.strerror or error}") from error
+        finally:
+            made.discard()  # nothing, once it is finished

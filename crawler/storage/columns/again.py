@@ -1,0 +1,116 @@
+"""Rows made again of what a WARC file holds: after a crash, or after a parser was mended.
+
+Rule: what the bytes say is read anew (type, text, links, language, dates, fingerprint, digest).
+What only the crawl could know is kept as it was written down: whether it is a page at all, and
+whose copy it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from hashlib import sha1
+from pathlib import Path
+from typing import Final
+
+from crawler.core.exchange import head_fields
+from crawler.core.page import Flaw, Near, Page
+from crawler.core.parsed import Parsed, Source
+from crawler.core.types import Claim
+from crawler.policy.codings import codings_of, decoded
+from crawler.policy.content import media_type
+from crawler.policy.following import robots_header, with_headers
+from crawler.policy.link_header import link_headers
+from crawler.policy.rows import base_of, outlinks, row_of
+from crawler.policy.simhash import fingerprint
+from crawler.policy.sniff import actual_type
+from crawler.storage.columns.batches import Cells, cells
+from crawler.storage.warc.stored import Stored, captures, sha1_of
+
+Headers = list[tuple[bytes, bytes]]
+Parse = Callable[[Source, str], Parsed]
+"""By the parser for a media type; nothing where there is none or it cannot."""
+
+_FLAWS: Final = frozenset(Flaw)
+_OTHER_FLAW: Final = Flaw.LYING_TYPE  # in place of a word of another version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """How pages are read a second time: as they were the first time."""
+
+    parsing: Callable[[], AbstractContextManager[Parse]]
+    room: Callable[[bytes | None, str], int]  # Content-Type, URL -> bytes kept of a body
+    most_bytes: int  # the most that `room` says
+    near_min_words: int
+
+
+def rows(warc: Path, content: Path, again: Again) -> Iterator[Cells]:
+    """Of the pages in *content*, a WARC file that is, or will be, called *warc*. Raises Damaged,
+    OSError."""
+    with again.parsing() as parse:
+        for stored in captures(warc, content, again.most_bytes):
+            page = _page(stored, again, parse)
+            row = row_of(page, stored.fetched_at)
+            if row is not None:
+                said = page.parsed or Parsed()
+                yield cells(row, outlinks(said.links, base_of(page.url, said)), stored.place)
+
+
+def _page(stored: Stored, again: Again, parse: Parse) -> Page:
+    headers = head_fields(stored.head)
+    page = _told(stored, headers)
+    if page.flaw or not page.is_answered or page.is_copy:
+        return page
+    body = _decoded(stored.body, page, headers, again)
+    kind = actual_type(page.content_type, page.url, body).media_type
+    said = parse(Source(page.url, page.content_type, body, tuple(headers)), kind)
+    said = with_headers(said, link_headers(headers), robots_header(headers))
+    return replace(
+        page,
+        media_type=kind,
+        digest=sha1(body, usedforsecurity=False).digest(),
+        parsed=said,
+        simhash=fingerprint(said.text, again.near_min_words),
+    )
+
+
+def _told(stored: Stored, headers: Headers) -> Page:
+    """What the crawl has said of it."""
+    declared = (_values(headers, b"content-type") or [b""])[-1]  # the last, as Scrapy has it
+    near, bits = stored.noted("near-duplicate-of"), stored.noted("near-duplicate-bits")
+    # Archives of older versions have no such note, but revisits all the same.
+    same = stored.noted("duplicate-of") or stored.refers_to
+    flaw = stored.noted("flaw")
+    return Page(
+        url=stored.url,
+        status=_status(stored.head),
+        content_type=declared.decode("latin-1"),
+        body=b"",
+        depth=0,
+        lease_id=0,
+        media_type=stored.noted("media-type") or media_type(declared),
+        flaw=Flaw(flaw) if flaw in _FLAWS else _OTHER_FLAW,
+        digest=sha1_of(stored.noted("content-digest")) or stored.payload_sha1,
+        duplicate_of=Claim(b"", same) if same else None,
+        near=Near(Claim(b"", near), int(bits)) if near and bits.isdecimal() else None,
+    )
+
+
+def _decoded(body: bytes, page: Page, headers: Headers, again: Again) -> bytes:
+    codings = codings_of(_values(headers, b"content-encoding"))
+    if not codings:
+        return body
+    room = again.room(page.content_type.encode("latin-1") or None, page.url)
+    return decoded(body, codings, room).body
+
+
+def _values(headers: Headers, lower_name: bytes) -> list[bytes]:
+    return [value for name, value in headers if name.lower() == lower_name]
+
+
+def _status(head: bytes) -> int:
+    """0: it says none."""
+    words = head.partition(b"\n")[0].split()[1:2]
+    return int(words[0]) if words and words[0].isdigit() else 0
