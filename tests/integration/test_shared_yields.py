@@ -1,0 +1,177 @@
+"""Patterns among workers: what is told, what is asked for, and what happens without an answer.
+
+What they decide is in tests/contract/test_yields.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from crawler.core.content_settings import Budgets
+from crawler.core.types import Candidate, HostKey, Lease, Pace
+from crawler.policy.yields import Go, Stopped
+from crawler.storage.redis.worker.shared_yields import (
+    FRESH_S,
+    QUIET_S,
+    SOME,
+    UNHEARD,
+    SharedYields,
+)
+from tests.servers.redis import RedisServer
+from tests.servers.redis_worker import SHARDS, RedisWorker, redis_worker
+
+NOW: Final = 1e9
+RULES: Final = Budgets(pattern_barren_pages=40)
+
+
+class Reader(RedisWorker):
+    """A worker that reads days."""
+
+    def __init__(self, url: str, session: str) -> None:
+        super().__init__(url, session)
+        self.clock = NOW
+        self.yields = SharedYields(
+            *(RULES, SHARDS, self.run, self.tell, self.count), lambda: self.clock
+        )
+
+    async def go(self, number: int = 0, host: str = "a.org") -> Go | Stopped:
+        found = day(number, host)
+        await self.yields.enrich([Lease(1, found, Pace(), self.clock)])
+        return self.yields.of(found, self.clock)
+
+    async def read(self, days: int, host: str = "a.org") -> None:
+        for number in range(days):
+            self.yields.note(day(number, host), False, self.clock)
+        await self.flush()
+
+
+def day(number: int, host: str = "a.org") -> Candidate:
+    return Candidate(f"http://{host}/day/{number}", number, HostKey(host), host, depth=1)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+def together(server: RedisServer, story: Callable[..., Any]) -> None:
+    """Of *anna* and *berta*, on an empty server."""
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            names = ("anna", "berta")
+            await story(
+                *[
+                    await stack.enter_async_context(redis_worker(server.url, name, Reader))
+                    for name in names
+                ]
+            )
+
+    with server.client() as client:
+        client.flushall()
+    asyncio.run(run())
+
+
+def test_workers_have_one_budget_together(server: RedisServer) -> None:
+    async def story(anna: Reader, berta: Reader) -> None:
+        await anna.read(24)
+        await berta.read(16)
+        for worker in (anna, berta):
+            decisions = [await worker.go(number) for number in range(SOME)]
+            assert decisions[0] is Go.OPEN, "not asked for yet"
+            assert isinstance(decisions[-1], Stopped)
+            assert worker.yields.has_stopped(HostKey("a.org"))
+            assert worker.yields.refusal(day(99), NOW) is not None
+        assert await anna.go(host="b.org") is Go.OPEN
+
+    together(server, story)
+
+
+def test_one_that_is_tried_is_tried_by_one(server: RedisServer) -> None:
+    async def story(anna: Reader, berta: Reader) -> None:
+        await anna.read(40)
+        anna.clock = NOW + RULES.pattern_probe_s
+        assert await anna.go() is Go.TRY
+        anna.yields.trying(day(0), anna.clock)
+        await anna.flush()
+        for _ in range(SOME):
+            told = await berta.go()
+        assert isinstance(told, Stopped), "its age is told, so clocks need not agree"
+
+    together(server, story)
+
+
+def test_few_pages_are_not_told(server: RedisServer) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        for number in range(SOME - 1):
+            anna.yields.note(day(number), True, NOW)
+        assert anna.tells == []
+        anna.yields.note(day(SOME), False, NOW)
+        (call,) = anna.tells
+        assert call.args[3:] == (SOME, SOME - 1, 1)
+        anna.yields.note(Candidate("http://a.org/", 1, HostKey("a.org"), "a.org"), False, NOW)
+        assert len(anna.tells) == 1
+
+    together(server, story)
+
+
+def test_a_pattern_is_asked_for_when_it_has_many_leases_and_then_seldom(
+    server: RedisServer,
+) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        for _turn in range(SOME - 1):
+            await anna.go()
+        assert anna.asked == []
+        await anna.go()
+        await anna.go()
+        assert len(anna.asked) == 1
+        anna.clock += FRESH_S
+        await anna.go()
+        assert len(anna.asked) == 2
+
+    together(server, story)
+
+
+def test_leases_of_one_answer_are_asked_for_together(server: RedisServer) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        leases = [Lease(n, day(n, f"h{n % 40}.org"), Pace(), NOW) for n in range(40 * SOME)]
+        await anna.yields.enrich(leases)
+        assert len(anna.asked) == SHARDS
+        assert sum(len(call.args) // 2 for call in anna.asked) == 40
+
+    together(server, story)
+
+
+def test_without_an_answer_it_is_fetched_and_not_asked_for_at_once_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        with RedisServer(tmp_path) as mortal:
+            async with redis_worker(mortal.url, "anna", Reader) as anna:
+                mortal.kill()
+                for _ in range(SOME):
+                    assert await anna.go() is Go.OPEN
+                assert anna.counted[UNHEARD] == len(anna.asked) == 1
+                await anna.go()
+                assert len(anna.asked) == 1
+                anna.clock += QUIET_S
+                await anna.go()
+                assert len(anna.asked) == 2
+
+    asyncio.run(run())
+
+
+def test_a_full_server_is_told_nothing_more(server: RedisServer) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        anna.yields.is_full = lambda _: True
+        await anna.read(SOME)
+        assert anna.tells == []
+        with server.client() as client:
+            assert list(client.scan_iter("*:y:*")) == []
+
+    together(server, story)
