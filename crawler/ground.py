@@ -92,7 +92,7 @@ def shared(
     frontier = joined.frontier
     batcher = Batcher(frontier.nodes.run)
     digests = SharedDigests(joined.ops, batcher, frontier.outgoing.tell, tally.count)
-    frontier.on_claimed = digests.claimed
+    frontier.on_claimed = lambda lease_id, _: digests.claimed(lease_id)
     frontier.outgoing.tells.count = tally.count
     robots = _shared_robots(config, frontier, store, tally, clock)
     yields = _shared_yields(config, frontier, tally, clock)

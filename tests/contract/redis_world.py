@@ -119,7 +119,7 @@ READS = {
     **dict.fromkeys("rlw", "zrange"),
     **dict.fromkeys("bfg", "lrange"),
     "s": "smembers",
-    **dict.fromkeys("evt", "get"),
+    **dict.fromkeys("evta", "get"),
 }
 Dump = dict[str, Any]
 

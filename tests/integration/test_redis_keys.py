@@ -20,6 +20,7 @@ from crawler.storage.redis.connection.link import Link
 from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.frontier import RedisFrontier
 from crawler.storage.redis.keys import SHARD_KEYS
+from crawler.storage.redis.near_rows import mark_of, rows_of
 from crawler.storage.redis.ops import Ops, Released, shard_of_lease
 from crawler.storage.redis.scripts import Scripts
 from tests.contract.frontiers import candidate, rest
@@ -56,6 +57,7 @@ class Life:
             (self._release, 4),
             (self._finish, 6),
             (self._duplicates, 2),
+            (self._near, 1),
             (self._beat, 1),
             (self._rest, 1),
             (self._robots, 1),
@@ -106,6 +108,12 @@ class Life:
         digest = b"reserved %d" % self.random.randrange(5)
         self._link.run([self._ops.reserve(digest, 1, 5.0)])
         self._link.run([self._ops.claim(digest, 1, None)])
+
+    def _near(self) -> None:
+        digest = b"%020d" % self.random.randrange(5)
+        for shard, row in rows_of(self.random.getrandbits(64), digest, SHARDS):
+            self._link.run([Call(shard, "near", row)])
+        self._link.run([self._ops.owner(mark_of(digest))])
 
     def _beat(self) -> None:
         self._frontier.renew(self.leases, self.now)
@@ -212,6 +220,7 @@ def _bare(name: str) -> str:
         (keys.claims("n", 1, 4), "<root>:g:4"),
         (keys.files("n", 1), "<root>:n"),
         (keys.robots("n", 1, "http://a"), "<root>:t:http://a"),
+        (keys.near("n", 1, 2, 3), "<root>:a:2:3"),
         (keys.yields("n", 1, "a"), "<root>:y:a"),
     ],
 )

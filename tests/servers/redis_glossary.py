@@ -18,7 +18,7 @@ KINDS: Final = {
     "list": "LPUSH RPUSH LPOP LLEN LRANGE LTRIM",
     "zset": "ZADD ZREM ZSCORE ZRANGE ZRANGEBYSCORE ZCARD ZSCAN",
     "set": "SADD SREM SMEMBERS SISMEMBER SCARD",
-    "string": "GET SET",
+    "string": "GET SET GETRANGE STRLEN APPEND",
     "": "DEL EXISTS TYPE PTTL",
 }
 OF_KIND: Final = {name: kind for kind, names in KINDS.items() for name in names.split()}

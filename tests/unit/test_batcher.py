@@ -44,6 +44,18 @@ def test_what_is_asked_in_one_moment_goes_out_together():
     asyncio.run(story())
 
 
+def test_questions_of_one_page_go_out_together():
+    async def story():
+        shards = Shards()
+        batcher = Batcher(shards.run)
+        both = batcher.ask_all(map(call, (3, 1))), batcher.ask_all(map(call, (2,)))
+        assert await asyncio.gather(*both) == [[3, 1], [2]]
+        assert await batcher.ask_all([]) == []
+        assert shards.batches == [[3, 1, 2]]
+
+    asyncio.run(story())
+
+
 def test_a_fault_is_an_answer_to_one():
     async def story():
         shards = Shards()

@@ -49,6 +49,10 @@ SHARD_KEYS: Final = (
         *("<root>:y:<host>", "hash", "What URLs of a pattern have brought."),
         "patterns with 8 pages, 1,000 a host",
     ),
+    Key(
+        *("<root>:a:<table>:<quarter>", "string"),
+        *("Fingerprints of pages that share a quarter of theirs.", "different texts"),
+    ),
 )
 CRAWL_KEYS: Final = (
     Key("<name>:format", "string", "Schema, shards, levels, identity and key of the URLs.", "one"),
@@ -114,6 +118,10 @@ def claims(name: str, shard: int, bucket: int) -> str:
 
 def files(name: str, shard: int) -> str:
     return f"{root(name, shard)}:n"
+
+
+def near(name: str, shard: int, table: int, quarter: int) -> str:
+    return f"{root(name, shard)}:a:{table}:{quarter}"
 
 
 def robots(name: str, shard: int, authority: str) -> str:

@@ -240,17 +240,21 @@ class Ops:
             args += (number, again.host, again.level + 1, pack(again))
         return Call(shard, "revive", tuple(args))
 
-    def owner(self, lease: int) -> str:
+    def holder(self, lease: int) -> str:
         return f"{self.session}/{lease}"
 
     def reserve(self, digest: bytes, lease: int, hold_s: float) -> Call:
-        args = (digest, self.owner(lease), int(hold_s * 1000))
+        args = (digest, self.holder(lease), int(hold_s * 1000))
         return Call(shard_of_digest(digest, self.shards), "reserve", args)
+
+    def owner(self, mark: bytes) -> Call:
+        """*mark*: of a digest, as near_rows.py has it."""
+        return Call(shard_of_digest(mark, self.shards), "owner", (mark,))
 
     def claim(self, digest: bytes, lease: int, claim: Claim | None) -> Call:
         """*claim* None: the page came to nothing, its content is free again."""
         file, packed = ("", b"") if claim is None else pack_claim(claim)
-        args = (digest, self.owner(lease), file, packed)
+        args = (digest, self.holder(lease), file, packed)
         return Call(shard_of_digest(digest, self.shards), "claim", args)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 OPERATIONS: Final = (
     *("open", "add", "lease", "release", "finish", "beat", "mine", "bury", "rest", "revive"),
-    *("reserve", "claim", "robots", "learn", "note", "yields"),
+    *("reserve", "claim", "near", "owner", "robots", "learn", "note", "yields"),
 )
 FEED: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
 CRAWL: Final = ("open_doors", "announce")

@@ -19,6 +19,7 @@
 --   <root>:n            hash    names of archive files, by number and back
 --   <root>:v:<digest>   string  who may become the owner; expires
 --   <root>:t:<name>     string  a robots.txt, by its authority; expires
+--   <root>:a:<t>:<q>    string  fingerprints of which quarter t is q (near_rows.py)
 --   <root>:y:<host>     hash    pattern of URLs, hashed -> what they have brought
 --
 -- Front 0 holds what is urgent and goes before all others; level n of a Candidate is front n + 1.
@@ -35,6 +36,7 @@ local function ended_key(session) return root .. ':e:' .. session end
 local function seen_key(bucket) return root .. ':s:' .. bucket end
 local function claims_key(bucket) return root .. ':g:' .. bucket end
 local function yields_key(host) return root .. ':y:' .. host end
+local function near_key(table, quarter) return root .. ':a:' .. table .. ':' .. quarter end
 local function robots_key(authority) return root .. ':t:' .. authority end
 local function reservation_key(digest) return root .. ':v:' .. digest end
 

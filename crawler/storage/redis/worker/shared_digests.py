@@ -57,7 +57,7 @@ class SharedDigests:
     def __init__(
         self,
         ops: Ops,
-        batcher: Batcher,
+        batcher: Batcher[Call],
         tell: Callable[[Call], None],
         count: Callable[[str], None],
         hold_s: float = HOLD_S,

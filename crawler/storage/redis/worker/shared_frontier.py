@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.core.errors import CrawlerError, StoreUnavailable
-from crawler.core.types import Added, Candidate, Counts, Lease, PutBack, Rest, Verdict
+from crawler.core.types import Added, Candidate, Claim, Counts, Lease, PutBack, Rest, Verdict
 from crawler.storage.redis.connection.faults import FAULTS, Unreachable
 from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.fates import claim_of
@@ -91,8 +91,9 @@ class SharedFrontier:
         self.confirm: Callable[[], Awaitable[None]] | None = None
         """Asked after a server came back: is the crawl still the one that we joined?"""
         self._is_confirmed = True
-        self.on_claimed: Callable[[int], None] = lambda _: None  # a lease, and its content is told
+        self.on_claimed: Callable[[int, Claim], None] = lambda *_: None  # of a lease: it is told
         self.on_tick: list[Callable[[], Awaitable[None]]] = []
+        self.on_end: Callable[[], None] = lambda: None  # what is gathered elsewhere is to be told
         self.is_elsewhere: Callable[[], bool] = lambda: False
         self.doors: Callable[[], int] = lambda: 0  # hosts that seeds have opened, as known here
         self._connect()
@@ -138,8 +139,8 @@ class SharedFrontier:
         held = lease in self._holdings
         if held:
             self.outgoing.finish(lease, verdict)
-            if claim_of(verdict) is not None:
-                self.on_claimed(lease.id)
+            if (claim := claim_of(verdict)) is not None:
+                self.on_claimed(lease.id, claim)
         return held
 
     def renew(self, leases: Iterable[Lease], now: float) -> None:
@@ -197,8 +198,7 @@ class SharedFrontier:
 
     async def _leave(self) -> None:
         rests = self.outgoing.untold_rests()
-        replies = await self.nodes.run(rests)
-        told = zip(rests, replies, strict=True)
+        told = zip(rests, await self.nodes.run(rests), strict=True)
         unrested = {call.shard for call, reply in told if isinstance(reply, FAULTS)}
         # What never reached us, mostly. Where a host's rest is not told, its lease ends with its
         # time, so that the host is left alone at least so long.
@@ -222,6 +222,7 @@ class SharedFrontier:
                 await asyncio.sleep(TICK_S)
 
     async def _told(self) -> None:
+        self.on_end()
         self.stopping()
         while self.incoming.is_asking or not self.outgoing.is_idle():
             if self._tidings.is_hopeless:

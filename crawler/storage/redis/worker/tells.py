@@ -1,8 +1,9 @@
-"""What a worker has to tell that is no link, release or verdict: claims, rests, robots.txt.
+"""What a worker has to tell that is no link, release or verdict: claims, fingerprints, rests,
+robots.txt.
 
 Rule: bounded, though a server be away for days, and not tried all the time. A claim that is never
-told stores a page twice at worst, a robots.txt is fetched once more; a rest is never dropped, and
-has no more than one place a host.
+told stores a page twice at worst, a fingerprint misses a near-duplicate, a robots.txt is fetched
+once more; a rest is never dropped, and has no more than one place a host.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Final
 from crawler.storage.redis.calls import Call
 
 AGAIN_S: Final = 2.0  # until a shard that did not answer is tried again
-MOST: Final = {"claim": 500, "learn": 100, "note": 500}
-"""Of a shard: 0.6 MB of claims and 0.4 MB of robots.txt, mostly."""
+MOST: Final = {"claim": 500, "near": 50, "learn": 100, "note": 500}
+"""Of a shard: 0.6 MB of claims, as much of fingerprints and 0.4 MB of robots.txt, mostly."""
 UNTOLD: Final = "untold/"
 
 _Key = tuple[str, object]

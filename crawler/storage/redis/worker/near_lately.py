@@ -1,0 +1,77 @@
+"""Near-duplicates within one worker: pages in flight, and those that were stored lately.
+
+Rule: of two near pages in flight here the second waits for the first. What is stored is known here
+at once: its way through Redis takes a moment, and longer where a server is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from crawler.core.types import Claim
+from crawler.storage.redis.worker.near_look import Original
+
+MOST_LATELY: Final = 1024
+"""Claims kept in memory, 0.5 kB each: what is stored, and what is found often, by many at once."""
+
+
+@dataclass(slots=True, eq=False)
+class Flying:
+    """A page in flight."""
+
+    simhash: int
+    is_known: bool = False  # its very fingerprint has an original already
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Flights:
+    """Bound: one for each lease that is open."""
+
+    def __init__(self, most_bits: int) -> None:
+        self._most_bits = most_bits
+        self._by_lease: dict[int, Flying] = {}
+
+    async def board(self, simhash: int, lease_id: int) -> Flying:
+        """Waits until no page in flight is near to it. Nobody waits who is waited for."""
+        while (other := self._near(simhash)) is not None:
+            await other.settled.wait()
+        flying = self._by_lease[lease_id] = Flying(simhash)
+        return flying
+
+    def land(self, lease_id: int) -> None:
+        flying = self._by_lease.pop(lease_id, None)
+        if flying is not None:
+            flying.settled.set()
+
+    def of(self, lease_id: int) -> Flying | None:
+        return self._by_lease.get(lease_id)
+
+    def _near(self, simhash: int) -> Flying | None:
+        for flying in self._by_lease.values():
+            if (flying.simhash ^ simhash).bit_count() <= self._most_bits:
+                return flying
+        return None
+
+
+class Lately:
+    """The newest take the place of the oldest."""
+
+    def __init__(self, most: int = MOST_LATELY) -> None:
+        self._prints = np.zeros(most, np.uint64)
+        self._claims: list[Claim | None] = [None] * most
+        self._next = 0
+
+    def add(self, simhash: int, claim: Claim) -> None:
+        self._prints[self._next] = simhash
+        self._claims[self._next] = claim
+        self._next = (self._next + 1) % len(self._claims)
+
+    def near(self, simhash: int, most_bits: int) -> list[Original]:
+        apart = np.bitwise_count(self._prints ^ np.uint64(simhash))
+        places = np.flatnonzero(apart <= most_bits).tolist()
+        found = ((int(apart[at]), self._claims[at]) for at in places)
+        return [Original(bits, claim) for bits, claim in found if claim is not None]

@@ -1,0 +1,124 @@
+"""Near-duplicates among workers: has any of them stored nearly the same text?
+
+Rule: nearness is a judgement and needs no reservation. Of two near pages in flight at two workers
+both are stored; within a worker the second waits. Where Redis does not answer, a page counts as
+near to none: it is counted, and nobody waits for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from crawler.core.page import Near
+from crawler.core.types import Claim
+from crawler.storage.redis.calls import Argument, Call
+from crawler.storage.redis.near_rows import ROW_ARGS, can_mark, rows_of
+from crawler.storage.redis.ops import Ops
+from crawler.storage.redis.worker.near_lately import Flights, Lately
+from crawler.storage.redis.worker.near_look import NearLook, Original, Seen
+from crawler.storage.redis.worker.tells import UNTOLD
+
+ASK_S: Final = 5.0  # guess: longer than a slow disk holds up a server
+MOST_ROWS: Final = 50  # of a call: 0.3 ms of a server
+UNSURE: Final = "near_duplicates/unsure"
+"""Counted when nobody could say whether a page is near to another."""
+
+
+class SharedNearest:
+    """Implements storage.nearest.Nearest. Bound: one flight for each lease that is open, what was
+    stored lately, and MOST_ROWS a shard."""
+
+    def __init__(
+        self,
+        ops: Ops,
+        look: NearLook,
+        tell: Callable[[Call], None],
+        count: Callable[[str], None],
+        most_bits: int,
+        ask_s: float = ASK_S,
+    ) -> None:
+        """*tell*: sends a call some time soon, until it is acknowledged. *count* counts one
+        more."""
+        self._ops = ops
+        self._look = look
+        self._tell = tell
+        self._count = count
+        self._most_bits = most_bits
+        self._ask_s = ask_s
+        self._untold: dict[int, list[Argument]] = defaultdict(list)  # by shard
+        self._flights = Flights(most_bits)
+        self._lately = Lately()
+        self.is_full: Callable[[int], bool] = lambda _: False  # whether a shard's server is
+
+    async def original(self, simhash: int, digest: bytes, url: str, lease_id: int) -> Near | None:
+        """The page with the nearest text, one at another URL. None: there is none. Until `settle`
+        pages of this worker that are near to this one wait for it."""
+        self.settle(lease_id)
+        flight = await self._flights.board(simhash, lease_id)
+        try:
+            found = await self._nearest(simhash)
+        except BaseException:
+            self.settle(lease_id)
+            raise
+        flight.is_known = any(each.bits == 0 for each in found)
+        others = (each for each in found if each.claim.url != url)
+        nearest = next(others, None)
+        return Near(nearest.claim, nearest.bits) if nearest else None
+
+    def claimed(self, lease_id: int, claim: Claim) -> None:
+        """Its page is stored: from now on others may be near to it."""
+        flight = self._flights.of(lease_id)
+        if flight is None or flight.is_known:
+            return
+        self._lately.add(flight.simhash, claim)
+        if can_mark(claim.digest):
+            self._gather(flight.simhash, claim.digest)
+
+    def _gather(self, simhash: int, digest: bytes) -> None:
+        rows = list(rows_of(simhash, digest, self._ops.shards))
+        if any(self.is_full(shard) for shard, _ in rows):
+            self._count(f"{UNTOLD}near")
+            return
+        for shard, row in rows:
+            self._untold[shard] += row
+            if len(self._untold[shard]) >= MOST_ROWS * ROW_ARGS:
+                self._tell_shard(shard)
+
+    async def tick(self) -> None:
+        """To be called each second or so."""
+        self.tell()
+
+    def tell(self) -> None:
+        """What was gathered. A row alone takes 18 us of a server, with others 6."""
+        for shard in list(self._untold):
+            self._tell_shard(shard)
+
+    def _tell_shard(self, shard: int) -> None:
+        self._tell(Call(shard, "near", tuple(self._untold.pop(shard))))
+
+    def settle(self, lease_id: int) -> None:
+        """Its page is finished or given up: who waits may look again."""
+        self._flights.land(lease_id)
+
+    async def _nearest(self, simhash: int) -> list[Original]:
+        """Those that are near, the nearest first."""
+        found = self._lately.near(simhash, self._most_bits)
+        if all(each.bits for each in found):
+            found += await self._elsewhere(simhash)
+        return sorted(found, key=lambda each: each.bits)
+
+    async def _elsewhere(self, simhash: int) -> list[Original]:
+        seen = Seen(is_sure=False)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._ask_s):
+                seen = await self._look.near(simhash)
+        if not seen.is_sure:
+            self._count(UNSURE)
+        for original in seen.originals[:1]:
+            if original.bits == 0:  # what is found often is found at once
+                self._lately.add(simhash, original.claim)
+        return seen.originals
