@@ -36,7 +36,7 @@ class FeedParser:
         read = _read(source)
         feed: Read = read["feed"]
         entries: list[Read] = read["entries"]
-        if not entries and not read["version"]:
+        if not entries and not read.get("version"):
             raise Unreadable("no feed")
         links = [*_links_of_feed(feed), *_links_of_entries(entries)]
         return Parsed(
@@ -45,8 +45,8 @@ class FeedParser:
             text="\n".join(_texts(feed, entries)),
             links=tuple(links[:MAX_LINKS]),
             language=feed.get("language", ""),
-            published=_time(feed.get("published_parsed")),
-            modified=_time(feed.get("updated_parsed")),
+            published=_time(feed, "published_parsed"),
+            modified=_time(feed, "updated_parsed"),
             charset=read.get("encoding", ""),
             notes=tuple(_notes(read, links)),
         )
@@ -81,7 +81,8 @@ def _links_of_entries(entries: Iterable[Read]) -> Iterator[Link]:
 
 
 def _modified(entry: Read) -> float | None:
-    return _time(entry.get("updated_parsed") or entry.get("published_parsed"))
+    updated = _time(entry, "updated_parsed")
+    return _time(entry, "published_parsed") if updated is None else updated
 
 
 def _texts(feed: Read, entries: Iterable[Read]) -> Iterator[str]:
@@ -105,8 +106,9 @@ def _text(detail: Read | None) -> str:
     return " ".join(value.split())
 
 
-def _time(parsed: Any) -> float | None:
-    """feedparser's nine numbers are UTC."""
+def _time(read: Read, key: str) -> float | None:
+    """feedparser's nine numbers are UTC. Asked for one that it has not, it gives another."""
+    parsed = read[key] if key in read else None  # noqa: SIM401  # for that reason
     try:
         return float(timegm(parsed)) if parsed else None
     except (ValueError, OverflowError):

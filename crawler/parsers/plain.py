@@ -43,7 +43,7 @@ class PlainParser:
 def urls(text: str) -> list[str]:
     """The http and https URLs in *text*, each once; without the stop that ends their sentence."""
     found = (_bare(one[0]) for one in islice(_URL.finditer(text), MAX_LINKS + 1))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(url for url in found if not url.endswith("://")))
 
 
 def _bare(url: str) -> str:

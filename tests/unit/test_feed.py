@@ -1,0 +1,147 @@
+"""RSS and Atom: what a feed says, and the pages its entries are about."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.core.parsed import Link, LinkKind, Parsed, Source, Unreadable
+from crawler.parsers.feed import FeedParser
+
+MAY_6 = 1714989600.0  # 2024, 10:00 UTC
+
+
+def read(body: str | bytes, content_type: str = "application/rss+xml") -> Parsed:
+    written = body.encode() if isinstance(body, str) else body
+    return FeedParser().parse(Source("http://a.example/blog/feed", content_type, written))
+
+
+def entry(url: str, modified: float | None = None) -> Link:
+    return Link(url, LinkKind.ENTRY, modified=modified)
+
+
+RSS = """<?xml version="1.0"?><rss version="2.0"><channel>
+    <title>News &amp; more</title><link>http://a.example/blog/</link><language>de-AT</language>
+    <description>All that happens</description>
+    <lastBuildDate>Mon, 06 May 2024 12:00:00 +0200</lastBuildDate>
+    <item><title>One</title><link>http://a.example/1</link>
+        <pubDate>Mon, 06 May 2024 10:00:00 GMT</pubDate>
+        <description>&lt;p>First &lt;b>st&lt;/b>ory&lt;/p>&lt;p>End&lt;/p></description>
+        <enclosure url="http://a.example/1.mp3" type="audio/mpeg" length="1"/></item>
+    <item><title>Two</title><link>../2</link><description>plain</description></item>
+    <item><title>Three</title><guid>http://a.example/3</guid></item>
+    </channel></rss>"""
+
+ATOM = """<feed xmlns="http://www.w3.org/2005/Atom" xml:lang="en" xml:base="http://b.example/x/">
+    <title type="html">&lt;i&gt;Atom&lt;/i&gt;</title><updated>2024-05-06T10:00:00Z</updated>
+    <link href="http://b.example/"/><link rel="self" href="feed"/><link rel="next" href="?page=2"/>
+    <entry><title>One</title><link href="1"/><updated>2024-05-06T12:00:00+02:00</updated>
+        <summary>short</summary>
+        <content type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml"><p>long</p></div></content>
+    </entry></feed>"""
+
+RDF = """<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+    xmlns="http://purl.org/rss/1.0/" xmlns:dc="http://purl.org/dc/elements/1.1/">
+    <channel><title>Old</title><link>http://c.example/</link></channel>
+    <item rdf:about="http://c.example/1"><title>One</title><link>http://c.example/1</link>
+        <dc:date>2024-05-06T10:00:00Z</dc:date></item></rdf:RDF>"""
+
+
+def test_rss() -> None:
+    parsed = read(RSS)
+    assert parsed == Parsed(
+        parser="feed",
+        title="News & more",
+        text="News & more\nAll that happens\nOne\nFirst story\nEnd\nTwo\nplain\nThree",
+        links=(
+            Link("http://a.example/blog/", LinkKind.ALTERNATE, "alternate"),
+            entry("http://a.example/1", MAY_6),
+            Link("http://a.example/1.mp3", LinkKind.MEDIA, "enclosure"),
+            entry("http://a.example/2"),
+            entry("http://a.example/3"),
+        ),
+        language="de-AT",
+        modified=MAY_6,
+        charset="utf-8",
+    )
+
+
+def test_atom() -> None:
+    parsed = read(ATOM, "application/atom+xml")
+    assert parsed == Parsed(
+        parser="feed",
+        title="Atom",
+        text="Atom\nOne\nlong",  # an entry's content stands for its summary
+        links=(
+            Link("http://b.example/", LinkKind.ALTERNATE, "alternate"),
+            Link("http://b.example/x/?page=2", LinkKind.ALTERNATE, "next"),
+            entry("http://b.example/x/1", MAY_6),
+        ),
+        language="en",
+        modified=MAY_6,
+        charset="utf-8",
+    )
+
+
+def test_rss_in_rdf() -> None:
+    assert read(RDF).links[-1] == entry("http://c.example/1", MAY_6)
+
+
+@pytest.mark.parametrize("version", ["0.90", "0.91", "0.92", "2.0"])
+def test_rss_of_every_version(version: str) -> None:
+    parsed = read(
+        f"<rss version='{version}'><channel><item><link>http://a.example/1</link></item></channel>"
+        "</rss>"
+    )
+    assert parsed.links == (entry("http://a.example/1"),)
+
+
+def test_broken_xml_keeps_what_can_be_read() -> None:
+    parsed = read(RSS.replace("&amp;", "&").replace("</channel></rss>", ""))
+    assert [link.url for link in parsed.links if link.kind is LinkKind.ENTRY] == [
+        *("http://a.example/1", "http://a.example/2", "http://a.example/3")
+    ]
+    assert parsed.notes == ("broken_xml",)
+
+
+def test_letters_of_another_encoding() -> None:
+    body = (
+        "<?xml version='1.0' encoding='iso-8859-1'?><rss><channel><title>Ä</title></channel></rss>"
+    )
+    parsed = read(body.encode("iso-8859-1"), "application/rss+xml; charset=utf-8")
+    assert parsed.title == "Ä"
+
+
+@pytest.mark.parametrize(
+    "body", ["", "Once upon a time", "<html><title>x</title></html>", "{}", "\0\0"]
+)
+def test_what_is_no_feed_is_unreadable(body: str) -> None:
+    with pytest.raises(Unreadable):
+        read(body)
+
+
+def test_a_body_that_names_a_file_or_a_url_opens_none() -> None:
+    for body in ("/etc/hostname", "file:///etc/hostname", "http://127.0.0.1:9/"):
+        with pytest.raises(Unreadable):
+            read(body)
+
+
+@pytest.mark.parametrize(
+    "doctype",
+    [
+        pytest.param(
+            '<!ENTITY a "ha">'
+            + "".join(
+                f'<!ENTITY {name} "{f"&{of};" * 10}">'
+                for of, name in zip("abcdefgh", "bcdefghi", strict=True)
+            ),
+            id="a billion laughs",
+        ),
+        pytest.param('<!ENTITY i SYSTEM "file:///etc/hostname">', id="a file of ours"),
+        pytest.param('<!ENTITY i SYSTEM "http://127.0.0.1:9/">', id="a server of ours"),
+    ],
+)
+def test_entities_are_not_expanded(doctype: str) -> None:
+    body = f"<!DOCTYPE rss [{doctype}]>" + RSS.partition("?>")[2].replace("One", "x&i;")
+    parsed = read(body)
+    assert parsed.title == "News & more"
+    assert len(parsed.text) < 200

@@ -1,0 +1,105 @@
+"""Plain text: itself, and the URLs in it."""
+
+from __future__ import annotations
+
+from time import process_time
+
+import pytest
+
+from crawler.core.parsed import Link, LinkKind, Parsed, Source
+from crawler.parsers.bounds import MAX_LINKS, MAX_TEXT_CHARS, MAX_TITLE_CHARS, bounded
+from crawler.parsers.plain import PlainParser, urls
+
+
+def read(body: bytes, url: str = "http://a.example/a.txt", content_type: str = "") -> Parsed:
+    return PlainParser().parse(Source(url, content_type or "text/plain", body))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param("see http://a.example/x and go", ["http://a.example/x"], id="in a sentence"),
+        pytest.param("see http://a.example/x.", ["http://a.example/x"], id="at its end"),
+        pytest.param("HTTPS://A.example", ["HTTPS://A.example"], id="capitals"),
+        pytest.param("(http://a.example/x)", ["http://a.example/x"], id="in brackets"),
+        pytest.param("(see http://a.example/x).", ["http://a.example/x"], id="brackets, stop"),
+        pytest.param("http://a.example/a_(b)", ["http://a.example/a_(b)"], id="its own brackets"),
+        pytest.param("[x](http://a.example/x)", ["http://a.example/x"], id="Markdown"),
+        pytest.param("<http://a.example/x>", ["http://a.example/x"], id="in angle brackets"),
+        pytest.param("'http://a.example/x'", ["http://a.example/x"], id="in quotes"),
+        pytest.param("„http://a.example/x“", ["http://a.example/x"], id="in quotes of print"),
+        pytest.param("http://a.example/?a=1&b=2,", ["http://a.example/?a=1&b=2"], id="a query"),
+        pytest.param("http://a http://b http://a", ["http://a", "http://b"], id="each once"),
+        pytest.param("ftp://a mailto:b@c www.a.example", [], id="what we do not fetch"),
+        pytest.param("http:// https://", [], id="no host"),
+        pytest.param("http://)))", [], id="nothing but brackets"),
+    ],
+)  # fmt: skip
+def test_urls_in_text(text: str, found: list[str]) -> None:
+    assert urls(text) == found
+
+
+def test_a_text() -> None:
+    assert read("\n Über http://a.example/ \n".encode()) == Parsed(
+        parser="text",
+        text="Über http://a.example/",
+        links=(Link("http://a.example/", LinkKind.TEXT),),
+        charset="utf-8",
+    )
+
+
+def test_its_charset_is_the_headers() -> None:
+    parsed = read(b"\xc4", content_type="text/plain; charset=windows-1252")
+    assert (parsed.text, parsed.charset) == ("Ä", "windows-1252")
+
+
+def test_a_text_says_nothing_of_its_charset() -> None:
+    """What looks like HTML in it is quoted."""
+    assert read('<meta charset="koi8-r"> Ä'.encode()).text.endswith("Ä")
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        pytest.param("http://a.example/sitemap.txt", LinkKind.LISTED, id="a sitemap"),
+        pytest.param("http://a.example/SiteMap_2.txt?x", LinkKind.LISTED, id="another"),
+        pytest.param("http://a.example/sitemap/a.txt", LinkKind.TEXT, id="beside a sitemap"),
+        pytest.param("http://a.example/a.txt?sitemap", LinkKind.TEXT, id="asked about one"),
+    ],
+)
+def test_a_list_of_urls_may_be_a_sitemap(url: str, kind: LinkKind) -> None:
+    assert read(b"http://a.example/1\nhttp://a.example/2\n", url).links == (
+        Link("http://a.example/1", kind),
+        Link("http://a.example/2", kind),
+    )
+
+
+@pytest.mark.parametrize("piece", ["http://", "http://a)", "http://a((", "h", "http://a ", "http:"])
+def test_its_price_is_linear(piece: str) -> None:
+    text = (piece * (2 * 1024 * 1024 // len(piece))).encode()
+    began = process_time()
+    assert len(read(text).links) <= MAX_LINKS + 1
+    assert process_time() - began < 10.0  # 0.3 s; at a quadratic price hours
+
+
+def test_what_a_parser_says_is_bounded() -> None:
+    many = Parsed(
+        title="t" * 2000,
+        text="x" * (MAX_TEXT_CHARS + 1),
+        links=(Link("/"),) * (MAX_LINKS + 1),
+        notes=("a", "a"),
+    )
+    cut = bounded(many, "mine")
+    assert (len(cut.title), len(cut.text)) == (MAX_TITLE_CHARS, MAX_TEXT_CHARS)
+    assert len(cut.links) == MAX_LINKS
+    assert (cut.parser, cut.notes) == ("mine", ("a", "links_cut", "text_cut"))
+
+
+def test_links_are_bounded_together() -> None:
+    cut = bounded(Parsed(links=(Link("x" * 1_000_000),) * 20), "mine")
+    assert (len(cut.links), cut.notes) == (8, ("links_cut",))
+
+
+def test_what_is_within_its_bounds_stays_the_same() -> None:
+    said = Parsed(parser="p", title="t", text="x", links=(Link("/"),), robots=frozenset({"a"}))
+    assert bounded(said, "mine") == said
