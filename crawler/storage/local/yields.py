@@ -35,7 +35,8 @@ from crawler.storage.recent import Recent
 MOST_PATTERNS: Final = 10_000
 """Of a host, 80 bytes each. All further ones count as one, which is what a host deserves that
 makes new patterns for ever; one with so many by nature brings something new all the time."""
-RECENT: Final = 10_000  # patterns in memory, 400 bytes each, and as many hosts
+RECENT: Final = 20_000
+"""Patterns in memory, 400 bytes each, and as many hosts, 150: those that are active at once."""
 
 
 class HostYields(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -127,18 +128,15 @@ class LocalYields:
 
     def _keep(self, host: HostKey, pattern: str, before: Yield, after: Yield) -> None:
         """Raises StoreUnavailable."""
-        changes: dict[bytes, bytes | None] = {
-            keys.pattern_of_host(host, pattern): _encode(after),
-        }
-        known = self._host(host)
-        counted = _counted(known, before, after, self._rules)
-        if counted != known:
-            changes[keys.named(keys.YIELD, host)] = _encode(counted)
-        self._store.write(changes)
+        key = keys.pattern_of_host(host, pattern)
+        stopped = is_stopped(after, self._rules) - is_stopped(before, self._rules)
+        if before is not NOTHING and not stopped:
+            self._store.write({key: _encode(after)})
+        else:
+            known = self._host(host)
+            counted = HostYields(
+                known.patterns + (before is NOTHING), max(0, known.stopped + stopped)
+            )
+            self._store.write({key: _encode(after), keys.named(keys.YIELD, host): _encode(counted)})
+            self._hosts.put(host, counted)
         self._patterns.put((host, pattern), after)
-        self._hosts.put(host, counted)
-
-
-def _counted(known: HostYields, before: Yield, after: Yield, rules: Budgets) -> HostYields:
-    stopped = known.stopped + is_stopped(after, rules) - is_stopped(before, rules)
-    return HostYields(known.patterns + (before is NOTHING), max(0, stopped))
