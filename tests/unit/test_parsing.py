@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,8 @@ import pytest
 from crawler.core.content_settings import Content
 from crawler.core.errors import ConfigError
 from crawler.core.parsed import Link, Parsed, Source, Unreadable
-from crawler.parsing import Parsers
+from crawler.parsing import OURS, Parsers
+from tests.sources import PROJECT
 from tests.strangers import strangers
 
 
@@ -134,3 +137,28 @@ def test_a_parser_that_gives_nothing_is_broken(package: str) -> None:
 
 def test_a_parser_need_not_be_hashable(package: str) -> None:
     assert parsed(parsers(f"{package}.Unequal"), "application/x-notes", b"/a").links
+
+
+def test_the_example_of_the_documentation_is_a_parser(tmp_path: Path) -> None:
+    page = (PROJECT / "docs" / "parsers.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"(?m)(?:^    .*\n|^\n)+", page)
+    (example,) = [block for block in blocks if "class " in block]
+    (tmp_path / "my_parsers.py").write_text(textwrap.dedent(example))
+    with strangers(tmp_path):
+        registry = parsers("my_parsers.CalendarParser")
+        body = b"BEGIN:VEVENT\r\nSUMMARY:A walk\r\nURL:https://a.example/walk\r\nEND:VEVENT\r\n"
+        assert parsed(registry, "text/calendar", body) == Parsed(
+            parser="calendar", text="A walk", links=(Link("https://a.example/walk"),)
+        )
+        with pytest.raises(Unreadable, match="no calendar"):
+            parsed(registry, "text/calendar", b"Hello")
+
+
+def test_the_table_of_the_documentation_is_ours() -> None:
+    page = (PROJECT / "docs" / "parsers.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| `(\w+)` \| (.+?) \| .+ \| (.+?) \|$", page)
+    told = {name: (set(re.findall(r"`([^`]+)`", types)), limit) for name, types, limit in rows}
+    assert told == {
+        one.name: (set(one.types), f"{one.inline_max_bytes // 1024} KB")
+        for one in (ours() for ours in OURS)
+    }
