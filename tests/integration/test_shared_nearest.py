@@ -51,13 +51,13 @@ class Sharer(RedisWorker):
         self.nearest.settle(0)
         return near
 
-    async def finish(self, simhash: int, url: str, lease: int) -> None:
+    async def finish(self, simhash: int, url: str, lease: int, at: float = 1e9) -> None:
         """As the frontier does: the claim is told, then its fingerprint, then it is settled."""
-        self.store(simhash, url, lease)
+        self.store(simhash, url, lease, at)
         await self.told()
 
-    def store(self, simhash: int, url: str, lease: int) -> None:
-        claim = Claim(digest_of(url), url, "f:17", 1e9, b"w" * 20, 200, simhash)
+    def store(self, simhash: int, url: str, lease: int, at: float = 1e9) -> None:
+        claim = Claim(digest_of(url), url, "f:17", at, b"w" * 20, 200, simhash)
         self.tell(self.ops.claim(claim.digest, lease, claim))
         self.nearest.claimed(lease, claim)
         self.nearest.settle(lease)
@@ -66,10 +66,10 @@ class Sharer(RedisWorker):
         await self.nearest.tick()
         await self.flush()
 
-    async def keep(self, simhash: int, url: str, lease: int) -> Near | None:
+    async def keep(self, simhash: int, url: str, lease: int, at: float = 1e9) -> Near | None:
         """A page's whole way."""
         near = await self.near(simhash, url, lease)
-        await self.finish(simhash, url, lease)
+        await self.finish(simhash, url, lease, at)
         return near
 
 
@@ -184,6 +184,40 @@ def test_of_near_pages_in_flight_at_one_worker_the_second_waits(server: RedisSer
             assert not second.done()
             one.store(TEXT, "http://a/1", 1)  # and told to nobody yet
             assert found(await second) == ("http://a/1", 1)
+
+    asyncio.run(story())
+
+
+def test_what_is_near_to_a_stored_page_waits_for_none_in_flight(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server.url) as (one, other):
+            await other.keep(TEXT, "http://a/1", 1)
+            for lease in range(2, 6):  # all in flight, none settled
+                near = await asyncio.wait_for(one.near(TEXT ^ 1, f"http://b/{lease}", lease), 5)
+                assert found(near) == ("http://a/1", 1)
+
+    asyncio.run(story())
+
+
+def test_what_is_stored_while_it_is_asked_for_is_found(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server.url) as (one, _):
+            await one.near(TEXT, "http://a/1", 1)
+            asking = asyncio.create_task(one.near(TEXT ^ 1, "http://a/2", 2))
+            await asyncio.sleep(0.005)
+            one.store(TEXT, "http://a/1", 1)
+            assert found(await asking) == ("http://a/1", 1)
+
+    asyncio.run(story())
+
+
+def test_of_equally_near_ones_the_oldest_is_the_original(server: RedisServer) -> None:
+    async def story() -> None:
+        async with sharers(server.url) as (one, other):
+            for lease, at in enumerate([5.0, 3.0, 4.0]):
+                await one.keep(flipped(TEXT, lease), f"http://a/{lease}", lease, at)
+            for worker in (one, other):
+                assert found(await worker.look(TEXT)) == ("http://a/1", 1)
 
     asyncio.run(story())
 
@@ -362,7 +396,7 @@ def test_without_redis_every_page_is_stored(tmp_path: Path) -> None:
             assert not second.done(), "within a worker they still wait for each other"
             one.store(TEXT, "http://a/1", 1)
             assert found(await second) == ("http://a/1", 1)
-            assert one.counted == {UNSURE: 2}
+            assert one.counted == {UNSURE: 1}, "the second has an original"
 
     with RedisServer(tmp_path) as server:
         asyncio.run(story(server))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from crawler.core.types import Claim
@@ -14,13 +12,6 @@ def claim(name):
     return Claim(name.encode(), f"http://a/{name}")
 
 
-async def soon(story):
-    task = asyncio.create_task(story)
-    for _ in range(5):
-        await asyncio.sleep(0)
-    return task
-
-
 @pytest.mark.parametrize(
     ("other", "waits"),
     [
@@ -29,48 +20,32 @@ async def soon(story):
         pytest.param(0b1111, False, id="four bits apart"),
     ],
 )
-def test_who_is_near_to_a_page_in_flight_waits_for_it(other, waits):
-    async def story():
-        flights = Flights(3)
-        await flights.board(0, 1)
-        second = await soon(flights.board(other, 2))
-        assert second.done() is not waits
-        flights.land(1)
-        await asyncio.wait_for(second, 1.0)
-
-    asyncio.run(story())
+def test_a_page_near_to_one_in_flight_comes_after_it(other, waits):
+    flights = Flights(3)
+    first, second = flights.begin(0, "http://a/1", 1), flights.begin(other, "http://a/2", 2)
+    assert flights.earlier(second) is (first if waits else None)
+    assert flights.earlier(first) is None, "nobody waits for who came later"
+    flights.end(1)
+    assert first.settled.is_set()
+    assert flights.earlier(second) is None
 
 
-def test_of_many_near_ones_one_at_a_time_goes_on():
-    async def story():
-        flights = Flights(3)
-        waiting = {lease: await soon(flights.board(lease % 4, lease)) for lease in range(8)}
-        gone = []
-        while waiting:
-            done = [lease for lease, task in waiting.items() if task.done()]
-            assert len(done) == 1
-            gone += done
-            del waiting[done[0]]
-            flights.land(done[0])
-            await soon(asyncio.sleep(0))
-        assert sorted(gone) == list(range(8))
-
-    asyncio.run(asyncio.wait_for(story(), 5.0))
+def test_a_page_in_flight_twice_does_not_wait_for_itself():
+    flights = Flights(3)
+    flights.begin(0, "http://a/1", 1)
+    assert flights.earlier(flights.begin(0, "http://a/1", 2)) is None
 
 
-def test_who_goes_away_while_it_waits_holds_up_nobody():
-    async def story():
-        flights = Flights(3)
-        await flights.board(0, 1)
-        second = await soon(flights.board(0, 2))
-        second.cancel()
-        await asyncio.wait({second})
-        flights.land(1)
-        await asyncio.wait_for(flights.board(0, 3), 1.0)
-        flights.land(2)
-        assert flights.of(2) is None
-
-    asyncio.run(story())
+def test_of_many_near_ones_each_waits_for_an_earlier_one():
+    flights = Flights(3)
+    begun = [flights.begin(lease % 4, f"http://a/{lease}", lease) for lease in range(8)]
+    for lease, mine in enumerate(begun):
+        assert flights.of(lease) is mine
+        assert flights.earlier(mine) is None
+        assert all(flights.earlier(later) is mine for later in begun[lease + 1 :])
+        flights.end(lease)
+        flights.end(lease)
+    assert flights.of(0) is None
 
 
 def test_what_was_stored_lately_is_near():

@@ -1,7 +1,8 @@
 """Near-duplicates within one worker: pages in flight, and those that were stored lately.
 
-Rule: of two near pages in flight here the second waits for the first. What is stored is known here
-at once: its way through Redis takes a moment, and longer where a server is away.
+Rule: of two near pages in flight here the second waits for the first, never for one that came after
+it. What is stored is known here at once: its way through Redis takes a second, and longer where a
+server is away.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ MOST_LATELY: Final = 1024
 
 
 @dataclass(slots=True, eq=False)
-class Flying:
-    """A page in flight."""
+class Flight:
+    """Of a page."""
 
     simhash: int
+    url: str
     is_known: bool = False  # its very fingerprint has an original already
+    is_sure: bool = True  # all whom it was asked of have answered
     settled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -33,27 +36,28 @@ class Flights:
 
     def __init__(self, most_bits: int) -> None:
         self._most_bits = most_bits
-        self._by_lease: dict[int, Flying] = {}
+        self._by_lease: dict[int, Flight] = {}  # in the order of asking
 
-    async def board(self, simhash: int, lease_id: int) -> Flying:
-        """Waits until no page in flight is near to it. Nobody waits who is waited for."""
-        while (other := self._near(simhash)) is not None:
-            await other.settled.wait()
-        flying = self._by_lease[lease_id] = Flying(simhash)
-        return flying
+    def begin(self, simhash: int, url: str, lease_id: int) -> Flight:
+        flight = self._by_lease[lease_id] = Flight(simhash, url)
+        return flight
 
-    def land(self, lease_id: int) -> None:
-        flying = self._by_lease.pop(lease_id, None)
-        if flying is not None:
-            flying.settled.set()
+    def end(self, lease_id: int) -> None:
+        flight = self._by_lease.pop(lease_id, None)
+        if flight is not None:
+            flight.settled.set()
 
-    def of(self, lease_id: int) -> Flying | None:
+    def of(self, lease_id: int) -> Flight | None:
         return self._by_lease.get(lease_id)
 
-    def _near(self, simhash: int) -> Flying | None:
-        for flying in self._by_lease.values():
-            if (flying.simhash ^ simhash).bit_count() <= self._most_bits:
-                return flying
+    def earlier(self, mine: Flight) -> Flight | None:
+        """A page that is near to *mine* and was asked for before it."""
+        for other in self._by_lease.values():
+            if other is mine:
+                return None
+            near = (other.simhash ^ mine.simhash).bit_count() <= self._most_bits
+            if near and other.url != mine.url:
+                return other
         return None
 
 

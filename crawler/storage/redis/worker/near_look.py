@@ -35,9 +35,14 @@ class Original(NamedTuple):
     claim: Claim
 
 
+def in_order(it: Original) -> tuple[int, float]:
+    """The nearest first, of those the oldest."""
+    return it.bits, it.claim.at
+
+
 @dataclass(slots=True)
 class Seen:
-    originals: list[Original] = field(default_factory=list)  # the nearest first
+    originals: list[Original] = field(default_factory=list)  # `in_order`
     is_sure: bool = True  # all have answered
 
 
@@ -98,6 +103,7 @@ class NearLook:
             claim = _claim_in(reply, mark)
             if claim is not None:
                 seen.originals.append(Original(bits, replace(claim, simhash=simhash)))
+        seen.originals.sort(key=in_order)
 
 
 def _nearest(rows: Sequence[Row]) -> dict[int, int]:

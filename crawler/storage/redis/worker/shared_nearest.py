@@ -1,8 +1,8 @@
 """Near-duplicates among workers: has any of them stored nearly the same text?
 
 Rule: nearness is a judgement and needs no reservation. Of two near pages in flight at two workers
-both are stored; within a worker the second waits. Where Redis does not answer, a page counts as
-near to none: it is counted, and nobody waits for long.
+both are stored; within a worker the second waits, as in storage/nearest.py. Where Redis does not
+answer, a page counts as near to none: it is counted, and nobody waits for long.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from crawler.core.types import Claim
 from crawler.storage.redis.calls import Argument, Call
 from crawler.storage.redis.near_rows import ROW_ARGS, can_mark, rows_of
 from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.worker.near_lately import Flights, Lately
-from crawler.storage.redis.worker.near_look import NearLook, Original, Seen
+from crawler.storage.redis.worker.near_lately import Flight, Flights, Lately
+from crawler.storage.redis.worker.near_look import NearLook, Original, Seen, in_order
 from crawler.storage.redis.worker.tells import UNTOLD
 
 ASK_S: Final = 5.0  # guess: longer than a slow disk holds up a server
@@ -55,19 +55,23 @@ class SharedNearest:
         self.is_full: Callable[[int], bool] = lambda _: False  # whether a shard's server is
 
     async def original(self, simhash: int, digest: bytes, url: str, lease_id: int) -> Near | None:
-        """The page with the nearest text, one at another URL. None: there is none. Until `settle`
-        pages of this worker that are near to this one wait for it."""
+        """The stored page that is nearest, the oldest of those. None: there is none, and pages of
+        this worker that are near to this one wait until `settle`. The same URL is no duplicate of
+        itself."""
         self.settle(lease_id)
-        flight = await self._flights.board(simhash, lease_id)
+        mine = self._flights.begin(simhash, url, lease_id)
         try:
-            found = await self._nearest(simhash)
+            while (near := await self._stored(mine)) is None:
+                earlier = self._flights.earlier(mine)
+                if earlier is None:
+                    break
+                await earlier.settled.wait()
         except BaseException:
             self.settle(lease_id)
             raise
-        flight.is_known = any(each.bits == 0 for each in found)
-        others = (each for each in found if each.claim.url != url)
-        nearest = next(others, None)
-        return Near(nearest.claim, nearest.bits) if nearest else None
+        if near is None and not mine.is_sure:
+            self._count(UNSURE)
+        return near
 
     def claimed(self, lease_id: int, claim: Claim) -> None:
         """Its page is stored: from now on others may be near to it."""
@@ -102,23 +106,29 @@ class SharedNearest:
 
     def settle(self, lease_id: int) -> None:
         """Its page is finished or given up: who waits may look again."""
-        self._flights.land(lease_id)
+        self._flights.end(lease_id)
 
-    async def _nearest(self, simhash: int) -> list[Original]:
-        """Those that are near, the nearest first."""
-        found = self._lately.near(simhash, self._most_bits)
+    def close(self) -> None:
+        """Nothing is open."""
+
+    async def _stored(self, mine: Flight) -> Near | None:
+        found = self._lately.near(mine.simhash, self._most_bits)
         if all(each.bits for each in found):
-            found += await self._elsewhere(simhash)
-        return sorted(found, key=lambda each: each.bits)
+            found = await self._elsewhere(mine)
+            found += self._lately.near(mine.simhash, self._most_bits)  # meanwhile, too
+        found.sort(key=in_order)
+        mine.is_known = any(each.bits == 0 for each in found)
+        others = (each for each in found if each.claim.url != mine.url)
+        nearest = next(others, None)
+        return Near(nearest.claim, nearest.bits) if nearest else None
 
-    async def _elsewhere(self, simhash: int) -> list[Original]:
+    async def _elsewhere(self, mine: Flight) -> list[Original]:
         seen = Seen(is_sure=False)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._ask_s):
-                seen = await self._look.near(simhash)
-        if not seen.is_sure:
-            self._count(UNSURE)
+                seen = await self._look.near(mine.simhash)
+        mine.is_sure = seen.is_sure
         for original in seen.originals[:1]:
             if original.bits == 0:  # what is found often is found at once
-                self._lately.add(simhash, original.claim)
+                self._lately.add(mine.simhash, original.claim)
         return seen.originals
