@@ -38,6 +38,7 @@ class Links(msgspec.Struct, frozen=True):
     seen: int
     over_budget: int
     refused: dict[str, int]  # by rule; seeds and redirects among them
+    left: int = 0  # waiting ones, unfetched: their pattern had brought enough
 
 
 class Politeness(msgspec.Struct, frozen=True):
@@ -153,6 +154,7 @@ def _links(tally: Tally) -> Links:
         seen=tally.counted["links/seen"],
         over_budget=tally.counted["links/over_budget"],
         refused=_below(tally.counted, "refused/"),
+        left=tally.counted["patterns/unfetched"],
     )
 
 

@@ -86,6 +86,8 @@ def _links(summary: Summary) -> Iterator[Row]:
         yield "" if index else "refused", f"{number(n)}: {_rule(rule)}"
     if len(ordered) > _REFUSALS_SHOWN:
         yield "", f"{number(sum(n for _, n in ordered[_REFUSALS_SHOWN:]))} by other rules"
+    if links.left:
+        yield "left", f"{many(links.left, 'URL')} unfetched, of patterns that have brought enough"
 
 
 def _rule(rule: str) -> str:

@@ -138,6 +138,7 @@ def _links(parts: Sequence[Summary]) -> Links:
         seen=_total(parts, lambda part: part.links.seen),
         over_budget=_total(parts, lambda part: part.links.over_budget),
         refused=_sum(part.links.refused for part in parts),
+        left=_total(parts, lambda part: part.links.left),
     )
 
 

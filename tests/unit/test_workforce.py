@@ -206,7 +206,7 @@ def part(pages: int = 3, reason: str = "finished", host: str = "a.example") -> S
         "not_pages": {"empty": 1},
         "answers": {"2xx": pages},
         "top_hosts": [{"host": host, "pages": pages}],
-        "links": {"new": 1, "seen": 2, "over_budget": 3, "refused": {"scheme": 1}},
+        "links": {"new": 1, "seen": 2, "over_budget": 3, "refused": {"scheme": 1}, "left": 4},
         "politeness": {"rests": {"gap": 2}, "hosts_given_up": 1},
         "robots": {"fetched": 1, "disallowed": 2, "unreachable": 3},
         "errors": {"dns": 2},
@@ -240,7 +240,7 @@ def test_the_workers_figures_are_added_up(tmp_path: Path) -> None:
     whole = summary_of_all(ran(), [part(3), part(5, host="b.example")], [tmp_path])
     assert (whole.pages, whole.pages_per_s, whole.answers) == (8, 0.8, {"2xx": 8})
     assert [each.host for each in whole.top_hosts] == ["b.example", "a.example"]
-    assert (whole.links.new, whole.links.refused) == (2, {"scheme": 2})
+    assert (whole.links.new, whole.links.refused, whole.links.left) == (2, {"scheme": 2}, 8)
     assert (whole.politeness.rests, whole.robots.unreachable) == ({"gap": 4}, 6)
     assert (whole.archive.files, whole.archive.bytes) == (1, 5)
     assert (whole.frontier.done, whole.frontier.put_back_at_open) == (18, 8)
