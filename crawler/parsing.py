@@ -84,7 +84,7 @@ class Parsers:
         if (parser.name, kind) not in self._told:
             self._told.add((parser.name, kind))
             logger.error(
-                "The parser %s is broken, first at %s: %s: %s. Its pages have no text and no links",
+                "The parser %s failed at %s: %s: %s. Such pages have no text or links (said once)",
                 *(parser.name, url, kind, error),
             )
         return Unreadable(f"the parser {parser.name} is broken: {kind}")

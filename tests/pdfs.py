@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 FONT = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
@@ -66,28 +67,19 @@ def form_in_itself() -> bytes:
     return pdf([CATALOG, tree, page, stream("/X Do"), form])
 
 
+def bomb(megabytes: int) -> bytes:
+    """Its page's content is packed, and so long when it is unpacked."""
+    packer = zlib.compressobj()
+    piece = b"BT (a) Tj ET " * (1024 * 1024 // 13)
+    packed = b"".join(packer.compress(piece) for _ in range(megabytes)) + packer.flush()
+    content = f"<< /Length {len(packed)} /Filter /FlateDecode >>\nstream\n"
+    page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R >>"
+    tree = "<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
+    return pdf([CATALOG, tree, page, content + packed.decode("latin-1") + "\nendstream"])
+
+
 def many_pages(count: int) -> bytes:
     """One page, shown *count* times."""
     page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>"
     tree = f"<< /Type /Pages /Kids [{'3 0 R ' * count}] /Count {count} >>"
     return pdf([CATALOG, tree, page])
-
-
-def forms_in_forms(depth: int, each: int) -> bytes:
-    """*each* to the power of *depth* drawings, in a few lines."""
-    page = (
-        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
-        "/Resources << /XObject << /X 6 0 R >> >> >>"
-    )
-    forms = [
-        "<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] "
-        f"/Resources << /XObject << /X {number + 1} 0 R >> /Font << /F1 5 0 R >> >> "
-        + stream("/X Do " * each)[3:]
-        for number in range(6, 6 + depth)
-    ]
-    last = (
-        "<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /Font << /F1 5 0 R >> >> "
-        + shown("boom")[3:]
-    )
-    tree = "<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
-    return pdf([CATALOG, tree, page, stream("/X Do"), FONT, *forms, last])

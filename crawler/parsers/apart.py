@@ -24,7 +24,7 @@ class BrokenParser(CrawlerError):
     """A parser threw what it may not, or its process died. Caller: tell the user, once."""
 
     def __init__(self, kind: str, said: str = "") -> None:
-        super().__init__(f"{kind}: {said}" if said else kind)
+        super().__init__(said)
         self.kind = kind
 
 

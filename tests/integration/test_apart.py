@@ -19,7 +19,7 @@ from crawler.core.content_settings import Content
 from crawler.core.parsed import Parsed, Source, Unreadable
 from crawler.parsers.bounds import LINKS_CUT, MAX_LINKS, MAX_TEXT_CHARS, TEXT_CUT
 from crawler.parsing import Parsers
-from tests.pdfs import form_in_itself, many_pages, story, tree_in_itself
+from tests.pdfs import bomb, form_in_itself, many_pages, story, tree_in_itself
 from tests.sources import PROJECT
 from tests.strangers import strangers
 
@@ -289,6 +289,16 @@ def test_a_pdf_that_loops_is_ended() -> None:
         async with bench(parser="", timeout_s=SHORT_S) as parsers:
             with pytest.raises(Unreadable, match="took longer"):
                 await parsers.parse(form_in_itself(), "application/pdf")
+            assert (await parsers.parse(story("next"), "application/pdf")).text == "next"
+
+    asyncio.run(scenario())
+
+
+def test_a_pdf_that_unpacks_to_more_than_the_memory_is_ended() -> None:
+    async def scenario() -> None:
+        async with bench(parser="", max_bytes=128 * MEGABYTE) as parsers:
+            with pytest.raises(Unreadable, match="died"):
+                await parsers.parse(bomb(256), "application/pdf")
             assert (await parsers.parse(story("next"), "application/pdf")).text == "next"
 
     asyncio.run(scenario())
