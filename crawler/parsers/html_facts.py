@@ -13,7 +13,7 @@ from crawler.parsers.html_dates import epoch
 from crawler.parsers.html_tags import SPACE, in_text
 from crawler.policy.following import robots_words
 
-NAMES: Final = frozenset(("html", "base", "meta"))
+DECLARING: Final = frozenset(("html", "base", "meta"))
 
 _MAX_TITLE_CHARS: Final = 1_000
 # The names that state a date, the most telling first.

@@ -36,17 +36,17 @@ class LinksFound:
         self.all: list[Link] = []
         self.cut = False  # there were more
 
-    def plain(self, url: str) -> None:
-        """Of <a href="...">."""
-        if len(self.all) < MAX_LINKS:
-            url = url.strip(SPACE)
-            if url and url[0] != "#":
-                self.all.append(Link(url))
-        else:
+    def a(self, url: str, rel: str = "") -> None:
+        """Nine links in ten."""
+        if len(self.all) == MAX_LINKS:
             self.cut = True
+            return
+        url = url.strip(SPACE)
+        if url and url[0] != "#":
+            self.all.append(Link(url, LinkKind.A, _words(rel)) if rel else Link(url))
 
     def take(self, name: str, given: Given) -> None:
-        for link in READERS[name](given):
+        for link in LINKING[name](given):
             if len(self.all) == MAX_LINKS:
                 self.cut = True
                 return
@@ -56,7 +56,11 @@ class LinksFound:
 def _to(url: str | None, kind: LinkKind, rel: str = "") -> Iterator[Link]:
     url = url.strip(SPACE) if url else ""
     if url and url[0] != "#" and url[:5].lower() != "data:":
-        yield Link(url, kind, " ".join(rel.lower().split()) if rel else "")
+        yield Link(url, kind, _words(rel))
+
+
+def _words(rel: str) -> str:
+    return " ".join(rel.lower().split())
 
 
 def _place(kind: LinkKind, attribute: str) -> Callable[[Given], Iterator[Link]]:
@@ -76,12 +80,11 @@ def _media(*names: str) -> Callable[[Given], Iterator[Link]]:
 
 def _link(given: Given) -> Iterator[Link]:
     """Another style sheet is no other form of the page."""
-    rel = given.get("rel", "")
-    words = rel.lower().split()
+    words = given.get("rel", "").lower().split()
     if "canonical" in words:
-        yield from _to(given.get("href"), LinkKind.CANONICAL, rel)
+        yield from _to(given.get("href"), LinkKind.CANONICAL, " ".join(words))
     elif "alternate" in words and "stylesheet" not in words:
-        yield from _to(given.get("href"), LinkKind.ALTERNATE, rel)
+        yield from _to(given.get("href"), LinkKind.ALTERNATE, " ".join(words))
 
 
 def _meta(given: Given) -> Iterator[Link]:
@@ -113,8 +116,7 @@ def srcset(written: str) -> Iterator[str]:
             position = described.end() if described else len(written)
 
 
-READERS: Final[dict[str, Callable[[Given], Iterator[Link]]]] = {
-    "a": _place(LinkKind.A, "href"),
+LINKING: Final[dict[str, Callable[[Given], Iterator[Link]]]] = {
     "area": _place(LinkKind.AREA, "href"),
     "frame": _place(LinkKind.FRAME, "src"),
     "iframe": _place(LinkKind.IFRAME, "src"),

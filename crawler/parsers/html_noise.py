@@ -6,12 +6,22 @@ so that a forgotten end tag costs no text.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from crawler.parsers.html_elements import AROUND, AROUND_BY_ROLE, CLOSED, CONTENT, UNSEEN
 
 COUNTED: Final = AROUND | CONTENT | UNSEEN
 """Elements whose tags must all be told of here."""
+HIDING: Final = frozenset(("hidden", "role"))
+"""Attributes that hide an element: one that has them must be told of, too."""
+
+_hiding = re.compile("role|hidden", re.IGNORECASE).search
+
+
+def hides(written: str) -> bool:
+    """Whether attributes as written may hide their element."""
+    return _hiding(written) is not None
 
 
 class Noise:
@@ -23,7 +33,7 @@ class Noise:
         self._content = 0  # how many elements are open that hold content
 
     def begins(self, name: str, given: dict[str, str], at: int) -> bool:
-        """True: from here on, tags of this name are counted that were not before."""
+        """True: from here on, tags of this name must be told of that need not be before."""
         if self.name:
             self._open += name == self.name
             return False

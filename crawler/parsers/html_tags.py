@@ -27,11 +27,10 @@ tag_at = re.compile(rf"{_TAG}>").match
 """A whole tag, without the "<" before it."""
 is_whole = re.compile(_TAG).fullmatch
 """Whether a tag ends where the next ">" is: that may stand in quotes."""
-name_of = re.compile(rf"/?([A-Za-z][^{_WS}/>]*+)").match
+_name = re.compile(rf"/?([A-Za-z][^{_WS}/>]*+)").match
 
-_each_attribute = re.compile(
-    rf"""({_NAME})(?:{_IS}(?:"([^"]*+)"|'([^']*+)'|({_BARE})))?+"""
-).findall
+each_attribute = re.compile(rf"""({_NAME})(?:{_IS}(?:"([^"]*+)"|'([^']*+)'|({_BARE})))?+""").findall
+"""Of each attribute of a tag: its name, and its value in double, single or no quotes."""
 
 # Without its semicolon and before "=" a name is no reference: "&copy=1" is part of a query.
 _reference = re.compile(
@@ -45,13 +44,23 @@ _text_reference = re.compile(
 _LONGEST: Final = 40
 
 
+def named(tag: str) -> tuple[str, str]:
+    """Its name in lower case, and its attributes as written."""
+    found = _name(tag)
+    return (found[1].lower(), tag[found.end() :]) if found else ("", "")
+
+
 def attributes(written: str) -> dict[str, str]:
     """By name, in lower case. Of two with the same name the first counts."""
     found: dict[str, str] = {}
-    for name, double, single, bare in _each_attribute(written):
-        value = double or single or bare
-        found.setdefault(name.lower(), _reference(_meant, value) if "&" in value else value)
+    for name, double, single, bare in each_attribute(written):
+        found.setdefault(name.lower(), value(double or single or bare))
     return found
+
+
+def value(written: str) -> str:
+    """That of an attribute, its references read."""
+    return _reference(_meant, written) if "&" in written else written
 
 
 def in_text(written: str) -> str:

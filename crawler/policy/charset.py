@@ -65,10 +65,6 @@ def read_text(body: bytes, content_type: str, *, marked_up: bool = True) -> tupl
     return _read(body, _likely(body, told))
 
 
-def text_of(body: bytes, content_type: str) -> str:
-    return read_text(body, content_type)[0]
-
-
 def _read(body: bytes, encoding: str) -> tuple[str, str]:
     return to_unicode(body, encoding), _NAMES.get(encoding, encoding)
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.policy.html import MAX_LINKS, is_html, read_html
+from crawler.core.parsed import LinkKind, Parsed, Source
+from crawler.parsers.html import HtmlParser
+from crawler.parsers.html_links import MAX_LINKS, refresh, srcset
 
-ENOUGH_TO_TELL = 40_000  # tags: at a quadratic price they would take a minute
+
+def read(body: str | bytes, content_type: str = "text/html; charset=utf-8") -> Parsed:
+    data = body.encode() if isinstance(body, str) else body
+    return HtmlParser().parse(Source("http://example.com/", content_type, data))
 
 
-def links(body: str, *, skip_nofollow: bool = True) -> tuple[str, ...]:
-    return read_html(body.encode(), "text/html; charset=utf-8", skip_nofollow=skip_nofollow).links
+def links(body: str) -> tuple[str, ...]:
+    return tuple(link.url for link in read(body).links)
 
 
 @pytest.mark.parametrize(
@@ -65,130 +70,183 @@ def test_links_are_what_a_browser_would_see(body: str, found: tuple[str, ...]) -
     assert links(body) == found
 
 
-def test_links_marked_nofollow_are_left_out_if_so_asked() -> None:
-    body = "<a rel='nofollow noopener' href=x><a rel=UGC href=y><a rel=next href=z>"
-    assert links(body) == ("z",)
-    assert links(body, skip_nofollow=False) == ("x", "y", "z")
-
-
 @pytest.mark.parametrize(
-    ("head", "nofollow", "noindex"),
+    ("tag", "kind"),
     [
-        pytest.param("<meta name=robots content='noindex, nofollow'>", True, True, id="both"),
-        pytest.param("<META content=NONE name=Robots>", True, True, id="none is both"),
-        pytest.param(
-            "<meta name=robots content=noindex><meta name=robots content=nofollow>",
-            *(True, True),
-            id="in two",
-        ),
-        pytest.param("<meta name=robots content='index,follow'>", False, False, id="neither"),
-        pytest.param("<meta name=otherbot content=noindex>", False, False, id="for another"),
-        pytest.param("<!--<meta name=robots content=noindex>-->", False, False, id="in a comment"),
+        ("<a href=x>", LinkKind.A),
+        ("<area href=x>", LinkKind.AREA),
+        ("<frame src=x>", LinkKind.FRAME),
+        ("<iframe src=x></iframe>", LinkKind.IFRAME),
+        ("<link rel=canonical href=x>", LinkKind.CANONICAL),
+        ("<link rel='Alternate' hreflang=de href=x>", LinkKind.ALTERNATE),
+        ("<meta http-equiv=Refresh content='0; url=x'>", LinkKind.REFRESH),
+        ("<img src=x>", LinkKind.MEDIA),
+        ("<img srcset=x>", LinkKind.MEDIA),
+        ("<source src=x>", LinkKind.MEDIA),
+        ("<video poster=x></video>", LinkKind.MEDIA),
+        ("<audio src=x></audio>", LinkKind.MEDIA),
+        ("<embed src=x>", LinkKind.MEDIA),
+        ("<object data=x></object>", LinkKind.MEDIA),
+        ("<input type=image src=x>", LinkKind.MEDIA),
     ],
 )
-def test_what_the_whole_page_asks(head: str, nofollow: bool, noindex: bool) -> None:
-    page = read_html(head.encode(), "text/html", skip_nofollow=True)
-    assert (page.nofollow, page.noindex) == (nofollow, noindex)
-
-
-def test_title_and_base_are_the_first() -> None:
-    body = b"<title> A\n &amp; B </title><base target=_top><base href=' /b/ '><base href=/c/>"
-    page = read_html(body + b"<svg><title>no</title></svg>", "text/html", skip_nofollow=True)
-    assert (page.title, page.base) == ("A & B", "/b/")
-    assert read_html(b"", "text/html", skip_nofollow=True).title == ""
+def test_a_link_has_a_kind(tag: str, kind: LinkKind) -> None:
+    assert [(link.url, link.kind) for link in read(tag).links] == [("x", kind)]
 
 
 @pytest.mark.parametrize(
-    ("content_type", "body"),
+    "tag",
     [
-        pytest.param("text/html; charset=utf-8", "<title>\xe9".encode(), id="UTF-8"),
-        pytest.param("text/html; charset=latin1", b"<title>\xe9", id="as declared"),
-        pytest.param("text/html; charset=latin1", b"\xef\xbb\xbf<title>\xc3\xa9", id="a BOM first"),
-        pytest.param("text/html; charset=utf-8", "\ufeff<title>\xe9".encode("utf-16-be"),
-                     id="a BOM of UTF-16"),
-        pytest.param("text/html; charset=utf-16", "<title>\xe9".encode("utf-16-le"),
-                     id="UTF-16 without one is little-endian"),
-        pytest.param("text/html", b"<meta charset=macintosh><title>\x8e", id="in a meta tag"),
-        pytest.param("text/html", b"<meta charset=utf-16><title>\xc3\xa9",
-                     id="UTF-16 in a meta tag is UTF-8, or it could not be read"),
-        pytest.param("text/html; charset=no-such", b"<meta charset=latin1><title>\xe9",
-                     id="an unknown one does not count"),
-        pytest.param("text/html; charset=zip", "<title>\xe9".encode(), id="nor one of no text"),
-        pytest.param("text/html; charset=idna", "<title>\xe9".encode(), id="nor that of hosts"),
-        pytest.param("text/html; charset=utf-7", "<title>\xe9".encode(), id="nor one left behind"),
-        pytest.param("", "<title>\xe9".encode(), id="none told"),
+        pytest.param("<link rel=stylesheet href=x><link rel=icon href=x>", id="for browsers"),
+        pytest.param("<link rel='alternate stylesheet' href=x>", id="another style"),
+        pytest.param("<link href=x><link rel=next href=x>", id="no form of this page"),
+        pytest.param("<input src=x><input type=text src=x>", id="no image"),
+        pytest.param("<img data-src=x><script src=x></script>", id="for scripts"),
+        pytest.param("<img src='data:image/gif;base64,R0lG'>", id="the image itself"),
+        pytest.param("<meta http-equiv=refresh content=30>", id="the same page again"),
+        pytest.param("<meta http-equiv=x content='0; url=x'>", id="no refresh"),
+    ],
+)
+def test_what_is_no_link(tag: str) -> None:
+    assert links(tag) == ()
+
+
+def test_a_link_has_the_words_of_its_rel() -> None:
+    page = read('<a rel=\' NoFollow\nugc \' href=x><a href=y><a class="c" rel="me" href="z">')
+    assert [(link.url, link.rel) for link in page.links] == [
+        ("x", "nofollow ugc"),
+        ("y", ""),
+        ("z", "me"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        pytest.param("<meta name=robots content='noindex, NoFollow'>", {"noindex", "nofollow"},
+                     id="two words"),
+        pytest.param("<META content=NONE name=Robots>", {"none", "noindex", "nofollow"},
+                     id="none is both"),
+        pytest.param("<meta name=robots content=noindex><meta name=robots content=nofollow>",
+                     {"noindex", "nofollow"}, id="in two"),
+        pytest.param("<meta name=robots content='index,follow,'>", {"index", "follow"},
+                     id="neither"),
+        pytest.param("<meta name=otherbot content=noindex>", set(), id="for another"),
+        pytest.param("<meta property=robots content=noindex>", set(), id="no name"),
+        pytest.param("<!--<meta name=robots content=noindex>-->", set(), id="in a comment"),
     ],
 )  # fmt: skip
-def test_text_is_read_by_its_charset(content_type: str, body: bytes) -> None:
-    assert read_html(body, content_type, skip_nofollow=True).title == "\xe9"
+def test_what_the_whole_page_asks(head: str, words: set[str]) -> None:
+    assert read(head).robots == words
 
 
-def test_what_cannot_be_read_is_marked() -> None:
-    assert read_html(b"<title>a\xffb", "", skip_nofollow=True).title == "a\ufffdb"
-
-
-@pytest.mark.parametrize(
-    ("content_type", "expected"),
-    [
-        ("text/html", True),
-        ("Text/HTML ; charset=utf-8", True),
-        ("application/xhtml+xml", True),
-        ("text/html, text/html", True),  # two headers, joined on their way
-        ("", True),
-        (';;;/\xff="', True),
-        ("text/plain", False),
-        ("application/pdf", False),
-    ],
-)
-def test_html_is_known_by_its_declared_type(content_type: str, expected: bool) -> None:
-    assert is_html(content_type) is expected
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        pytest.param("<div>", id="nesting"),
-        pytest.param("<b><p>", id="formatting to be carried on"),
-        pytest.param("<div><object></div></object>", id="ends out of scope"),
-        pytest.param("<div><!--</div>-->", id="ends in comments"),
-        pytest.param("<div><i title='</div>'></i>", id="ends in attributes"),
-        pytest.param("</p>", id="ends of nothing"),
-        pytest.param("<a href=x>", id="links"),
-        pytest.param("<!-- x ", id="comments in a comment"),
-        pytest.param('<p a="', id="quotes"),
-        pytest.param("<", id="loose <"),
-        pytest.param("<title>", id="titles in a title"),
-        pytest.param("</script", id="ends that are none"),
-        pytest.param("&amp", id="references"),
-    ],
-)
-@pytest.mark.parametrize("start", ["", "<a ", "<a href='", "<title>", "<!--", "<script>"])
-def test_a_page_has_a_bounded_price(start: str, piece: str) -> None:
-    page = read_html((start + piece * ENOUGH_TO_TELL).encode(), "", skip_nofollow=True)
-    assert len(page.links) <= MAX_LINKS
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        # 2.9 GB as a tree, at a tenth of this: each <p> takes all <b> before it along.
-        pytest.param("<p><b a={}>", id="formatting, each another"),
-        pytest.param("<p a{0}=1 b{0} c{0}=''>", id="tags"),
-        pytest.param("<title {}>", id="titles in a title"),
-    ],
-)
-def test_what_differs_each_time_has_a_bounded_price(piece: str) -> None:
-    body = "".join(piece.format(number) for number in range(ENOUGH_TO_TELL))
-    assert links(body + "</title><a href=x>") == ("x",)
-
-
-def test_attributes_without_end_have_a_bounded_price() -> None:
-    names = " ".join(f"a{n}=1" for n in range(ENOUGH_TO_TELL))
-    assert links(f"<a {names} href=x>") == ("x",)
-
-
-def test_a_charset_that_is_a_trap_has_a_bounded_price() -> None:
-    page = read_html(
-        b"<a href=x>" * ENOUGH_TO_TELL, "text/html; charset=punycode", skip_nofollow=True
+def test_title_base_and_canonical_are_the_first() -> None:
+    page = read(
+        "<title> A\n &amp; B </title><base target=_top><base href=' /b/ '><base href=/c/>"
+        "<link rel=canonical href=/d><link rel=canonical href=/e><svg><title>no</title></svg>"
     )
-    assert page.links[0] == "x"
+    assert (page.title, page.base, page.canonical) == ("A & B", "/b/", "/d")
+    assert (read("").title, read("").base, read("").canonical) == ("", "", "")
+    assert read("<svg><title>no</title></svg>").title == ""
+
+
+@pytest.mark.parametrize(
+    ("page", "language"),
+    [
+        pytest.param("<html lang=de>", "de", id="of its root"),
+        pytest.param("<html xml:lang='en_GB'>", "en-GB", id="as in XHTML, and with a line"),
+        pytest.param("<meta http-equiv=content-language content='fr, en'>", "fr", id="of a meta"),
+        pytest.param("<html lang=de><meta http-equiv=Content-Language content=fr>", "de",
+                     id="the root counts first"),
+        pytest.param("<html lang=''><p lang=de>", "", id="of a part"),
+        pytest.param("<html lang='{{lang}}'>", "", id="a template that was not filled in"),
+    ],
+)  # fmt: skip
+def test_its_language_is_as_declared(page: str, language: str) -> None:
+    assert read(page).language == language
+
+
+MARCH_3: int = 1709424000  # 2024-03-03
+
+
+@pytest.mark.parametrize(
+    ("page", "published", "modified"),
+    [
+        pytest.param("<meta property=article:published_time content=2024-03-03T00:00:00Z>",
+                     MARCH_3, None, id="Open Graph"),
+        pytest.param("<meta property=og:updated_time content='2024-03-03T02:00:00+02:00'>",
+                     None, MARCH_3, id="in another zone"),
+        pytest.param("<meta name=DC.Date content=2024-03-03>", MARCH_3, None, id="Dublin Core"),
+        pytest.param("<meta itemprop=dateModified content='Sun, 03 Mar 2024 00:00:00 GMT'>",
+                     None, MARCH_3, id="microdata, as in an e-mail"),
+        pytest.param("<meta name=date content=2000-01-01>"
+                     "<meta property=article:published_time content=2024-03-03>",
+                     MARCH_3, None, id="the most telling counts"),
+        pytest.param("<meta property=article:published_time content='last week'>"
+                     "<meta name=date content=2024-03-03>", MARCH_3, None, id="no date"),
+        pytest.param('<script type="application/ld+json">{"@graph": [{"datePublished" :'
+                     ' "2024-03-03", "dateModified":"2024-03-03"}]}</script>',
+                     MARCH_3, MARCH_3, id="for search engines"),
+        pytest.param('<script>var x = {"datePublished": "2024-03-03"}</script>', None, None,
+                     id="in a program"),
+        pytest.param("<meta name=date content=9999-99-99><meta name=date content=1e999>",
+                     None, None, id="no day of any year"),
+        pytest.param("<meta name=date content='Thu, 01 Jan 99999999999 00:00:00 +9999'>",
+                     None, None, id="beyond all calendars"),
+        pytest.param(f"<meta name=date content='{'9' * 9000}'>", None, None, id="without end"),
+        pytest.param("<time datetime=2024-03-03>", None, None, id="of something on the page"),
+    ],
+)  # fmt: skip
+def test_dates_are_those_that_the_page_states(
+    page: str, published: float | None, modified: float | None
+) -> None:
+    assert (read(page).published, read(page).modified) == (published, modified)
+
+
+@pytest.mark.parametrize(
+    ("content", "url"),
+    [
+        ("0; url=/x", "/x"),
+        ("5;URL='/x y' more", "/x y"),
+        ('0, "/x"', "/x"),
+        ("0 /x", "/x"),
+        (".5; url = /x", "/x"),
+        ("0;url", "url"),
+        ("0;urls", "urls"),
+        ("0; url='/x", "/x"),
+        ("1.5.2;/x", "/x"),
+        ("url=/x", ""),
+        ("0url=/x", ""),
+        ("-1; url=/x", ""),
+        ("", ""),
+        ("0;", ""),
+    ],
+)
+def test_a_refresh_leads_where_a_browser_goes(content: str, url: str) -> None:
+    assert refresh(content) == url
+
+
+@pytest.mark.parametrize(
+    ("written", "urls"),
+    [
+        pytest.param("a.jpg, b.jpg 2x", ["a.jpg", "b.jpg"], id="with and without a width"),
+        pytest.param("a,b.jpg 1x, c.jpg", ["a,b.jpg", "c.jpg"], id="a comma within a URL"),
+        pytest.param("a.jpg,, b.jpg", ["a.jpg", "b.jpg"], id="a comma at its end is none of it"),
+        pytest.param("a.jpg,b.jpg", ["a.jpg,b.jpg"], id="without space it is one URL"),
+        pytest.param("a 1x,b 2x", ["a", "b"], id="a comma behind a width parts"),
+        pytest.param("a (x, y), b", ["a", "b"], id="a comma in brackets"),
+        pytest.param("a (x, b", ["a"], id="a bracket that does not close"),
+        pytest.param(" , ,a\n100w\t,\tb", ["a", "b"], id="all kinds of space"),
+        pytest.param(" ,, ", [], id="nothing"),
+    ],
+)
+def test_a_srcset_has_several_urls(written: str, urls: list[str]) -> None:
+    assert list(srcset(written)) == urls
+
+
+def test_links_have_an_end() -> None:
+    page = read("<a href=x>" * (MAX_LINKS + 1))
+    assert len(page.links) == MAX_LINKS and page.notes == ("links_cut",)
+    many = read(f"<img srcset='{'x 1x,' * MAX_LINKS}y'>")
+    assert len(many.links) == MAX_LINKS and many.notes == ("links_cut",)
+    assert read("<a href=x>" * MAX_LINKS).notes == ()

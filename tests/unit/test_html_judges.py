@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.policy.html import read_html
+from crawler.core.parsed import LinkKind, Parsed, Source
+from crawler.parsers.html import HtmlParser
+from crawler.parsers.html_reader import Reader
+from crawler.parsers.html_text import lines
 
 # What the tree moves or forgets (<select>, <template>, <frameset>, a script that comments
 # itself out) is not here: a link in there is followed, which costs a visit at worst.
 PIECES = (
     *("<a href=", "<A HREF=", "<a\thref='q'>", "<area href=y>", "<iframe src=z></iframe>"),
+    *('<a href="u">', '<a class="c" href="v" rel=w>', '<a href="', 'class="', "<img src=m>"),
     *("<base href=/b>", "<meta name=robots content=nofollow>", "<title>t</title>", "<title>"),
     *("<script>'<a href=no>'</script>", "<style>", "</style>", "<textarea>", "</textarea>"),
     *("<!--", "-->", "--!>", "->", "-", "<!x", "<?", "</", "</>", "<![CDATA[", "]]>"),
@@ -19,14 +26,18 @@ PIECES = (
     *('"', "'", ">", " ", "\n", "=", "x", "href=", "\0", "<", "!", "?", "\xe9"),
     *("&amp;", "&copy=", "&copy;", "&lt", "&#65", "&#x41;", "&notit;", "&"),
 )
+LINKS = (("a", "href"), ("area", "href"), ("iframe", "src"), ("img", "src"))
+DOCS = Path("/usr/share/doc")
+
+
+def read(text: str) -> Parsed:
+    return HtmlParser().parse(Source("", "text/html; charset=utf-8", text.encode()))
 
 
 def by_lexbor(text: str) -> tuple[set[str], str, str, bool]:
     tree = LexborHTMLParser(text)
     targets = [
-        node.attributes.get(name) or ""
-        for element, name in (("a", "href"), ("area", "href"), ("iframe", "src"))
-        for node in tree.tags(element)
+        node.attributes.get(name) or "" for element, name in LINKS for node in tree.tags(element)
     ]
     links = {target.strip(" \t\n\f\r") for target in targets}
     bases = [node.attributes["href"] or "" for node in tree.tags("base")]
@@ -43,5 +54,46 @@ def by_lexbor(text: str) -> tuple[set[str], str, str, bool]:
 @given(st.lists(st.sampled_from(PIECES), max_size=14))
 def test_broken_markup_means_the_same_to_both(pieces: list[str]) -> None:
     text = "<!doctype html>" + "".join(pieces)
-    ours = read_html(text.encode(), "text/html; charset=utf-8", skip_nofollow=True)
-    assert (set(ours.links), ours.base, ours.title, ours.nofollow) == by_lexbor(text)
+    ours = read(text)
+    links = {link.url for link in ours.links}
+    assert (links, ours.base, ours.title, "nofollow" in ours.robots) == by_lexbor(text)
+
+
+# Of a tree's text too: elements whose words stay where they are written.
+TEXT_PIECES = (
+    *("<p>", "</p>", "<div>", "</div>", "<b>", "</b>", "<i class='x>y'>", "</i>", "<br>"),
+    *("<ul>", "<li>", "</ul>", "<!-- x -->", "<!x>", "</>", "<script>x</script>", "<h1>", "</h1>"),
+    *('<span id="s">', "</span>", "<style>p{}</style>", "<em a='<'>", "</em >", "<a href=u>"),
+    *("one", "two", " ", "\n", "&amp;", "&lt;b&gt;", "&eacute;", "\xe9", "<", "3"),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.sampled_from(TEXT_PIECES), max_size=14))
+def test_words_are_those_of_a_tree(pieces: list[str]) -> None:
+    text = "<!doctype html><p>start " + "".join(pieces)
+    tree = LexborHTMLParser(text)
+    tree.strip_tags(["script", "style", "title"])
+    assert tree.body is not None
+    ours = "".join(line for line, _ in lines(Reader(text).parts))
+    assert "".join(ours.split()) == "".join(tree.body.text().split())
+
+
+REAL = [
+    *sorted(DOCS.glob("sqlite3/*.html"))[::60],
+    *sorted(DOCS.glob("python3*/html/library/*.html"))[::60],
+    *sorted(DOCS.glob("debian-handbook/html/en-US/*.html"))[::60],
+]
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
+def test_real_pages_have_the_words_and_links_of_a_tree(path: Path) -> None:
+    text = path.read_text(errors="replace")
+    tree = LexborHTMLParser(text)
+    hrefs = [(node.attributes["href"] or "").strip() for node in tree.css("a[href]")]
+    links = [link.url for link in read(text).links if link.kind is LinkKind.A]
+    assert links == [href for href in hrefs if href and href[0] != "#"]
+    assert tree.body is not None
+    tree.strip_tags(["script", "style", "title", "textarea"])
+    ours = "".join(line for line, _ in lines(Reader(text).parts))
+    assert "".join(ours.split()) == "".join(tree.body.text().split())
