@@ -36,6 +36,7 @@ from crawler.scheduler.records import (
     DeadLetter,
     OpenRecord,
     decode_candidate,
+    decode_claim,
     decode_open,
     encode,
 )
@@ -198,10 +199,13 @@ class TwoTierFrontier:
                 self._turns.put_back(candidate)
 
     def _own(self, claim: Claim | None) -> None:
-        if claim is not None:
-            self._books.put(keys.DIGEST + claim.digest, encode(claim))
-            if claim.simhash is not None:
+        if claim is None:
+            return
+        if claim.simhash is not None:
+            before = self._books.get(keys.DIGEST + claim.digest)
+            if before is None or decode_claim(before).simhash is None:
                 self._books.put(keys.NEAR + claim.digest, keys.numbered(b"", claim.simhash))
+        self._books.put(keys.DIGEST + claim.digest, encode(claim))
 
     def _enqueue(self, candidate: Candidate, now: float) -> None:
         if candidate.not_before > now:

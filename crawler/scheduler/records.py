@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from crawler.core.types import Candidate, HostKey, Pace
+from crawler.core.types import Candidate, Claim, HostKey, Pace
 from crawler.scheduler.places import Place
 
 SCHEMA: Final = 1
@@ -89,4 +89,5 @@ decode_host = msgspec.msgpack.Decoder(HostRecord).decode
 decode_totals = msgspec.msgpack.Decoder(Totals).decode
 decode_entry = msgspec.msgpack.Decoder(FrontEntry).decode
 decode_open = msgspec.msgpack.Decoder(OpenRecord).decode
+decode_claim = msgspec.msgpack.Decoder(Claim).decode
 decode_letter = msgspec.msgpack.Decoder(DeadLetter).decode

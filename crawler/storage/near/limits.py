@@ -1,0 +1,26 @@
+"""The sizes of the near-duplicate index.
+
+Rule: they change what is fast, never what is found; tests make them tiny.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    # The newest are compared one by one: 4,096 in 4 us. Then they are a run on disk.
+    newest: int = 4096
+    # So many batches of the newest wait to be written at most; then `add` wants to be waited for.
+    waiting: int = 8
+    # A run is merged with the newer ones when they have a third of its pages: every page is
+    # written some 9 times on its way to 1e7, and 4 runs are searched on average (7 at most).
+    ratio: int = 3
+    # Merging holds so many of each run in memory.
+    piece: int = 1 << 17
+    # From so many fingerprints on a run has ten orders: with four, a search would compare more
+    # than 30 in each.
+    ten_orders: int = 2_000_000
+    # Of a longer stretch to be compared, only what can be near is read.
+    stretch: int = 4096
