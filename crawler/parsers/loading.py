@@ -53,19 +53,32 @@ def path_of(parser: Parser) -> str:
 
 def _fault(parser: Parser) -> str:
     """What it lacks; empty: nothing."""
+    looks = (_fault_of_name, _fault_of_types, _fault_of_limit, _fault_of_parse)
+    return next(filter(None, (look(parser) for look in looks)), "")
+
+
+def _fault_of_name(parser: Parser) -> str:
     name = getattr(parser, "name", None)
+    fits = isinstance(name, str) and _NAME.fullmatch(name)
+    return "" if fits else f"name is {name!r}; want one word of small letters"
+
+
+def _fault_of_types(parser: Parser) -> str:
     types = getattr(parser, "types", None)
-    limit = getattr(parser, "inline_max_bytes", None)
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        return f"name is {name!r}; want one word of small letters"
     if not isinstance(types, frozenset | set) or not types:
         return f"types is {types!r}; want a set of media types"
-    wrong = [one for one in types if not isinstance(one, str) or not _TYPE.fullmatch(one)]
-    if wrong:
-        return f"types has {wrong[0]!r}; want a media type in lower case, as text/html or text/*"
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        return f"inline_max_bytes is {limit!r}; want a number of bytes"
+    wrong = [one for one in types if not (isinstance(one, str) and _TYPE.fullmatch(one))]
+    want = "want media types in lower case, as text/html or text/*"
+    return f"types has {wrong[0]!r}; {want}" if wrong else ""
+
+
+def _fault_of_limit(parser: Parser) -> str:
+    limit = getattr(parser, "inline_max_bytes", None)
+    fits = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+    return "" if fits else f"inline_max_bytes is {limit!r}; want a number of bytes"
+
+
+def _fault_of_parse(parser: Parser) -> str:
     parse = getattr(parser, "parse", None)
-    if not callable(parse) or inspect.iscoroutinefunction(parse):
-        return "parse is no plain method"
-    return ""
+    fits = callable(parse) and not inspect.iscoroutinefunction(parse)
+    return "" if fits else "parse is no plain method"

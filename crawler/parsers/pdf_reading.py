@@ -28,8 +28,9 @@ _MAX_BROKEN: Final = 100  # in a row: more are promised, and not there
 _PARTED: Final = re.compile("[\x02\ufffe](\r\n)?")
 # D:20240131235959+01'00', the rest of it may be left out (ISO 32000-1, 7.9.4).
 _DATE: Final = re.compile(
-    r"(?:D:)?(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?(?:(Z)|([+-]\d\d)'?(\d\d)?)?.*"
+    r"(?:D:)?(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?(?:Z|([+-]\d\d)'?(\d\d)?)?.*"
 )
+_LEAST: Final = ("1970", "01", "01", "00", "00", "00", "+00", "00")
 
 
 def read_pdf(source: Source, parser: str) -> Parsed:
@@ -134,7 +135,5 @@ def _epoch(written: str) -> float | None:
     found = _DATE.fullmatch(written.strip()[:MAX_WORD_CHARS])
     if found is None:
         return None
-    year, month, day, hour, minute, second, _, zone, zone_minute = found.groups()
-    date = f"{year}-{month or '01'}-{day or '01'}"
-    time = f"{hour or '00'}:{minute or '00'}:{second or '00'}"
-    return epoch(f"{date}T{time}{zone or '+00'}:{zone_minute or '00'}")
+    parts = (given or least for given, least in zip(found.groups(), _LEAST, strict=True))
+    return epoch("{}-{}-{}T{}:{}:{}{}:{}".format(*parts))

@@ -7,7 +7,7 @@ Rule: never more than a piece in memory, never more than the limit in all: 1 MB 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 MAX_BYTES: Final = 50 * 1024 * 1024  # sitemaps.org: of one sitemap, unpacked
@@ -52,21 +52,25 @@ class Unpacked:
         slices = self._plain()  # all at once, what zlib leaves over would be copied each time
         packed = b""
         for _ in range(_MAX_MEMBERS):
-            unpacker = zlib.decompressobj(_WITH_GZIP_HEADER)
-            while not unpacker.eof:
-                packed = packed or next(slices, b"")
-                try:
-                    piece = unpacker.decompress(packed, PIECE_BYTES)
-                except zlib.error:
-                    self.notes.append(BROKEN)
-                    return
-                if piece:
-                    yield piece
-                elif not packed:  # it ends too early
-                    self.notes.append(BROKEN)
-                    return
-                packed = unpacker.unconsumed_tail
-            packed = unpacker.unused_data or next(slices, b"")
-            if not GZIP_MAGIC.startswith(packed[: len(GZIP_MAGIC)]) or not packed:
+            try:
+                left = yield from _member(packed, slices)
+            except (zlib.error, EOFError):
+                break
+            packed = left or next(slices, b"")
+            if not packed or not GZIP_MAGIC.startswith(packed[: len(GZIP_MAGIC)]):
                 return
         self.notes.append(BROKEN)
+
+
+def _member(packed: bytes, slices: Iterator[bytes]) -> Generator[bytes, None, bytes]:
+    """The pieces of one; what is left of the slice that it ends in. Raises zlib.error, EOFError."""
+    unpacker = zlib.decompressobj(_WITH_GZIP_HEADER)
+    while not unpacker.eof:
+        packed = packed or next(slices, b"")
+        piece = unpacker.decompress(packed, PIECE_BYTES)
+        if piece:
+            yield piece
+        elif not packed:
+            raise EOFError
+        packed = unpacker.unconsumed_tail
+    return unpacker.unused_data

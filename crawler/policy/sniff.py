@@ -95,9 +95,9 @@ def _judge_of(kind: str) -> Callable[[str, str, str, bytes], Sniffed]:
         return _of_gzip
     if kind in (PDF, "application/json") or _is_media(kind):
         return _of_file
-    if kind in HTML_TYPES or kind in _XML_TYPES or kind.endswith("+xml"):
-        return _of_markup
-    return _of_text if kind.startswith("text/") else _as_declared
+    if kind in HTML_TYPES or (kind.startswith("text/") and kind not in _XML_TYPES):
+        return _of_text
+    return _of_markup if kind in _XML_TYPES or kind.endswith("+xml") else _as_declared
 
 
 def _as_declared(kind: str, _declared: str, _url: str, _body: bytes) -> Sniffed:
@@ -106,24 +106,23 @@ def _as_declared(kind: str, _declared: str, _url: str, _body: bytes) -> Sniffed:
 
 
 def _of_markup(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
-    found = _binary_type(declared, body)
-    if found == GZIP and (kind not in HTML_TYPES or _is_xml_gz(url)):
-        return Sniffed(GZIP, lies=False)  # declared is the type of the file within
-    if found:
-        return Sniffed(found, lies=True)
-    if kind in HTML_TYPES:
-        return Sniffed(_list_type(markup(body), body) or kind, lies=False)
-    return Sniffed(_told_by(markup(body), body) or kind, lies=False)
+    binary = _binary(kind, declared, url, body)
+    return binary or Sniffed(_told_by(markup(body), body) or kind, lies=False)
 
 
 def _of_text(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
+    """HTML, and text: as text, HTML is source code, shown as such. But nobody reads a feed or a
+    sitemap so, and many are called HTML."""
+    binary = _binary(kind, declared, url, body)
+    return binary or Sniffed(_list_type(markup(body), body) or kind, lies=False)
+
+
+def _binary(kind: str, declared: str, url: str, body: bytes) -> Sniffed | None:
+    """What was declared as text, and is none."""
     found = _binary_type(declared, body)
-    if found == GZIP and _is_xml_gz(url):
-        return Sniffed(GZIP, lies=False)
-    if found:
-        return Sniffed(found, lies=True)
-    # HTML declared as text is source code, shown as such; nobody reads a feed or sitemap so.
-    return Sniffed(_list_type(markup(body), body) or kind, lies=False)
+    # The type of the file within; or a default, where .xml.gz has no type.
+    told_within = kind in _XML_TYPES or kind.endswith("+xml") or _is_xml_gz(url)
+    return Sniffed(found, lies=not (found == GZIP and told_within)) if found else None
 
 
 def _of_file(kind: str, _declared: str, _url: str, body: bytes) -> Sniffed:
