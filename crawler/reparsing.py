@@ -1,16 +1,11 @@
-"""Parsing where no event loop is: of pages that are read from their archive again.
-
-Rule: the parsers of the crawl, set as they are now. What must be parsed apart has a loop and
-processes of its own, which end with the reading.
-"""
+"""Pages that are read from their archive again, by the parsers of the crawl as they are set now."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
-from threading import Thread
+from pathlib import Path
 
 from crawler.core.config import Config
 from crawler.core.content_settings import Content
@@ -18,6 +13,7 @@ from crawler.core.parsed import Parsed, Source, Unreadable
 from crawler.parsing import Parsers
 from crawler.policy.content import ROBOTS_BYTES, cap_bytes
 from crawler.storage.columns.again import Again, Parse
+from crawler.storage.columns.companion import ColumnsCompanion
 
 
 def again(config: Config) -> Again:
@@ -34,26 +30,22 @@ def again(config: Config) -> Again:
     )
 
 
-@contextmanager
-def reparsing(content: Content) -> Iterator[Parse]:
+def parse_again(warcs: Iterable[Path], config: Config) -> Iterator[tuple[Path, int]]:
+    """Make the columns of finished WARC files anew, one after the other; with how many pages there
+    are in each. Raises CrawlerError: that file and those after it keep the columns they had."""
+    companion = ColumnsCompanion(again(config))
+    for warc in warcs:
+        yield warc, companion.remake(warc, warc)
+
+
+@asynccontextmanager
+async def reparsing(content: Content) -> AsyncIterator[Parse]:
     """Raises ConfigError."""
     parsers = Parsers(content)
-    loop = asyncio.SelectorEventLoop()
-    # The thread that asks may be one with a loop that runs, and must not wait in it.
-    thread = Thread(target=loop.run_forever, name="parsing again", daemon=True)
-    thread.start()
-
-    def parse(source: Source, media_type: str) -> Parsed:
-        work = _parsed(parsers, source, media_type)
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
-
     try:
-        yield parse
+        yield partial(_parsed, parsers)
     finally:
-        asyncio.run_coroutine_threadsafe(parsers.close(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        await parsers.close()
 
 
 async def _parsed(parsers: Parsers, source: Source, media_type: str) -> Parsed:

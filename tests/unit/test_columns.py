@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import resource
 from base64 import b32encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from random import randbytes
 from typing import Any, Final
 
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from hypothesis import given
@@ -16,7 +21,7 @@ from crawler.core.errors import StoreUnavailable
 from crawler.core.parsed import Link, LinkKind
 from crawler.core.row import Row
 from crawler.storage.columns.batches import batch, cells
-from crawler.storage.columns.file import BATCH_ROWS, ColumnsFile
+from crawler.storage.columns.file import BATCH_ROWS, GROUP_BYTES, MEGABYTE, ColumnsFile
 from crawler.storage.columns.schema import COLUMNS, SCHEMA
 from crawler.storage.warc.openfile import open_name
 from tests.rows import ask, place, read, row
@@ -40,11 +45,14 @@ LINKS: Final = [Link("http://a.example/", LinkKind.A, "nofollow"), Link("http://
 
 
 def written(path: Path, rows: list[Row], links: list[Link] | None = None, **how: Any) -> Path:
-    file = ColumnsFile(path, **how)
+    fill(ColumnsFile(path, **how), rows, links)
+    return path
+
+
+def fill(file: ColumnsFile, rows: list[Row], links: list[Link] | None = None) -> None:
     for number, one in enumerate(rows):
         file.add(cells(one, links or [], place(number)))
     file.finish()
-    return path
 
 
 def kept(**changes: Any) -> dict[str, Any]:
@@ -237,3 +245,42 @@ def test_what_an_unfinished_file_held_is_written_over(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=r"cannot write .*gone/x\.parquet\.open"):
         ColumnsFile(tmp_path / "gone" / "x.parquet")
+
+
+@contextmanager
+def small_files(most_bytes: int) -> Iterator[None]:
+    """No file of this process can grow over that: as if the disk were full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "group_bytes",
+    [
+        pytest.param(100_000, id="in a row group"),
+        pytest.param(10_000_000, id="at the end"),
+    ],
+)
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, group_bytes: int) -> None:
+    rows = [row(number, text=randbytes(2_000).hex()) for number in range(200)]
+    file = ColumnsFile(tmp_path / "x.parquet", group_bytes)
+    with small_files(150_000), pytest.raises(StoreUnavailable, match="File too large"):
+        fill(file, rows)
+    file.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_is_bounded_by_a_row_group(tmp_path: Path) -> None:
+    """Two hundred rows of a megabyte: what Arrow holds at any moment between them."""
+    file = ColumnsFile(tmp_path / "x.parquet")
+    most_bytes = 0
+    for number in range(200):
+        file.add(cells(row(number, text=f"{number} " * 250_000), LINKS, place(number)))
+        most_bytes = max(most_bytes, pa.total_allocated_bytes())
+    file.finish()
+    assert most_bytes < GROUP_BYTES + 8 * MEGABYTE
+    assert len(read(tmp_path / "x.parquet")) == 200

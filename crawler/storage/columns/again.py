@@ -7,8 +7,8 @@ whose copy it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from hashlib import sha1
 from pathlib import Path
@@ -29,7 +29,7 @@ from crawler.storage.columns.batches import Cells, cells
 from crawler.storage.warc.stored import Stored, captures, sha1_of
 
 Headers = list[tuple[bytes, bytes]]
-Parse = Callable[[Source, str], Parsed]
+Parse = Callable[[Source, str], Awaitable[Parsed]]
 """By the parser for a media type; nothing where there is none or it cannot."""
 
 _FLAWS: Final = frozenset(Flaw)
@@ -40,32 +40,32 @@ _OTHER_FLAW: Final = Flaw.LYING_TYPE  # in place of a word of another version
 class Again:
     """How pages are read a second time: as they were the first time."""
 
-    parsing: Callable[[], AbstractContextManager[Parse]]
+    parsing: Callable[[], AbstractAsyncContextManager[Parse]]
     room: Callable[[bytes | None, str], int]  # Content-Type, URL -> bytes kept of a body
     most_bytes: int  # the most that `room` says
     near_min_words: int
 
 
-def rows(warc: Path, content: Path, again: Again) -> Iterator[Cells]:
+async def rows(warc: Path, content: Path, again: Again) -> AsyncIterator[Cells]:
     """Of the pages in *content*, a WARC file that is, or will be, called *warc*. Raises Damaged,
     OSError."""
-    with again.parsing() as parse:
+    async with again.parsing() as parse:
         for stored in captures(warc, content, again.most_bytes):
-            page = _page(stored, again, parse)
+            page = await _page(stored, again, parse)
             row = row_of(page, stored.fetched_at)
             if row is not None:
                 said = page.parsed or Parsed()
                 yield cells(row, outlinks(said.links, base_of(page.url, said)), stored.place)
 
 
-def _page(stored: Stored, again: Again, parse: Parse) -> Page:
+async def _page(stored: Stored, again: Again, parse: Parse) -> Page:
     headers = head_fields(stored.head)
     page = _told(stored, headers)
     if page.flaw or not page.is_answered or page.is_copy:
         return page
     body = _decoded(stored.body, page, headers, again)
     kind = actual_type(page.content_type, page.url, body).media_type
-    said = parse(Source(page.url, page.content_type, body, tuple(headers)), kind)
+    said = await parse(Source(page.url, page.content_type, body, tuple(headers)), kind)
     said = with_headers(said, link_headers(headers), robots_header(headers))
     return replace(
         page,

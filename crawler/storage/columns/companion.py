@@ -6,6 +6,8 @@ but for the text, title, links and all else that a parser mended since then read
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -51,12 +53,23 @@ class ColumnsCompanion:
             self._file = None
 
     def rebuild(self, warc: Path, content: Path) -> None:
-        made = ColumnsFile(beside(warc, SUFFIX), self._group_bytes)
+        self.remake(warc, content)
+
+    def remake(self, warc: Path, content: Path) -> int:
+        """As `rebuild`; how many pages there are."""
+        # In a thread of its own: parsers want a loop, and here one may run that must not wait.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, self._remake(warc, content)).result()
+
+    async def _remake(self, warc: Path, content: Path) -> int:
+        made, count = ColumnsFile(beside(warc, SUFFIX), self._group_bytes), 0
         try:
-            for row in rows(warc, content, self._again):
+            async for row in rows(warc, content, self._again):
                 made.add(row)
+                count += 1
             made.finish()
         except OSError as error:
             raise StoreUnavailable(f"cannot read {content}: {error.strerror or error}") from error
         finally:
             made.discard()  # nothing, once it is finished
+        return count

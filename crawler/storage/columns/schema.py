@@ -35,7 +35,7 @@ COLUMNS: Final = (
     Column("url", pa.string(), "as fetched", nullable=False),
     Column("host", pa.string(), "its name, without a port", nullable=False, few=True),
     Column("fetched_at", TIME, "when the fetch began", nullable=False),
-    Column("status", pa.int32(), "of the answer; error pages are rows too", nullable=False),
+    Column("status", pa.int32(), "of the answer, 200 to 299", nullable=False),
     Column("media_type", pa.string(), "what it is: `text/html`", few=True),
     Column("language", pa.string(), "as the page declares it: `de`, `en-GB`", few=True),
     Column("title", pa.string(), "of the page"),
