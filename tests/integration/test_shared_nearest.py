@@ -28,7 +28,6 @@ from tests.servers.redis_worker import NAME, SHARDS, RedisWorker, redis_worker
 
 BITS: Final = 3
 TEXT: Final = 0x0123_4567_89AB_CDEF
-SHORT_S: Final = 0.4
 MOST_IN_A_BUCKET: Final = 4096  # as in lua/near.lua
 
 
@@ -37,10 +36,10 @@ class Sharer(RedisWorker):
 
     nearest: SharedNearest
 
-    def begin(self, ask_s: float) -> None:
+    def begin(self) -> None:
         scripts, commands = Batcher(self.run), Batcher(self.nodes.commands)
         look = NearLook(self.ops, NAME, scripts, commands, BITS)
-        self.nearest = SharedNearest(self.ops, look, self.tell, self.count, BITS, ask_s)
+        self.nearest = SharedNearest(self.ops, look, self.tell, self.count, BITS)
 
     async def near(self, simhash: int, url: str, lease: int) -> Near | None:
         return await self.nearest.original(simhash, digest_of(url), url, lease)
@@ -86,14 +85,14 @@ def server(running: RedisServer) -> RedisServer:
 
 
 @asynccontextmanager
-async def sharers(url: str, count: int = 2, ask_s: float = 5.0) -> AsyncIterator[list[Sharer]]:
+async def sharers(url: str, count: int = 2) -> AsyncIterator[list[Sharer]]:
     async with AsyncExitStack() as stack:
         workers = [
             await stack.enter_async_context(redis_worker(url, f"s{number}", Sharer))
             for number in range(count)
         ]
         for worker in workers:
-            worker.begin(ask_s)
+            worker.begin()
         yield workers
 
 
@@ -404,12 +403,12 @@ def test_without_redis_every_page_is_stored(tmp_path: Path) -> None:
 
 def test_nobody_waits_long_for_a_server_that_stands_still(tmp_path: Path) -> None:
     async def story(server: RedisServer) -> None:
-        async with sharers(server.url, ask_s=SHORT_S) as (one, _):
+        async with sharers(server.url) as (one, _):
             await one.near(TEXT, "http://a/1", 1)
             server.pause()
             try:
                 asking = one.near(~TEXT & 2**64 - 1, "http://a/2", 2)
-                assert await asyncio.wait_for(asking, 10 * SHORT_S) is None
+                assert await asyncio.wait_for(asking, 10.0) is None
             finally:
                 server.resume()
             assert one.counted == {UNSURE: 1}

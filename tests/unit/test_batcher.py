@@ -48,7 +48,7 @@ def test_questions_of_one_page_go_out_together():
     async def story():
         shards = Shards()
         batcher = Batcher(shards.run)
-        both = batcher.ask_all(map(call, (3, 1))), batcher.ask_all(map(call, (2,)))
+        both = batcher.ask_all([call(3), call(1)]), batcher.ask_all([call(2)])
         assert await asyncio.gather(*both) == [[3, 1], [2]]
         assert await batcher.ask_all([]) == []
         assert shards.batches == [[3, 1, 2]]

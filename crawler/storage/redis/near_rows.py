@@ -69,6 +69,6 @@ def near_in(bucket: bytes, table: int, simhash: int, most_bits: int) -> Iterator
     count = len(bucket) // width
     prints: NDArray[np.uint64] = np.ndarray(count, "<u8", bucket, strides=(width,))
     apart = np.bitwise_count(prints ^ np.uint64(simhash))
-    for at in np.flatnonzero(apart <= most_bits).tolist():
+    for at in (apart <= most_bits).nonzero()[0].tolist():
         mark = bucket[at * width + _PRINT_BYTES : (at + 1) * width]
         yield Row(int(apart[at]), int(prints[at]), mark)

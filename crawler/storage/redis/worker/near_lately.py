@@ -66,16 +66,15 @@ class Lately:
 
     def __init__(self, most: int = MOST_LATELY) -> None:
         self._prints = np.zeros(most, np.uint64)
-        self._claims: list[Claim | None] = [None] * most
+        self._claims: list[Claim] = []
         self._next = 0
 
     def add(self, simhash: int, claim: Claim) -> None:
         self._prints[self._next] = simhash
-        self._claims[self._next] = claim
-        self._next = (self._next + 1) % len(self._claims)
+        self._claims[self._next : self._next + 1] = [claim]
+        self._next = (self._next + 1) % len(self._prints)
 
     def near(self, simhash: int, most_bits: int) -> list[Original]:
-        apart = np.bitwise_count(self._prints ^ np.uint64(simhash))
-        places = np.flatnonzero(apart <= most_bits).tolist()
-        found = ((int(apart[at]), self._claims[at]) for at in places)
-        return [Original(bits, claim) for bits, claim in found if claim is not None]
+        apart = np.bitwise_count(self._prints[: len(self._claims)] ^ np.uint64(simhash))
+        places = (apart <= most_bits).nonzero()[0].tolist()
+        return [Original(int(apart[at]), self._claims[at]) for at in places]

@@ -81,7 +81,7 @@ class NearLook:
         self, looks: Sequence[tuple[int, int]], most_bits: int, seen: Seen
     ) -> list[Row]:
         """Each looks for a fingerprint in its bucket of a table."""
-        replies = await self._commands.ask_all(self._read(*look) for look in looks)
+        replies = await self._commands.ask_all([self._read(*look) for look in looks])
         rows: list[Row] = []
         for (simhash, table), bucket in zip(looks, replies, strict=True):
             if isinstance(bucket, bytes):
@@ -95,7 +95,7 @@ class NearLook:
         return shard, ("GET", keys.near(self._name, shard, table, quarter))
 
     async def _find(self, owned: Sequence[tuple[int, int, bytes]], seen: Seen) -> None:
-        replies = await self._scripts.ask_all(self._ops.owner(mark) for _, _, mark in owned)
+        replies = await self._scripts.ask_all([self._ops.owner(mark) for _, _, mark in owned])
         for (bits, simhash, mark), reply in zip(owned, replies, strict=True):
             if isinstance(reply, FAULTS):
                 seen.is_sure = False

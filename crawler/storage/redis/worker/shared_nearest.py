@@ -7,10 +7,8 @@ answer, a page counts as near to none: it is counted, and nobody waits for long.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from crawler.core.page import Near
@@ -19,10 +17,9 @@ from crawler.storage.redis.calls import Argument, Call
 from crawler.storage.redis.near_rows import ROW_ARGS, can_mark, rows_of
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.worker.near_lately import Flight, Flights, Lately
-from crawler.storage.redis.worker.near_look import NearLook, Original, Seen, in_order
+from crawler.storage.redis.worker.near_look import NearLook, Original, in_order
 from crawler.storage.redis.worker.tells import UNTOLD
 
-ASK_S: Final = 5.0  # guess: longer than a slow disk holds up a server
 MOST_ROWS: Final = 50  # of a call: 0.3 ms of a server
 UNSURE: Final = "near_duplicates/unsure"
 """Counted when nobody could say whether a page is near to another."""
@@ -39,7 +36,6 @@ class SharedNearest:
         tell: Callable[[Call], None],
         count: Callable[[str], None],
         most_bits: int,
-        ask_s: float = ASK_S,
     ) -> None:
         """*tell*: sends a call some time soon, until it is acknowledged. *count* counts one
         more."""
@@ -48,7 +44,6 @@ class SharedNearest:
         self._tell = tell
         self._count = count
         self._most_bits = most_bits
-        self._ask_s = ask_s
         self._untold: dict[int, list[Argument]] = defaultdict(list)  # by shard
         self._flights = Flights(most_bits)
         self._lately = Lately()
@@ -123,10 +118,7 @@ class SharedNearest:
         return Near(nearest.claim, nearest.bits) if nearest else None
 
     async def _elsewhere(self, mine: Flight) -> list[Original]:
-        seen = Seen(is_sure=False)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._ask_s):
-                seen = await self._look.near(mine.simhash)
+        seen = await self._look.near(mine.simhash)
         mine.is_sure = seen.is_sure
         for original in seen.originals[:1]:
             if original.bits == 0:  # what is found often is found at once
