@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
@@ -18,6 +18,7 @@ from crawler.core.errors import StoreUnavailable
 from crawler.storage.warc.openfile import open_name, sync_folder
 
 RUN_CHARS: Final = 16 * 1024 * 1024
+MOST_RUNS: Final = 64  # files open at once
 
 
 class SortedLines:
@@ -36,6 +37,10 @@ class SortedLines:
         if self._chars >= self._run_chars:
             self._put_away()
 
+    def sorted(self) -> Iterator[str]:
+        """All of them, once; without a file. Call `discard` after it."""
+        return self._merged()
+
     def finish(self) -> None:
         """Forced to the disk, then called by its name, in place of one that has it."""
         path = open_name(self._final)
@@ -52,22 +57,30 @@ class SortedLines:
 
     def discard(self) -> None:
         self._forget()
-        open_name(self._final).unlink(missing_ok=True)
+        with suppress(OSError):
+            open_name(self._final).unlink()
 
     def _put_away(self) -> None:
-        self._lines.sort()
+        if len(self._runs) < MOST_RUNS:
+            self._runs.append(self._run(sorted(self._lines)))
+        else:
+            merged = self._run(self._merged())
+            self._forget()
+            self._runs.append(merged)
+        self._lines, self._chars = [], 0
+
+    def _run(self, lines: Iterable[str]) -> IO[str]:
         with ExitStack() as opened:
             try:
                 run = opened.enter_context(
                     TemporaryFile("w+", encoding="ascii", newline="\n", dir=self._final.parent)
                 )
-                run.writelines(self._lines)
-                run.seek(0)
+                run.writelines(lines)
+                run.flush()  # what does not fit is found here
             except OSError as error:
                 raise _unavailable(self._final, error) from error
             opened.pop_all()
-        self._runs.append(run)
-        self._lines, self._chars = [], 0
+        return run
 
     def _merged(self) -> Iterator[str]:
         self._lines.sort()
