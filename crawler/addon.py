@@ -74,6 +74,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         "crawler.pipelines.checks.ChecksPipeline": 50,
         "crawler.pipelines.duplicates.DuplicatesPipeline": 100,
         "crawler.pipelines.parse.ParsePipeline": 200,
+        "crawler.pipelines.fingerprint.FingerprintPipeline": 250,
         "crawler.pipelines.archive.ArchivePipeline": 300,
         "crawler.pipelines.links.LinksPipeline": 400,
     },

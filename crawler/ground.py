@@ -14,8 +14,8 @@ from crawler.clock import Clock
 from crawler.core.arguments import Arguments
 from crawler.core.config import Config
 from crawler.core.errors import CrawlerError
-from crawler.core.types import Lease
-from crawler.joining import join
+from crawler.core.types import Claim, Lease
+from crawler.joining import Joined, join
 from crawler.policy.robots_cache import RobotsStore
 from crawler.policy.yields import Yields
 from crawler.scheduler.frontier import TwoTierFrontier
@@ -26,10 +26,15 @@ from crawler.storage.local.datadir import DataDir
 from crawler.storage.local.records import Claims, RobotsRecords
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.local.yields import LocalYields
+from crawler.storage.near.recovery import open_index
+from crawler.storage.nearest import Nearest, NearPages
+from crawler.storage.redis.calls import Call
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.worker.batcher import Batcher
+from crawler.storage.redis.worker.near_look import NearLook
 from crawler.storage.redis.worker.shared_digests import SharedDigests
 from crawler.storage.redis.worker.shared_frontier import SharedFrontier
+from crawler.storage.redis.worker.shared_nearest import SharedNearest
 from crawler.storage.redis.worker.shared_robots import SharedRobots
 from crawler.storage.redis.worker.shared_yields import SharedYields
 from crawler.tally import Tally
@@ -43,6 +48,7 @@ class Ground:
     clock: Clock
     key_seed: int
     digests: Duplicates
+    nearest: Nearest
     robots: RobotsStore
     yields: Yields
     put_back: int  # leases of the last run
@@ -60,6 +66,7 @@ def embedded(
         clock=Clock(not_before=frontier.clock),
         key_seed=data.format.key_seed,
         digests=Digests(Claims(store)),
+        nearest=NearPages(open_index(data.near, store), store, config.content.near_max_bits),
         robots=RobotsRecords(store),
         yields=LocalYields(store, config.budgets),
         put_back=frontier.put_back_at_open,
@@ -92,7 +99,13 @@ def shared(
     frontier = joined.frontier
     batcher = Batcher(frontier.nodes.run)
     digests = SharedDigests(joined.ops, batcher, frontier.outgoing.tell, tally.count)
-    frontier.on_claimed = lambda lease_id, _: digests.claimed(lease_id)
+    nearest = _shared_nearest(config, joined, batcher, tally)
+
+    def claimed(lease_id: int, claim: Claim) -> None:
+        digests.claimed(lease_id)
+        nearest.claimed(lease_id, claim)
+
+    frontier.on_claimed = claimed
     frontier.outgoing.tells.count = tally.count
     robots = _shared_robots(config, frontier, store, tally, clock)
     yields = _shared_yields(config, frontier, tally, clock)
@@ -102,6 +115,7 @@ def shared(
         clock=clock,
         key_seed=joined.format.key_seed,
         digests=digests,
+        nearest=nearest,
         robots=robots,
         yields=yields,
         shared_robots=robots,
@@ -109,6 +123,18 @@ def shared(
         shared=frontier,
         ops=joined.ops,
     )
+
+
+def _shared_nearest(
+    config: Config, joined: Joined, scripts: Batcher[Call], tally: Tally
+) -> SharedNearest:
+    frontier, max_bits = joined.frontier, config.content.near_max_bits
+    name, commands = config.shared.frontier_name, Batcher(frontier.nodes.commands)
+    look = NearLook(joined.ops, name, scripts, commands, max_bits)
+    nearest = SharedNearest(joined.ops, look, frontier.outgoing.tell, tally.count, max_bits)
+    nearest.is_full = frontier.outgoing.full
+    frontier.on_tick.append(nearest.tick)
+    return nearest
 
 
 def _shared_robots(

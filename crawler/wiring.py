@@ -48,6 +48,7 @@ from crawler.storage.local.datadir import DataDir, refuse_other_kind
 from crawler.storage.local.outcome_log import OutcomeLog
 from crawler.storage.local.records import Soft404Records
 from crawler.storage.local.rocks import RocksStore
+from crawler.storage.nearest import Nearest
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.worker.shared_frontier import SharedFrontier
 from crawler.storage.warc.archive import Archive
@@ -77,6 +78,7 @@ class Parts:
     landing: Landing
     exchanges: Exchanges
     digests: Duplicates
+    nearest: Nearest
     parsers: Parsers
     probes: Probes
     keeping: Keeping
@@ -126,6 +128,7 @@ class Parts:
     def abandon(self) -> None:
         """Give the data directory free: the crawl is over, or never began."""
         self.outcomes.close()
+        self.nearest.close()
         self.store.close()
         self.data.close()
 
@@ -212,7 +215,7 @@ def _over(
     flights, outcomes = Flights(), OutcomeLog(data.outcomes)
     landing = Landing(
         *(ground.frontier, flights, rules.landing_rules(config)),
-        Ledger(outcomes, ground.digests, ground.yields, tally),
+        Ledger(outcomes, [ground.digests, ground.nearest], ground.yields, tally),
         *(robots.give_up, random, ground.clock.now),
     )
     return Parts(
@@ -233,6 +236,7 @@ def _over(
         landing=landing,
         exchanges=Exchanges(),
         digests=ground.digests,
+        nearest=ground.nearest,
         parsers=Parsers(config.content),
         probes=probes,
         keeping=Keeping(config, data),

@@ -17,7 +17,6 @@ from crawler.core.errors import StoreUnavailable
 from crawler.core.parsed import Source, Unreadable
 from crawler.core.types import Purpose, PutBack
 from crawler.middlewares.answers import answer_of, failed_answer, judged
-from crawler.policy.simhash import fingerprint
 from crawler.policy.sniff import actual_type
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import Parts, parts_of
@@ -38,9 +37,9 @@ class ProbeMiddleware:
         self._parts.exchanges.take(request)
         flight.answer = judged(answer_of(response, flight, self._parts), flight, self._parts)
         self._parts.landing.release(flight)
-        simhash = await self._simhash(response) if response.status == 200 else None
+        text = await self._text(response) if response.status == 200 else ""
         digest = sha1(response.body, usedforsecurity=False).digest()
-        self._learn(flight, response.status, digest, simhash)
+        self._learn(flight, response.status, digest, text)
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
@@ -51,33 +50,31 @@ class ProbeMiddleware:
         if answer is not None:
             flight.answer = judged(answer, flight, self._parts)
         self._parts.landing.release(flight)
-        self._learn(flight, None, b"", None)
+        self._learn(flight, None, b"", "")
         return request.replace(dont_filter=True)
 
     def _flight(self, request: Request) -> Flight | None:
         flight = self._parts.flights.of(request.meta.get(LEASE))
         return flight if flight is not None and flight.purpose is Purpose.PROBE else None
 
-    def _learn(
-        self, flight: Flight, status: int | None, digest: bytes, simhash: int | None
-    ) -> None:
+    def _learn(self, flight: Flight, status: int | None, digest: bytes, text: str) -> None:
         flight.verdict = PutBack()
         now, host = self._parts.clock.now(), flight.lease.candidate.host
         try:
-            self._parts.probes.learn(host, flight.authority, status, digest, simhash, now)
+            self._parts.probes.learn(host, flight.authority, status, digest, text, now)
         except StoreUnavailable as error:
             self._parts.fail(error)
         self._parts.tally.count("soft_404/asked")
 
-    async def _simhash(self, response: Response) -> int | None:
+    async def _text(self, response: Response) -> str:
         declared = (response.headers.get(b"Content-Type") or b"").decode("latin-1")
         sniffed = actual_type(declared, response.url, response.body)
         parser = self._parts.parsers.of(sniffed.media_type)
         if parser is None:
-            return None
+            return ""
         try:
             source = Source(response.url, declared, response.body)
             parsed = await self._parts.parsers.parse(source, parser)
         except Unreadable:
-            return None
-        return fingerprint(parsed.text, self._parts.config.content.near_min_words)
+            return ""
+        return parsed.text

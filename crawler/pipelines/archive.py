@@ -7,7 +7,7 @@ from typing import Final
 
 from crawler.archiving import archived_page, wire_sha1
 from crawler.core.page import Flaw, Page
-from crawler.core.types import Claim
+from crawler.core.types import Claim, Moved
 from crawler.pipelines.stage import Stage
 from crawler.scheduler.flights import Flight
 
@@ -25,6 +25,8 @@ class ArchivePipeline(Stage):
         is_dropped = page.near is not None and not page.archive
         if page.digest and page.duplicate_of is None and not is_dropped:
             flight.claim = self._claim(page, body_sha1)
+            if isinstance(flight.verdict, Moved):  # to its canonical URL
+                flight.verdict = replace(flight.verdict, claim=flight.claim)
         return page
 
     def _claim(self, page: Page, body_sha1: bytes) -> Claim:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -20,8 +21,12 @@ FAILED_S: Final = 3_600.0
 """How long a host that did not answer is taken for honest."""
 MOST_WORDS: Final = 400
 """guess: an error page with its menu; what is longer is a page whatever it says"""
+_MOST_CHARS: Final = 10_000
 _HEAD_CHARS: Final = 400
-_NAME: Final = "gossamer-asks-for-what-is-not-there-"
+_words: Final = re.compile(r"[^\W\d_]+").findall
+_NAME: Final = "gossamer"  # one word, as pages like to repeat what they did not find
+_ALIKE: Final = 0.9
+"""guess: of the words of two answers; what differs are names, dates and what else is popular"""
 
 # "not found" where the web says it: its ten most used languages (w3techs), and the bare number.
 _ERROR: Final = re.compile(
@@ -48,7 +53,7 @@ class Soft404Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     said: Said
     until: float  # epoch seconds
     digest: bytes = b""  # PAGE: SHA-1 of its body
-    simhash: int | None = None  # PAGE: of its text; None: too little
+    words: tuple[int, ...] = ()  # PAGE: hashes of those of its text, ascending
 
 
 def looks_like_error(title: str, text: str) -> bool:
@@ -75,24 +80,32 @@ def probe_of(url: str, random_name: str) -> str:
     return f"{authority}{directory}{_NAME}{random_name}{_extension(name)}"
 
 
-def record_of(status: int | None, digest: bytes, simhash: int | None, now: float) -> Soft404Record:
+def words_of(url: str, text: str) -> tuple[int, ...]:
+    """Hashes of the words of *text*, each once; without numbers and what *url* says already."""
+    said = set(_words(url.casefold()))
+    words = {word for word in _words(text.casefold()[:_MOST_CHARS]) if word not in said}
+    return tuple(sorted(crc32(word.encode(errors="replace")) for word in words))
+
+
+def record_of(
+    status: int | None, digest: bytes, words: tuple[int, ...], now: float
+) -> Soft404Record:
     """What the answer to a probe says. *status* None: there was none."""
     if status is None or status == 429 or status >= 500:
         return Soft404Record(Said.NOTHING, now + FAILED_S)
     if 200 <= status < 300:
-        return Soft404Record(Said.PAGE, now + KNOWN_S, digest, simhash)
+        return Soft404Record(Said.PAGE, now + KNOWN_S, digest, words)
     return Soft404Record(Said.ERROR, now + KNOWN_S)
 
 
-def is_soft_404(record: Soft404Record, digest: bytes, simhash: int | None, max_bits: int) -> bool:
+def is_soft_404(record: Soft404Record, digest: bytes, words: tuple[int, ...]) -> bool:
     """Whether a page says what its host says of any name."""
     if record.said is not Said.PAGE:
         return False
     if digest == record.digest:
         return True
-    if simhash is None or record.simhash is None:
-        return False
-    return (simhash ^ record.simhash).bit_count() <= max_bits
+    ours, theirs = set(words), set(record.words)
+    return bool(ours) and len(ours & theirs) >= _ALIKE * len(ours | theirs)
 
 
 def _split(path: str) -> tuple[str, str]:

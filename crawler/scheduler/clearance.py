@@ -100,7 +100,7 @@ class Clearance:
         if probe is None or self._probes is None:
             return None
         if not isinstance(self._robots.verdict(probe.url, now), Allowed):
-            self._probes.learn(host, probe.kind, None, b"", None, now)
+            self._probes.learn(host, probe.kind, None, b"", "", now)
             return None
         flight.purpose, flight.authority = Purpose.PROBE, probe.kind
         return probe.url

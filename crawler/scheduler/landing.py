@@ -7,7 +7,7 @@ come next, then the verdict, and a crash between any two of them loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
@@ -66,7 +66,7 @@ class Ledger:
     """Who hears what came of a flight."""
 
     outcomes: OutcomeLog
-    reservations: Reservations
+    reservations: Sequence[Reservations]
     yields: Yields
     tally: Tally
 
@@ -146,7 +146,8 @@ class Landing:
 
     def _close(self, flight: Flight, verdict: Verdict, now: float) -> None:
         self._flights.close(flight)
-        self._reservations.settle(flight.lease.id)
+        for reserved in self._reservations:
+            reserved.settle(flight.lease.id)
         outcome = _outcome(flight, verdict, now)
         self._tally.landed(flight, outcome)
         if flight.purpose is Purpose.PAGE and not isinstance(verdict, PutBack):

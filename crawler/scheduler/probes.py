@@ -13,7 +13,14 @@ from typing import NamedTuple, Protocol
 
 from crawler.core.content_settings import Content
 from crawler.core.types import HostKey
-from crawler.policy.soft404 import Soft404Record, is_soft_404, kind_of, probe_of, record_of
+from crawler.policy.soft404 import (
+    Soft404Record,
+    is_soft_404,
+    kind_of,
+    probe_of,
+    record_of,
+    words_of,
+)
 
 
 class Soft404Store(Protocol):
@@ -44,9 +51,7 @@ class Probes:
         self._rules = rules
         self._wanted: dict[HostKey, Probe] = {}
 
-    def judge(
-        self, url: str, host: HostKey, digest: bytes, simhash: int | None, now: float
-    ) -> Judgement:
+    def judge(self, url: str, host: HostKey, digest: bytes, text: str, now: float) -> Judgement:
         """Of a page that looks like an error."""
         kind = kind_of(url) if self._rules.soft_404 else None
         if kind is None:
@@ -55,7 +60,7 @@ class Probes:
         if record is None or record.until <= now:
             self._wanted[host] = Probe(kind, probe_of(url, self._random_name()))
             return Judgement.ASK
-        is_soft = is_soft_404(record, digest, simhash, self._rules.near_max_bits)
+        is_soft = is_soft_404(record, digest, words_of(url, text))
         return Judgement.SOFT_404 if is_soft else Judgement.PAGE
 
     def wanted(self, host: HostKey) -> Probe | None:
@@ -68,9 +73,10 @@ class Probes:
         kind: str,
         status: int | None,
         digest: bytes,
-        simhash: int | None,
+        text: str,
         now: float,
     ) -> None:
-        """*status* None: no answer. Raises StoreUnavailable."""
-        self._wanted.pop(host, None)
-        self._store.put(kind, record_of(status, digest, simhash, now))
+        """What came of the probe of *kind*; *status* None: no answer. Raises StoreUnavailable."""
+        probe = self._wanted.pop(host, None)
+        words = words_of(probe.url, text) if probe else ()
+        self._store.put(kind, record_of(status, digest, words, now))

@@ -14,6 +14,7 @@ from crawler.policy.soft404 import (
     looks_like_error,
     probe_of,
     record_of,
+    words_of,
 )
 from crawler.scheduler.probes import Judgement, Probes
 
@@ -75,26 +76,30 @@ def test_the_probe_is_of_the_kind_it_asks_for() -> None:
     ],
 )
 def test_what_an_answer_says(status: int | None, said: Said) -> None:
-    assert record_of(status, b"d", 7, NOW).said is said
+    assert record_of(status, b"d", (7,), NOW).said is said
+
+
+LOST = "Sorry, we looked for {} everywhere and it is not found. Try the search, or go home."
 
 
 @pytest.mark.parametrize(
-    ("record", "digest", "simhash", "soft"),
+    ("said", "digest", "text", "soft"),
     [
-        pytest.param((Said.PAGE, b"d", None), b"d", None, True, id="the very bytes"),
-        pytest.param((Said.PAGE, b"d", 0b1000), b"e", 0b1111, True, id="three bits apart"),
-        pytest.param((Said.PAGE, b"d", 0), b"e", 0b1111, False, id="four bits apart"),
-        pytest.param((Said.PAGE, b"d", None), b"e", 0, False, id="no text to compare"),
-        pytest.param((Said.ERROR, b"", None), b"", None, False, id="an honest host"),
-        pytest.param((Said.NOTHING, b"", None), b"", None, False, id="nobody knows"),
+        pytest.param(Said.PAGE, b"d", "anything", True, id="the very bytes"),
+        pytest.param(Said.PAGE, b"e", LOST.format("item.html"), True, id="its own name in it"),
+        pytest.param(Said.PAGE, b"e", LOST.format("it") + " 12:30", True, id="the time of day"),
+        pytest.param(Said.PAGE, b"e", "A list of 404 words", False, id="other words"),
+        pytest.param(Said.PAGE, b"e", "", False, id="no text to compare"),
+        pytest.param(Said.ERROR, b"d", LOST, False, id="an honest host"),
+        pytest.param(Said.NOTHING, b"d", LOST, False, id="nobody knows"),
     ],
 )
 def test_a_page_is_compared_with_the_answer(
-    record: tuple[Said, bytes, int | None], digest: bytes, simhash: int | None, soft: bool
+    said: Said, digest: bytes, text: str, soft: bool
 ) -> None:
-    said, own_digest, own_simhash = record
-    known = Soft404Record(said, NOW, own_digest, own_simhash)
-    assert is_soft_404(known, digest, simhash, max_bits=3) is soft
+    probe = probe_of(PAGE, "0a7")
+    known = Soft404Record(said, NOW, b"d", words_of(probe, LOST.format("gossamer0a7.html")))
+    assert is_soft_404(known, digest, words_of(PAGE, text)) is soft
 
 
 class Memory:
@@ -110,29 +115,29 @@ class Memory:
 
 def test_a_host_is_asked_once_for_each_kind() -> None:
     probes = Probes(Memory(), lambda: "name", Content())
-    assert probes.judge(PAGE, HOST, b"d", None, NOW) is Judgement.ASK
+    assert probes.judge(PAGE, HOST, b"d", "", NOW) is Judgement.ASK
     probe = probes.wanted(HOST)
     assert probe is not None
-    probes.learn(HOST, probe.kind, 200, b"d", None, NOW)
+    probes.learn(HOST, probe.kind, 200, b"d", "", NOW)
     assert probes.wanted(HOST) is None
-    assert probes.judge(PAGE, HOST, b"d", None, NOW) is Judgement.SOFT_404
-    assert probes.judge(PAGE, HOST, b"another", None, NOW) is Judgement.PAGE
+    assert probes.judge(PAGE, HOST, b"d", "", NOW) is Judgement.SOFT_404
+    assert probes.judge(PAGE, HOST, b"another", "", NOW) is Judgement.PAGE
     other = "https://example.com/elsewhere/item.html"
-    assert probes.judge(other, HOST, b"d", None, NOW) is Judgement.ASK
+    assert probes.judge(other, HOST, b"d", "", NOW) is Judgement.ASK
 
 
 def test_an_answer_is_forgotten_after_a_week() -> None:
     probes = Probes(Memory(), lambda: "name", Content())
-    probes.learn(HOST, kind_of(PAGE) or "", 404, b"", None, NOW)
-    assert probes.judge(PAGE, HOST, b"d", None, NOW + 86_400) is Judgement.PAGE
-    assert probes.judge(PAGE, HOST, b"d", None, NOW + 8 * 86_400) is Judgement.ASK
+    probes.learn(HOST, kind_of(PAGE) or "", 404, b"", "", NOW)
+    assert probes.judge(PAGE, HOST, b"d", "", NOW + 86_400) is Judgement.PAGE
+    assert probes.judge(PAGE, HOST, b"d", "", NOW + 8 * 86_400) is Judgement.ASK
 
 
 def test_a_front_page_is_a_page() -> None:
     probes = Probes(Memory(), lambda: "name", Content())
-    assert probes.judge("https://example.com/", HOST, b"d", None, NOW) is Judgement.PAGE
+    assert probes.judge("https://example.com/", HOST, b"d", "", NOW) is Judgement.PAGE
 
 
 def test_who_does_not_want_it_is_not_asked() -> None:
     probes = Probes(Memory(), lambda: "name", Content(soft_404=False))
-    assert probes.judge(PAGE, HOST, b"d", None, NOW) is Judgement.PAGE
+    assert probes.judge(PAGE, HOST, b"d", "", NOW) is Judgement.PAGE

@@ -1,0 +1,246 @@
+"""What a page of 30 KB costs beyond its fetch, part by part: CPU, of all threads of the process.
+
+Rule: the crawl's own parts over the synthetic web's pages, each another one; a part is timed by
+itself, in rounds, and the least round counts, as everything else on the machine only adds to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from hashlib import sha1
+from math import inf
+from pathlib import Path
+from typing import Final, cast
+
+import numpy as np
+
+from bench.web import LINKS, Pages, addresses
+from crawler.archiving import archived_page
+from crawler.core.config import Config
+from crawler.core.exchange import Exchange, head_fields
+from crawler.core.page import Page
+from crawler.core.parsed import Parsed, Source
+from crawler.parsers.html import HtmlParser
+from crawler.policy.following import followed, robots_header, with_headers
+from crawler.policy.link_header import link_headers
+from crawler.policy.simhash import fingerprint
+from crawler.policy.sniff import actual_type
+from crawler.reparsing import again
+from crawler.storage.columns.companion import ColumnsCompanion
+from crawler.storage.memory import MemoryStore
+from crawler.storage.near.index import NearIndex
+from crawler.storage.near.recovery import open_index
+from crawler.storage.warc.archive import Archive
+from crawler.storage.warc.capture import Capture, Written
+from crawler.storage.warc.cdxj import CdxjCompanion
+from crawler.storage.warc.writer import Sync, WarcRules, WarcWriter
+
+PAGES: Final = 400  # a round
+ROUNDS: Final = 5
+KNOWN: Final = 200_000  # fingerprints that are there before
+ORIGIN: Final = "http://127.3.0.1:8000"
+TYPE: Final = "text/html; charset=utf-8"
+HEAD: Final = (
+    b"HTTP/1.1 200 OK\r\nServer: nginx\r\nDate: Sat, 21 Nov 2026 10:00:00 GMT\r\n"
+    b"Content-Type: text/html; charset=utf-8\r\nContent-Length: 30000\r\n"
+    b'Connection: keep-alive\r\nVary: Accept-Encoding\r\nETag: "5f3c-5e1b"\r\n\r\n'
+)
+REQUEST: Final = (
+    b"GET /a/1.html HTTP/1.1\r\nHost: 127.3.0.1:8000\r\nUser-Agent: Gossamer/0 (+mailto:a@b.c)\r\n"
+    b"Accept: text/html\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n\r\n"
+)
+
+BUDGET_MS: Final = {
+    "parse, text and links": 0.15,
+    "fingerprint and look-up": 0.12,
+    "digests": 0.03,
+    "archive and index": 0.10,
+    "columns": 0.05,
+}
+
+
+class Line:
+    """The content line of a crawl, without its loop: each stage takes what the one before made."""
+
+    def __init__(self, folder: Path, nearest: NearIndex) -> None:
+        self._folder = folder
+        self._nearest = nearest
+        self._config = Config()
+        self._parser = HtmlParser()
+        self._bodies: list[tuple[str, bytes]] = []
+        self._digests: list[bytes] = []
+        self._parsed: list[Parsed] = []
+        self._simhashes: list[int | None] = []
+        self._captures: list[Capture] = []
+        self._written: list[Written] = []
+
+    def begin(self, bodies: Sequence[tuple[str, bytes]]) -> None:
+        self._bodies = list(bodies)
+
+    def digests(self) -> None:
+        """Of the payload; once, as every other use of it takes this one."""
+        self._digests = [sha1(body, usedforsecurity=False).digest() for _, body in self._bodies]
+
+    def parse(self) -> None:
+        self._parsed = []
+        for url, body in self._bodies:
+            assert not actual_type(TYPE, url, body).lies
+            headers = head_fields(HEAD)
+            parsed = self._parser.parse(Source(url, TYPE, body, tuple(headers)))
+            parsed = with_headers(parsed, link_headers(headers), robots_header(headers))
+            assert len(followed(parsed, self._config.links)) == LINKS
+            self._parsed.append(parsed)
+
+    def compare(self) -> None:
+        self._simhashes = []
+        for parsed, digest in zip(self._parsed, self._digests, strict=True):
+            simhash = fingerprint(parsed.text)
+            assert simhash is not None
+            self._nearest.near(simhash, 3)
+            self._nearest.add(simhash, digest)
+            self._simhashes.append(simhash)
+
+    def archive(self) -> None:
+        """Its captures, records and index; columns are timed by themselves."""
+        taken = Taken()
+        asyncio.run(self._hand_over(taken))
+        kept = Kept()
+        rules = WarcRules(folder=self._folder, origin="bench", sync=Sync.NEVER)
+        index = CdxjCompanion()
+        writer = WarcWriter(rules, [index, kept])
+        for capture in taken.captures:
+            writer.append(capture)
+        writer.close()
+        self._written = kept.written
+
+    def columns(self) -> None:
+        columns = ColumnsCompanion(again(self._config))
+        columns.begin(self._folder / "bench.warc.gz")
+        for written in self._written:
+            columns.add(written)
+        columns.finish()
+
+    async def _hand_over(self, taken: Taken) -> None:
+        everything = zip(self._bodies, self._parsed, self._digests, self._simhashes, strict=True)
+        for (url, body), parsed, digest, simhash in everything:
+            page = Page(
+                url=url,
+                status=200,
+                content_type=TYPE,
+                body=body,
+                depth=1,
+                lease_id=1,
+                exchange=exchange(url, body),
+                media_type="text/html",
+                digest=digest,
+                parsed=parsed,
+                simhash=simhash,
+            )
+            await archived_page(page, cast(Archive, taken), digest)
+
+
+class Taken:
+    """An archive that writes nothing down."""
+
+    def __init__(self) -> None:
+        self.captures: list[Capture] = []
+
+    async def append(self, capture: Capture) -> str:
+        self.captures.append(capture)
+        return ""
+
+
+class Kept:
+    """A companion that keeps what it hears."""
+
+    suffix = ".bench"
+
+    def __init__(self) -> None:
+        self.written: list[Written] = []
+
+    def begin(self, warc: Path) -> None: ...
+
+    def add(self, written: Written) -> None:
+        self.written.append(written)
+
+    def finish(self) -> None: ...
+
+    def discard(self) -> None: ...
+
+    def rebuild(self, warc: Path, content: Path) -> None: ...
+
+
+def exchange(url: str, body: bytes) -> Exchange:
+    return Exchange(
+        url=url,
+        at=1_795_000_000.0,
+        duration_s=0.05,
+        request_head=REQUEST,
+        head=HEAD,
+        body=body,
+        ip="127.3.0.1",
+    )
+
+
+def measured(pages: int = PAGES, rounds: int = ROUNDS, known: int = KNOWN) -> dict[str, float]:
+    """CPU ms a page of each part, with *known* fingerprints there before."""
+    web = Pages([ORIGIN, *(f"http://{name}:8000" for name in addresses(8)[1:])], 1_000_000)
+    least = dict.fromkeys(BUDGET_MS, inf)
+    with tempfile.TemporaryDirectory() as home:
+        nearest = filled(Path(home) / "near", known)
+        for number in range(rounds):
+            folder = Path(home) / str(number)
+            folder.mkdir()
+            line = Line(folder, nearest)
+            names = range(number * pages, (number + 1) * pages)
+            line.begin(
+                [(f"http://127.3.0.1:8000/a/{n}.html", web.page(0, b"%d" % n)) for n in names]
+            )
+            for part, work in steps(line).items():
+                least[part] = min(least[part], cpu_ms(work) / pages)
+        nearest.close()
+    return least
+
+
+def filled(folder: Path, known: int) -> NearIndex:
+    folder.mkdir()
+    index = open_index(folder, MemoryStore())
+    random = np.random.default_rng(0)
+    for number, each in enumerate(random.integers(0, 1 << 64, known, np.uint64).tolist()):
+        index.add(each, number.to_bytes(20, "big"))
+        if index.is_behind:
+            index.flush()
+    index.flush()
+    return index
+
+
+def steps(line: Line) -> dict[str, Callable[[], None]]:
+    return {
+        "digests": line.digests,
+        "parse, text and links": line.parse,
+        "fingerprint and look-up": line.compare,
+        "archive and index": line.archive,
+        "columns": line.columns,
+    }
+
+
+def cpu_ms(work: Callable[[], None]) -> float:
+    gc.collect()
+    begun = time.process_time()
+    work()
+    return (time.process_time() - begun) * 1000
+
+
+def table(costs: dict[str, float]) -> str:
+    lines = [f"{'a page of 30 KB, beyond its fetch':34} {'CPU ms':>7} {'budget':>7}"]
+    lines += [f"{part:34} {ms:7.3f} {BUDGET_MS[part]:7.2f}" for part, ms in costs.items()]
+    total, budget = sum(costs.values()), sum(BUDGET_MS.values())
+    return "\n".join([*lines, f"{'together':34} {total:7.3f} {budget:7.2f}"])
+
+
+if __name__ == "__main__":
+    print(table(measured()))

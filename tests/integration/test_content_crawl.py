@@ -1,0 +1,208 @@
+"""Content of many types in one crawl: what is a page, what is a copy, what is told of the rest."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tests.crawling import Crawled, crawl
+from tests.servers.pages import Answer, Site, page, site
+from tests.warc_judges import Read, read_folder
+
+WORDS = [f"w{number}" for number in range(3_000)]
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(2_000)
+
+
+def prose(seed: int, words: int = 400) -> list[str]:
+    return random.Random(seed).choices(WORDS, k=words)
+
+
+def story(seed: int, *links: str, edited: int = 0, title: str = "") -> Answer:
+    """A page of prose, of which *edited* words were changed."""
+    words = prose(seed)
+    for position in range(edited):
+        words[position * 97 % len(words)] = f"changed{position}"
+    anchors = "".join(f'<a href="{link}">{link}</a> ' for link in links)
+    return Answer(
+        f"<html lang=en><title>{title or f'Story {seed}'}</title><body>{anchors}"
+        f"<p>{' '.join(words)}</p></body></html>"
+    )
+
+
+def sitemap(root: str, *paths: str) -> bytes:
+    listed = "".join(
+        f"<url><loc>{root}{path}</loc><lastmod>2024-05-06</lastmod><priority>0.9</priority></url>"
+        for path in paths
+    )
+    space = "http://www.sitemaps.org/schemas/sitemap/0.9"
+    return f'<?xml version="1.0"?><urlset xmlns="{space}">{listed}</urlset>'.encode()
+
+
+def feed(root: str) -> str:
+    return (
+        "<?xml version='1.0'?><rss version='2.0'><channel><title>News</title><item>"
+        f"<title>One</title><link>{root}/of-the-feed</link></item></channel></rss>"
+    )
+
+
+def index(root: str) -> str:
+    space = "http://www.sitemaps.org/schemas/sitemap/0.9"
+    listed = "".join(
+        f"<sitemap><loc>{root}{path}</loc></sitemap>" for path in ("/index.xml", "/map.xml.gz")
+    )
+    return f'<sitemapindex xmlns="{space}">{listed}</sitemapindex>'
+
+
+LOST = " ".join(prose(99, 120))
+
+
+def not_found(path: str) -> Answer:
+    """Status 200, and the name that was asked for in its text."""
+    return Answer(f"<title>Page not found</title><p>{path} is gone. {LOST}</p>")
+
+
+class Forgetful(dict[str, object]):
+    """Says 200 to any name under /lost/."""
+
+    def get(self, path: str, otherwise: object = None) -> object:  # type: ignore[override]  # a table that never ends
+        if path not in self and path.startswith("/lost/"):
+            return not_found(path)
+        return super().get(path, otherwise)
+
+
+def routes() -> Forgetful:
+    web = Forgetful()
+    robots = Answer(
+        "User-agent: *\nSitemap: /index.xml\n", headers=(("Content-Type", "text/plain"),)
+    )
+    xml = (("Content-Type", "application/xml"),)
+    web.update(
+        {
+            "/robots.txt": robots,
+            "/": page(
+                "/a",
+                "/copy",
+                "/near",
+                "/empty",
+                "/lies",
+                "/lost/one.html",
+                "/text.txt",
+                "/feed.xml",
+                "/named",
+                "/gone",
+                "/gone-too",
+                text="start",
+            ),
+            "/a": story(1, "/from-a"),
+            "/from-a": story(2),
+            "/copy": story(1, "/from-a"),
+            "/near": story(1, "/from-near", edited=1),
+            "/from-near": story(3),
+            "/empty": Answer(""),
+            "/lies": Answer(PNG),
+            "/lost/one.html": not_found("/lost/one.html"),
+            "/text.txt": Answer(" ".join(prose(4)), headers=(("Content-Type", "text/plain"),)),
+            "/feed.xml": Answer("", headers=xml),
+            "/of-the-feed": story(5),
+            "/named": Answer('<link rel=canonical href="/its-name">' + " ".join(prose(6))),
+            "/its-name": Answer('<link rel=canonical href="/its-name">' + " ".join(prose(6))),
+            "/of-the-map": story(7, "/under-the-map"),
+            "/under-the-map": story(8),
+            "/gone": Answer("There is nothing here.", 404),
+            "/gone-too": Answer("There is nothing here.", 404),
+        }
+    )
+    return web
+
+
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawled, Site]:
+    web = routes()
+    with site("127.0.61.1", web) as served:
+        xml = (("Content-Type", "application/xml"),)
+        web["/feed.xml"] = Answer(feed(served.root), headers=xml)
+        web["/index.xml"] = Answer(index(served.root), headers=xml)
+        packed = gzip.compress(sitemap(served.root, "/of-the-map"))
+        web["/map.xml.gz"] = Answer(packed, headers=(("Content-Type", "application/x-gzip"),))
+        data = tmp_path_factory.mktemp("content")
+        settings = {"CRAWLER_CANONICAL_IDENTITY": True}
+        return crawl(data, settings=settings, seeds=served.url("/")), served
+
+
+def told(crawled: tuple[Crawled, Site]) -> dict[str, str]:
+    return {one.url.removeprefix(crawled[1].root): one.reason for one in crawled[0].outcomes}
+
+
+def records(crawled: tuple[Crawled, Site], kind: str) -> dict[str, Read]:
+    read = read_folder(crawled[0].data / "warc").values()
+    return {one.url.removeprefix(crawled[1].root): one for one in read if one.kind == kind}
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        pytest.param("/a", "", id="a page"),
+        pytest.param("/copy", "duplicate", id="the very bytes of another"),
+        pytest.param("/near", "near-duplicate", id="one word is another"),
+        pytest.param("/empty", "empty", id="no body"),
+        pytest.param("/lies", "lying_type", id="a picture that says it is HTML"),
+        pytest.param("/lost/one.html", "soft_404", id="what its host says of any name"),
+        pytest.param("/text.txt", "", id="plain text"),
+        pytest.param("/of-the-feed", "", id="found in a feed"),
+        pytest.param("/named", "alias", id="it names another as its own"),
+        pytest.param("/its-name", "", id="it names itself"),
+        pytest.param("/of-the-map", "", id="found in a sitemap, zipped, behind an index"),
+        pytest.param("/under-the-map", "", id="found behind that"),
+        pytest.param("/from-near", "", id="links of a near-duplicate are followed"),
+    ],
+)
+def test_what_became_of_each(crawled: tuple[Crawled, Site], path: str, reason: str) -> None:
+    assert told(crawled)[path] == reason
+
+
+def test_each_was_asked_for_once_but_the_one_in_doubt(crawled: tuple[Crawled, Site]) -> None:
+    hits = dict(crawled[1].hits)
+    probes = [path for path in hits if path.startswith("/lost/gossamer")]
+    assert len(probes) == 1 and probes[0].startswith("/lost/") and probes[0].endswith(".html")
+    assert hits.pop("/lost/one.html") == 2
+    assert {path for path, count in hits.items() if count > 1} == set()
+
+
+def test_an_index_that_lists_itself_ends(crawled: tuple[Crawled, Site]) -> None:
+    assert crawled[0].reason == "finished" and crawled[1].hits["/index.xml"] == 1
+
+
+def test_no_bytes_are_archived_twice(crawled: tuple[Crawled, Site]) -> None:
+    responses = records(crawled, "response")
+    digests = [read.fields["WARC-Payload-Digest"] for read in responses.values()]
+    assert len(set(digests)) == len(digests)
+    revisits = set(records(crawled, "revisit"))
+    assert revisits == {"/copy", "/gone-too", "/its-name"}
+
+
+def test_columns_hold_the_pages_and_nothing_else(crawled: tuple[Crawled, Site]) -> None:
+    pages = str(crawled[0].data / "warc" / "*.parquet")
+    rows = duckdb.sql(f"SELECT url, title, text, original, bits FROM '{pages}'").fetchall()
+    found = {url.removeprefix(crawled[1].root): rest for url, *rest in rows}
+    assert not {"/empty", "/lies", "/lost/one.html", "/named", "/gone", "/robots.txt"} & set(found)
+    assert found["/a"][0] == "Story 1" and found["/a"][1].endswith(prose(1)[-1])
+    assert found["/near"][2] == crawled[1].url("/a") and found["/near"][3] <= 3
+    assert found["/copy"][2] == crawled[1].url("/a") and found["/copy"][3] is None
+
+
+def test_the_summary_counts_them(crawled: tuple[Crawled, Site]) -> None:
+    stats = crawled[0].stats
+    assert {key: stats.get(f"crawler/flaw/{key}") for key in ("empty", "lying_type", "alias")} == {
+        "empty": 1,
+        "lying_type": 1,
+        "alias": 1,
+    }
+    assert stats["crawler/near_duplicates"] == 1
+
+
+def test_nothing_is_left_over(crawled: tuple[Crawled, Site], tmp_path: Path) -> None:
+    assert not list(crawled[0].data.rglob("*.open"))
