@@ -91,13 +91,16 @@ class Sitemap:
         if self._depth == _ENTRY_DEPTH and name in _ENTRIES:
             self._entry = {}
         elif self._entry is not None and self._depth == _ENTRY_DEPTH + 1:
-            if name in _FIELDS:
-                self._words = []
-                self._xml.CharacterDataHandler = self._words.append
-            elif name == "link" and given.get("rel", "alternate") == "alternate":
-                self._add_alternate(given.get("href", "").strip())
+            self._begin_field(name, given)
         elif self._depth > _MAX_DEPTH:
             raise _Bomb
+
+    def _begin_field(self, name: str, given: dict[str, str]) -> None:
+        if name in _FIELDS:
+            self._words = []
+            self._xml.CharacterDataHandler = self._words.append
+        elif name == "link" and given.get("rel", "alternate") == "alternate":
+            self._add_alternate(given.get("href", "").strip())
 
     def _end(self, written: str) -> None:
         if self._entry is not None and self._depth == _ENTRY_DEPTH + 1 and self._words is not None:

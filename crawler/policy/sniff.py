@@ -95,9 +95,9 @@ def _judge_of(kind: str) -> Callable[[str, str, str, bytes], Sniffed]:
         return _of_gzip
     if kind in (PDF, "application/json") or _is_media(kind):
         return _of_file
-    if kind in HTML_TYPES or (kind.startswith("text/") and kind not in _XML_TYPES):
-        return _of_text
-    return _of_markup if kind in _XML_TYPES or kind.endswith("+xml") else _as_declared
+    if _is_xml(kind):
+        return _of_markup
+    return _of_text if kind in HTML_TYPES or kind.startswith("text/") else _as_declared
 
 
 def _as_declared(kind: str, _declared: str, _url: str, _body: bytes) -> Sniffed:
@@ -121,7 +121,7 @@ def _binary(kind: str, declared: str, url: str, body: bytes) -> Sniffed | None:
     """What was declared as text, and is none."""
     found = _binary_type(declared, body)
     # The type of the file within; or a default, where .xml.gz has no type.
-    told_within = kind in _XML_TYPES or kind.endswith("+xml") or _is_xml_gz(url)
+    told_within = _is_xml(kind) or _is_xml_gz(url)
     return Sniffed(found, lies=not (found == GZIP and told_within)) if found else None
 
 
@@ -174,6 +174,10 @@ def _is_html(seen: Markup) -> bool:
 
 def _is_media(kind: str) -> bool:
     return kind.startswith(("image/", "audio/", "video/", "font/"))
+
+
+def _is_xml(kind: str) -> bool:
+    return kind in _XML_TYPES or (kind.endswith("+xml") and kind not in HTML_TYPES)
 
 
 def _is_xml_gz(url: str) -> bool:
