@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from struct import unpack_from
 from typing import Any
 
@@ -15,12 +16,13 @@ import msgspec
 import pytest
 
 from crawler.core.errors import CrawlerError
-from crawler.core.types import Added, Candidate, Done, Lease, Pace, Rest
+from crawler.core.types import Added, Candidate, Claim, Done, Lease, Moved, Pace, Rest
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.local.outbox import Outbox
 from crawler.storage.memory import MemoryStore
 from crawler.storage.redis import keys
 from crawler.storage.redis.calls import Call
+from crawler.storage.redis.claims import read_claim
 from crawler.storage.redis.connection.address import Address
 from crawler.storage.redis.connection.faults import Unreachable
 from crawler.storage.redis.connection.nodes import Memory, Nodes
@@ -403,6 +405,48 @@ def test_what_is_added_after_the_end_begins_it_again(server: RedisServer) -> Non
             assert not one.frontier.is_over()
             assert one.finish(await one.lease())
             await until(one.frontier.is_over)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        pytest.param(Done, id="of a page"),
+        pytest.param(partial(Moved, candidate("2", host="h")), id="that names another URL"),
+    ],
+)
+def test_a_claim_is_told_before_its_verdict(
+    server: RedisServer, verdict: Callable[..., Done | Moved]
+) -> None:
+    claimed: list[tuple[int, Claim]] = []
+
+    async def story() -> None:
+        async with worker(server) as one:
+            one.frontier.on_claimed = lambda lease_id, claim: claimed.append((lease_id, claim))
+            await one.add(candidate("1", host="h"))
+            lease = await one.lease()
+            claim = Claim(b"d" * 20, "http://h/1", status=404)
+            one.frontier.release(lease, GAP, time.time())
+            one.nodes.unheard = lambda call: call.script == "finish"
+            assert one.frontier.finish(lease, verdict(claim=claim), time.time())
+            assert claimed == [(lease.id, claim)]
+            asked = one.ops.reserve(claim.digest, 9, 1.0)
+            await until(lambda: server.client().exists(keys.claims(NAME, asked.shard, 0)))
+            ((_, word, packed, file),) = await one.nodes.run([asked])
+            assert (word, read_claim(packed, file)) == (b"claimed", claim)
+            one.nodes.unheard = nothing
+            await until(one.frontier.outgoing.is_idle)
+
+    asyncio.run(story())
+
+
+def test_what_is_gathered_elsewhere_is_told_at_the_end(server: RedisServer) -> None:
+    async def story() -> None:
+        async with worker(server) as one:
+            rows = Call(1, "near", (0, 7, b"r" * 20))
+            one.frontier.on_end = lambda: one.frontier.outgoing.tell(rows)
+        assert server.client().get(keys.near(NAME, 1, 0, 7)) == b"r" * 20
 
     asyncio.run(story())
 
