@@ -139,6 +139,16 @@ def test_patterns_beyond_the_first_count_as_one(world):
     assert yields.of(found("day/2"), 2.0) is Go.OPEN
 
 
+def test_a_pattern_counts_once_however_often_it_is_left(world):
+    yields = world.reopen(ENDLESS, most_patterns=2)
+    land(yields, False, False, False, False, True, False, False, False, False)
+    for number in range(4):
+        yields.note(found(f"night/{number}"), False, 0.0)
+    yields = world.reopen(ENDLESS, most_patterns=2)
+    night = yields.of(found("night/7"), 1.0)
+    assert night == Stopped("pattern /night/#: nothing new in its last 4 pages")
+
+
 def test_together_they_have_no_cap(world):
     rules = Budgets(pattern_max_pages=3, pattern_barren_pages=None)
     yields = world.reopen(rules, most_patterns=1)

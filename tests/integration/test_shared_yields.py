@@ -18,7 +18,9 @@ from crawler.core.types import Candidate, HostKey, Lease, Pace
 from crawler.policy.yields import Go, Stopped
 from crawler.storage.redis.worker.shared_yields import (
     FRESH_S,
+    MOST_PATTERNS,
     QUIET_S,
+    RECENT,
     SOME,
     UNHEARD,
     SharedYields,
@@ -27,7 +29,7 @@ from tests.servers.redis import RedisServer
 from tests.servers.redis_worker import SHARDS, RedisWorker, redis_worker
 
 NOW: Final = 1e9
-RULES: Final = Budgets(pattern_barren_pages=40)
+RULES: Final = Budgets(pattern_barren_pages=39)
 
 
 class Reader(RedisWorker):
@@ -36,8 +38,12 @@ class Reader(RedisWorker):
     def __init__(self, url: str, session: str) -> None:
         super().__init__(url, session)
         self.clock = NOW
+        self.remember(RECENT)
+
+    def remember(self, recent: int, most_patterns: int = MOST_PATTERNS) -> None:
         self.yields = SharedYields(
-            *(RULES, SHARDS, self.run, self.tell, self.count), lambda: self.clock
+            *(RULES, SHARDS, self.run, self.tell, self.count, lambda: self.clock),
+            *(most_patterns, recent),
         )
 
     async def go(self, number: int = 0, host: str = "a.org") -> Go | Stopped:
@@ -135,6 +141,44 @@ def test_a_pattern_is_asked_for_when_it_has_many_leases_and_then_seldom(
         anna.clock += FRESH_S
         await anna.go()
         assert len(anna.asked) == 2
+
+    together(server, story)
+
+
+def test_own_pages_count_before_they_are_told(server: RedisServer) -> None:
+    async def story(anna: Reader, berta: Reader) -> None:
+        await berta.read(4 * SOME)
+        await anna.read(SOME - 1)
+        for number in range(SOME):
+            told = await anna.go(number)
+        assert isinstance(told, Stopped)
+
+    together(server, story)
+
+
+def test_what_goes_from_memory_is_told_before_and_asked_for_at_once(server: RedisServer) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        anna.remember(1)
+        for turn in range(10):
+            for host in ("a.org", "b.org"):
+                for number in range(4):
+                    anna.yields.note(day(10 * turn + number, host), False, NOW)
+        await anna.flush()
+        assert isinstance(await anna.go(host="a.org"), Stopped)
+        await anna.flush()
+        assert isinstance(await anna.go(host="b.org"), Stopped)
+
+    together(server, story)
+
+
+def test_links_of_what_counts_as_the_others_are_kept(server: RedisServer) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        anna.remember(RECENT, most_patterns=0)
+        await anna.read(5 * SOME)
+        for number in range(SOME):
+            told = await anna.go(number)
+        assert isinstance(told, Stopped)
+        assert not anna.yields.has_stopped(HostKey("a.org")), "there is no end of its patterns"
 
     together(server, story)
 

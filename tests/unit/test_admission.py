@@ -13,6 +13,7 @@ from crawler.core.domains import HostUnit
 from crawler.core.types import Candidate, Purpose
 from crawler.policy.addresses import AddressRules
 from crawler.policy.admission import Admission, AdmissionRules
+from crawler.policy.calendars import CalendarRules
 from crawler.policy.refusal import RULES, Reason, Refusal
 from crawler.policy.scope import Scope, ScopeMode
 
@@ -68,6 +69,17 @@ def test_a_spiders_own_request_keeps_what_it_brings() -> None:
     assert admitted(found).request == b"packed"
     assert admitted(found).key == 5
     assert admitted(found).filtered is False
+
+
+def test_a_date_out_of_range_is_refused_to_links_and_not_to_a_person() -> None:
+    rules = AdmissionRules(
+        addresses=PUBLIC, key_seed=7, calendar=CalendarRules(until=(2027, 6, 20))
+    )
+    admission, url = Admission(rules), "https://www.example.com/2031/05/"
+    assert refused(admission.candidate(url, depth=1)).reason is Reason.CALENDAR
+    assert admission.select([url], PAGE, depth=1).refused == {Reason.CALENDAR: 1}
+    admitted(admission.candidate(url))
+    admitted(admission.candidate(url, depth=1, request=b"of a spider"))
 
 
 def test_a_spider_may_ask_for_what_links_may_not() -> None:
