@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 from crawler.core.config import Config
 from crawler.core.content_settings import Content
@@ -13,7 +12,6 @@ from crawler.core.parsed import Parsed, Source, Unreadable
 from crawler.parsing import Parsers
 from crawler.policy.content import ROBOTS_BYTES, cap_bytes
 from crawler.storage.columns.again import Again, Parse
-from crawler.storage.columns.companion import ColumnsCompanion
 
 
 def again(config: Config) -> Again:
@@ -28,14 +26,6 @@ def again(config: Config) -> Again:
         ),
         near_min_words=config.content.near_min_words,
     )
-
-
-def parse_again(warcs: Iterable[Path], config: Config) -> Iterator[tuple[Path, int]]:
-    """Make the columns of finished WARC files anew, one after the other; with how many pages there
-    are in each. Raises CrawlerError: that file and those after it keep the columns they had."""
-    companion = ColumnsCompanion(again(config))
-    for warc in warcs:
-        yield warc, companion.remake(warc, warc)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ whose copy it is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from hashlib import sha1
@@ -46,7 +46,7 @@ class Again:
     near_min_words: int
 
 
-async def rows(warc: Path, content: Path, again: Again) -> AsyncIterator[Cells]:
+async def rows(warc: Path, content: Path, again: Again) -> AsyncGenerator[Cells, None]:
     """Of the pages in *content*, a WARC file that is, or will be, called *warc*. Raises Damaged,
     OSError."""
     async with again.parsing() as parse:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from crawler.core.errors import StoreUnavailable
@@ -53,23 +55,24 @@ class ColumnsCompanion:
             self._file = None
 
     def rebuild(self, warc: Path, content: Path) -> None:
-        self.remake(warc, content)
-
-    def remake(self, warc: Path, content: Path) -> int:
-        """As `rebuild`; how many pages there are."""
+        stop = Event()
         # In a thread of its own: parsers want a loop, and here one may run that must not wait.
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, self._remake(warc, content)).result()
+            try:
+                thread.submit(asyncio.run, self._rebuild(warc, content, stop)).result()
+            finally:
+                stop.set()  # Ctrl-C is heard here, and ends it at the next page
 
-    async def _remake(self, warc: Path, content: Path) -> int:
-        made, count = ColumnsFile(beside(warc, SUFFIX), self._group_bytes), 0
+    async def _rebuild(self, warc: Path, content: Path, stop: Event) -> None:
+        made = ColumnsFile(beside(warc, SUFFIX), self._group_bytes)
         try:
-            async for row in rows(warc, content, self._again):
-                made.add(row)
-                count += 1
+            async with aclosing(rows(warc, content, self._again)) as found:
+                async for row in found:
+                    if stop.is_set():
+                        return
+                    made.add(row)
             made.finish()
         except OSError as error:
             raise StoreUnavailable(f"cannot read {content}: {error.strerror or error}") from error
         finally:
             made.discard()  # nothing, once it is finished
-        return count

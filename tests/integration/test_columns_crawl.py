@@ -1,0 +1,229 @@
+"""The columns of a whole crawl: what was written while it ran, and what its records give again."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from crawler.core.config_reader import read_config
+from crawler.core.errors import CrawlerError
+from crawler.core.parsed import Link, LinkKind, Parsed, Source
+from crawler.reparsing import again
+from crawler.storage.columns.companion import SUFFIX, ColumnsCompanion
+from crawler.storage.columns.schema import COLUMNS
+from crawler.storage.warc.companions import beside
+from tests.crawling import Crawled, crawl
+from tests.rows import ask, read
+from tests.servers.pages import Answer, Site, site
+from tests.sources import PROJECT
+
+DOCS: Final = PROJECT / "docs" / "columns.md"
+WORDS: Final = [f"w{number}" for number in range(3_000)]
+TEXT: Final = (("Content-Type", "text/plain; charset=iso-8859-1"),)
+XML: Final = (("Content-Type", "application/xml"),)
+SETTINGS: Final = {
+    "CRAWLER_CANONICAL_IDENTITY": True,
+    "CRAWLER_HTML_MAX_BYTES": 40_000,
+}
+
+
+def prose(seed: int, words: int = 300) -> list[str]:
+    return random.Random(seed).choices(WORDS, k=words)
+
+
+def story(words: list[str], head: str = "", foot: str = "", **more: Any) -> Answer:
+    html = f"<html lang=de><head><title>On {words[0]}</title>{head}</head><body><p>"
+    return Answer(f"{html}{' '.join(words)}</p>{foot}</body></html>", **more)
+
+
+def routes() -> dict[str, Answer]:
+    one, two = prose(1, 1_000), prose(2)
+    edited = [*one[:100], "other", *one[101:]]
+    plain = story(two, foot='<a href="/from/two" rel="NoFollow UGC">x</a><img src=/i.gif>')
+    assert isinstance(plain.body, str)
+    packed = gzip.compress(plain.body.encode(), mtime=1)
+    coded = (("Content-Encoding", "gzip"), ("Content-Type", "text/html"))
+    about = (
+        '<base href="/deep/er/">'
+        '<meta property="article:published_time" content="2024-05-06T07:08:09Z">'
+    )
+    paths = "/copy /near /packed /coded /again /text /feed /cut /bomb /broken /gone /quiet /named"
+    paths += " /untold /empty /lies /linked /moved /broken.pdf /bytes /short"
+    anchors = "".join(f'<a href="{path}">{path}</a> ' for path in paths.split())
+    return {
+        "/": story(prose(0), foot=anchors),
+        "/one": story(one, about, '<a href="../x#y">x</a> <a href="mailto:a@b.c">m</a>'),
+        "/copy": story(one, about, '<a href="../x#y">x</a> <a href="mailto:a@b.c">m</a>'),
+        "/near": story(edited, about, '<a href="http://www.example.com/">x</a> <b>m</b>'),
+        "/packed": plain,
+        "/coded": Answer(packed, headers=coded),
+        "/again": Answer(gzip.compress(plain.body.encode(), 1, mtime=2), headers=coded),
+        "/text": Answer(" ".join(prose(3)).encode() + b" M\xfcnchen", headers=TEXT),
+        "/feed": Answer(
+            "<?xml version='1.0'?><rss version='2.0'><channel><title>News</title><item>"
+            "<title>One</title><link>/of-the-feed</link></item></channel></rss>",
+            headers=XML,
+        ),
+        "/of-the-feed": story(prose(5)),
+        "/cut": story(prose(6, 20_000)),
+        "/bomb": Answer(gzip.compress(b"<p>bomb " * 1_000_000), headers=coded),
+        "/broken": Answer(gzip.compress(" ".join(prose(12)).encode())[:-400], headers=coded),
+        "/gone": story(prose(7), status=410),
+        "/quiet": story(prose(8), "<meta name=robots content=noindex>"),
+        "/named": story(prose(9), '<link rel=canonical href="/its-name">'),
+        "/its-name": story(prose(9), '<link rel=canonical href="/its-name">'),
+        "/untold": story(prose(10), headers=(("Content-Type", ""),)),
+        "/empty": Answer(""),
+        "/lies": Answer(b"\x89PNG\r\n\x1a\n" + bytes(2_000)),
+        "/linked": story(prose(11), headers=(("Link", '</linked>; rel="canonical"'),)),
+        "/moved": Answer("", 302, (("Location", "/one"),)),
+        "/broken.pdf": Answer(b"%PDF-1.7 nothing", headers=(("Content-Type", "application/pdf"),)),
+        "/bytes": Answer(bytes(range(256)), headers=(("Content-Type", "image/x-any"),)),
+        "/short": Answer("<title>&#0;&#xD800;</title>few \x00 words"),
+    }
+
+
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawled, Site]:
+    with site("127.0.62.1", routes()) as served:
+        data = tmp_path_factory.mktemp("columns")
+        return crawl(data, settings=SETTINGS, seeds=served.url("/"), scope="host"), served
+
+
+@pytest.fixture(scope="module")
+def rows(crawled: tuple[Crawled, Site]) -> dict[str, dict[str, Any]]:
+    files = sorted((crawled[0].data / "warc").glob(f"*{SUFFIX}"))
+    return {row["url"].removeprefix(crawled[1].root): row for file in files for row in read(file)}
+
+
+def test_the_pages_are_there_and_nothing_else(rows: dict[str, dict[str, Any]]) -> None:
+    no_pages = {"/gone", "/quiet", "/named", "/empty", "/lies", "/moved"}
+    assert set(rows) >= routes().keys() - no_pages
+    assert not set(rows) & no_pages
+
+
+def test_the_columns_of_a_page(
+    rows: dict[str, dict[str, Any]], crawled: tuple[Crawled, Site]
+) -> None:
+    root = crawled[1].root
+    first, other = sorted([rows["/one"], rows["/copy"]], key=lambda row: row["original"] or "")
+    assert (first["title"], first["language"]) == (f"On {prose(1)[0]}", "de")
+    assert " ".join(prose(1, 1_000)) in first["text"]
+    assert {"url": f"{root}/deep/x", "kind": "a", "rel": ""} in first["outlinks"]
+    assert rows["/its-name"]["canonical"] == f"{root}/its-name"
+    assert first["published"].isoformat() == "2024-05-06T07:08:09+00:00"
+    assert (other["original"], other["bits"], other["text"]) == (first["url"], None, None)
+    assert (other["outlinks"], other["links"], other["simhash"]) == ([], 0, None)
+    assert other["digest"] == first["digest"]
+
+
+def test_copies_in_other_codings(rows: dict[str, dict[str, Any]]) -> None:
+    """The same page, once plain and twice packed: three records, one original."""
+    group = [rows[path] for path in ("/packed", "/coded", "/again")]
+    assert len({row["digest"] for row in group}) == 1
+    assert sorted(row["original"] is None for row in group) == [False, False, True]
+
+
+def parsed_again(warc: Path, **settings: Any) -> None:
+    ColumnsCompanion(again(read_config(SETTINGS | settings))).rebuild(warc, warc)
+
+
+def test_what_is_made_again_is_the_same(crawled: tuple[Crawled, Site], tmp_path: Path) -> None:
+    files = sorted((crawled[0].data / "warc").glob("*.warc.gz"))
+    copies = [Path(shutil.copy(warc, tmp_path)) for warc in files]
+    for warc, copy in zip(files, copies, strict=True):
+        parsed_again(copy)
+        for row, made in zip(read(beside(warc, SUFFIX)), read(beside(copy, SUFFIX)), strict=True):
+            assert row == made
+    assert not list(tmp_path.glob("*.open"))
+
+
+class Mended:
+    """A parser that reads HTML otherwise."""
+
+    name = "mended"
+    types = frozenset({"text/html"})
+    inline_max_bytes = 1 << 30
+
+    def parse(self, source: Source) -> Parsed:
+        links = (Link("/new", LinkKind.A, "next"),)
+        return Parsed(title="mended", text=" ".join(prose(77)), links=links)
+
+
+def test_a_mended_parser(
+    crawled: tuple[Crawled, Site], rows: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    (warc,) = (crawled[0].data / "warc").glob("*.warc.gz")
+    copy = Path(shutil.copy(warc, tmp_path))
+    parser = {"CRAWLER_PARSERS": f"{__name__}.{Mended.__name__}"}
+    parsed_again(copy, **parser)
+    made = {row["url"].removeprefix(crawled[1].root): row for row in read(beside(copy, SUFFIX))}
+    near, text, same = made["/near"], made["/text"], ("original", "bits", "digest", "warc_offset")
+    assert (near["title"], near["text"]) == ("mended", " ".join(prose(77)))
+    assert [link["url"] for link in near["outlinks"]] == [crawled[1].url("/new")]
+    assert near["simhash"] not in (None, rows["/near"]["simhash"])
+    assert [near[name] for name in same] == [rows["/near"][name] for name in same]
+    assert text == rows["/text"]
+    assert [row["text"] for row in made.values() if row["original"] and not row["bits"]] == [
+        None
+    ] * 3
+
+
+def test_a_damaged_file_keeps_the_columns_it_had(
+    crawled: tuple[Crawled, Site], tmp_path: Path
+) -> None:
+    (warc,) = (crawled[0].data / "warc").glob("*.warc.gz")
+    copy = Path(shutil.copy(warc, tmp_path))
+    before = Path(shutil.copy(beside(warc, SUFFIX), tmp_path)).read_bytes()
+    data = bytearray(copy.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    copy.write_bytes(data)
+    with pytest.raises(CrawlerError):
+        parsed_again(copy)
+    assert beside(copy, SUFFIX).read_bytes() == before
+    assert not list(tmp_path.glob("*.open"))
+
+
+def table(path: Path) -> dict[str, tuple[str, str]]:
+    """Name, type and meaning in docs/columns.md."""
+    rows = re.findall(r"(?m)^\| `(\w+)` \| (.+?) \| (.+?) \|$", path.read_text(encoding="utf-8"))
+    return {name: (kind, says) for name, kind, says in rows}
+
+
+def test_the_page_has_the_table_of_the_code(crawled: tuple[Crawled, Site]) -> None:
+    files = str(crawled[0].data / "warc" / f"*{SUFFIX}")
+    kinds = {name: kind for name, kind, *_ in ask(f"DESCRIBE SELECT * FROM '{files}'")}
+    assert table(DOCS) == {
+        column.name: (
+            kinds[column.name] + ("" if column.nullable else ", never null"),
+            column.says,
+        )
+        for column in COLUMNS
+    }
+
+
+def answers(crawled: tuple[Crawled, Site]) -> dict[str, list[tuple[Any, ...]]]:
+    """What the questions of docs/columns.md are answered of this crawl."""
+    page = DOCS.read_text(encoding="utf-8")
+    found = re.findall(r"(?s)\n([^\n]+\?)\n\n```sql\n(.*?)```", page)
+    folder = str(crawled[0].data / "warc")
+    return {title: ask(sql.replace("crawl-data/warc", folder)) for title, sql in found}
+
+
+def test_the_questions_of_the_page_are_answered(
+    crawled: tuple[Crawled, Site], rows: dict[str, dict[str, Any]]
+) -> None:
+    root = crawled[1].root
+    copied, languages, linked = answers(crawled).values()
+    assert {(count, exact) for _, count, exact, _ in copied} == {(2, 2), (2, 1)}
+    assert {name for name, *_ in languages} == {"de", "not declared"}
+    assert sum(count for _, count, _ in languages) == sum(
+        row["text"] is not None for row in rows.values()
+    )
+    assert linked == [(root.split("/")[2].split(":")[0], "www.example.com", 1)]
