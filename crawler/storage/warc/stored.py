@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, Literal
 
 from crawler.storage.warc.capture import Answer, RecordPlace
 from crawler.storage.warc.head import MAX_HEAD_BYTES
+from crawler.storage.warc.members import Damaged
 from crawler.storage.warc.reading import Record, records
 
 ANSWERS: Final = frozenset({"response", "revisit"})
@@ -65,17 +66,24 @@ def captures(warc: Path, content: Path, most_bytes: int) -> Iterator[Stored]:
 
 def _captures(file: BinaryIO, name: str, most_bytes: int) -> Iterator[Stored]:
     answer: Stored | None = None
-    for record in records(file):
-        if record.kind in ANSWERS:
-            if answer is not None:
-                yield answer
-            answer = stored(record, name, most_bytes)
-        elif record.kind == "metadata" and answer is not None:
-            noted = metadata(record.read_all(_METADATA_BYTES))
-            record.finish()
-            answer = replace(answer, metadata=noted)
+    damage: Damaged | None = None
+    try:
+        for record in records(file):
+            if record.kind in ANSWERS:
+                following = stored(record, name, most_bytes)
+                if answer is not None:
+                    yield answer
+                answer = following
+            elif record.kind == "metadata" and answer is not None:
+                noted = metadata(record.read_all(_METADATA_BYTES))
+                record.finish()
+                answer = replace(answer, metadata=noted)
+    except Damaged as found:
+        damage = found
     if answer is not None:
         yield answer
+    if damage is not None:
+        raise damage
 
 
 def stored(record: Record, name: str, most_bytes: int) -> Stored:

@@ -1,0 +1,400 @@
+"""`scrapy archive`, as a user types it, on archives that are whole, damaged or being written."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from hashlib import sha1
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from scrapy.cmdline import execute
+from scrapy.settings import Settings
+
+from crawler.core.config_reader import read_config
+from crawler.core.types import Claim
+from crawler.keeping import companions
+from crawler.storage.local.datadir import DataDir
+from crawler.storage.warc.capture import Capture
+from crawler.storage.warc.cdxj import CdxjCompanion
+from crawler.storage.warc.companions import beside
+from crawler.storage.warc.openfile import OPEN_SUFFIX
+from crawler.storage.warc.recovery import recover
+from crawler.storage.warc.writer import WarcRules, WarcWriter
+from tests.cdxj_judge import judged_index
+from tests.command import PROJECT, run
+from tests.crawling import crawl
+from tests.servers.pages import Answer, Routes, Site, page, site
+
+PACKED: Final = gzip.compress(b"<p>packed</p>")
+ROUTES: Routes = {
+    "/": page("/a", "/b", "/packed", "/moved", "/none", text="Start"),
+    "/a": page(text="the same words"),
+    "/b": page(text="the same words"),
+    "/packed": Answer(PACKED, headers=(("Content-Encoding", "gzip"),)),
+    "/moved": Answer("moved", 302, (("Location", "/a"),)),
+    "/long": page(text="silk " * 5_000),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+
+def archive(data: Path, *words: str, **settings: object) -> Said:
+    """The command in this process."""
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+    command = ["scrapy", "archive", *words]
+    given = {"CRAWLER_DATA_DIR": data, **settings}
+    for name, value in given.items():
+        command += ["-s", f"{name}={value}"]
+    chosen = Settings()
+    chosen.setmodule("crawler.settings", priority="project")
+    with (
+        chdir(PROJECT),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        execute(command, chosen)
+    out.flush()
+    assert isinstance(ended.value.code, int)
+    written = out.buffer
+    assert isinstance(written, io.BytesIO)
+    return Said(ended.value.code, written.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Site]:
+    with site("127.0.74.1", ROUTES) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def crawled(web: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("crawled") / "data"
+    seeds = ",".join(map(web.url, ("/", "/long")))
+    crawl(data, settings={"CRAWLER_HTML_MAX_BYTES": 10_000}, seeds=seeds)
+    return data
+
+
+@pytest.fixture
+def data(crawled: Path, tmp_path: Path) -> Path:
+    """A copy that may be damaged."""
+    shutil.copytree(crawled, tmp_path / "data")
+    return tmp_path / "data"
+
+
+def warc_of(data: Path) -> Path:
+    (warc,) = (data / "warc").glob("*.warc.gz")
+    return warc
+
+
+def test_list(crawled: Path) -> None:
+    said = archive(crawled, "list")
+    assert said.code == 0
+    head, row, total = said.text.splitlines()
+    assert head.split()[:4] == ["file", "state", "captures", "revisits"]
+    assert row.split()[:4] == [warc_of(crawled).name, "finished", "7", "1"]
+    assert row.endswith("index columns")
+    assert total.startswith("1 file, 7 captures, ")
+    (look,) = json.loads(archive(crawled, "list", "--json").text)
+    assert (look["captures"], look["revisits"]) == (7, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "body", "note"),
+    [
+        pytest.param("/a", [], b"the same words", "text/html", id="a page"),
+        pytest.param("/b", [], b"the same words", "repeats", id="a revisit is its original"),
+        pytest.param("/packed", [], b"<p>packed</p>", "text/html", id="unpacked"),
+        pytest.param("/packed", ["--raw"], PACKED, "text/html", id="or as it came"),
+        pytest.param("/moved", [], b"moved", "302", id="a redirect"),
+        pytest.param("/none", [], b"not here", "404", id="an error page"),
+        pytest.param("/long", [], b"silk silk", "cut when it was fetched (length)", id="cut"),
+        pytest.param("/a", ["--at", "20"], b"the same words", "", id="of a time"),
+    ],
+)
+def test_get(
+    crawled: Path, web: Site, path: str, options: Sequence[str], body: bytes, note: str
+) -> None:
+    said = archive(crawled, "get", web.url(path), *options)
+    assert (said.code, body in said.out) == (0, True)
+    assert note in said.err
+
+
+def test_get_into_a_file(crawled: Path, web: Site, tmp_path: Path) -> None:
+    out = tmp_path / "a.html"
+    said = archive(crawled, "get", web.url("/a"), "-o", str(out))
+    assert (said.code, said.out) == (0, b"")
+    assert b"the same words" in out.read_bytes()
+    assert archive(crawled, "get", web.url("/a"), "-o", str(tmp_path)).code == 1
+
+
+def test_get_all(crawled: Path, web: Site) -> None:
+    said = archive(crawled, "get", web.url("/b"), "--all")
+    assert said.code == 0
+    assert "warc/revisit" in said.text
+    (look,) = json.loads(archive(crawled, "get", web.url("/b"), "--all", "--json").text)
+    assert look["url"] == web.url("/b") and ":" in look["record"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        pytest.param(["get", "http://example.com/x"], 1, "is not in the archive", id="not there"),
+        pytest.param(["get", "ftp:/x"], 1, "cannot be read as", id="no URL"),
+        pytest.param(["get"], 2, "takes one URL", id="no URL at all"),
+        pytest.param([], 2, "say what", id="nothing"),
+        pytest.param(["dig"], 2, "say what", id="something else"),
+        pytest.param(["list", "x"], 2, "takes nothing more", id="too much"),
+        pytest.param(["check", "--raw"], 2, "takes no --raw", id="an option of another"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    crawled: Path, words: Sequence[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = archive(crawled, *words)
+    assert said.code == code
+    assert says in said.err + said.text
+
+
+def test_a_time_of_which_there_is_nothing(crawled: Path, web: Site) -> None:
+    said = archive(crawled, "get", web.url("/a"), "--at", "1999")
+    assert (said.code, "--all lists them" in said.err) == (1, True)
+
+
+def test_there_must_be_an_archive(tmp_path: Path) -> None:
+    said = archive(tmp_path / "none", "list")
+    assert (said.code, "holds no archive" in said.err) == (1, True)
+
+
+def test_what_is_brought_elsewhere_is_said(crawled: Path) -> None:
+    said = archive(crawled, "list", CRAWLER_ARCHIVE_URL="s3://bucket/folder")
+    assert (said.code, "s3://bucket/folder" in said.err) == (0, True)
+
+
+def test_a_good_archive_checks(crawled: Path) -> None:
+    said = archive(crawled, "check")
+    assert (said.code, said.err) == (0, "")
+    assert said.text == f"{warc_of(crawled).name}  22 records, 7 captures  good\n"
+
+
+def records_of(warc: Path) -> list[int]:
+    """Where they begin, but for the first."""
+    offsets = [
+        json.loads(line.split(" ", 2)[2])["offset"] for line in judged_index(warc).split("\n")[:-1]
+    ]
+    return sorted(map(int, offsets))
+
+
+def rewritten(warc: Path, old: bytes, new: bytes) -> None:
+    """Change a record and pack it again, so that gzip has nothing to say."""
+    begins = [0, *records_of(warc), warc.stat().st_size]
+    content = warc.read_bytes()
+    parts = [content[a:b] for a, b in pairwise(begins)]
+    made = []
+    for part in parts:
+        plain = gzip.decompress(part)
+        made.append(gzip.compress(plain.replace(old, new)) if old in plain else part)
+    warc.write_bytes(b"".join(made))
+
+
+@pytest.mark.parametrize(
+    ("says", "damage"),
+    [
+        pytest.param(
+            "is no gzip",
+            lambda warc: warc.write_bytes(
+                warc.read_bytes()[:600] + b"\0" * 40 + warc.read_bytes()[640:]
+            ),
+            id="bytes that were lost",
+        ),
+        pytest.param(
+            "is cut off",
+            lambda warc: warc.write_bytes(warc.read_bytes()[:-9]),
+            id="an end that was lost",
+        ),
+        pytest.param(
+            "has no index", lambda warc: beside(warc, ".cdxj").unlink(), id="an index that was lost"
+        ),
+        pytest.param(
+            "does not say what is in",
+            lambda warc: beside(warc, ".cdxj").write_text("x\n"),
+            id="an index that is wrong",
+        ),
+        pytest.param(
+            "says that its file is",
+            lambda warc: warc.rename(warc.with_name("other.warc.gz")),
+            id="another name",
+        ),
+        pytest.param(
+            "left unfinished",
+            lambda warc: warc.rename(warc.with_name(warc.name + OPEN_SUFFIX)),
+            id="a file of a dead process",
+        ),
+    ],
+)
+def test_damage_is_named(data: Path, says: str, damage: Any) -> None:
+    damage(warc_of(data))
+    said = archive(data, "check")
+    assert said.code == 1
+    assert says in said.text, said.text
+    found = json.loads(archive(data, "check", "--json").text)
+    assert any(says in fault["what"] for each in found for fault in each["faults"])
+
+
+def written(data: Path, captures: Sequence[Capture], name: str = "h-1") -> Path:
+    warcs = WarcWriter(WarcRules(folder=data / "warc", origin=name), [CdxjCompanion()])
+    for capture in captures:
+        warcs.append(capture)
+    warcs.close()
+    return warc_of(data)
+
+
+FIRST: Final = Capture(
+    url="http://example.com/1",
+    fetched_at=1767323045.5,
+    head=b"HTTP/1.1 200 OK\r\n\r\n",
+    body=b"hello world",
+)
+CLAIM: Final = Claim(sha1(FIRST.body).digest(), FIRST.url, "x.warc.gz:1", FIRST.fetched_at)
+COPY: Final = replace(FIRST, url="http://example.com/2", duplicate_of=CLAIM)
+
+
+@pytest.mark.parametrize(
+    ("digest", "change"),
+    [
+        pytest.param("WARC-Payload-Digest", (b"hello", b"HELLO"), id="of the payload"),
+        pytest.param("WARC-Block-Digest", (b"200 OK", b"200 ok"), id="of all of it"),
+    ],
+)
+def test_a_digest_that_is_wrong(tmp_path: Path, digest: str, change: tuple[bytes, bytes]) -> None:
+    warc = written(tmp_path, [FIRST])
+    rewritten(warc, *change)
+    said = archive(tmp_path, "check")
+    assert (said.code, f"its {digest} is sha1:" in said.text) == (1, True)
+
+
+def test_a_revisit_of_nothing(tmp_path: Path) -> None:
+    warc = written(tmp_path, [COPY])
+    said = archive(tmp_path, "check")
+    assert said.code == 1
+    assert f"{warc.name}:" in said.text and "what it repeats is in no file here" in said.text
+    elsewhere = archive(tmp_path, "check", CRAWLER_ARCHIVE_URL="s3://bucket/folder")
+    assert (elsewhere.code, "1 revisit of what is elsewhere" in elsewhere.text) == (0, True)
+    got = archive(tmp_path, "get", COPY.url)
+    assert (got.code, "whose record is not here" in got.err) == (1, True)
+
+
+def test_originals_may_be_in_the_file_of_another_worker(tmp_path: Path) -> None:
+    written(tmp_path / "workers" / "1", [FIRST])
+    written(tmp_path / "workers" / "2", [COPY])
+    assert archive(tmp_path, "check").code == 0
+    assert archive(tmp_path, "get", COPY.url).out == FIRST.body
+
+
+def test_a_crawl_at_work_is_no_fault(tmp_path: Path) -> None:
+    home = DataDir(tmp_path)
+    warcs = WarcWriter(WarcRules(folder=home.warc, origin="h-1"), [CdxjCompanion()])
+    for capture in (FIRST, COPY):
+        warcs.append(capture)
+    (open_file,) = home.warc.glob("*.open")
+    with open_file.open("ab") as file:
+        file.write(b"\x1f\x8b")  # the beginning of a third
+    assert "being written" in archive(tmp_path, "list").text
+    assert archive(tmp_path, "get", COPY.url).out == FIRST.body
+    said = archive(tmp_path, "check")
+    assert (said.code, "3 records, 2 captures  good  being written" in said.text) == (0, True)
+    home.close()
+    assert archive(tmp_path, "check").code == 1
+    assert "unfinished" in archive(tmp_path, "list").text
+
+
+def test_indexes_and_columns_are_made_again(data: Path) -> None:
+    warc = warc_of(data)
+    index, columns = beside(warc, ".cdxj"), beside(warc, ".parquet")
+    before = index.read_bytes()
+    index.write_bytes(b"")
+    columns.unlink()
+    assert archive(data, "index").text == f"{index.name}\n"
+    assert index.read_bytes() == before and not columns.exists()
+    index.unlink()
+    assert archive(data, "parse").code == 0
+    assert index.read_bytes() == before and columns.exists()
+    assert archive(data, "parse", CRAWLER_COLUMNS="0").code == 1
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_done(tmp_path: Path) -> None:
+    bad, good = tmp_path / "warc" / "a.warc.gz", written(tmp_path, [FIRST])
+    bad.write_bytes(b"no gzip")
+    beside(good, ".cdxj").unlink()
+    said = archive(tmp_path, "index")
+    assert (said.code, "a.warc.gz" in said.text) == (1, True)
+    assert beside(good, ".cdxj").exists()
+    assert not list((tmp_path / "warc").glob("*.open"))
+
+
+def assert_valid(package: Path) -> None:
+    judge = run([str(Path(sys.executable).with_name("wacz")), "validate", "-f", str(package)])
+    assert judge.returncode == 0 and "Validation succeeded" in judge.stdout, judge.stdout
+
+
+def test_a_package_is_valid(crawled: Path, tmp_path: Path) -> None:
+    out = tmp_path / "crawl.wacz"
+    said = archive(crawled, "pack", str(out))
+    assert said.code == 0, said.err
+    assert "1 file, 5 pages" in said.text
+    assert_valid(out)
+    assert archive(crawled, "pack", str(out)).code == 1
+    assert list(tmp_path.glob("*")) == [out]
+
+
+def test_without_columns_the_pages_are_those_of_the_index(data: Path, tmp_path: Path) -> None:
+    beside(warc_of(data), ".parquet").unlink()
+    out = tmp_path / "crawl.wacz"
+    assert "pages" in archive(data, "pack", str(out)).text
+    assert_valid(out)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda warc: beside(warc, ".cdxj").unlink(), id="a file without an index"),
+        pytest.param(lambda warc: warc.unlink(), id="no file"),
+        pytest.param(lambda warc: beside(warc, ".parquet").write_bytes(b"x"), id="bad columns"),
+    ],
+)
+def test_what_cannot_be_packed_leaves_nothing(data: Path, tmp_path: Path, spoil: Any) -> None:
+    spoil(warc_of(data))
+    said = archive(data, "pack", str(tmp_path / "out.wacz"))
+    assert (said.code, said.err.startswith("gossamer: error: ")) == (1, True)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_what_a_dead_process_left_is_whole_after_the_next_start(data: Path) -> None:
+    """With all of its companions, made from its records."""
+    warc = warc_of(data)
+    index = beside(warc, ".cdxj").read_bytes()
+    for suffix in (".cdxj", ".parquet"):
+        beside(warc, suffix).rename(beside(warc, suffix + OPEN_SUFFIX))
+    warc.rename(warc.with_name(warc.name + OPEN_SUFFIX))
+    recover(data / "warc", companions(read_config({})))
+    assert beside(warc, ".cdxj").read_bytes() == index
+    assert sorted(path.suffix for path in warc.parent.iterdir()) == [".cdxj", ".gz", ".parquet"]
+    assert archive(data, "check").code == 0
