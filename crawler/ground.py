@@ -134,6 +134,7 @@ def _shared_nearest(
     nearest = SharedNearest(joined.ops, look, frontier.outgoing.tell, tally.count, max_bits)
     nearest.is_full = frontier.outgoing.full
     frontier.on_tick.append(nearest.tick)
+    frontier.on_end = nearest.tell
     return nearest
 
 

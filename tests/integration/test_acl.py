@@ -41,7 +41,8 @@ def web(ask: Ask) -> Reply:
     if ask.path == "/broken":
         return Reply(b"Out of order.", 500)
     links = "".join(f"<a href=/{n}>{n}</a>" for n in ("1", "2", "3", "broken"))
-    return Reply(f"<title>{ask.host} {ask.path}</title>{links}".encode())
+    prose = " ".join(f"word{ask.path[1:]}-{n}" for n in range(80))  # the same on all hosts
+    return Reply(f"<title>{ask.host} {ask.path}</title><p>{prose}</p>{links}".encode())
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +93,7 @@ def test_a_crawl_with_these_rights_lacks_none(tmp_path: Path, server: RedisServe
         assert "4 URLs put back" in scrapy("frontier", "retry", "--all", *given)
         scrapy(*crawl)
         assert client.acl_log() == []
+        assert list(client.scan_iter("gossamer:*:a:*")), "fingerprints were told"
         used = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
         fetched = {(each.host, each.path) for each in served.visits if each.status == 200}
     assert {host for host, _ in fetched} == {*HOSTS, PUSHED, URGENT}

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from crawler.core.outcome import decode_outcome
 from crawler.core.page import Near
 from crawler.core.types import Claim
 from crawler.storage.redis import keys
@@ -22,6 +23,8 @@ from crawler.storage.redis.ops import shard_of_digest
 from crawler.storage.redis.worker.batcher import Batcher
 from crawler.storage.redis.worker.near_look import NearLook
 from crawler.storage.redis.worker.shared_nearest import UNSURE, SharedNearest
+from tests.command import crawl_command, run
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
 from tests.servers.redis_worker import NAME, SHARDS, RedisWorker, redis_worker
@@ -476,3 +479,30 @@ def test_fingerprints_take_little(server: RedisServer) -> None:
             assert (server.used_memory() - before) / 9000 <= 100
 
     asyncio.run(story())
+
+
+def web(ask: Ask) -> Reply:
+    """The same prose on all hosts, in other bytes."""
+    if ask.path == "/robots.txt":
+        return Reply(status=404)
+    links = "".join(f"<a href=/{n}>{n}</a>" for n in (1, 2, 3))
+    prose = " ".join(f"word{ask.path[1:]}x{n}" for n in range(80))
+    return Reply(f"<html data-of={ask.host}><p>{prose}</p>{links}".encode())
+
+
+def test_a_worker_that_comes_later_stores_no_second_original(tmp_path: Path) -> None:
+    hosts = ("127.0.41.1", "127.0.41.2")
+    with RedisServer(tmp_path / "redis") as server, LoopbackWeb(web, hosts) as served:
+        said = []
+        for host in hosts:
+            data = tmp_path / host
+            settings = {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_MIN_DELAY_S": 0.01}
+            told = run(crawl_command(data, settings, seeds=served.url(host)))
+            assert told.returncode == 0, told.stderr[-3000:]
+            lines = (data / "outcomes.jsonl").read_bytes().splitlines()
+            said.append([decode_outcome(line) for line in lines])
+    first, later = said
+    assert [each.reason for each in first] == [""] * 4
+    assert [(each.reason, each.bits) for each in later] == [("near-duplicate", 0)] * 4
+    pages = {each.url.replace(*hosts): each.original.replace(*hosts) for each in later}
+    assert all(url == original for url, original in pages.items())
