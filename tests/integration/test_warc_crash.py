@@ -1,5 +1,5 @@
 """Thirty lives of an archive, each ended by `kill -9`: whatever was acknowledged is there and
-whole, and outside readers find nothing wrong in any file."""
+whole, outside readers find nothing wrong in any file, and each file has its index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 from random import Random
 
 from crawler.storage.warc.capture import RecordPlace
+from crawler.storage.warc.cdxj import CdxjCompanion
+from crawler.storage.warc.companions import beside
 from crawler.storage.warc.recovery import recover
+from tests.cdxj_judge import judged_index
 from tests.integration.warc_life import live, page
 from tests.warc_judges import read_folder
 
@@ -59,9 +62,13 @@ def test_what_was_acknowledged_survives_thirty_kills(tmp_path: Path) -> None:
         for life, answers in enumerate(deaths)
         for number, place in life_and_death(tmp_path, life, answers)
     }
-    assert len(list(tmp_path.glob("*.open"))) <= 1, "a new life mends what the last one left"
-    recover(tmp_path)
+    left = list(tmp_path.glob("*.warc.gz.open"))
+    assert len(left) <= 1, "a new life mends what the last one left"
+    recover(tmp_path, [CdxjCompanion()])
     assert not list(tmp_path.glob("*.open"))
+    for warc in tmp_path.glob("*.warc.gz"):
+        assert beside(warc, ".cdxj").read_text() == judged_index(warc)
+    assert len(list(tmp_path.glob("*.cdxj"))) == len(list(tmp_path.glob("*.warc.gz")))
 
     records = read_folder(tmp_path)
     for (life, number), place in acknowledged.items():

@@ -14,6 +14,7 @@ from random import Random
 from crawler.core.types import Claim
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture, RecordPlace
+from crawler.storage.warc.cdxj import CdxjCompanion
 from crawler.storage.warc.recovery import recover
 from crawler.storage.warc.writer import WarcRules, WarcWriter
 
@@ -38,9 +39,11 @@ def page(life: int, number: int) -> Capture:
 
 def live(folder: Path, life: int, pipe: Connection) -> None:
     """Until killed. Even lives use the writer itself, odd ones the archive."""
-    recover(folder)
+    companions = [CdxjCompanion(run_chars=10_000)]
+    recover(folder, companions)
     # Small files: many of the deaths come while one is finished and the next begun.
-    writer = WarcWriter(WarcRules(folder=folder, origin=f"h-{life}", max_file_bytes=200_000))
+    rules = WarcRules(folder=folder, origin=f"h-{life}", max_file_bytes=200_000)
+    writer = WarcWriter(rules, companions)
     if life % 2:
         asyncio.run(_through_the_archive(Archive(writer), life, pipe))
     else:

@@ -72,6 +72,8 @@ class Companions:
 
     def add(self, written: Written) -> None:
         for kept in self._kept:
+            if kept.is_finished:  # and the file was not, after it: this capture is not in it
+                kept.is_finished = kept.is_whole = False
             if kept.is_whole:
                 self._try(kept, lambda companion: companion.add(written))
 
