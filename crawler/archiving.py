@@ -55,12 +55,10 @@ async def archived_page(page: Page, archive: Archive | None, body_sha1: bytes) -
     """As `archived`. *body_sha1*: of the body as it crossed the wire; empty: not known."""
     if page.exchange is None or not page.archive:
         return ""
-    # A page with the bytes of an error page is no copy of it: its text is read from its own record.
-    is_same = page.is_copy or page.flaw or not page.is_answered
     return await archived(
         page.exchange,
         archive,
-        page.duplicate_of if is_same else None,
+        page.duplicate_of if page.is_repeat else None,
         body_sha1,
         tuple(_metadata(page, page.exchange, body_sha1)),
         page.parsed.links if page.parsed else (),

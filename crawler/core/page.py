@@ -68,6 +68,13 @@ class Page:
         return self.is_answered and same is not None and same.status in HTTP_OK
 
     @property
+    def is_repeat(self) -> bool:
+        """Its bytes need not be archived again. A page with the bytes of an error is no copy of
+        it: its text is read from a record of its own."""
+        is_page = self.is_answered and not self.flaw
+        return self.is_copy or (self.duplicate_of is not None and not is_page)
+
+    @property
     def title(self) -> str:
         return self.parsed.title if self.parsed else ""
 

@@ -23,7 +23,7 @@ class ArchivePipeline(Stage):
         # Of a near-duplicate that is not wanted nothing is kept. A page whose author asked not to
         # be indexed is known by its bytes all the same: its links are followed once.
         is_dropped = page.near is not None and not page.archive
-        if page.digest and page.duplicate_of is None and not is_dropped:
+        if page.digest and not (page.is_repeat or is_dropped):
             flight.claim = self._claim(page, body_sha1)
             if isinstance(flight.verdict, Moved):  # to its canonical URL
                 flight.verdict = replace(flight.verdict, claim=flight.claim)

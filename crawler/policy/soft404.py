@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from typing import Final
-from zlib import crc32
 
 import msgspec
+from xxhash import xxh32_intdigest
 
 from crawler.core.url import authority_of
 
@@ -84,7 +84,7 @@ def words_of(url: str, text: str) -> tuple[int, ...]:
     """Hashes of the words of *text*, each once; without numbers and what *url* says already."""
     said = set(_words(url.casefold()))
     words = {word for word in _words(text.casefold()[:_MOST_CHARS]) if word not in said}
-    return tuple(sorted(crc32(word.encode(errors="replace")) for word in words))
+    return tuple(sorted(xxh32_intdigest(word.encode(errors="replace")) for word in words))
 
 
 def record_of(
