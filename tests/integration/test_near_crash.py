@@ -1,0 +1,126 @@
+"""The index of near-duplicates dies at every step: afterwards each finished page is found, once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections.abc import Iterable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+
+from crawler.core.types import Claim
+from crawler.storage.local.rocks import RocksStore
+from crawler.storage.near.folder import Folder, Manifest
+from crawler.storage.near.index import NearIndex
+from crawler.storage.near.limits import Limits
+from crawler.storage.near.recovery import open_index
+from tests.integration.near_life import SMALL, live, page
+
+LIVES = 8
+MOST_PAGES = 400  # of one life: 25 runs and their merges
+
+SPAWN = multiprocessing.get_context("forkserver")
+SPAWN.set_forkserver_preload(["tests.integration.near_life"])
+
+
+def life_and_death(folder: Path, life: int, pages: int) -> list[Claim]:
+    """Killed once it has told as many *pages*, in the middle of whatever comes next."""
+    ours, theirs = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=live, args=(folder, life, theirs))
+    process.start()
+    theirs.close()
+    try:
+        heard = [_hear(ours) for _ in range(pages)]
+    finally:
+        process.kill()
+        process.join()
+    ours.close()
+    return [page(life, number) for number in heard]
+
+
+def _hear(pipe: Connection) -> int:
+    return int(pipe.recv_bytes())
+
+
+def test_what_was_finished_is_found_after_any_number_of_kills(tmp_path: Path) -> None:
+    random = Random(20260104)
+    finished: list[Claim] = []
+    for life in range(LIVES):
+        finished += life_and_death(tmp_path, life, random.randrange(1, MOST_PAGES))
+    store = RocksStore(tmp_path / "frontier")
+    index = open_index(tmp_path / "near", store, SMALL)
+    for claim in finished:
+        assert claim.simhash is not None
+        assert any(each.fingerprint == claim.simhash for each in index.near(claim.simhash, 0))
+        digests, count = index.pages(claim.simhash, 10**6)
+        assert digests.count(claim.digest[:12]) == 1
+        assert count == len(set(digests)), "nothing is there twice"
+    index.close()
+    store.close()
+
+
+class Copied(Folder):
+    """Copies itself before and after every step."""
+
+    def __init__(self, path: Path, copies: Path, added: list[int], kept: list[bytes]) -> None:
+        super().__init__(path)
+        self._copies = copies
+        self._added = added
+        self._kept = kept
+        self.taken: list[tuple[Path, int, list[bytes]]] = []
+
+    def save(self, manifest: Manifest) -> None:
+        self._copy()
+        super().save(manifest)
+        self._copy()
+
+    def begin(self, name: str) -> Path:
+        self._copy()
+        return super().begin(name)
+
+    def commit(self, name: str) -> None:
+        self._copy()
+        super().commit(name)
+        self._copy()
+
+    def remove(self, name: str) -> None:
+        super().remove(name)
+        self._copy()
+
+    def _copy(self) -> None:
+        copy = self._copies / str(len(self.taken))
+        kept, added = list(self._kept), len(self._added)
+        shutil.copytree(self.path, copy)
+        self.taken.append((copy, added, kept))
+
+
+def test_every_step_leaves_an_index_that_opens_and_has_what_it_said(tmp_path: Path) -> None:
+    limits = Limits(newest=4, waiting=2, ratio=2, piece=5, ten_orders=12, stretch=8)
+    random = Random(1)
+    pages = [random.getrandbits(64) for _ in range(40)]
+    added: list[int] = []
+    kept: list[bytes] = []
+    (tmp_path / "copies").mkdir()
+    folder = Copied(tmp_path / "near", tmp_path / "copies", added, kept)
+    index = NearIndex(folder, Manifest(), kept.extend, limits)
+    for number, one in enumerate(pages):
+        added.append(one)
+        index.add(one, number.to_bytes(20, "little"))
+        if number % 9 == 8:
+            index.flush()
+    index.close()
+    assert len(folder.taken) > 30
+    for copy, count, on_disk in folder.taken:
+        _judge(copy, pages[:count], on_disk, limits)
+
+
+def _judge(copy: Path, added: list[int], on_disk: Iterable[bytes], limits: Limits) -> None:
+    folder = Folder(copy)
+    index = NearIndex(folder, folder.load() or Manifest(), lambda digests: None, limits)
+    for digest in on_disk:
+        number = int.from_bytes(digest, "little")
+        assert index.pages(added[number], 2) == ([digest[:12]], 1)
+        assert index.near(added[number] ^ 1 << 63, 3)
+    index.close()
+    shutil.rmtree(copy)
