@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from demo.story import Chapter, story
+from demo.story import BARREN_PAGES, Chapter, story
 from demo.summary import read_summary
 from demo.web import HOSTS, RULES, SQUARE, SmallWeb
 from tests.servers.judge import Gap, Violations, judge
@@ -24,8 +24,12 @@ PROJECT: Final = Path(__file__).parents[1]
 DATA_DIR: Final = "crawl-data-demo"  # made anew by each run, left to be looked at
 MIN_DELAY_S: Final = 0.2
 DELAY_FACTOR: Final = 10.0
-ARGUMENTS: Final = {"max_depth": "8", "max_pages": "300"}  # what ends the calendar
-SETTINGS: Final = {"CRAWLER_MIN_DELAY_S": str(MIN_DELAY_S), "CRAWLER_DATA_DIR": DATA_DIR}
+ARGUMENTS: Final = {"max_pages": "300"}  # should anything have no end after all
+SETTINGS: Final = {
+    "CRAWLER_MIN_DELAY_S": str(MIN_DELAY_S),
+    "CRAWLER_PATTERN_BARREN_PAGES": str(BARREN_PAGES),  # of 100: nobody wants to wait so long
+    "CRAWLER_DATA_DIR": DATA_DIR,
+}
 
 
 def main() -> int:

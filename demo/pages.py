@@ -14,26 +14,43 @@ STYLE: Final = (
     "h1{font-weight:normal;border-bottom:1px solid #bbb}a{color:#14527d}li{margin:.3em 0}"
 )
 
+MONTHS_AHEAD: Final = 3
+"""So far ahead, and back, there is something in the calendar."""
+
 Link = tuple[str, str]
 """Where to, and what it says."""
 
 
-def page(title: str, *paragraphs: str, links: tuple[Link, ...] = ()) -> bytes:
-    """A tidy page: a title, something to read, and a list of links."""
+def page(
+    title: str, *paragraphs: str, links: tuple[Link, ...] = (), heading: str | None = None
+) -> bytes:
+    """A tidy page: a title, which also stands above it unless there is a *heading*, something to
+    read, and a list of links."""
     text = "\n".join(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
     items = "\n".join(f'<li><a href="{escape(to)}">{escape(says)}</a></li>' for to, says in links)
     return (
         '<!doctype html>\n<html lang="en"><meta charset="utf-8">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n"
-        f"<h1>{escape(title)}</h1>\n{text}\n<ul>\n{items}\n</ul>\n</html>\n"
+        f"<h1>{escape(heading or title)}</h1>\n{text}\n<ul>\n{items}\n</ul>\n</html>\n"
     ).encode()
 
 
+QUIET: Final = (
+    "Nothing is planned for this month so far. The square can be rented for a day, and the hall"
+    " beside it for an evening. Whoever wants to hold a market there asks at the town hall two"
+    " weeks before, says what is to be sold, and pays for the sweeping. Music has to end at ten in"
+    " the evening, on the days before a holiday at midnight. Chairs and tables are in the cellar,"
+    " and the key to it hangs behind the door."
+)
+
+
 def month(number: int) -> bytes:
-    """A month of a calendar that has no first and no last one."""
+    """A month of a calendar that has no first and no last one; there are events in a few."""
     year, of_year = divmod(number, 12)
     name = f"{2026 + year}-{of_year + 1:02}"
     around = ((f"/month?month={number - 1}", "Before"), (f"/month?month={number + 1}", "After"))
+    if abs(number) > MONTHS_AHEAD:
+        return page(f"Calendar of {name}", QUIET, links=around, heading="Calendar")
     events = Random(number).sample(["market", "concert", "flea market", "reading", "dance"], k=2)
     return page(f"Calendar of {name}", f"In {name}: {' and '.join(events)}.", links=around)
 

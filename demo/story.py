@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from demo.pages import MONTHS_AHEAD
 from demo.summary import Summary
 from demo.web import (
     ARCHIVE,
@@ -18,6 +19,7 @@ from demo.web import (
     CLINIC,
     CLUB,
     CRAWL_DELAY_S,
+    FAR_MONTH,
     LIBRARY,
     OFFICE,
     PDF_BYTES,
@@ -30,6 +32,8 @@ from demo.web import (
 from tests.servers.judge import TOLERANCE_S
 from tests.servers.loopback import Visit
 
+BARREN_PAGES: Final = 10
+"""As the demo sets it."""
 HTML_CAP_MB: Final = 2.0  # of a page, its headers included
 MOST_HOPS: Final = 11  # the first request and ten redirects
 
@@ -118,13 +122,16 @@ def _duplicates(books: Books, summary: Summary) -> Chapter:
     )
 
 
-def _calendar(books: Books, _: Summary) -> Chapter:
-    months = books.of(CALENDAR, "/month")
+def _calendar(books: Books, summary: Summary) -> Chapter:
+    months, far = books.of(CALENDAR, "/month"), books.of(CALENDAR, FAR_MONTH)
     once = len({month.path for month in months}) == len(months)
+    left = "" if summary.left is None else f" ({summary.left} in this crawl)"
     return Chapter(
         "a calendar without an end: every month leads to the one before and the one after",
-        f"{len(months)} months were read, none twice; max_depth (hops from a seed) ended it",
-        0 < len(months) < 40 and once,
+        f"{len(months)} months were read, none twice, until {BARREN_PAGES} in a row had nothing"
+        f" new; then all others of their kind were left{left}. {FAR_MONTH} was {_times(far)} asked:"
+        " so far ahead there are only calendars",
+        BARREN_PAGES + 2 * MONTHS_AHEAD < len(months) < 40 and once and not far,
     )
 
 

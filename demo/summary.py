@@ -20,6 +20,7 @@ class Summary:
 
     duplicates: int | None = None
     dead_letters: int | None = None
+    left: int | None = None  # URLs of patterns that had brought enough
 
 
 def read_summary(data_dir: Path) -> Summary:
@@ -31,4 +32,5 @@ def read_summary(data_dir: Path) -> Summary:
     return Summary(
         duplicates=figures.get("duplicates"),
         dead_letters=figures.get("dead_letters"),
+        left=figures.get("links", {}).get("left"),
     )

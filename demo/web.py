@@ -48,6 +48,8 @@ SLOW_S: Final = 0.6
 PDF_BYTES: Final = 5_000_000
 CHUNK_PAUSE_S: Final = 0.002  # an endless page is slower than loopback, faster than patience
 
+FAR_MONTH: Final = "/2090/01/"  # a date in a URL, out of the crawler's range until 2088
+
 Route = Reply | Callable[[Ask], Reply]
 
 
@@ -127,7 +129,7 @@ def _archive() -> Routes:
 
 def _town() -> Routes:
     """The calendar, the office and the clinic."""
-    now = (("/month?month=0", "Now"),)
+    now = (("/month?month=0", "Now"), (FAR_MONTH, "A month that nobody here will see"))
     return {
         (CALENDAR, "/"): Reply(page(HOSTS[CALENDAR], "It goes on for ever.", links=now)),
         (CALENDAR, "/month"): _month,

@@ -11,7 +11,19 @@ import pytest
 
 from demo.story import story
 from demo.summary import Summary, read_summary
-from demo.web import ARCHIVE, CLUB, HOSTS, LIBRARY, OFFICE, RULES, SQUARE, WAREHOUSE, SmallWeb
+from demo.web import (
+    ARCHIVE,
+    CALENDAR,
+    CLUB,
+    FAR_MONTH,
+    HOSTS,
+    LIBRARY,
+    OFFICE,
+    RULES,
+    SQUARE,
+    WAREHOUSE,
+    SmallWeb,
+)
 from tests.servers.judge import Gap, Kind, judge
 from tests.servers.loopback import LoopbackWeb, Visit
 
@@ -73,6 +85,26 @@ def test_the_story_knows_a_rude_visitor() -> None:
     assert "1 went to /members/" in club.told
     found = {each.kind for each in judge(rude, RULES, Gap(0.2, 10.0)).found}
     assert found == {Kind.FORBIDDEN, Kind.UNREAD}
+
+
+def months(count: int, *paths: str) -> list[Visit]:
+    asked = [*(f"/month?month={number}" for number in range(count)), *paths]
+    return [Visit(CALENDAR, path, n, n + 0.01) for n, path in enumerate(asked)]
+
+
+@pytest.mark.parametrize(
+    ("visits", "well"),
+    [
+        pytest.param(months(18), True, id="those with events, and ten without"),
+        pytest.param(months(10), False, id="it ended before it had seen the events"),
+        pytest.param(months(60), False, id="it did not end"),
+        pytest.param(months(18, FAR_MONTH), False, id="it went where only calendars go"),
+        pytest.param(months(18, "/month?month=1"), False, id="it read a month twice"),
+    ],
+)
+def test_the_story_knows_when_a_calendar_ends(visits: list[Visit], well: bool) -> None:
+    calendar = next(each for each in story(visits, Summary()) if "calendar" in each.laid)
+    assert calendar.well is well
 
 
 def test_a_summary_is_read_as_far_as_it_goes(tmp_path: Path) -> None:

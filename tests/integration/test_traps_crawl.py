@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from crawler.core.config_reader import read_config
 from crawler.ops.why import why
 from crawler.ops.why_text import why_text
 from crawler.storage.local.inspection import LocalInspection
-from demo.pages import page
+from demo.pages import MONTHS_AHEAD, page
+from demo.web import CALENDAR, SmallWeb
 from tests.crawling import crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
@@ -59,19 +62,31 @@ def test_a_pattern_that_brings_nothing_new_is_left(tmp_path: Path) -> None:
     assert done.stats["crawler/patterns/unfetched"] == len(left)
 
 
-def test_of_a_pattern_that_was_left_one_is_tried_again(tmp_path: Path) -> None:
+def days_and_more(wait_s: float) -> Callable[[Ask], Reply]:
+    """Two days more are found when the others are over."""
     later = page("More", "More.", links=(("/day/900", "A day"), ("/day/901", "Another")))
 
-    def late(ask: Ask) -> Reply:
+    def answer(ask: Ask) -> Reply:
         if ask.path == "/about":
             return Reply(page("About", "A hall.", links=(("/more", "More"),)))
-        return Reply(later, wait_s=1.2) if ask.path == "/more" else days(ask)
+        return Reply(later, wait_s=wait_s) if ask.path == "/more" else days(ask)
 
+    return answer
+
+
+def test_links_of_a_pattern_that_was_left_are_not_kept(tmp_path: Path) -> None:
+    with LoopbackWeb(days_and_more(0.0), [HOST]) as web:
+        done = crawl(tmp_path / "data", settings=TO_THE_LETTER, seeds=web.url(HOST))
+    assert done.stats["crawler/refused/pattern"] == 2
+    assert not {"/day/900", "/day/901"} & done.fates().keys()
+
+
+def test_of_a_pattern_that_was_left_one_is_tried_again(tmp_path: Path) -> None:
     settings = {**TO_THE_LETTER, "CRAWLER_PATTERN_PROBE_S": 1}
-    with LoopbackWeb(late, [HOST]) as web:
-        crawl(tmp_path / "data", settings=settings, seeds=web.url(HOST))
-    assert len(asked(web)) == 7
-    assert asked(web)[-1] == "/day/900"
+    with LoopbackWeb(days_and_more(1.2), [HOST]) as web:
+        done = crawl(tmp_path / "data", settings=settings, seeds=web.url(HOST))
+    assert asked(web)[6:] == ["/day/900"]
+    assert done.outcomes[-1].reason == "pattern /day/#: nothing new in its last 6 pages"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +94,7 @@ def test_of_a_pattern_that_was_left_one_is_tried_again(tmp_path: Path) -> None:
     [
         pytest.param(
             "/day/0",
-            ["done: status 200", "of its pattern /day/#: ", "the last 5 not"],
+            ["done: status 200", "of its pattern /day/#: 6 pages, 1 of them new, the last 5 not"],
             id="one that was fetched",
         ),
         pytest.param(
@@ -115,6 +130,32 @@ def test_why(left: tuple[Path, str], path: str, told: list[str]) -> None:
         now = inspection.now()
         said = "\n".join(why_text(why(root + path, inspection, config, {}, now), now))
     assert [part for part in told if part not in said] == [], said
+
+
+def test_at_its_cap_a_pattern_is_left_whatever_it_brings(tmp_path: Path) -> None:
+    def new_days(ask: Ask) -> Reply:
+        told = days(ask)
+        assert isinstance(told.body, bytes)
+        return replace(told, body=told.body + ask.path.encode())
+
+    settings = {"CRAWLER_PATTERN_MAX_PAGES": 7}
+    with LoopbackWeb(new_days, [HOST]) as web:
+        done = crawl(tmp_path / "data", settings=settings, seeds=web.url(HOST))
+    assert len(asked(web)) == 7
+    assert done.stats["crawler/patterns/unfetched"] > 50
+
+
+def test_a_calendar_whose_months_look_the_same_ends(tmp_path: Path) -> None:
+    settings = {"CRAWLER_PATTERN_BARREN_PAGES": 10}
+    with LoopbackWeb(SmallWeb(), [CALENDAR]) as web:
+        done = crawl(tmp_path / "data", settings=settings, seeds=web.url(CALENDAR))
+    months = [visit.path for visit in web.visits if visit.path.startswith("/month")]
+    events = 2 * MONTHS_AHEAD + 1
+    assert len(months) == len(set(months)) == events + 1 + 10, "one without events is new too"
+    assert {each.reason for each in done.outcomes if each.status is None} == {
+        "pattern /month?month: nothing new in its last 10 pages"
+    }
+    assert done.stats["crawler/refused/calendar"] == 1
 
 
 def test_dates_out_of_range_are_refused_but_not_to_a_person(tmp_path: Path) -> None:
