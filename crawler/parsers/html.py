@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from crawler.core.parsed import LinkKind, Parsed, Source
+from crawler.parsers.bounds import LINKS_CUT
+from crawler.parsers.html_links import MAX_LINKS
 from crawler.parsers.html_reader import Reader
 from crawler.parsers.html_text import page_text
 from crawler.policy.charset import read_text
@@ -23,18 +25,18 @@ class HtmlParser:
     def parse(self, source: Source) -> Parsed:
         text, charset = read_text(source.body, source.content_type)
         read = Reader(text)
-        facts, links = read.facts, read.links
+        facts, links = read.facts, read.links.first(MAX_LINKS + 1)
         return Parsed(
             parser=self.name,
             title=facts.title,
             text=page_text(read.parts, read.noise.spans),
-            links=tuple(links.all),
+            links=links[:MAX_LINKS],
             base=facts.base,
-            canonical=next((one.url for one in links.all if one.kind is LinkKind.CANONICAL), ""),
+            canonical=next((one.url for one in links if one.kind is LinkKind.CANONICAL), ""),
             language=facts.language,
             robots=facts.robots,
             published=facts.published,
             modified=facts.modified,
             charset=charset,
-            notes=("links_cut",) if links.cut else (),
+            notes=(LINKS_CUT,) if len(links) > MAX_LINKS else (),
         )

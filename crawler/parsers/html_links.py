@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from crawler.core.parsed import Link, LinkKind
-from crawler.parsers.html_tags import SPACE
+from crawler.parsers.html_tags import SPACE, value
 
 # guess: a page of honest use has fewer; one with more is cut, not refused
 MAX_LINKS: Final = 20_000
@@ -30,27 +30,30 @@ _descriptors = re.compile(r"(?:[^,(]++|\([^)]*+\)?)*+").match
 
 
 class LinksFound:
-    """In the order of the page, up to the limit."""
+    """In the order of the page."""
 
     def __init__(self) -> None:
-        self.all: list[Link] = []
-        self.cut = False  # there were more
+        self._found: list[str | Link] = []
+        self.plain = (
+            self._found.append
+        )  # takes the URL of an <a> without rel, its references unread
 
-    def a(self, url: str, rel: str = "") -> None:
-        """Nine links in ten."""
-        if len(self.all) == MAX_LINKS:
-            self.cut = True
-            return
+    def a(self, url: str, rel: str) -> None:
         url = url.strip(SPACE)
         if url and url[0] != "#":
-            self.all.append(Link(url, LinkKind.A, _words(rel)) if rel else Link(url))
+            self._found.append(Link(url, LinkKind.A, _words(rel)) if rel else Link(url))
 
     def take(self, name: str, given: Given) -> None:
-        for link in LINKING[name](given):
-            if len(self.all) == MAX_LINKS:
-                self.cut = True
-                return
-            self.all.append(link)
+        self._found += LINKING[name](given)
+
+    def first(self, limit: int) -> tuple[Link, ...]:
+        links: list[Link] = []
+        for one in self._found:
+            if isinstance(one, Link):
+                links.append(one)
+            elif (url := value(one).strip(SPACE)) and url[0] != "#":
+                links.append(Link(url))
+        return tuple(links[:limit])
 
 
 def _to(url: str | None, kind: LinkKind, rel: str = "") -> Iterator[Link]:

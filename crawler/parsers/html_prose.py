@@ -8,7 +8,6 @@ docs/decisions/0014-what-of-a-page-is-its-text.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Final
 
 Line = tuple[str, int]
@@ -23,39 +22,37 @@ _WIDE: Final = "\u2e80"  # from here on, a letter is a word or half of one
 _WIDE_END: Final = "\U00010000"
 
 
-class _Last(Enum):
-    """What the line before was."""
-
-    SHORT = 0  # with no prose before it, but links or nothing
-    LINKS = 1
-    LONE = 2  # prose behind links: if links follow it is the text of a teaser
-    PROSE = 3  # or short lines behind prose: the next longer one decides about them
+# What the line before was.
+_SHORT: Final = 0  # with no prose before it, but links or nothing
+_LINKS: Final = 1
+_LONE: Final = 2  # prose behind links: if links follow it is the text of a teaser
+_PROSE: Final = 3  # or short lines behind prose: the next longer one decides about them
 
 
 def prose(lines: Sequence[Line]) -> list[str] | None:
     """What is left of *lines*. None: there is too little prose to tell by."""
     kept: list[str] = []
     waiting: list[str] = []
-    last = _Last.SHORT
+    last = _SHORT
     for line, linked in lines:
         if 2 * linked > len(line):
             waiting = []
-            last = _Last.LINKS
+            last = _LINKS
         elif len(line) < PROSE_CHARS and not _is_prose(line):
-            if last is _Last.LONE:
+            if last == _LONE:
                 kept += waiting
-                waiting, last = [line], _Last.PROSE
-            elif last is _Last.PROSE:
+                waiting, last = [line], _PROSE
+            elif last == _PROSE:
                 waiting.append(line)
             else:
-                last = _Last.SHORT
-        elif last is _Last.LINKS:
-            waiting, last = [line], _Last.LONE
+                last = _SHORT
+        elif last == _LINKS:
+            waiting, last = [line], _LONE
         else:
             kept += waiting
             kept.append(line)
-            waiting, last = [], _Last.PROSE
-    if last is _Last.LONE:
+            waiting, last = [], _PROSE
+    if last == _LONE:
         kept += waiting
     return kept if _is_enough(kept, lines) else None
 

@@ -37,14 +37,18 @@ class Reader:
         self._read()
 
     def _read(self) -> None:
-        known, add = self._known.get, self.parts.append
+        known, add, plain_link = self._known.get, self.parts.append, self.links.plain
         rest = self._pieces.rest
         add(next(rest))
         for piece in rest:
             tag, end, words = piece.partition(">")
             mark = known(tag) if end else None
             if mark is None:
-                mark, words = self._meet(piece, tag, end, words)
+                if end and tag[:8] == _PLAIN_LINK and tag.find('"', 8) == len(tag) - 1:
+                    plain_link(tag[8:-1])
+                    mark = LINK
+                else:
+                    mark, words = self._meet(piece, tag, end, words)
             add(mark)
             add(words)
 
@@ -68,9 +72,6 @@ class Reader:
         return "<" + piece
 
     def _by_shape(self, tag: str, words: str) -> tuple[str, str]:
-        if tag[:8] == _PLAIN_LINK and tag.find('"', 8) == len(tag) - 1:
-            self.links.a(value(tag[8:-1]))
-            return LINK, words
         fields = tag.split('"')
         shape = shape_of(tuple(fields[::2])) if len(fields) % 2 else None
         if shape is None:
@@ -81,7 +82,7 @@ class Reader:
         if not shape.is_read and shape.name != self.noise.name:
             return self._remember(tag, shape.name, shape.mark), words
         given = dict(zip(shape.quoted, map(value, fields[1::2]), strict=True))
-        return self._take(shape.name, given | shape.others, words)
+        return self._take(shape.name, given | shape.others if shape.others else given, words)
 
     def _begin(self, tag: str, words: str, *, is_cut: bool) -> tuple[str, str]:
         if is_cut or not is_whole(tag):
@@ -136,4 +137,7 @@ class Reader:
             self.facts.data(held)
         elif name in ("xmp", "plaintext"):
             self.parts += (LINE, held.replace("&", "&amp;"))
-        return self._meet(closing, *closing.partition(">"))[1] if closing else ""
+        tag, end, behind = closing.partition(">")
+        if not closing or (end and tag in self._known):
+            return behind
+        return self._meet(closing, tag, end, behind)[1]
