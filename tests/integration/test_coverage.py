@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import duckdb
+import numpy as np
 import pytest
 
 from crawler.core.outcome import Outcome
@@ -29,6 +31,7 @@ SETTINGS: Final = {
     "CRAWLER_FOLLOW_DUPLICATES": True,
     "CRAWLER_RESPECT_NOFOLLOW": False,
     "CRAWLER_RESPECT_NOINDEX": False,
+    "CRAWLER_FOLLOW_KINDS": "a,area,frame,iframe",
     "CRAWLER_DENY_EXTENSIONS": "",
     "CRAWLER_MAX_PATH_SEGMENTS": 100,
     "CRAWLER_HTML_MAX_BYTES": 64 << 20,
@@ -37,10 +40,19 @@ SETTINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class Fingerprint:
+    url: str
+    simhash: int | None
+    original: str
+    bits: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Compared:
     walked: list[set[str]]  # by site, what answers 200
     outcomes: list[Outcome]
     records: list[Read]  # of answers
+    rows: list[Fingerprint]  # of the columns: pages that are no exact copies
 
     def fetched(self) -> set[str]:
         return {outcome.url for outcome in self.outcomes if outcome.status == 200}
@@ -75,7 +87,15 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     assert done.returncode == 0, done.stderr[-2000:]
     records = read_folder(data / "warc").values()
     answers = [read for read in records if read.kind in ("response", "revisit")]
-    return Compared(walked, list(read_outcomes(data / "outcomes.jsonl")), answers)
+    outcomes = list(read_outcomes(data / "outcomes.jsonl"))
+    return Compared(walked, outcomes, answers, fingerprints(data))
+
+
+def fingerprints(data: Path) -> list[Fingerprint]:
+    files = str(data / "warc" / "*.parquet")
+    asked = "SELECT url, simhash, original, bits FROM read_parquet(?)"
+    rows = duckdb.execute(f"{asked} WHERE bits IS NOT NULL OR original IS NULL", [files]).fetchall()
+    return [Fingerprint(*row) for row in rows]
 
 
 def test_every_page_that_links_reach_is_fetched(compared: Compared) -> None:
@@ -105,3 +125,29 @@ def test_every_page_is_archived_and_each_content_once(compared: Compared) -> Non
     assert len(kept) == len(contents), "one response each; the others are revisits of it"
     duplicates = [outcome for outcome in compared.outcomes if outcome.reason == "duplicate"]
     assert len(pages) - len(kept) == len(duplicates) > 0
+
+
+def test_no_bytes_are_archived_twice(compared: Compared) -> None:
+    """Those of errors and redirects neither."""
+    kept = [
+        read.fields["WARC-Payload-Digest"] for read in compared.records if read.kind == "response"
+    ]
+    assert len(kept) == len(set(kept))
+
+
+def test_near_duplicates_are_those_of_brute_force(compared: Compared) -> None:
+    """No two pages that stand for themselves are within 3 bits, and each that does not is as far
+    from its original as it says, and from no other page less."""
+    rows = [row for row in compared.rows if row.simhash is not None]
+    hashes = np.array([row.simhash for row in rows], np.uint64)
+    apart = np.bitwise_count(hashes[:, None] ^ hashes[None, :])
+    at = {row.url: number for number, row in enumerate(rows)}
+    marked = np.array([row.bits is not None for row in rows])
+    near = apart <= 3
+    np.fill_diagonal(near, val=False)
+    assert len(rows) > 1_000 and marked.any(), "enough to prove something"
+    assert not near[~marked][:, ~marked].any(), "a pair was missed"
+    for number, row in enumerate(rows):
+        if row.bits is not None:
+            assert row.bits == apart[number, at[row.original]] <= 3
+            assert row.bits >= apart[number][near[number]].min()
