@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.core.parsed import Link
 from crawler.core.types import Claim
@@ -21,6 +20,7 @@ from crawler.storage.warc.stored import captures
 from crawler.storage.warc.writer import WarcRules, WarcWriter
 from tests.unit.test_warc_records import PAGE, UNCHANGED
 
+AT: Final = 1767323045.0  # 2026-01-02T03:04:05Z
 MEGABYTE: Final = 1 << 20
 
 
@@ -154,23 +154,19 @@ def test_captures_come_back_with_all_that_was_written(tmp_path: Path) -> None:
     assert (len(short.body), short.body_cut, page.body_cut) == (99, True, False)
 
 
-def test_a_file_of_other_software_is_read_too(tmp_path: Path) -> None:
+def test_files_as_others_write_them_are_read_too(tmp_path: Path) -> None:
+    """WARC 1.0, names in another case, white space, whole seconds, no digests."""
     path = tmp_path / "other.warc.gz"
-    with path.open("wb") as file:
-        for number in range(3):
-            record = WarcRecord()
-            content = b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nhello"
-            record.init_headers(len(content), WarcRecordType.response)
-            record.headers["WARC-Target-URI"] = f"http://example.com/{number}"
-            record.headers["WARC-Date"] = "2026-01-02T03:04:05Z"
-            record.set_bytes_content(content)
-            written = io.BytesIO()
-            record.write(written, checksum_data=True)
-            file.write(packed(written.getvalue()))
-    found = list(captures(path, path, MEGABYTE))
-    assert [(one.url, one.body, one.fetched_at) for one in found] == [
-        (f"http://example.com/{number}", b"hello", 1767323045.0) for number in range(3)
-    ]
+    block = b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nhello"
+    fields = (
+        "warc-type:response\r\nwarc-date:  2026-01-02T03:04:05Z \r\n"
+        f"warc-target-uri: http://example.com/\r\ncontent-length: {len(block)}"
+    )
+    record = b"WARC/1.0\r\n" + fields.encode() + b"\r\n\r\n" + block + b"\r\n\r\n"
+    path.write_bytes(packed(record) * 2)
+    for one in captures(path, path, MEGABYTE):
+        assert (one.url, one.body, one.fetched_at) == ("http://example.com/", b"hello", AT)
+        assert one.payload_sha1 == b""
 
 
 def test_what_a_capture_has_not_said(tmp_path: Path) -> None:
