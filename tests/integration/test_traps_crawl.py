@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from struct import unpack
 
 import pytest
 
@@ -17,6 +18,7 @@ from demo.pages import MONTHS_AHEAD, page
 from demo.web import CALENDAR, SmallWeb
 from tests.crawling import crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
+from tests.servers.redis import RedisServer
 
 HOST = "127.0.5.41"
 DAYS = tuple((f"/day/{number}", str(number)) for number in range(1, 61))
@@ -60,6 +62,19 @@ def test_a_pattern_that_brings_nothing_new_is_left(tmp_path: Path) -> None:
     assert {each.reason for each in left} == {"pattern /day/#: nothing new in its last 5 pages"}
     assert len(left) > 50
     assert done.stats["crawler/patterns/unfetched"] == len(left)
+
+
+def test_a_shared_crawl_leaves_it_too(tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "redis") as server, LoopbackWeb(days, [HOST]) as web:
+        settings = {**TO_THE_LETTER, "CRAWLER_FRONTIER_URL": server.url}
+        done = crawl(tmp_path / "data", settings=settings, seeds=web.url(HOST))
+        with server.client() as client:
+            (key,) = client.scan_iter("*:y:*")
+            (told,) = client.hvals(key)
+    assert done.reason == "finished"
+    assert len(asked(web)) == 6
+    assert done.stats["crawler/patterns/unfetched"] > 50
+    assert unpack("<III", told[:12]) == (6, 1, 5)
 
 
 def days_and_more(wait_s: float) -> Callable[[Ask], Reply]:
