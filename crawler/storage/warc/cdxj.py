@@ -25,7 +25,6 @@ REVISIT: Final = "warc/revisit"
 _TYPE: Final = re.compile(rb"\r\ncontent-type[ \t]*:([^\n]*)", re.IGNORECASE)
 _DIGITS: Final = str.maketrans("", "", "-:T")
 _TYPE_ENDS: Final = re.compile(r"[;\s]")
-_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*+")  # nothing that JSON escapes
 
 
 class CdxjCompanion:
@@ -73,14 +72,15 @@ class CdxjCompanion:
 def index_line(url: str, date: str, answer: Answer, place: RecordPlace) -> str:
     """*url*, *date*: as they are written in the record."""
     type_ = REVISIT if answer.kind == "revisit" else _media_type(answer.head)
-    status = _status(answer.head)
-    said = (
-        f'"url": {_quoted(url)}'
-        f"{_named('mime', type_)}{_named('status', status)}"
-        f"{_named('digest', fields.labelled(answer.payload_sha1) if answer.payload_sha1 else None)}"
-        f', "length": "{place.length}", "offset": "{place.offset}", "filename": "{place.file}"'
+    status, digest = _status(answer.head), answer.payload_sha1
+    return (
+        f'{key_of(url)} {timestamp(date)} {{"url": {_quoted(url)}'
+        + ("" if type_ is None else f', "mime": {_quoted(type_)}')
+        + ("" if status is None else f', "status": {_quoted(status)}')
+        + (f', "digest": "{fields.labelled(digest)}"' if digest else "")
+        + f', "length": "{place.length}", "offset": "{place.offset}"'
+        + f', "filename": "{place.file}"}}\n'
     )
-    return f"{key_of(url)} {timestamp(date)} {{{said}}}\n"
 
 
 def key_of(url: str) -> str:
@@ -116,11 +116,7 @@ def _text(line: bytes) -> str:
         return line.decode("latin-1")
 
 
-def _named(name: str, value: str | None) -> str:
-    return "" if value is None else f', "{name}": {_quoted(value)}'
-
-
 def _quoted(value: str) -> str:
-    if _PLAIN.fullmatch(value):
+    if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
         return f'"{value}"'
     return json.dumps(value)
