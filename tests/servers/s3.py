@@ -41,12 +41,12 @@ def environment(port: int) -> dict[str, str]:
 class S3Server:
     """Entered: it listens on *port* and has one empty bucket."""
 
-    def __init__(self) -> None:
-        self.port = 0
+    def __init__(self, port: int = 0) -> None:
+        self.port = port  # 0: one that is free, known once entered
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, __file__, str(self.port)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -97,7 +97,7 @@ def _serve() -> None:
         ThreadedMotoServer,
     )
 
-    server = ThreadedMotoServer(HOST, 0, verbose=False)
+    server = ThreadedMotoServer(HOST, int(sys.argv[1]), verbose=False)
     server.start()
     print(server.get_host_and_port()[1], flush=True)
     sys.stdin.read()

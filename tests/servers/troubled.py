@@ -27,6 +27,7 @@ class Fault(Enum):
     CUT_BEFORE = auto()  # hung up; the server never heard of it
     CUT_AFTER = auto()  # the server has done it, and nobody is told
     FLIPPED = auto()  # a bit of what is sent arrives otherwise
+    OPAQUE = auto()  # a tag in the answer that is no digest, as of what is encrypted
 
 
 STATUS: Final = {Fault.DOWN: 503, Fault.FORBIDDEN: 403, Fault.UNKNOWN: 501}
@@ -42,6 +43,7 @@ class Call:
     path: str  # with its query
     is_conditional: bool  # If-None-Match
     size_bytes: int
+    authorization: str
 
 
 Deal = Callable[[Call], Fault]
@@ -69,6 +71,8 @@ class TroubledNetwork:
                 network._pass(self)
 
         self._server = ThreadingHTTPServer((HOST, 0), Handler)
+        self._server.daemon_threads = True  # clients keep connections for later
+        self._server.block_on_close = False
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, name="trouble"
@@ -81,6 +85,11 @@ class TroubledNetwork:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def end_trouble(self) -> None:
+        """As if it were new."""
+        with self._lock:
+            self.deal, self.calls = no_fault, []
 
     def _pass(self, handler: _Handler) -> None:
         body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
@@ -101,12 +110,20 @@ class TroubledNetwork:
         if fault is Fault.CUT_AFTER:
             handler.hang_up()
             return
+        if fault is Fault.OPAQUE:
+            headers = [(k, f'"{"0" * 32}"' if k == "ETag" else v) for k, v in headers]
         handler.answer(status, headers, answer)
 
     def _noted(self, handler: _Handler, body: bytes) -> Call:
         with self._lock:
-            is_conditional = "If-None-Match" in handler.headers
-            call = Call(len(self.calls), handler.command, handler.path, is_conditional, len(body))
+            call = Call(
+                number=len(self.calls),
+                method=handler.command,
+                path=handler.path,
+                is_conditional="If-None-Match" in handler.headers,
+                size_bytes=len(body),
+                authorization=handler.headers.get("Authorization", ""),
+            )
             self.calls.append(call)
         return call
 

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import Counter
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -26,7 +27,9 @@ from crawler.storage.delivery.store import DamagedOnTheWay, NameTaken, Store, br
 logger = logging.getLogger(__name__)
 
 ROOM_LOOK_S: Final = 0.2  # how late fetching goes on, once there is room
-LAST_BACKOFF_S: Final = 5.0  # at the end of the crawl, where somebody waits
+# At the end of the crawl, where somebody waits.
+LAST_BACKOFF_S: Final = 5.0
+LAST_FAILURES: Final = 5  # after so many, it is no progress that pieces arrive again
 NAMED: Final = 5  # files in a message
 
 
@@ -69,6 +72,7 @@ class Delivery:
         self._waiting_bytes = 0
         self._is_down = False
         self._is_full = False
+        self._last_failures = 0  # in a row, at the end of the crawl
         self._lets_through = False
         self._looked_at = self._moved_at = monotonic()
         self._ending = threading.Event()  # bring what there is, then end
@@ -167,6 +171,7 @@ class Delivery:
         self._counted["failures"] += 1
         self._counted["damaged"] += isinstance(error, DamagedOnTheWay)
         self._failures_in_row[bundle.stem] += 1
+        self._last_failures += self._ending.is_set()
         if not self._is_down:
             self._is_down = True
             logger.warning(
@@ -175,7 +180,7 @@ class Delivery:
                 exc_info=not isinstance(error, CrawlerError | OSError),
             )
         failures, rules = self._failures_in_row[bundle.stem], self._rules
-        cap_s = LAST_BACKOFF_S if self._ending.is_set() else rules.backoff_max_s
+        cap_s = min(rules.backoff_max_s, LAST_BACKOFF_S if self._ending.is_set() else inf)
         self._rest(full_jitter_s(failures, rules.backoff_base_s, cap_s, self._random))
 
     def _rest(self, wait_s: float) -> None:
@@ -188,14 +193,17 @@ class Delivery:
             self._look()
 
     def _is_well(self) -> None:
+        self._last_failures = 0
         if self._is_down:
             self._is_down = False
             logger.info("%s takes files again", self._store)
 
     def _moved(self) -> None:
         """Called by threads of fsspec too."""
-        self._moved_at = monotonic()
-        if self._moved_at - self._looked_at > self._rules.look_s:
+        now = monotonic()
+        if self._last_failures < LAST_FAILURES:
+            self._moved_at = now
+        if now - self._looked_at > self._rules.look_s:
             self._look()
 
     def _look(self) -> list[Bundle]:

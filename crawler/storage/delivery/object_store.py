@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 import fsspec  # type: ignore[import-untyped]  # it ships no types
@@ -33,19 +34,31 @@ OUTSPOKEN: Final = (
     *("boto", "boto3", "botocore", "aiobotocore", "s3fs", "s3transfer", "urllib3", "fsspec"),
     *("gcsfs", "google", "azure", "adlfs"),
 )
-# Its own retries beyond these would only hide for minutes that a store is down.
-S3_OPTIONS: Final = {"config_kwargs": {"retries": {"mode": "standard", "total_max_attempts": 4}}}
+# Of a request to S3: enough for a part of many that fails, few enough to hear within a minute
+# that a store hangs (15 s each) or is down.
+ATTEMPTS: Final = 4
+# A client takes 0.3 s to make, which is too much for each failure of a store that is down.
+RENEW_S: Final = 60.0
 
 
 class ObjectStore:
     """Implements Store."""
 
-    def __init__(self, address: StoreAddress, part_bytes: int = PART_BYTES) -> None:
+    def __init__(
+        self,
+        address: StoreAddress,
+        part_bytes: int = PART_BYTES,
+        attempts: int = ATTEMPTS,
+        renew_s: float = RENEW_S,
+    ) -> None:
         """Raises ConfigError: what speaks with such a store is not installed."""
         _refuse_missing(address)
         _keep_quiet()
         self._address = address
         self._part_bytes = part_bytes
+        self._attempts = attempts
+        self._renew_s = renew_s
+        self._connected_at = 0.0
         self._fs: Any = None
         self._can_create = True  # it takes a condition with what is put
 
@@ -100,10 +113,7 @@ class ObjectStore:
     def _put(self, file: Path, path: str, moved: Moved) -> None:
         fs = self._connected()
         if not self._address.is_object_store:
-            fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            aside = path + OPEN_SUFFIX
-            fs.put_file(str(file), aside, callback=_Pieces(moved))
-            fs.mv(aside, path)
+            _put_aside(fs, file, path, moved)
             return
         size_bytes = file.stat().st_size
         options = self._options(size_bytes)
@@ -152,11 +162,19 @@ class ObjectStore:
 
     def _connected(self) -> Any:
         if self._fs is None:
-            options = S3_OPTIONS if self._is_s3 else {}
+            self._connected_at = monotonic()
+            options = {"config_kwargs": self._s3_config()} if self._is_s3 else {}
             self._fs, _ = fsspec.url_to_fs(self._address.url, skip_instance_cache=True, **options)
             if self._is_s3:
-                self._fs.retries = 1
+                self._fs.retries = 1  # its own come on top of those
         return self._fs
+
+    def _s3_config(self) -> dict[str, Any]:
+        return {
+            "retries": {"mode": "standard", "total_max_attempts": self._attempts},
+            # What is read back is compared with the file: damaged, it must arrive all the same.
+            "response_checksum_validation": "when_required",
+        }
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -165,8 +183,9 @@ class ObjectStore:
         except CrawlerError:
             raise
         except Exception as error:
-            # Made anew, it reads credentials anew: they may have been what was wrong.
-            self._fs = None
+            if monotonic() - self._connected_at >= self._renew_s:
+                # Made anew, it reads credentials anew: they may have been what was wrong.
+                self._fs = None
             raise StoreUnavailable(reason(error)) from error
 
 
@@ -179,6 +198,16 @@ class _Pieces(Callback):  # type: ignore[misc]  # untyped, as is all of fsspec
 
     def call(self, hook_name: str | None = None, **kwargs: Any) -> None:
         self._moved()
+
+
+def _put_aside(fs: Any, file: Path, path: str, moved: Moved) -> None:
+    """Where a file is seen while it grows, it gets its name when it is whole."""
+    if fs.exists(path):
+        raise FileExistsError(path)
+    fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+    aside = path + OPEN_SUFFIX
+    fs.put_file(str(file), aside, callback=_Pieces(moved))
+    fs.mv(aside, path)
 
 
 def _refuse_missing(address: StoreAddress) -> None:

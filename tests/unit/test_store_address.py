@@ -1,0 +1,84 @@
+"""CRAWLER_ARCHIVE_URL: which words are right, and what of them may be read by everybody."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.core.errors import ConfigError
+from crawler.storage.delivery.address import read_address, reason, shown
+
+UNSPOKEN = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    ("url", "bucket", "is_object_store"),
+    [
+        pytest.param("s3://bucket", "bucket", True, id="a bucket"),
+        pytest.param("s3://bucket/folder/deeper/", "bucket", True, id="a folder in a bucket"),
+        pytest.param("gs://bucket/folder", "bucket", True, id="Google's"),
+        pytest.param("az://container/folder", "container", True, id="Azure's"),
+        pytest.param(
+            "abfs://container@account.dfs.core.windows.net/folder",
+            *("container@account.dfs.core.windows.net", True),
+            id="Azure's with its account, which is no secret",
+        ),
+        pytest.param("sftp://crawler@host/srv", "crawler@host", False, id="who logs in by SSH"),
+    ],
+)
+def test_right_words(url: str, bucket: str, is_object_store: bool) -> None:
+    address = read_address(url)
+    assert (address.bucket, address.is_object_store) == (bucket, is_object_store)
+    assert address.url == url.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        pytest.param("memory://x", "nothing can be kept", id="it forgets"),
+        pytest.param("https://example.com/x", "nothing can be kept", id="it takes no files"),
+        pytest.param("s3:///folder", "no bucket", id="no bucket"),
+        pytest.param("file://folder", "absolute path", id="a folder that depends on where we are"),
+        pytest.param(f"s3://key:{UNSPOKEN}@bucket/x", "credentials", id="a key"),
+        pytest.param(f"s3://{UNSPOKEN}@bucket/x", "credentials", id="half a key"),
+        pytest.param(f"az://c/x?sig={UNSPOKEN}", "credentials", id="a signed URL"),
+        pytest.param(f"abfs://a:{UNSPOKEN}@b/x", "credentials", id="a password before a host"),
+        pytest.param(f"sftp://a:{UNSPOKEN}@b/x", "credentials", id="a password for SSH"),
+        pytest.param(f"gs://b/x#{UNSPOKEN}", "credentials", id="a fragment"),
+    ],
+)
+def test_wrong_words(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as error:
+        read_address(url)
+    assert UNSPOKEN not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        pytest.param("s3://bucket/folder", "s3://bucket/folder", id="nothing to hide"),
+        pytest.param(f"s3://a:{UNSPOKEN}@bucket/x?y#z", "s3://bucket/x", id="user and query"),
+        pytest.param("abfs://c@account/x", "abfs://c@account/x", id="a container is no user"),
+        pytest.param(f"s3://bucket?{UNSPOKEN}/x", "s3://bucket", id="a query before the path"),
+    ],
+)
+def test_what_people_read(url: str, text: str) -> None:
+    assert shown(url) == text
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        pytest.param("no\n  such\tbucket", "no such bucket", id="one line"),
+        pytest.param(
+            f"GET 'https://a:{UNSPOKEN}@host/x?sig={UNSPOKEN}': 403",
+            "GET 'https://host/x?...': 403",
+            id="without what lets in whoever reads it",
+        ),
+    ],
+)
+def test_reasons(said: str, text: str) -> None:
+    assert reason(OSError(said)) == f"OSError: {text}"
+
+
+def test_reasons_are_short() -> None:
+    assert len(reason(OSError("x" * 10_000))) == 300
