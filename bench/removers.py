@@ -1,0 +1,131 @@
+"""How well near-duplicates are found on pages whose copies are known, by what is left out of
+their text: `python -m bench.removers`, a minute. The pages are those of bench.copies.
+
+Rule: a pair is found if its fingerprints are at most 3 of 64 bits apart, as in the crawl.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.copies import EDITS, Variant, variants
+from crawler.parsers.html_prose import PROSE_CHARS, Line
+from crawler.parsers.html_reader import Reader
+from crawler.parsers.html_text import lines, page_text, without
+from crawler.policy.simhash import fingerprint
+
+BITS: Final = 3
+Remover = Callable[[Reader], str]
+Flags = NDArray[np.bool_]
+
+
+def nothing(page: Reader) -> str:
+    return _text(lines(page.parts))
+
+
+def tags(page: Reader) -> str:
+    """What its author marked: nav, header, footer, aside, roles, hidden."""
+    return _text(lines(without(page.parts, page.noise.spans)) or lines(page.parts))
+
+
+def density(page: Reader) -> str:
+    """jusText's rule, but for its stop words: long lines without links, and short between them."""
+    found = lines(page.parts)
+    return "\n".join(dense(found)) or _text(found)
+
+
+def both(page: Reader) -> str:
+    return "\n".join(dense(lines(without(page.parts, page.noise.spans)))) or nothing(page)
+
+
+def chosen(page: Reader) -> str:
+    """Both, and what the crawler adds to them (crawler/parsers/html_prose.py)."""
+    return page_text(page.parts, page.noise.spans)
+
+
+REMOVERS: Final[tuple[Remover, ...]] = (nothing, tags, density, both, chosen)
+
+
+def dense(found: Sequence[Line]) -> list[str]:
+    kept: list[str] = []
+    waiting: list[str] = []
+    behind_prose = False
+    for line, linked in found:
+        if 2 * linked > len(line):
+            waiting, behind_prose = [], False
+        elif len(line) >= PROSE_CHARS:
+            kept += (*waiting, line)
+            waiting, behind_prose = [], True
+        elif behind_prose:
+            waiting.append(line)
+    return kept
+
+
+def _text(found: Sequence[Line]) -> str:
+    return "\n".join([line for line, _ in found])
+
+
+class Pairs:
+    """Which pages are copies of which."""
+
+    def __init__(self, pages: Sequence[Variant]) -> None:
+        content = np.array([page.content for page in pages])
+        template = np.array([page.template for page in pages])
+        day = np.array([page.day for page in pages])
+        self.copies: Flags = content[:, None] == content
+        self.same_host: Flags = template[:, None] == template
+        self.once: Flags = np.triu(np.ones_like(self.copies), 1)
+        first = day == 0
+        self.edited: list[Flags] = [
+            self.copies & first[:, None] & (day == number) for number in range(1, len(EDITS) + 1)
+        ]
+
+
+def near(texts: Sequence[str]) -> Flags:
+    prints = [fingerprint(text) for text in texts]
+    known = np.array([one is not None for one in prints])
+    bits = np.array([one or 0 for one in prints], np.uint64)
+    found: Flags = (np.bitwise_count(bits[:, None] ^ bits) <= BITS) & known[:, None] & known
+    return found
+
+
+def row(remover: Remover, pages: Sequence[Variant], readers: Sequence[Reader], of: Pairs) -> str:
+    begun = time.process_time()
+    texts = [remover(reader) for reader in readers]
+    cost_us = (time.process_time() - begun) / len(texts) * 1e6
+    found = near(texts)
+    cells = [remover.__name__]
+    for host in (of.same_host, ~of.same_host):
+        cells += [
+            f"{(found & pairs & host).sum() / (pairs & host).sum():.2f}" for pairs in of.edited
+        ]
+    all_found = (found & of.once).sum()
+    wrong = (found & of.once & ~of.copies).sum()
+    cells += [f"{1 - wrong / all_found:.3f}", str(wrong)]
+    words = [frozenset(text.split()) for text in texts]
+    shared = [len(seen & page.words) for seen, page in zip(words, pages, strict=True)]
+    cells.append(f"{np.mean([n / len(p.words) for n, p in zip(shared, pages, strict=True)]):.2f}")
+    cells.append(
+        f"{np.mean([n / max(1, len(seen)) for n, seen in zip(shared, words, strict=True)]):.2f}"
+    )
+    return f"| {' | '.join(cells)} | {cost_us:.0f} |"
+
+
+def main() -> None:
+    pages = list(variants())
+    readers = [Reader(page.page) for page in pages]
+    pairs = Pairs(pages)
+    edits = " | ".join(f"{edit:.0%}" for edit in EDITS)
+    print(f"{len(pages)} pages; recall at {edits} of words edited, same template, then another")
+    print(f"| left out | {edits} | {edits} | precision | wrong pairs | kept | pure | us |")
+    for remover in REMOVERS:
+        print(row(remover, pages, readers, pairs), flush=True)
+
+
+if __name__ == "__main__":
+    main()
