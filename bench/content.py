@@ -23,10 +23,11 @@ from crawler.archiving import archived_page
 from crawler.core.config import Config
 from crawler.core.exchange import Exchange, head_fields
 from crawler.core.page import Page
-from crawler.core.parsed import Parsed, Source
+from crawler.core.parsed import Link, Parsed, Source
 from crawler.parsers.html import HtmlParser
 from crawler.policy.following import followed, robots_header, with_headers
 from crawler.policy.link_header import link_headers
+from crawler.policy.rows import base_of, resolved
 from crawler.policy.simhash import fingerprint
 from crawler.policy.sniff import actual_type
 from crawler.reparsing import again
@@ -74,6 +75,7 @@ class Line:
         self._bodies: list[tuple[str, bytes]] = []
         self._digests: list[bytes] = []
         self._parsed: list[Parsed] = []
+        self._outlinks: list[tuple[Link, ...]] = []
         self._simhashes: list[int | None] = []
         self._captures: list[Capture] = []
         self._written: list[Written] = []
@@ -86,14 +88,16 @@ class Line:
         self._digests = [sha1(body, usedforsecurity=False).digest() for _, body in self._bodies]
 
     def parse(self) -> None:
-        self._parsed = []
+        self._parsed, self._outlinks = [], []
         for url, body in self._bodies:
             assert not actual_type(TYPE, url, body).lies
             headers = head_fields(HEAD)
             parsed = self._parser.parse(Source(url, TYPE, body, tuple(headers)))
             parsed = with_headers(parsed, link_headers(headers), robots_header(headers))
-            assert len(followed(parsed, self._config.links)) == LINKS
+            outlinks, _ = resolved(parsed.links, base_of(url, parsed))
+            assert len(followed(outlinks, parsed.robots, self._config.links)) == LINKS
             self._parsed.append(parsed)
+            self._outlinks.append(tuple(outlinks))
 
     def compare(self) -> None:
         self._simhashes = []
@@ -125,8 +129,9 @@ class Line:
         columns.finish()
 
     async def _hand_over(self, taken: Taken) -> None:
-        everything = zip(self._bodies, self._parsed, self._digests, self._simhashes, strict=True)
-        for (url, body), parsed, digest, simhash in everything:
+        pages = zip(self._bodies, self._parsed, self._outlinks, strict=True)
+        known = zip(self._digests, self._simhashes, strict=True)
+        for ((url, body), parsed, outlinks), (digest, simhash) in zip(pages, known, strict=True):
             page = Page(
                 url=url,
                 status=200,
@@ -138,6 +143,7 @@ class Line:
                 media_type="text/html",
                 digest=digest,
                 parsed=parsed,
+                outlinks=outlinks,
                 simhash=simhash,
             )
             await archived_page(page, cast(Archive, taken), digest)

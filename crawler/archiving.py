@@ -11,7 +11,7 @@ from crawler.core.parsed import Link, Parsed
 from crawler.core.row import Row
 from crawler.core.types import Claim
 from crawler.policy.content import media_type
-from crawler.policy.rows import base_of, row_of
+from crawler.policy.rows import row_of
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture
 from crawler.storage.warc.fields import labelled
@@ -23,12 +23,11 @@ async def archived(
     duplicate_of: Claim | None = None,
     body_sha1: bytes = b"",
     metadata: Sequence[tuple[str, str]] = (),
-    links: Sequence[Link] = (),
-    base: str = "",
+    outlinks: Sequence[Link] = (),
     row: Row | None = None,
 ) -> str:
     """Where its record lies ("file:offset"), once it is durable. Empty: none is kept, or nobody
-    saw it cross the wire. Raises StoreUnavailable. *base*: that of the *links*."""
+    saw it cross the wire. Raises StoreUnavailable. *outlinks*: absolute."""
     if archive is None or exchange is None:
         return ""
     capture = Capture(
@@ -44,8 +43,7 @@ async def archived(
         # A revisit record has no place for "cut this time": such an answer is kept as it is.
         duplicate_of=None if exchange.truncated else duplicate_of,
         metadata=metadata or (("fetchTimeMs", _ms(exchange)),),
-        links=links,
-        base=base or exchange.url,
+        outlinks=outlinks,
         row=row,
     )
     return str(await archive.append(capture))
@@ -61,8 +59,7 @@ async def archived_page(page: Page, archive: Archive | None, body_sha1: bytes) -
         page.duplicate_of if page.is_repeat else None,
         body_sha1,
         tuple(_metadata(page, page.exchange, body_sha1)),
-        page.parsed.links if page.parsed else (),
-        base_of(page.url, page.parsed) if page.parsed else "",
+        page.outlinks,
         row_of(page, page.exchange.at),
     )
 

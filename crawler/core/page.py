@@ -52,6 +52,7 @@ class Page:
     parsed: Parsed | None = field(default=None, repr=False)  # None: nobody can read it
     simhash: int | None = None  # of its text; None: it has too little
     near: Near | None = None
+    outlinks: tuple[Link, ...] = field(default=(), repr=False)  # to http(s), absolute; bounded
     links: tuple[Link, ...] = field(default=(), repr=False)  # to be followed
     archive: bool = True  # False: its author asked not to be indexed
     record: str = ""  # "file:offset" of its archive record, once written

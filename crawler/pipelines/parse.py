@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from crawler.core.page import Flaw, Page
@@ -9,10 +10,11 @@ from crawler.core.parsed import Parsed, Source, Unreadable
 from crawler.core.types import Candidate, Moved
 from crawler.core.url import fetch_form
 from crawler.pipelines.stage import Stage
+from crawler.policy.admission import unreadable
 from crawler.policy.following import followed, robots_header, with_headers
 from crawler.policy.link_header import link_headers
 from crawler.policy.redirects import Follow, onward
-from crawler.policy.rows import base_of
+from crawler.policy.rows import MOST, base_of, resolved
 from crawler.scheduler.flights import Flight
 
 
@@ -24,11 +26,16 @@ class ParsePipeline(Stage):
         parsed = with_headers(
             await self._parsed(page, headers), link_headers(headers), robots_header(headers)
         )
-        rules = self.parts.config.links
+        rules, base = self.parts.config.links, base_of(page.url, parsed)
+        outlinks, elsewhere = resolved(parsed.links[:MOST], base)
+        for reason, count in Counter(unreadable(link.url).reason for link in elsewhere).items():
+            self.parts.tally.count(f"refused/{reason}", count)
+        links = [*outlinks, *parsed.links[MOST:]]
         page = replace(
             page,
             parsed=parsed,
-            links=followed(parsed, rules),
+            outlinks=tuple(outlinks),
+            links=followed(links, parsed.robots, rules),
             archive=not ("noindex" in parsed.robots and rules.respect_noindex),
         )
         target = self._identity(page, flight.lease.candidate)

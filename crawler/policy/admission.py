@@ -84,7 +84,7 @@ class Admission:
         """Judge one URL: a seed, the target of a redirect, a spider's own request."""
         url = fetch_form(text, base)
         if url is None:
-            return _unreadable(text)
+            return unreadable(text)
         found = self._admitted(url, depth, level, named=depth == 0 or bool(request))
         if isinstance(found, Refusal) or (filtered and not request and key is None):
             return found
@@ -98,7 +98,7 @@ class Admission:
         refused: Counter[Reason] = Counter()
         for text in dict.fromkeys(hrefs):  # menus repeat their links to the letter
             url = fetch_form(text, base)
-            verdict = _unreadable(text) if url is None else self._admitted(url, depth, level, False)
+            verdict = unreadable(text) if url is None else self._admitted(url, depth, level, False)
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
             else:
@@ -115,7 +115,7 @@ class Admission:
             url = fetch_form(link.url, base)
             named = link.kind is LinkKind.SITEMAP  # whatever its file type, .gz most of all
             verdict = (
-                _unreadable(link.url)
+                unreadable(link.url)
                 if url is None
                 else self._admitted(url, depth, level_of(link), named)
             )
@@ -131,7 +131,7 @@ class Admission:
         a host's rules may well lie outside the scope of the crawl."""
         url = fetch_form(text, base)
         if url is None:
-            return _unreadable(text)
+            return unreadable(text)
         judged = self._authority(authority_of(url))
         if judged.unreachable:
             return judged.unreachable
@@ -186,7 +186,8 @@ def _nameless(hostname: str) -> Refusal | None:
     return Refusal(Reason.BAD_HOST, f"{hostname[:80]!r} has an empty label or one too long")
 
 
-def _unreadable(text: str) -> Refusal:
+def unreadable(text: str) -> Refusal:
+    """Why *text* is no URL that could be fetched."""
     scheme = _scheme(text)
     if scheme and scheme[1].lower() not in {"http", "https"}:
         return Refusal(Reason.SCHEME, f"the scheme is {scheme[1][:20]}")

@@ -40,14 +40,15 @@ def with_headers(parsed: Parsed, links: Sequence[Link], words: frozenset[str]) -
     )
 
 
-def followed(parsed: Parsed, rules: Links) -> tuple[Link, ...]:
-    """Those of its links that the settings and its author leave to be followed."""
-    if rules.respect_nofollow and "nofollow" in parsed.robots:
+def followed(links: Iterable[Link], robots: frozenset[str], rules: Links) -> tuple[Link, ...]:
+    """Those that the settings and the author of their page leave to be followed. *robots*: words
+    of the page for crawlers."""
+    if rules.respect_nofollow and "nofollow" in robots:
         return ()
     kinds = frozenset(rules.follow_kinds)
     return tuple(
         link
-        for link in parsed.links
+        for link in links
         if link.kind in kinds
         and not (
             link.rel and rules.respect_nofollow and not _UNFOLLOWED.isdisjoint(link.rel.split())

@@ -14,7 +14,8 @@ from crawler.core.parsed import Link, LinkKind, Parsed
 from crawler.core.row import Row
 from crawler.core.url import fetch_form, split
 
-MOST: Final = 10_000  # links of one page; those with more are lists by machines. They take 15 ms
+MOST: Final = 10_000
+"""Links of a page that are kept with it; those with more are lists by machines. They take 15 ms."""
 
 _NOTHING: Final = Parsed()
 
@@ -50,14 +51,18 @@ def base_of(url: str, parsed: Parsed) -> str:
     return (fetch_form(parsed.base, url) if parsed.base else None) or url
 
 
-def outlinks(links: Sequence[Link], base: str) -> list[Link]:
-    """Those that lead to http(s), with absolute URLs, in their order; each once of a kind."""
+def resolved(links: Sequence[Link], base: str) -> tuple[list[Link], list[Link]]:
+    """Those that lead to http(s), with absolute URLs, in their order, each once of a kind; and
+    the others."""
     found: dict[tuple[str, LinkKind], Link] = {}
-    for link in links[:MOST]:
+    others = []
+    for link in links:
         url = fetch_form(link.url, base)
-        if url is not None and (url, link.kind) not in found:
-            found[url, link.kind] = Link(url, link.kind, link.rel)
-    return list(found.values())
+        if url is None:
+            others.append(link)
+        elif (url, link.kind) not in found:
+            found[url, link.kind] = Link(url, link.kind, link.rel, link.modified, link.priority)
+    return list(found.values()), others
 
 
 def _original(page: Page) -> tuple[str, int | None]:

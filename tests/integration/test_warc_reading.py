@@ -127,7 +127,7 @@ def test_captures_come_back_with_all_that_was_written(tmp_path: Path) -> None:
             PAGE,
             body=bytes(100),
             metadata=[("simhash", "00ff"), ("a", "b: c")],
-            links=[Link("/d")],
+            outlinks=[Link("http://example.com/d")],
         ),
         replace(PAGE, truncated="time", request=b"", metadata=()),
         replace(PAGE, body_sha1=bytes(20), duplicate_of=original),

@@ -66,16 +66,13 @@ UNCHANGED: Final = replace(
 LINKED: Final = replace(
     PAGE,
     metadata=[("fetchTimeMs", "12"), ("charset", "utf-8"), ("simhash", "0123456789abcdef")],
-    links=[
-        Link("../c?d"),
+    outlinks=[
+        Link("http://example.com/deep/c?d"),
         Link("http://a.example/"),
-        Link("/logo.png", LinkKind.MEDIA),
+        Link("http://example.com/logo.png", LinkKind.MEDIA),
         Link("http://a.example/", LinkKind.CANONICAL),
-        Link("mailto:somebody@example.com"),
-        Link("http://a.example/#top"),
-        Link("é", LinkKind.IFRAME),
+        Link("http://example.com/deep/er/%C3%A9", LinkKind.IFRAME),
     ],
-    base="http://example.com/deep/er/",
 )
 INFO: Final = [("software", "Gossamer/1.0"), ("operator", "a@example.com")]
 NAME: Final = "crawl-20260102030405-00000-h-1.warc.gz"

@@ -42,7 +42,7 @@ class ColumnsCompanion:
         row = written.capture.row
         if self._file is not None and row is not None:
             # Those of a copy are with its original, as its text is.
-            self._file.add(cells(row, written.outlinks if row.links else (), written.place))
+            self._file.add(cells(row, written.capture.outlinks, written.place))
 
     def finish(self) -> None:
         if self._file is not None:

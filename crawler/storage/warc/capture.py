@@ -38,8 +38,7 @@ class Capture:
     duplicate_of: Claim | None = None  # the same body is archived there already
     not_modified_of: Claim | None = None  # a 304: what was asked about is archived there
     metadata: Sequence[tuple[str, str]] = ()  # what else we know; a name may come twice
-    links: Sequence[Link] = ()  # of the page, for its metadata; as written
-    base: str = ""  # that they are relative to; empty: *url*
+    outlinks: Sequence[Link] = ()  # of the page, for its metadata; absolute, to http(s)
     row: Row | None = None  # for the columns; None: it is no page
 
 
@@ -70,4 +69,3 @@ class Written(NamedTuple):
     capture: Capture
     place: RecordPlace
     answer: Answer
-    outlinks: Sequence[Link] = ()  # those of its links that lead to http(s), made absolute

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from hashlib import sha1
 from typing import Final
 
-from crawler.core.parsed import Link
 from crawler.core.types import Claim
-from crawler.policy.rows import outlinks
 from crawler.storage.warc import fields
 from crawler.storage.warc.capture import Answer, Capture
 from crawler.storage.warc.head import Head, response_head
@@ -43,9 +41,9 @@ def warcinfo(name: str, at: float, info: Sequence[tuple[str, str]], random: byte
     return _record("warcinfo", fields.record_id(random), event, FIELDS_TYPE, fields.block(about))
 
 
-def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Answer, list[Link]]:
-    """A response or revisit record, then, where known, its request and its metadata; and its
-    links, with absolute URLs.
+def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Answer]:
+    """A response or revisit record, then, where known, its request and its metadata; and the
+    first of these as an answer.
 
     The answer comes first: should only a part survive a crash, it is the part that counts.
     """
@@ -62,12 +60,11 @@ def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Answe
     if capture.request:
         other = fields.record_id(random[16:32])
         records.append(_record("request", other, beside, REQUEST_TYPE, capture.request))
-    links = outlinks(capture.links, capture.base or capture.url)
-    if capture.metadata or links:
-        known = fields.block(capture.metadata) + outlink_lines(links).encode()
+    if capture.metadata or capture.outlinks:
+        known = fields.block(capture.metadata) + outlink_lines(capture.outlinks).encode()
         other = fields.record_id(random[32:48])
         records.append(_record("metadata", other, beside, FIELDS_TYPE, known))
-    return records, answer, links
+    return records, answer
 
 
 def _answer(capture: Capture, event: str, name: str) -> tuple[bytes, Answer]:

@@ -70,12 +70,12 @@ class WarcWriter:
 
     def append(self, capture: Capture) -> RecordPlace:
         """Write its records; the place of the first, the response or revisit."""
-        records, answer, links = capture_records(capture, os.urandom(RANDOM_BYTES))
+        records, answer = capture_records(capture, os.urandom(RANDOM_BYTES))
         members = [self._packed(records[0]), *map(_lightly_packed, records[1:])]
         file = self._current(capture.fetched_at)
         offset = file.append(b"".join(members))
         place = RecordPlace(file.final.name, offset, len(members[0]))
-        self._beside.add(Written(capture, place, answer, links))
+        self._beside.add(Written(capture, place, answer))
         return place
 
     def commit(self) -> None:
