@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from crawler.core.parsed import LinkKind, Parsed, Source
+from crawler.core.parsed import Parsed, Source
 from crawler.parsers.bounds import LINKS_CUT
 from crawler.parsers.html_links import MAX_LINKS
 from crawler.parsers.html_reader import Reader
@@ -32,7 +32,7 @@ class HtmlParser:
             text=page_text(read.parts, read.noise.spans),
             links=links[:MAX_LINKS],
             base=facts.base,
-            canonical=next((one.url for one in links if one.kind is LinkKind.CANONICAL), ""),
+            canonical=read.links.canonical,
             language=facts.language,
             robots=facts.robots,
             published=facts.published,

@@ -46,6 +46,12 @@ class LinksFound:
     def take(self, name: str, given: Given) -> None:
         self._found += LINKING[name](given)
 
+    @property
+    def canonical(self) -> str:
+        """The first, as written. Empty: none."""
+        links = (one for one in self._found if not isinstance(one, str))
+        return next((one.url for one in links if one.kind is LinkKind.CANONICAL), "")
+
     def first(self, limit: int) -> tuple[Link, ...]:
         links: list[Link] = []
         for one in self._found:

@@ -50,7 +50,7 @@ def by_lexbor(text: str) -> tuple[set[str], str, str, bool]:
     )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=14))
 def test_broken_markup_means_the_same_to_both(pieces: list[str]) -> None:
     text = "<!doctype html>" + "".join(pieces)
