@@ -57,6 +57,7 @@ PAGE: Final = Page(
     media_type="text/html",
     digest=SHA1,
     parsed=PARSED,
+    outlinks=(Link("https://www.example.com/x/c"), Link("https://www.example.com/x/d")),
     simhash=0xABC,
 )
 ORIGINAL: Final = Claim(SHA1, "https://example.com/first", "x.warc.gz:1", 1.0)
@@ -104,7 +105,7 @@ def test_all_that_is_known_of_a_page_is_kept(tmp_path: Path) -> None:
     capture = capture_of(tmp_path, PAGE)
     assert capture is not None
     assert capture.row == ROW
-    assert (capture.links, capture.base) == (PARSED.links, "https://www.example.com/x/")
+    assert capture.outlinks == PAGE.outlinks
     assert (capture.url, capture.tls, capture.body_sha1) == (URL, "TLSv1.3", SHA1)
     assert list(capture.metadata) == [
         ("fetchTimeMs", "12"),

@@ -338,6 +338,15 @@ def test_nothing_from_outside_begins_a_line() -> None:
     assert metadata.block == b"a b: c    d\r\n"
 
 
+def test_nor_does_a_link_that_somebody_made_up() -> None:
+    links = [Link("http://a.example/\r\nflaw: x"), Link("http://b.example/")]
+    (_, _, metadata) = judged(replace(PAGE, metadata=(), outlinks=links))
+    assert metadata.block == (
+        b"outlink: http://a.example/%0D%0Aflaw:%20x L a/@href\r\n"
+        b"outlink: http://b.example/ L a/@href\r\n"
+    )
+
+
 TOKEN = st.text("abcXYZ019-_!", min_size=1).map(str.encode)
 VALUE = st.binary(max_size=40).map(lambda value: value.replace(b"\n", b"").strip())
 

@@ -21,6 +21,10 @@ CHUNKED: Final = re.compile(rb"^(?=Transfer-Encoding[ \t]*:)", re.IGNORECASE | r
 LYING: Final = re.compile(
     rb"^(?=(?:Transfer-Encoding|Content-Length)[ \t]*:)", re.IGNORECASE | re.MULTILINE
 )
+RENAMED: Final = b"X-Crawler-"
+_GIVEN_BACK: Final = re.compile(
+    rb"^X-Crawler-(?=(?:Transfer-Encoding|Content-Length)[ \t]*:)", re.M
+)
 END: Final = b"\r\n\r\n"
 
 # A head that is written as it came, as most are: no line of it looks blank, or has a lone LF.
@@ -49,10 +53,15 @@ def response_head(capture: Capture) -> Head:
         lines[0] = _known_version(lines[0])
         content = b"\r\n".join(lines)
     if capture.truncated or CHUNKED.search(content):
-        content = LYING.sub(b"X-Crawler-", content)
+        content = LYING.sub(RENAMED, content)
     if len(content) + len(END) <= MAX_HEAD_BYTES:
         return Head(content + END, cut=False)
     return Head(_fitting(content) + END, cut=True)
+
+
+def as_received(head: bytes) -> bytes:
+    """Of a head that `response_head` made: with the names that were renamed."""
+    return _GIVEN_BACK.sub(b"", head)
 
 
 def _received(head: bytes) -> list[bytes]:

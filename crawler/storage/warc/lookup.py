@@ -82,6 +82,11 @@ def entries(file: Path) -> Iterator[Entry]:
     return _asked(file, None)
 
 
+def entries_of(file: Path, key: str) -> Iterator[Entry]:
+    """Those of one file that an index has under *key*. Raises DataDirError."""
+    return _asked(file, key)
+
+
 def original(folders: Iterable[Path], revisit: Stored) -> Entry | None:
     """The response that *revisit* stands for; None: it is not here."""
     named = [each for each in lookup(folders, revisit.refers_to) if not each.is_revisit]

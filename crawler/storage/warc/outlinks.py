@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final
 
+from msgspec.structs import replace
+
 from crawler.core.parsed import Link, LinkKind
+from crawler.storage.warc.fields import uri
 
 _WAYS: Final = MappingProxyType(
     {
@@ -32,5 +35,14 @@ _WAYS: Final = MappingProxyType(
 
 def outlink_lines(links: Sequence[Link]) -> str:
     """Of *links*, whose URLs are absolute, in the order in which they stand."""
-    lines = [f"outlink: {link.url} {_WAYS[link.kind]}\r\n" for link in links]
-    return "".join(dict.fromkeys(lines))  # a set that keeps the order
+    lines: dict[str, None] = {}  # a set that keeps the order
+    kind, way = None, ""
+    for link in links:
+        if link.kind is not kind:  # an enum is slow to look up, and the last one was the same
+            kind, way = link.kind, _WAYS[link.kind]
+        lines[f"outlink: {link.url} {way}\r\n"] = None
+    written = "".join(lines)
+    if written.count("\n") != len(lines) or written.count("\r") != len(lines):
+        # Somebody's own pipeline has put them there: none may begin a line of its own.
+        return outlink_lines([replace(link, url=uri(link.url)) for link in links])
+    return written
