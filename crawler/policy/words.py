@@ -47,8 +47,9 @@ def word_hashes(text: str) -> Words:
 def _hashed(codes: Codes) -> Words:
     """The hash of a word that begins at *s*: the sum of code x base^(i - s). Sums of prefixes
     give them all at once, each multiplied by base^-s so that its place does not count."""
-    letters = _folded(codes)
-    starts = _starts(letters)
+    highest = int(codes.max(initial=0))
+    letters = _folded(codes, highest)
+    starts = _starts(letters, highest)
     powers, inverses = _powers()
     letters *= powers[: len(letters)]
     sums = np.zeros(len(letters) + 1, np.uint32)
@@ -62,23 +63,23 @@ def _hashed(codes: Codes) -> Words:
     return hashes
 
 
-def _starts(letters: Codes) -> NDArray[np.intp]:
+def _starts(letters: Codes, highest: int) -> NDArray[np.intp]:
     is_letter = letters != 0
     begins = np.empty_like(is_letter)
     begins[:1] = is_letter[:1]
     np.greater(is_letter[1:], is_letter[:-1], out=begins[1:])
-    alone = letters >= _ALONE
-    if alone.any():
+    if highest >= _ALONE_FROM[0][0]:
+        alone = letters >= _ALONE
         begins |= alone
         begins[1:] |= is_letter[1:] & alone[:-1]
     places: NDArray[np.intp] = begins.nonzero()[0]
     return places
 
 
-def _folded(codes: Codes) -> Codes:
+def _folded(codes: Codes, highest: int) -> Codes:
     """0: no letter; else the code point without its case, marked if it is a word alone."""
     letters: Codes = _letters().take(codes, mode="clip")
-    if codes.max(initial=0) > 0xFFFF:
+    if highest > 0xFFFF:
         letters[codes > 0xFFFF] = 0
         for first, end, mark in _PLANES:
             within = (codes >= first) & (codes < end)

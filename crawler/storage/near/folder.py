@@ -105,6 +105,10 @@ class Folder:
         draft.rename(self.path / name)
         _sync(self.path)
 
+    def give_up(self, name: str) -> None:
+        """What was begun is not wanted any more."""
+        shutil.rmtree(self.path / (name + _DRAFT), ignore_errors=True)
+
     def remove(self, name: str) -> None:
         shutil.rmtree(self.path / name, ignore_errors=True)
 

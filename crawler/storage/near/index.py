@@ -130,7 +130,7 @@ class NearIndex:
     def _tend_all(self) -> None:
         try:
             with translated():
-                self._tend(0)
+                self._tend()
         except _Stopping:
             pass
         except CrawlerError as failure:
@@ -141,27 +141,34 @@ class NearIndex:
         finally:
             self._tell_room()
 
-    def _tend(self, older: int) -> None:
-        """*older*: so many of the oldest runs are being merged further up."""
+    def _tend(self, older: int = 0, *, within: bool = False) -> None:
+        """*older*: so many of the oldest runs are being merged, *within* which this happens."""
         self._write_waiting()
         while (place := self._shelf.mergeable(older)) is not None:
             end = len(self._shelf.runs)
-            self._shelf.merge(place, partial(self._between, end), self._show)
+            self._shelf.merge(place, partial(self._between, end, within), self._show)
+            self._write_waiting()
 
-    def _between(self, end: int) -> None:
-        """Pieces of a merge: what is new is not kept waiting by what is large."""
+    def _between(self, end: int, within: bool) -> None:
+        """Pieces of a merge: what is new is not kept waiting by what is large. But whoever adds
+        faster than we merge waits in the end, or there would be ever more runs."""
         if self._stopping:
             raise _Stopping
-        if self._view.waiting:
-            self._tend(end)
+        if len(self._shelf.runs) - end < self._limits.newer:
+            self._write_waiting()
+        elif not within:
+            self._tend(end, within=True)
 
     def _write_waiting(self) -> None:
-        while waiting := self._view.waiting:
-            sources = [Sorted(batch) for batch in waiting]
-            self._shelf.file(sources, partial(self._show, written=len(waiting)))
-            for batch in waiting:
-                self._on_kept(batch.digests)
-            self._tell_room()
+        """Once: who adds as fast as we write would keep us from merging."""
+        waiting = self._view.waiting
+        if not waiting:
+            return
+        sources = [Sorted(batch) for batch in waiting]
+        self._shelf.file(sources, partial(self._show, written=len(waiting)))
+        for batch in waiting:
+            self._on_kept(batch.digests)
+        self._tell_room()
 
     def _show(self, written: int = 0) -> None:
         with self._lock:

@@ -14,11 +14,13 @@ class Limits:
     newest: int = 4096
     # So many batches of the newest wait to be written at most; then `add` wants to be waited for.
     waiting: int = 8
+    # While runs are merged, so many newer ones are written before these are merged too.
+    newer: int = 8
     # A run is merged with the newer ones when they have a third of its pages: every page is
     # written some 9 times on its way to 1e7, and 4 runs are searched on average (7 at most).
     ratio: int = 3
     # Merging holds so many of each run in memory.
-    piece: int = 1 << 17
+    piece: int = 1 << 16
     # From so many fingerprints on a run has ten orders: with four, a search would compare more
     # than 30 in each.
     ten_orders: int = 2_000_000

@@ -63,7 +63,12 @@ class Shelf:
         name = f"run-{self._manifest.next}"
         # Runs that are filed in between have other names, also after a crash.
         self._manifest = replace(self._manifest, next=self._manifest.next + 1)
-        run = Run(self._folder, write_run(self._folder, name, sources, self._limits, between))
+        try:
+            record = write_run(self._folder, name, sources, self._limits, between)
+        except BaseException:
+            self._folder.give_up(name)
+            raise
+        run = Run(self._folder, record)
         replaced = self.runs[begin:end]
         runs = (*self.runs[:begin], run, *self.runs[end:])
         self._save(replace(self._manifest, runs=tuple(each.record for each in runs)))

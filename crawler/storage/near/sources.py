@@ -50,7 +50,9 @@ class Sorted:
     def __init__(self, batch: Batch) -> None:
         order = np.argsort(batch.prints, kind="stable")
         packed = b"".join(digest[:DIGEST_BYTES] for digest in batch.digests)
-        self.digests: Digests = np.frombuffer(packed, np.uint8).reshape(-1, DIGEST_BYTES)[order]
+        self.digests: Digests = (
+            np.frombuffer(packed, np.uint8).reshape(-1, DIGEST_BYTES).take(order, axis=0)
+        )
         prints = batch.prints[order]
         begins = np.flatnonzero(firsts(prints))
         self.prints: Prints = prints[begins]
