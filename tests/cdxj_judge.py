@@ -1,10 +1,16 @@
-"""The index that other people's software makes of our WARC files: cdxj-indexer."""
+"""What other people's software makes of our archives: cdxj-indexer of a WARC file, wacz of a
+package."""
 
 from __future__ import annotations
 
 import io
+import sys
 import warnings
 from pathlib import Path
+
+from crawler.storage.warc.checking import checking
+from crawler.storage.warc.companions import beside
+from tests.command import run
 
 with warnings.catch_warnings():
     # Of the package surt that it needs: its patterns are no raw strings.
@@ -24,3 +30,18 @@ def judged_key(url: str) -> str:
     key = judged_surt(url)
     assert isinstance(key, str)
     return key
+
+
+def judged_archive(folder: Path) -> None:
+    """Every file has the index that the judge makes, and our own check finds no fault."""
+    with checking() as check:
+        for warc in sorted(folder.glob("*.warc.gz")):
+            index = beside(warc, ".cdxj").read_text(encoding="ascii")
+            assert index == judged_index(warc), warc
+            assert check.file(warc, is_being_written=False).faults == ()
+        assert list(check.orphans()) == []
+
+
+def judged_package(package: Path) -> None:
+    judge = run([str(Path(sys.executable).with_name("wacz")), "validate", "-f", str(package)])
+    assert judge.returncode == 0 and "Validation succeeded" in judge.stdout, judge.stdout

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
@@ -29,8 +28,8 @@ from crawler.storage.warc.companions import beside
 from crawler.storage.warc.openfile import OPEN_SUFFIX
 from crawler.storage.warc.recovery import recover
 from crawler.storage.warc.writer import WarcRules, WarcWriter
-from tests.cdxj_judge import judged_index
-from tests.command import PROJECT, run
+from tests.cdxj_judge import judged_index, judged_package
+from tests.command import PROJECT
 from tests.crawling import crawl
 from tests.servers.pages import Answer, Routes, Site, page, site
 
@@ -350,17 +349,12 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_done(tmp_path: P
     assert not list((tmp_path / "warc").glob("*.open"))
 
 
-def assert_valid(package: Path) -> None:
-    judge = run([str(Path(sys.executable).with_name("wacz")), "validate", "-f", str(package)])
-    assert judge.returncode == 0 and "Validation succeeded" in judge.stdout, judge.stdout
-
-
 def test_a_package_is_valid(crawled: Path, tmp_path: Path) -> None:
     out = tmp_path / "crawl.wacz"
     said = archive(crawled, "pack", str(out))
     assert said.code == 0, said.err
     assert "1 file, 5 pages" in said.text
-    assert_valid(out)
+    judged_package(out)
     assert archive(crawled, "pack", str(out)).code == 1
     assert list(tmp_path.glob("*")) == [out]
 
@@ -369,7 +363,7 @@ def test_without_columns_the_pages_are_those_of_the_index(data: Path, tmp_path: 
     beside(warc_of(data), ".parquet").unlink()
     out = tmp_path / "crawl.wacz"
     assert "pages" in archive(data, "pack", str(out)).text
-    assert_valid(out)
+    judged_package(out)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ import pytest
 
 from crawler.core.outcome import Outcome
 from crawler.core.page import Flaw
+from crawler.ops.archive_place import ArchivePlace
+from crawler.ops.archive_work import pack
 from crawler.storage.local.outcome_log import read_outcomes
+from tests.cdxj_judge import judged_archive, judged_package
 from tests.command import crawl_command, running
 from tests.servers.hostile import TABLE, HostileServer
 from tests.servers.hostile_kit import Hostile, answer, once, page
@@ -92,6 +95,7 @@ class Crawled:
     outcomes: dict[str, list[Outcome]]  # by path, try by try
     records: dict[tuple[str, int], Read]
     visits: Counter[str]
+    warc: Path
 
     def record(self, outcome: Outcome) -> Read:
         file, _, offset = outcome.record.rpartition(":")
@@ -130,6 +134,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
         dict(outcomes),
         read_folder(home / "data" / "warc"),
         server.visits,
+        home / "data" / "warc",
     )
 
 
@@ -173,6 +178,17 @@ def test_what_came_is_archived_with_what_is_missing(crawled: Crawled, row: Hosti
         coded = any(name.lower() == b"content-encoding" for name, _ in record.headers)
         if row.expect.body is not None and not coded:
             assert record.payload == row.expect.body
+
+
+def test_the_archive_is_sound_and_indexed_as_others_would(crawled: Crawled) -> None:
+    judged_archive(crawled.warc)
+
+
+def test_the_archive_can_be_packed(crawled: Crawled, tmp_path: Path) -> None:
+    place = ArchivePlace(crawled.warc.parent, (crawled.warc,), store="", is_shared=False)
+    *_, packed = pack(place, tmp_path / "hostile.wacz", time.time())
+    assert packed.file == "hostile.wacz"
+    judged_package(tmp_path / "hostile.wacz")
 
 
 def test_the_crawl_ends_by_itself(crawled: Crawled) -> None:
