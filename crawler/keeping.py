@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from random import Random
 
 from crawler import rules
 from crawler.core.config import Config
 from crawler.reparsing import again
 from crawler.storage.columns.companion import ColumnsCompanion
+from crawler.storage.delivery.delivery import Delivery, DeliveryRules
+from crawler.storage.delivery.opening import open_store
 from crawler.storage.local.datadir import DataDir
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.cdxj import CdxjCompanion
@@ -23,25 +26,49 @@ logger = logging.getLogger(__name__)
 
 
 class Keeping:
-    def __init__(self, config: Config, data: DataDir) -> None:
+    def __init__(self, config: Config, data: DataDir, random: Random) -> None:
         """Mends what is unfinished. Raises CrawlerError."""
         self._config = config
         self._data = data
         self._companions = companions(config)
         self._archive: Archive | None = None
+        self.delivery = _delivery(config, data, random)
         for mended in recover(data.warc, self._companions):
             logger.warning("Archive left unfinished by a crash, now whole: %s", mended)
+
+    def begin(self) -> None:
+        """Files that an earlier run finished are brought from now on."""
+        if self.delivery is not None:
+            self.delivery.begin()
 
     def archive(self) -> Archive | None:
         """None: the crawl keeps none."""
         if self._archive is None and self._config.archive.warc:
-            warc_rules = rules.warc_rules(self._config, self._data.warc)
-            self._archive = Archive(WarcWriter(warc_rules, self._companions))
+            writer = WarcWriter(rules.warc_rules(self._config, self._data.warc), self._companions)
+            self._archive = Archive(writer, room=self.delivery.room if self.delivery else None)
         return self._archive
 
+    def stopping(self) -> None:
+        """What is under way is still archived, however much waits for the store."""
+        if self.delivery is not None:
+            self.delivery.let_through()
+
     async def close(self) -> None:
-        if self._archive is not None:
-            await self._archive.close()
+        """Finish the last files, then bring them; those that cannot be wait for the next run."""
+        try:
+            if self._archive is not None:
+                await self._archive.close()
+        finally:
+            if self.delivery is not None:
+                await self.delivery.close()
+
+
+def _delivery(config: Config, data: DataDir, random: Random) -> Delivery | None:
+    url = config.archive.archive_url
+    if not url:
+        return None
+    waiting = DeliveryRules(waiting_bytes=config.archive.archive_waiting_bytes)
+    return Delivery(data.path, open_store(url, data.path), waiting, random)
 
 
 def companions(config: Config) -> Sequence[Companion]:

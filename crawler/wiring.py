@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -20,117 +18,35 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from crawler import rules
-from crawler.clock import Clock
 from crawler.core.arguments import Arguments
 from crawler.core.config import Config
 from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError, CrawlerError
-from crawler.core.exchange import DownloadOptions, Exchanges
+from crawler.core.exchange import Exchanges
 from crawler.doors import Doors
 from crawler.feeding import feed
 from crawler.ground import Ground, embedded, shared
 from crawler.keeping import Keeping
 from crawler.parsing import Parsers
-from crawler.policy.content import cap_bytes
+from crawler.parts import Parts
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache
 from crawler.policy.uplink import Uplink, UplinkRules
-from crawler.policy.yields import Yields
 from crawler.pushing import Judge, push_rules
 from crawler.scheduler.clearance import Clearance
 from crawler.scheduler.flights import Flights
 from crawler.scheduler.landing import Landing, Ledger
-from crawler.scheduler.ports import Frontier
 from crawler.scheduler.probes import Probes
 from crawler.sharing import redis_address
-from crawler.storage.digests import Duplicates
 from crawler.storage.local.datadir import DataDir, refuse_other_kind
 from crawler.storage.local.outcome_log import OutcomeLog
 from crawler.storage.local.records import Soft404Records
 from crawler.storage.local.rocks import RocksStore
-from crawler.storage.nearest import Nearest
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.worker.shared_frontier import SharedFrontier
-from crawler.storage.warc.archive import Archive
 from crawler.tally import Tally
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, kw_only=True)
-class Parts:
-    """The parts of one crawl. Closed by `close`, which gives the data directory free."""
-
-    config: Config
-    arguments: Arguments | None  # of a spider that has seeds
-    random: Random
-    data: DataDir
-    store: RocksStore
-    frontier: Frontier
-    put_back_at_open: int  # leases of the last run
-    clock: Clock
-    doors: Doors
-    prioritizer: Prioritizer
-    robots: RobotsCache
-    clearance: Clearance
-    uplink: Uplink
-    flights: Flights
-    landing: Landing
-    exchanges: Exchanges
-    digests: Duplicates
-    nearest: Nearest
-    parsers: Parsers
-    probes: Probes
-    keeping: Keeping
-    yields: Yields
-    outcomes: OutcomeLog
-    tally: Tally
-    stop_crawl: Callable[[str], None]  # end it in good order, for this reason
-    on_stop: list[Callable[[], None]] = field(default_factory=list)  # end what is under way
-    failure: CrawlerError | None = None
-    shared: SharedFrontier | None = None  # None: the frontier is embedded
-
-    def archive(self) -> Archive | None:
-        """None: the crawl keeps none."""
-        return self.keeping.archive()
-
-    def download_options(self) -> DownloadOptions:
-        fetch = self.config.fetch
-        return DownloadOptions(
-            cap=partial(cap_bytes, caps=fetch),
-            admits=self.doors.admits,
-            tls=fetch.tls,
-            connect_timeout_s=fetch.connect_timeout_s,
-            total_timeout_s=fetch.total_timeout_s,
-        )
-
-    def fail(self, error: CrawlerError) -> None:
-        """A store has failed us: stop in good order. What was acknowledged is safe."""
-        if self.failure is None:
-            self.failure = error
-            logger.error("The crawl stops: %s", error)
-            self.stop_crawl("store_failed")
-
-    def begin(self) -> None:
-        """The loop runs: what works in the background begins."""
-        if self.shared is not None:
-            self.shared.begin()
-
-    async def close(self) -> None:
-        try:
-            await self.parsers.close()
-            await self.keeping.close()
-            if self.shared is not None:
-                await self.shared.close()
-        finally:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Give the data directory free: the crawl is over, or never began."""
-        self.outcomes.close()
-        self.nearest.close()
-        self.store.close()
-        self.data.close()
 
 
 _parts: WeakKeyDictionary[Crawler, Parts] = WeakKeyDictionary()
@@ -170,6 +86,7 @@ def _assemble(crawler: Crawler) -> Parts:
                 partial(_fail, ref(crawler)),
             )
         )
+        opened.callback(ground.nearest.close)
         if ground.put_back:
             logger.info("Leases open when the last run ended, put back: %d", ground.put_back)
         parts = _over(crawler, config, arguments, data, store, tally, ground)
@@ -212,6 +129,9 @@ def _over(
     probes = _probes(config, store, random)
     doors = Doors(config, arguments, store, ground.key_seed, ground.clock.now())
     robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
+    # What may be refused comes first: nothing of it has to be closed again.
+    prioritizer, parsers = _prioritizer(config), Parsers(config.content)
+    keeping = Keeping(config, data, random)
     flights, outcomes = Flights(), OutcomeLog(data.outcomes)
     landing = Landing(
         *(ground.frontier, flights, rules.landing_rules(config)),
@@ -228,7 +148,7 @@ def _over(
         put_back_at_open=ground.put_back,
         clock=ground.clock,
         doors=doors,
-        prioritizer=_prioritizer(config),
+        prioritizer=prioritizer,
         robots=robots,
         clearance=_clearance(robots, doors, ground, probes),
         uplink=Uplink(UplinkRules()),
@@ -237,16 +157,16 @@ def _over(
         exchanges=Exchanges(),
         digests=ground.digests,
         nearest=ground.nearest,
-        parsers=Parsers(config.content),
+        parsers=parsers,
         probes=probes,
-        keeping=Keeping(config, data),
+        keeping=keeping,
         yields=ground.yields,
         outcomes=outcomes,
         tally=tally,
         # Weak: the parts are kept by their crawler, and would keep it for ever.
         stop_crawl=partial(_stop, ref(crawler)),
         shared=ground.shared,
-        on_stop=[ground.shared.stopping] if ground.shared is not None else [],
+        on_stop=[keeping.stopping, *([ground.shared.stopping] if ground.shared else [])],
     )
 
 

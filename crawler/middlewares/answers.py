@@ -6,10 +6,10 @@ from scrapy.http import Response
 
 from crawler.core.types import Answer
 from crawler.failures import error_of
+from crawler.parts import Parts
 from crawler.policy.retry_after import retry_after_s
 from crawler.policy.uplink import no_contact
 from crawler.scheduler.flights import Flight
-from crawler.wiring import Parts
 
 
 def answer_of(response: Response, flight: Flight, parts: Parts) -> Answer:

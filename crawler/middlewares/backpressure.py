@@ -16,9 +16,10 @@ from scrapy.http import Response
 from crawler.core.exchange import AddressRefused
 from crawler.core.types import Answer, Dead, Purpose, PutBack, RetryAt
 from crawler.middlewares.answers import answer_of, failed_answer, judged
+from crawler.parts import Parts
 from crawler.policy.retry import fate
 from crawler.scheduler.flights import LEASE, Flight
-from crawler.wiring import Parts, parts_of
+from crawler.wiring import parts_of
 
 
 class BackpressureMiddleware:

@@ -17,9 +17,10 @@ from crawler.core.errors import StoreUnavailable
 from crawler.core.parsed import Source, Unreadable
 from crawler.core.types import Purpose, PutBack
 from crawler.middlewares.answers import answer_of, failed_answer, judged
+from crawler.parts import Parts
 from crawler.policy.sniff import actual_type
 from crawler.scheduler.flights import LEASE, Flight
-from crawler.wiring import Parts, parts_of
+from crawler.wiring import parts_of
 
 
 class ProbeMiddleware:

@@ -18,10 +18,11 @@ from scrapy.http import Response
 from crawler.archiving import archived, wire_sha1
 from crawler.core.errors import StoreUnavailable
 from crawler.core.types import Candidate, Claim, Dead, Moved, PutBack
+from crawler.parts import Parts
 from crawler.policy.redirects import Follow, NotARedirect, TooMany, onward
 from crawler.policy.refusal import Refusal
 from crawler.scheduler.flights import LEASE, Flight
-from crawler.wiring import Parts, parts_of
+from crawler.wiring import parts_of
 
 
 class RedirectMiddleware(ScrapyRedirects):

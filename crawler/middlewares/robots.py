@@ -22,12 +22,13 @@ from crawler.core.url import authority_of, fetch_form
 from crawler.failures import error_of
 from crawler.middlewares.answers import answer_of, failed_answer, judged
 from crawler.middlewares.sitemaps import sitemaps_of
+from crawler.parts import Parts
 from crawler.policy.redirects import location_text
 from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import Allowed, Disallowed, RobotsVerdict, Unknown, Unreachable
 from crawler.policy.robots_fetch import Brought, RobotsFetch, brought
 from crawler.scheduler.flights import LEASE, Flight
-from crawler.wiring import Parts, parts_of
+from crawler.wiring import parts_of
 
 # Flags of a file of which something is missing. Our own cap is none of them: it lets more pass
 # than RFC 9309 asks to be read.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from crawler.core.types import Candidate
+from crawler.parts import Parts
 from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
-from crawler.wiring import Parts
 
 MOST: Final = 100
 """Of one robots.txt (guess: big sites name a few dozen, and an index counts as one)."""

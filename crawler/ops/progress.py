@@ -20,7 +20,8 @@ from crawler.core.choices import ProgressStyle
 from crawler.ops.glance import Glance, RecentRate, line, sentence
 from crawler.ops.logbook import Notices, shares_terminal
 from crawler.ops.screen import Screen
-from crawler.wiring import Parts, parts_of
+from crawler.parts import Parts
+from crawler.wiring import parts_of
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from scrapy.crawler import Crawler
 from crawler.ops.progress import Progress
 from crawler.ops.summary import encoded, summary_of
 from crawler.ops.summary_text import text
-from crawler.wiring import Parts, parts_of
+from crawler.parts import Parts
+from crawler.wiring import parts_of
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ import msgspec
 from crawler.core.types import Counts
 from crawler.core.version import VERSION
 from crawler.ops.endings import ending
+from crawler.parts import Parts
 from crawler.tally import Tally
-from crawler.wiring import Parts
 
 FORMAT: Final = 1
 _TOP_HOSTS: Final = 10

@@ -11,8 +11,9 @@ from scrapy.crawler import Crawler
 from crawler.core.errors import StoreUnavailable
 from crawler.core.page import Flaw, Page
 from crawler.core.types import PutBack
+from crawler.parts import Parts
 from crawler.scheduler.flights import Flight
-from crawler.wiring import Parts, parts_of
+from crawler.wiring import parts_of
 
 Item = TypeVar("Item")
 

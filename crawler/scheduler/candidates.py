@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from scrapy import Request, Spider
 
 from crawler.core.types import Candidate, Done, Moved, Verdict
+from crawler.parts import Parts
 from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
 from crawler.scheduler.flights import Flight
 from crawler.scheduler.requests import pack
-from crawler.wiring import Parts
 
 
 def candidate_of(request: Request, spider: Spider, parts: Parts) -> Candidate | Refusal:

@@ -20,13 +20,14 @@ from twisted.internet.defer import Deferred
 
 from crawler.core.errors import StoreUnavailable, UnstorableRequest
 from crawler.core.types import Purpose
+from crawler.parts import Parts
 from crawler.policy.refusal import Refusal
 from crawler.scheduler.candidates import candidate_of, verdict_on_returned
 from crawler.scheduler.clearance import Fetch
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.scheduler.requests import unpack
 from crawler.scheduler.wake import EngineHooks
-from crawler.wiring import Parts, parts_of
+from crawler.wiring import parts_of
 
 logger = logging.getLogger(__name__)
 

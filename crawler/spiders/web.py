@@ -20,6 +20,7 @@ from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError, SeedsError, StoreUnavailable
 from crawler.core.exchange import Flag, Truncated
 from crawler.core.page import Page
+from crawler.parts import Parts
 from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
 from crawler.policy.seeds import Seeds, parse_seeds
@@ -34,7 +35,7 @@ from crawler.spiders.seeds import (
     read_seeds,
     refuse_anonymous,
 )
-from crawler.wiring import Parts, parts_of
+from crawler.wiring import parts_of
 
 # Flags of an answer of which something is missing.
 _NOT_WHOLE: Final = frozenset({*(cut.flag for cut in Truncated if cut), *Flag})

@@ -27,9 +27,10 @@ from crawler.ops.complaint import complain
 from crawler.ops.endings import FAILED, ending
 from crawler.ops.logbook import HeldLog, Notices, hold, write_log
 from crawler.ops.screen import Screen
+from crawler.parts import Parts
 from crawler.spiders.web import WebSpider
 from crawler.storage.local.datadir import LOG
-from crawler.wiring import Parts, parts_of
+from crawler.wiring import parts_of
 
 logger = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
@@ -23,8 +24,15 @@ class Archive:
     """Holds up to *queued_captures* at once; more of them wait in `append`, so a disk that is
     slow slows the fetching, and memory stays as it is."""
 
-    def __init__(self, writer: WarcWriter, queued_captures: int = 64) -> None:
+    def __init__(
+        self,
+        writer: WarcWriter,
+        queued_captures: int = 64,
+        room: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """*room*: waits until finished files leave room for more. None: there always is."""
         self._writer = writer
+        self._room = room
         self._queued_captures = queued_captures
         self._places = asyncio.Semaphore(queued_captures)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -37,6 +45,8 @@ class Archive:
         not in the archive. Cancelled: it may be."""
         if self._closed:
             raise StoreUnavailable("the archive is closed")
+        if self._room is not None:
+            await self._room()
         await self._places.acquire()
         future: asyncio.Future[RecordPlace] = asyncio.get_running_loop().create_future()
         self._jobs.put((capture, future))

@@ -1,0 +1,115 @@
+"""The parts of one crawl, as one value: what the edges ask for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from crawler.clock import Clock
+from crawler.core.arguments import Arguments
+from crawler.core.config import Config
+from crawler.core.errors import CrawlerError
+from crawler.core.exchange import DownloadOptions, Exchanges
+from crawler.doors import Doors
+from crawler.keeping import Keeping
+from crawler.parsing import Parsers
+from crawler.policy.content import cap_bytes
+from crawler.policy.priority import Prioritizer
+from crawler.policy.robots_cache import RobotsCache
+from crawler.policy.uplink import Uplink
+from crawler.policy.yields import Yields
+from crawler.scheduler.clearance import Clearance
+from crawler.scheduler.flights import Flights
+from crawler.scheduler.landing import Landing
+from crawler.scheduler.ports import Frontier
+from crawler.scheduler.probes import Probes
+from crawler.storage.digests import Duplicates
+from crawler.storage.local.datadir import DataDir
+from crawler.storage.local.outcome_log import OutcomeLog
+from crawler.storage.local.rocks import RocksStore
+from crawler.storage.nearest import Nearest
+from crawler.storage.redis.worker.shared_frontier import SharedFrontier
+from crawler.storage.warc.archive import Archive
+from crawler.tally import Tally
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """The parts of one crawl. Closed by `close`, which gives the data directory free."""
+
+    config: Config
+    arguments: Arguments | None  # of a spider that has seeds
+    random: Random
+    data: DataDir
+    store: RocksStore
+    frontier: Frontier
+    put_back_at_open: int  # leases of the last run
+    clock: Clock
+    doors: Doors
+    prioritizer: Prioritizer
+    robots: RobotsCache
+    clearance: Clearance
+    uplink: Uplink
+    flights: Flights
+    landing: Landing
+    exchanges: Exchanges
+    digests: Duplicates
+    nearest: Nearest
+    parsers: Parsers
+    probes: Probes
+    keeping: Keeping
+    yields: Yields
+    outcomes: OutcomeLog
+    tally: Tally
+    stop_crawl: Callable[[str], None]  # end it in good order, for this reason
+    on_stop: list[Callable[[], None]] = field(default_factory=list)  # end what is under way
+    failure: CrawlerError | None = None
+    shared: SharedFrontier | None = None  # None: the frontier is embedded
+
+    def archive(self) -> Archive | None:
+        """None: the crawl keeps none."""
+        return self.keeping.archive()
+
+    def download_options(self) -> DownloadOptions:
+        fetch = self.config.fetch
+        return DownloadOptions(
+            cap=partial(cap_bytes, caps=fetch),
+            admits=self.doors.admits,
+            tls=fetch.tls,
+            connect_timeout_s=fetch.connect_timeout_s,
+            total_timeout_s=fetch.total_timeout_s,
+        )
+
+    def fail(self, error: CrawlerError) -> None:
+        """A store has failed us: stop in good order. What was acknowledged is safe."""
+        if self.failure is None:
+            self.failure = error
+            logger.error("The crawl stops: %s", error)
+            self.stop_crawl("store_failed")
+
+    def begin(self) -> None:
+        """The loop runs: what works in the background begins."""
+        self.keeping.begin()
+        if self.shared is not None:
+            self.shared.begin()
+
+    async def close(self) -> None:
+        try:
+            await self.parsers.close()
+            await self.keeping.close()
+            if self.shared is not None:
+                await self.shared.close()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Give the data directory free: the crawl is over, or never began."""
+        self.outcomes.close()
+        self.nearest.close()
+        self.store.close()
+        self.data.close()
