@@ -96,6 +96,20 @@ def _assemble(crawler: Crawler) -> Parts:
     return parts
 
 
+def _landing(
+    config: Config,
+    ground: Ground,
+    flights: Flights,
+    ledger: Ledger,
+    robots: RobotsCache,
+    random: Random,
+) -> Landing:
+    return Landing(
+        *(ground.frontier, flights, rules.landing_rules(config), ledger),
+        *(robots.give_up, random, ground.clock.now),
+    )
+
+
 def _probes(config: Config, store: RocksStore, random: Random) -> Probes:
     return Probes(Soft404Records(store), lambda: random.randbytes(12).hex(), config.content)
 
@@ -133,11 +147,7 @@ def _over(
     prioritizer, parsers = _prioritizer(config), Parsers(config.content)
     keeping = Keeping(config, data, random)
     flights, outcomes = Flights(), OutcomeLog(data.outcomes)
-    landing = Landing(
-        *(ground.frontier, flights, rules.landing_rules(config)),
-        Ledger(outcomes, [ground.digests, ground.nearest], ground.yields, tally),
-        *(robots.give_up, random, ground.clock.now),
-    )
+    ledger = Ledger(outcomes, [ground.digests, ground.nearest], ground.yields, tally)
     return Parts(
         config=config,
         arguments=arguments,
@@ -153,7 +163,7 @@ def _over(
         clearance=_clearance(robots, doors, ground, probes),
         uplink=Uplink(UplinkRules()),
         flights=flights,
-        landing=landing,
+        landing=_landing(config, ground, flights, ledger, robots, random),
         exchanges=Exchanges(),
         digests=ground.digests,
         nearest=ground.nearest,
