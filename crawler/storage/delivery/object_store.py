@@ -25,7 +25,8 @@ from crawler.storage.delivery.store import Moved
 from crawler.storage.delivery.stored_digest import agrees
 from crawler.storage.warc.openfile import OPEN_SUFFIX
 
-PART_BYTES: Final = 8 * 1024 * 1024  # S3: at least 5 MB, at most 10,000 parts a file
+MEGABYTE: Final = 1024 * 1024
+PART_BYTES: Final = 8 * MEGABYTE  # S3: at least 5 MB, at most 10,000 parts a file
 MOST_PARTS: Final = 10_000
 PARTS_AT_ONCE: Final = 4  # so 32 MB; one alone is slow where answers take long
 
@@ -67,7 +68,7 @@ class ObjectStore:
 
     def check(self) -> None:
         root = self._address.bucket if self._address.is_object_store else self._address.path
-        with self._translated():
+        with self._translated(f"ask for {root}"):
             try:
                 self._connected().info(root)
             except FileNotFoundError:
@@ -76,7 +77,7 @@ class ObjectStore:
                 raise ConfigError(f"{SETTING} is {self._address}: {reason(error)}") from error
 
     def has(self, name: str) -> bool:
-        with self._translated():
+        with self._translated(f"look for {name}"):
             try:
                 self._info(name)
             # Without the right to list, S3 says of what is not there that it is forbidden. Who
@@ -87,7 +88,7 @@ class ObjectStore:
 
     def put(self, file: Path, name: str, moved: Moved) -> bool:
         try:
-            with self._translated():
+            with self._translated(f"put {name}"):
                 self._put(file, self._path(name), moved)
         except StoreUnavailable:
             # Its answer may have been lost, or somebody was faster: stores say that in many ways.
@@ -97,7 +98,7 @@ class ObjectStore:
         return True
 
     def holds(self, file: Path, name: str, moved: Moved) -> bool:
-        with self._translated():
+        with self._translated(f"look at {name}"):
             size_bytes = file.stat().st_size
             info = self._info(name)
             if info["size"] != size_bytes:
@@ -107,7 +108,7 @@ class ObjectStore:
             return self._reads_back(file, name, size_bytes, moved)
 
     def discard(self, name: str) -> None:
-        with self._translated():
+        with self._translated(f"remove {name}"):
             self._connected().rm_file(self._path(name))
 
     def _put(self, file: Path, path: str, moved: Moved) -> None:
@@ -139,7 +140,8 @@ class ObjectStore:
         return EXTRAS.get(self._address.scheme) == "s3"
 
     def _part_size(self, size_bytes: int) -> int:
-        return max(self._part_bytes, -(-size_bytes // MOST_PARTS))
+        least = -(-size_bytes // MOST_PARTS)
+        return max(self._part_bytes, -(-least // MEGABYTE) * MEGABYTE)  # Google wants it round
 
     def _reads_back(self, file: Path, name: str, size_bytes: int, moved: Moved) -> bool:
         fs, path = self._connected(), self._path(name)
@@ -177,7 +179,7 @@ class ObjectStore:
         }
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, doing: str) -> Iterator[None]:
         try:
             yield
         except CrawlerError:
@@ -186,7 +188,7 @@ class ObjectStore:
             if monotonic() - self._connected_at >= self._renew_s:
                 # Made anew, it reads credentials anew: they may have been what was wrong.
                 self._fs = None
-            raise StoreUnavailable(reason(error)) from error
+            raise StoreUnavailable(f"cannot {doing}: {reason(error)}") from error
 
 
 class _Pieces(Callback):  # type: ignore[misc]  # untyped, as is all of fsspec
