@@ -7,6 +7,7 @@ people, or JSON for programs; a body goes out as it is.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -72,8 +73,9 @@ class Command(ScrapyCommand):
         except CrawlerError as error:
             complain(error)
             self.exitcode = 1
-        except BrokenPipeError:  # whoever read our output has enough
-            sys.stderr.close()
+        except BrokenPipeError:
+            # Whoever read our output has enough of it; at its end the interpreter would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:
