@@ -43,6 +43,7 @@ HANDLERS: Final[Mapping[HttpHandler, str]] = {
     HttpHandler.AIOHTTP: "crawler.download.aiohttp_handler.AiohttpHandler",
     HttpHandler.TWISTED: "crawler.download.twisted_handler.TwistedHandler",
 }
+REPLAY: Final = "crawler.download.replay_handler.ReplayHandler"
 # A link from the web must not open a file of ours.
 NO_HANDLER: Final = ("file", "data", "ftp", "s3")
 
@@ -110,6 +111,10 @@ class Addon:
         for name, ours in COMPONENTS.items():
             _fill(settings[name], ours)
         _fill(settings["DOWNLOAD_HANDLERS"], _handlers(config.fetch.http_handler, settings))
+        if config.fetch.replay:
+            # Over a project's own too, which would ask the network.
+            replayed = {"http": REPLAY, "https": REPLAY}
+            settings["DOWNLOAD_HANDLERS"].update(replayed, SETTINGS_PRIORITIES["cmdline"])
 
 
 def _told_by(config: Config) -> dict[str, object]:

@@ -119,7 +119,7 @@ class Doors:
 
     def _hang(self) -> None:
         self._addresses = AddressRules(
-            allow_public=bool(self._config.identity.contact),
+            allow_public=self._config.may_go_public,
             allow_loopback=self._loopback or self._lent,
             inside=self._config.fetch.allow_inside,
         )

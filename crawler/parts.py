@@ -33,6 +33,7 @@ from crawler.storage.local.rocks import RocksStore
 from crawler.storage.nearest import Nearest
 from crawler.storage.redis.worker.shared_frontier import SharedFrontier
 from crawler.storage.warc.archive import Archive
+from crawler.storage.warc.replay import Replay
 from crawler.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class Parts:
     on_stop: list[Callable[[], None]] = field(default_factory=list)  # end what is under way
     failure: CrawlerError | None = None
     shared: SharedFrontier | None = None  # None: the frontier is embedded
+    replay: Replay | None = None  # None: the network is asked
 
     def archive(self) -> Archive | None:
         """None: the crawl keeps none."""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from publicsuffixlist import PSLFILE
 
@@ -28,6 +30,28 @@ from crawler.scheduler.landing import LandingRules
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis.crawl_format import SUFFIXES
 from crawler.storage.warc.writer import Sync, WarcRules
+
+_NEVER: Final = 1 << 31
+
+
+def in_force(config: Config) -> Config:
+    """As the settings count. In a replay no host is asked: none rests, none is given up, and none
+    can be asked for a name that it cannot have."""
+    if not config.fetch.replay:
+        return config
+    politeness = replace(
+        config.politeness,
+        min_delay_s=0.0,
+        max_delay_s=0.0,
+        delay_factor=0.0,
+        max_crawl_delay_s=0.0,
+        max_retry_after_s=0.0,
+        backoff_base_s=0.0,
+        backoff_max_s=0.0,
+        pause_after_failures=_NEVER,
+    )
+    content = replace(config.content, soft_404=False)
+    return replace(config, politeness=politeness, content=content)
 
 
 def landing_rules(config: Config) -> LandingRules:

@@ -44,6 +44,7 @@ from crawler.storage.local.records import Soft404Records
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.worker.shared_frontier import SharedFrontier
+from crawler.storage.warc.replay import Replay
 from crawler.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,9 @@ def parts_of(crawler: Crawler) -> Parts:
 
 
 def _assemble(crawler: Crawler) -> Parts:
-    config = read_config({name: crawler.settings[name] for name in crawler.settings})
+    given = read_config({name: crawler.settings[name] for name in crawler.settings})
+    replay = _replay(given, data_dir(crawler.settings, given))
+    config = rules.in_force(given)
     # Spiders other than `web` have no arguments of ours, and go where their requests say.
     arguments = getattr(crawler.spider, "arguments", None)
     address = redis_address(crawler.settings, config)
@@ -90,10 +93,24 @@ def _assemble(crawler: Crawler) -> Parts:
         if ground.put_back:
             logger.info("Leases open when the last run ended, put back: %d", ground.put_back)
         parts = _over(crawler, config, arguments, data, store, tally, ground)
+        parts.replay = replay
         if ground.shared is not None and ground.ops is not None:
             _feed(crawler, parts, ground.shared, ground.ops)
         opened.pop_all()  # from here on it is for `Parts.close`
     return parts
+
+
+def _replay(config: Config, data: Path) -> Replay | None:
+    """Raises ConfigError: there is nothing to answer from."""
+    if not config.fetch.replay:
+        return None
+    replay = Replay(Path(config.fetch.replay))
+    if any(data.resolve() in file.resolve().parents for file in replay.files):
+        raise ConfigError(
+            f"CRAWLER_REPLAY is {config.fetch.replay!r}, which is in the data directory of this"
+            " crawl: give it another CRAWLER_DATA_DIR, or it would answer from what it writes"
+        )
+    return replay
 
 
 def _landing(

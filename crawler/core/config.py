@@ -235,6 +235,12 @@ class Config:
     archive: Archive = field(default_factory=Archive)
     report: Report = field(default_factory=Report)
 
+    @property
+    def may_go_public(self) -> bool:
+        """Whether hosts beyond this machine may be crawled: they learn who asks or, in a replay,
+        are not asked."""
+        return bool(self.identity.contact or self.fetch.replay)
+
 
 GROUPS: Final = (
     *(Identity, Politeness, Robots, Limits, Sameness),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from crawler.core.config import Config
 from crawler.core.errors import ConfigError, SeedsError
 from crawler.core.url import split
 from crawler.policy.addresses import Place, place_of_host
@@ -58,9 +59,9 @@ def decoded(content: bytes, source: str) -> str:
         raise SeedsError(f"{source} is not UTF-8 (line {line}): save it as UTF-8") from broken
 
 
-def refuse_anonymous(urls: Iterable[str], contact: object) -> None:
+def refuse_anonymous(urls: Iterable[str], config: Config) -> None:
     """Raises ConfigError if a public host is to be crawled by nobody in particular."""
-    if contact:
+    if config.may_go_public:
         return
     for url in urls:
         if place_of_host(split(url).hostname) is Place.PUBLIC:

@@ -60,14 +60,14 @@ class WebSpider(Spider):
         else:
             spider.seeds = None if list_url(seeds) else read_seeds(seeds)
         if spider.seeds is not None:
-            refuse_anonymous(spider.seeds.urls, crawler.settings["CRAWLER_CONTACT"])
+            refuse_anonymous(spider.seeds.urls, read_config(crawler.settings))
         return spider
 
     async def start(self) -> AsyncIterator[Any]:
         parts = parts_of(self.crawler)
         try:
             seeds = self.seeds or await self._fetched_seeds()
-            refuse_anonymous(seeds.urls, parts.config.identity.contact)
+            refuse_anonymous(seeds.urls, parts.config)
             parts.doors.open_for(seeds.urls)
             added = 0
             for batch in batches(seeds.urls, _BATCH):

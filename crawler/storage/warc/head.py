@@ -22,9 +22,7 @@ LYING: Final = re.compile(
     rb"^(?=(?:Transfer-Encoding|Content-Length)[ \t]*:)", re.IGNORECASE | re.MULTILINE
 )
 RENAMED: Final = b"X-Crawler-"
-_GIVEN_BACK: Final = re.compile(
-    rb"^X-Crawler-(?=(?:Transfer-Encoding|Content-Length)[ \t]*:)", re.M
-)
+_GIVEN_BACK: Final = re.compile(LYING.pattern.replace(b"^", b"^" + RENAMED), LYING.flags)
 END: Final = b"\r\n\r\n"
 
 # A head that is written as it came, as most are: no line of it looks blank, or has a lone LF.

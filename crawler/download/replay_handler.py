@@ -1,0 +1,109 @@
+"""Answers out of WARC files, in place of the network.
+
+Rule: no socket, and no answer that was not received: a URL that is not there fails, is not tried
+again and is counted. Only a robots.txt that is not there is answered, by a 404: our archives
+have none. Read on the loop: 0.3 ms a page, and nobody waits meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Final, Self
+from urllib.parse import urlsplit
+
+from scrapy import Request
+from scrapy.core.downloader.handlers.base import BaseDownloadHandler
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DownloadFailedError, IgnoreRequest, NotConfigured
+from scrapy.http import Response
+
+from crawler.core.errors import DataDirError
+from crawler.core.exchange import Exchange, head_fields
+from crawler.download.head import BadHead, HeadGate
+from crawler.download.keeper import Keeper, headers_of
+from crawler.parts import Parts
+from crawler.storage.warc.replay import Replay
+from crawler.wiring import parts_of
+
+_ROBOTS: Final = "/robots.txt"
+_NO_ROBOTS: Final = b"HTTP/1.1 404 Not archived\r\nX-Crawler-Replay: missing\r\n\r\n"
+_PIECE_BYTES: Final = 64 * 1024  # as much as a socket gives at once
+
+
+class NotArchived(IgnoreRequest):
+    """The WARC files have no answer to this. Nobody asks again."""
+
+
+class ReplayHandler(BaseDownloadHandler):
+    """http and https."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        parts = parts_of(crawler)
+        if parts.replay is None:
+            raise NotConfigured("CRAWLER_REPLAY is not set")
+        return cls(crawler, parts, parts.replay)
+
+    def __init__(self, crawler: Crawler, parts: Parts, recorded: Replay) -> None:
+        super().__init__(crawler)
+        options = parts.download_options()
+        self._head_max_bytes = options.head_max_bytes
+        self._keeper = Keeper(crawler, options, parts.exchanges)
+        self._parts = parts
+        self._replay = recorded
+
+    async def download_request(self, request: Request) -> Response:
+        begun = time.monotonic()
+        exchange = self._found(request)
+        head = self._mended(exchange)
+        headers = headers_of(head_fields(head))
+        kept = await self._keeper.keep(request, headers, exchange.head, _pieces(exchange.body))
+        request.meta["download_latency"] = time.monotonic() - begun
+        truncated = kept.truncated or exchange.truncated
+        return self._keeper.response(
+            request,
+            replace(exchange, body=kept.body, truncated=truncated),
+            status=int(head[9:12]),
+            headers=headers,
+            stop=kept.stop,
+        )
+
+    def _found(self, request: Request) -> Exchange:
+        try:
+            found = self._replay.find(request.url, request.method, request.body)
+        except DataDirError as damaged:
+            self._parts.fail(damaged)
+            raise
+        if found is not None:
+            self._count("answered")
+            return found
+        if urlsplit(request.url).path == _ROBOTS:
+            return Exchange(
+                url=request.url,
+                at=time.time(),
+                duration_s=0.0,
+                request_head=b"",
+                head=_NO_ROBOTS,
+                body=b"",
+                ip="",
+            )
+        self._count("missing")
+        raise NotArchived(f"CRAWLER_REPLAY has no answer of {request.method} {request.url}")
+
+    def _count(self, what: str) -> None:
+        self._parts.tally.count(f"replay/{what}")
+
+    def _mended(self, exchange: Exchange) -> bytes:
+        gate = HeadGate(self._head_max_bytes)
+        try:
+            gate.feed(exchange.head)
+        except BadHead as bad:
+            raise DownloadFailedError(f"{exchange.url}: {bad}") from bad
+        return gate.clean
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    for begin in range(0, len(body), _PIECE_BYTES):
+        yield body[begin : begin + _PIECE_BYTES]

@@ -1,0 +1,337 @@
+"""A crawl again, from its own WARC files: the web is gone, and all is as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from crawler import rules
+from crawler.core.config_reader import read_config
+from crawler.core.errors import ConfigError, DataDirError
+from crawler.core.types import Answer, Claim, Pace
+from crawler.policy.politeness import next_rest
+from crawler.storage.local.outcome_log import read_outcomes
+from crawler.storage.warc.capture import Capture
+from crawler.storage.warc.cdxj import CdxjCompanion
+from crawler.storage.warc.replay import Replay
+from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.wiring import parts_of
+from tests import pdfs
+from tests.command import crawl_command, run
+from tests.crawling import QUICK, Crawled, crawl
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
+from tests.warc_judges import read_folder
+
+HOME: Final = "127.0.75.1"
+AWAY: Final = "127.0.75.2"
+WORDS: Final = "the same words at two addresses"
+SETTINGS: Final = {
+    "CRAWLER_HTML_MAX_BYTES": 10_000,
+    "CRAWLER_TOTAL_TIMEOUT_S": 0.5,
+    "CRAWLER_CONNECT_TIMEOUT_S": 0.5,
+    "CRAWLER_RETRIES": 1,
+}
+AT: Final = 1767323045.5
+
+
+def page(*links: str, text: str = "", **more: Any) -> Reply:
+    anchors = "".join(f'<a href="{link}">{link}</a> ' for link in links)
+    return Reply(f"<title>{text}</title><p>{text} {anchors}".encode(), **more)
+
+
+async def in_chunks() -> AsyncIterator[bytes]:
+    for number in range(5):
+        yield b"<p>chunk %d" % number
+
+
+async def without_end() -> AsyncIterator[bytes]:
+    yield b"<title>slow</title>"
+    while True:
+        await asyncio.sleep(0.01)
+        yield b"<p>more"
+
+
+def web(ask: Ask) -> Reply:
+    xml = "application/xml"
+    listed = f"<url><loc>http://{HOME}:{ask.port}/of-the-map</loc></url>"
+    space = "http://www.sitemaps.org/schemas/sitemap/0.9"
+    away = f"http://{AWAY}:{ask.port}/"
+    routes: Mapping[str, Reply] = {
+        "/": page("/a", "/b", "/packed", "/moved", "/none", "/busy", "/down", "/long",
+                  "/slow", "/chunks", "/paper.pdf", "/map.xml", "/ring", text="Start"),
+        "/a": page("/of-a", text=WORDS),
+        "/b": page("/of-a", text=WORDS),
+        "/of-a": page(text="of a"),
+        "/packed": Reply(gzip.compress(b"<title>packed</title><a href=/of-the-packed>"),
+                         headers=(("Content-Encoding", "gzip"),)),
+        "/of-the-packed": page(text="of the packed"),
+        "/moved": Reply(b"moved", 302, headers=(("Location", "/further"),)),
+        "/further": Reply(b"", 301, headers=(("Location", away),)),
+        "/ring": Reply(b"round", 302, headers=(("Location", "/ring"),)),
+        "/busy": page(text="not busy any more") if ask.turn else Reply(b"", 503),
+        "/down": Reply(b"down", 500),
+        "/long": page("/of-the-long", text="silk " * 5_000),
+        "/slow": Reply(without_end),
+        "/chunks": Reply(in_chunks),
+        "/paper.pdf": Reply(pdfs.story("on paper", away + "of-the-paper"),
+                            content_type="application/pdf"),
+        "/map.xml": Reply(f'<urlset xmlns="{space}">{listed}</urlset>'.encode(), content_type=xml),
+        "/of-the-map": page(text="of the map"),
+    }  # fmt: skip
+    if ask.host == AWAY and ask.path != "/robots.txt":
+        return page(text=f"away {ask.path}")
+    return routes.get(ask.path, Reply(b"not here", 404))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    seed: str
+    crawled: Crawled
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    with LoopbackWeb(web, [HOME, AWAY]) as serving:
+        seed = serving.url(HOME)
+        data = tmp_path_factory.mktemp("recorded") / "data"
+        return Recorded(seed, crawl(data, settings=SETTINGS, seeds=seed))
+
+
+@pytest.fixture(scope="module")
+def again(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Crawled:
+    data = tmp_path_factory.mktemp("again") / "data"
+    settings = {**SETTINGS, "CRAWLER_REPLAY": str(recorded.crawled.data)}
+    return crawl(data, settings=settings, seeds=recorded.seed)
+
+
+def told(crawled: Crawled) -> dict[str, dict[str, Any]]:
+    """What became of each URL in the end."""
+    found = {}
+    for one in crawled.outcomes:
+        about = ("fate", "status", "reason", "size", "depth", "target", "original", "bits")
+        found[one.url] = {name: getattr(one, name) for name in about}
+    return found
+
+
+def archived(data: Path) -> dict[tuple[str, str], tuple[dict[str, str], bytes]]:
+    """Each record but its identity, by kind and URL."""
+    identity = ("WARC-Record-ID", "WARC-Concurrent-To")
+    return {
+        (read.kind, read.url): (
+            {name: value for name, value in read.fields.items() if name not in identity},
+            read.block,
+        )
+        for read in read_folder(data / "warc").values()
+        if read.kind != "warcinfo"
+    }
+
+
+def test_everything_ends_as_it_did(recorded: Recorded, again: Crawled) -> None:
+    assert told(again) == told(recorded.crawled)
+    assert (again.reason, again.stats["crawler/pages"]) == ("finished", 18)
+    assert "crawler/replay/missing" not in again.stats
+
+
+def test_its_archive_is_the_same_again(recorded: Recorded, again: Crawled) -> None:
+    """Times, addresses, requests, what was cut, in chunks or packed, and what was a copy."""
+    first, second = archived(recorded.crawled.data), archived(again.data)
+    assert first == second
+    fields = {url.rpartition("/")[2]: kept for (kind, url), (kept, _) in first.items()
+              if kind in ("response", "revisit")}  # fmt: skip
+    assert fields["long"]["WARC-Truncated"] == "length"
+    assert fields["slow"]["WARC-Truncated"] == "time"
+    assert [one["WARC-Type"] for one in (fields["a"], fields["b"])] == ["response", "revisit"]
+    assert b"X-Crawler-Transfer-Encoding" in first["response", recorded.seed + "chunks"][1]
+
+
+def test_no_host_rests(again: Crawled) -> None:
+    politeness = rules.in_force(read_config({"CRAWLER_REPLAY": "x"})).politeness
+    for answer in (
+        Answer(9.0, status=200),
+        Answer(9.0, status=429, retry_after_s=9.0),
+        Answer(9.0, error="timeout"),
+    ):
+        pace = Pace(crawl_delay_s=9.0, failures=99, gap_s=9.0)
+        assert next_rest(pace, answer, politeness, Random(1)).pace.pauses == 0
+    for answer in (Answer(9.0, status=200), Answer(9.0, status=429, retry_after_s=9.0)):
+        assert next_rest(Pace(crawl_delay_s=9.0), answer, politeness, Random(1)).seconds == 0
+    assert rules.in_force(read_config({})) == read_config({})
+
+
+@pytest.mark.parametrize("change", ["no index", "one file", "left by a crash"])
+def test_it_works_without_an_index_too(
+    recorded: Recorded, again: Crawled, tmp_path: Path, change: str
+) -> None:
+    (warc,) = (recorded.crawled.data / "warc").glob("*.warc.gz")
+    kept = tmp_path / "kept" / warc.name
+    kept.parent.mkdir()
+    if change == "left by a crash":
+        kept = kept.with_name(f"{warc.name}.open")
+        kept.write_bytes(warc.read_bytes() + warc.read_bytes()[:50])
+    else:
+        shutil.copy(warc, kept)
+    settings = {"CRAWLER_REPLAY": str(kept if change == "one file" else kept.parent)}
+    done = crawl(tmp_path / "data", settings={**SETTINGS, **settings}, seeds=recorded.seed)
+    assert told(done) == told(again)
+
+
+def test_no_network_is_needed(recorded: Recorded, tmp_path: Path) -> None:
+    """The real command, where the machine allows it in a network of its own with nothing in it."""
+    settings = {**SETTINGS, "CRAWLER_REPLAY": recorded.crawled.data}
+    command = crawl_command(tmp_path / "data", settings, seeds=recorded.seed)
+    alone = ["unshare", "-rn"]
+    if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False).returncode:
+        alone = []
+    done = run([*alone, *command])
+    assert done.returncode == 0, done.stderr[-2000:]
+    outcomes = list(read_outcomes(tmp_path / "data" / "outcomes.jsonl"))
+    assert {one.url for one in outcomes} == set(told(recorded.crawled))
+
+
+def kept_of(url: str, **changes: Any) -> Capture:
+    host, _, path = url.partition("://")[2].partition("/")
+    asked = f"GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+    return replace(
+        Capture(
+            url=url,
+            fetched_at=AT,
+            request=asked,
+            head=b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n",
+            body=f"<title>{url}</title>".encode(),
+        ),
+        **changes,
+    )
+
+
+def written(folder: Path, *captures: Capture) -> Path:
+    writer = WarcWriter(WarcRules(folder=folder, origin="h-1"), [CdxjCompanion()])
+    for capture in captures:
+        writer.append(capture)
+    writer.close()
+    return folder
+
+
+PUBLIC: Final = "https://www.example.com/"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """The archive of a host that is nowhere near."""
+    return written(
+        tmp_path / "small",
+        kept_of(PUBLIC, body=b"<a href=/known>known</a> <a href=/unknown>unknown</a>"),
+        kept_of(PUBLIC + "known", body=b"old"),
+        kept_of(PUBLIC + "known", body=b"new", fetched_at=AT + 60),
+        kept_of(PUBLIC + "form", body=b"for a", request=b"POST /form HTTP/1.1\r\n\r\na"),
+        kept_of(PUBLIC + "form", body=b"for b", request=b"POST /form HTTP/1.1\r\n\r\nb"),
+    )
+
+
+def test_a_public_host_needs_no_contact_and_what_is_missing_is_told(
+    small: Path, tmp_path: Path
+) -> None:
+    done = crawl(tmp_path / "data", settings={"CRAWLER_REPLAY": str(small)}, seeds=PUBLIC)
+    assert {url: (one["fate"], one["status"]) for url, one in told(done).items()} == {
+        PUBLIC: ("done", 200),
+        PUBLIC + "known": ("done", 200),
+        PUBLIC + "unknown": ("done", None),
+    }
+    reason = "ignored: CRAWLER_REPLAY has no answer of GET https://www.example.com/unknown"
+    assert told(done)[PUBLIC + "unknown"]["reason"] == reason
+    assert done.stats["crawler/replay/missing"] == 1
+    assert done.stats["crawler/replay/answered"] == 2
+    blocks = [read.block for read in read_folder(done.data / "warc").values()]
+    assert any(b"new" in block for block in blocks), "the latest counts"
+    assert not any(b"unknown HTTP" in block for block in blocks), "nothing is made up"
+
+
+def test_an_archived_robots_txt_is_obeyed(small: Path, tmp_path: Path) -> None:
+    robots = b"User-agent: *\nDisallow: /known\nCrawl-delay: 3600"
+    written(small, kept_of(PUBLIC + "robots.txt", body=robots))
+    done = crawl(tmp_path / "data", settings={"CRAWLER_REPLAY": str(small)}, seeds=PUBLIC)
+    assert told(done)[PUBLIC + "known"]["reason"] == "robots.txt: line 2: Disallow: /known"
+
+
+class Asking(Spider):
+    """A spider of a user's: its requests have callbacks, bodies and errbacks."""
+
+    name = "asking"
+
+    async def start(self) -> AsyncIterator[Any]:
+        for body in ("a", "b", "c"):
+            yield Request(PUBLIC + "form", method="POST", body=body, callback=self.answered,
+                          errback=self.failed)  # fmt: skip
+        yield Request(PUBLIC + "known", callback=self.answered)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.heard: list[bytes] = []
+
+    def answered(self, response: Response) -> Iterator[Any]:
+        self.heard.append(response.body)
+        yield from ()
+
+    def failed(self, failure: Any) -> None:
+        self.heard.append(type(failure.value).__name__.encode())
+
+
+def test_a_spider_of_the_users_hears_what_was_answered_to_its_very_question(
+    small: Path, tmp_path: Path
+) -> None:
+    done = crawl(tmp_path / "data", Asking, {"CRAWLER_REPLAY": str(small)})
+    assert sorted(done.spider.heard) == [b"NotArchived", b"for a", b"for b", b"new"]
+
+
+def test_an_original_in_another_file_is_missed(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    claim = Claim(b"\0" * 20, PUBLIC + "first", "other.warc.gz:1", AT - 9)
+    written(folder, kept_of(PUBLIC, duplicate_of=claim, body_sha1=b"\0" * 20))
+    assert Replay(folder).find(PUBLIC) is None
+
+
+def test_an_answer_that_changed_nothing_is_one_without_a_body(tmp_path: Path) -> None:
+    claim = Claim(b"\0" * 20, PUBLIC, "other.warc.gz:1", AT - 9)
+    head = b'HTTP/1.1 304 Not Modified\r\nETag: "x"\r\n\r\n'
+    folder = written(tmp_path / "kept", kept_of(PUBLIC, not_modified_of=claim, head=head, body=b""))
+    found = Replay(folder).find(PUBLIC)
+    assert found is not None and (found.head, found.body, found.truncated) == (head, b"", "")
+
+
+def test_a_damaged_archive_ends_the_crawl(small: Path, tmp_path: Path) -> None:
+    (warc,) = small.glob("*.warc.gz")
+    warc.write_bytes(warc.read_bytes()[:1_000])
+    with pytest.raises(DataDirError, match="cannot be read at"):
+        Replay(small).find(PUBLIC + "known")
+    done = crawl(tmp_path / "data", settings={"CRAWLER_REPLAY": str(small)}, seeds=PUBLIC + "known")
+    assert done.reason == "store_failed"
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        pytest.param("nowhere", "which is not there", id="no such path"),
+        pytest.param("empty", "which holds no .warc.gz file", id="nothing in it"),
+        pytest.param("text.warc.gz", "where no answer can be read", id="no WARC file"),
+        pytest.param("data", "in the data directory of this crawl", id="where it would write"),
+    ],
+)
+def test_a_path_that_cannot_be_meant_is_refused(tmp_path: Path, path: str, says: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.warc.gz").write_text("hello")
+    written(tmp_path / "data" / "warc", kept_of(PUBLIC))
+    named = {"CRAWLER_REPLAY": str(tmp_path / path), "CRAWLER_DATA_DIR": str(tmp_path / "data")}
+    with pytest.raises(ConfigError, match=f"CRAWLER_REPLAY is .*{path}.*{says}"):
+        parts_of(Crawler(Spider, {**QUICK, **named}))
+    assert [one.name for one in (tmp_path / "data").iterdir()] == ["warc"], "nothing was begun"
