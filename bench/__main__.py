@@ -1,6 +1,7 @@
 """`make bench`: this project beside plain Scrapy and beside scrapy-redis.
 
-Rule: whole crawls of the same synthetic web, then the shared frontiers from outside. It ends
+Rule: whole crawls of the same synthetic web, then the shared frontiers from outside, then what
+the content of a page costs. It ends
 with 1 where a promise is broken that holds on every machine, with 2 where nothing was measured.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bench import race
+from bench import content, race
 from bench.frontier import rounds as frontier
 from bench.frontier.clients import ClientFailed
 from bench.frontier.table import OURS, THEIRS, missed, table
@@ -24,7 +25,8 @@ from bench.redis_server import RedisMissing
 
 CRAWLS: Final = "crawls"
 FRONTIER: Final = "frontier"
-PARTS: Final = (CRAWLS, FRONTIER)
+CONTENT: Final = "content"
+PARTS: Final = (CRAWLS, FRONTIER, CONTENT)
 
 
 def crawls(names: Sequence[str], rounds: int, scale: float) -> tuple[dict[str, Any], list[str]]:
@@ -48,12 +50,20 @@ def frontiers(rounds: int, scale: float) -> tuple[dict[str, Any], list[str]]:
     return {"frontier": figures}, missed(figures)
 
 
+def contents(scale: float) -> dict[str, Any]:
+    costs = content.every(scale)
+    print(content.table(costs), end="\n\n")
+    return {"content_cpu_ms": costs}
+
+
 def measure(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     names = options.only or PARTS
     summary, broken = crawls(names, options.rounds, options.scale)
     if FRONTIER in names:
         figures, more = frontiers(options.rounds, options.scale)
         summary, broken = {**summary, **figures}, [*broken, *more]
+    if CONTENT in names:
+        summary = {**summary, **contents(options.scale)}
     return summary, broken
 
 

@@ -18,7 +18,7 @@ from typing import Final, cast
 
 import numpy as np
 
-from bench.web import LINKS, Pages, addresses
+from bench.pages import KINDS, ORIGIN
 from crawler.archiving import archived_page
 from crawler.core.config import Config
 from crawler.core.exchange import Exchange, head_fields
@@ -43,7 +43,6 @@ from crawler.storage.warc.writer import Sync, WarcRules, WarcWriter
 PAGES: Final = 400  # a round
 ROUNDS: Final = 5
 KNOWN: Final = 200_000  # fingerprints that are there before
-ORIGIN: Final = "http://127.3.0.1:8000"
 TYPE: Final = "text/html; charset=utf-8"
 HEAD: Final = (
     b"HTTP/1.1 200 OK\r\nServer: nginx\r\nDate: Sat, 21 Nov 2026 10:00:00 GMT\r\n"
@@ -95,7 +94,7 @@ class Line:
             parsed = self._parser.parse(Source(url, TYPE, body, tuple(headers)))
             parsed = with_headers(parsed, link_headers(headers), robots_header(headers))
             outlinks, _ = resolved(parsed.links, base_of(url, parsed))
-            assert len(followed(outlinks, parsed.robots, self._config.links)) == LINKS
+            assert len(followed(outlinks, parsed.robots, self._config.links))
             self._parsed.append(parsed)
             self._outlinks.append(tuple(outlinks))
 
@@ -192,9 +191,10 @@ def exchange(url: str, body: bytes) -> Exchange:
     )
 
 
-def measured(pages: int = PAGES, rounds: int = ROUNDS, known: int = KNOWN) -> dict[str, float]:
+def measured(
+    page: Callable[[int], bytes], pages: int = PAGES, rounds: int = ROUNDS, known: int = KNOWN
+) -> dict[str, float]:
     """CPU ms a page of each part, with *known* fingerprints there before."""
-    web = Pages([ORIGIN, *(f"http://{name}:8000" for name in addresses(8)[1:])], 1_000_000)
     least = dict.fromkeys(BUDGET_MS, inf)
     with tempfile.TemporaryDirectory() as home:
         nearest = filled(Path(home) / "near", known)
@@ -203,9 +203,7 @@ def measured(pages: int = PAGES, rounds: int = ROUNDS, known: int = KNOWN) -> di
             folder.mkdir()
             line = Line(folder, nearest)
             names = range(number * pages, (number + 1) * pages)
-            line.begin(
-                [(f"http://127.3.0.1:8000/a/{n}.html", web.page(0, b"%d" % n)) for n in names]
-            )
+            line.begin([(f"{ORIGIN}/a/{n}.html", page(n)) for n in names])
             for part, work in steps(line).items():
                 least[part] = min(least[part], cpu_ms(work) / pages)
         nearest.close()
@@ -241,12 +239,24 @@ def cpu_ms(work: Callable[[], None]) -> float:
     return (time.process_time() - begun) * 1000
 
 
-def table(costs: dict[str, float]) -> str:
-    lines = [f"{'a page of 30 KB, beyond its fetch':34} {'CPU ms':>7} {'budget':>7}"]
-    lines += [f"{part:34} {ms:7.3f} {BUDGET_MS[part]:7.2f}" for part, ms in costs.items()]
-    total, budget = sum(costs.values()), sum(BUDGET_MS.values())
-    return "\n".join([*lines, f"{'together':34} {total:7.3f} {budget:7.2f}"])
+def every(scale: float = 1.0) -> dict[str, dict[str, float]]:
+    """By kind of page."""
+    pages, known = max(10, round(PAGES * scale)), round(KNOWN * scale)
+    return {kind: measured(make(), pages, known=known) for kind, make in KINDS.items()}
+
+
+def table(costs: dict[str, dict[str, float]]) -> str:
+    """CPU ms of each part, by kind of page, beside its budget."""
+    first = next(iter(costs.values()))
+    head = "".join(f"{kind:>10}" for kind in costs)
+    lines = [f"{'a page of 30 KB beyond its fetch':34}{head}{'budget':>9}  CPU ms"]
+    for part in first:
+        cells = "".join(f"{parts[part]:10.3f}" for parts in costs.values())
+        lines.append(f"{part:34}{cells}{BUDGET_MS[part]:9.2f}")
+    cells = "".join(f"{sum(parts.values()):10.3f}" for parts in costs.values())
+    lines.append(f"{'together':34}{cells}{sum(BUDGET_MS.values()):9.2f}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    print(table(measured()))
+    print(table(every()))
