@@ -7,8 +7,9 @@ stretches of the maps, nothing else, so memory does not grow with runs.
 from __future__ import annotations
 
 import mmap
+from bisect import bisect_left
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,23 +23,34 @@ from crawler.storage.near.writing import DIGESTS, LISTS, prints_file, starts_fil
 _CHUNK: Final = 1 << 20
 
 
-class Probe:
-    """Where to look in one order of one run."""
+class Probe(NamedTuple):
+    """Where to look in one order of one run. A prefix is the first bits of a key: of the first
+    block, and where it is longer than that, of the second."""
 
-    __slots__ = ("high", "high_mask", "low", "low_mask", "order", "prints", "starts", "up")
+    first_shift: int
+    first_mask: int
+    more: int  # bits from the second block
+    second_shift: int
+    second_mask: int
+    starts: memoryview  # of each prefix, in `prints`
+    prints: Prints
+    order: Order
 
-    def __init__(self, order: Order, bits: int, starts: memoryview, prints: Prints) -> None:
-        first = order.blocks[0]
-        second_bits = max(0, bits - first.width)
-        self.high = first.shift + first.width - (bits - second_bits)
-        self.high_mask = (1 << (bits - second_bits)) - 1
-        self.up = second_bits
-        second = order.blocks[1]
-        self.low = second.shift + second.width - second_bits
-        self.low_mask = (1 << second_bits) - 1
-        self.order = order
-        self.starts = starts
-        self.prints = prints
+
+def _probe(order: Order, bits: int, starts: memoryview, prints: Prints) -> Probe:
+    first, second = order.blocks[:2]
+    more = max(0, bits - first.width)
+    own = bits - more
+    return Probe(
+        first_shift=first.shift + first.width - own,
+        first_mask=(1 << own) - 1,
+        more=more,
+        second_shift=second.shift + second.width - more,
+        second_mask=(1 << more) - 1,
+        starts=starts,
+        prints=prints,
+        order=order,
+    )
 
 
 class Run:
@@ -56,7 +68,7 @@ class Run:
             -1, DIGEST_BYTES
         )
         self.probes = [
-            Probe(order, record.start_bits, self._starts(number), self._ordered[number])
+            _probe(order, record.start_bits, self._starts(number), self._ordered[number])
             for number, order in enumerate(self._orders)
         ]
 
@@ -78,7 +90,7 @@ class Run:
         prefix = fingerprint >> (BITS - self.record.start_bits)
         starts = self.probes[0].starts
         begin, end = starts[prefix], starts[prefix + 1]
-        at = begin + int(np.searchsorted(self.prints[begin:end], np.uint64(fingerprint)))
+        at = bisect_left(self.prints, np.uint64(fingerprint), begin, end)
         if at == end or int(self.prints[at]) != fingerprint:
             return 0, 0
         return int(self.lists[at]), int(self.lists[at + 1])

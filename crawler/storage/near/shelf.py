@@ -42,10 +42,10 @@ class Shelf:
         """After how many of the oldest runs (*place* at least) all should be one."""
         newer, first = 0, len(self.runs)
         for at in range(len(self.runs) - 1, place - 1, -1):
-            if newer and self.runs[at].record.pages >= self._limits.ratio * newer:
-                break
-            newer += self.runs[at].record.pages
-            first = at
+            pages = self.runs[at].record.pages
+            if pages < self._limits.ratio * newer:
+                first = at
+            newer += pages
         return first if len(self.runs) - first > 1 else None
 
     def made_whole(self) -> None:

@@ -41,23 +41,25 @@ class View:
             raise ValueError(f"the index finds what is within {MOST_BITS} bits, not {max_bits}")
         found = np.concatenate([newest, *self._arrived, *self._beside(fingerprint, stretch)])
         bits = np.bitwise_count(found ^ np.uint64(fingerprint))
-        places = (bits <= max_bits).nonzero()[0]
-        if not len(places):
+        # 2 us less than looking for all at once; and most pages are near to none.
+        if not len(bits) or bits[bits.argmin()] > max_bits:
             return []
+        places = (bits <= max_bits).nonzero()[0]
         near = dict(zip(found[places].tolist(), bits[places].tolist(), strict=True))
         return [Found(each, near[each]) for each in sorted(near, key=near.__getitem__)]
 
     def _beside(self, fingerprint: int, stretch: int) -> list[Prints]:
         """What stands beside it in each order of each run. Written for speed: 0.4 us a probe."""
         beside = []
-        for probe in self._probes:
-            at = (fingerprint >> probe.high & probe.high_mask) << probe.up
-            at |= fingerprint >> probe.low & probe.low_mask
-            begin, end = probe.starts[at], probe.starts[at + 1]
+        for shift, mask, more, more_shift, more_mask, starts, prints, order in self._probes:
+            at = fingerprint >> shift & mask
+            if more:
+                at = at << more | fingerprint >> more_shift & more_mask
+            begin, end = starts[at], starts[at + 1]
             if end - begin > stretch:
-                beside.append(narrowed(probe.prints, probe.order, fingerprint, begin, end, stretch))
+                beside.append(narrowed(prints, order, fingerprint, begin, end, stretch))
             elif begin < end:
-                beside.append(probe.prints[begin:end])
+                beside.append(prints[begin:end])
         return beside
 
     def pages(self, fingerprint: int, limit: int) -> tuple[list[bytes], int]:
@@ -67,9 +69,10 @@ class View:
         count = 0
         for run in self.runs:
             begin, end = run.pages(fingerprint)
-            wanted = run.digests[begin : min(end, begin + limit - len(digests))]
-            digests += [row.tobytes() for row in wanted]
-            count += end - begin
+            if begin < end:
+                wanted = run.digests[begin : min(end, begin + limit - len(digests))]
+                digests += [row.tobytes() for row in wanted]
+                count += end - begin
         for batch in self.waiting:
             for at in np.flatnonzero(batch.prints == np.uint64(fingerprint)).tolist():
                 digests.append(batch.digests[at][:DIGEST_BYTES])
