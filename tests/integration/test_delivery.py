@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from crawler.storage.delivery.address import read_address
-from crawler.storage.delivery.delivery import Delivery
+from crawler.storage.delivery.delivery import LAST_TRIES, LAST_TRIES_DOWN, Delivery
 from crawler.storage.delivery.object_store import ObjectStore
 from tests.delivering import (
     IN_PARTS_BYTES,
@@ -161,6 +161,7 @@ def test_a_store_that_is_down_is_waited_for(
     wait_until(lambda: made.figures.failures >= 3)
     assert made.figures.is_down
     assert local(tmp_path) == files
+    wait_until(lambda: is_empty(tmp_path))
     assert asyncio.run(made.close()) == []
     assert stored(s3) == under("crawl", files)
     told = [record.getMessage() for record in caplog.records if record.name == LOGGER]
@@ -381,6 +382,28 @@ def test_the_end_does_not_wait_for_ever(
     network.deal = no_fault
     _, left = deliver(tmp_path, store)
     assert (stored(s3), left) == (under("crawl", files), [])
+
+
+def test_at_the_end_it_is_tried_a_few_times(
+    s3: S3Server, network: TroubledNetwork, store: ObjectStore, tmp_path: Path
+) -> None:
+    """And not again and again, even though each time pieces arrive: they are damaged."""
+    finish(tmp_path, "a")
+    network.deal = lambda call: Fault.FLIPPED if is_put(call) else Fault.NONE
+    made, left = deliver(tmp_path, store)
+    assert (len(left), made.figures.damaged) == (3, LAST_TRIES)
+
+
+def test_at_the_end_a_store_that_was_down_before_is_tried_less(
+    network: TroubledNetwork, store: ObjectStore, tmp_path: Path
+) -> None:
+    """Whoever stops the crawl waits for it."""
+    finish(tmp_path, "a")
+    network.deal = lambda call: Fault.DOWN
+    made = delivery(tmp_path, store, backoff_base_s=1000, backoff_max_s=1000)
+    wait_until(lambda: made.figures.failures)
+    assert len(asyncio.run(made.close())) == 3
+    assert made.figures.failures == 1 + LAST_TRIES_DOWN
 
 
 @pytest.mark.parametrize("fault", [Fault.FORBIDDEN, Fault.CUT_BEFORE, Fault.FLIPPED, Fault.NONE])

@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 ROOM_LOOK_S: Final = 0.2  # how late fetching goes on, once there is room
 # At the end of the crawl, where somebody waits.
 LAST_BACKOFF_S: Final = 5.0
-LAST_FAILURES: Final = 5  # after so many, it is no progress that pieces arrive again
+LAST_TRIES: Final = 5  # that fail in a row: then files stay here
+LAST_TRIES_DOWN: Final = 2  # the same, of a store that was down before
 NAMED: Final = 5  # files in a message
 
 
@@ -41,7 +42,7 @@ class DeliveryRules:
     look_s: float = 5.0  # a file that is finished is seen so much later
     backoff_base_s: float = 1.0
     backoff_max_s: float = 120.0
-    patience_s: float = 60.0  # at the end: without a piece arriving for so long, files stay here
+    patience_s: float = 60.0  # at the end: so long without a piece arriving, and files stay here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ class Delivery:
         self._waiting_bytes = 0
         self._is_down = False
         self._is_full = False
-        self._last_failures = 0  # in a row, at the end of the crawl
+        self._tries_left = LAST_TRIES  # at the end of the crawl
         self._lets_through = False
         self._looked_at = self._moved_at = monotonic()
         self._ending = threading.Event()  # bring what there is, then end
@@ -117,6 +118,8 @@ class Delivery:
         self._look()
         if self._waiting_bytes and self._thread.is_alive():
             logger.info("Bringing the last %d bytes to %s", self._waiting_bytes, self._store)
+        if self._is_down:
+            self._tries_left = LAST_TRIES_DOWN
         self._ending.set()
         while self._thread.is_alive():
             if monotonic() - max(begun_at, self._moved_at) > self._rules.patience_s:
@@ -128,7 +131,7 @@ class Delivery:
         return left
 
     def _work(self) -> None:
-        while not self._over.is_set():
+        while self._tries_left and not self._over.is_set():
             bundle = self._next()
             if bundle is not None:
                 self._try(bundle)
@@ -171,14 +174,11 @@ class Delivery:
         self._counted["failures"] += 1
         self._counted["damaged"] += isinstance(error, DamagedOnTheWay)
         self._failures_in_row[bundle.stem] += 1
-        self._last_failures += self._ending.is_set()
-        if not self._is_down:
-            self._is_down = True
-            logger.warning(
-                "%s takes no files: %s. %d bytes wait in %s; it is tried again and again",
-                *(self._store, _said(error), self._waiting_bytes, self._data),
-                exc_info=not isinstance(error, CrawlerError | OSError),
-            )
+        self._tell_down(error)
+        if self._ending.is_set():
+            self._tries_left -= 1
+            if not self._tries_left:
+                return
         failures, rules = self._failures_in_row[bundle.stem], self._rules
         cap_s = min(rules.backoff_max_s, LAST_BACKOFF_S if self._ending.is_set() else inf)
         self._rest(full_jitter_s(failures, rules.backoff_base_s, cap_s, self._random))
@@ -193,17 +193,15 @@ class Delivery:
             self._look()
 
     def _is_well(self) -> None:
-        self._last_failures = 0
+        self._tries_left = LAST_TRIES
         if self._is_down:
             self._is_down = False
             logger.info("%s takes files again", self._store)
 
     def _moved(self) -> None:
         """Called by threads of fsspec too."""
-        now = monotonic()
-        if self._last_failures < LAST_FAILURES:
-            self._moved_at = now
-        if now - self._looked_at > self._rules.look_s:
+        self._moved_at = monotonic()
+        if self._moved_at - self._looked_at > self._rules.look_s:
             self._look()
 
     def _look(self) -> list[Bundle]:
@@ -217,6 +215,16 @@ class Delivery:
             logger.warning("Fetching waits: more than %s wait for %s", what, self._store)
         self._is_full = is_full
         return waiting
+
+    def _tell_down(self, error: Exception) -> None:
+        """Once."""
+        if not self._is_down:
+            self._is_down = True
+            logger.warning(
+                "%s takes no files: %s. %d bytes wait in %s; it is tried again and again",
+                *(self._store, _said(error), self._waiting_bytes, self._data),
+                exc_info=not isinstance(error, CrawlerError | OSError),
+            )
 
     def _tell_left(self, left: list[Path]) -> None:
         if left:
