@@ -142,6 +142,8 @@ class Line:
                 media_type="text/html",
                 digest=digest,
                 parsed=parsed,
+                title=parsed.title,
+                text=parsed.text,
                 outlinks=outlinks,
                 simhash=simhash,
             )

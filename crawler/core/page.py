@@ -49,11 +49,14 @@ class Page:
     flaw: Flaw = Flaw.NONE
     digest: bytes = b""  # SHA-1 of the body, once known
     duplicate_of: Claim | None = None
-    parsed: Parsed | None = field(default=None, repr=False)  # None: nobody can read it
+    parsed: Parsed | None = field(default=None, repr=False)  # None: nobody has read it
+    title: str = ""
+    text: str = field(default="", repr=False)  # what a reader came for
     simhash: int | None = None  # of its text; None: it has too little
     near: Near | None = None
     outlinks: tuple[Link, ...] = field(default=(), repr=False)  # to http(s), absolute; bounded
-    links: tuple[Link, ...] = field(default=(), repr=False)  # to be followed
+    # To be followed; a plain string is a link as from <a href>.
+    links: tuple[Link | str, ...] = field(default=(), repr=False)
     archive: bool = True  # False: its author asked not to be indexed
     record: str = ""  # "file:offset" of its archive record, once written
 
@@ -74,11 +77,3 @@ class Page:
         it: its text is read from a record of its own."""
         is_page = self.is_answered and not self.flaw
         return self.is_copy or (self.duplicate_of is not None and not is_page)
-
-    @property
-    def title(self) -> str:
-        return self.parsed.title if self.parsed else ""
-
-    @property
-    def text(self) -> str:
-        return self.parsed.text if self.parsed else ""

@@ -23,7 +23,7 @@ _CONGESTED_S: Final = 0.05
 
 class LinksPipeline(Stage):
     async def work(self, page: Page, flight: Flight) -> Page:
-        links = page.links
+        links = [Link(each) if isinstance(each, str) else each for each in page.links]
         base = base_of(page.url, page.parsed) if page.parsed else page.url
         while len(links) > _AT_ONCE:
             await self._add(self._selected(links[:_AT_ONCE], base, page.depth))

@@ -34,6 +34,8 @@ class ParsePipeline(Stage):
         page = replace(
             page,
             parsed=parsed,
+            title=parsed.title,
+            text=parsed.text,
             outlinks=tuple(outlinks),
             links=followed(links, parsed.robots, rules),
             archive=not ("noindex" in parsed.robots and rules.respect_noindex),

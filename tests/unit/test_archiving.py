@@ -57,6 +57,8 @@ PAGE: Final = Page(
     media_type="text/html",
     digest=SHA1,
     parsed=PARSED,
+    title=PARSED.title,
+    text=PARSED.text,
     outlinks=(Link("https://www.example.com/x/c"), Link("https://www.example.com/x/d")),
     simhash=0xABC,
 )
@@ -191,7 +193,7 @@ def test_metadata(
             id="a near copy has its text",
         ),
         pytest.param(
-            {"parsed": Parsed(canonical="mailto:x")},
+            {"parsed": Parsed(canonical="mailto:x"), "title": "", "text": ""},
             {
                 **dict.fromkeys(("language", "title", "text", "canonical"), ""),
                 "links": 0,

@@ -73,6 +73,8 @@ async def _page(stored: Stored, again: Again, parse: Parse) -> Page:
         media_type=kind,
         digest=sha1(body, usedforsecurity=False).digest(),
         parsed=said,
+        title=said.title,
+        text=said.text,
         simhash=fingerprint(said.text, again.near_min_words),
     )
 
