@@ -58,16 +58,18 @@ def shingle_hashes(words: Words) -> Hashes:
 
 def by_weight(hashes: Hashes) -> Hashes:
     """Each hash as often as its weight: of all its occurrences the 1st, 2nd, 4th, 8th..."""
-    ordered = np.sort(hashes)
-    keep = np.ones(len(ordered), bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=keep[1:])
-    if keep.all():
+    ordered = hashes.copy()
+    ordered.sort()
+    # Most occur once: only of the others is looked at which occurrence they are.
+    again = (ordered[1:] == ordered[:-1]).nonzero()[0]
+    begins = np.ones(len(again), bool)
+    np.not_equal(again[1:] - again[:-1], 1, out=begins[1:])
+    nth = again - np.maximum.accumulate(np.where(begins, again, 0)) + 2
+    surplus = again[nth & (nth - 1) != 0] + 1
+    if not len(surplus):
         return ordered
-    nth = 2
-    while (kept := ordered[nth - 1 :] == ordered[: 1 - nth]).any():  # the nth, or a later one
-        kept[1:] &= ordered[nth:] != ordered[:-nth]
-        keep[nth - 1 :] |= kept
-        nth *= 2
+    keep = np.ones(len(ordered), bool)
+    keep[surplus] = False
     return ordered[keep]
 
 
