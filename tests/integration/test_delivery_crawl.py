@@ -1,0 +1,130 @@
+"""A crawl whose archive goes to an object store: to its end, stopped, and held up by the store.
+
+Running: a small web, a server that speaks S3 and a network in front of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+import pytest
+
+from tests.command import crawl_command, run, running
+from tests.delivering import wait_until
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
+from tests.servers.s3 import BUCKET, UNSPOKEN, S3Server, environment
+from tests.servers.troubled import Call, Fault, TroubledNetwork
+
+HOST = "127.0.12.1"
+PAGES = 60
+PAGE_BYTES = 400_000  # that cannot be compressed: twenty files of a megabyte in all
+
+
+def web(ask: Ask) -> Reply:
+    if ask.path == "/":
+        links = "".join(f"<a href=/{number}>x</a>" for number in range(PAGES))
+        return Reply(f"<title>start</title>{links}".encode())
+    if not ask.path[1:].isdigit():
+        return Reply(status=404)
+    return Reply(Random(ask.path).randbytes(PAGE_BYTES), content_type="application/octet-stream")
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def network(s3: S3Server) -> Iterator[TroubledNetwork]:
+    with TroubledNetwork(s3.port) as between, patch.dict(os.environ, environment(between.port)):
+        yield between
+
+
+@pytest.fixture
+def pages() -> Iterator[LoopbackWeb]:
+    with LoopbackWeb(web, [HOST]) as served:
+        yield served
+
+
+def command(data: Path, pages: LoopbackWeb, **settings: object) -> list[str]:
+    always = {
+        "CRAWLER_ARCHIVE_URL": f"s3://{BUCKET}/crawl",
+        "CRAWLER_ARCHIVE_WAITING_BYTES": 1024 * 1024,
+        "CRAWLER_WARC_MAX_BYTES": 1024 * 1024,
+        "CRAWLER_COLUMNS": "no",
+        "LOG_LEVEL": "DEBUG",
+    }
+    return crawl_command(data, {**always, **settings}, seeds=pages.url(HOST))
+
+
+def forbidden(call: Call) -> Fault:
+    return Fault.FORBIDDEN
+
+
+def finished(data: Path) -> list[str]:
+    return sorted(file.name for file in (data / "warc").iterdir())
+
+
+def stored(s3: S3Server) -> list[str]:
+    return sorted(name.removeprefix("crawl/warc/") for name in s3.names())
+
+
+def test_to_its_end(
+    s3: S3Server, network: TroubledNetwork, pages: LoopbackWeb, tmp_path: Path
+) -> None:
+    told = run(command(tmp_path, pages))
+    assert told.returncode == 0, told.stderr
+    assert finished(tmp_path) == []
+    warcs = [name for name in stored(s3) if name.endswith(".warc.gz")]
+    assert len(warcs) >= 15
+    assert stored(s3) == sorted(warcs + [name.replace(".warc.gz", ".cdxj") for name in warcs])
+    assert not [word for word in UNSPOKEN.values() if word in told.stdout + told.stderr]
+
+
+def test_what_stays_at_the_end_is_brought_by_the_same_command(
+    s3: S3Server, network: TroubledNetwork, pages: LoopbackWeb, tmp_path: Path
+) -> None:
+    network.deal = forbidden
+    told = run([*command(tmp_path, pages), "-a", "max_pages=5"])
+    stay = finished(tmp_path)
+    assert f"{len(stay)} files were not brought to s3://archive/crawl" in told.stderr
+    assert stay
+    assert stored(s3) == []
+    network.end_trouble()
+    run([*command(tmp_path, pages), "-a", "max_pages=5"])
+    assert finished(tmp_path) == []
+    assert set(stay) <= set(stored(s3))
+
+
+def test_fetching_waits_for_the_store(
+    s3: S3Server, network: TroubledNetwork, pages: LoopbackWeb, tmp_path: Path
+) -> None:
+    network.deal = forbidden
+    log = tmp_path / "log"
+    # Slow enough for a look at what waits, one in five seconds; what Scrapy has under way by then
+    # is at most 5 MB more.
+    slow = command(tmp_path / "data", pages, CRAWLER_MIN_DELAY_S=0.15)
+    with running(slow, log) as crawl:
+        wait_until(lambda: "Fetching waits" in log.read_text())
+        wait_until(lambda: stands_still(pages))
+        assert len(pages.visits) < PAGES
+        network.end_trouble()
+        assert crawl.wait(60) == 0, log.read_text()[-2000:]
+    assert len({visit.path for visit in pages.visits}) == PAGES + 2  # the first, and robots.txt
+    assert finished(tmp_path / "data") == []
+    assert len([name for name in stored(s3) if name.endswith(".warc.gz")]) >= 15
+
+
+def stands_still(pages: LoopbackWeb) -> bool:
+    """Nothing was asked for in several times the usual gap."""
+    before = len(pages.visits)
+    try:
+        wait_until(lambda: len(pages.visits) > before, 1.0)
+    except AssertionError:
+        return True
+    return False
