@@ -23,11 +23,13 @@ from crawler.ops.archive_work import pack
 from crawler.storage.local.outcome_log import read_outcomes
 from tests.cdxj_judge import judged_archive, judged_package
 from tests.command import crawl_command, running
+from tests.crawling import crawl
+from tests.integration.test_replay import archived
 from tests.servers.hostile import TABLE, HostileServer
 from tests.servers.hostile_kit import Hostile, answer, once, page
 from tests.servers.pages import page as plain_page
 from tests.servers.pages import site
-from tests.warc_judges import Read, read_folder
+from tests.warc_judges import Read, judged_by_programs, read_folder
 
 LIMIT_S: Final = 120.0  # for what takes 12 s, most of it waiting for time-outs
 TIMEOUT_S: Final = 1.0
@@ -96,6 +98,7 @@ class Crawled:
     records: dict[tuple[str, int], Read]
     visits: Counter[str]
     warc: Path
+    seeds: str
 
     def record(self, outcome: Outcome) -> Read:
         file, _, offset = outcome.record.rpartition(":")
@@ -135,6 +138,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
         read_folder(home / "data" / "warc"),
         server.visits,
         home / "data" / "warc",
+        seeds,
     )
 
 
@@ -182,6 +186,7 @@ def test_what_came_is_archived_with_what_is_missing(crawled: Crawled, row: Hosti
 
 def test_the_archive_is_sound_and_indexed_as_others_would(crawled: Crawled) -> None:
     judged_archive(crawled.warc)
+    judged_by_programs(crawled.warc)
 
 
 def test_the_archive_can_be_packed(crawled: Crawled, tmp_path: Path) -> None:
@@ -189,6 +194,18 @@ def test_the_archive_can_be_packed(crawled: Crawled, tmp_path: Path) -> None:
     *_, packed = pack(place, tmp_path / "hostile.wacz", time.time())
     assert packed.file == "hostile.wacz"
     judged_package(tmp_path / "hostile.wacz")
+
+
+def test_a_replay_is_the_same_archive(crawled: Crawled, tmp_path: Path) -> None:
+    """Broken heads, codings and bodies come out of it as they went in."""
+    settings = {**SETTINGS, "CRAWLER_REPLAY": str(crawled.warc)}
+    # What robots.txt forbade was not fetched, and is not to be missed ten thousand times.
+    again = crawl(
+        tmp_path / "data", settings=settings, seeds=crawled.seeds, scope="host", deny="/deep/"
+    )
+    assert archived(again.data) == archived(crawled.warc.parent)
+    unanswered = [row for row in ROWS if row.expect.outcome != "page"]
+    assert again.stats["crawler/replay/missing"] == len(unanswered)
 
 
 def test_the_crawl_ends_by_itself(crawled: Crawled) -> None:

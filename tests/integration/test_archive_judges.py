@@ -1,0 +1,67 @@
+"""What other people's software says of the archive of a whole crawl, that of the demo's small web:
+nothing. (Of the crawl of everything hostile it is asked in test_hostile_crawl.)"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from demo.story import BARREN_PAGES
+from demo.web import HOSTS, SQUARE, SmallWeb
+from tests.cdxj_judge import judged_archive, judged_package
+from tests.command import run
+from tests.crawling import Crawled, crawl
+from tests.integration.test_replay import archived
+from tests.servers.loopback import LoopbackWeb
+from tests.warc_judges import judged_by_programs, read_folder
+
+
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawled, str]:
+    """The crawl, and its seed."""
+    with LoopbackWeb(SmallWeb(), list(HOSTS)) as web:
+        seed = web.url(SQUARE)
+        settings = {"CRAWLER_PATTERN_BARREN_PAGES": BARREN_PAGES}
+        return crawl(tmp_path_factory.mktemp("demo") / "data", settings=settings, seeds=seed), seed
+
+
+def test_it_has_records_of_all_kinds(crawled: tuple[Crawled, str]) -> None:
+    records = read_folder(crawled[0].data / "warc").values()
+    kinds = Counter(read.kind for read in records)
+    assert kinds["warcinfo"] == 1
+    assert kinds["response"] > 40 and kinds["revisit"] >= 2
+    assert kinds["request"] == kinds["metadata"] == kinds["response"] + kinds["revisit"]
+    assert "length" in {read.fields.get("WARC-Truncated") for read in records}
+    answers = [read for read in records if read.kind in ("response", "revisit")]
+    assert {read.block[9:10] for read in answers} == {b"2", b"3", b"4", b"5"}
+
+
+def test_warcio_and_fastwarc_have_nothing_to_say(crawled: tuple[Crawled, str]) -> None:
+    judged_by_programs(crawled[0].data / "warc")
+
+
+def test_cdxj_indexer_makes_the_same_index(crawled: tuple[Crawled, str]) -> None:
+    judged_archive(crawled[0].data / "warc")
+
+
+def test_wacz_has_nothing_to_say_of_the_package(
+    crawled: tuple[Crawled, str], tmp_path: Path
+) -> None:
+    place = ["-s", f"CRAWLER_DATA_DIR={crawled[0].data}"]
+    scrapy = [sys.executable, "-m", "scrapy"]
+    packed = run([*scrapy, "archive", "pack", str(tmp_path / "demo.wacz"), *place])
+    assert packed.returncode == 0, packed.stdout + packed.stderr
+    judged_package(tmp_path / "demo.wacz")
+
+
+def test_replayed_it_is_the_same_archive(crawled: tuple[Crawled, str], tmp_path: Path) -> None:
+    first, seed = crawled
+    settings = {
+        "CRAWLER_PATTERN_BARREN_PAGES": BARREN_PAGES,
+        "CRAWLER_REPLAY": str(first.data),
+    }
+    again = crawl(tmp_path / "data", settings=settings, seeds=seed)
+    assert archived(again.data) == archived(first.data)
