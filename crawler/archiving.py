@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from hashlib import sha1
+from typing import Final
 
 from crawler.core.exchange import Exchange
 from crawler.core.page import Page
@@ -15,6 +17,11 @@ from crawler.policy.rows import row_of
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture
 from crawler.storage.warc.fields import labelled
+
+# Archives are handed on; what opens a door is not.
+_SECRETS: Final = re.compile(
+    rb"^((?:Authorization|Proxy-Authorization|Cookie):[ \t]*+)[^\r\n]++", re.I | re.M
+)
 
 
 async def archived(
@@ -35,7 +42,7 @@ async def archived(
         fetched_at=exchange.at,
         ip=exchange.ip,
         tls=exchange.tls,
-        request=exchange.request_head + exchange.request_body,
+        request=_SECRETS.sub(rb"\1...", exchange.request_head) + exchange.request_body,
         head=exchange.head,
         body=exchange.body,
         body_sha1=body_sha1,
@@ -81,6 +88,7 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tupl
     known = (
         ("fetchTimeMs", _ms(exchange)),
         ("flaw", page.flaw),
+        ("alias-of", page.alias_of),
         ("media-type", "" if is_declared else page.media_type),
         # Of the body without its codings: a revisit record has none that could be hashed again.
         ("content-digest", labelled(page.digest) if page.digest and is_coded else ""),

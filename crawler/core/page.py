@@ -20,7 +20,6 @@ class Flaw(StrEnum):
     EMPTY = "empty"
     LYING_TYPE = "lying_type"  # its bytes are of another type than its header says
     SOFT_404 = "soft_404"  # status 200, and what this host says of any name it does not know
-    ALIAS = "alias"  # it names another URL as its own, which is fetched in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,7 @@ class Page:
     text: str = field(default="", repr=False)  # what a reader came for
     simhash: int | None = None  # of its text; None: it has too little
     near: Near | None = None
+    alias_of: str = ""  # the URL it names as its canonical one, where that counts
     outlinks: tuple[Link, ...] = field(default=(), repr=False)  # to http(s), absolute; bounded
     # To be followed; a plain string is a link as from <a href>.
     links: tuple[Link | str, ...] = field(default=(), repr=False)

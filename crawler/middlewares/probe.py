@@ -20,6 +20,7 @@ from crawler.middlewares.answers import answer_of, failed_answer, judged
 from crawler.parts import Parts
 from crawler.policy.sniff import actual_type
 from crawler.scheduler.flights import LEASE, Flight
+from crawler.scheduler.probes import Said
 from crawler.wiring import parts_of
 
 
@@ -38,9 +39,7 @@ class ProbeMiddleware:
         self._parts.exchanges.take(request)
         flight.answer = judged(answer_of(response, flight, self._parts), flight, self._parts)
         self._parts.landing.release(flight)
-        text = await self._text(response) if response.status == 200 else ""
-        digest = sha1(response.body, usedforsecurity=False).digest()
-        self._learn(flight, response.status, digest, text)
+        self._learn(flight, await self._said(response))
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
@@ -51,31 +50,32 @@ class ProbeMiddleware:
         if answer is not None:
             flight.answer = judged(answer, flight, self._parts)
         self._parts.landing.release(flight)
-        self._learn(flight, None, b"", "")
+        self._learn(flight, Said(None))
         return request.replace(dont_filter=True)
 
     def _flight(self, request: Request) -> Flight | None:
         flight = self._parts.flights.of(request.meta.get(LEASE))
         return flight if flight is not None and flight.purpose is Purpose.PROBE else None
 
-    def _learn(self, flight: Flight, status: int | None, digest: bytes, text: str) -> None:
+    def _learn(self, flight: Flight, said: Said) -> None:
         flight.verdict = PutBack()
         now, host = self._parts.clock.now(), flight.lease.candidate.host
         try:
-            self._parts.probes.learn(host, flight.authority, status, digest, text, now)
+            self._parts.probes.learn(host, flight.authority, said, now)
         except StoreUnavailable as error:
             self._parts.fail(error)
         self._parts.tally.count("soft_404/asked")
 
-    async def _text(self, response: Response) -> str:
+    async def _said(self, response: Response) -> Said:
+        digest = sha1(response.body, usedforsecurity=False).digest()
         declared = (response.headers.get(b"Content-Type") or b"").decode("latin-1")
         sniffed = actual_type(declared, response.url, response.body)
         parser = self._parts.parsers.of(sniffed.media_type)
-        if parser is None:
-            return ""
+        if parser is None or response.status != 200:
+            return Said(response.status, digest)
         try:
             source = Source(response.url, declared, response.body)
             parsed = await self._parts.parsers.parse(source, parser)
         except Unreadable:
-            return ""
-        return parsed.text
+            return Said(response.status, digest)
+        return Said(response.status, digest, parsed.title, parsed.text)

@@ -7,12 +7,13 @@ from typing import Final
 
 from crawler.archiving import archived_page, wire_sha1
 from crawler.core.page import Flaw, Page
-from crawler.core.types import Claim, Moved
+from crawler.core.types import Claim
 from crawler.pipelines.stage import Stage
 from crawler.scheduler.flights import Flight
 
-_STATUS: Final = {Flaw.SOFT_404: 404, Flaw.ALIAS: 301, Flaw.LYING_TYPE: 406}
-"""What a page with a flaw counts as: its bytes are kept once too, but no page is a copy of it."""
+NO_PAGE: Final = 0
+"""What nobody's page is a copy of counts as; its bytes are kept once all the same."""
+_STATUS: Final = {Flaw.SOFT_404: 404, Flaw.LYING_TYPE: NO_PAGE}
 
 
 class ArchivePipeline(Stage):
@@ -20,16 +21,17 @@ class ArchivePipeline(Stage):
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         flight.record = await archived_page(page, self.parts.archive(), body_sha1)
         page = replace(page, record=flight.record)
-        # Of a near-duplicate that is not wanted nothing is kept. A page whose author asked not to
-        # be indexed is known by its bytes all the same: its links are followed once.
+        # Of a near-duplicate that is not wanted nothing is kept.
         is_dropped = page.near is not None and not page.archive
         if page.digest and not (page.is_repeat or is_dropped):
             flight.claim = self._claim(page, body_sha1)
-            if isinstance(flight.verdict, Moved):  # to its canonical URL
-                flight.verdict = replace(flight.verdict, claim=flight.claim)
         return page
 
     def _claim(self, page: Page, body_sha1: bytes) -> Claim:
+        """Of a page that was stored others are copies. Not of one whose author asked not to be
+        indexed: its twin may stand where nobody asked so."""
         at = page.exchange.at if page.exchange else self.parts.clock.now()
-        status = _STATUS.get(page.flaw, page.status)
-        return Claim(page.digest, page.url, page.record, at, body_sha1, status, page.simhash)
+        is_original = page.archive and not page.alias_of and not page.flaw
+        status = page.status if is_original else _STATUS.get(page.flaw, NO_PAGE)
+        simhash = page.simhash if is_original else None
+        return Claim(page.digest, page.url, page.record, at, body_sha1, status, simhash)

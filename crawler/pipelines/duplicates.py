@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha1
-from typing import Final
 
-from crawler.core.page import Flaw, Page
-from crawler.core.types import HTTP_OK, Claim
-from crawler.core.url import authority_of
+from crawler.core.page import Page
+from crawler.core.types import HTTP_OK
 from crawler.pipelines.stage import Stage
 from crawler.scheduler.flights import Flight
-
-_GONE: Final = (404, 410)
 
 
 class DuplicatesPipeline(Stage):
@@ -30,11 +26,4 @@ class DuplicatesPipeline(Stage):
             return page
         if original.status in HTTP_OK:
             flight.reason, flight.original, flight.is_new = "duplicate", original.url, False
-        elif original.status in _GONE and _of_one_host(original, page):
-            # The very bytes that its host sends with 404.
-            return self.flawed(page, flight, Flaw.SOFT_404)
         return page
-
-
-def _of_one_host(original: Claim, page: Page) -> bool:
-    return authority_of(original.url) == authority_of(page.url)

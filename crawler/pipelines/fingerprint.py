@@ -12,7 +12,7 @@ from crawler.pipelines.stage import Stage
 from crawler.policy.simhash import fingerprint
 from crawler.policy.soft404 import looks_like_error
 from crawler.scheduler.flights import Flight
-from crawler.scheduler.probes import Judgement
+from crawler.scheduler.probes import Judgement, Said
 
 
 class FingerprintPipeline(Stage):
@@ -29,13 +29,19 @@ class FingerprintPipeline(Stage):
                     flight.verdict = PutBack()
                     return replace(page, links=(), archive=False, flaw=Flaw.SOFT_404)
                 case Judgement.SOFT_404:
-                    return replace(self.flawed(page, flight, Flaw.SOFT_404), links=())
-        flight.is_new = True
+                    # Its links are followed: should we be wrong, no more than its text is lost.
+                    return self.flawed(page, flight, Flaw.SOFT_404)
+        if page.alias_of:
+            return page  # neither new nor anybody's original
+        # What a sitemap lists counts for its pages, not for more sitemaps.
+        is_list = page.parsed is not None and page.parsed.parser == "sitemap"
+        flight.is_new = None if is_list else True
         return await self._compared(page, flight)
 
     def _judged(self, page: Page, flight: Flight) -> Judgement:
         host, now = flight.lease.candidate.host, self.parts.clock.now()
-        return self.parts.probes.judge(page.url, host, page.digest, page.text, now)
+        said = Said(page.status, page.digest, page.title, page.text)
+        return self.parts.probes.judge(page.url, host, said, now)
 
     async def _compared(self, page: Page, flight: Flight) -> Page:
         rule = self.parts.config.content.near_duplicates

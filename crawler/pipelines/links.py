@@ -21,18 +21,35 @@ _HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
 _CONGESTED_S: Final = 0.05
 
 
+MOST_INDEXES: Final = 3
+"""So many hops from robots.txt or a seed sitemaps may list sitemaps (sitemaps.org: one is enough).
+An index that makes new ones for ever would have no other end."""
+
+
 class LinksPipeline(Stage):
     async def work(self, page: Page, flight: Flight) -> Page:
         links = [Link(each) if isinstance(each, str) else each for each in page.links]
+        if page.depth >= MOST_INDEXES:
+            links = [link for link in links if link.kind is not LinkKind.SITEMAP]
+        # Those of the page itself are absolute already; a user's pipeline may have put others.
+        absolute = set(map(id, page.outlinks))
+        own = [link for link in links if id(link) in absolute]
+        others = [link for link in links if id(link) not in absolute]
         base = base_of(page.url, page.parsed) if page.parsed else page.url
-        while len(links) > _AT_ONCE:
-            await self._add(self._selected(links[:_AT_ONCE], base, page.depth))
-            links = links[_AT_ONCE:]
-        if links:
-            flight.links = self._selected(links, base, page.depth)
+        flight.links = [
+            *await self._judged(own, None, page.depth),
+            *await self._judged(others, base, page.depth),
+        ]
         return page
 
-    def _selected(self, links: Sequence[Link], base: str, depth: int) -> list[Candidate]:
+    async def _judged(self, links: list[Link], base: str | None, depth: int) -> list[Candidate]:
+        """The last of them; all before are in the frontier by then."""
+        while len(links) > _AT_ONCE:
+            await self._add(self._selected(links[:_AT_ONCE], base, depth))
+            links = links[_AT_ONCE:]
+        return self._selected(links, base, depth) if links else []
+
+    def _selected(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
         admission, depth = self.parts.doors.admission, depth + 1
         if links[0].kind in _HINTED:
             selected = admission.listed(links, base, depth, lambda link: self._level(link, depth))

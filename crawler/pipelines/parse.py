@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from crawler.core.page import Flaw, Page
-from crawler.core.parsed import Parsed, Source, Unreadable
-from crawler.core.types import Candidate, Moved
+from crawler.core.page import Page
+from crawler.core.parsed import Link, LinkKind, Parsed, Source, Unreadable
 from crawler.core.url import fetch_form
 from crawler.pipelines.stage import Stage
 from crawler.policy.admission import unreadable
 from crawler.policy.following import followed, robots_header, with_headers
 from crawler.policy.link_header import link_headers
-from crawler.policy.redirects import Follow, onward
+from crawler.policy.refusal import Refusal
 from crawler.policy.rows import MOST, base_of, resolved
 from crawler.scheduler.flights import Flight
 
@@ -40,11 +39,7 @@ class ParsePipeline(Stage):
             links=followed(links, parsed.robots, rules),
             archive=not ("noindex" in parsed.robots and rules.respect_noindex),
         )
-        target = self._identity(page, flight.lease.candidate)
-        if target is None:
-            return page
-        flight.verdict = Moved(target)
-        return replace(self.flawed(page, flight, Flaw.ALIAS), links=())
+        return self._identified(page, flight)
 
     def _known(self, page: Page) -> bool:
         """Its links were followed when its content was first met."""
@@ -61,23 +56,22 @@ class ParsePipeline(Stage):
             self.parts.tally.count(f"parse/unreadable/{parser.name}")
             return Parsed(parser=parser.name, notes=(f"unreadable: {error}",))
 
-    def _identity(self, page: Page, candidate: Candidate) -> Candidate | None:
-        """The URL that is its canonical one, if that counts and is another. None: it is itself."""
-        written = page.parsed.canonical if page.parsed else ""
-        if not written or not self.parts.config.sameness.canonical_identity:
-            return None
-        base = base_of(page.url, page.parsed or Parsed())
-        leads = onward(
-            candidate,
-            301,
-            (fetch_form(written, base) or "").encode(),
-            lambda text, _: self.parts.doors.admission.candidate(
-                text, depth=candidate.depth, level=candidate.level
-            ),
-            self.parts.config.limits.max_redirects,
-        )
-        if not isinstance(leads, Follow):
-            return None
-        # Two pages that name each other are two pages.
-        is_other = leads.candidate.key not in (candidate.key, *candidate.chain)
-        return leads.candidate if is_other else None
+    def _identified(self, page: Page, flight: Flight) -> Page:
+        """Where it counts that a page names another URL as its canonical one: that is fetched, and
+        this one stored as its copy. With its text: it may be all that there is."""
+        parsed = page.parsed
+        if parsed is None or not parsed.canonical or not self._counts_canonical:
+            return page
+        url = fetch_form(parsed.canonical, base_of(page.url, parsed)) or ""
+        candidate = flight.lease.candidate
+        found = self.parts.doors.admission.candidate(url, depth=candidate.depth)
+        if isinstance(found, Refusal) or found.key in (candidate.key, *candidate.chain):
+            return page
+        self.parts.tally.count("aliases")
+        flight.reason, flight.original, flight.is_new = "alias", found.url, False
+        link = Link(found.url, LinkKind.CANONICAL)
+        return replace(page, alias_of=found.url, links=(link, *page.links))
+
+    @property
+    def _counts_canonical(self) -> bool:
+        return self.parts.config.sameness.canonical_identity

@@ -92,12 +92,15 @@ class Admission:
             found, key=found.key if key is None else key, request=request, filtered=filtered
         )
 
-    def select(self, hrefs: Iterable[str], base: str, depth: int, level: int = 0) -> Selected:
-        """Judge the links of a page. *depth* and *level* are theirs, not the page's."""
+    def select(
+        self, hrefs: Iterable[str], base: str | None, depth: int, level: int = 0
+    ) -> Selected:
+        """Judge the links of a page. *depth* and *level* are theirs, not the page's. *base*: None,
+        they are fetch forms."""
         found: dict[int, Candidate] = {}
         refused: Counter[Reason] = Counter()
         for text in dict.fromkeys(hrefs):  # menus repeat their links to the letter
-            url = fetch_form(text, base)
+            url = text if base is None else fetch_form(text, base)
             verdict = unreadable(text) if url is None else self._admitted(url, depth, level, False)
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
@@ -106,7 +109,7 @@ class Admission:
         return Selected(list(found.values()), refused)
 
     def listed(
-        self, links: Iterable[Link], base: str, depth: int, level_of: Callable[[Link], int]
+        self, links: Iterable[Link], base: str | None, depth: int, level_of: Callable[[Link], int]
     ) -> Selected:
         """As `select`, of links that bring hints of their own (sitemaps, feeds)."""
         found: dict[int, Candidate] = {}

@@ -72,6 +72,8 @@ def _original(page: Page) -> tuple[str, int | None]:
         return page.duplicate_of.url, None
     if page.near is not None:
         return page.near.original.url, page.near.bits
+    if page.alias_of:
+        return page.alias_of, None
     return "", None
 
 

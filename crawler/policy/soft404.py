@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from xxhash import xxh32_intdigest
@@ -47,13 +47,20 @@ class Said(StrEnum):
     NOTHING = "nothing"  # no answer: nobody knows, and it is not asked again for a while
 
 
+class Words(NamedTuple):
+    """Hashes of what an answer says, each once, ascending."""
+
+    title: tuple[int, ...] = ()
+    text: tuple[int, ...] = ()
+
+
 class Soft404Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of one directory and extension of one host."""
 
     said: Said
     until: float  # epoch seconds
     digest: bytes = b""  # PAGE: SHA-1 of its body
-    words: tuple[int, ...] = ()  # PAGE: hashes of those of its text, ascending
+    words: Words = Words()  # PAGE: of its text
 
 
 def looks_like_error(title: str, text: str) -> bool:
@@ -80,16 +87,18 @@ def probe_of(url: str, random_name: str) -> str:
     return f"{authority}{directory}{_NAME}{random_name}{_extension(name)}"
 
 
-def words_of(url: str, text: str) -> tuple[int, ...]:
-    """Hashes of the words of *text*, each once; without numbers and what *url* says already."""
+def words_of(url: str, title: str, text: str) -> Words:
+    """Without numbers and what *url* says already."""
     said = set(_words(url.casefold()))
+    return Words(_hashes(title, said), _hashes(text, said))
+
+
+def _hashes(text: str, said: set[str]) -> tuple[int, ...]:
     words = {word for word in _words(text.casefold()[:_MOST_CHARS]) if word not in said}
     return tuple(sorted(xxh32_intdigest(word.encode(errors="replace")) for word in words))
 
 
-def record_of(
-    status: int | None, digest: bytes, words: tuple[int, ...], now: float
-) -> Soft404Record:
+def record_of(status: int | None, digest: bytes, words: Words, now: float) -> Soft404Record:
     """What the answer to a probe says. *status* None: there was none."""
     if status is None or status == 429 or status >= 500:
         return Soft404Record(Said.NOTHING, now + FAILED_S)
@@ -98,14 +107,20 @@ def record_of(
     return Soft404Record(Said.ERROR, now + KNOWN_S)
 
 
-def is_soft_404(record: Soft404Record, digest: bytes, words: tuple[int, ...]) -> bool:
-    """Whether a page says what its host says of any name."""
+def is_soft_404(record: Soft404Record, digest: bytes, words: Words) -> bool:
+    """Whether a page says what its host says of any name, in its title too: of a product that is
+    not to be had a shop says much the same, but with its name above."""
     if record.said is not Said.PAGE:
         return False
     if digest == record.digest:
         return True
-    ours, theirs = set(words), set(record.words)
-    return bool(ours) and len(ours & theirs) >= _ALIKE * len(ours | theirs)
+    title, text = record.words
+    return bool(words.text) and _alike(words.title, title) and _alike(words.text, text)
+
+
+def _alike(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
+    ours, theirs = set(some), set(others)
+    return len(ours & theirs) >= _ALIKE * len(ours | theirs)
 
 
 def _split(path: str) -> tuple[str, str]:

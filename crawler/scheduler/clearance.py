@@ -18,7 +18,7 @@ from crawler.policy.robots_cache import Allowed, Disallowed, RobotsCache, Unreac
 from crawler.policy.robots_fetch import RobotsFetch
 from crawler.policy.yields import Go, Stopped, Yields
 from crawler.scheduler.flights import Flight
-from crawler.scheduler.probes import Probes
+from crawler.scheduler.probes import Probes, Said
 
 # How long a host is left alone while its robots.txt waits for another host's turn (guess).
 HOP_WAIT_S: Final = 5.0
@@ -100,7 +100,7 @@ class Clearance:
         if probe is None or self._probes is None:
             return None
         if not isinstance(self._robots.verdict(probe.url, now), Allowed):
-            self._probes.learn(host, probe.kind, None, b"", "", now)
+            self._probes.learn(host, probe.kind, Said(None), now)
             return None
         flight.purpose, flight.authority = Purpose.PROBE, probe.kind
         return probe.url

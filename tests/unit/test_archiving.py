@@ -249,3 +249,17 @@ def test_an_answer_that_was_cut_is_no_revisit(tmp_path: Path) -> None:
 
 def test_without_an_archive_nothing_is_kept() -> None:
     assert asyncio.run(archived(EXCHANGE, None)) == ""
+
+
+def test_what_opens_a_door_is_not_archived(tmp_path: Path) -> None:
+    head = (
+        b"GET /a HTTP/1.1\r\nauthorization: Basic c2VjcmV0\r\nAccept: */*\r\n"
+        b"Cookie: session=secret; b=2\r\nProxy-Authorization:secret\r\n\r\n"
+    )
+    exchange = replace(EXCHANGE, request_head=head, request_body=b"Cookie: a body")
+    capture = capture_of(tmp_path, replace(PAGE, exchange=exchange))
+    assert capture is not None
+    assert capture.request == (
+        b"GET /a HTTP/1.1\r\nauthorization: ...\r\nAccept: */*\r\nCookie: ...\r\n"
+        b"Proxy-Authorization:...\r\n\r\nCookie: a body"
+    )

@@ -6,9 +6,10 @@ import pytest
 
 from crawler.core.content_settings import Content
 from crawler.core.types import HostKey
+from crawler.policy.soft404 import Said as Says
 from crawler.policy.soft404 import (
-    Said,
     Soft404Record,
+    Words,
     is_soft_404,
     kind_of,
     looks_like_error,
@@ -16,7 +17,7 @@ from crawler.policy.soft404 import (
     record_of,
     words_of,
 )
-from crawler.scheduler.probes import Judgement, Probes
+from crawler.scheduler.probes import Judgement, Probes, Said
 
 HOST = HostKey("example.com")
 PAGE = "https://example.com/news/2024/item.html?id=3"
@@ -66,17 +67,17 @@ def test_the_probe_is_of_the_kind_it_asks_for() -> None:
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        pytest.param(404, Said.ERROR, id="an honest host"),
-        pytest.param(302, Said.ERROR, id="sent elsewhere: the redirect tells it from a page"),
-        pytest.param(403, Said.ERROR, id="forbidden is no page"),
-        pytest.param(200, Said.PAGE, id="a page for any name"),
-        pytest.param(503, Said.NOTHING, id="in trouble: nobody knows"),
-        pytest.param(429, Said.NOTHING, id="too many requests: nobody knows"),
-        pytest.param(None, Said.NOTHING, id="no answer"),
+        pytest.param(404, Says.ERROR, id="an honest host"),
+        pytest.param(302, Says.ERROR, id="sent elsewhere: the redirect tells it from a page"),
+        pytest.param(403, Says.ERROR, id="forbidden is no page"),
+        pytest.param(200, Says.PAGE, id="a page for any name"),
+        pytest.param(503, Says.NOTHING, id="in trouble: nobody knows"),
+        pytest.param(429, Says.NOTHING, id="too many requests: nobody knows"),
+        pytest.param(None, Says.NOTHING, id="no answer"),
     ],
 )
-def test_what_an_answer_says(status: int | None, said: Said) -> None:
-    assert record_of(status, b"d", (7,), NOW).said is said
+def test_what_an_answer_says(status: int | None, said: Says) -> None:
+    assert record_of(status, b"d", Words(), NOW).said is said
 
 
 LOST = "Sorry, we looked for {} everywhere and it is not found. Try the search, or go home."
@@ -85,21 +86,37 @@ LOST = "Sorry, we looked for {} everywhere and it is not found. Try the search, 
 @pytest.mark.parametrize(
     ("said", "digest", "text", "soft"),
     [
-        pytest.param(Said.PAGE, b"d", "anything", True, id="the very bytes"),
-        pytest.param(Said.PAGE, b"e", LOST.format("item.html"), True, id="its own name in it"),
-        pytest.param(Said.PAGE, b"e", LOST.format("it") + " 12:30", True, id="the time of day"),
-        pytest.param(Said.PAGE, b"e", "A list of 404 words", False, id="other words"),
-        pytest.param(Said.PAGE, b"e", "", False, id="no text to compare"),
-        pytest.param(Said.ERROR, b"d", LOST, False, id="an honest host"),
-        pytest.param(Said.NOTHING, b"d", LOST, False, id="nobody knows"),
+        pytest.param(Says.PAGE, b"d", "anything", True, id="the very bytes"),
+        pytest.param(Says.PAGE, b"e", LOST.format("item.html"), True, id="its own name in it"),
+        pytest.param(Says.PAGE, b"e", LOST.format("it") + " 12:30", True, id="the time of day"),
+        pytest.param(Says.PAGE, b"e", "A list of 404 words", False, id="other words"),
+        pytest.param(Says.PAGE, b"e", "", False, id="no text to compare"),
+        pytest.param(Says.ERROR, b"d", LOST, False, id="an honest host"),
+        pytest.param(Says.NOTHING, b"d", LOST, False, id="nobody knows"),
     ],
 )
 def test_a_page_is_compared_with_the_answer(
-    said: Said, digest: bytes, text: str, soft: bool
+    said: Says, digest: bytes, text: str, soft: bool
 ) -> None:
     probe = probe_of(PAGE, "0a7")
-    known = Soft404Record(said, NOW, b"d", words_of(probe, LOST.format("gossamer0a7.html")))
-    assert is_soft_404(known, digest, words_of(PAGE, text)) is soft
+    words = words_of(probe, "Not found", LOST.format("gossamer0a7.html"))
+    known = Soft404Record(said, NOW, b"d", words)
+    assert is_soft_404(known, digest, words_of(PAGE, "Not found", text)) is soft
+
+
+@pytest.mark.parametrize(
+    ("title", "soft"),
+    [
+        pytest.param("Not found", True, id="the same title"),
+        pytest.param("Not found: item", True, id="and the name that was asked for"),
+        pytest.param("Red enamel mug - not available", False, id="a product that is sold out"),
+        pytest.param("", False, id="none"),
+    ],
+)
+def test_its_title_counts_too(title: str, soft: bool) -> None:
+    probe = probe_of(PAGE, "0a7")
+    known = Soft404Record(Says.PAGE, NOW, b"d", words_of(probe, "Not found", LOST))
+    assert is_soft_404(known, b"e", words_of(PAGE, title, LOST)) is soft
 
 
 class Memory:
@@ -115,29 +132,37 @@ class Memory:
 
 def test_a_host_is_asked_once_for_each_kind() -> None:
     probes = Probes(Memory(), lambda: "name", Content())
-    assert probes.judge(PAGE, HOST, b"d", "", NOW) is Judgement.ASK
+    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.ASK
     probe = probes.wanted(HOST)
     assert probe is not None
-    probes.learn(HOST, probe.kind, 200, b"d", "", NOW)
+    probes.learn(HOST, probe.kind, Said(200, b"d"), NOW)
     assert probes.wanted(HOST) is None
-    assert probes.judge(PAGE, HOST, b"d", "", NOW) is Judgement.SOFT_404
-    assert probes.judge(PAGE, HOST, b"another", "", NOW) is Judgement.PAGE
+    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.SOFT_404
+    assert probes.judge(PAGE, HOST, Said(200, b"another"), NOW) is Judgement.PAGE
     other = "https://example.com/elsewhere/item.html"
-    assert probes.judge(other, HOST, b"d", "", NOW) is Judgement.ASK
+    assert probes.judge(other, HOST, Said(200, b"d"), NOW) is Judgement.ASK
 
 
 def test_an_answer_is_forgotten_after_a_week() -> None:
     probes = Probes(Memory(), lambda: "name", Content())
-    probes.learn(HOST, kind_of(PAGE) or "", 404, b"", "", NOW)
-    assert probes.judge(PAGE, HOST, b"d", "", NOW + 86_400) is Judgement.PAGE
-    assert probes.judge(PAGE, HOST, b"d", "", NOW + 8 * 86_400) is Judgement.ASK
+    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.ASK
+    probes.learn(HOST, kind_of(PAGE) or "", Said(404), NOW)
+    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW + 86_400) is Judgement.PAGE
+    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW + 8 * 86_400) is Judgement.ASK
 
 
 def test_a_front_page_is_a_page() -> None:
     probes = Probes(Memory(), lambda: "name", Content())
-    assert probes.judge("https://example.com/", HOST, b"d", "", NOW) is Judgement.PAGE
+    assert probes.judge("https://example.com/", HOST, Said(200, b"d"), NOW) is Judgement.PAGE
 
 
 def test_who_does_not_want_it_is_not_asked() -> None:
     probes = Probes(Memory(), lambda: "name", Content(soft_404=False))
-    assert probes.judge(PAGE, HOST, b"d", "", NOW) is Judgement.PAGE
+    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.PAGE
+
+
+def test_an_answer_to_another_question_teaches_nothing() -> None:
+    probes = Probes(Memory(), lambda: "name", Content())
+    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.ASK
+    probes.learn(HOST, "https://example.com/other/*", Said(404), NOW)
+    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.ASK

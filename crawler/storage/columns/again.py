@@ -97,6 +97,7 @@ def _told(stored: Stored, headers: Headers) -> Page:
         flaw=Flaw(flaw) if flaw in _FLAWS else _OTHER_FLAW,
         digest=sha1_of(stored.noted("content-digest")) or stored.payload_sha1,
         duplicate_of=Claim(b"", same) if same else None,
+        alias_of=stored.noted("alias-of"),
         near=Near(Claim(b"", near), int(bits)) if near and bits.isdecimal() else None,
     )
 

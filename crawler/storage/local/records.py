@@ -27,7 +27,12 @@ class Claims:
 
     def claim(self, digest: bytes) -> Claim | None:
         packed = self._store.get(keys.DIGEST + digest)
-        return _claim(packed) if packed else None
+        if packed is None:
+            return None
+        try:
+            return _claim(packed)
+        except msgspec.MsgspecError:
+            return None
 
 
 class Soft404Records:
