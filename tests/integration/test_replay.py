@@ -16,8 +16,10 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.settings import Settings
 
 from crawler import rules
+from crawler.addon import REPLAY, Addon
 from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError, DataDirError
 from crawler.core.types import Answer, Claim, Pace
@@ -255,6 +257,32 @@ def test_a_public_host_needs_no_contact_and_what_is_missing_is_told(
     blocks = [read.block for read in read_folder(done.data / "warc").values()]
     assert any(b"new" in block for block in blocks), "the latest counts"
     assert not any(b"unknown HTTP" in block for block in blocks), "nothing is made up"
+
+
+class Network:
+    """A project's own way to fetch; or a plain one that came too late to be told."""
+
+    lazy = False
+
+    def __init__(self, crawler: Crawler) -> None:
+        raise AssertionError("the network would be asked")
+
+
+@pytest.mark.parametrize("http_handler", ["aiohttp", "twisted"])
+def test_no_other_handler_is_named(small: Path, http_handler: str) -> None:
+    settings = Settings({"DOWNLOAD_HANDLERS": {"http": Network, "https": Network}})
+    settings.set("CRAWLER_HTTP_HANDLER", http_handler)
+    settings.set("CRAWLER_REPLAY", str(small))
+    Addon.update_pre_crawler_settings(settings)
+    Addon().update_settings(settings)
+    handlers = settings.getwithbase("DOWNLOAD_HANDLERS")
+    assert {name for name in handlers.values() if name} == {REPLAY}
+
+
+def test_no_other_handler_is_asked(small: Path, tmp_path: Path) -> None:
+    settings = {"CRAWLER_REPLAY": str(small), "DOWNLOAD_HANDLERS": {"https": Network}}
+    done = crawl(tmp_path / "data", settings=settings, seeds=PUBLIC)
+    assert done.stats["crawler/replay/answered"] == 2
 
 
 def test_an_archived_robots_txt_is_obeyed(small: Path, tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ class Replay:
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigError, DataDirError."""
-        self.path = path
         self.files = replay_files(path)
         self._indexed = [file for file in self.files if beside(file, SUFFIX).exists()]
         self._in_mind: defaultdict[str, list[Entry]] = defaultdict(list)
