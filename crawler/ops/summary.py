@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.core.types import Counts
 from crawler.core.version import VERSION
 from crawler.ops.endings import ending
 from crawler.parts import Parts
+from crawler.storage.delivery.delivery import Delivery
 from crawler.tally import Tally
 
 FORMAT: Final = 1
@@ -54,8 +56,10 @@ class Robots(msgspec.Struct, frozen=True):
 
 class ArchiveFiles(msgspec.Struct, frozen=True):
     folder: str
-    files: int
+    files: int  # that are there
     bytes: int
+    delivered: int = 0  # files of this run, index and columns among them
+    store: str = ""  # where they were brought; empty: nowhere
 
 
 class FrontierCounts(msgspec.Struct, frozen=True):
@@ -131,7 +135,7 @@ def summary_of(
         errors=_below(tally.counted, "error/"),
         dead_letters=counts.dead,
         dead_letters_new=[DeadUrl(each.url, each.reason) for each in tally.dead],
-        archive=archive_files(parts.data.warc),
+        archive=delivered(archive_files(parts.data.warc), parts.keeping.delivery),
         frontier=_frontier(counts, parts.put_back_at_open),
         data_dir=str(parts.data.path),
     )
@@ -141,6 +145,12 @@ def archive_files(folder: Path) -> ArchiveFiles:
     """Those of earlier runs among them, and any that could not be finished."""
     sizes = [file.stat().st_size for file in folder.glob("*.warc.gz*")]
     return ArchiveFiles(str(folder), len(sizes), sum(sizes))
+
+
+def delivered(archive: ArchiveFiles, delivery: Delivery | None) -> ArchiveFiles:
+    if delivery is None:
+        return archive
+    return replace(archive, delivered=delivery.figures.files, store=delivery.destination)
 
 
 def encoded(summary: Summary) -> bytes:

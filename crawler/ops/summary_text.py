@@ -132,6 +132,8 @@ def _error(kind: str) -> str:
 def _kept(summary: Summary) -> Iterator[Row]:
     archive, frontier = summary.archive, summary.frontier
     yield "archive", f"{many(archive.files, 'file')}, {size(archive.bytes)}, in {archive.folder}"
+    if archive.store:
+        yield "", f"{many(archive.delivered, 'file')} brought to {plain(archive.store)}"
     later = f", {number(frontier.later)} later" if frontier.later else ""
     ended = f"{number(frontier.done)} done, {number(frontier.dead)} dead"
     yield "frontier", f"{number(frontier.waiting)} waiting{later}, {ended}"

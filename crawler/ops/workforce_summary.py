@@ -94,7 +94,7 @@ def summary_of_all(run: Run, parts: Sequence[Summary], folders: Iterable[Path]) 
         errors=_sum([*(part.errors for part in parts), _unnamed(killed)]),
         dead_letters=counts.dead,
         dead_letters_new=_dead(parts),
-        archive=_archive(run.data_dir, folders),
+        archive=_archive(run.data_dir, folders, parts),
         frontier=_frontier(counts, _total(parts, lambda part: part.frontier.put_back_at_open)),
         data_dir=str(run.data_dir),
     )
@@ -159,9 +159,13 @@ def _dead(parts: Iterable[Summary]) -> list[DeadUrl]:
     return [letter for part in parts for letter in part.dead_letters_new][:_DEAD]
 
 
-def _archive(data_dir: Path, folders: Iterable[Path]) -> ArchiveFiles:
+def _archive(data_dir: Path, folders: Iterable[Path], parts: Sequence[Summary]) -> ArchiveFiles:
     sizes = [file.stat().st_size for each in folders for file in (each / WARC).glob("*.warc.gz*")]
-    return ArchiveFiles(str(data_dir / "workers" / "*" / WARC), len(sizes), sum(sizes))
+    return ArchiveFiles(
+        *(str(data_dir / "workers" / "*" / WARC), len(sizes), sum(sizes)),
+        delivered=_total(parts, lambda part: part.archive.delivered),
+        store=next((part.archive.store for part in parts if part.archive.store), ""),
+    )
 
 
 def _frontier(counts: Counts, put_back: int) -> FrontierCounts:

@@ -98,6 +98,11 @@ class Delivery:
         self._lets_through = True
 
     @property
+    def destination(self) -> str:
+        """The store, as a person may be told: without what opens it."""
+        return str(self._store)
+
+    @property
     def figures(self) -> Figures:
         counted = self._counted
         return Figures(
