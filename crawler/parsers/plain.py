@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from crawler.core.parsed import Link, LinkKind, Parsed, Source
-from crawler.parsers.bounds import MAX_LINKS
+from crawler.parsers.bounds import MAX_LINKS, MAX_WORD_CHARS
 from crawler.policy.charset import read_text
 
 # What stands between two URLs in prose and in source code, and is part of neither.
@@ -19,7 +19,7 @@ _URL: Final = re.compile(
     r"https?://[^\s\x00-\x1f<>\"'`{}|\\^\u2018-\u201f\u00ab\u00bb]+", re.IGNORECASE
 )
 _CLOSING: Final = {")": "(", "]": "["}
-_STOPS: Final = ".,;:!?*_~"
+_ENDS: Final = frozenset(".,;:!?*_~").union(_CLOSING)
 
 
 class PlainParser:
@@ -27,7 +27,7 @@ class PlainParser:
 
     name = "text"
     types = frozenset({"text/plain", "text/*"})
-    inline_max_bytes = 128 * 1024  # 2 ms; of nothing but URLs, 6
+    inline_max_bytes = 128 * 1024  # 2 ms; of nothing but URLs, 13; of brackets, 20
 
     def parse(self, source: Source) -> Parsed:
         text, charset = read_text(source.body, source.content_type, marked_up=False)
@@ -41,20 +41,27 @@ class PlainParser:
 
 
 def urls(text: str) -> list[str]:
-    """The http and https URLs in *text*, each once; without the stop that ends their sentence."""
+    """The http and https URLs in *text*, each once; without the stop that ends their sentence.
+    Of the first MAX_LINKS and one more; a URL too long to be fetched says nothing."""
     found = (_bare(one[0]) for one in islice(_URL.finditer(text), MAX_LINKS + 1))
-    return list(dict.fromkeys(url for url in found if not url.endswith("://")))
+    fitting = (url for url in found if len(url) <= MAX_WORD_CHARS and not url.endswith("://"))
+    return list(dict.fromkeys(fitting))
 
 
 def _bare(url: str) -> str:
     """A bracket at its end is its own only if it was opened in it, as in wiki/Gossamer_(film)."""
-    while url:
-        last = url[-1]
-        opening = _CLOSING.get(last)
-        if last not in _STOPS and (opening is None or url.count(opening) >= url.count(last)):
-            break
-        url = url[:-1]
-    return url
+    if url[-1] not in _ENDS:
+        return url
+    # Counted once: text without spaces may end in a hundred thousand brackets.
+    unopened = {last: url.count(last) - url.count(first) for last, first in _CLOSING.items()}
+    end = len(url)
+    while (last := url[end - 1]) in _ENDS:
+        if last in unopened:
+            if unopened[last] <= 0:
+                break
+            unopened[last] -= 1
+        end -= 1
+    return url[:end]
 
 
 def _is_sitemap(url: str) -> bool:
