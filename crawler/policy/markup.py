@@ -14,11 +14,13 @@ from w3lib.encoding import read_bom
 HEAD_BYTES: Final = 8192  # guess: room for the licence that some put before the first element
 
 # What may stand before the first element; the name of a document type is kept.
+# Possessive: what does not end is given up at once, not tried again from each of its letters.
 _BEFORE: Final = re.compile(
-    rb"\s+ | <\?.*?> | <!--.*?--> | <!doctype\s+([^\s>\[]+)[^\[>]*(?:\[.*?\]\s*)?>",
+    rb"""\s++ | <\?.*?> | <!--.*?-->
+    | <!doctype\s++([^\s>\[]++)[^\[>]*+(?:\[(?:[^\]]++|\](?!\s*+>))*+\]\s*+)?+>""",
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
-_ELEMENT: Final = re.compile(rb"<(?:[a-z_][\w.-]*:)?([a-z_][\w.-]*)(?=[\s/>])", re.IGNORECASE)
+_ELEMENT: Final = re.compile(rb"<(?:[a-z_][\w.-]*+:)?+([a-z_][\w.-]*+)(?=[\s/>])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

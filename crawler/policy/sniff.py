@@ -41,7 +41,6 @@ _SIGNATURES: Final = (
     (0, b"\x00asm", "application/wasm"),
     (0, b"wOFF", "font/woff"),
     (0, b"wOF2", "font/woff2"),
-    (4, b"ftyp", "video/mp4"),
     (0, b"\x1a\x45\xdf\xa3", "video/webm"),
     (8, b"WAVEfmt ", "audio/wav"),
     (8, b"AVI LIST", "video/x-msvideo"),
@@ -50,6 +49,8 @@ _SIGNATURES: Final = (
     (0, b"ID3\x04", "audio/mpeg"),
     (0, b"SQLite format 3\x00", "application/vnd.sqlite3"),
 )
+_MP4: Final = "video/mp4"
+_LONGEST_FTYP: Final = 1024  # guess: it names brands of four letters, mostly six of them
 _NO_FILE: Final = frozenset({b"<", b" ", b"\t", b"\n", b"\r"})  # nearly every page begins so
 _PDF_WITHIN: Final = 1024  # readers allow so many bytes of something else before a PDF
 
@@ -201,4 +202,15 @@ def _binary_type(declared: str, body: bytes) -> str:
 def _signature(body: bytes) -> str:
     if body[:1] in _NO_FILE:
         return ""
-    return next((kind for at, signature, kind in _SIGNATURES if body.startswith(signature, at)), "")
+    found = (kind for at, signature, kind in _SIGNATURES if body.startswith(signature, at))
+    return next(found, "") or (_MP4 if _is_mp4(body) else "")
+
+
+def _is_mp4(body: bytes) -> bool:
+    """ISO 14496-12, 4.3: its first box has a length and a brand; "ftyp" alone may be of a word."""
+    if body[4:8] != b"ftyp":
+        return False
+    length = int.from_bytes(body[:4], "big")
+    brand = body[8:12]
+    is_word = len(brand) == 4 and brand.isascii() and brand.decode("ascii").isprintable()
+    return 16 <= length <= _LONGEST_FTYP and length % 4 == 0 and is_word
