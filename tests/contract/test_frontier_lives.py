@@ -184,8 +184,14 @@ class FrontierLives(RuleBasedStateMachine):
         assert self.frontier.put_back_at_open == len(self.leased)
         for url, lease in self.leased.items():
             self.waiting[url] = 0.0
-            # Released in the very moment it was taken, it cannot be told from one that was not.
-            released = self.server.quiet_until.get(lease.candidate.host, 0.0) > lease.taken_at
+            # Released in the very moment it was taken, it cannot be told from one that was not;
+            # unless its host was leased again since.
+            released = self.server.quiet_until.get(
+                lease.candidate.host, 0.0
+            ) > lease.taken_at or any(
+                other.candidate.host == lease.candidate.host and other.taken_at > lease.taken_at
+                for other in self.leased.values()
+            )
             if lease.id in self.unreleased or not released:
                 self.server.left(lease.candidate.host, self.rest_after_death(lease))
             assert not self.frontier.finish(lease, Done(), self.now), "fenced off"
