@@ -1,0 +1,154 @@
+"""kill -9 of whole crawls with all that content brings: WARC files that are full after a second,
+their indexes and columns, their way to a store. At the end every page is in one readable file."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+from crawler.scheduler import keys
+from crawler.storage.local.datadir import FRONTIER, OUTCOMES, WARC
+from crawler.storage.local.outcome_log import read_outcomes
+from crawler.storage.local.rocks import RocksStore
+from crawler.storage.warc.companions import beside
+from tests.accounts import Accounts
+from tests.command import crawl_command, run, running
+from tests.deaths import Aim, kill_on
+from tests.servers.copied_web import CopiedServer, CopiedWeb
+from tests.servers.s3 import BUCKET, S3Server, environment
+
+SETTINGS: Final = {
+    # Slow enough that it lives through its kills, quick enough for a test.
+    "CRAWLER_MIN_DELAY_S": 0.5,
+    "CRAWLER_BACKOFF_BASE_S": 0.05,
+    "CRAWLER_BACKOFF_MAX_S": 0.1,
+    "CRAWLER_WARC_MAX_BYTES": 1 << 20,  # as small as they may be: full after seven pages
+}
+AIMS: Final = (
+    Aim("a file is begun", "here", ".warc.gz.open"),
+    Aim("full: its index is there, its columns are being flushed", "here", ".cdxj"),
+    Aim("full: its columns are there, it is still open", "here", ".parquet"),
+    Aim("full: it has its name", "here", ".warc.gz"),
+    Aim("recovery has made an index, and makes columns", "here", ".cdxj", of_the_dead=True),
+    Aim("recovery has made columns again", "here", ".parquet", of_the_dead=True),
+    Aim("recovery has made it whole", "here", ".warc.gz", of_the_dead=True),
+    Aim("a file has left", "here", ".warc.gz", comes=False, of_a_delivery=True),
+    Aim("its columns have left too", "here", ".parquet", comes=False, of_a_delivery=True),
+)
+OF_A_FOLDER: Final = (
+    Aim("a file is on its way", "there", ".warc.gz.open", of_a_delivery=True),
+    Aim("a file has arrived without its columns", "there", ".warc.gz", of_a_delivery=True),
+    Aim("a file has arrived with all that is its", "there", ".cdxj", of_a_delivery=True),
+)
+BEGUN: Final = AIMS[0]
+AT_RANDOM: Final = 10
+PATIENCE_S: Final = 7.0  # the next look of a delivery is 5 s away
+
+
+@dataclass(slots=True)
+class Lives:
+    """Of one crawl, one after the other."""
+
+    command: list[str]
+    data: Path
+    store: Path  # a folder that is empty where the store is elsewhere
+    log: Path
+    dice: random.Random = field(default_factory=lambda: random.Random(20260104))
+    deaths: int = 0
+    leases_of_the_dead: int = 0
+    came_to: set[str] = field(default_factory=set)
+
+    def end_at_random(self) -> None:
+        """While it works; or, now and then, while it starts."""
+        if self.dice.random() < 0.2:
+            with running(self.command, self.log) as process:
+                time.sleep(self.dice.uniform(0.2, 1.5))
+                process.kill()
+            self._died()
+        else:
+            self._end(BEGUN, self.dice.uniform(0.0, 1.2))
+
+    def end_on(self, aim: Aim) -> None:
+        while (aim.of_the_dead or aim.of_a_delivery) and not self._has_left(aim):
+            self._end(BEGUN, self.dice.uniform(0.0, 1.2))
+        if self._end(aim, self.dice.choice((0.0, self.dice.uniform(0.0, 0.01)))):
+            self.came_to.add(aim.says)
+
+    def _end(self, aim: Aim, then_s: float) -> bool:
+        folders = {"here": self.data / WARC, "there": self.store / WARC}
+        with running(self.command, self.log) as process:
+            came_to_it = kill_on(process, aim, folders, then_s, PATIENCE_S)
+            assert process.wait(10) == -9, "it must live through its kills"
+        self._died()
+        return came_to_it
+
+    def _has_left(self, aim: Aim) -> bool:
+        """The last life has left what this death is about."""
+        here = self.data / WARC
+        if aim.of_a_delivery:
+            return any(here.glob("*.warc.gz*"))
+        unfinished = [path.with_suffix("") for path in here.glob("*.warc.gz.open")]
+        return any(not beside(warc, aim.suffix).exists() for warc in unfinished)
+
+    def _died(self) -> None:
+        self.deaths += 1
+        if (self.data / FRONTIER / "CURRENT").exists():
+            frontier = RocksStore(self.data / FRONTIER, read_only=True)
+            left = frontier.scan(keys.OPEN, keys.after(keys.OPEN), 10_000)
+            self.leases_of_the_dead += len(left)
+            frontier.close()
+
+
+def lives(home: Path, server: CopiedServer, url: str) -> Lives:
+    (home / "seeds.txt").write_text("\n".join(server.seeds()))
+    settings = SETTINGS | {"CRAWLER_ARCHIVE_URL": url}
+    command = crawl_command(home / "data", settings, seeds=home / "seeds.txt")
+    return Lives(command, home / "data", home / "store", home / "log")
+
+
+def dealt(dice: random.Random, aims: tuple[Aim, ...], at_random: int) -> Iterator[Aim | None]:
+    deaths = [*aims, *(None for _ in range(at_random))]
+    dice.shuffle(deaths)
+    yield from deaths
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_file()]
+
+
+def test_a_crawl_that_brings_its_files_to_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    with CopiedServer(CopiedWeb()) as server:
+        living = lives(tmp_path, server, (tmp_path / "store").as_uri())
+        aims = (*AIMS, *OF_A_FOLDER) * 2
+        for aim in dealt(living.dice, aims, AT_RANDOM):
+            living.end_on(aim) if aim else living.end_at_random()
+        last = run(living.command, timeout_s=180)
+    assert last.returncode == 0, last.stderr[-2000:]
+    assert living.came_to == {aim.says for aim in aims}
+    assert files(living.data / WARC) == []
+    outcomes = list(read_outcomes(living.data / OUTCOMES))
+    Accounts(living.store / WARC, outcomes, server).settle(living.leases_of_the_dead)
+
+
+def test_a_crawl_that_brings_its_files_to_s3(tmp_path: Path) -> None:
+    fetched = tmp_path / "fetched"
+    fetched.mkdir()
+    web = CopiedServer(CopiedWeb(hosts=8))
+    with S3Server() as s3, web as server, patch.dict(os.environ, environment(s3.port)):
+        living = lives(tmp_path, server, f"s3://{BUCKET}/crawl")
+        for aim in dealt(living.dice, AIMS, 4):
+            living.end_on(aim) if aim else living.end_at_random()
+        last = run(living.command, timeout_s=180)
+        assert last.returncode == 0, last.stderr[-2000:]
+        assert files(living.data / WARC) == [] and s3.unfinished() == []
+        for name in s3.names():
+            (fetched / name.rpartition("/")[2]).write_bytes(s3.content(name))
+    outcomes = list(read_outcomes(living.data / OUTCOMES))
+    Accounts(fetched, outcomes, server).settle(living.leases_of_the_dead)
