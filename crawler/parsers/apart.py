@@ -1,13 +1,14 @@
 """Parsing in processes apart: what a body does to its parser, it does not do to the crawl.
 
-Rule: never more than a few processes, never more than one body in each; one that takes too long,
-says too much or dies is replaced, and the body it had is unreadable. They start with the first
-body and end with the crawl.
+Rule: one process for each parser, one body at a time in it; so what holds up a parser, as PDFs
+that loop do, holds up no other. One that takes too long, says too much or dies is replaced, and
+the body it had is unreadable. They start with their first body and end with the crawl.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,17 +35,16 @@ class Limits:
 
     timeout_s: float
     max_bytes: int  # of memory
-    processes: int = 2  # guess: PDFs are few; more would only take the processor from fetching
 
 
 class Apart:
-    """A few processes, used in turn. Closed by `close`."""
+    """The processes of one crawl, by the path of their parser. Closed by `close`."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         # Bodies wait here as they are; how many there may be is for those who fetch them.
-        self._free = asyncio.Semaphore(limits.processes)
-        self._idle: list[Child] = []
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._idle: dict[str, Child] = {}
         self._busy: set[Child] = set()
         self._ending: set[asyncio.Future[int]] = set()
         self._closed = False
@@ -53,7 +53,7 @@ class Apart:
         """By the parser whose class is at *path*. Raises Unreadable, BrokenParser."""
         if len(source.body) > self._limits.max_bytes // _MEMORY_SHARE:
             raise Unreadable(f"{len(source.body)} bytes are too many for CRAWLER_PARSE_MAX_BYTES")
-        async with self._free:
+        async with self._turns[path]:
             if self._closed:
                 raise Unreadable("the crawl has ended")
             return _result(await self._answer(path, source), self._limits)
@@ -61,14 +61,14 @@ class Apart:
     async def close(self) -> None:
         """No process is left, whatever it was doing."""
         self._closed = True
-        for child in (*self._idle, *self._busy):
+        for child in (*self._idle.values(), *self._busy):
             self._end(child)
         self._idle.clear()
         await asyncio.gather(*self._ending)
 
     async def _answer(self, path: str, source: Source) -> Answer:
         limits = self._limits
-        child = self._idle.pop() if self._idle else Child.start(limits.max_bytes, limits.timeout_s)
+        child = self._idle.pop(path, None) or Child.start(limits.max_bytes, limits.timeout_s)
         self._busy.add(child)
         answer = None
         try:
@@ -81,15 +81,15 @@ class Apart:
             raise BrokenParser("died", said_end(await self._end(child))) from None
         finally:  # also where we are cancelled: it may be in the middle of a body
             self._busy.discard(child)
-            self._keep_or_end(child, answer)
+            self._keep_or_end(path, child, answer)
         return answer
 
-    def _keep_or_end(self, child: Child, answer: Answer | None) -> None:
+    def _keep_or_end(self, path: str, child: Child, answer: Answer | None) -> None:
         spent = child.answered >= BODIES_EACH
         if answer is None or spent or self._closed or answer.fault == MemoryError.__name__:
             self._end(child)
         else:
-            self._idle.append(child)
+            self._idle[path] = child
 
     def _end(self, child: Child) -> asyncio.Future[int]:
         status = child.kill()

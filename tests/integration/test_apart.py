@@ -17,7 +17,8 @@ import uvloop
 
 from crawler.core.content_settings import Content
 from crawler.core.parsed import Parsed, Source, Unreadable
-from crawler.parsers.bounds import LINKS_CUT, MAX_LINKS, MAX_TEXT_CHARS, TEXT_CUT
+from crawler.parsers.bounds import LINKS_CUT, MAX_LINKS, MAX_TEXT_CHARS, TEXT_CUT, bounded
+from crawler.parsers.html import HtmlParser
 from crawler.parsing import Parsers
 from tests.pdfs import bomb, form_in_itself, many_pages, story, tree_in_itself
 from tests.sources import PROJECT
@@ -156,36 +157,95 @@ def test_a_long_body_arrives_whole() -> None:
     assert asyncio.run(scenario()).title
 
 
-def test_bodies_wait_for_one_of_two_processes(run: Callable[..., None]) -> None:
+def test_bodies_of_a_parser_wait_for_its_process(run: Callable[..., None]) -> None:
     async def scenario() -> None:
         async with bench() as parsers:
             answers = await asyncio.gather(*(parsers.parse(b"good") for _ in range(50)))
-            assert len({answer.title for answer in answers}) == 2
+            assert len({answer.title for answer in answers}) == 1
 
     run(scenario())
 
 
-def test_the_loop_goes_on_meanwhile() -> None:
+OTHERS = {
+    "a feed": (b"<rss version='2.0'><channel><title>x</title>", "application/rss+xml"),
+    "a sitemap": (b"<urlset>" + b"<url><loc>/a</loc></url>" * 10_000, "application/xml"),
+    "a long page": (b"<title>x</title>" + b"<p>once upon a time" * 50_000, "text/html"),
+    "a long text": (b"once upon a time\n" * 50_000, "text/plain"),
+    "a PDF": (story("once"), "application/pdf"),
+}
+
+
+@pytest.mark.parametrize(("body", "media_type"), OTHERS.values(), ids=OTHERS)
+def test_a_parser_that_is_held_up_holds_up_no_other(body: bytes, media_type: str) -> None:
+    """However many of its bodies wait."""
+
+    async def scenario() -> None:
+        async with bench() as parsers:
+            slow = [asyncio.create_task(parsers.parse(b"slow")) for _ in range(10)]
+            await asyncio.sleep(0)  # they come first
+            await parsers.parse(body, media_type)
+            assert not any(task.done() for task in slow)
+            await parsers.parsers.close()
+            assert len(await asyncio.gather(*slow, return_exceptions=True)) == len(slow)
+
+    asyncio.run(scenario())
+
+
+def test_one_that_is_given_up_makes_room_for_the_next(run: Callable[..., None]) -> None:
     async def scenario() -> None:
         async with bench() as parsers:
             body = asyncio.create_task(parsers.parse(b"slow"))
-            await parsers.parse(b"good")  # the other process
+            await parsers.parse(story("meanwhile"), "application/pdf")
             body.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await body
             assert (await parsers.parse(b"good")).title
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_closing_ends_what_is_under_way() -> None:
     async def scenario() -> None:
         parsers = bench()
-        body = asyncio.create_task(parsers.parse(b"slow"))
-        await parsers.parse(b"good")
+        bodies = [asyncio.create_task(parsers.parse(b"slow")) for _ in range(2)]
+        await parsers.parse(story("meanwhile"), "application/pdf")
         await parsers.parsers.close()
-        with pytest.raises(Unreadable):
-            await body
+        for body in bodies:
+            with pytest.raises(Unreadable):
+                await body
+
+    asyncio.run(scenario())
+
+
+PAGES = {
+    "prose": "<html lang=de><title>T\xe4</title>" + "<p>once upon a time <a href=/a>x</a>" * 30_000,
+    "nothing but <": "<" * 600_000,
+    "references to what is no letter": "&#xD800; &#0; &#x110000; &amp;" * 30_000,
+    "links": "".join(f"<a href='/{n}' rel='nofollow ugc'>x</a>" for n in range(60_000)),
+    "bytes of no letter": "\ud800<p>\udfff" * 120_000,
+}
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_a_long_page_is_read_apart_as_it_would_be_here(page: str) -> None:
+    """As far as it fits."""
+
+    async def scenario() -> None:
+        async with bench(parser="") as parsers:
+            body = page.encode("utf-8", "surrogatepass")
+            there = await parsers.parse(body, "text/html")
+            here = HtmlParser().parse(Source("http://a.example/x", "text/html", body))
+            assert there == bounded(here, "html")
+
+    assert len(page) > HtmlParser.inline_max_bytes
+    asyncio.run(scenario())
+
+
+def test_a_page_that_takes_too_long_is_unreadable() -> None:
+    async def scenario() -> None:
+        async with bench(parser="", timeout_s=0.05) as parsers:
+            with pytest.raises(Unreadable, match="took longer"):
+                await parsers.parse(b"<" * 2 * MEGABYTE, "text/html")
 
     asyncio.run(scenario())
 
