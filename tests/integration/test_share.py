@@ -27,7 +27,7 @@ from tests.servers.judge import ROBOTS, Gap, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
 HOSTS: Final = tuple(f"127.0.21.{number}" for number in range(1, 7))
-PAGES: Final = 20  # of a host: two seconds, in which something is killed
+PAGES: Final = 50  # of a host: seconds in which something is killed, and comes back
 MIN_DELAY_S: Final = 0.1
 SETTINGS: Final[Mapping[str, object]] = {
     "CRAWLER_MIN_DELAY_S": MIN_DELAY_S,
@@ -106,8 +106,9 @@ class Shared:
         return json.loads((self.data / "summary.json").read_text())
 
     def worker(self, number: int) -> int:
-        """Its process, by the lock of its data directory."""
-        return int((self.data / "workers" / str(number) / "crawl.lock").read_text() or 0)
+        """Its process, by the lock of its data directory. 0: there is none yet."""
+        lock = self.data / "workers" / str(number) / "crawl.lock"
+        return int((lock.read_text() if lock.exists() else "") or 0)
 
     @property
     def redis(self) -> int:
@@ -146,6 +147,7 @@ def is_there(pid: int) -> bool:
 def test_whoever_is_killed_the_crawl_goes_on_and_ends(shared: Shared) -> None:
     with shared.running() as process:
         shared.until_more(12)
+        shared.until(lambda: all(map(shared.worker, (1, 2))))
         password = (shared.data / "redis" / "url").read_text().split(":")[2].split("@")[0]
         assert password not in command_lines(process.pid, *shared.processes())
         worker, redis = shared.worker(1), shared.redis
@@ -179,6 +181,7 @@ def command_lines(*pids: int) -> str:
 def test_stopped_and_taken_up_again_it_fetches_nothing_twice(shared: Shared) -> None:
     with shared.running() as process:
         shared.until_more(20)
+        shared.until(lambda: all(map(shared.worker, (1, 2))))
         begun = shared.processes()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
