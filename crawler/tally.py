@@ -49,7 +49,8 @@ class Tally:
         self.count(f"fate/{outcome.fate}")
         if flight.purpose is not Purpose.PAGE:
             # Without an answer it only waited for the turn of another host.
-            self.count("robots/fetched", int(flight.answer is not None))
+            is_robots = flight.purpose is Purpose.ROBOTS
+            self.count("robots/fetched", int(is_robots and flight.answer is not None))
             return
         if outcome.status is not None:
             self.count(f"status/{outcome.status // 100}xx")
