@@ -14,10 +14,12 @@ from crawler.core.row import Row
 from crawler.core.types import Claim
 from crawler.policy.content import media_type
 from crawler.policy.rows import row_of
+from crawler.storage.columns.again import UNREADABLE
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture
 from crawler.storage.warc.fields import labelled
 
+_MOST_CHARS: Final = 200  # of what a parser says of a page it cannot read
 # Archives are handed on; what opens a door is not.
 _SECRETS: Final = re.compile(
     rb"^((?:Authorization|Proxy-Authorization|Cookie):[ \t]*+)[^\r\n]++", re.I | re.M
@@ -93,6 +95,7 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tupl
         # Of the body without its codings: a revisit record has none that could be hashed again.
         ("content-digest", labelled(page.digest) if page.digest and is_coded else ""),
         ("parser", said.parser),
+        (UNREADABLE, _unreadable(said)),
         ("charset", said.charset),
         ("simhash", "" if page.simhash is None else f"{page.simhash:016x}"),
     )
@@ -102,6 +105,12 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tupl
     if page.near is not None:
         yield "near-duplicate-of", page.near.original.url
         yield "near-duplicate-bits", str(page.near.bits)
+
+
+def _unreadable(said: Parsed) -> str:
+    """Why; empty: it could be read."""
+    notes = (note.partition(": ") for note in said.notes)
+    return next((why[:_MOST_CHARS] for word, _, why in notes if word == UNREADABLE), "")
 
 
 def _ms(exchange: Exchange) -> str:

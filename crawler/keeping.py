@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
+from time import monotonic
 
 from crawler import rules
+from crawler.columns_later import PATIENCE_S, STOPPED_PATIENCE_S, ColumnsLater
 from crawler.core.config import Config
 from crawler.reparsing import again
+from crawler.storage.columns.companion import SUFFIX as COLUMNS
 from crawler.storage.columns.companion import ColumnsCompanion
 from crawler.storage.delivery.delivery import Delivery, DeliveryRules
 from crawler.storage.delivery.opening import open_store
 from crawler.storage.local.datadir import DataDir
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.cdxj import CdxjCompanion
-from crawler.storage.warc.companions import Companion
+from crawler.storage.warc.companions import Companion, clear
 from crawler.storage.warc.recovery import recover
 from crawler.storage.warc.writer import WarcWriter
 
@@ -33,11 +37,15 @@ class Keeping:
         self._companions = companions(config)
         self._archive: Archive | None = None
         self.delivery = _delivery(config, data, random)
-        for mended in recover(data.warc, self._companions):
-            logger.warning("Archive left unfinished by a crash, now whole: %s", mended)
+        self._later = ColumnsLater(data.warc, config) if config.archive.columns else None
+        _mend(data.warc, self._companions)
+        if self._later is None:  # nobody would ever make them
+            clear(data.warc, COLUMNS, also_owed=True)
 
     def begin(self) -> None:
         """Files that an earlier run finished are brought from now on."""
+        if self._later is not None:
+            self._later.begin()
         if self.delivery is not None:
             self.delivery.begin()
 
@@ -53,12 +61,15 @@ class Keeping:
         if self.delivery is not None:
             self.delivery.let_through()
 
-    async def close(self) -> None:
-        """Finish the last files, then bring them; those that cannot be wait for the next run."""
+    async def close(self, *, is_finished: bool) -> None:
+        """Finish the last files, then bring them; those that cannot be wait for the next run.
+        *is_finished*: the crawl is, and nobody waits for its end."""
         try:
             if self._archive is not None:
                 await self._archive.close()
         finally:
+            if self._later is not None:
+                await self._later.close(PATIENCE_S if is_finished else STOPPED_PATIENCE_S)
             if self.delivery is not None:
                 await self.delivery.close()
 
@@ -71,7 +82,20 @@ def _delivery(config: Config, data: DataDir, random: Random) -> Delivery | None:
     return Delivery(data.path, open_store(url, data.path), waiting, random)
 
 
-def companions(config: Config) -> Sequence[Companion]:
+def _mend(folder: Path, kept: Sequence[Companion]) -> None:
+    began_at = monotonic()
+    mended = recover(folder, kept)
+    for each in mended:
+        logger.warning("Archive left unfinished by a crash, now whole: %s", each)
+    took_s, read_bytes = monotonic() - began_at, sum(each.kept_bytes for each in mended)
+    if read_bytes:
+        per_gb_s = took_s * 1e9 / read_bytes
+        logger.info("That took %.1f s, or %.0f s for each GB", took_s, per_gb_s)
+
+
+def companions(config: Config, *, tries_unreadable: bool = False) -> Sequence[Companion]:
     """Of each WARC file of this crawl."""
-    columns = [ColumnsCompanion(again(config))] if config.archive.columns else []
+    columns = []
+    if config.archive.columns:
+        columns.append(ColumnsCompanion(again(config, tries_unreadable=tries_unreadable)))
     return [CdxjCompanion(), *columns]

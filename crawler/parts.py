@@ -100,10 +100,11 @@ class Parts:
         if self.shared is not None:
             self.shared.begin()
 
-    async def close(self) -> None:
+    async def close(self, *, is_finished: bool) -> None:
+        """*is_finished*: there is nothing left to fetch."""
         try:
             await self.parsers.close()
-            await self.keeping.close()
+            await self.keeping.close(is_finished=is_finished)
             if self.shared is not None:
                 await self.shared.close()
         finally:

@@ -14,7 +14,8 @@ from crawler.policy.content import ROBOTS_BYTES, cap_bytes
 from crawler.storage.columns.again import Again, Parse
 
 
-def again(config: Config) -> Again:
+def again(config: Config, *, tries_unreadable: bool = False) -> Again:
+    """*tries_unreadable*: also what no parser could read before."""
     caps = config.fetch
     return Again(
         parsing=partial(reparsing, config.content),
@@ -25,6 +26,7 @@ def again(config: Config) -> Again:
             *(caps.sitemap_max_bytes, caps.other_max_bytes),
         ),
         near_min_words=config.content.near_min_words,
+        tries_unreadable=tries_unreadable,
     )
 
 

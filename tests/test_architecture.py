@@ -23,7 +23,7 @@ FLOORS = [
     [
         (
             "wiring parts ground joining rules sharing doors feeding intake pushing archiving"
-            " keeping parsing reparsing tally clock failures"
+            " keeping columns_later columns_child parsing reparsing tally clock failures"
         )
     ],
     ["spiders", "middlewares", "pipelines", "download", SCHEDULER_EDGE],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -13,9 +14,12 @@ from crawler.ops.figures import many, number, plain, size
 from crawler.ops.looks_text import table
 from crawler.storage.columns.companion import SUFFIX as COLUMNS
 from crawler.storage.warc.cdxj import SUFFIX as INDEX
-from crawler.storage.warc.companions import beside
+from crawler.storage.warc.companions import beside, is_owed
 from crawler.storage.warc.lookup import Entry, entries
 from crawler.storage.warc.openfile import OPEN_SUFFIX
+
+OWED: Final = "(columns to be made)"
+"""The crawl, or the next one, makes them; so does scrapy archive parse."""
 
 
 class FileLook(msgspec.Struct, frozen=True):
@@ -28,7 +32,7 @@ class FileLook(msgspec.Struct, frozen=True):
     revisits: int
     first: str  # when the oldest was fetched, 14 digits; empty: there is none
     last: str
-    beside: tuple[str, ...]  # index, columns
+    beside: tuple[str, ...]  # index, columns, or that these are still to be made
 
 
 class CaptureLook(msgspec.Struct, frozen=True):
@@ -88,12 +92,17 @@ def _look(file: Path) -> FileLook:
         first = min(first or entry.timestamp, entry.timestamp)
         last = max(last, entry.timestamp)
     name = file.name.removesuffix(OPEN_SUFFIX)
-    has = [
-        word
-        for word, suffix in (("index", INDEX), ("columns", COLUMNS))
-        if beside(file.with_name(name), suffix).exists()
-    ]
-    return FileLook(name, _state(file), size_bytes, captures, revisits, first, last, tuple(has))
+    has = tuple(_beside(file.with_name(name)))
+    return FileLook(name, _state(file), size_bytes, captures, revisits, first, last, has)
+
+
+def _beside(warc: Path) -> Iterator[str]:
+    if beside(warc, INDEX).exists():
+        yield "index"
+    if is_owed(warc, COLUMNS):
+        yield OWED
+    elif beside(warc, COLUMNS).exists():
+        yield "columns"
 
 
 def _state(file: Path) -> str:

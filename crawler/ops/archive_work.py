@@ -22,7 +22,7 @@ from crawler.policy.content import HTML_TYPES, PDF
 from crawler.storage.columns.companion import SUFFIX as COLUMNS
 from crawler.storage.columns.titles import titled
 from crawler.storage.warc.checking import Checked, Checking, Fault, checking
-from crawler.storage.warc.companions import Companion, beside
+from crawler.storage.warc.companions import Companion, beside, held, is_owed
 from crawler.storage.warc.lookup import entries
 from crawler.storage.warc.members import Damaged
 from crawler.storage.warc.wacz import PageLine, merged, packing
@@ -58,15 +58,8 @@ def make_again(place: ArchivePlace, companions: Sequence[Companion]) -> Iterator
     """The *companions* of each finished file. A file that cannot be read is a fault, and the
     others are done all the same."""
     for file in place.finished():
-        try:
-            for companion in companions:
-                companion.rebuild(file, file)
-        except Damaged as damage:
-            fault = Fault(file.name, str(damage), "scrapy archive check tells more")
-            yield Done(file.name, f"{file.name}  not done", (fault,))
-        else:
-            names = " ".join(beside(file, companion.suffix).name for companion in companions)
-            yield Done(file.name, names)
+        with suppress(FileNotFoundError), held(file) as is_ours:  # or it was brought away since
+            yield _made_again(file, companions) if is_ours else _not_done(file, _busy(file))
 
 
 def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[Done]:
@@ -88,10 +81,30 @@ def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[Done]:
     yield Done(out.name, f"{out}: {told}")
 
 
+def _made_again(file: Path, companions: Sequence[Companion]) -> Done:
+    try:
+        for companion in companions:
+            companion.rebuild(file, file)
+    except Damaged as damage:
+        return _not_done(file, Fault(file.name, str(damage), "scrapy archive check tells more"))
+    names = " ".join(beside(file, companion.suffix).name for companion in companions)
+    return Done(file.name, names)
+
+
+def _busy(file: Path) -> Fault:
+    return Fault(file.name, "its columns are being made by the crawl", "try again later")
+
+
+def _not_done(file: Path, fault: Fault) -> Done:
+    return Done(file.name, f"{file.name}  not done", (fault,))
+
+
 def _checked(looking: Checking, file: Path) -> Done:
     written = is_being_written(file)
     found = looking.file(file, is_being_written=written)
     state = "  being written" if written else ""
+    if is_owed(file, COLUMNS):
+        state = "  columns still to be made"
     verdict = many(len(found.faults), "fault") if found.faults else "good"
     return Done(found.file, _line(found, f"{verdict}{state}"), found.faults)
 

@@ -67,7 +67,7 @@ class FrontierScheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[None]:
         self._stop_timer()
-        return deferred_from_coro(self._parts.close())
+        return deferred_from_coro(self._parts.close(is_finished=reason == "finished"))
 
     def has_pending_requests(self) -> bool:
         return not self._full() and not self._parts.frontier.is_over()

@@ -18,7 +18,7 @@ from crawler.policy.rows import row_of
 from crawler.reparsing import again
 from crawler.storage.columns.companion import ColumnsCompanion
 from crawler.storage.warc.capture import Capture
-from crawler.storage.warc.companions import Companion
+from crawler.storage.warc.companions import Companion, owed
 from crawler.storage.warc.recovery import recover
 from crawler.storage.warc.writer import WarcRules, WarcWriter
 
@@ -44,6 +44,7 @@ def capture(life: int, number: int) -> Capture:
         media_type="text/plain",
         digest=sha1(body).digest(),
         parsed=Parsed(text=body.decode()),
+        text=body.decode(),
     )
     return Capture(
         url=page.url,
@@ -61,10 +62,18 @@ def companions() -> Sequence[Companion]:
     return [ColumnsCompanion(again(read_config({})), group_bytes=100_000)]
 
 
+def recovered(folder: Path, kept: Sequence[Companion]) -> None:
+    """With all that is owed."""
+    recover(folder, kept)
+    for companion in kept:
+        for warc in owed(folder, companion.suffix):
+            companion.rebuild(warc, warc)
+
+
 def live(folder: Path, life: int, pipe: Connection) -> None:
     """Until killed."""
     kept = companions()
-    recover(folder, kept)
+    recovered(folder, kept)
     rules = WarcRules(folder=folder, origin=f"h-{life}", max_file_bytes=200_000)
     writer = WarcWriter(rules, kept)
     for number in count():

@@ -21,6 +21,7 @@ from scrapy.settings import Settings
 from crawler.core.config_reader import read_config
 from crawler.core.types import Claim
 from crawler.keeping import companions
+from crawler.ops.archive_looks import OWED
 from crawler.storage.local.datadir import DataDir
 from crawler.storage.warc.capture import Capture
 from crawler.storage.warc.cdxj import CdxjCompanion
@@ -382,7 +383,7 @@ def test_what_cannot_be_packed_leaves_nothing(data: Path, tmp_path: Path, spoil:
 
 
 def test_what_a_dead_process_left_is_whole_after_the_next_start(data: Path) -> None:
-    """With all of its companions, made from its records."""
+    """But for its columns, which are owed; both commands say so, and parse makes them."""
     warc = warc_of(data)
     index = beside(warc, ".cdxj").read_bytes()
     for suffix in (".cdxj", ".parquet"):
@@ -390,5 +391,9 @@ def test_what_a_dead_process_left_is_whole_after_the_next_start(data: Path) -> N
     warc.rename(warc.with_name(warc.name + OPEN_SUFFIX))
     recover(data / "warc", companions(read_config({})))
     assert beside(warc, ".cdxj").read_bytes() == index
+    assert json.loads(archive(data, "list", "--json").text)[0]["beside"] == ["index", OWED]
+    checked = archive(data, "check")
+    assert (checked.code, "columns still to be made" in checked.text) == (0, True)
+    assert archive(data, "parse").code == 0
     assert sorted(path.suffix for path in warc.parent.iterdir()) == [".cdxj", ".gz", ".parquet"]
     assert archive(data, "check").code == 0

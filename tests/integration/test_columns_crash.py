@@ -13,8 +13,7 @@ from typing import Final
 
 from crawler.storage.columns.companion import SUFFIX
 from crawler.storage.warc.companions import beside
-from crawler.storage.warc.recovery import recover
-from tests.integration.columns_life import companions, live, text
+from tests.integration.columns_life import companions, live, recovered, text
 from tests.rows import ask, read
 from tests.warc_judges import read_file
 
@@ -62,7 +61,7 @@ def test_each_page_is_in_exactly_one_row(tmp_path: Path) -> None:
     for life in range(LIVES):
         deaths = random.randrange(MOST_ANSWERS), random.random() * LONGEST_S
         acknowledged.update(life_and_death(tmp_path, life, *deaths))
-    recover(tmp_path, companions())
+    recovered(tmp_path, companions())
     assert not list(tmp_path.glob("*.open"))
 
     places = []

@@ -10,10 +10,10 @@ import pytest
 
 from crawler.core.errors import StoreUnavailable
 from crawler.storage.warc.capture import Capture, Written
-from crawler.storage.warc.companions import beside
+from crawler.storage.warc.companions import beside, clear, held, owed
 from crawler.storage.warc.openfile import open_name
 from crawler.storage.warc.recovery import recover
-from crawler.storage.warc.stored import captures
+from crawler.storage.warc.stored import Stored, captures
 from crawler.storage.warc.writer import WarcRules, WarcWriter
 
 URLS: Final = [f"http://example.com/{number}" for number in range(6)]
@@ -23,6 +23,8 @@ class UrlList:
     """A companion: the URLs, a line each. Fails where *failing* says so."""
 
     suffix = ".urls"
+
+    is_slow = False
 
     def __init__(self, failing: Callable[[str], bool] = lambda step: False) -> None:
         self._failing = failing
@@ -39,9 +41,14 @@ class UrlList:
         self._step("add")
         self._urls.append(written.capture.url)
 
+    def add_again(self, stored: Stored) -> None:
+        self._step("add_again")
+        self._urls.append(stored.url)
+
     def finish(self) -> None:
         self._step("finish")
         assert open_name(self._warc).exists(), "companions are finished before their file"
+        assert open_name(self._final).exists()
         open_name(self._final).write_text("\n".join(self._urls))
         open_name(self._final).rename(self._final)
 
@@ -138,6 +145,55 @@ def test_a_dead_process_left_it(tmp_path: Path, finished: bool) -> None:
         warc.rename(open_name(warc))
     recover(tmp_path, [UrlList()])
     assert_whole(tmp_path)
+
+
+def slow_companion(failing: Callable[[str], bool] = lambda step: False) -> UrlList:
+    companion = UrlList(failing)
+    companion.is_slow = True
+    return companion
+
+
+def test_what_takes_long_to_make_again_is_owed(tmp_path: Path) -> None:
+    write(tmp_path, UrlList())
+    for warc in tmp_path.glob("*.warc.gz"):
+        beside(warc, ".urls").unlink()
+        warc.rename(open_name(warc))
+    slow = slow_companion()
+    recover(tmp_path, [slow])
+    assert slow.steps == []
+    assert owed(tmp_path, ".urls") == sorted(tmp_path.glob("*.warc.gz"))
+    recover(tmp_path, [slow])
+    assert owed(tmp_path, ".urls"), "a second start does not forget"
+    for warc in owed(tmp_path, ".urls"):
+        slow.rebuild(warc, warc)
+    assert_whole(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["begin", "add", "finish"])
+def test_one_that_takes_long_does_not_hold_up_the_writer(tmp_path: Path, step: str) -> None:
+    slow = slow_companion(failing_once(step))
+    write(tmp_path, slow)
+    assert "rebuild" not in slow.steps
+    (warc,) = owed(tmp_path, ".urls")
+    slow.rebuild(warc, warc)
+    assert_whole(tmp_path)
+
+
+def test_what_nobody_will_make_is_no_longer_owed(tmp_path: Path) -> None:
+    write(tmp_path, slow_companion(failing_once("add")))
+    clear(tmp_path, ".urls")
+    assert owed(tmp_path, ".urls")
+    clear(tmp_path, ".urls", also_owed=True)
+    assert not list(tmp_path.glob("*.open"))
+
+
+def test_one_at_a_time_makes_them_again(tmp_path: Path) -> None:
+    write(tmp_path, UrlList())
+    warc = next(tmp_path.glob("*.warc.gz"))
+    with held(warc) as ours, held(warc) as theirs:
+        assert (ours, theirs) == (True, False)
+    with held(warc) as again:
+        assert again
 
 
 def test_what_belongs_to_no_file_is_cleared_away(tmp_path: Path) -> None:

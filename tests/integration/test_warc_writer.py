@@ -12,10 +12,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from warcio.cli import main as warcio  # type: ignore[import-untyped]  # it ships no types
@@ -23,8 +24,10 @@ from warcio.cli import main as warcio  # type: ignore[import-untyped]  # it ship
 from crawler.core.errors import ConfigError, DataDirError, StoreUnavailable
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture, RecordPlace
+from crawler.storage.warc.members import READ_BYTES, Damaged
 from crawler.storage.warc.openfile import OpenFile, lock
-from crawler.storage.warc.recovery import Recovered, recover, whole_records
+from crawler.storage.warc.reading import records
+from crawler.storage.warc.recovery import Recovered, recover
 from crawler.storage.warc.writer import Sync, WarcRules, WarcWriter
 from tests.warc_judges import read, read_folder
 
@@ -298,6 +301,13 @@ def left_behind(folder: Path, captures: int = 3) -> tuple[Path, list[int]]:
     (folder / FIRST).rename(left)
     ends = [record.offset for record in read(left.read_bytes())][1:]
     return left, [*ends, left.stat().st_size]
+
+
+def whole_records(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[int]:
+    """Where each of them ends, up to the first that is not whole."""
+    with suppress(Damaged):
+        for record in records(file, read_bytes):
+            yield record.offset + record.finish()
 
 
 def flip_last_crc(data: bytes) -> bytes:

@@ -127,7 +127,8 @@ def _index(asked: Question) -> bool:
 def _parse(asked: Question) -> bool:
     if not asked.config.archive.columns:
         raise ConfigError("there are no columns to be made: CRAWLER_COLUMNS is off")
-    return _worked(asked, archive_work.make_again(asked.place, companions(asked.config)))
+    kept = companions(asked.config, tries_unreadable=True)
+    return _worked(asked, archive_work.make_again(asked.place, kept))
 
 
 def _pack(asked: Question) -> bool:

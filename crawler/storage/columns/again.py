@@ -32,6 +32,8 @@ Headers = list[tuple[bytes, bytes]]
 Parse = Callable[[Source, str], Awaitable[Parsed]]
 """By the parser for a media type; nothing where there is none or it cannot."""
 
+UNREADABLE: Final = "unreadable"
+"""The metadata that says why no parser could read it; most often, it took too long."""
 _FLAWS: Final = frozenset(Flaw)
 _OTHER_FLAW: Final = Flaw.LYING_TYPE  # in place of a word of another version
 
@@ -44,6 +46,7 @@ class Again:
     room: Callable[[bytes | None, str], int]  # Content-Type, URL -> bytes kept of a body
     most_bytes: int  # the most that `room` says
     near_min_words: int
+    tries_unreadable: bool  # also those on which a parser gave up in the crawl
 
 
 async def rows(warc: Path, content: Path, again: Again) -> AsyncGenerator[Cells, None]:
@@ -66,7 +69,9 @@ async def _page(stored: Stored, again: Again, parse: Parse) -> Page:
         return page
     body = _decoded(stored.body, page, headers, again)
     kind = actual_type(page.content_type, page.url, body).media_type
-    said = await parse(Source(page.url, page.content_type, body, tuple(headers)), kind)
+    said = Parsed(parser=stored.noted("parser"))
+    if again.tries_unreadable or not stored.noted(UNREADABLE):
+        said = await parse(Source(page.url, page.content_type, body, tuple(headers)), kind)
     said = with_headers(said, link_headers(headers), robots_header(headers))
     return replace(
         page,

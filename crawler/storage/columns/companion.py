@@ -19,12 +19,16 @@ from crawler.storage.columns.batches import cells
 from crawler.storage.columns.file import GROUP_BYTES, ColumnsFile
 from crawler.storage.warc.capture import Written
 from crawler.storage.warc.companions import beside
+from crawler.storage.warc.openfile import open_name
+from crawler.storage.warc.stored import Stored
 
 SUFFIX: Final = ".parquet"
 
 
 class ColumnsCompanion:
     """Implements storage.warc.companions.Companion."""
+
+    is_slow = True  # each page is parsed again
 
     def __init__(self, again: Again, group_bytes: int = GROUP_BYTES) -> None:
         self._again = again
@@ -43,6 +47,9 @@ class ColumnsCompanion:
         if self._file is not None and row is not None:
             # Those of a copy are with its original, as its text is.
             self._file.add(cells(row, written.capture.outlinks, written.place))
+
+    def add_again(self, stored: Stored) -> None:
+        raise NotImplementedError("a slow one is made by `rebuild`")
 
     def finish(self) -> None:
         if self._file is not None:
@@ -64,7 +71,9 @@ class ColumnsCompanion:
                 stop.set()  # Ctrl-C is heard here, and ends it at the next page
 
     async def _rebuild(self, warc: Path, content: Path, stop: Event) -> None:
-        made = ColumnsFile(beside(warc, SUFFIX), self._group_bytes)
+        final = beside(warc, SUFFIX)
+        is_owed = open_name(final).exists()
+        made = ColumnsFile(final, self._group_bytes)
         try:
             async with aclosing(rows(warc, content, self._again)) as found:
                 async for row in found:
@@ -75,4 +84,4 @@ class ColumnsCompanion:
         except OSError as error:
             raise StoreUnavailable(f"cannot read {content}: {error.strerror or error}") from error
         finally:
-            made.discard()  # nothing, once it is finished
+            made.discard(leave_mark=is_owed)  # nothing, once it is finished

@@ -69,14 +69,17 @@ class ColumnsFile:
         except OSError as error:
             raise _unavailable(self._final, error) from error
 
-    def discard(self) -> None:
-        """Remove what there is of it, if it is not finished."""
+    def discard(self, *, leave_mark: bool = False) -> None:
+        """Remove what there is of it, if it is not finished. *leave_mark*: leave it, empty."""
         with suppress(OSError, pa.ArrowException):
             self._writer.close()
         with suppress(OSError):
             self._sink.close()
         with suppress(OSError):
-            open_name(self._final).unlink()
+            if leave_mark:
+                os.truncate(open_name(self._final), 0)
+            else:
+                open_name(self._final).unlink()
 
     def _turn(self) -> None:
         if self._rows:

@@ -17,7 +17,7 @@ from crawler.storage.warc.capture import Answer, RecordPlace, Written
 from crawler.storage.warc.companions import beside
 from crawler.storage.warc.members import Damaged
 from crawler.storage.warc.sorting import RUN_CHARS, SortedLines
-from crawler.storage.warc.stored import captures
+from crawler.storage.warc.stored import Stored, captures
 from crawler.storage.warc.surt import surt
 
 SUFFIX: Final = ".cdxj"
@@ -31,6 +31,7 @@ class CdxjCompanion:
     """Implements storage.warc.companions.Companion."""
 
     suffix = SUFFIX
+    is_slow = False
 
     def __init__(self, run_chars: int = RUN_CHARS) -> None:
         self._run_chars = run_chars
@@ -44,6 +45,10 @@ class CdxjCompanion:
             capture = written.capture
             url, date = fields.uri(capture.url), fields.date(capture.fetched_at)
             self._lines.add(index_line(url, date, written.answer, written.place))
+
+    def add_again(self, stored: Stored) -> None:
+        if self._lines is not None:
+            self._lines.add(_line_of(stored))
 
     def finish(self) -> None:
         if self._lines is not None:
@@ -59,7 +64,7 @@ class CdxjCompanion:
         lines = SortedLines(beside(warc, SUFFIX), self._run_chars)
         try:
             for one in captures(warc, content, most_bytes=0):
-                lines.add(index_line(one.url, one.date, one.answer, one.place))
+                lines.add(_line_of(one))
             lines.finish()
         except (Damaged, StoreUnavailable):
             lines.discard()
@@ -81,6 +86,10 @@ def index_line(url: str, date: str, answer: Answer, place: RecordPlace) -> str:
         + f', "length": "{place.length}", "offset": "{place.offset}"'
         + f', "filename": "{place.file}"}}\n'
     )
+
+
+def _line_of(stored: Stored) -> str:
+    return index_line(stored.url, stored.date, stored.answer, stored.place)
 
 
 def key_of(url: str) -> str:

@@ -1,22 +1,23 @@
 """Files beside each WARC file, made of what goes into it: an index, columns.
 
 Rule: a finished WARC file has its companions, whole, from the moment it is there: they are
-finished before it, and of a file that a dead process left they are made again, from its records
-alone. So a companion can never cost a capture: one that fails is given up, and made again when
-the file is finished.
+finished before it. One that fails is given up, and made again from the records alone; so a
+companion can never cost a capture. What takes minutes to make again is not made while somebody
+waits: its unfinished file, beside a WARC file that is finished, is the mark that it is owed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from crawler.core.errors import StoreUnavailable
 from crawler.storage.warc.capture import Written
-from crawler.storage.warc.openfile import open_name
+from crawler.storage.warc.openfile import lock, open_name
+from crawler.storage.warc.stored import Stored
 
 WARC_SUFFIX: Final = ".warc.gz"
 
@@ -29,6 +30,10 @@ class Companion(Protocol):
     def suffix(self) -> str:
         """What its name has in place of `.warc.gz`: `.cdxj`, `.parquet`."""
 
+    @property
+    def is_slow(self) -> bool:
+        """To make it again takes minutes a file: it is put off, and `add_again` never called."""
+
     def begin(self, warc: Path) -> None:
         """*warc*: the name it will have. Until `finish` its companion's name is
         `open_name(beside(warc, suffix))`; one that is there is written over."""
@@ -36,6 +41,9 @@ class Companion(Protocol):
     def add(self, written: Written) -> None:
         """One capture more. In bounded memory. Raises StoreUnavailable only, whatever the capture
         holds."""
+
+    def add_again(self, stored: Stored) -> None:
+        """As `add`, of a capture read from its file, without its body."""
 
     def finish(self) -> None:
         """Whole, forced to the disk, under its final name, in place of one that is there.
@@ -46,7 +54,8 @@ class Companion(Protocol):
 
     def rebuild(self, warc: Path, content: Path) -> None:
         """Make the finished companion of *warc* from its records alone, which are whole, in
-        *content*: itself, or the file that will get its name. Raises CrawlerError."""
+        *content*: itself, or the file that will get its name. Raises CrawlerError; a mark that
+        it is owed is left then."""
 
 
 def beside(warc: Path, suffix: str) -> Path:
@@ -84,7 +93,9 @@ class Companions:
                 continue
             if kept.is_whole:
                 self._try(kept, lambda companion: companion.finish())
-            if not kept.is_whole:
+            if not kept.is_whole and kept.companion.is_slow:
+                owe(self._warc, kept.companion.suffix)
+            elif not kept.is_whole:
                 kept.companion.rebuild(self._warc, open_name(self._warc))
             kept.is_finished = True
 
@@ -102,11 +113,43 @@ class Companions:
                 kept.companion.discard()
 
 
-def clear(folder: Path, companions: Iterable[Companion]) -> None:
-    """Remove unfinished companions of no file that is being written."""
-    for companion in companions:
-        for path in folder.glob(open_name(Path(f"*{companion.suffix}")).name):
-            stem = path.name.removesuffix(open_name(Path(companion.suffix)).name)
-            # A living writer has the file open before its companions, and after them.
-            if not open_name(path.with_name(stem + WARC_SUFFIX)).exists():
-                path.unlink(missing_ok=True)
+def owe(warc: Path, suffix: str) -> None:
+    """Mark that a companion of *warc* is still to be made; before *warc* is finished. Raises
+    StoreUnavailable."""
+    mark = open_name(beside(warc, suffix))
+    try:
+        mark.write_bytes(b"")
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {mark}: {error.strerror or error}") from error
+
+
+def owed(folder: Path, suffix: str) -> list[Path]:
+    """The finished WARC files that lack this companion, oldest first."""
+    return sorted(warc for warc, _ in _unfinished(folder, suffix) if warc.exists())
+
+
+def is_owed(warc: Path, suffix: str) -> bool:
+    return warc.exists() and open_name(beside(warc, suffix)).exists()
+
+
+def clear(folder: Path, suffix: str, *, also_owed: bool = False) -> None:
+    """Remove unfinished companions of no file that is being written; but not what is owed."""
+    for warc, path in _unfinished(folder, suffix):
+        # A living writer has the file open before its companions, and after them.
+        if not open_name(warc).exists() and (also_owed or not warc.exists()):
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def held(warc: Path) -> Iterator[bool]:
+    """Of those who make companions of a finished file again, one at a time; False: another is at
+    it. Raises OSError."""
+    with warc.open("rb") as file:
+        yield lock(file.fileno(), warc)
+
+
+def _unfinished(folder: Path, suffix: str) -> Iterator[tuple[Path, Path]]:
+    """With the final name of the WARC file of each."""
+    ending = open_name(Path(suffix)).name
+    for path in list(folder.glob(f"*{ending}")):
+        yield path.with_name(path.name.removesuffix(ending) + WARC_SUFFIX), path

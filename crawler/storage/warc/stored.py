@@ -6,7 +6,7 @@ Rule: what `Capture` was, as far as its records say so; bodies up to a limit of 
 from __future__ import annotations
 
 from base64 import b32decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -61,10 +61,13 @@ def captures(warc: Path, content: Path, most_bytes: int) -> Iterator[Stored]:
     """All of *content*, which is, or will be, called *warc*. Of a body *most_bytes* are read.
     Raises Damaged after the last whole record, OSError."""
     with content.open("rb") as file:
-        yield from _captures(file, warc.name, most_bytes)
+        yield from captures_in(file, warc.name, most_bytes)
 
 
-def _captures(file: BinaryIO, name: str, most_bytes: int) -> Iterator[Stored]:
+def captures_in(
+    file: BinaryIO, name: str, most_bytes: int, whole: Callable[[int], None] = lambda end: None
+) -> Iterator[Stored]:
+    """As `captures`. *whole* hears where each record ends, of whatever kind."""
     answer: Stored | None = None
     damage: Damaged | None = None
     try:
@@ -78,6 +81,7 @@ def _captures(file: BinaryIO, name: str, most_bytes: int) -> Iterator[Stored]:
                 noted = metadata(record.read_all(_METADATA_BYTES))
                 record.finish()
                 answer = replace(answer, metadata=noted)
+            whole(record.offset + record.finish())
     except Damaged as found:
         damage = found
     if answer is not None:
