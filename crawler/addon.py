@@ -26,6 +26,9 @@ SETTINGS: Final[Mapping[str, object]] = {
     "DOWNLOADER": "crawler.download.downloader.FrontierDownloader",
     # A page is one item: 100, the default, starts 100 tasks a response, 1 ms of CPU.
     "CONCURRENT_ITEMS": 1,
+    # Bodies in the pipelines; with more, nothing is fetched. 5 MB, the default, is one PDF that is
+    # read apart for seconds.
+    "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 128 * 1024 * 1024,
     "CONCURRENT_REQUESTS": 64,
     # The frontier leases a host once. This is for what goes around it, as media pipelines do.
     "CONCURRENT_REQUESTS_PER_DOMAIN": 1,

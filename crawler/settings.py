@@ -164,10 +164,10 @@ CONCURRENT_REQUESTS = 64
 # Parsers of your own; they go before those that are installed. [list of class path]
 # CRAWLER_PARSERS = []
 
-# Longest time for a page that is parsed apart (PDF). [seconds]
+# Longest time for a page that is parsed apart (PDF, feeds, long ones). [seconds]
 # CRAWLER_PARSE_TIMEOUT_S = 20.0
 
-# Most memory of the process that parses apart. [bytes]
+# Most memory of each process that parses apart. [bytes]
 # CRAWLER_PARSE_MAX_BYTES = 536_870_912
 
 # Ask a host once for a name it cannot have, where its pages look like errors. [yes or no]

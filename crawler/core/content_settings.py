@@ -47,13 +47,15 @@ class Content:
         (), many(class_path()), "Parsers of your own; they go before those that are installed."
     )
     parse_timeout_s: float = knob(
-        20.0, number("seconds", least=0.1), "Longest time for a page that is parsed apart (PDF)."
+        20.0,
+        number("seconds", least=0.1),
+        "Longest time for a page that is parsed apart (PDF, feeds, long ones).",
     )
     parse_max_bytes: int = knob(
         # guess: pdfium reads most PDFs of 64 MB in less
         512 * MEGABYTE,
         whole("bytes", least=64 * MEGABYTE),
-        "Most memory of the process that parses apart.",
+        "Most memory of each process that parses apart.",
     )
     soft_404: bool = knob(
         True, flag(), "Ask a host once for a name it cannot have, where its pages look like errors."

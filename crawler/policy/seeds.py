@@ -18,7 +18,7 @@ _LINE_END: Final = re.compile(r"\r\n|\n|\r")  # as editors number lines; not U+2
 _COMMENT: Final = re.compile(r"(?:^|\s)#.*")  # a "#" inside a word begins a fragment
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?!\d+(?:[/?#]|$))")  # no "host:8080"
 _TYPED_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:/?#\\@]+)(:\d+)?(?=[/?#\\]|$)")
-_CREDENTIALS: Final = re.compile(r"https?:[/\\]*[^/\\?#]*@", re.I)
+_CREDENTIALS: Final = re.compile(r"https?:[/\\]*+[^/\\?#@]*+@", re.I)
 _SHOWN_CHARS: Final = 120
 
 
