@@ -13,7 +13,7 @@ from crawler.policy.admission import unreadable
 from crawler.policy.following import followed, robots_header, with_headers
 from crawler.policy.link_header import link_headers
 from crawler.policy.refusal import Refusal
-from crawler.policy.rows import MOST, base_of, resolved
+from crawler.policy.rows import base_of, most_kept, resolved
 from crawler.scheduler.flights import Flight
 
 
@@ -26,10 +26,11 @@ class ParsePipeline(Stage):
             await self._parsed(page, headers), link_headers(headers), robots_header(headers)
         )
         rules, base = self.parts.config.links, base_of(page.url, parsed)
-        outlinks, elsewhere = resolved(parsed.links[:MOST], base)
+        kept = most_kept(base)
+        outlinks, elsewhere = resolved(parsed.links[:kept], base)
         for reason, count in Counter(unreadable(link.url).reason for link in elsewhere).items():
             self.parts.tally.count(f"refused/{reason}", count)
-        links = [*outlinks, *parsed.links[MOST:]]
+        links = [*outlinks, *parsed.links[kept:]]
         page = replace(
             page,
             parsed=parsed,

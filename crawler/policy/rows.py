@@ -17,6 +17,10 @@ from crawler.core.url import fetch_form, split
 MOST: Final = 10_000
 """Links of a page that are kept with it; those with more are lists by machines. They take 15 ms."""
 
+BASE_CHARS: Final = 4_000_000
+"""What their base may add to them, all together: one of 2,000 characters would make the links of
+100 KB of HTML 20 MB, of each page that is under way."""
+
 _NOTHING: Final = Parsed()
 
 
@@ -49,6 +53,11 @@ def row_of(page: Page, fetched_at: float) -> Row | None:
 def base_of(url: str, parsed: Parsed) -> str:
     """What the links of the page at *url* are relative to."""
     return (fetch_form(parsed.base, url) if parsed.base else None) or url
+
+
+def most_kept(base: str) -> int:
+    """So many of the first links of a page are kept with it."""
+    return min(MOST, BASE_CHARS // len(base))
 
 
 def resolved(links: Sequence[Link], base: str) -> tuple[list[Link], list[Link]]:

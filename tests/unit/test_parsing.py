@@ -162,3 +162,35 @@ def test_the_table_of_the_documentation_is_ours() -> None:
         one.name: (set(one.types), f"{one.inline_max_bytes // 1024} KB")
         for one in (ours() for ours in OURS)
     }
+
+
+class Noted:
+    """A parser that writes down when it has had a body."""
+
+    name = "noted"
+    types = frozenset({"text/x-noted"})
+    inline_max_bytes = 1 << 30
+
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    def parse(self, source: Source) -> Parsed:
+        self._said.append("body")
+        return Parsed()
+
+
+def test_others_have_their_turn_between_two_long_bodies() -> None:
+    said: list[str] = []
+    source = Source("http://a.example/", "text/x-noted", bytes(1_000_000))
+
+    async def other() -> None:
+        while said.count("body") < 3:
+            said.append("turn")
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        registry, parser = parsers(), Noted(said)
+        await asyncio.gather(*(registry.parse(source, parser) for _ in range(3)), other())
+
+    asyncio.run(scenario())
+    assert "body body" not in " ".join(said)

@@ -22,7 +22,7 @@ from crawler.policy.codings import codings_of, decoded
 from crawler.policy.content import media_type
 from crawler.policy.following import robots_header, with_headers
 from crawler.policy.link_header import link_headers
-from crawler.policy.rows import MOST, base_of, resolved, row_of
+from crawler.policy.rows import base_of, most_kept, resolved, row_of
 from crawler.policy.simhash import fingerprint
 from crawler.policy.sniff import actual_type
 from crawler.storage.columns.batches import Cells, cells
@@ -58,7 +58,8 @@ async def rows(warc: Path, content: Path, again: Again) -> AsyncGenerator[Cells,
             row = row_of(page, stored.fetched_at)
             if row is not None:
                 said = page.parsed or Parsed()
-                outlinks, _ = resolved(said.links[:MOST], base_of(page.url, said))
+                base = base_of(page.url, said)
+                outlinks, _ = resolved(said.links[: most_kept(base)], base)
                 yield cells(row, outlinks, stored.place)
 
 

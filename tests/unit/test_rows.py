@@ -1,0 +1,27 @@
+"""What is kept with a page of its links."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.core.parsed import Link
+from crawler.policy.rows import BASE_CHARS, MOST, most_kept, resolved
+
+
+@pytest.mark.parametrize(
+    ("base", "kept"),
+    [
+        pytest.param("http://a.example/b/", MOST, id="an ordinary one"),
+        pytest.param("http://a.example/" + "b" * 383, MOST, id="a long one"),
+        pytest.param("http://a.example/" + "b" * 1983, MOST // 5, id="one that is meant to hurt"),
+    ],
+)
+def test_a_long_base_leaves_fewer_links(base: str, kept: int) -> None:
+    assert most_kept(base) == kept
+
+
+def test_a_base_adds_so_much_and_no_more() -> None:
+    base = "http://a.example/" + "b" * 2000 + "/"
+    links = [Link(str(number)) for number in range(MOST)]
+    found, others = resolved(links[: most_kept(base)], base)
+    assert sum(len(link.url) for link in found) < BASE_CHARS + 10 * MOST and others == []
