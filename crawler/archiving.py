@@ -68,7 +68,7 @@ async def archived_page(page: Page, archive: Archive | None, body_sha1: bytes) -
         page.duplicate_of if page.is_repeat else None,
         body_sha1,
         tuple(_metadata(page, page.exchange, body_sha1)),
-        page.outlinks,
+        () if page.is_again else page.outlinks,
         row_of(page, page.exchange.at),
     )
 
@@ -100,7 +100,11 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tupl
         ("simhash", "" if page.simhash is None else f"{page.simhash:016x}"),
     )
     yield from (pair for pair in known if pair[1])
-    if page.is_copy and page.duplicate_of is not None:
+    yield from _likeness(page)
+
+
+def _likeness(page: Page) -> Iterator[tuple[str, str]]:
+    if (page.is_copy or page.is_again) and page.duplicate_of is not None:
         yield "duplicate-of", page.duplicate_of.url  # also where its record is no revisit
     if page.near is not None:
         yield "near-duplicate-of", page.near.original.url

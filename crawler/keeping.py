@@ -15,11 +15,13 @@ from crawler import rules
 from crawler.columns_later import PATIENCE_S, STOPPED_PATIENCE_S, ColumnsLater
 from crawler.core.config import Config
 from crawler.reparsing import again
+from crawler.scheduler.ports import OrderedStore
 from crawler.storage.columns.companion import SUFFIX as COLUMNS
 from crawler.storage.columns.companion import ColumnsCompanion
 from crawler.storage.delivery.delivery import Delivery, DeliveryRules
 from crawler.storage.delivery.opening import open_store
 from crawler.storage.local.datadir import DataDir
+from crawler.storage.local.unfinished import Reading, claim_unfinished
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.cdxj import CdxjCompanion
 from crawler.storage.warc.companions import Companion, clear
@@ -41,6 +43,15 @@ class Keeping:
         _mend(data.warc, self._companions)
         if self._later is None:  # nobody would ever make them
             clear(data.warc, COLUMNS, also_owed=True)
+
+    def claim_unfinished(self, store: OrderedStore) -> None:
+        """Before a frontier opens *store*. Raises CrawlerError."""
+        reading = again(self._config)
+        claimed = claim_unfinished(
+            store, self._data.warc, Reading(reading.room, reading.most_bytes)
+        )
+        if claimed:
+            logger.info("Archived before the last run ended, and not finished: %d pages", claimed)
 
     def begin(self) -> None:
         """Files that an earlier run finished are brought from now on."""

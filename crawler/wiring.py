@@ -78,6 +78,10 @@ def _assemble(crawler: Crawler) -> Parts:
             # What Redis, elsewhere, takes for finished must not be cut off here.
             store = RocksStore(data.worker, sync=config.archive.fsync)
         opened.callback(store.close)
+        random = Random()
+        keeping = Keeping(config, data, random)
+        if address is None:
+            keeping.claim_unfinished(store)
         tally = Tally(crawler.stats)
         ground = (
             embedded(config, arguments, data, store)
@@ -92,7 +96,7 @@ def _assemble(crawler: Crawler) -> Parts:
         opened.callback(ground.nearest.close)
         if ground.put_back:
             logger.info("Leases open when the last run ended, put back: %d", ground.put_back)
-        parts = _over(crawler, config, arguments, data, store, tally, ground)
+        parts = _over(crawler, config, arguments, data, store, tally, ground, keeping, random)
         parts.replay = replay
         if ground.shared is not None and ground.ops is not None:
             _feed(crawler, parts, ground.shared, ground.ops)
@@ -155,14 +159,14 @@ def _over(
     store: RocksStore,
     tally: Tally,
     ground: Ground,
+    keeping: Keeping,
+    random: Random,
 ) -> Parts:
-    random = Random()
     probes = _probes(config, store, random)
     doors = Doors(config, arguments, store, ground.key_seed, ground.clock.now())
     robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
     # What may be refused comes first: nothing of it has to be closed again.
     prioritizer, parsers = _prioritizer(config), Parsers(config.content)
-    keeping = Keeping(config, data, random)
     flights, outcomes = Flights(), OutcomeLog(data.outcomes)
     ledger = Ledger(outcomes, [ground.digests, ground.nearest], ground.yields, tally)
     return Parts(

@@ -67,13 +67,24 @@ class Page:
 
     @property
     def is_copy(self) -> bool:
-        """A page with these very bytes is stored already."""
+        """Another page with these very bytes is stored already."""
         same = self.duplicate_of
-        return self.is_answered and same is not None and same.status in HTTP_OK
+        if same is None or same.url == self.url:
+            return False
+        return self.is_answered and same.status in HTTP_OK
+
+    @property
+    def is_again(self) -> bool:
+        """It is stored already itself, with these very bytes: a crash came before its finish, or
+        it is visited again. It counts as any page; its text is with its first record."""
+        same = self.duplicate_of
+        if same is None or same.url != self.url or self.flaw:
+            return False
+        return self.is_answered and (same.status in HTTP_OK or bool(self.alias_of))
 
     @property
     def is_repeat(self) -> bool:
         """Its bytes need not be archived again. A page with the bytes of an error is no copy of
         it: its text is read from a record of its own."""
         is_page = self.is_answered and not self.flaw
-        return self.is_copy or (self.duplicate_of is not None and not is_page)
+        return self.is_copy or self.is_again or (self.duplicate_of is not None and not is_page)

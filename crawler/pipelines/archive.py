@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from crawler.archiving import archived_page, wire_sha1
 from crawler.core.page import Flaw, Page
 from crawler.core.types import Claim
@@ -25,7 +27,18 @@ class ArchivePipeline(Stage):
         is_dropped = page.near is not None and not page.archive
         if page.digest and not (page.is_repeat or is_dropped):
             flight.claim = self._claim(page, body_sha1)
+        elif page.is_again and not is_dropped:
+            flight.claim = self._completed(page)
         return page
+
+    def _completed(self, page: Page) -> Claim | None:
+        """One made after a crash knows no fingerprint. None: it is well as it is."""
+        claim = page.duplicate_of
+        # Of a shared crawl a claim stands for ever, and its fingerprint is elsewhere.
+        is_whole = self.parts.shared is not None or page.simhash is None or page.alias_of
+        if claim is None or claim.simhash is not None or is_whole:
+            return None
+        return structs.replace(claim, simhash=page.simhash)
 
     def _claim(self, page: Page, body_sha1: bytes) -> Claim:
         """Of a page that was stored others are copies. Not of one whose author asked not to be

@@ -10,7 +10,6 @@ from dataclasses import replace
 from hashlib import sha1
 
 from crawler.core.page import Page
-from crawler.core.types import HTTP_OK
 from crawler.pipelines.stage import Stage
 from crawler.scheduler.flights import Flight
 
@@ -22,8 +21,6 @@ class DuplicatesPipeline(Stage):
         digest = sha1(page.body, usedforsecurity=False).digest()
         original = await self.parts.digests.original(digest, page.url, page.lease_id)
         page = replace(page, digest=digest, duplicate_of=original)
-        if original is None or page.flaw or not page.is_answered:
-            return page
-        if original.status in HTTP_OK:
+        if original is not None and page.is_copy and not page.flaw:
             flight.reason, flight.original, flight.is_new = "duplicate", original.url, False
         return page

@@ -28,7 +28,8 @@ def row_of(page: Page, fetched_at: float) -> Row | None:
     """*fetched_at*: epoch seconds, when its fetch began. None: it is no page."""
     if page.flaw or not page.is_answered:
         return None
-    parsed = _NOTHING if page.is_copy else page.parsed or _NOTHING
+    is_elsewhere = page.is_copy or page.is_again
+    parsed = _NOTHING if is_elsewhere else page.parsed or _NOTHING
     original, bits = _original(page)
     return Row(
         url=page.url,
@@ -37,14 +38,14 @@ def row_of(page: Page, fetched_at: float) -> Row | None:
         status=page.status,
         media_type=page.media_type,
         language=parsed.language,
-        title="" if page.is_copy else page.title,
-        text="" if page.is_copy else page.text,
+        title="" if is_elsewhere else page.title,
+        text="" if is_elsewhere else page.text,
         links=len(parsed.links),
         canonical=_canonical(page.url, parsed),
         published=parsed.published,
         modified=parsed.modified,
         digest=page.digest,
-        simhash=None if page.is_copy else page.simhash,
+        simhash=None if is_elsewhere else page.simhash,
         original=original,
         bits=bits,
     )
@@ -77,7 +78,7 @@ def resolved(links: Sequence[Link], base: str) -> tuple[list[Link], list[Link]]:
 def _original(page: Page) -> tuple[str, int | None]:
     """Its URL, and by how many bits it differs."""
     # A page with the bytes of an error page is no copy: that one has no row.
-    if page.is_copy and page.duplicate_of is not None:
+    if (page.is_copy or page.is_again) and page.duplicate_of is not None:
         return page.duplicate_of.url, None
     if page.near is not None:
         return page.near.original.url, page.near.bits

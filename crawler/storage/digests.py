@@ -23,7 +23,8 @@ class Duplicates(Protocol):
     """What the crawl asks; within one process, or across many."""
 
     async def original(self, digest: bytes, url: str, lease_id: int) -> Claim | None:
-        """The page that has this content already. None: *url* may claim it."""
+        """The page that has this content already, which may be *url* itself. None: *url* may claim
+        it."""
 
     def settle(self, lease_id: int) -> None:
         """Its page is finished or given up."""
@@ -44,12 +45,13 @@ class Digests:
         self._by_lease: dict[int, bytes] = {}
 
     async def original(self, digest: bytes, url: str, lease_id: int) -> Claim | None:
-        """The page that has this content already. None: *url* may claim it, and has reserved
-        it until `settle`. A claim by the same URL is no duplicate."""
+        """The page that has this content already, which may be *url* itself. None: *url* may claim
+        it, and has reserved it until `settle`."""
         while True:
             claim = self._store.claim(digest)
             if claim is not None:
-                return claim if claim.url != url else None
+                # What this URL said is not archived yet: then it is now.
+                return claim if claim.url != url or claim.record else None
             other = self._reserved.get(digest)
             if other is None or other.lease_id == lease_id:
                 self._reserve(digest, lease_id)

@@ -105,13 +105,14 @@ def test_what_one_worker_has_stored_another_finds(server: RedisServer) -> None:
     asyncio.run(story())
 
 
-def test_a_page_fetched_again_is_no_duplicate_of_itself(server: RedisServer) -> None:
+def test_a_page_fetched_again_is_found_stored(server: RedisServer) -> None:
     async def story() -> None:
         async with sharers(server) as (one, other):
             await one.digests.original(DIGEST, "http://a/1", 1)
-            await one.finish(1, claim_of("http://a/1"))
+            claim = claim_of("http://a/1")
+            await one.finish(1, claim)
             for lease in (2, 3):
-                assert await other.digests.original(DIGEST, "http://a/1", lease) is None
+                assert await other.digests.original(DIGEST, "http://a/1", lease) == claim
 
     asyncio.run(story())
 

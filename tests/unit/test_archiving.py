@@ -153,6 +153,18 @@ def test_all_that_is_known_of_a_page_is_kept(tmp_path: Path) -> None:
             id="whose copy it is",
         ),
         pytest.param(
+            {"parsed": None, "simhash": None, "duplicate_of": structs.replace(ORIGINAL, url=URL)},
+            [("duplicate-of", URL)],
+            True,
+            id="or that it was stored before",
+        ),
+        pytest.param(
+            {"parsed": Parsed(parser="pdf", notes=("unreadable: too long\r\nx: y",))},
+            [("parser", "pdf"), ("unreadable", "too long\r\nx: y"), ("simhash", f"{0xABC:016x}")],
+            True,
+            id="why it could not be read",
+        ),
+        pytest.param(
             {"parsed": None, "simhash": None, "content_type": "text/plain; charset=utf-8"},
             [("media-type", "text/html")],
             True,
@@ -181,6 +193,16 @@ def test_metadata(
                 "original": ORIGINAL.url,
             },
             id="a copy is marked, and what it says is with its original",
+        ),
+        pytest.param(
+            {"duplicate_of": structs.replace(ORIGINAL, url=URL), "near": Near(ORIGINAL, 1)},
+            {
+                **dict.fromkeys(("language", "title", "text", "canonical"), ""),
+                **dict.fromkeys(("published", "modified", "simhash")),
+                "links": 0,
+                "original": URL,
+            },
+            id="fetched again, what it says is with its first record",
         ),
         pytest.param(
             {"duplicate_of": structs.replace(ORIGINAL, status=404)},
@@ -222,6 +244,7 @@ def test_nobody_saw_it_cross_the_wire(tmp_path: Path) -> None:
     "changes",
     [
         pytest.param({}, id="a copy"),
+        pytest.param({"url": ORIGINAL.url}, id="a page that was stored before"),
         pytest.param({"status": 404}, id="an error page is one of any other too"),
         pytest.param({"flaw": Flaw.SOFT_404}, id="and what is no page"),
     ],

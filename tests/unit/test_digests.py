@@ -35,9 +35,11 @@ def test_the_first_page_may_claim_and_a_later_one_finds_it():
     asyncio.run(story())
 
 
-def test_a_page_fetched_again_is_no_duplicate_of_itself():
+def test_a_page_fetched_again_is_found_stored_if_it_was():
     async def story():
         found, store = digests()
+        claim = store.claims[b"d"] = Claim(b"d", "http://a/1", "x.warc.gz:1")
+        assert await found.original(b"d", "http://a/1", 9) == claim
         store.claims[b"d"] = Claim(b"d", "http://a/1")
         assert await found.original(b"d", "http://a/1", 9) is None
 

@@ -18,7 +18,6 @@ from crawler.core.exchange import head_fields
 from crawler.core.page import Flaw, Near, Page
 from crawler.core.parsed import Parsed, Source
 from crawler.core.types import Claim
-from crawler.policy.codings import codings_of, decoded
 from crawler.policy.content import media_type
 from crawler.policy.following import robots_header, with_headers
 from crawler.policy.link_header import link_headers
@@ -26,9 +25,9 @@ from crawler.policy.rows import base_of, most_kept, resolved, row_of
 from crawler.policy.simhash import fingerprint
 from crawler.policy.sniff import actual_type
 from crawler.storage.columns.batches import Cells, cells
+from crawler.storage.warc.bodies import Room, decoded_body, status_of, values
 from crawler.storage.warc.stored import Stored, captures, sha1_of
 
-Headers = list[tuple[bytes, bytes]]
 Parse = Callable[[Source, str], Awaitable[Parsed]]
 """By the parser for a media type; nothing where there is none or it cannot."""
 
@@ -43,7 +42,7 @@ class Again:
     """How pages are read a second time: as they were the first time."""
 
     parsing: Callable[[], AbstractAsyncContextManager[Parse]]
-    room: Callable[[bytes | None, str], int]  # Content-Type, URL -> bytes kept of a body
+    room: Room
     most_bytes: int  # the most that `room` says
     near_min_words: int
     tries_unreadable: bool  # also those on which a parser gave up in the crawl
@@ -66,9 +65,9 @@ async def rows(warc: Path, content: Path, again: Again) -> AsyncGenerator[Cells,
 async def _page(stored: Stored, again: Again, parse: Parse) -> Page:
     headers = head_fields(stored.head)
     page = _told(stored, headers)
-    if page.flaw or not page.is_answered or page.is_copy:
+    if page.flaw or not page.is_answered or page.is_copy or page.is_again:
         return page
-    body = _decoded(stored.body, page, headers, again)
+    body = decoded_body(stored, again.room)
     kind = actual_type(page.content_type, page.url, body).media_type
     said = Parsed(parser=stored.noted("parser"))
     if again.tries_unreadable or not stored.noted(UNREADABLE):
@@ -85,16 +84,16 @@ async def _page(stored: Stored, again: Again, parse: Parse) -> Page:
     )
 
 
-def _told(stored: Stored, headers: Headers) -> Page:
+def _told(stored: Stored, headers: list[tuple[bytes, bytes]]) -> Page:
     """What the crawl has said of it."""
-    declared = (_values(headers, b"content-type") or [b""])[-1]  # the last, as Scrapy has it
+    declared = (values(headers, b"content-type") or [b""])[-1]  # the last, as Scrapy has it
     near, bits = stored.noted("near-duplicate-of"), stored.noted("near-duplicate-bits")
     # Archives of older versions have no such note, but revisits all the same.
     same = stored.noted("duplicate-of") or stored.refers_to
     flaw = stored.noted("flaw")
     return Page(
         url=stored.url,
-        status=_status(stored.head),
+        status=status_of(stored.head),
         content_type=declared.decode("latin-1"),
         body=b"",
         depth=0,
@@ -106,21 +105,3 @@ def _told(stored: Stored, headers: Headers) -> Page:
         alias_of=stored.noted("alias-of"),
         near=Near(Claim(b"", near), int(bits)) if near and bits.isdecimal() else None,
     )
-
-
-def _decoded(body: bytes, page: Page, headers: Headers, again: Again) -> bytes:
-    codings = codings_of(_values(headers, b"content-encoding"))
-    if not codings:
-        return body
-    room = again.room(page.content_type.encode("latin-1") or None, page.url)
-    return decoded(body, codings, room).body
-
-
-def _values(headers: Headers, lower_name: bytes) -> list[bytes]:
-    return [value for name, value in headers if name.lower() == lower_name]
-
-
-def _status(head: bytes) -> int:
-    """0: it says none."""
-    words = head.partition(b"\n")[0].split()[1:2]
-    return int(words[0]) if words and words[0].isdigit() else 0

@@ -6,7 +6,7 @@ Rule: what `Capture` was, as far as its records say so; bodies up to a limit of 
 from __future__ import annotations
 
 from base64 import b32decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -66,7 +66,7 @@ def captures(warc: Path, content: Path, most_bytes: int) -> Iterator[Stored]:
 
 def captures_in(
     file: BinaryIO, name: str, most_bytes: int, whole: Callable[[int], None] = lambda end: None
-) -> Iterator[Stored]:
+) -> Generator[Stored, None, None]:
     """As `captures`. *whole* hears where each record ends, of whatever kind."""
     answer: Stored | None = None
     damage: Damaged | None = None

@@ -74,8 +74,8 @@ class SharedDigests:
         self._reserved: dict[int, bytes] = {}  # in Redis, or it may be
 
     async def original(self, digest: bytes, url: str, lease_id: int) -> Claim | None:
-        """The page that has this content already. None: *url* may claim it, and has reserved
-        it until `settle`. A claim by the same URL is no duplicate."""
+        """The page that has this content already, which may be *url* itself. None: *url* may claim
+        it, and has reserved it until `settle`."""
         if self._reserved.get(lease_id, digest) != digest:
             self.settle(lease_id)
         claim = await self._here.original(digest, url, lease_id)
@@ -92,7 +92,7 @@ class SharedDigests:
         self._known.add(claim)
         self.claimed(lease_id)  # by another: then nothing is reserved
         self._here.settle(lease_id)
-        return claim if claim.url != url else None
+        return claim if claim.url != url or claim.record else None
 
     def claimed(self, lease_id: int) -> None:
         """A claim was told that frees its reservation: `settle` need not."""

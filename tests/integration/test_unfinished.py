@@ -1,0 +1,157 @@
+"""What leases that a dead process left open had archived is claimed for them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from hashlib import sha1
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from crawler.core.config import Fetch
+from crawler.core.page import Flaw
+from crawler.core.types import Candidate, Claim, HostKey, Purpose
+from crawler.policy.content import cap_bytes
+from crawler.scheduler import keys
+from crawler.scheduler.records import OpenRecord, encode
+from crawler.storage.local.records import Claims
+from crawler.storage.local.rocks import RocksStore
+from crawler.storage.local.unfinished import Reading, claim_unfinished
+from crawler.storage.warc.capture import Capture
+from crawler.storage.warc.cdxj import CdxjCompanion
+from crawler.storage.warc.fields import labelled
+from crawler.storage.warc.writer import WarcRules, WarcWriter
+
+AT: Final = 1767323045.123456
+URL: Final = "http://www.example.com/a?b"
+BODY: Final = b"<p>words"
+DIGEST: Final = sha1(BODY).digest()
+PAGE: Final = Capture(url=URL, fetched_at=AT, status=200, body=BODY, metadata=[("x", "y")])
+PACKED: Final = gzip.compress(BODY, mtime=0)
+CODED: Final = replace(PAGE, body=PACKED, headers=[(b"Content-Encoding", b"gzip")])
+READING: Final = Reading(partial(cap_bytes, caps=Fetch()), 1 << 20)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RocksStore]:
+    with closing(RocksStore(tmp_path / "frontier")) as opened:
+        yield opened
+
+
+def leased(store: RocksStore, *urls: str, **changes: Any) -> None:
+    for number, url in enumerate(urls):
+        candidate = Candidate(url, number, HostKey("www.example.com"), "example.com", **changes)
+        store.write({keys.numbered(keys.OPEN, number): encode(OpenRecord(candidate, AT - 1))})
+
+
+def archived(folder: Path, *captures: Capture) -> None:
+    writer = WarcWriter(WarcRules(folder=folder, origin="h-1"), [CdxjCompanion()])
+    for one in captures:
+        writer.append(one)
+    writer.close()
+
+
+def claim(store: RocksStore, folder: Path) -> int:
+    return claim_unfinished(store, folder, READING)
+
+
+@pytest.mark.parametrize(
+    ("capture", "expected"),
+    [
+        pytest.param(PAGE, Claim(DIGEST, URL, "", AT, DIGEST), id="a page"),
+        pytest.param(
+            replace(CODED, metadata=[("content-digest", labelled(DIGEST))]),
+            Claim(DIGEST, URL, "", AT, sha1(PACKED).digest()),
+            id="a page that came compressed",
+        ),
+        pytest.param(
+            replace(CODED, metadata=()),
+            Claim(DIGEST, URL, "", AT, sha1(PACKED).digest()),
+            id="the same, cut off from its metadata",
+        ),
+        pytest.param(
+            replace(PAGE, status=503), Claim(DIGEST, URL, "", AT, DIGEST, 503), id="an error"
+        ),
+        pytest.param(
+            replace(PAGE, metadata=[("flaw", Flaw.SOFT_404)]),
+            Claim(DIGEST, URL, "", AT, DIGEST, 404),
+            id="an error with another name",
+        ),
+        pytest.param(
+            replace(PAGE, metadata=[("flaw", Flaw.LYING_TYPE)]),
+            Claim(DIGEST, URL, "", AT, DIGEST, 0),
+            id="what is no page",
+        ),
+        pytest.param(
+            replace(PAGE, metadata=[("alias-of", "http://example.com/")]),
+            Claim(DIGEST, URL, "", AT, DIGEST, 0),
+            id="a page by another name",
+        ),
+        pytest.param(replace(PAGE, body=b""), None, id="nothing at all"),
+        pytest.param(replace(PAGE, url=f"{URL}c"), None, id="another URL"),
+        pytest.param(
+            replace(PAGE, url="https://www.example.com/a?b"), None, id="one that is near to it"
+        ),
+        pytest.param(
+            replace(PAGE, duplicate_of=Claim(DIGEST, "http://b/", "x.warc.gz:1", AT)),
+            None,
+            id="a revisit",
+        ),
+    ],
+)
+def test_claims(store: RocksStore, tmp_path: Path, capture: Capture, expected: Claim) -> None:
+    folder = tmp_path / "warc"
+    archived(folder, replace(PAGE, url="http://before/", body=b"before"), capture)
+    leased(store, URL, "http://never.archived/")
+    assert claim(store, folder) == (expected is not None)
+    found = Claims(store).claim(DIGEST)
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None and found.record.endswith(tuple("0123456789"))
+        assert found == Claim(DIGEST, URL, found.record, *_rest(expected))
+    assert claim(store, folder) == 0, "it is done"
+
+
+def _rest(claimed: Claim) -> tuple[float, bytes, int]:
+    return claimed.at, claimed.wire_sha1, claimed.status
+
+
+def test_whoever_has_claimed_it_keeps_it(store: RocksStore, tmp_path: Path) -> None:
+    folder, other = tmp_path / "warc", Claim(DIGEST, "http://b/", "x.warc.gz:1")
+    archived(folder, PAGE)
+    leased(store, URL)
+    store.write({keys.DIGEST + DIGEST: encode(other)})
+    assert claim(store, folder) == 0
+    assert Claims(store).claim(DIGEST) == other
+
+
+def test_of_two_records_the_first_is_the_original(store: RocksStore, tmp_path: Path) -> None:
+    folder = tmp_path / "warc"
+    archived(folder, replace(PAGE, fetched_at=AT + 1), PAGE)
+    leased(store, URL)
+    assert claim(store, folder) == 1
+    found = Claims(store).claim(DIGEST)
+    assert found is not None and found.at == AT
+
+
+def test_files_of_long_ago_are_not_looked_at(store: RocksStore, tmp_path: Path) -> None:
+    folder = tmp_path / "warc"
+    archived(folder, PAGE)
+    for file in folder.iterdir():
+        os.utime(file, (0, 0))
+    leased(store, URL)
+    assert claim(store, folder) == 0
+
+
+def test_only_pages_are(store: RocksStore, tmp_path: Path) -> None:
+    folder = tmp_path / "warc"
+    archived(folder, PAGE)
+    leased(store, URL, purpose=Purpose.PROBE)
+    assert claim(store, folder) == 0
