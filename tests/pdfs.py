@@ -83,3 +83,43 @@ def many_pages(count: int) -> bytes:
     page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>"
     tree = f"<< /Type /Pages /Kids [{'3 0 R ' * count}] /Count {count} >>"
     return pdf([CATALOG, tree, page])
+
+
+def forms_for_ever() -> bytes:
+    """Its page shows a form that shows another ten times, and that one another ten times: 10^15
+    letters."""
+    page = (
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
+        "/Resources << /XObject << /X 5 0 R >> >> >>"
+    )
+    tree = "<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
+    return pdf([CATALOG, tree, page, stream("/X Do"), *(_ten_of(6 + n) for n in range(15))])
+
+
+def _ten_of(number: int) -> str:
+    drawn = "/X Do " * 10
+    inner = f"/Resources << /XObject << /X {number} 0 R >> >> /Length {len(drawn)}"
+    form = f"<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] {inner} >>"
+    return f"{form}\nstream\n{drawn}\nendstream"
+
+
+def outlines_in_themselves() -> bytes:
+    """Its outline has itself for a child and for a neighbour; so has its names' tree."""
+    catalog = CATALOG[:-2] + "/Outlines 6 0 R /Names << /Dests 7 0 R >> >>"
+    tree = "<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
+    page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R >>"
+    outline = "<< /Type /Outlines /First 6 0 R /Last 6 0 R /Next 6 0 R /Count 99 /Title (a) >>"
+    names = "<< /Kids [7 0 R 7 0 R] /Limits [(a) (z)] >>"
+    return pdf([catalog, tree, page, shown("a"), FONT, outline, names])
+
+
+def objects_in_themselves() -> bytes:
+    """What it is made of is in a packed stream, which is in that stream; and the table of its
+    objects was, it says, preceded by itself."""
+    inside = "8 0 2 70 << /Type /ObjStm /N 2 /First 9 /Extends 8 0 R >> << /Type /Pages /Kids [] >>"
+    packed = f"<< /Type /ObjStm /N 2 /First 9 /Extends 8 0 R /Length {len(inside)} >>"
+    held = [CATALOG, "8 0 R", "3 0 R", "4 0 R", "5 0 R", "7 0 R", "6 0 R"]
+    made = pdf([*held, f"{packed}\nstream\n{inside}\nendstream"])
+    begin = made.rindex(b"startxref") + len(b"startxref\n")
+    table = made[begin : made.index(b"\n", begin)]
+    return made.replace(b"/Root 1 0 R", b"/Root 1 0 R /Prev " + table)
