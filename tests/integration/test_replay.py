@@ -136,7 +136,8 @@ def archived(data: Path) -> dict[tuple[str, str], tuple[dict[str, str], bytes]]:
             read.block,
         )
         for read in read_folder(data / "warc").values()
-        if read.kind != "warcinfo"
+        # What leads to itself was fetched again and again; it is replayed as it was at last.
+        if read.kind != "warcinfo" and not read.url.endswith("/ring")
     }
 
 

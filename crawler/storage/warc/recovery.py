@@ -2,7 +2,7 @@
 
 Rule: a file is kept up to its last whole record and no longer, and never one that a living
 process holds. It is read from its start, once: a body may hold anything, also bytes that look
-like the beginning of a record. Bounded memory, and 12 s of CPU a gigabyte: what would take longer
+like the beginning of a record. Bounded memory, and 10 to 16 s of CPU a gigabyte: what takes longer
 is marked as owed.
 """
 
@@ -94,7 +94,7 @@ def _read(file: BinaryIO, final: Path, companions: Sequence[Companion]) -> _Whol
     for companion in companions:
         companion.begin(final)
     with suppress(Damaged):
-        for one in captures_in(file, final.name, 0, whole.add):
+        for one in captures_in(file, final.name, 0, whole.add, with_metadata=False):
             for companion in companions:
                 companion.add_again(one)
     return whole

@@ -65,7 +65,12 @@ def captures(warc: Path, content: Path, most_bytes: int) -> Iterator[Stored]:
 
 
 def captures_in(
-    file: BinaryIO, name: str, most_bytes: int, whole: Callable[[int], None] = lambda end: None
+    file: BinaryIO,
+    name: str,
+    most_bytes: int,
+    whole: Callable[[int], None] = lambda end: None,
+    *,
+    with_metadata: bool = True,
 ) -> Generator[Stored, None, None]:
     """As `captures`. *whole* hears where each record ends, of whatever kind."""
     answer: Stored | None = None
@@ -77,7 +82,7 @@ def captures_in(
                 if answer is not None:
                     yield answer
                 answer = following
-            elif record.kind == "metadata" and answer is not None:
+            elif with_metadata and record.kind == "metadata" and answer is not None:
                 noted = metadata(record.read_all(_METADATA_BYTES))
                 record.finish()
                 answer = replace(answer, metadata=noted)
