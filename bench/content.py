@@ -38,6 +38,7 @@ from crawler.storage.near.recovery import open_index
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture, Written
 from crawler.storage.warc.cdxj import CdxjCompanion
+from crawler.storage.warc.stored import Stored
 from crawler.storage.warc.writer import Sync, WarcRules, WarcWriter
 
 PAGES: Final = 400  # a round
@@ -165,6 +166,7 @@ class Kept:
     """A companion that keeps what it hears."""
 
     suffix = ".bench"
+    is_slow = False
 
     def __init__(self) -> None:
         self.written: list[Written] = []
@@ -177,6 +179,8 @@ class Kept:
     def finish(self) -> None: ...
 
     def discard(self) -> None: ...
+
+    def add_again(self, stored: Stored) -> None: ...
 
     def rebuild(self, warc: Path, content: Path) -> None: ...
 

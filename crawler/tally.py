@@ -48,9 +48,7 @@ class Tally:
     def landed(self, flight: Flight, outcome: Outcome) -> None:
         self.count(f"fate/{outcome.fate}")
         if flight.purpose is not Purpose.PAGE:
-            # Without an answer it only waited for the turn of another host.
-            is_robots = flight.purpose is Purpose.ROBOTS
-            self.count("robots/fetched", int(is_robots and flight.answer is not None))
+            self._count_beside(flight)
             return
         if outcome.status is not None:
             self.count(f"status/{outcome.status // 100}xx")
@@ -69,6 +67,11 @@ class Tally:
         if outcome.reason == "duplicate":
             self.duplicates += 1
             self.count("duplicates")
+
+    def _count_beside(self, flight: Flight) -> None:
+        """What is no page. Without an answer it only waited for the turn of another host."""
+        is_robots = flight.purpose is Purpose.ROBOTS
+        self.count("robots/fetched", int(is_robots and flight.answer is not None))
 
     def _count_error(self, flight: Flight, outcome: Outcome) -> None:
         kind = error_kind(flight, outcome)

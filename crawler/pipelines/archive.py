@@ -24,12 +24,14 @@ class ArchivePipeline(Stage):
         flight.record = await archived_page(page, self.parts.archive(), body_sha1)
         page = replace(page, record=flight.record)
         # Of a near-duplicate that is not wanted nothing is kept.
-        is_dropped = page.near is not None and not page.archive
-        if page.digest and not (page.is_repeat or is_dropped):
-            flight.claim = self._claim(page, body_sha1)
-        elif page.is_again and not is_dropped:
-            flight.claim = self._completed(page)
+        if page.near is None or page.archive:
+            flight.claim = self._claimed(page, body_sha1)
         return page
+
+    def _claimed(self, page: Page, body_sha1: bytes) -> Claim | None:
+        if page.is_again:
+            return self._completed(page)
+        return None if page.is_repeat or not page.digest else self._claim(page, body_sha1)
 
     def _completed(self, page: Page) -> Claim | None:
         """One made after a crash knows no fingerprint. None: it is well as it is."""

@@ -22,15 +22,17 @@ class FingerprintPipeline(Stage):
         page = replace(
             page, simhash=fingerprint(page.text, self.parts.config.content.near_min_words)
         )
-        if looks_like_error(page.title, page.text):
-            match self._judged(page, flight):
-                case Judgement.ASK:
-                    # Fetched again when its host has said what it says of other names.
-                    flight.verdict = PutBack()
-                    return replace(page, links=(), archive=False, flaw=Flaw.SOFT_404)
-                case Judgement.SOFT_404:
-                    # Its links are followed: should we be wrong, no more than its text is lost.
-                    return self.flawed(page, flight, Flaw.SOFT_404)
+        match self._judged(page, flight):
+            case Judgement.ASK:
+                # Fetched again when its host has said what it says of other names.
+                flight.verdict = PutBack()
+                return replace(page, links=(), archive=False, flaw=Flaw.SOFT_404)
+            case Judgement.SOFT_404:
+                # Its links are followed: should we be wrong, no more than its text is lost.
+                return self.flawed(page, flight, Flaw.SOFT_404)
+        return await self._noted(page, flight)
+
+    async def _noted(self, page: Page, flight: Flight) -> Page:
         if page.alias_of:
             return page  # neither new nor anybody's original
         # What a sitemap lists counts for its pages, not for more sitemaps.
@@ -39,6 +41,8 @@ class FingerprintPipeline(Stage):
         return await self._compared(page, flight)
 
     def _judged(self, page: Page, flight: Flight) -> Judgement:
+        if not looks_like_error(page.title, page.text):
+            return Judgement.PAGE
         host, now = flight.lease.candidate.host, self.parts.clock.now()
         said = Said(page.status, page.digest, page.title, page.text)
         return self.parts.probes.judge(page.url, host, said, now)

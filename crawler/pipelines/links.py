@@ -28,9 +28,7 @@ An index that makes new ones for ever would have no other end."""
 
 class LinksPipeline(Stage):
     async def work(self, page: Page, flight: Flight) -> Page:
-        links = [Link(each) if isinstance(each, str) else each for each in page.links]
-        if page.depth >= MOST_INDEXES:
-            links = [link for link in links if link.kind is not LinkKind.SITEMAP]
+        links = _links(page)
         # Those of the page itself are absolute already; a user's pipeline may have put others.
         absolute = set(map(id, page.outlinks))
         own = [link for link in links if id(link) in absolute]
@@ -86,3 +84,10 @@ class LinksPipeline(Stage):
         await asyncio.sleep(0)
         while parts.frontier.is_congested() and not parts.failure:
             await asyncio.sleep(_CONGESTED_S)
+
+
+def _links(page: Page) -> list[Link]:
+    links = [Link(each) if isinstance(each, str) else each for each in page.links]
+    if page.depth < MOST_INDEXES:
+        return links
+    return [link for link in links if link.kind is not LinkKind.SITEMAP]

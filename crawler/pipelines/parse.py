@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from crawler.core.page import Page
@@ -27,9 +28,7 @@ class ParsePipeline(Stage):
         )
         rules, base = self.parts.config.links, base_of(page.url, parsed)
         kept = most_kept(base)
-        outlinks, elsewhere = resolved(parsed.links[:kept], base)
-        for reason, count in Counter(unreadable(link.url).reason for link in elsewhere).items():
-            self.parts.tally.count(f"refused/{reason}", count)
+        outlinks = self._outlinks(parsed.links[:kept], base)
         links = [*outlinks, *parsed.links[kept:]]
         page = replace(
             page,
@@ -41,6 +40,12 @@ class ParsePipeline(Stage):
             archive=not ("noindex" in parsed.robots and rules.respect_noindex),
         )
         return self._identified(page, flight)
+
+    def _outlinks(self, links: Sequence[Link], base: str) -> list[Link]:
+        found, elsewhere = resolved(links, base)
+        for reason, count in Counter(unreadable(link.url).reason for link in elsewhere).items():
+            self.parts.tally.count(f"refused/{reason}", count)
+        return found
 
     def _known(self, page: Page) -> bool:
         """Its links were followed when its content was first met."""
