@@ -36,7 +36,7 @@ check: $(WORK)  ## format, lint, types, import floors, documents, unit tests: wi
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
-	$(PY) -m pytest -q tests/test_architecture.py tests/test_shape.py tests/test_docs.py tests/unit
+	$(PY) -m pytest -q -n 2 tests/test_architecture.py tests/test_shape.py tests/test_docs.py tests/unit
 
 # Three at once: most of them wait for rests and servers. By file, as each starts its servers once.
 test: $(WORK) $(JUDGES)  ## every test; installs nginx, redis-server, chromium and pages to crawl where they are missing
