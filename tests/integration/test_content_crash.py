@@ -48,6 +48,7 @@ OF_A_FOLDER: Final = (
 )
 BEGUN: Final = AIMS[0]
 AT_RANDOM: Final = 10
+TRIES: Final = 3  # a moment may pass unseen
 PATIENCE_S: Final = 7.0  # the next look of a delivery is 5 s away
 
 
@@ -120,14 +121,16 @@ def lives(home: Path, server: CopiedServer, url: str) -> Lives:
 
 def all_die(living: Lives, aims: Sequence[Aim], more: Sequence[Aim | None]) -> None:
     """Of each of *aims*, and then of *more* as well (None: at random)."""
-    for aim in (*living.dice.sample(aims, len(aims)), *living.dice.sample(more, len(more))):
-        if living.has_ended:
-            break
-        if aim is None:
-            living.end_at_random()
-        else:
-            living.end_on(aim)
+    for aim in living.dice.sample(aims, len(aims)):
+        for _ in range(TRIES):
+            if aim.says not in living.came_to and not living.has_ended:
+                living.end_on(aim)
     assert living.came_to == {aim.says for aim in aims}
+    for other in living.dice.sample(more, len(more)):
+        if other is None and not living.has_ended:
+            living.end_at_random()
+        elif other is not None:
+            living.end_on(other)
 
 
 def files(folder: Path) -> list[Path]:

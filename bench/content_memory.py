@@ -1,0 +1,240 @@
+"""What the content line keeps in memory of the pages that have passed: nothing, it should be.
+
+Rule: the crawl's own parts (parser, fingerprint, both duplicate indexes, archive with its index and
+columns), many pages under way at once, each another one, and no network. Memory is what the kernel
+says of the process, its own and that of files mapped into it apart: what is mapped (the runs of the
+near-duplicate index) is the kernel's to take back.
+
+    python -m bench.content_memory --pages 1000000 --every 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha1
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from bench.content import TYPE, exchange
+from crawler.archiving import archived_page
+from crawler.core.config import Config
+from crawler.core.page import Page
+from crawler.core.parsed import Source
+from crawler.core.types import Claim
+from crawler.parsers.html import HtmlParser
+from crawler.policy.rows import base_of, most_kept, resolved
+from crawler.policy.simhash import fingerprint
+from crawler.reparsing import again
+from crawler.scheduler import keys
+from crawler.scheduler.ports import OrderedStore
+from crawler.scheduler.records import encode
+from crawler.storage.columns.companion import ColumnsCompanion
+from crawler.storage.digests import Digests
+from crawler.storage.local.records import Claims
+from crawler.storage.local.rocks import RocksStore
+from crawler.storage.memory import MemoryStore
+from crawler.storage.near.recovery import open_index
+from crawler.storage.nearest import NearPages
+from crawler.storage.warc.archive import Archive
+from crawler.storage.warc.cdxj import CdxjCompanion
+from crawler.storage.warc.companions import Companion
+from crawler.storage.warc.writer import Sync, WarcRules, WarcWriter
+
+AT_ONCE: Final = 64  # as CONCURRENT_REQUESTS
+ORIGIN: Final = "http://127.3.0.1:8000"
+WORDS: Final = tuple(f"word{number}" for number in range(5_000))
+PAGE_WORDS: Final = 120
+LINKS: Final = 4
+STYLE: Final = "p { margin: 0 } " * 40
+REPEATED: Final = 20  # one page in so many has the bytes of an earlier one
+ALIKE: Final = 20  # and one has but a word of its own
+MEGABYTE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When what gathers in memory is put away: as in a crawl, or so soon that a short run does it
+    often enough."""
+
+    file_bytes: int = 1024 * MEGABYTE
+    run_chars: int = 16 * MEGABYTE  # of the index of a file
+    group_bytes: int = 16 * MEGABYTE  # of its columns
+    store_pages: int | None = None  # that the store keeps claims of; None: all, on disk
+
+
+SHORT: Final = Limits(
+    file_bytes=4 * MEGABYTE, run_chars=MEGABYTE // 4, group_bytes=MEGABYTE // 2, store_pages=2_000
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """By the process, in bytes."""
+
+    pages: int
+    own: int
+    mapped: int
+
+    @classmethod
+    def now(cls, pages: int) -> Held:
+        gc.collect()
+        lines = Path("/proc/self/status").read_text().splitlines()
+        said = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
+        own, mapped = (int(said[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile"))
+        return cls(pages, own, mapped)
+
+    def __str__(self) -> str:
+        return f"{self.pages} {self.own} {self.mapped}"
+
+
+class Lately(MemoryStore):
+    """Keeps what was written last."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+        self._order: deque[bytes] = deque()
+
+    def write(self, changes: dict[bytes, bytes | None]) -> None:
+        super().write(changes)
+        self._order += [key for key, value in changes.items() if value is not None]
+        while len(self._order) > self._most:
+            super().write({self._order.popleft(): None})
+
+
+class Line:
+    """The content line of one crawl."""
+
+    def __init__(self, home: Path, limits: Limits) -> None:
+        few = limits.store_pages
+        self._store: OrderedStore = Lately(2 * few) if few else RocksStore(home / "frontier")
+        self._digests = Digests(Claims(self._store))
+        self._nearest = NearPages(open_index(home / "near", self._store), self._store, 3)
+        rules = WarcRules(
+            folder=home / "warc",
+            origin="bench",
+            max_file_bytes=limits.file_bytes,
+            sync=Sync.NEVER,
+        )
+        columns = ColumnsCompanion(again(Config()), limits.group_bytes)
+        companions: list[Companion] = [CdxjCompanion(limits.run_chars), columns]
+        self._archive = Archive(WarcWriter(rules, companions))
+        self._parser = HtmlParser()
+
+    async def take(self, number: int, url: str, body: bytes) -> None:
+        """As the pipelines do, and the commit that finishes a page."""
+        digest = sha1(body, usedforsecurity=False).digest()
+        original = await self._digests.original(digest, url, number)
+        page = Page(
+            url=url,
+            status=200,
+            content_type=TYPE,
+            body=body,
+            depth=1,
+            lease_id=number,
+            exchange=exchange(url, body),
+            media_type="text/html",
+            digest=digest,
+            duplicate_of=original,
+        )
+        if original is not None:
+            await archived_page(page, self._archive, digest)
+            return
+        page, simhash = await self._read(page)
+        record = await archived_page(page, self._archive, digest)
+        claim = Claim(digest, url, record, time.time(), digest, 200, simhash)
+        changes: dict[bytes, bytes | None] = {keys.DIGEST + digest: encode(claim)}
+        if simhash is not None:
+            changes[keys.NEAR + digest] = keys.numbered(b"", simhash)
+        self._store.write(changes)
+        self._digests.settle(number)
+        self._nearest.settle(number)
+
+    async def _read(self, page: Page) -> tuple[Page, int | None]:
+        parsed = self._parser.parse(Source(page.url, TYPE, page.body))
+        base = base_of(page.url, parsed)
+        outlinks, _ = resolved(parsed.links[: most_kept(base)], base)
+        simhash = fingerprint(parsed.text)
+        near = None
+        if simhash is not None:
+            near = await self._nearest.original(simhash, page.digest, page.url, page.lease_id)
+        read = Page(
+            url=page.url,
+            status=page.status,
+            content_type=TYPE,
+            body=page.body,
+            depth=1,
+            lease_id=page.lease_id,
+            exchange=page.exchange,
+            media_type=page.media_type,
+            digest=page.digest,
+            parsed=parsed,
+            title=parsed.title,
+            text=parsed.text,
+            outlinks=tuple(outlinks),
+            simhash=simhash,
+            near=near,
+        )
+        return read, simhash
+
+    async def close(self) -> None:
+        await self._archive.close()
+        self._nearest.close()
+        if isinstance(self._store, RocksStore):
+            self._store.close()
+
+
+def pages() -> Iterator[bytes]:
+    """Two kilobytes each, for ever."""
+    random = Random(1)
+    before = random.choices(WORDS, k=PAGE_WORDS)
+    number = 0
+    while True:
+        number += 1
+        if number % REPEATED:
+            words = random.choices(WORDS, k=PAGE_WORDS)
+            if number % ALIKE == 1:
+                words = [*before[:-1], f"own{number}"]
+            before = words
+        links = "".join(f"<a href=/{word}>{word}</a>" for word in before[:LINKS])
+        head = f"<title>{before[0]}</title><style>{STYLE}</style>"
+        yield f"<!doctype html>{head}<p>{' '.join(before)}</p>{links}".encode()
+
+
+async def fed(home: Path, count: int, every: int, limits: Limits) -> None:
+    """Prints what is held, every so many pages."""
+    line, bodies = Line(home, limits), pages()
+    begun = time.process_time()
+    for number in range(0, count, AT_ONCE):
+        if number % every < AT_ONCE:
+            print(Held.now(number), f"{time.process_time() - begun:.1f}", flush=True)
+        batch = range(number, number + AT_ONCE)
+        await asyncio.gather(
+            *(line.take(each, f"{ORIGIN}/{each}.html", next(bodies)) for each in batch)
+        )
+    print(Held.now(count), f"{time.process_time() - begun:.1f}", flush=True)
+    await line.close()
+
+
+def main() -> None:
+    reader = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    reader.add_argument("--pages", type=int, default=1_000_000)
+    reader.add_argument("--every", type=int, default=100_000, help="pages between two lines")
+    reader.add_argument("--short", action="store_true", help="put away early, keep no claims")
+    given = reader.parse_args()
+    print("pages  bytes of its own  bytes mapped  CPU s")
+    with tempfile.TemporaryDirectory() as home:
+        limits = SHORT if given.short else Limits()
+        asyncio.run(fed(Path(home), given.pages, given.every, limits))
+
+
+if __name__ == "__main__":
+    main()
