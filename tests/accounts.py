@@ -63,12 +63,17 @@ class Accounts:
         """Records that the outcome log names."""
         return {_place(one.record): one for one in self.outcomes if one.record}
 
-    def settle(self, leases_of_the_dead: int) -> None:
-        """*leases_of_the_dead*: how many were open at deaths, all told."""
+    def settle(self, leases_of_the_dead: int, *, is_shared: bool = False) -> None:
+        """*leases_of_the_dead*: how many were open at deaths, all told. In a shared crawl nobody
+        looks up what they had archived, a finish may be logged that Redis never heard of, and pages
+        in flight at two workers are not compared."""
+        twins = leases_of_the_dead if is_shared else 0
         self._files_are_in_order()
-        self._what_is_finished_is_there()
+        self._what_is_finished_is_there(twins)
         self._nothing_is_there_more_often_than_it_was_served(leases_of_the_dead)
-        self._originals_are_different()
+        self._originals_are_different(twins)
+        if not is_shared:
+            self._texts_are_different()
         self._contents_are_those_of_the_web()
         self._columns_agree_with_records()
 
@@ -78,11 +83,11 @@ class Accounts:
         assert names == {stem + suffix for stem in stems for suffix in SUFFIXES}
         judged_archive(self.folder)
 
-    def _what_is_finished_is_there(self) -> None:
+    def _what_is_finished_is_there(self, twins: int) -> None:
         for place, outcome in self.named.items():
             assert self.answers[place].url == outcome.url, outcome
         done = Counter(one.url for one in self.outcomes if one.fate in ("done", "moved"))
-        assert max(done.values()) == 1, "a URL is finished once"
+        assert sum(done.values()) - len(done) <= twins, "a URL is finished once"
         assert all(one.record for one in self.outcomes if one.fate in ("done", "moved"))
         assert {one.fate for one in self.outcomes} <= {"done", "moved", "retry"}
         there = {one.url for one in self.answers.values()}
@@ -99,12 +104,16 @@ class Accounts:
         assert again <= leases_of_the_dead
         assert len(self.answers) - len(records) <= again
 
-    def _originals_are_different(self) -> None:
+    def _originals_are_different(self, twins: int) -> None:
+        """But for so many that hold what another holds."""
         answers = self.answers.values()
         digests = Counter(
             one.fields["WARC-Payload-Digest"] for one in answers if one.kind == "response"
         )
-        assert {digest for digest, times in digests.items() if times > 1} == set()
+        assert sum(digests.values()) - len(digests) <= twins
+
+    def _texts_are_different(self) -> None:
+        """Of pages that are finished, and nobody's copies."""
         own = {one.url for one in self.outcomes if one.fate == "done" and not one.reason}
         prints = {row["url"]: row["simhash"] for row in self.rows.values() if row["simhash"]}
         for (url, one), (twin, other) in combinations(prints.items(), 2):
