@@ -67,6 +67,10 @@ class Keeping:
             self._archive = Archive(writer, room=self.delivery.room if self.delivery else None)
         return self._archive
 
+    def is_congested(self) -> bool:
+        """Finished files wait for their store, and more pages would have to wait too."""
+        return self.delivery is not None and self.delivery.is_congested()
+
     def stopping(self) -> None:
         """What is under way is still archived, however much waits for the store."""
         if self.delivery is not None:

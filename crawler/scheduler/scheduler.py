@@ -149,7 +149,12 @@ class FrontierScheduler(BaseScheduler):
 
     def _is_barred(self) -> bool:
         parts = self._parts
-        return parts.failure is not None or not parts.doors.known or self._full()
+        return (
+            parts.failure is not None
+            or not parts.doors.known
+            or self._full()
+            or parts.keeping.is_congested()
+        )
 
     def _full(self) -> bool:
         """As many pages as were asked for are fetched, or under way."""
