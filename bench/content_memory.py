@@ -6,6 +6,9 @@ says of the process, its own and that of files mapped into it apart: what is map
 near-duplicate index) is the kernel's to take back.
 
     python -m bench.content_memory --pages 1000000 --every 100000
+
+Measured: 137 MB of its own at 300,000 pages, 141 at 500,000, 142 at 1,000,000, most of it RocksDB's
+caches and what gathers for index and columns; mapped 71, 77 and 92 MB, 31 bytes a page.
 """
 
 from __future__ import annotations
