@@ -14,7 +14,7 @@ from crawler.core.types import HTTP_OK, Claim
 
 
 class Flaw(StrEnum):
-    """Why an answer is archived, but no page: it has no text, no columns and no links."""
+    """Why an answer is archived, but no page: it has no columns, and nothing is a copy of it."""
 
     NONE = ""
     EMPTY = "empty"

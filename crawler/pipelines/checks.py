@@ -1,6 +1,6 @@
 """First stage: is this a page at all? Told by its bytes, not by what its header says.
 
-Rule: what is no page is archived as the answer it is; it has no text, no columns and no links.
+Rule: what is no page is archived as the answer it is, and read no further.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ _AT_ONCE: Final = 500  # links between two turns of the loop: 10 ms
 _HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
 _CONGESTED_S: Final = 0.05
 
-
 MOST_INDEXES: Final = 3
 """So many hops from robots.txt or a seed sitemaps may list sitemaps (sitemaps.org: one is enough).
 An index that makes new ones for ever would have no other end."""
@@ -49,7 +48,7 @@ class LinksPipeline(Stage):
 
     def _selected(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
         admission, depth = self.parts.doors.admission, depth + 1
-        if links[0].kind in _HINTED:
+        if any(link.kind in _HINTED for link in links):
             selected = admission.listed(links, base, depth, lambda link: self._level(link, depth))
         else:
             level = self.parts.prioritizer.level(Hints(depth=depth))
