@@ -7,10 +7,9 @@ worker knows what it learned itself.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -21,9 +20,10 @@ from crawler.core.url import split
 from crawler.policy.robots_cache import RobotsStore, holds
 from crawler.policy.robots_fetch import Known, RobotsRecord
 from crawler.storage.redis.calls import Call
-from crawler.storage.redis.connection.faults import FAULTS, Unreachable
+from crawler.storage.redis.connection.faults import FAULTS
 from crawler.storage.redis.ops import shard_of
 from crawler.storage.redis.robots_packed import pack_robots, read_robots
+from crawler.storage.redis.worker.asking import replies_in_time
 from crawler.storage.redis.worker.batcher import Run
 
 MOST_BYTES: Final = 4096
@@ -31,7 +31,6 @@ MOST_BYTES: Final = 4096
 each worker fetches for itself. So 10,000 hosts of one hostile domain take 40 MB of Redis."""
 MOST_AWAITED_BYTES: Final = 65_536
 """Of one that lies on another host, where not every worker comes: 99.9 % of real files."""
-ASK_S: Final = 1.0  # leases wait for it, those of other servers too
 UNHEARD: Final = "robots/unheard"
 UNREADABLE: Final = "robots/unreadable"
 UNSAVED: Final = "robots/unsaved"
@@ -87,21 +86,14 @@ class SharedRobots:
             if not _is_final(self._local.get(authority), self._now()):
                 asked[_shard_of(authority, self._shards)].add(authority)
         calls = [Call(shard, "robots", tuple(names)) for shard, names in asked.items()]
-        for call, reply in zip(calls, await self._replies(calls), strict=True):
+        for call, reply in zip(
+            calls, await replies_in_time(self._run, calls, "robots.txt"), strict=True
+        ):
             if isinstance(reply, FAULTS):
                 self._count(UNHEARD)
                 continue
             for name, packed, left_ms in zip(call.args, reply[1::2], reply[2::2], strict=True):
                 self._hear(str(name), packed, left_ms)
-
-    async def _replies(self, calls: Sequence[Call]) -> list[Any]:
-        if not calls:
-            return []
-        try:
-            async with asyncio.timeout(ASK_S):
-                return await self._run(calls)
-        except TimeoutError:
-            return [Unreachable("Redis took too long to tell of robots.txt")] * len(calls)
 
     def _hear(self, authority: str, packed: bytes, left_ms: int) -> None:
         now, known = self._now(), self._local.get(authority)

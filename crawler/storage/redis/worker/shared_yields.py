@@ -7,13 +7,12 @@ than one would. Where Redis does not answer, a worker knows what it learned befo
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final
+from typing import Final
 
 import xxhash
 
@@ -38,8 +37,9 @@ from crawler.policy.yields import (
 )
 from crawler.storage.recent import Recent
 from crawler.storage.redis.calls import Call
-from crawler.storage.redis.connection.faults import FAULTS, Unreachable
+from crawler.storage.redis.connection.faults import FAULTS
 from crawler.storage.redis.ops import shard_of
+from crawler.storage.redis.worker.asking import replies_in_time
 from crawler.storage.redis.worker.batcher import Run
 
 MOST_PATTERNS: Final = 1_000
@@ -49,7 +49,6 @@ SOME: Final = 8
 """Pages that are told together. A pattern is asked for from so many leases on, because most never
 have as many."""
 FRESH_S: Final = 10.0  # so long what was told is not asked for again
-ASK_S: Final = 1.0  # leases wait for it
 QUIET_S: Final = 5.0  # after an answer that did not come
 UNHEARD: Final = "patterns/unheard"
 _TOLD: Final = Struct("<IIIdB")
@@ -145,7 +144,9 @@ class SharedYields:
                 if self._is_asked_for(known, now):
                     asked[known.shard][key] = known
         calls = [self._question(shard, keys) for shard, keys in asked.items()]
-        replies = zip(asked.values(), await self._replies(calls), strict=True)
+        replies = zip(
+            asked.values(), await replies_in_time(self._run, calls, "patterns"), strict=True
+        )
         for entries, reply in replies:
             if isinstance(reply, FAULTS):
                 self._count(UNHEARD)
@@ -177,15 +178,6 @@ class SharedYields:
         for host, pattern in keys:
             args += (host, field_of(pattern))
         return Call(shard, "yields", tuple(args))
-
-    async def _replies(self, calls: Sequence[Call]) -> list[Any]:
-        if not calls:
-            return []
-        try:
-            async with asyncio.timeout(ASK_S):
-                return await self._run(calls)
-        except TimeoutError:
-            return [Unreachable("Redis took too long to tell of patterns")] * len(calls)
 
     def _hear(self, known: _Known, packed: bytes, now: float) -> None:
         told = read_yield(known.name, packed, now)
