@@ -17,7 +17,7 @@ RUN = $(if $(filter-out 1,$(WORKERS)),share web --workers '$(WORKERS)',crawl web
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo check test bench format settings again
+.PHONY: help setup crawl demo lint check test bench format settings again
 
 help:  ## print this
 	@echo 'make crawl SEEDS=seeds.txt CONTACT=you@your-organisation.org'
@@ -32,14 +32,16 @@ crawl: $(CRAWL)  ## crawl from SEEDS, said to be by CONTACT; WORKERS=4 share it,
 demo: $(CRAWL)  ## crawl a small web on this machine, made of all that a crawler meets
 	@$(PY) -m demo
 
-check: $(WORK)  ## format, lint, types, import floors, documents, unit tests: within a minute
+lint: $(WORK)  ## format, lint and types
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+
+check: lint  ## lint, and what needs nothing but this folder: import floors, documents, unit tests
 	$(PY) -m pytest -q -n 2 tests/test_architecture.py tests/test_shape.py tests/test_docs.py tests/unit
 
 # Three at once: most of them wait for rests and servers. By file, as each starts its servers once.
-test: $(WORK) $(JUDGES)  ## every test; installs nginx, redis-server, chromium and pages to crawl where they are missing
+test: lint $(JUDGES)  ## lint, and every test; installs nginx, redis-server, chromium and pages to crawl where they are missing
 	@sh scripts/system-packages.sh
 	$(PY) -m pytest -q -n 3 --dist loadfile
 
