@@ -238,17 +238,34 @@ class TwoTierFrontier:
                 self._turns.refile(HostKey(keys.name_of(key)), now)
             self._books.commit(now)
         put_back = 0
+        newest = self._newest_leases()
         while leases := self._books.scan(keys.OPEN, keys.after(keys.OPEN), self._rules.slice):
             for key, packed in leases:
-                self._put_back_lost(key, decode_open(packed), now)
+                lost = decode_open(packed)
+                is_newest = lost.taken_at == newest[lost.candidate.host]
+                self._put_back_lost(key, lost, now, may_be_fetching=is_newest)
             self._books.commit(now)
             put_back += len(leases)
         return put_back
 
-    def _put_back_lost(self, key: bytes, lost: OpenRecord, now: float) -> None:
+    def _newest_leases(self) -> dict[HostKey, float]:
+        """When each host was leased last: of its leases a crash left open, all before that one were
+        released, or it could not have been taken."""
+        newest: dict[HostKey, float] = {}
+        start = keys.OPEN
+        while leases := self._books.scan(start, keys.after(keys.OPEN), self._rules.slice):
+            for _, packed in leases:
+                lost = decode_open(packed)
+                newest[lost.candidate.host] = lost.taken_at
+            start = leases[-1][0] + b"\0"
+        return newest
+
+    def _put_back_lost(
+        self, key: bytes, lost: OpenRecord, now: float, *, may_be_fetching: bool
+    ) -> None:
         record = self._books.host(lost.candidate.host)
         # Later than the lease: the host was released, and its rest is what it was told.
-        if record.rest_until <= lost.taken_at:
+        if may_be_fetching and record.rest_until <= lost.taken_at:
             record.rest_until = self._rest_after(lost.taken_at, record.pace, now)
         self._books.delete(key)
         self._books.totals.leased -= 1

@@ -38,6 +38,8 @@ class World(Protocol):
     """What outlives a frontier: `reopen` is what a crash leaves."""
 
     rules: FrontierRules
+    notes_releases: bool
+    """Whether a lease that was released in the moment it was taken is known to be."""
 
     def reopen(self, now: float) -> Any:
         """A Frontier that also has `put_back_at_open` and `clock`."""
@@ -51,6 +53,8 @@ class World(Protocol):
 
 
 class EmbeddedWorld:
+    notes_releases = False
+
     def __init__(self, store: OrderedStore, rules: FrontierRules = TIGHT) -> None:
         self.store = store
         self.rules = rules

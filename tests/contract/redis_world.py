@@ -78,6 +78,8 @@ class ToldFrontier(RedisFrontier):
 class RedisWorld:
     """`reopen` is what a worker does that died and starts again: its old session is dead."""
 
+    notes_releases = True
+
     def __init__(self, client: redis.Redis, rules: FrontierRules = TIGHT) -> None:
         self.client = client
         self.rules = rules

@@ -127,6 +127,26 @@ def test_a_crash_while_a_page_is_stored_puts_it_back_too(world):
     assert urls(drain(frontier, 20.0)) == ["http://a/x"]
 
 
+@pytest.mark.parametrize(
+    ("leased_again", "died", "due"),
+    [
+        pytest.param(20.0, 30.0, 35.0, id="not too early: the cut-off fetch is the later one"),
+        pytest.param(0.5, 6.5, 9.5, id="not too late: the earlier one was over at once"),
+    ],
+)
+def test_only_the_newest_of_a_hosts_open_leases_can_have_been_cut_off(
+    world, leased_again, died, due
+):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(0), 0.0)
+    assert len(frontier.lease(leased_again)) == 1
+    frontier = world.reopen(died)
+    assert drain(frontier, due - 0.01) == []
+    assert len(drain(frontier, due + 0.01)) == 1
+
+
 def test_a_restart_rests_a_host_its_own_gap_or_crawl_delay(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x"), candidate("y")], 0.0)

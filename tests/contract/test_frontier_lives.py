@@ -184,19 +184,24 @@ class FrontierLives(RuleBasedStateMachine):
         assert self.frontier.put_back_at_open == len(self.leased)
         for url, lease in self.leased.items():
             self.waiting[url] = 0.0
-            # Released in the very moment it was taken, it cannot be told from one that was not;
-            # unless its host was leased again since.
-            released = self.server.quiet_until.get(
-                lease.candidate.host, 0.0
-            ) > lease.taken_at or any(
-                other.candidate.host == lease.candidate.host and other.taken_at > lease.taken_at
-                for other in self.leased.values()
-            )
-            if lease.id in self.unreleased or not released:
+            if lease.id in self.unreleased or not self.is_known_released(lease):
                 self.server.left(lease.candidate.host, self.rest_after_death(lease))
             assert not self.frontier.finish(lease, Done(), self.now), "fenced off"
         self.leased, self.unreleased = {}, {}
         del old
+
+    def is_known_released(self, lease):
+        """Released in the very moment it was taken, it may look like one that was not; unless its
+        host was leased again since."""
+        host = lease.candidate.host
+        return (
+            self.world.notes_releases
+            or self.server.quiet_until.get(host, 0.0) > lease.taken_at
+            or any(
+                other.candidate.host == host and other.taken_at > lease.taken_at
+                for other in self.leased.values()
+            )
+        )
 
     def rest_after_death(self, lease):
         """The host may have answered at any moment since, and its gap began then."""

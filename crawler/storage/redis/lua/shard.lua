@@ -194,11 +194,11 @@ local function reap(rules, limit)
     for i = 1, #lost, 2 do
       local taken, released, front, host, body = unpack_lease(lost[i + 1])
       local it = load(host)
-      -- Released, and its rest later than the lease: it rests as it was told.
-      if released == 0 or it.rest <= taken then
+      -- Released: it rests as it was told.
+      if released == 0 then
         it.rest = math.max(it.rest, rest_after(taken, it.pace, rules))
+        it.place = EMPTY
       end
-      if released == 0 then it.place = EMPTY end
       redis.call('HDEL', leases, lost[i])
       put_back(host, it, front, body)
       save(host, it)
