@@ -5,6 +5,7 @@ PYTHON ?=
 SEEDS ?= seeds.txt
 CONTACT ?=
 WORKERS ?= 1
+MINUTES ?= 10
 ARGS ?=
 
 PY := .venv/bin/python
@@ -17,7 +18,7 @@ RUN = $(if $(filter-out 1,$(WORKERS)),share web --workers '$(WORKERS)',crawl web
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo lint check test bench format settings again
+.PHONY: help setup crawl demo lint check test fuzz bench format settings again
 
 help:  ## print this
 	@echo 'make crawl SEEDS=seeds.txt CONTACT=you@your-organisation.org'
@@ -44,6 +45,9 @@ check: lint  ## lint, and what needs nothing but this folder: import floors, doc
 test: lint $(JUDGES)  ## lint, and every test; installs nginx, redis-server, chromium and pages to crawl where they are missing
 	@sh scripts/system-packages.sh
 	$(PY) -m pytest -q -n 3 --dist loadfile
+
+fuzz: $(WORK)  ## property tests with new examples, for MINUTES=10
+	@sh scripts/fuzz.sh '$(MINUTES)'
 
 bench: $(WORK)  ## beside plain Scrapy and scrapy-redis on the same web: CPU, pages/s, memory
 	$(PY) -m bench

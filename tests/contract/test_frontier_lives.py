@@ -24,6 +24,7 @@ from tests.contract.frontiers import (
     rocks_store,
 )
 from tests.contract.redis_world import RedisWorld
+from tests.examples import examples
 from tests.servers.redis import RedisServer
 
 HOSTS = st.sampled_from("abcdef")
@@ -232,9 +233,8 @@ class RedisLives(FrontierLives):
 
 def lives(number: int) -> settings:
     return settings(
-        max_examples=number,
+        max_examples=examples(number),
         stateful_step_count=50,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
 

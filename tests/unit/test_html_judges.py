@@ -13,6 +13,7 @@ from crawler.core.parsed import LinkKind, Parsed, Source
 from crawler.parsers.html import HtmlParser
 from crawler.parsers.html_reader import Reader
 from crawler.parsers.html_text import lines
+from tests.examples import examples
 
 # What the tree moves or forgets (<select>, <template>, <frameset>, a script that comments
 # itself out) is not here: a link in there is followed, which costs a visit at worst.
@@ -50,7 +51,7 @@ def by_lexbor(text: str) -> tuple[set[str], str, str, bool]:
     )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000))
 @given(st.lists(st.sampled_from(PIECES), max_size=14))
 def test_broken_markup_means_the_same_to_both(pieces: list[str]) -> None:
     text = "<!doctype html>" + "".join(pieces)
@@ -68,7 +69,7 @@ TEXT_PIECES = (
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(st.lists(st.sampled_from(TEXT_PIECES), max_size=14))
 def test_words_are_those_of_a_tree(pieces: list[str]) -> None:
     text = "<!doctype html><p>start " + "".join(pieces)

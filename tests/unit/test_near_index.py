@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawler.core.errors import DataDirError, StoreFull
@@ -20,6 +20,7 @@ from crawler.storage.near.limits import Limits
 from crawler.storage.near.narrowing import narrowed
 from crawler.storage.near.orders import FOUR, TEN, Order
 from crawler.storage.near.sources import sorted_in
+from tests.examples import examples
 
 # So small that every border is crossed by a test: batches of 4, pieces of 5, ten orders from 17.
 TINY = Limits(newest=4, waiting=2, newer=2, ratio=2, piece=5, ten_orders=16, stretch=8)
@@ -88,7 +89,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(50))
 @given(steps=st.lists(steps, min_size=1, max_size=80), asked=st.lists(fingerprints, max_size=5))
 def test_it_finds_what_brute_force_finds(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int | str], asked: list[int]

@@ -18,6 +18,7 @@ from crawler.scheduler.ports import OrderedStore
 from crawler.storage.local.outbox import Batch, Outbox, Queue
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.memory import MemoryStore
+from tests.examples import examples
 
 Reopen = Callable[[], Outbox]
 
@@ -271,12 +272,11 @@ class RocksLives(OutboxLives):
 
 TestMemory = OutboxLives.TestCase
 TestMemory.settings = settings(
-    max_examples=200,
+    max_examples=examples(200),
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestRocks = RocksLives.TestCase
 TestRocks.settings = settings(
-    max_examples=12, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(12), stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )

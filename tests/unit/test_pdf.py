@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from crawler.core.parsed import Link, LinkKind, Parsed, Source, Unreadable
 from crawler.parsers.pdf import PdfParser
+from tests.examples import examples
 from tests.pdfs import many_pages, pdf, story, tree_in_itself
 
 FACTS = "<< /Title (A \\(short\\)  story) /CreationDate (D:{}) /ModDate ({}) >>"
@@ -100,7 +101,7 @@ def test_a_page_that_is_missing_costs_that_page() -> None:
     assert (parsed.text, parsed.notes) == ("still here", ("broken_pages",))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.binary(min_size=1, max_size=8), st.integers(0, 900))
 def test_a_few_wrong_bytes_are_unreadable_at_worst(junk: bytes, where: int) -> None:
     body = story("Once upon a time", "http://a.example/1")

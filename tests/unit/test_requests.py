@@ -16,6 +16,7 @@ from scrapy.http import FormRequest, JsonRequest, XmlRpcRequest
 from crawler.core.errors import UnstorableRequest
 from crawler.scheduler.flights import LEASE
 from crawler.scheduler.requests import pack, unpack
+from tests.examples import examples
 
 URL = "http://a.example/"
 
@@ -206,7 +207,7 @@ WHOLE = pack(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255), st.integers(0, 255))
 def test_a_damaged_request_is_a_request_or_a_refusal(at: int, first: int, second: int) -> None:
     judged(WHOLE[:at] + bytes([first, second]) + WHOLE[at + 2 :])

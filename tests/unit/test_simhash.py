@@ -14,6 +14,7 @@ from simhash import Simhash
 
 from crawler.policy.simhash import by_weight, fingerprint, shingle_hashes, simhash_of
 from crawler.policy.words import MOST_CHARS, _letters, word_hashes
+from tests.examples import examples
 
 FOX = "The quick brown fox jumps over the lazy dog. " * 3 + "It was not amused; nor was the cat!"
 
@@ -86,7 +87,7 @@ def oracle(text: str) -> int:
     return value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(st.sampled_from(["a", "b", "Über", "漢", "x1", "😀"]), min_size=9, max_size=300))
 def test_the_package_simhash_says_the_same_of_repetitive_texts(parts: list[str]) -> None:
     text = " ".join(parts)
