@@ -34,7 +34,8 @@ class ArchivePipeline(Stage):
         return None if page.is_repeat or not page.digest else self._claim(page, body_sha1)
 
     def _completed(self, page: Page) -> Claim | None:
-        """One made after a crash knows no fingerprint. None: it is well as it is."""
+        """One made after a crash may know no fingerprint: its record was cut off from what was
+        noted. None: it is well as it is."""
         claim = page.duplicate_of
         # Of a shared crawl a claim stands for ever, and its fingerprint is elsewhere.
         is_whole = self.parts.shared is not None or page.simhash is None or page.alias_of

@@ -23,6 +23,8 @@ from crawler.scheduler.records import OpenRecord, encode
 from crawler.storage.local.records import Claims
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.local.unfinished import Reading, claim_unfinished
+from crawler.storage.near.recovery import open_index
+from crawler.storage.near.sources import DIGEST_BYTES
 from crawler.storage.warc.capture import Capture
 from crawler.storage.warc.cdxj import CdxjCompanion
 from crawler.storage.warc.fields import labelled
@@ -93,6 +95,21 @@ def claim(store: RocksStore, folder: Path) -> int:
             Claim(DIGEST, URL, "", AT, DIGEST, 0),
             id="a page by another name",
         ),
+        pytest.param(
+            replace(PAGE, metadata=[("simhash", "00000000000000ff")]),
+            Claim(DIGEST, URL, "", AT, DIGEST, 200, 255),
+            id="a page others may be near to",
+        ),
+        pytest.param(
+            replace(PAGE, metadata=[("flaw", Flaw.SOFT_404), ("simhash", "00000000000000ff")]),
+            Claim(DIGEST, URL, "", AT, DIGEST, 404),
+            id="what no page is near to",
+        ),
+        pytest.param(
+            replace(PAGE, metadata=[("simhash", "-ff")]),
+            Claim(DIGEST, URL, "", AT, DIGEST),
+            id="a page with a fingerprint that is none",
+        ),
         pytest.param(replace(PAGE, body=b""), None, id="nothing at all"),
         pytest.param(replace(PAGE, url=f"{URL}c"), None, id="another URL"),
         pytest.param(
@@ -119,8 +136,19 @@ def test_claims(store: RocksStore, tmp_path: Path, capture: Capture, expected: C
     assert claim(store, folder) == 0, "it is done"
 
 
-def _rest(claimed: Claim) -> tuple[float, bytes, int]:
-    return claimed.at, claimed.wire_sha1, claimed.status
+def _rest(claimed: Claim) -> tuple[float, bytes, int, int | None]:
+    return claimed.at, claimed.wire_sha1, claimed.status, claimed.simhash
+
+
+def test_what_is_near_to_it_is_found(store: RocksStore, tmp_path: Path) -> None:
+    folder = tmp_path / "warc"
+    archived(folder, replace(PAGE, metadata=[("simhash", "00000000000000ff")]))
+    leased(store, URL)
+    assert claim(store, folder) == 1
+    with closing(open_index(tmp_path / "near", store)) as index:
+        assert [found.bits for found in index.near(0xFE, 3)] == [1]
+        digests, _ = index.pages(0xFF, 9)
+    assert digests == [DIGEST[:DIGEST_BYTES]]
 
 
 def test_whoever_has_claimed_it_keeps_it(store: RocksStore, tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """What open leases had archived already when their process died.
 
-Rule: the answer to each is in the archive, and nobody knows: it would be stored twice. So its
-content is claimed for it before the frontier opens, which puts such leases back; fetched again it
-is found stored. Doing it twice changes nothing, so dying here loses nothing.
+Rule: the answer to each is in the archive, and nobody knows: it would be stored twice, and what is
+near to it not marked. So its content is claimed for it before the frontier and the index of
+near-duplicates open; fetched again it is found stored. Doing it twice changes nothing, so dying
+here loses nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from crawler.storage.warc.stored import Stored, captures_in, sha1_of
 _PAGE: Final = 1000  # leases read at once
 _CLOCK_S: Final = 3600.0  # by so much a file system's clock may be behind ours (guess)
 _NO_PAGE: Final = 0  # as in pipelines.archive
+_SIMHASH: Final = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +49,29 @@ def claim_unfinished(store: OrderedStore, folder: Path, reading: Reading) -> int
     leases = [each for each in _open(store) if each.candidate.purpose is Purpose.PAGE]
     if not leases:
         return 0
+    new = [claim for claim in _found(leases, folder, reading) if _is_new(store, claim)]
+    # The first record of the same content is the original.
+    claims = {claim.digest: claim for claim in sorted(new, key=lambda each: each.at, reverse=True)}
+    store.write(dict(pair for claim in claims.values() for pair in _records(claim)))
+    return len(claims)
+
+
+def _found(leases: list[OpenRecord], folder: Path, reading: Reading) -> Iterator[Claim]:
     since = min(each.taken_at for each in leases) - _CLOCK_S
     files = [file for file in sorted(folder.glob(f"*{WARC_SUFFIX}")) if _written_at(file) >= since]
-    found = [
-        claim
-        for url in sorted({each.candidate.url for each in leases})
-        for claim in _claims(files, url, reading)
-    ]
-    # The first record of the same content is the original.
-    changes = {
-        keys.DIGEST + claim.digest: encode(claim)
-        for claim in sorted(found, key=lambda each: each.at, reverse=True)
-        if store.get(keys.DIGEST + claim.digest) is None
-    }
-    store.write({**changes})
-    return len(changes)
+    for url in sorted({each.candidate.url for each in leases}):
+        yield from _claims(files, url, reading)
+
+
+def _is_new(store: OrderedStore, claim: Claim) -> bool:
+    return store.get(keys.DIGEST + claim.digest) is None
+
+
+def _records(claim: Claim) -> Iterator[tuple[bytes, bytes | None]]:
+    """As the frontier writes them at a finish."""
+    yield keys.DIGEST + claim.digest, encode(claim)
+    if claim.simhash is not None:
+        yield keys.NEAR + claim.digest, keys.numbered(b"", claim.simhash)
 
 
 def _open(store: OrderedStore) -> Iterator[OpenRecord]:
@@ -103,6 +114,7 @@ def _claim(stored: Stored, room: Room) -> Claim | None:
         stored.fetched_at,
         stored.payload_sha1,
         _status(stored),
+        _simhash(stored),
     )
 
 
@@ -112,6 +124,13 @@ def _status(stored: Stored) -> int:
     if flaw == Flaw.SOFT_404:
         return 404
     return _NO_PAGE if flaw or stored.noted("alias-of") else status_of(stored.head)
+
+
+def _simhash(stored: Stored) -> int | None:
+    """None: it is nobody's original, has too little text, or was cut off from what was noted."""
+    noted = stored.noted("simhash")
+    is_original = not stored.noted("flaw") and not stored.noted("alias-of")
+    return int(noted, 16) if is_original and _SIMHASH.fullmatch(noted) else None
 
 
 def _written_at(file: Path) -> float:
