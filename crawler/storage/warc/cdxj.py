@@ -107,9 +107,17 @@ def timestamp(date: str) -> str:
 
 def _status(head: bytes) -> str | None:
     """Its code, as sent. None: there is neither status nor header."""
-    line, _, headers = head.partition(b"\r\n")
+    line, *rest = head.split(b"\r\n")
     said = _text(line)[len("HTTP/1.1") :].strip()
-    return said.split(" ", 1)[0] if said or b":" in headers else None
+    return said.split(" ", 1)[0] if said or _has_header(rest) else None
+
+
+def _has_header(lines: list[bytes]) -> bool:
+    """As warcio reads them: one that begins with white space continues the one before it."""
+    return any(
+        b":" in line and (number == 0 or not line.startswith((b" ", b"\t")))
+        for number, line in enumerate(lines)
+    )
 
 
 def _media_type(head: bytes) -> str | None:
