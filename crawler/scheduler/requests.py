@@ -8,7 +8,7 @@ classes of the table below.
 from __future__ import annotations
 
 import inspect
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import msgspec
 from scrapy import Request, Spider
@@ -28,6 +28,20 @@ _DEEPEST: Final = 100  # guess: nobody means more; a list that holds itself ends
 _SCALARS: Final = (str, bytes, bool, int, float, type(None))
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+class _Parts(TypedDict, total=False):
+    """Of which kinds Scrapy takes its parts to be, when it reads them and later."""
+
+    url: str
+    callback: str | None
+    errback: str | None
+    headers: dict[bytes, list[bytes]]
+    cookies: dict[Any, Any] | list[dict[Any, Any]]
+    meta: dict[Any, Any]
+    flags: list[Any]
+    cb_kwargs: dict[Any, Any]
+    dumps_kwargs: dict[Any, Any]  # of a JsonRequest
 
 
 def pack(request: Request, spider: Spider) -> bytes:
@@ -58,6 +72,7 @@ def unpack(packed: bytes, spider: Spider) -> Request:
     """Raises UnstorableRequest if the spider no longer has the callback, or it is no request."""
     try:
         parts = _decode(packed)
+        msgspec.convert(parts, _Parts)
         if parts.get("_class", f"{Request.__module__}.Request") not in _CLASSES:
             raise UnstorableRequest(f"a stored request of class {parts['_class']}")
         request = request_from_dict(parts, spider=spider)
