@@ -3,7 +3,9 @@
 Rule: the crawl's own parts (parser, fingerprint, both duplicate indexes, archive with its index and
 columns), many pages under way at once, each another one, and no network. Memory is what the kernel
 says of the process, its own and that of files mapped into it apart: what is mapped (the runs of the
-near-duplicate index) is the kernel's to take back.
+near-duplicate index) is the kernel's to take back. And it is what malloc has given away and not
+got back, which no fragment blurs. (That is all there is with PYTHONMALLOC=malloc and
+ARROW_DEFAULT_MEMORY_POOL=system; else Python's and Arrow's own pools are beside it.)
 
     python -m bench.content_memory --pages 1000000 --every 100000
 
@@ -15,11 +17,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
@@ -73,11 +76,6 @@ class Limits:
     store_pages: int | None = None  # that the store keeps claims of; None: all, on disk
 
 
-SHORT: Final = Limits(
-    file_bytes=4 * MEGABYTE, run_chars=MEGABYTE // 4, group_bytes=MEGABYTE // 2, store_pages=2_000
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Held:
     """By the process, in bytes."""
@@ -85,6 +83,7 @@ class Held:
     pages: int
     own: int
     mapped: int
+    given: int  # by malloc; 0: it does not say
 
     @classmethod
     def now(cls, pages: int) -> Held:
@@ -92,10 +91,30 @@ class Held:
         lines = Path("/proc/self/status").read_text().splitlines()
         said = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
         own, mapped = (int(said[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile"))
-        return cls(pages, own, mapped)
+        return cls(pages, own, mapped, given())
 
     def __str__(self) -> str:
-        return f"{self.pages} {self.own} {self.mapped}"
+        return f"{self.pages} {self.own} {self.mapped} {self.given}"
+
+
+class _Mallinfo(ctypes.Structure):
+    """What glibc (2.33 or newer) tells of all its arenas together."""
+
+    _fields_ = (
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
+        *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks")),
+        ("keepcost", ctypes.c_size_t),
+    )
+
+
+def given() -> int:
+    """Bytes that malloc has given away, large ones (hblkhd) too. 0: this one does not say."""
+    told = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if told is None:
+        return 0
+    told.restype = _Mallinfo
+    info = told()
+    return int(info.uordblks + info.hblkhd)
 
 
 class Lately(MemoryStore):
@@ -212,9 +231,9 @@ def pages() -> Iterator[bytes]:
         yield f"<!doctype html>{head}<p>{' '.join(before)}</p>{links}".encode()
 
 
-async def fed(home: Path, count: int, every: int, limits: Limits) -> None:
+async def fed(make: Callable[[], Line], count: int, every: int) -> None:
     """Prints what is held, every so many pages."""
-    line, bodies = Line(home, limits), pages()
+    line, bodies = make(), pages()
     begun = time.process_time()
     for number in range(0, count, AT_ONCE):
         if number % every < AT_ONCE:
@@ -231,12 +250,10 @@ def main() -> None:
     reader = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     reader.add_argument("--pages", type=int, default=1_000_000)
     reader.add_argument("--every", type=int, default=100_000, help="pages between two lines")
-    reader.add_argument("--short", action="store_true", help="put away early, keep no claims")
-    given = reader.parse_args()
-    print("pages  bytes of its own  bytes mapped  CPU s")
+    wanted = reader.parse_args()
+    print("pages  bytes of its own  bytes mapped  bytes given by malloc  CPU s")
     with tempfile.TemporaryDirectory() as home:
-        limits = SHORT if given.short else Limits()
-        asyncio.run(fed(Path(home), given.pages, given.every, limits))
+        asyncio.run(fed(lambda: Line(Path(home), Limits()), wanted.pages, wanted.every))
 
 
 if __name__ == "__main__":
