@@ -6,6 +6,7 @@ Rule: a URL refused for its budget is not marked seen: it may come in when the b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from crawler.core.types import Added, Candidate, HostKey, Purpose
 from crawler.scheduler import keys
@@ -53,8 +54,9 @@ class Budgets:
 
     def __init__(self, books: Books, rules: FrontierRules) -> None:
         self._books = books
+        # Nothing that points back here: a cycle for each page is work for the collector.
         self._hosts = _Budget(rules.max_urls_per_host, lambda host: books.peek(host).admitted)
-        self._domains = _Budget(rules.max_urls_per_domain, self._read)
+        self._domains = _Budget(rules.max_urls_per_domain, partial(_used_of_domain, books))
 
     def charge(self, candidate: Candidate) -> bool:
         """Count it. False: one of its budgets is used up. Not a robots.txt: it is no page, and
@@ -73,9 +75,10 @@ class Budgets:
         for domain, used in self._domains.used.items():
             self._books.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
 
-    def _read(self, domain: HostKey) -> int:
-        packed = self._books.get(keys.named(keys.DOMAIN, domain))
-        return int.from_bytes(packed) if packed else 0
+
+def _used_of_domain(books: Books, domain: HostKey) -> int:
+    packed = books.get(keys.named(keys.DOMAIN, domain))
+    return int.from_bytes(packed) if packed else 0
 
 
 class _Budget:
