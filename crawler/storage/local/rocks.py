@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 # cache doubles the price of an `add` at 1e6 URLs (50 us a URL instead of 27).
 _MEMTABLE_BYTES: Final = 8 << 20
 _MEMTABLES: Final = 3
+# Of a memtable, for a filter of the keys in it: 16 bits a key. Most links are asked for in vain,
+# and without it each search of a memtable costs 2 us: 110 us a page of 40 links, with it 70.
+_MEMTABLE_FILTER: Final = 0.02
 _NO_SPACE: Final = os.strerror(errno.ENOSPC)
 MEMTABLES_BYTES: Final = _MEMTABLES * _MEMTABLE_BYTES
 CACHE_BYTES: Final = 32 << 20
@@ -125,6 +128,8 @@ def _options() -> Options:
     options.set_compression_type(DBCompressionType.lz4())
     options.set_write_buffer_size(_MEMTABLE_BYTES)
     options.set_max_write_buffer_number(_MEMTABLES)
+    options.set_memtable_whole_key_filtering(True)
+    options.set_memtable_prefix_bloom_ratio(_MEMTABLE_FILTER)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(2)
     # Half an entry at the end of the log is what a crash leaves; anything else is damage.
