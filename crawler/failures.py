@@ -15,7 +15,15 @@ from scrapy.exceptions import (
     DownloadConnectionRefusedError,
     DownloadFailedError,
     DownloadTimeoutError,
+    IgnoreRequest,
 )
+
+
+class LeaseEnded(IgnoreRequest):
+    """Its host was not asked: that is another's turn now, or soon. No word about either."""
+
+    def __init__(self) -> None:
+        super().__init__("its lease has ended")
 
 
 class ConnectionDropped(DownloadFailedError):

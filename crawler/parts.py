@@ -13,6 +13,7 @@ from crawler.core.arguments import Arguments
 from crawler.core.config import Config
 from crawler.core.errors import CrawlerError
 from crawler.core.exchange import DownloadOptions, Exchanges
+from crawler.core.types import PutBack
 from crawler.doors import Doors
 from crawler.keeping import Keeping
 from crawler.parsing import Parsers
@@ -82,10 +83,20 @@ class Parts:
         return DownloadOptions(
             cap=partial(cap_bytes, caps=fetch),
             admits=self.doors.admits,
+            may_ask=self.may_ask,
             tls=fetch.tls,
             connect_timeout_s=fetch.connect_timeout_s,
             total_timeout_s=fetch.total_timeout_s,
         )
+
+    def may_ask(self, lease: object) -> bool:
+        """Whether a host may be asked under *lease* still. If not, its URL is put back."""
+        flight = self.flights.of(lease)
+        if flight is None or self.frontier.may_begin(flight.lease):
+            return True
+        flight.verdict = PutBack()
+        flight.begun = self.clock.now()  # its host was not kept busy by us, however long we stood
+        return False
 
     def fail(self, error: CrawlerError) -> None:
         """A store has failed us: stop in good order. What was acknowledged is safe."""

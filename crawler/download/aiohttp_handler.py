@@ -7,6 +7,7 @@ are decided elsewhere; nothing is queued here.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import ClassVar, Final, Self, cast
 
 import aiohttp
@@ -31,8 +32,9 @@ from crawler.download.keeper import Keeper, headers_of
 from crawler.download.resolver import AresLookup, Resolver
 from crawler.download.tls import ssl_context
 from crawler.download.transfers import Transfers
-from crawler.download.wire import BareRequest, WireResponse, open_connector
+from crawler.download.wire import LEAVE, BareRequest, WireResponse, open_connector
 from crawler.failures import ConnectionDropped, TlsFailed
+from crawler.scheduler.flights import LEASE
 from crawler.wiring import parts_of
 
 UNASKED_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
@@ -114,6 +116,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
         # As it is: the fetch form is what the seen test, robots and the archive know it by.
         url = URL(request.url, encoded=True)
         self._resolver.check_literal(url.raw_host or "")
+        LEAVE.set(partial(self._options.may_ask, request.meta.get(LEASE)))
         timeout = aiohttp.ClientTimeout(
             total=self._keeper.timeout_s(request), sock_connect=self._options.connect_timeout_s
         )

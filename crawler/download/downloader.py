@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from crawler.core.errors import StoreUnavailable
 from crawler.core.exchange import AddressRefused
 from crawler.core.types import PutBack
+from crawler.failures import LeaseEnded
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import parts_of
 
@@ -57,19 +58,12 @@ class FrontierDownloader(Downloader):
             return
         while slot.queue and slot.free_transfer_slots() > 0:
             request, answered = slot.queue.popleft()
-            if not self._may_begin(request):
-                answered.errback(IgnoreRequest("its lease has ended"))
+            # Middlewares may have kept it for long. (The handler asks once more, last thing.)
+            if not self._parts.may_ask(request.meta.get(LEASE)):
+                answered.errback(LeaseEnded())
                 continue
             slot.transferring.add(request)
             _schedule_coro(self._wait_for_download(slot, request, answered))
-
-    def _may_begin(self, request: Request) -> bool:
-        """Asked last thing before its transfer: middlewares may have kept it for long."""
-        flight = self._parts.flights.of(request.meta.get(LEASE))
-        if flight is None or self._parts.frontier.may_begin(flight.lease):
-            return True
-        flight.verdict = PutBack()
-        return False
 
     # What is put back is released when it lands: before, the next of its host could overtake it.
     def _release(self, result: Fetched, flight: Flight | None) -> Fetched:

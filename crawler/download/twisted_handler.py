@@ -38,7 +38,6 @@ from twisted.internet.error import ConnectError, ConnectionClosed
 from twisted.internet.error import TimeoutError as TxTimeoutError
 from twisted.web.client import Agent
 from twisted.web.error import SchemeNotSupported
-from twisted.web.http_headers import Headers as TxHeaders
 
 from crawler.core.errors import CrawlerError
 from crawler.core.exchange import DownloadOptions, Exchange, Exchanges, head_fields
@@ -46,8 +45,9 @@ from crawler.download.keeper import Keeper, headers_of
 from crawler.download.resolver import AresLookup, Resolver
 from crawler.download.transfers import Transfers
 from crawler.download.twisted_endpoints import AdmittedEndpoints, context_factory
-from crawler.download.twisted_wire import Chunks, WireFactory, crossing_of
-from crawler.failures import ConnectionDropped, TlsFailed
+from crawler.download.twisted_wire import Chunks, LeasedHeaders, WireFactory, crossing_of
+from crawler.failures import ConnectionDropped, LeaseEnded, TlsFailed
+from crawler.scheduler.flights import LEASE
 from crawler.wiring import parts_of
 
 
@@ -134,13 +134,14 @@ class TwistedHandler(HTTP11DownloadHandler):
         try:
             async with asyncio.timeout_at(deadline_s):
                 agent = await self._agent(request)
-                headers = TxHeaders(request.headers)
+                headers = LeasedHeaders(request.headers)
+                headers.may_ask = partial(self._options.may_ask, request.meta.get(LEASE))
                 if isinstance(agent, _TunnelingAgent):
                     headers.removeHeader(b"Proxy-Authorization")
                 url, method = request.url.encode("ascii"), request.method.encode("ascii")
                 answered = agent.request(method, url, headers, body)
                 return await maybe_deferred_to_future(answered)
-        except CrawlerError:
+        except (CrawlerError, LeaseEnded):
             raise
         except Exception as error:  # Twisted's have no common root
             raise _in_scrapys_words(error, request.url) from error

@@ -13,17 +13,31 @@ from functools import partial
 from typing import Any, Final
 
 from scrapy.core.downloader.handlers.http11 import _LenientHTTP11ClientProtocol
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectionClosed
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone
 from twisted.web.http import PotentialDataLoss
+from twisted.web.http_headers import Headers
 
 from crawler.core.exchange import Truncated
 from crawler.download.head import BadHead, HeadGate
+from crawler.failures import LeaseEnded
 
 FOR_PROXY: Final = b"Proxy-Authorization"
+
+
+class LeasedHeaders(Headers):
+    """Of a request that is looked at once more before it is sent: what agents and pools pass on
+    to a connection whole is its headers."""
+
+    may_ask: Callable[[], bool] = lambda: True
+
+    def copy(self) -> LeasedHeaders:
+        copied = LeasedHeaders(dict(self.getAllRawHeaders()))
+        copied.may_ask = self.may_ask
+        return copied
 
 
 class Crossing:
@@ -49,6 +63,11 @@ class TwistedWire(_LenientHTTP11ClientProtocol):
         self._crossing: Crossing | None = None
 
     def request(self, request: Any) -> Deferred[Any]:
+        # Last thing: as `wire.BareRequest.send`.
+        if isinstance(request.headers, LeasedHeaders) and not request.headers.may_ask():
+            transport: Any = self.transport
+            transport.abortConnection()
+            return fail(LeaseEnded())
         crossing = Crossing(request, self.transport, self._head_max_bytes)
         self._crossing = crossing
         answered: Deferred[Any] = super().request(request)

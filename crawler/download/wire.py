@@ -9,7 +9,8 @@ and nowhere else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, cast
 
@@ -23,8 +24,12 @@ from aiohttp.http_exceptions import BadHttpMessage
 from crawler.core.errors import IncompatibleScrapy
 from crawler.core.exchange import Truncated
 from crawler.download.head import BadHead, HeadGate
+from crawler.failures import LeaseEnded
 
 PRIVATE_NAMES: Final = ("_payload", "_exception")
+
+LEAVE: Final[ContextVar[Callable[[], bool]]] = ContextVar("leave", default=lambda: True)
+"""Whether the request that this task makes may still be sent. aiohttp's has no place for it."""
 
 
 class Hangup(ClientConnectionError):
@@ -111,6 +116,13 @@ class Wire(ResponseHandler):
 
 class BareRequest(ClientRequest):
     """A request to which nothing is added; aiohttp sorts, each time, what it should not add."""
+
+    async def send(self, conn: Connection) -> ClientResponse:
+        """A process can stand still between any two lines, for longer than its lease: so what
+        comes between the last look at that and the kernel is nothing but writing."""
+        if not LEAVE.get()():
+            raise LeaseEnded
+        return await super().send(conn)
 
     def update_auto_headers(self, skip_auto_headers: Iterable[str] | None) -> None:
         if self.method in self.POST_METHODS:  # a Content-Type would be added later

@@ -16,6 +16,7 @@ from scrapy.http import Response
 from crawler.core.errors import StoreUnavailable
 from crawler.core.parsed import Source, Unreadable
 from crawler.core.types import Purpose, PutBack
+from crawler.failures import LeaseEnded
 from crawler.middlewares.answers import answer_of, failed_answer, judged
 from crawler.parts import Parts
 from crawler.policy.sniff import actual_type
@@ -44,7 +45,7 @@ class ProbeMiddleware:
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
         flight = self._flight(request)
-        if flight is None:
+        if flight is None or isinstance(exception, LeaseEnded):
             return None
         answer = failed_answer(exception, flight, self._parts)
         if answer is not None:

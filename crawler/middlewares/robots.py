@@ -19,7 +19,7 @@ from crawler.core.errors import StoreUnavailable
 from crawler.core.exchange import Flag, Truncated
 from crawler.core.types import Done, Purpose, PutBack
 from crawler.core.url import authority_of, fetch_form
-from crawler.failures import error_of
+from crawler.failures import LeaseEnded, error_of
 from crawler.middlewares.answers import answer_of, failed_answer, judged
 from crawler.middlewares.sitemaps import sitemaps_of
 from crawler.parts import Parts
@@ -73,7 +73,7 @@ class RobotsMiddleware:
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
         flight = self._flight(request)
-        if flight is None:
+        if flight is None or isinstance(exception, LeaseEnded):
             return None
         answer = failed_answer(exception, flight, self._parts)
         if answer is not None:

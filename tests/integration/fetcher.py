@@ -41,7 +41,10 @@ NAMES: Final = {
     "inside.example": ("127.0.0.2",),
     "two.example": ("127.0.0.2", "127.0.0.1"),
     "gone.example": (),
+    "late.example": ("127.0.0.1",),
 }
+ASKED: Final[set[str]] = set()
+"""Names that were looked up: a lease of that name has ended meanwhile."""
 
 
 class Names(AresLookup):
@@ -50,6 +53,7 @@ class Names(AresLookup):
     async def __call__(self, name: str) -> Found:
         if name == "localhost":
             return await super().__call__(name)
+        ASKED.add(name)
         if name not in NAMES:
             raise LookupFailed(None, f"no answer about {name}")
         return Found(NAMES[name], 60.0)
@@ -59,6 +63,7 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
     return DownloadOptions(
         cap=lambda content_type, url: CAP_BYTES,
         admits=lambda ip, host: ip == ADMITTED,
+        may_ask=lambda lease: lease not in ASKED,
         tls=Tls(tls),
         connect_timeout_s=4.0,
         total_timeout_s=4.0,

@@ -6,6 +6,11 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.exceptions import DropItem, IgnoreRequest
 
+from crawler.core.types import PutBack
+from crawler.download.aiohttp_handler import AiohttpHandler
+from crawler.failures import LeaseEnded
+from crawler.scheduler.flights import LEASE
+from crawler.wiring import parts_of
 from tests.crawling import crawl
 from tests.servers.pages import Answer, page, site
 
@@ -92,6 +97,23 @@ class Own(Spider):
 
     def failed(self, failure):
         self.seen.append(f"errback {failure.type.__name__}")
+
+
+class StandsStill(AiohttpHandler):
+    """As if each URL's first lease had ended while its request was made."""
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        handler = super().from_crawler(crawler)
+        handler.flights, handler.stood = parts_of(crawler).flights, set()
+        return handler
+
+    async def download_request(self, request):
+        if request.url in self.stood:
+            return await super().download_request(request)
+        self.stood.add(request.url)
+        self.flights.of(request.meta[LEASE]).verdict = PutBack()
+        raise LeaseEnded
 
 
 ROUTES = {
@@ -198,3 +220,11 @@ def test_a_refused_connection_is_tried_again_and_then_a_dead_letter(tmp_path):
     assert done.reason == "finished"
     assert done.fates() == {"/nothing": ["dead"]}, "its robots.txt cannot be reached either"
     assert "robots.txt unreachable" in done.outcomes[-1].reason
+
+
+def test_a_lease_that_ended_before_its_fetch_is_put_back_and_says_nothing_of_its_host(tmp_path):
+    settings = {"DOWNLOAD_HANDLERS": {"http": StandsStill}, "CRAWLER_ROBOTS_TRIES": 1}
+    with site("127.0.5.1", ROUTES) as web:
+        done = crawl(tmp_path / "data", settings=settings, seeds=web.url("/"))
+    assert done.fates() == {"/": ["done"]}
+    assert web.asked == ["/robots.txt", "/"]

@@ -85,6 +85,7 @@ class Servers:
             fetch("inside-literal", f"http://127.0.0.2:{there}/inside"),
             fetch("inside-literal-ipv6", f"http://[::ffff:127.0.0.2]:{there}/inside"),
             fetch("inside-name", f"http://inside.example:{there}/inside"),
+            fetch("lease-ends", f"http://late.example:{here}/late", meta={"lease": "late.example"}),
             fetch("no-such-name", "http://gone.example/"),
             fetch("no-name-server", "http://unknown.example/"),
             fetch("nobody-listens", "http://127.0.0.1:1/"),
@@ -216,6 +217,11 @@ def test_a_connection_is_made_to_admitted_addresses_only(
     report = seen.reports[name]
     assert report["outcome"] == outcome, report
     assert seen.visits["/inside"] == 0
+
+
+def test_nothing_is_asked_under_a_lease_that_ended_while_a_connection_was_made(seen: Seen) -> None:
+    assert seen.reports["lease-ends"]["outcome"] == "LeaseEnded"
+    assert seen.visits["/late"] == 0
 
 
 @pytest.mark.parametrize(
