@@ -22,8 +22,12 @@ _PLAIN: Final = r"A-Za-z0-9!$%&()*+,\-.;=@_~"
 # A segment beginning with a dot, or a dot in disguise, may be a dot segment: ada's work.
 _SEGMENT: Final = r"(?!\.|%2[eE])"
 _REST: Final = rf"(?:/{_SEGMENT}[{_PLAIN}:]*+)*+(?:\?[{_PLAIN}:/?]*+)?+"
-# Punycode labels and numeric hosts have rules of their own: ada's work.
-_HOST: Final = r"(?:(?!xn--)[a-z0-9\-]++\.)++[a-z]{2,}+"
+# Punycode labels and other numeric hosts have rules of their own: ada's work.
+_NAME: Final = r"(?:(?!xn--)[a-z0-9\-]++\.)++[a-z]{2,}+"
+_BYTE: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+# Never the default of either scheme; above 64999 it is ada's work.
+_PORT: Final = ":(?!(?:80|443)/)(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3})(?=/)"
+_HOST: Final = rf"(?:{_NAME}|(?:{_BYTE}\.){{3}}{_BYTE})(?:{_PORT})?+"
 
 _is_whole = re.compile(rf"https?://{_HOST}(?=/){_REST}").fullmatch
 _is_rooted = re.compile(rf"(?=/)(?!//){_REST}").fullmatch

@@ -30,7 +30,7 @@ BASES = [
 # Pieces that meet every edge of the patterns that let a link skip ada.
 _WORDS = r"""
 / // a b.html . .. %2e %2E %41 %zz ? # & = : @ ; http:// https:// HTTP:// example.com xn--a www.
-1.2.3.4 0x1 \ é [ ] A - _ ~ ' | ../ ./ com host:80 :443 x: ß.de
+1.2.3.4 256. 01. 0x1 \ é [ ] A - _ ~ ' | ../ ./ com host:80 :443 :8080 :65000 :08 x: ß.de
 """
 PIECES = [*_WORDS.split(), *" \t\n"]
 
