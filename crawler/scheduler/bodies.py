@@ -22,9 +22,9 @@ class Bodies:
     def append(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
         """To the end of the queue; all of them are of *host* and *level*."""
         ends = self._books.host(host).ends[level]
-        queue = keys.body_queue(host, level)
-        for number, candidate in enumerate(arrived, ends.tail):
-            self._books.put(keys.numbered(queue, number), encode(candidate))
+        numbers = range(ends.tail, ends.tail + len(arrived))
+        names = keys.all_numbered(keys.body_queue(host, level), numbers)
+        self._books.put_all(zip(names, map(encode, arrived), strict=True))
         ends.tail += len(arrived)
         self._books.totals.waiting += len(arrived)
 

@@ -6,7 +6,7 @@ store before `commit`, and then all of it does or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from crawler.core.errors import ConfigError, StoreUnavailable
 from crawler.core.types import HostKey
@@ -50,6 +50,9 @@ class Books:
 
     def put(self, key: bytes, value: bytes) -> None:
         self._staged[key] = value
+
+    def put_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        self._staged.update(pairs)
 
     def delete(self, key: bytes) -> None:
         self._staged[key] = None

@@ -5,8 +5,10 @@ Rule: a URL refused for its budget is not marked seen: it may come in when the b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 
 from crawler.core.types import Added, Candidate, HostKey, Purpose
 from crawler.scheduler import keys
@@ -26,23 +28,28 @@ class Gate:
         unseen = self._seen.unseen([one.key for one in found if one.filtered])
         budgets = Budgets(self._books, self._rules)
         admitted: list[Candidate] = []
-        fresh: list[int] = []
+        fresh: dict[int, bytes] = {}
         over_budget = 0
         for candidate in found:
-            if candidate.filtered and candidate.key not in unseen:
+            key = candidate.key
+            if candidate.filtered and key not in unseen:
                 continue
             if not budgets.charge(candidate):
                 over_budget += 1
                 continue
             if candidate.filtered:
-                unseen.discard(candidate.key)
-                fresh.append(candidate.key)
-            self._books.host(candidate.host).admitted += candidate.purpose is Purpose.PAGE
+                fresh[key] = unseen.pop(key)
             admitted.append(candidate)
         self._seen.admit(fresh)
         budgets.close()
+        self._count(admitted)
         new = len(admitted)
         return admitted, Added(new, len(found) - new - over_budget, over_budget)
+
+    def _count(self, admitted: Sequence[Candidate]) -> None:
+        pages = Counter(one.host for one in admitted if one.purpose is Purpose.PAGE)
+        for host, count in pages.items():
+            self._books.host(host).admitted += count
 
     def admit_one(self, candidate: Candidate) -> bool:
         return bool(self.admit([candidate])[0])
@@ -55,19 +62,20 @@ class Budgets:
     def __init__(self, books: Books, rules: FrontierRules) -> None:
         self._books = books
         # Nothing that points back here: a cycle for each page is work for the collector.
-        self._hosts = _Budget(rules.max_urls_per_host, lambda host: books.peek(host).admitted)
-        self._domains = _Budget(rules.max_urls_per_domain, partial(_used_of_domain, books))
+        self._domains = _Budget("domain", rules.max_urls_per_domain, partial(_of_domain, books))
+        hosts = _Budget("host", rules.max_urls_per_host, lambda host: books.peek(host).admitted)
+        self._limited = [each for each in (hosts, self._domains) if each.limit is not None]
 
     def charge(self, candidate: Candidate) -> bool:
         """Count it. False: one of its budgets is used up. Not a robots.txt: it is no page, and
         without it its authority would wait for ever."""
         if candidate.purpose is Purpose.ROBOTS:
             return True
-        host, domain = candidate.host, HostKey(candidate.domain)
-        if not (self._hosts.has_room(host) and self._domains.has_room(domain)):
-            return False
-        self._hosts.take(host)
-        self._domains.take(domain)
+        for budget in self._limited:
+            if not budget.has_room(candidate):
+                return False
+        for budget in self._limited:
+            budget.take(candidate)
         return True
 
     def close(self) -> None:
@@ -76,7 +84,7 @@ class Budgets:
             self._books.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
 
 
-def _used_of_domain(books: Books, domain: HostKey) -> int:
+def _of_domain(books: Books, domain: HostKey) -> int:
     packed = books.get(keys.named(keys.DOMAIN, domain))
     return int.from_bytes(packed) if packed else 0
 
@@ -84,18 +92,18 @@ def _used_of_domain(books: Books, domain: HostKey) -> int:
 class _Budget:
     """One kind of budget: what each name has used of *limit*. None: it has no end."""
 
-    def __init__(self, limit: int | None, read: Callable[[HostKey], int]) -> None:
-        self._limit = limit
-        self._read = read
+    def __init__(self, unit: str, limit: int | None, read: Callable[[HostKey], int]) -> None:
+        """*unit*: the field of a candidate that says whose it is."""
+        self.limit = limit
         self.used: dict[HostKey, int] = {}
+        self._name_of = attrgetter(unit)
+        self._read = read
 
-    def has_room(self, name: HostKey) -> bool:
-        if self._limit is None:
-            return True
-        if name not in self.used:
-            self.used[name] = self._read(name)
-        return self.used[name] < self._limit
+    def has_room(self, candidate: Candidate) -> bool:
+        name, used = self._name_of(candidate), self.used
+        if name not in used:
+            used[name] = self._read(name)
+        return self.limit is None or used[name] < self.limit
 
-    def take(self, name: HostKey) -> None:
-        if self._limit is not None:
-            self.used[name] += 1
+    def take(self, candidate: Candidate) -> None:
+        self.used[self._name_of(candidate)] += 1

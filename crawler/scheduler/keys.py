@@ -24,6 +24,7 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so bytes sort
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
@@ -54,6 +55,12 @@ _MICROS: Final = 1_000_000
 
 def numbered(prefix: bytes, number: int) -> bytes:
     return prefix + _NUMBER.pack(number)
+
+
+def all_numbered(prefix: bytes, numbers: Iterable[int]) -> list[bytes]:
+    """Forty at once, as a page has links, in half the time."""
+    pack = _NUMBER.pack
+    return [prefix + pack(number) for number in numbers]
 
 
 def number_of(key: bytes) -> int:

@@ -6,7 +6,8 @@ against the store, it only spares the question.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, repeat
 from typing import Final
 
 from crawler.scheduler import keys
@@ -24,17 +25,18 @@ class SeenKeys:
         self._young: set[int] = set()
         self._old: set[int] = set()
 
-    def unseen(self, asked: Sequence[int]) -> set[int]:
-        """Which of *asked* were never admitted."""
-        unsure = [key for key in asked if key not in self._young and key not in self._old]
-        known = self._books.has([keys.numbered(keys.SEEN, key) for key in unsure])
-        fresh = {key for key, seen in zip(unsure, known, strict=True) if not seen}
-        self._remember(key for key in unsure if key not in fresh)
-        return fresh
+    def unseen(self, asked: Sequence[int]) -> dict[int, bytes]:
+        """Which of *asked* were never admitted, with the keys of the store that say so."""
+        young, old = self._young, self._old
+        unsure = [key for key in asked if key not in young and key not in old]
+        names = keys.all_numbered(keys.SEEN, unsure)
+        known = self._books.has(names)
+        self._remember(compress(unsure, known))
+        return {key: name for key, name, seen in zip(unsure, names, known, strict=True) if not seen}
 
-    def admit(self, fresh: Sequence[int]) -> None:
-        for key in fresh:
-            self._books.put(keys.numbered(keys.SEEN, key), b"")
+    def admit(self, fresh: Mapping[int, bytes]) -> None:
+        """*fresh*: of what `unseen` has given."""
+        self._books.put_all(zip(fresh.values(), repeat(b"")))
         self._books.totals.seen += len(fresh)
         self._remember(fresh)
 
