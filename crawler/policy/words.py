@@ -32,6 +32,10 @@ _ALONE_FROM: Final = (  # first and one after the last; plane 0
 # Above plane 0: old scripts and mathematical letters; Han. Emoji between them are no letters.
 _PLANES: Final = ((0x10000, 0x1F000, np.uint32(0)), (0x20000, 0x40000, _ALONE))
 
+# Of ASCII: what tells lower case, and where letters and digits are.
+_CASE, _A, _ALPHABET = np.uint8(0x20), np.uint8(ord("a")), np.uint8(26)
+_ZERO, _DIGITS = np.uint8(ord("0")), np.uint8(10)
+
 # An odd number with no pattern: the golden ratio's. A word is a polynomial in it, modulo 2^32.
 _BASE: Final = 0x9E3779B1
 
@@ -48,15 +52,13 @@ def word_hashes(text: str) -> Words:
 def _hashed(text: str) -> Words:
     """The hash of a word after place *s*: the sum of code x base^(i - s). Sums of all that is
     before a place give them all at once, each multiplied by base^-s so that its place does not
-    count. Written for speed: 60 numpy calls of 1 us are half the price of a short page."""
+    count. Written for speed: 50 numpy calls of 1 us are half the price of a short page."""
     # What comes first separates, so that a word always begins after something.
-    codes = np.frombuffer((" " + text).encode("utf-32-le", "surrogatepass"), "<u4")
-    highest = int(codes.max())
-    letters = _folded(codes, highest)
-    starts = _starts(letters, highest)
+    text = " " + text
+    letters, starts = _read_ascii(text) if text.isascii() else _read(text)
     powers, inverses = _powers()
-    letters *= powers[: len(letters)]
-    sums = np.add.accumulate(letters, dtype=np.uint32)
+    sums = letters * powers[: len(letters)]
+    np.add.accumulate(sums, out=sums)
     before = sums.take(starts)
     # What separates words is 0 and adds nothing: a word may end where the next one begins.
     hashes = np.empty_like(before)
@@ -65,6 +67,25 @@ def _hashed(text: str) -> Words:
     hashes -= before
     hashes *= inverses.take(starts)
     return hashes
+
+
+def _read_ascii(text: str) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
+    """As `_read`, by letters of a byte: in half the time."""
+    codes = np.frombuffer(text.encode(), np.uint8)
+    letters = codes | _CASE  # of a digit this bit is set already
+    is_word = (letters - _A) < _ALPHABET
+    is_word |= (codes - _ZERO) < _DIGITS
+    letters *= is_word
+    begins: NDArray[np.intp] = (is_word[1:] > is_word[:-1]).nonzero()[0]
+    return letters, begins
+
+
+def _read(text: str) -> tuple[Codes, NDArray[np.intp]]:
+    """The letters, 0 for what is none; and the places before the first one of each word."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    highest = int(codes.max())
+    letters = _folded(codes, highest)
+    return letters, _starts(letters, highest)
 
 
 def _starts(letters: Codes, highest: int) -> NDArray[np.intp]:
