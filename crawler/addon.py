@@ -36,6 +36,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "COOKIES_ENABLED": False,
     # 54 us a page, to count what is counted already.
     "DOWNLOADER_STATS": False,
+    "LOG_FORMATTER": "crawler.ops.unheard.PageLines",
     # Both let whoever reaches them run code in the crawl.
     "TELNETCONSOLE_ENABLED": False,
     "REMOTE_CONTROL_ENABLED": False,

@@ -22,7 +22,7 @@ from crawler.storage.warc.fields import labelled
 _MOST_CHARS: Final = 200  # of what a parser says of a page it cannot read
 # Archives are handed on; what opens a door is not.
 _SECRETS: Final = re.compile(
-    rb"^((?:Authorization|Proxy-Authorization|Cookie):[ \t]*+)[^\r\n]++", re.I | re.M
+    rb"(\n(?:Authorization|Proxy-Authorization|Cookie):[ \t]*+)[^\r\n]++", re.I
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -65,6 +66,7 @@ _CARRIES_IPV4: Final = (
 """IPv6 networks whose addresses end up at an IPv4 address, and how many bits follow it."""
 
 
+@lru_cache(maxsize=4096)  # asked at each fetch of a host that is an address: 17 us each time
 def place_of_ip(ip: str) -> Place:
     """Where *ip* is. What cannot be read is inside: nobody is let in by a slip."""
     try:

@@ -158,9 +158,13 @@ class FrontierScheduler(BaseScheduler):
 
     def _full(self) -> bool:
         """As many pages as were asked for are fetched, or under way."""
-        arguments = self._parts.arguments
-        most = arguments.max_pages if arguments else None
-        return most is not None and self._parts.tally.pages + self._parts.flights.pages() >= most
+        parts = self._parts
+        most = parts.arguments.max_pages if parts.arguments else None
+        if most is None:
+            return False
+        # Each flight is looked at only where all together could be enough.
+        left = most - parts.tally.pages
+        return len(parts.flights) >= left and parts.flights.pages() >= left
 
     def _finished(self, request: Request) -> None:
         flight = self._parts.flights.of(request.meta.get(LEASE))

@@ -14,6 +14,8 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+from scrapy.utils.python import global_object_name
 
 from crawler.core.arguments import PUSHED, Arguments, read_arguments
 from crawler.core.config_reader import read_config
@@ -40,6 +42,19 @@ from crawler.wiring import parts_of
 # Flags of an answer of which something is missing.
 _NOT_WHOLE: Final = frozenset({*(cut.flag for cut in Truncated if cut), *Flag})
 _CONGESTED_S: Final = 0.05
+_NEEDLESS: Final = {
+    # Each is a coroutine or a generator more for every page, 6 to 30 us of CPU.
+    "SPIDER_MIDDLEWARES": (
+        "scrapy.spidermiddlewares.httperror.HttpErrorMiddleware",  # every answer is a page
+        "scrapy.spidermiddlewares.referer.RefererMiddleware",
+        "scrapy.spidermiddlewares.depth.DepthMiddleware",
+    ),
+    "DOWNLOADER_MIDDLEWARES": (
+        "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware",  # the scope says it
+        "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware",
+    ),
+}
+"""What does nothing for a spider that yields no requests and has no attributes of Scrapy's."""
 _BATCH: Final = 500  # seeds between two turns of the loop: 10 ms
 
 
@@ -49,6 +64,14 @@ class WebSpider(Spider):
     custom_settings = {"HTTPERROR_ALLOW_ALL": True}  # noqa: RUF012 - Scrapy's own form
     arguments: Arguments
     seeds: Seeds | None  # None: their list is yet to be fetched
+
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        """Without middlewares that it has no use for. One made of it may have."""
+        super().update_settings(settings)
+        if cls is WebSpider:
+            for name, needless in _NEEDLESS.items():
+                _leave_out(settings[name], needless)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
@@ -136,6 +159,14 @@ class WebSpider(Spider):
         if missing := _NOT_WHOLE.intersection(response.flags):
             raise SeedsError(f"the seeds list {url} did not come whole: {', '.join(missing)}")
         return checked(parse_seeds(decoded(response.body, url)), url)
+
+
+def _leave_out(components: BaseSettings, needless: Sequence[str]) -> None:
+    """Where the project has said nothing of them, under whatever name."""
+    said = {name if isinstance(name, str) else global_object_name(name) for name in components}
+    for path in needless:
+        if path not in said:
+            components.set(path, None, SETTINGS_PRIORITIES["spider"])
 
 
 def _with_pushed(given: dict[str, Any], crawler: Crawler) -> dict[str, Any]:

@@ -7,14 +7,25 @@ from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.retry import RetryMiddleware
 from scrapy.settings import Settings
+from scrapy.spidermiddlewares.depth import DepthMiddleware
+from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
 
 from crawler.addon import COMPONENTS, HANDLERS, NO_HANDLER, SETTINGS, Addon
 from crawler.core.errors import ConfigError
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.replaced import REPLACED
+from crawler.spiders.web import WebSpider
 
 OWN = "tests.unit.test_addon.Own"
+
+
+DEPTH = "scrapy.spidermiddlewares.depth.DepthMiddleware"
+
+
+class MoreThanWeb(WebSpider):
+    """A spider of the project's, with our pages."""
 
 
 class Own:
@@ -43,7 +54,11 @@ def test_our_components_are_active_and_those_they_replace_are_not(name):
 
 
 @pytest.mark.parametrize(
-    "path", [SETTINGS["SCHEDULER"], SETTINGS["DOWNLOADER"], *HANDLERS.values()]
+    "path",
+    [
+        *(SETTINGS[name] for name in ("SCHEDULER", "DOWNLOADER", "LOG_FORMATTER")),
+        *HANDLERS.values(),
+    ],
 )
 def test_what_is_named_exists(path):
     load_object(path)
@@ -55,6 +70,26 @@ def test_a_projects_own_components_keep_their_places(name):
     components = active(settled({name: {OWN: 543}}), name)
     assert components[OWN] == 543
     assert ours.items() <= components.items()
+
+
+@pytest.mark.parametrize(
+    ("spider", "project", "is_on"),
+    [
+        pytest.param(WebSpider, {}, False, id="not where it would do nothing"),
+        pytest.param(MoreThanWeb, {}, True, id="a spider made of ours may want it"),
+        pytest.param(WebSpider, {DEPTH: 900}, True, id="so may a project"),
+        pytest.param(WebSpider, {DepthMiddleware: 900}, True, id="or by its class"),
+    ],
+)
+def test_middlewares_that_do_nothing_for_pages(spider, project, is_on):
+    settings = Settings({"SPIDER_MIDDLEWARES": project})
+    spider.update_settings(settings)
+    Addon().update_settings(settings)
+    found = build_component_list(
+        settings.get_component_priority_dict_with_base("SPIDER_MIDDLEWARES")
+    )
+    names = {each if isinstance(each, str) else global_object_name(each) for each in found}
+    assert (DEPTH in names) is is_on
 
 
 def test_a_project_may_move_our_components_or_take_them_out():
