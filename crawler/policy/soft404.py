@@ -65,7 +65,7 @@ class Soft404Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def looks_like_error(title: str, text: str) -> bool:
     """Whether it is worth asking. Bounded: its head is read, not all of it."""
-    if text.count(" ") > MOST_WORDS:
+    if len(text.split(" ", MOST_WORDS + 1)) > MOST_WORDS + 1:  # and not all the spaces counted
         return False
     return bool(_ERROR.search(title[:_HEAD_CHARS]) or _ERROR.search(text[:_HEAD_CHARS]))
 

@@ -7,10 +7,7 @@ from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.retry import RetryMiddleware
 from scrapy.settings import Settings
-from scrapy.spidermiddlewares.depth import DepthMiddleware
-from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
-from scrapy.utils.python import global_object_name
 
 from crawler.addon import COMPONENTS, HANDLERS, NO_HANDLER, SETTINGS, Addon
 from crawler.core.errors import ConfigError
@@ -77,19 +74,15 @@ def test_a_projects_own_components_keep_their_places(name):
     [
         pytest.param(WebSpider, {}, False, id="not where it would do nothing"),
         pytest.param(MoreThanWeb, {}, True, id="a spider made of ours may want it"),
-        pytest.param(WebSpider, {DEPTH: 900}, True, id="so may a project"),
-        pytest.param(WebSpider, {DepthMiddleware: 900}, True, id="or by its class"),
+        pytest.param(WebSpider, {OWN: 543}, True, id="so may what a project puts beside it"),
     ],
 )
 def test_middlewares_that_do_nothing_for_pages(spider, project, is_on):
-    settings = Settings({"SPIDER_MIDDLEWARES": project})
-    spider.update_settings(settings)
-    Addon().update_settings(settings)
-    found = build_component_list(
-        settings.get_component_priority_dict_with_base("SPIDER_MIDDLEWARES")
-    )
-    names = {each if isinstance(each, str) else global_object_name(each) for each in found}
-    assert (DEPTH in names) is is_on
+    given = Settings({"SPIDER_MIDDLEWARES": project})
+    crawler = Crawler(spider, given)
+    crawler.settings.update(given)  # as a process does
+    Addon().update_settings(crawler.settings)
+    assert (DEPTH in active(crawler.settings, "SPIDER_MIDDLEWARES")) is is_on
 
 
 def test_a_project_may_move_our_components_or_take_them_out():
