@@ -3,7 +3,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-.venv-judges/bin/python -c '' 2>/dev/null || .venv/bin/python -m venv --clear .venv-judges
+.venv-judges/bin/python -c '' 2>/dev/null ||
+    .venv/bin/python -m venv --clear --without-pip .venv-judges
 echo "Installing requirements-judges.txt into .venv-judges, once" >&2
-.venv-judges/bin/python -m pip install --quiet --disable-pip-version-check \
-    -r requirements-judges.txt
+.venv/bin/python -m pip --python .venv-judges/bin/python install --quiet \
+    --disable-pip-version-check --no-compile -r requirements-judges.txt
