@@ -6,9 +6,10 @@ Rule: a URL refused for its budget is not marked seen: it may come in when the b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
+from typing import Final
 
 from crawler.core.types import Added, Candidate, HostKey, Purpose
 from crawler.scheduler import keys
@@ -16,17 +17,22 @@ from crawler.scheduler.books import Books
 from crawler.scheduler.rules import FrontierRules
 from crawler.scheduler.seen import SeenKeys
 
+MOST_DOMAINS: Final = 20_000
+"""Whose counts are kept in memory, 150 bytes each: the links of a page lead to ten of them, and a
+look into the store takes 3 us."""
+
 
 class Gate:
     def __init__(self, books: Books, rules: FrontierRules) -> None:
         self._books = books
         self._rules = rules
         self._seen = SeenKeys(books)
+        self._by_domain: dict[HostKey, int] = {}  # URLs admitted of those met lately
 
     def admit(self, found: Sequence[Candidate]) -> tuple[list[Candidate], Added]:
         """The new ones among *found*, counted against their budgets and marked seen."""
         unseen = self._seen.unseen([one.key for one in found if one.filtered])
-        budgets = Budgets(self._books, self._rules)
+        budgets = Budgets(self._books, self._rules, self._by_domain)
         admitted: list[Candidate] = []
         fresh: dict[int, bytes] = {}
         over_budget = 0
@@ -59,10 +65,13 @@ class Budgets:
     """What one call takes from the budgets of hosts and registered domains; each is read once
     and written once."""
 
-    def __init__(self, books: Books, rules: FrontierRules) -> None:
+    def __init__(self, books: Books, rules: FrontierRules, by_domain: dict[HostKey, int]) -> None:
+        """*by_domain*: what is known already; what is staged is noted in it."""
         self._books = books
+        self._known = by_domain
         # Nothing that points back here: a cycle for each page is work for the collector.
-        self._domains = _Budget("domain", rules.max_urls_per_domain, partial(_of_domain, books))
+        read = partial(_of_domain, books, by_domain)
+        self._domains = _Budget("domain", rules.max_urls_per_domain, read)
         hosts = _Budget("host", rules.max_urls_per_host, lambda host: books.peek(host).admitted)
         self._limited = [each for each in (hosts, self._domains) if each.limit is not None]
 
@@ -80,11 +89,16 @@ class Budgets:
 
     def close(self) -> None:
         """Stage what was taken of domains; hosts count for themselves when URLs arrive."""
+        if len(self._known) > MOST_DOMAINS:
+            self._known.clear()
         for domain, used in self._domains.used.items():
             self._books.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
+            self._known[domain] = used
 
 
-def _of_domain(books: Books, domain: HostKey) -> int:
+def _of_domain(books: Books, known: Mapping[HostKey, int], domain: HostKey) -> int:
+    if domain in known:
+        return known[domain]
     packed = books.get(keys.named(keys.DOMAIN, domain))
     return int.from_bytes(packed) if packed else 0
 
