@@ -178,7 +178,9 @@ class TwoTierFrontier:
                 self._books.totals.done += 1
                 self._own(claim)
                 if next_visit is not None:
-                    again = replace(candidate, not_before=next_visit, attempts=0, chain=())
+                    again = replace(
+                        candidate, not_before=next_visit, attempts=0, chain=(), lost=False
+                    )
                     self._enqueue(again, now)
             case RetryAt(when):
                 attempts = candidate.attempts + 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import msgspec
 import pytest
 import redis
 from xxhash import xxh3_64_intdigest
@@ -14,7 +15,14 @@ from crawler.core.errors import ConfigError
 from crawler.core.types import Candidate, Claim, Done, HostKey, Lease, Pace, PutBack, Rest, RetryAt
 from crawler.storage.redis import keys
 from crawler.storage.redis.calls import Call
-from crawler.storage.redis.ops import Finished, Ops, Released, shard_of
+from crawler.storage.redis.ops import (
+    MOST_SHARDS,
+    Finished,
+    Ops,
+    Released,
+    shard_of,
+    shard_of_lease,
+)
 from crawler.storage.redis.replies import read_added, read_held, read_ids, read_leases
 from tests.contract.frontiers import TIGHT, candidate, drain, rest
 from tests.contract.redis_world import NAME, SHARDS, RedisWorld, ToldFrontier, ToldLink
@@ -55,11 +63,64 @@ def test_leases_of_a_worker_that_is_not_heard_of_come_back(world):
     world.check(other)
     assert drain(other, LEASE_S) == [], "its host rests as long as the fetch can have taken"
     (again,) = drain(other, LEASE_S + TIGHT.min_gap_s)
-    assert again.candidate == lost.candidate, "at the head"
+    assert again.candidate == msgspec.structs.replace(lost.candidate, lost=True), "at the head"
     assert not dead.release(lost, rest(0), LEASE_S + 3)
     assert not dead.finish(lost, Done(), LEASE_S + 3)
     world.check(other)
     assert other.finish(again, Done(), LEASE_S + 3)
+
+
+@pytest.mark.parametrize(
+    ("archived", "lost"),
+    [
+        pytest.param(None, {"x": True, "y": True}, id="nobody has looked"),
+        pytest.param([], {"x": False, "y": False}, id="nothing of it is archived"),
+        pytest.param(["y"], {"x": False, "y": True}, id="one answer is"),
+    ],
+)
+def test_a_url_whose_lease_was_lost_says_that_it_may_be_archived(world, archived, lost):
+    dead, beside = worker(world, "dead"), worker(world, "beside")
+    dead.add([candidate(name, host=name) for name in "xy"], 0.0)
+    open_ = {lease.candidate.host: lease for lease in dead.lease(0.0, 2)}
+    beside.add([candidate("z", host="z")], 0.0)
+    assert len(beside.lease(0.0)) == 1
+    last_life(world, LEASE_S + 1, [open_[name] for name in archived] if archived else archived)
+    last = worker(world, "w")
+    came_back = [*drain(last, LEASE_S + 9), *drain(last, LEASE_S + 19)]
+    found = {one.candidate.host: one.candidate.lost for one in came_back}
+    assert found == {**lost, "z": True}, "nobody has looked for what another had"
+
+
+def last_life(world: RedisWorld, now: float, archived: list[Lease] | None) -> None:
+    """Of `dead`, buried as far as it goes at once: two of three sessions end at the same time."""
+    ops, told = Ops("next", SHARDS, world.rules, LEASE_S), link(world, now)
+    for shard in range(SHARDS):
+        numbers = None
+        if archived is not None:
+            numbers = [one.id // MOST_SHARDS for one in archived if shard_of_lease(one) == shard]
+        while told.run([ops.bury(shard, "dead", numbers)])[0][1]:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("verdict", "is_lost"),
+    [
+        pytest.param(RetryAt(0.0), True, id="tried again"),
+        pytest.param(PutBack(), True, id="put back"),
+        pytest.param(Done(1.0), False, id="visited again"),
+    ],
+)
+def test_until_it_is_finished_a_url_may_be_archived_already(world, verdict, is_lost):
+    dead = worker(world, "dead")
+    dead.add([candidate("x")], 0.0)
+    dead.lease(0.0)
+    last_life(world, 1.0, None)
+    other = worker(world, "other", 9.0)
+    (again,) = drain(other, 9.0)
+    other.release(again, rest(0), 9.0)
+    other.finish(again, verdict, 9.0)
+    (again,) = drain(other, 19.0)
+    assert again.candidate.lost == is_lost
 
 
 def test_an_ended_session_is_refused_before_anybody_has_noticed_its_end(world):

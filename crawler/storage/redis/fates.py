@@ -43,7 +43,8 @@ def fate(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str, float
         case Done(next_visit, _):
             if next_visit is None:
                 return "done", 0, b""
-            return "again", next_visit - now, pack(replace(candidate, attempts=0, chain=()))
+            again = replace(candidate, attempts=0, chain=(), lost=False)
+            return "again", next_visit - now, pack(again)
         case RetryAt(when):
             again = replace(candidate, attempts=candidate.attempts + 1)
             return "retry", when - now, pack(again)

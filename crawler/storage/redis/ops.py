@@ -6,7 +6,7 @@ leaves it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Final
@@ -229,9 +229,12 @@ class Ops:
             args += (each.number, "dead", 0, letter_of(each, now))
         return Call(shard, "finish", tuple(args))
 
-    def bury(self, shard: int, session: str) -> Call:
-        """Of a *session* that is known to be dead."""
-        return Call(shard, "bury", (session, self._rules, self._slice))
+    def bury(self, shard: int, session: str, archived: Collection[int] | None = None) -> Call:
+        """Of a *session* that is known to be dead. *archived*: the numbers of its leases whose
+        answers its archive has; None: nobody has looked."""
+        numbers = archived or ()
+        is_known = int(archived is not None)
+        return Call(shard, "bury", (session, self._rules, self._slice, is_known, *numbers))
 
     def revive(self, shard: int, letters: Iterable[tuple[int, DeadLetter]]) -> Call:
         args: list[Any] = []

@@ -32,6 +32,9 @@ class _Full(_Short, array_like=True, gc=False, frozen=True):
     modified: float = 0.0
 
 
+LOST: Final = b"\xc1"
+"""What the scripts put before a URL that comes back from a lease that was lost. No msgpack begins
+so."""
 _PAGE: Final = Purpose.PAGE
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Full).decode
@@ -48,7 +51,7 @@ class Packer:
         self._domain = len(domain) if host.endswith(domain) else domain
 
     def pack(self, it: Candidate) -> bytes:
-        """*it* is of this packer's host and domain."""
+        """*it* is of this packer's host and domain, and new."""
         url = it.url
         if url.startswith(self._https):
             tail = url[self._skip_https :]
@@ -68,12 +71,14 @@ class Packer:
 
 
 def pack(candidate: Candidate) -> bytes:
-    return Packer(candidate.host, candidate.domain).pack(candidate)
+    packed = Packer(candidate.host, candidate.domain).pack(candidate)
+    return LOST + packed if candidate.lost else packed
 
 
 def unpack(packed: bytes, host: str, level: int) -> Candidate:
     """Raises msgspec.MsgspecError if it is none of ours."""
-    it = _decode(packed)
+    lost = packed.startswith(LOST)
+    it = _decode(packed[len(LOST) :] if lost else packed)
     tail = it.tail
     if tail.startswith("/"):
         url = f"https://{host}{tail}"
@@ -96,4 +101,5 @@ def unpack(packed: bytes, host: str, level: int) -> Candidate:
         request=it.request,
         filtered=it.filtered,
         modified=it.modified,
+        lost=lost,
     )

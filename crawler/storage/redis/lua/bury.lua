@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- A session is known to be dead: up to `slice` of its leases come back now.
 --
--- ARGV  session, rules, slice
+-- ARGV  session, rules, slice; 1 if its archive was looked through, and then each lease that has a
+--       record there
 -- Reply run, how many came back; 0: it has none
 local leases = leases_key(ARGV[1])
 if redis.call('EXISTS', leases) == 0 then
@@ -11,6 +12,9 @@ if redis.call('EXISTS', leases) == 0 then
 end
 -- Before all others that have ended, so that `reap` begins with it.
 redis.call('ZADD', SESSIONS, '-inf', ARGV[1])
-local back = reap(rules_of(ARGV[2]), tonumber(ARGV[3]))
+local archived = {}
+for i = 5, #ARGV do archived[ARGV[i]] = true end
+local known = ARGV[4] == '1' and ARGV[1]
+local back = reap(rules_of(ARGV[2]), tonumber(ARGV[3]), known, archived)
 close_books()
 return {run, back}

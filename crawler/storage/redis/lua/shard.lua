@@ -184,8 +184,17 @@ local function rest_after(taken, pace, rules)
   return math.max(worst, now + full_gap)
 end
 
--- Sessions that were not renewed: up to `limit` of their leases come back. Returns how many.
-local function reap(rules, limit)
+-- Before the body of a URL whose lease was lost: what that brought may be archived. No msgpack begins
+-- so (packed.py).
+local LOST = '\193'
+
+local function mark_lost(body)
+  return string.sub(body, 1, 1) == LOST and body or LOST .. body
+end
+
+-- Sessions that were not renewed: up to `limit` of their leases come back. Returns how many. Of the
+-- session `known`, if any, only its leases in `archived` can have brought anything.
+local function reap(rules, limit, known, archived)
   local back = 0
   for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', now, 'LIMIT', 0, 4)) do
     local leases = leases_key(session)
@@ -200,7 +209,8 @@ local function reap(rules, limit)
         it.place = EMPTY
       end
       redis.call('HDEL', leases, lost[i])
-      put_back(host, it, front, body)
+      local is_vain = session == known and not archived[lost[i]]
+      put_back(host, it, front, is_vain and body or mark_lost(body))
       save(host, it)
       count('leased', -1)
       back = back + 1
