@@ -25,6 +25,7 @@ from crawler.storage.warc.checking import Checked, Checking, Fault, checking
 from crawler.storage.warc.companions import Companion, beside, held, is_owed
 from crawler.storage.warc.lookup import entries
 from crawler.storage.warc.members import Damaged
+from crawler.storage.warc.recovery import recover
 from crawler.storage.warc.wacz import PageLine, merged, packing
 
 # What a reader opens by itself, and not as a part of a page.
@@ -52,6 +53,15 @@ def check(place: ArchivePlace) -> Iterator[Done]:
         yield Done("", f"{many(len(faults), 'revisit')} of what is elsewhere")
     elif faults:
         yield Done("", f"{many(len(faults), 'revisit')} of nothing that is here", faults)
+
+
+def mend(place: ArchivePlace, companions: Sequence[Companion]) -> Iterator[Done]:
+    """What a dead process left unfinished, as its next start would: it may never be started again.
+    *companions*: all that a file has; the slow ones are owed from then on. Raises DataDirError."""
+    for folder in place.folders:
+        for each in recover(folder, companions):
+            state = f"{many(each.records, 'record')}  was unfinished, is whole now"
+            yield Done(each.file, f"{each.file}  {state if each.records else 'had no record'}")
 
 
 def make_again(place: ArchivePlace, companions: Sequence[Companion]) -> Iterator[Done]:

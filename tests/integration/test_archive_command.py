@@ -397,3 +397,30 @@ def test_what_a_dead_process_left_is_whole_after_the_next_start(data: Path) -> N
     assert archive(data, "parse").code == 0
     assert sorted(path.suffix for path in warc.parent.iterdir()) == [".cdxj", ".gz", ".parquet"]
     assert archive(data, "check").code == 0
+
+
+def test_what_is_never_started_again_is_made_whole_too(data: Path) -> None:
+    warc = warc_of(data)
+    index, content = beside(warc, ".cdxj").read_bytes(), warc.read_bytes()
+    warc.with_name(warc.name + OPEN_SUFFIX).write_bytes(content + b"\x1f\x8b")
+    for path in (warc, beside(warc, ".cdxj"), beside(warc, ".parquet")):
+        path.unlink()
+    assert "unfinished" in archive(data, "list").text
+    said = archive(data, "index")
+    assert (said.code, "was unfinished, is whole now" in said.text) == (0, True)
+    assert (warc.read_bytes(), beside(warc, ".cdxj").read_bytes()) == (content, index)
+    assert json.loads(archive(data, "list", "--json").text)[0]["beside"] == ["index", OWED]
+    assert archive(data, "parse").code == 0
+    assert archive(data, "check").code == 0
+    assert sorted(path.suffix for path in warc.parent.iterdir()) == [".cdxj", ".gz", ".parquet"]
+
+
+def test_what_a_crawl_writes_is_left_to_it(tmp_path: Path) -> None:
+    warcs = WarcWriter(WarcRules(folder=tmp_path / "warc", origin="h-1"), [CdxjCompanion()])
+    warcs.append(FIRST)
+    there = sorted((tmp_path / "warc").iterdir())
+    assert archive(tmp_path, "index").text == ""
+    assert sorted((tmp_path / "warc").iterdir()) == there
+    warcs.append(COPY)
+    warcs.close()
+    assert archive(tmp_path, "check").code == 0
