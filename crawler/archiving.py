@@ -14,7 +14,7 @@ from crawler.core.row import Row
 from crawler.core.types import Claim
 from crawler.policy.content import media_type
 from crawler.policy.rows import row_of
-from crawler.storage.columns.again import UNREADABLE
+from crawler.storage.columns.again import MAY_REPEAT, UNREADABLE
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture
 from crawler.storage.warc.fields import labelled
@@ -34,11 +34,19 @@ async def archived(
     metadata: Sequence[tuple[str, str]] = (),
     outlinks: Sequence[Link] = (),
     row: Row | None = None,
+    *,
+    may_repeat: bool = False,
 ) -> str:
     """Where its record lies ("file:offset"), once it is durable. Empty: none is kept, or nobody
-    saw it cross the wire. Raises StoreUnavailable. *outlinks*: absolute."""
+    saw it cross the wire. Raises StoreUnavailable. *outlinks*: absolute. *may_repeat*: there may be
+    a record of it already; one that is a revisit says so by itself."""
     if archive is None or exchange is None:
         return ""
+    # A revisit record has no place for "cut this time": such an answer is kept as it is.
+    original = None if exchange.truncated else duplicate_of
+    noted = metadata or (("fetchTimeMs", _ms(exchange)),)
+    if may_repeat and original is None:
+        noted = (*noted, (MAY_REPEAT, exchange.url))
     capture = Capture(
         url=exchange.url,
         fetched_at=exchange.at,
@@ -49,9 +57,8 @@ async def archived(
         body=exchange.body,
         body_sha1=body_sha1,
         truncated=exchange.truncated.value,
-        # A revisit record has no place for "cut this time": such an answer is kept as it is.
-        duplicate_of=None if exchange.truncated else duplicate_of,
-        metadata=metadata or (("fetchTimeMs", _ms(exchange)),),
+        duplicate_of=original,
+        metadata=noted,
         outlinks=outlinks,
         row=row,
     )
@@ -70,6 +77,7 @@ async def archived_page(page: Page, archive: Archive | None, body_sha1: bytes) -
         tuple(_metadata(page, page.exchange, body_sha1)),
         () if page.is_again else page.outlinks,
         row_of(page, page.exchange.at),
+        may_repeat=page.may_repeat,
     )
 
 

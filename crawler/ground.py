@@ -31,6 +31,7 @@ from crawler.storage.nearest import Nearest, NearPages
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.worker.batcher import Batcher
+from crawler.storage.redis.worker.last_life import Look
 from crawler.storage.redis.worker.near_look import NearLook
 from crawler.storage.redis.worker.shared_digests import SharedDigests
 from crawler.storage.redis.worker.shared_frontier import SharedFrontier
@@ -82,9 +83,9 @@ def shared(
     concurrency: int,
     tally: Tally,
     fail: Callable[[CrawlerError], None],
+    look: Look,
 ) -> Ground:
     """Raises CrawlerError: the crawl cannot be joined."""
-    clock = Clock()
     joined = join(
         address,
         config,
@@ -94,9 +95,9 @@ def shared(
         concurrency,
         tally,
         fail,
-        clock,
+        look,
     )
-    frontier = joined.frontier
+    frontier, clock = joined.frontier, joined.clock
     batcher = Batcher(frontier.nodes.run)
     digests = SharedDigests(joined.ops, batcher, frontier.outgoing.tell, tally.count)
     nearest = _shared_nearest(config, joined, batcher, tally)

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -46,10 +46,10 @@ from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.crawl_format import CrawlFormat, agreed, encode_format, new_format
 from crawler.storage.redis.ops import Ops, shard_of
 from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.worker.burial import bury
 from crawler.storage.redis.worker.fullness import refuse_eviction
 from crawler.storage.redis.worker.holdings import FRESH_S
 from crawler.storage.redis.worker.incoming import UNBEGUN_S
+from crawler.storage.redis.worker.last_life import Look, give_back
 from crawler.storage.redis.worker.names import Names
 from crawler.storage.redis.worker.shared_frontier import SharedFrontier
 from crawler.storage.redis.worker.shared_rules import SharedRules
@@ -71,6 +71,7 @@ class Joined:
     nodes: Nodes
     ops: Ops
     worker: WorkerFile
+    clock: Clock
     format: CrawlFormat
     put_back: int  # leases of this worker's last life
 
@@ -83,9 +84,7 @@ class Told:
         self._fail = fail
 
     def added(self, added: Added) -> None:
-        self._tally.count("links/new", added.new)
-        self._tally.count("links/seen", added.seen)
-        self._tally.count("links/over_budget", added.over_budget)
+        self._tally.added(added)
 
     def refused(self, lease: Lease) -> None:
         self._tally.count("leases/refused")
@@ -106,10 +105,11 @@ def join(
     most_leases: int,
     tally: Tally,
     fail: Callable[[CrawlerError], None],
-    clock: Clock,
+    look: Look,
 ) -> Joined:
-    """Raises CrawlerError: it is not there, not ours, or another kind of crawl."""
-    shared = config.shared
+    """*look*: what our archive has of leases. Raises CrawlerError: it is not there, not ours, or
+    another kind of crawl."""
+    shared, clock = config.shared, Clock()
     last = read_worker(data.path)
     where = Address.parse(address.url, address.params)
     quiet_s = FRESH_S + config.fetch.total_timeout_s + TELL_S
@@ -133,18 +133,14 @@ def join(
         write_worker(data.path, replace(worker, crawl=name, key_seed=crawl.key_seed))
         return replace(say(), outbox=len(outbox))
 
-    crawl, put_back = _aside(lambda: _open(nodes(), ops, ours, worker.name, dead, check, begin))
-    frontier = SharedFrontier(
-        nodes(),
-        ops,
-        outbox,
-        _shared_rules(config, most_leases),
-        Told(tally, fail),
-        say,
-        clock.now,
+    back = partial(give_back, look=look, now=clock.now())
+    crawl, put_back = _aside(
+        lambda: _open(nodes(), ops, ours, worker.name, dead, back, check, begin)
     )
+    listener, our_rules = Told(tally, fail), _shared_rules(config, most_leases)
+    frontier = SharedFrontier(nodes(), ops, outbox, our_rules, listener, say, clock.now)
     frontier.confirm = lambda: _confirm(frontier.nodes, name, crawl)
-    return Joined(frontier, frontier.nodes, ops, worker, crawl, put_back)
+    return Joined(frontier, frontier.nodes, ops, worker, clock, crawl, put_back)
 
 
 def _shared_rules(config: Config, most_leases: int) -> SharedRules:
@@ -179,7 +175,7 @@ def _is_of_another(last: WorkerFile, data: DataDir, nodes: Callable[[], Nodes], 
 
 
 def _dead_sessions(last: WorkerFile | None, data: DataDir) -> tuple[str | None, str | None]:
-    """The last session of the name, and the one to bury."""
+    """The last session of the name, and the one whose leases go back."""
     if last is None:
         return None, None
     return last.session, None if is_copy(last, data.path) else last.session
@@ -223,11 +219,13 @@ async def _open(
     ours: CrawlFormat,
     worker: str,
     dead: tuple[str | None, str | None],
+    back: Callable[[Nodes, Ops, str], Awaitable[int]],
     check: Callable[[int], None],
     begin: Callable[[CrawlFormat], WorkerSaid],
 ) -> tuple[CrawlFormat, int]:
-    """*dead*: the last session of the name, and the one to bury. *check*: is the data directory of
-    the crawl with these keys? *begin*: keep the new session, before anybody hears of it."""
+    """*dead*: the last session of the name, and the one whose leases go *back*. *check*: is the
+    data directory of the crawl with these keys? *begin*: keep the new session, before anybody hears
+    of it."""
     name = nodes.name
     names = Names(nodes, name)
     last_session, burial = dead
@@ -241,7 +239,7 @@ async def _open(
         workers = keys.workers(name)
         await _asked(nodes, workers, "HGETALL", workers)  # it is nobody else's
         heard = await names.refuse_taken(worker, last_session)
-        put_back = await bury(nodes, ops, burial) if burial else 0
+        put_back = await back(nodes, ops, burial) if burial else 0
         await names.take(begin(crawl), heard)
         return crawl, put_back
     finally:

@@ -6,7 +6,7 @@ Rule: it begins with the first record, as it needs the loop; what is unfinished 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -16,12 +16,13 @@ from crawler.columns_later import PATIENCE_S, STOPPED_PATIENCE_S, ColumnsLater
 from crawler.core.config import Config
 from crawler.reparsing import again
 from crawler.scheduler.ports import OrderedStore
+from crawler.scheduler.records import OpenRecord
 from crawler.storage.columns.companion import SUFFIX as COLUMNS
 from crawler.storage.columns.companion import ColumnsCompanion
 from crawler.storage.delivery.delivery import Delivery, DeliveryRules
 from crawler.storage.delivery.opening import open_store
 from crawler.storage.local.datadir import DataDir
-from crawler.storage.local.unfinished import Reading, claim_unfinished
+from crawler.storage.local.unfinished import Archived, Reading, claim_unfinished, look
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.cdxj import CdxjCompanion
 from crawler.storage.warc.companions import Companion, clear
@@ -46,12 +47,17 @@ class Keeping:
 
     def claim_unfinished(self, store: OrderedStore) -> None:
         """Before a frontier opens *store*. Raises CrawlerError."""
+        _tell(claim_unfinished(store, self._data.warc, self._reading()))
+
+    def look(self, leases: Iterable[OpenRecord]) -> Archived:
+        """What the archive has of *leases* that the last run left open. Raises DataDirError."""
+        found = look(leases, self._data.warc, self._reading())
+        _tell(len(found.claims))
+        return found
+
+    def _reading(self) -> Reading:
         reading = again(self._config)
-        claimed = claim_unfinished(
-            store, self._data.warc, Reading(reading.room, reading.most_bytes)
-        )
-        if claimed:
-            logger.info("Archived before the last run ended, and not finished: %d pages", claimed)
+        return Reading(reading.room, reading.most_bytes, is_all_here=self.delivery is None)
 
     def begin(self) -> None:
         """Files that an earlier run finished are brought from now on."""
@@ -95,6 +101,11 @@ def _delivery(config: Config, data: DataDir, random: Random) -> Delivery | None:
         return None
     waiting = DeliveryRules(waiting_bytes=config.archive.archive_waiting_bytes)
     return Delivery(data.path, open_store(url, data.path), waiting, random)
+
+
+def _tell(claimed: int) -> None:
+    if claimed:
+        logger.info("Archived before the last run ended, and not finished: %d pages", claimed)
 
 
 def _mend(folder: Path, kept: Sequence[Companion]) -> None:

@@ -89,8 +89,7 @@ def _assemble(crawler: Crawler) -> Parts:
             else shared(
                 *(address, config, arguments, data, store),
                 crawler.settings.getint("CONCURRENT_REQUESTS"),
-                tally,
-                partial(_fail, ref(crawler)),
+                *(tally, partial(_fail, ref(crawler)), keeping.look),
             )
         )
         opened.callback(ground.nearest.close)

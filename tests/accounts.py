@@ -4,8 +4,9 @@ Rule: the accountant trusts nobody: records are read by other people's software,
 what the web says they are, and each sum is worked out from what the servers wrote down.
 
 "Once, or as a marked duplicate" means here: a URL that was served once has one record, one that was
-served again, as a death came before its finish, has no more than it was served; and of all records
-no two hold the same bytes: the others are revisits. Of two finished pages with nearly the same text
+served again, as a death came before its finish, has no more than it was served, and one of these is
+no revisit and does not say that there may be others; and of all records no two hold the same bytes:
+the others are revisits. Of two finished pages with nearly the same text
 one says in the outcome log whose copy it is.
 """
 
@@ -26,7 +27,7 @@ from crawler.storage.columns.companion import SUFFIX
 from tests.cdxj_judge import judged_archive
 from tests.rows import read
 from tests.servers.copied_web import ROBOTS, CopiedServer
-from tests.warc_judges import Read, read_folder
+from tests.warc_judges import Read, marked, read_folder
 
 ANSWERS: Final = ("response", "revisit")
 SUFFIXES: Final = (".warc.gz", ".cdxj", SUFFIX)
@@ -48,9 +49,12 @@ class Accounts:
         return self.server.expected()
 
     @cached_property
+    def records(self) -> dict[Place, Read]:
+        return read_folder(self.folder)
+
+    @cached_property
     def answers(self) -> dict[Place, Read]:
-        records = read_folder(self.folder)
-        return {place: one for place, one in records.items() if one.kind in ANSWERS}
+        return {place: one for place, one in self.records.items() if one.kind in ANSWERS}
 
     @cached_property
     def rows(self) -> dict[Place, dict[str, Any]]:
@@ -64,13 +68,14 @@ class Accounts:
         return {_place(one.record): one for one in self.outcomes if one.record}
 
     def settle(self, leases_of_the_dead: int, *, is_shared: bool = False) -> None:
-        """*leases_of_the_dead*: how many were open at deaths, all told. In a shared crawl nobody
-        looks up what they had archived, a finish may be logged that Redis never heard of, and pages
-        in flight at two workers are not compared."""
+        """*leases_of_the_dead*: how many were open at deaths, all told. In a shared crawl another
+        may have them before who died is back, a finish may be logged that Redis never heard of, and
+        pages in flight at two workers are not compared."""
         twins = leases_of_the_dead if is_shared else 0
         self._files_are_in_order()
         self._what_is_finished_is_there(twins)
         self._nothing_is_there_more_often_than_it_was_served(leases_of_the_dead)
+        self._what_is_there_twice_is_marked()
         self._originals_are_different(twins)
         if not is_shared:
             self._texts_are_different()
@@ -103,6 +108,12 @@ class Accounts:
         again = sum(times - web.fetches(path) for (_, path), times in asked.items())
         assert again <= leases_of_the_dead
         assert len(self.answers) - len(records) <= again
+
+    def _what_is_there_twice_is_marked(self) -> None:
+        may_repeat = marked(self.records.values())
+        full = (one for one in self.answers.values() if one.kind == "response")
+        surely = Counter(one.url for one in full if one.fields["WARC-Record-ID"] not in may_repeat)
+        assert set(surely.values()) == {1}, surely.most_common(3)
 
     def _originals_are_different(self, twins: int) -> None:
         """But for so many that hold what another holds."""

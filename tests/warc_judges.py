@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,13 @@ def read_folder(folder: Path) -> dict[tuple[str, int], Read]:
         for path in sorted(folder.glob("*.warc.gz"))
         for record in read_file(path)
     }
+
+
+def marked(records: Iterable[Read]) -> set[str]:
+    """The names of answers that say there may be another of their URL."""
+    notes = (one for one in records if one.kind == "metadata")
+    said = {one.fields["WARC-Concurrent-To"]: (one.url, one.block.decode()) for one in notes}
+    return {name for name, (url, text) in said.items() if f"may-repeat: {url}\r\n" in text}
 
 
 def _warcio(data: bytes, *, parse: bool) -> list[tuple[int, dict[str, str], bytes]]:

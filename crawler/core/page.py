@@ -58,6 +58,7 @@ class Page:
     # To be followed; a plain string is a link as from <a href>.
     links: tuple[Link | str, ...] = field(default=(), repr=False)
     archive: bool = True  # False: its author asked not to be indexed
+    may_repeat: bool = False  # whoever had its URL before may have archived it, and died
     record: str = ""  # "file:offset" of its archive record, once written
 
     @property

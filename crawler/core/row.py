@@ -27,3 +27,4 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     simhash: int | None = None  # of its text, unsigned; None: it has too little
     original: str = ""  # the URL whose content it repeats, exactly or nearly
     bits: int | None = None  # of 64 that differ from it; None: the very bytes, or no copy
+    may_repeat: bool = False  # its URL may have its text in another row, too

@@ -66,15 +66,16 @@ class RedirectMiddleware(ScrapyRedirects):
         """Servers send the same few words with all their redirects: they are kept once. None:
         somebody else has claimed them, or there are none."""
         exchange, archive = flight.exchange, self.parts.archive()
+        may_repeat = flight.lease.candidate.lost
         if exchange is None or archive is None:
             return None
         if not response.body or exchange.truncated:
-            flight.record = await archived(exchange, archive)
+            flight.record = await archived(exchange, archive, may_repeat=may_repeat)
             return None
         digest = sha1(response.body, usedforsecurity=False).digest()
         body_sha1 = wire_sha1(exchange, response.body, digest)
         same = await self.parts.digests.original(digest, exchange.url, flight.lease.id)
-        flight.record = await archived(exchange, archive, same, body_sha1)
+        flight.record = await archived(exchange, archive, same, body_sha1, may_repeat=may_repeat)
         if same is not None:
             return None
         record, status = flight.record, response.status

@@ -21,6 +21,8 @@ _STATUS: Final = {Flaw.SOFT_404: 404, Flaw.LYING_TYPE: NO_PAGE}
 class ArchivePipeline(Stage):
     async def work(self, page: Page, flight: Flight) -> Page:
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
+        if flight.lease.candidate.lost:
+            page = replace(page, may_repeat=True)
         flight.record = await archived_page(page, self.parts.archive(), body_sha1)
         page = replace(page, record=flight.record)
         # Of a near-duplicate that is not wanted nothing is kept.

@@ -48,6 +48,7 @@ def row_of(page: Page, fetched_at: float) -> Row | None:
         simhash=None if is_elsewhere else page.simhash,
         original=original,
         bits=bits,
+        may_repeat=page.may_repeat and not is_elsewhere,
     )
 
 

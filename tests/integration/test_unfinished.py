@@ -19,7 +19,9 @@ from crawler.core.page import Flaw
 from crawler.core.types import Candidate, Claim, HostKey, Purpose
 from crawler.policy.content import cap_bytes
 from crawler.scheduler import keys
+from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.scheduler.records import OpenRecord, encode
+from crawler.scheduler.rules import FrontierRules
 from crawler.storage.local.records import Claims
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.local.unfinished import Reading, claim_unfinished
@@ -183,3 +185,53 @@ def test_only_pages_are(store: RocksStore, tmp_path: Path) -> None:
     archived(folder, PAGE)
     leased(store, URL, purpose=Purpose.PROBE)
     assert claim(store, folder) == 0
+
+
+@pytest.mark.parametrize(
+    ("capture", "changes", "reading", "lost"),
+    [
+        pytest.param(PAGE, {}, READING, True, id="a page"),
+        pytest.param(replace(PAGE, body=b""), {}, READING, True, id="an answer without a body"),
+        pytest.param(replace(PAGE, url=f"{URL}c"), {}, READING, False, id="another URL"),
+        pytest.param(
+            replace(PAGE, duplicate_of=Claim(DIGEST, "http://b/", "x.warc.gz:1", AT)),
+            {},
+            READING,
+            False,
+            id="a revisit, which says so by itself",
+        ),
+        pytest.param(
+            replace(PAGE, fetched_at=AT - 7200), {}, READING, False, id="an earlier visit"
+        ),
+        pytest.param(
+            replace(PAGE, url=f"{URL}c"),
+            {"request": b"packed"},
+            READING,
+            True,
+            id="a request of a spider's own, archived under any URL",
+        ),
+        pytest.param(
+            replace(PAGE, url=f"{URL}c"),
+            {},
+            replace(READING, is_all_here=False),
+            True,
+            id="what may be in a file that was brought elsewhere",
+        ),
+        pytest.param(PAGE, {"purpose": Purpose.PROBE}, READING, False, id="no page at all"),
+    ],
+)
+def test_leases_that_may_be_archived_say_so(
+    store: RocksStore,
+    tmp_path: Path,
+    capture: Capture,
+    changes: dict[str, Any],
+    reading: Reading,
+    lost: bool,
+) -> None:
+    archived(tmp_path / "warc", capture)
+    leased(store, URL, **changes)
+    for _ in range(2):
+        claim_unfinished(store, tmp_path / "warc", reading)
+    frontier = TwoTierFrontier(store, FrontierRules(), AT)
+    (lease,) = frontier.lease(AT + 3600)
+    assert lease.candidate.lost == lost

@@ -170,6 +170,30 @@ def test_all_that_is_known_of_a_page_is_kept(tmp_path: Path) -> None:
             True,
             id="what it is, where that is not what it says",
         ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "may_repeat": True},
+            [("may-repeat", URL)],
+            True,
+            id="that it may be there already",
+        ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "may_repeat": True, "duplicate_of": ORIGINAL},
+            [("duplicate-of", ORIGINAL.url)],
+            True,
+            id="a revisit says so by itself",
+        ),
+        pytest.param(
+            {
+                "parsed": None,
+                "simhash": None,
+                "may_repeat": True,
+                "duplicate_of": ORIGINAL,
+                "exchange": replace(EXCHANGE, truncated=Truncated.LENGTH),
+            },
+            [("duplicate-of", ORIGINAL.url), ("may-repeat", URL)],
+            True,
+            id="a copy that was cut off is none",
+        ),
     ],
 )
 def test_metadata(
@@ -214,6 +238,7 @@ def test_metadata(
             {"original": ORIGINAL.url, "bits": 3},
             id="a near copy has its text",
         ),
+        pytest.param({"may_repeat": True}, {"may_repeat": True}, id="its text may be in two rows"),
         pytest.param(
             {"parsed": Parsed(canonical="mailto:x"), "title": "", "text": ""},
             {

@@ -40,6 +40,7 @@ FULL: Final = row(
     simhash=2**64 - 1,
     original="http://example.com/other",
     bits=0,
+    may_repeat=True,
 )
 LINKS: Final = [Link("http://a.example/", LinkKind.A, "nofollow"), Link("http://b.example/")]
 
@@ -91,6 +92,7 @@ def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
             "warc_file": "crawl-0.warc.gz",
             "warc_offset": 0,
             "warc_length": 900,
+            "may_repeat": True,
         }
     ]
 

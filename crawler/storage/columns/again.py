@@ -33,6 +33,8 @@ Parse = Callable[[Source, str], Awaitable[Parsed]]
 
 UNREADABLE: Final = "unreadable"
 """The metadata that says why no parser could read it; most often, it took too long."""
+MAY_REPEAT: Final = "may-repeat"
+"""The metadata that names its own URL, where a process that died may have archived it too."""
 _FLAWS: Final = frozenset(Flaw)
 _OTHER_FLAW: Final = Flaw.LYING_TYPE  # in place of a word of another version
 
@@ -104,4 +106,5 @@ def _told(stored: Stored, headers: list[tuple[bytes, bytes]]) -> Page:
         duplicate_of=Claim(b"", same) if same else None,
         alias_of=stored.noted("alias-of"),
         near=Near(Claim(b"", near), int(bits)) if near and bits.isdecimal() else None,
+        may_repeat=bool(stored.noted(MAY_REPEAT)),
     )

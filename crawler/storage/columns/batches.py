@@ -51,6 +51,7 @@ class Cells(NamedTuple):
     warc_file: str
     warc_offset: int
     warc_length: int
+    may_repeat: bool | None
 
 
 def cells(row: Row, outlinks: Sequence[Link], place: RecordPlace) -> Cells:
@@ -76,6 +77,7 @@ def cells(row: Row, outlinks: Sequence[Link], place: RecordPlace) -> Cells:
         place.file,
         place.offset,
         place.length,
+        row.may_repeat or None,
     )
 
 

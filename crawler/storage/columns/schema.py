@@ -52,6 +52,7 @@ COLUMNS: Final = (
     Column("warc_file", pa.string(), "where its record lies", nullable=False, few=True),
     Column("warc_offset", pa.int64(), "in that file, in bytes", nullable=False),
     Column("warc_length", pa.int64(), "of that record, compressed, in bytes", nullable=False),
+    Column("may_repeat", pa.bool_(), "true: its text may be in another row of its `url`, too"),
 )
 SCHEMA: Final = pa.schema([pa.field(one.name, one.type, one.nullable) for one in COLUMNS])
 

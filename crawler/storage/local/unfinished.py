@@ -9,16 +9,19 @@ here loses nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from hashlib import sha1
+from math import inf
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from crawler.core.errors import DataDirError
 from crawler.core.page import Flaw
-from crawler.core.types import Claim, Purpose
+from crawler.core.types import Candidate, Claim, Purpose
 from crawler.scheduler import keys
 from crawler.scheduler.ports import OrderedStore
 from crawler.scheduler.records import OpenRecord, decode_open, encode
@@ -41,30 +44,57 @@ class Reading:
 
     room: Room
     most_bytes: int  # the most that `room` says
+    is_all_here: bool = True  # no file was brought elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What the archive has of some leases."""
+
+    claims: Sequence[Claim]  # on each content, of its first record
+    urls: Collection[str]  # that were answered under them, with or without a body
+    is_all_here: bool
+
+    def may_have(self, candidate: Candidate) -> bool:
+        """Whether an answer to it. That to a spider's own request stands under whatever URL it
+        had."""
+        if candidate.purpose is not Purpose.PAGE:
+            return False
+        return not self.is_all_here or bool(candidate.request) or candidate.url in self.urls
+
+
+def look(leases: Iterable[OpenRecord], folder: Path, reading: Reading) -> Archived:
+    """WARC files in *folder* must have been recovered. Raises DataDirError."""
+    taken: dict[str, float] = {}
+    for each in leases:
+        if each.candidate.purpose is Purpose.PAGE:
+            taken[each.candidate.url] = min(each.taken_at, taken.get(each.candidate.url, inf))
+    since = min(taken.values(), default=inf) - _CLOCK_S
+    files = [file for file in sorted(folder.glob(f"*{WARC_SUFFIX}")) if _written_at(file) >= since]
+    urls: set[str] = set()
+    claims: list[Claim] = []
+    for url in sorted(taken):
+        for stored in _stored(files, url, reading.most_bytes):
+            claims += _claims(stored, reading.room)
+            if stored.fetched_at >= taken[url] - _CLOCK_S:
+                urls.add(url)
+    claims.sort(key=lambda each: each.at, reverse=True)
+    firsts = {claim.digest: claim for claim in claims}
+    return Archived([*firsts.values()], urls, reading.is_all_here)
 
 
 def claim_unfinished(store: OrderedStore, folder: Path, reading: Reading) -> int:
-    """How many claims were written. WARC files in *folder* must have been recovered. Raises
-    StoreUnavailable, DataDirError."""
-    leases = [each for each in _open(store) if each.candidate.purpose is Purpose.PAGE]
-    if not leases:
-        return 0
-    new = [claim for claim in _found(leases, folder, reading) if _is_new(store, claim)]
-    # The first record of the same content is the original.
-    claims = {claim.digest: claim for claim in sorted(new, key=lambda each: each.at, reverse=True)}
-    store.write(dict(pair for claim in claims.values() for pair in _records(claim)))
+    """How many claims were written. Raises StoreUnavailable, DataDirError."""
+    leases = dict(_open(store))
+    found = look(leases.values(), folder, reading)
+    claims = [each for each in found.claims if store.get(keys.DIGEST + each.digest) is None]
+    changes = dict(pair for claim in claims for pair in _records(claim))
+    for key, lease in leases.items():
+        if found.may_have(lease.candidate):
+            lost = replace(lease.candidate, lost=True)
+            changes[key] = encode(replace(lease, candidate=lost))
+    store.write(changes)
     return len(claims)
-
-
-def _found(leases: list[OpenRecord], folder: Path, reading: Reading) -> Iterator[Claim]:
-    since = min(each.taken_at for each in leases) - _CLOCK_S
-    files = [file for file in sorted(folder.glob(f"*{WARC_SUFFIX}")) if _written_at(file) >= since]
-    for url in sorted({each.candidate.url for each in leases}):
-        yield from _claims(files, url, reading)
-
-
-def _is_new(store: OrderedStore, claim: Claim) -> bool:
-    return store.get(keys.DIGEST + claim.digest) is None
 
 
 def _records(claim: Claim) -> Iterator[tuple[bytes, bytes | None]]:
@@ -74,21 +104,21 @@ def _records(claim: Claim) -> Iterator[tuple[bytes, bytes | None]]:
         yield keys.NEAR + claim.digest, keys.numbered(b"", claim.simhash)
 
 
-def _open(store: OrderedStore) -> Iterator[OpenRecord]:
+def _open(store: OrderedStore) -> Iterator[tuple[bytes, OpenRecord]]:
     start = keys.OPEN
     while pairs := store.scan(start, keys.after(keys.OPEN), _PAGE):
-        yield from (decode_open(packed) for _, packed in pairs)
+        yield from ((key, decode_open(packed)) for key, packed in pairs)
         start = pairs[-1][0] + b"\0"
 
 
-def _claims(files: list[Path], url: str, reading: Reading) -> Iterator[Claim]:
+def _stored(files: list[Path], url: str, most_bytes: int) -> Iterator[Stored]:
+    """All answers to *url* that are no revisits."""
     for file in files:
         for entry in entries_of(file, key_of(url)):
             if entry.url == url and not entry.is_revisit:
-                stored = _read(entry, reading.most_bytes)
-                claim = _claim(stored, reading.room) if stored is not None else None
-                if claim is not None:
-                    yield claim
+                stored = _read(entry, most_bytes)
+                if stored is not None:
+                    yield stored
 
 
 def _read(entry: Entry, most_bytes: int) -> Stored | None:
@@ -100,14 +130,14 @@ def _read(entry: Entry, most_bytes: int) -> Stored | None:
     return None
 
 
-def _claim(stored: Stored, room: Room) -> Claim | None:
-    """None: there is nothing to claim."""
+def _claims(stored: Stored, room: Room) -> Iterator[Claim]:
+    """None without a body."""
     if not stored.body:
-        return None
+        return
     digest = sha1_of(stored.noted("content-digest"))
     if not digest:  # it is not coded, or was cut off from what was noted
         digest = sha1(decoded_body(stored, room), usedforsecurity=False).digest()
-    return Claim(
+    yield Claim(
         digest,
         stored.url,
         str(stored.place),

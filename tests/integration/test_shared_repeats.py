@@ -1,0 +1,136 @@
+"""kill -9 of workers of one crawl, most of them between the archive and the frontier: all their
+archives together hold every answer once in full, and each other record of it says what it is.
+
+Rule: some come back over their data directories at once. Some never do, and theirs are read as they
+were left.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections import Counter
+from contextlib import ExitStack
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from crawler.core.config_reader import read_config
+from crawler.keeping import companions
+from crawler.storage.columns.companion import SUFFIX
+from crawler.storage.warc.companions import owed
+from crawler.storage.warc.recovery import recover
+from tests.integration.repeat_life import live
+from tests.integration.repeats import Books, pages, routes
+from tests.servers.pages import site
+from tests.servers.redis import RedisServer
+
+KILLS: Final = 24
+WORKERS: Final = 3
+MOST_ANSWERS: Final = 4  # of one life
+MOST_S: Final = 0.5  # from the first of them, where they are not counted
+HOSTS: Final = 8
+NEVER_BACK: Final = 0.7  # of the first half: what they had reserved is free after half a minute
+SETTINGS: Final = {
+    "CRAWLER_FRONTIER_SHARDS": 8,
+    "CRAWLER_TOTAL_TIMEOUT_S": 1,
+    "CRAWLER_CONNECT_TIMEOUT_S": 0.5,
+    "CRAWLER_HEARTBEAT_S": 0.4,
+    "CRAWLER_LEASE_S": 3,
+}
+SPAWN: Final = multiprocessing.get_context("forkserver")
+SPAWN.set_forkserver_preload(["tests.integration.repeat_life"])
+
+
+class Crew:
+    """Workers of one crawl. One that dies is followed by itself, or by one that has nothing."""
+
+    def __init__(self, folder: Path, seeds: Path, redis: RedisServer) -> None:
+        self.folder = folder
+        self.kills = 0
+        self._seeds = seeds
+        self._settings = {**SETTINGS, "CRAWLER_FRONTIER_URL": redis.url}
+        self._dice = Random(20260121)
+        self._lives: dict[str, BaseProcess] = {}
+
+    def run(self) -> None:
+        """To the end of the crawl."""
+        for number in range(WORKERS):
+            self._live(f"w{number}")
+        try:
+            while self._lives:
+                wait([process.sentinel for process in self._lives.values()], timeout=60)
+                for name, process in list(self._lives.items()):
+                    if not process.is_alive():
+                        self._next(name, process)
+        finally:
+            for process in self._lives.values():
+                process.kill()
+
+    def _next(self, name: str, ended: BaseProcess) -> None:
+        ended.join()
+        assert ended.exitcode in (0, -9), f"{name} has failed"
+        del self._lives[name]
+        if ended.exitcode:
+            self.kills += 1
+            never = self._dice.random() < NEVER_BACK and self.kills <= KILLS / 2
+            self._live(f"{name.partition('-')[0]}-{self.kills}" if never else name)
+
+    def _live(self, name: str) -> None:
+        answers, after_s = 0, 0.0
+        if self.kills < KILLS:
+            answers = self._dice.randint(0, MOST_ANSWERS)
+            after_s = self._dice.uniform(0.01, MOST_S)
+        args = (self.folder / name, str(self._seeds), answers, after_s, self._settings)
+        process = self._lives[name] = SPAWN.Process(target=live, args=args)
+        process.start()
+
+
+@pytest.fixture(scope="module")
+def books(tmp_path_factory: pytest.TempPathFactory) -> Books:
+    folder = tmp_path_factory.mktemp("shared-repeats")
+    with ExitStack() as opened:
+        redis = opened.enter_context(RedisServer())
+        sites = [
+            opened.enter_context(site(f"127.0.65.{n}", routes(n))) for n in range(1, HOSTS + 1)
+        ]
+        seeds = folder / "seeds"
+        seeds.write_text("\n".join(each.url("/") for each in sites))
+        crew = Crew(folder, seeds, redis)
+        crew.run()
+        assert crew.kills >= KILLS
+    return Books(gathered(folder))
+
+
+def gathered(folder: Path) -> Path:
+    everything = folder / "everything"
+    everything.mkdir()
+    kept = companions(read_config({}))
+    for warc in folder.glob("w*/warc"):
+        recover(warc, kept)
+        for file in owed(warc, SUFFIX):
+            kept[1].rebuild(file, file)
+        shutil.copytree(warc, everything, dirs_exist_ok=True)
+    return everything
+
+
+def test_each_answer_is_there_once_or_marked(books: Books) -> None:
+    books.settle()
+    assert len({one.url for one in books.answers}) == HOSTS * len(routes(1))
+    assert len({row["url"] for row in books.rows}) == HOSTS * (len(pages(1)) + 1)
+
+
+def test_whoever_comes_back_knows_what_it_had(books: Books) -> None:
+    again = [one for one in books.revisits if one.fields["WARC-Refers-To-Target-URI"] == one.url]
+    assert len(again) > KILLS / 4
+
+
+def test_of_whoever_does_not_it_is_said_that_it_may_be_there(books: Books) -> None:
+    times = Counter(one.url for one in books.full)
+    marked = [one.url for one in books.full if books.is_marked(one)]
+    assert times.total() - len(times) <= len(marked) <= KILLS * HOSTS
+    assert any(times[url] > 1 for url in marked)

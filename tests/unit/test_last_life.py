@@ -1,0 +1,115 @@
+"""What a worker does with the leases of its last life, whatever of Redis it can ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from struct import pack as packed_as
+from typing import Any, Final
+
+import pytest
+
+from crawler.core.types import Candidate, Claim, HostKey
+from crawler.scheduler.records import OpenRecord
+from crawler.scheduler.rules import FrontierRules
+from crawler.storage.local.unfinished import Archived
+from crawler.storage.redis import keys
+from crawler.storage.redis.calls import Argument, Call
+from crawler.storage.redis.connection.faults import Unreachable
+from crawler.storage.redis.ops import Ops
+from crawler.storage.redis.packed import pack
+from crawler.storage.redis.worker.last_life import give_back
+
+SHARDS: Final = 3
+NOW: Final = 1e9
+AHEAD_S: Final = 5e6  # Redis' clock is far from ours
+DOWN: Final = Unreachable("it is down")
+CLAIM: Final = Claim(b"d" * 20, "http://a/x", "f.warc.gz:1", NOW)
+
+
+def url(path: str) -> str:
+    return f"http://a/{path}"
+
+
+def lease(path: str) -> bytes:
+    """As lua/shard.lua packs it."""
+    body = pack(Candidate(url(path), 1, HostKey("a"), "a"))
+    return packed_as("<dBBH", NOW + AHEAD_S - 7, 0, 1, 1) + b"a" + body
+
+
+class Servers:
+    """Implements last_life.Nodes."""
+
+    name = "t"
+
+    def __init__(self, time: Any, leases: Sequence[Any]) -> None:
+        self.time = time
+        self.leases = dict(enumerate(leases))
+        self.claims: list[Call] = []
+        self.buried: dict[int, tuple[Argument, ...]] = {}
+
+    async def run(self, calls: Sequence[Call]) -> list[Any]:
+        self.claims += [call for call in calls if call.script == "claim"]
+        self.buried |= {call.shard: call.args[3:] for call in calls if call.script == "bury"}
+        return [[b"run", 0]] * len(calls)
+
+    async def command(self, key: str, *command: Argument) -> Any:
+        return self.time
+
+    async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]:
+        assert [ask for _, ask in asks] == [
+            ("HGETALL", keys.leases("t", shard, "dead")) for shard in range(SHARDS)
+        ]
+        return [self.leases[shard] for shard, _ in asks]
+
+
+class Looker:
+    """An archive that has what is called "x"."""
+
+    def __init__(self) -> None:
+        self.leases: list[OpenRecord] = []
+
+    def __call__(self, leases: Iterable[OpenRecord]) -> Archived:
+        self.leases += leases
+        claims = [CLAIM] if self.leases else []
+        return Archived(claims, {url("x")}, is_all_here=True)
+
+
+ON_TIME: Final = [b"%d" % (NOW + AHEAD_S), b"0"]
+
+
+@pytest.mark.parametrize(
+    ("time", "leases", "buried"),
+    [
+        pytest.param(
+            ON_TIME,
+            [[b"5", lease("x"), b"7", lease("y")], [], [b"9", lease("y")]],
+            {0: (1, 5), 1: (1,), 2: (1,)},
+            id="what is archived is named",
+        ),
+        pytest.param(
+            ON_TIME,
+            [[b"5", lease("x")], DOWN, []],
+            {0: (1, 5), 1: (0,), 2: (1,)},
+            id="of a shard that does not answer all may be",
+        ),
+        pytest.param(
+            DOWN, [[b"5", lease("x")], [], []], {0: (0,), 1: (0,), 2: (0,)}, id="or of all"
+        ),
+        pytest.param(
+            ON_TIME,
+            [[b"5", b"rubbish", b"6", lease("x")], [b"7", lease("x")[:13] + b"\xff"], []],
+            {0: (1, 6), 1: (1,), 2: (1,)},
+            id="what nobody can read nobody has fetched",
+        ),
+    ],
+)
+def test_leases_are_looked_up_and_given_back(
+    time: Any, leases: Sequence[Any], buried: dict[int, tuple[int, ...]]
+) -> None:
+    servers, looker = Servers(time, leases), Looker()
+    ops = Ops("next", SHARDS, FrontierRules(), 60.0)
+    assert asyncio.run(give_back(servers, ops, "dead", looker, NOW)) == 0
+    assert servers.buried == buried
+    assert len(servers.claims) == bool(looker.leases)
+    assert {each.taken_at for each in looker.leases} <= {NOW - 7}, "by our own clock"
