@@ -8,8 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 PROJECT = Path(__file__).parents[1]
+# So long is waited for what comes at last, also on a machine with much else to do.
+PATIENCE_S: Final = 300.0
 
 QUICK: Mapping[str, object] = {
     "CRAWLER_MIN_DELAY_S": 0.01,
@@ -34,7 +37,7 @@ def crawl_command(
 
 
 def run(
-    command: list[str], timeout_s: float = 120, **given: object
+    command: list[str], timeout_s: float = PATIENCE_S, **given: object
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
@@ -64,4 +67,4 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             if process.poll() is None:
                 process.kill()
-            process.wait(30)
+            process.wait(PATIENCE_S)

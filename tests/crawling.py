@@ -13,6 +13,7 @@ from scrapy.crawler import AsyncCrawlerRunner
 from crawler.core.outcome import Outcome
 from crawler.spiders.web import WebSpider
 from crawler.storage.local.outcome_log import read_outcomes
+from tests.command import PATIENCE_S
 
 QUICK = {
     "ADDONS": {"crawler.addon.Addon": 0},
@@ -56,13 +57,13 @@ def crawl(
     settings: dict[str, Any] | None = None,
     **args: Any,
 ) -> Crawled:
-    """Until it ends by itself, a minute at most."""
+    """Until it ends by itself, some minutes at most."""
     chosen = {**QUICK, "CRAWLER_DATA_DIR": str(data), **(settings or {})}
 
     async def run() -> Crawled:
         runner = AsyncCrawlerRunner(chosen)
         crawler = runner.create_crawler(spider)
-        await asyncio.wait_for(runner.crawl(crawler, **args), 60)
+        await asyncio.wait_for(runner.crawl(crawler, **args), PATIENCE_S)
         assert crawler.stats is not None
         stats = crawler.stats.get_stats()
         return Crawled(data, stats.get("finish_reason", ""), stats, crawler.spider)

@@ -26,7 +26,7 @@ from tests.sources import PROJECT
 COMPOSE: Final[Any] = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
 SERVICES: Final[Mapping[str, Any]] = COMPOSE["services"]
 UNSPOKEN: Final = "0123abcd"
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 
 
 @pytest.mark.parametrize("file", ["docker-compose.yml", "Dockerfile", "docker/worker.sh"])

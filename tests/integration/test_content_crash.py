@@ -143,7 +143,7 @@ def test_a_crawl_that_brings_its_files_to_a_folder(tmp_path: Path) -> None:
         living = lives(tmp_path, server, (tmp_path / "store").as_uri())
         aims = (*AIMS, *OF_A_FOLDER)
         all_die(living, aims, (*aims, *[None] * AT_RANDOM))
-        last = run(living.command, timeout_s=180)
+        last = run(living.command)
     assert last.returncode == 0, last.stderr[-2000:]
     assert living.deaths >= 24
     assert files(living.data / WARC) == []
@@ -158,7 +158,7 @@ def test_a_crawl_that_brings_its_files_to_s3(tmp_path: Path) -> None:
     with S3Server() as s3, web as server, patch.dict(os.environ, environment(s3.port)):
         living = lives(tmp_path, server, f"s3://{BUCKET}/crawl")
         all_die(living, AIMS, [None] * 4)
-        last = run(living.command, timeout_s=180)
+        last = run(living.command)
         assert last.returncode == 0, last.stderr[-2000:]
         assert files(living.data / WARC) == [] and s3.unfinished() == []
         for name in s3.names():

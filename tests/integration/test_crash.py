@@ -39,7 +39,7 @@ def test_thirty_kills_lose_no_page(tmp_path):
                 except subprocess.TimeoutExpired:
                     process.kill()
                     killed += 1
-        last = run(command, timeout_s=180)
+        last = run(command)
         answered, expected, visits = judge.answered(), judge.expected(), judge.visits
         violations = judge.report(0.1)
     assert killed == KILLS, "the crawl must live through its kills"

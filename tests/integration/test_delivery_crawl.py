@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.command import crawl_command, run, running
+from tests.command import PATIENCE_S, crawl_command, run, running
 from tests.delivering import wait_until
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.s3 import BUCKET, UNSPOKEN, S3Server, environment
@@ -114,7 +114,7 @@ def test_fetching_waits_for_the_store(
         wait_until(lambda: stands_still(pages))
         assert len(pages.visits) < PAGES
         network.end_trouble()
-        assert crawl.wait(60) == 0, log.read_text()[-2000:]
+        assert crawl.wait(PATIENCE_S) == 0, log.read_text()[-2000:]
     assert len({visit.path for visit in pages.visits}) == PAGES + 2  # the first, and robots.txt
     assert finished(tmp_path / "data") == []
     assert len([name for name in stored(s3) if name.endswith(".warc.gz")]) >= 15

@@ -52,7 +52,7 @@ def test_links_that_were_forgotten_are_told_again(server: RedisServer) -> None:
             before = server.aof_bytes()
             await worker.add(*pages("b", "c", "d"))
             forget(server, before)
-            await until(lambda: counts(worker)[0] == 3)
+            await until(lambda: sum(counts(worker)[:2]) == 4)  # and some may be leased again
             assert {each.candidate.host for each in await worker.lease(3)} == {"b", "c", "d"}
 
     asyncio.run(story())
@@ -71,7 +71,7 @@ def test_a_lease_that_was_forgotten_is_not_begun(server: RedisServer) -> None:
             await until(lambda: len(incoming) >= 2)
             forget(server, before)
             # What is begun before the worker has noticed is over before the quiet time is.
-            await until(lambda: not incoming.has_some(), bound_s=2)
+            await until(lambda: not incoming.has_some())
             await worker.gets_none(QUIET_S - 1.0)
             again = await worker.lease(3)
             assert {lease.candidate.host for lease in again} == {"c", "d", "e"}
@@ -120,11 +120,12 @@ def test_a_host_whose_lease_was_forgotten_rests_all_the_same(server: RedisServer
     async def story() -> None:
         async with at_work(LoneWorker(server.url)) as worker:
             await worker.add(*pages("z"))
+            await until(lambda: len(worker.frontier.incoming) == 1)  # its lease is not forgotten
             before = server.aof_bytes()
             await worker.add(*pages("a"))
             lease = next(each for each in await worker.lease(2) if each.candidate.host == "a")
             forget(server, before)
-            await until(lambda: counts(worker) == (1, 1, 0), bound_s=5)
+            await until(lambda: counts(worker) == (1, 1, 0))
             worker.release(lease, 60.0)
             worker.frontier.finish(lease, Done(), time.time())
             await worker.gets_none(QUIET_S + 0.5)
@@ -204,7 +205,7 @@ def test_a_crawl_that_was_forgotten_whole_begins_again(server: RedisServer) -> N
             await worker.add(*pages("a", "b", "c"))
             begun = {lease.id for lease in await worker.lease(2)}
             forget(server, 0)
-            await until(lambda: not worker.frontier.incoming.has_some(), bound_s=2)
+            await until(lambda: not worker.frontier.incoming.has_some())
             await worker.gets_none(QUIET_S - 1.0)
             leases = await worker.lease(3)
             assert {lease.candidate.host for lease in leases} == set("abc")

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import crawl_command, run, running
+from tests.command import PATIENCE_S, crawl_command, run, running
 from tests.servers.judge import ROBOTS
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
 
 HOSTS = [f"127.3.{n}.1" for n in range(1, 7)]
-WAIT_S = 30.0
 
 
 def web(ask: Ask) -> Reply:
@@ -32,7 +31,7 @@ def web(ask: Ask) -> Reply:
 
 
 def until(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
+    end = time.monotonic() + PATIENCE_S
     while not is_true():
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -74,7 +73,7 @@ def test_two_workers_crawl_what_is_pushed_and_end_when_nothing_is(tmp_path: Path
             until(lambda: len(books.visits) >= 18)
             client.rpush("web:start_urls", json.dumps({"url": books.url(HOSTS[3])}), "no URL")
             client.rpush("gossamer:urgent", books.url(HOSTS[4]))
-            assert [each.wait(60) for each in (one, two)] == [0, 0]
+            assert [each.wait(PATIENCE_S) for each in (one, two)] == [0, 0]
         (refused,) = client.lrange("{web:start_urls}:refused", 0, -1)
         assert json.loads(refused)["item"] == "no URL"
         assert client.hkeys("{web:start_urls}:taken") == [b"schema"]

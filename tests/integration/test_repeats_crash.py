@@ -19,6 +19,7 @@ from crawler.ops.archive_place import ArchivePlace
 from crawler.ops.archive_work import check
 from crawler.storage.columns.companion import SUFFIX
 from crawler.storage.warc.companions import beside
+from tests.command import PATIENCE_S
 from tests.integration.repeat_life import live
 from tests.rows import read
 from tests.servers.pages import Answer, Routes, site
@@ -74,7 +75,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pages = random.randint(1, MOST_PAGES) if life < LIVES else 0
             process = SPAWN.Process(target=live, args=(data, str(seeds), pages))
             process.start()
-            process.join(60)
+            process.join(PATIENCE_S)
             assert process.exitcode == (-9 if pages else 0), life
     return data
 

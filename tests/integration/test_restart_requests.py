@@ -15,7 +15,7 @@ import pytest
 from scrapy import Request
 
 from crawler.storage.local.outcome_log import read_outcomes
-from tests.command import crawl_command, run, running
+from tests.command import PATIENCE_S, crawl_command, run, running
 from tests.integration.restart_spider import HOLD, SENT
 from tests.servers.echo import Echo, echo
 
@@ -60,12 +60,12 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
     with echo("127.0.10.1", HOLD) as web:
         command = crawl_command(data, SETTINGS, "restart", root=web.root, diary=diary)
         with running(command, log) as process:
-            assert web.held.wait(30), log.read_text()
+            assert web.held.wait(PATIENCE_S), log.read_text()
             # Its callback is done, and so all that it asked for is in the frontier.
             assert finished(data, "/fork"), log.read_text()
             process.kill()
         before = diary.read_text()
-        done = run(command, timeout_s=60)
+        done = run(command)
     assert done.returncode == 0, done.stderr[-2000:]
     fates: dict[str, list[str]] = {}
     for outcome in read_outcomes(data / "outcomes.jsonl"):

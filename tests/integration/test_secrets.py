@@ -16,7 +16,7 @@ from tests.command import crawl_command, running
 UNSPOKEN = "s3cr3t-d0-n0t-t3ll"
 # Nobody answers there. Whether that ends a crawl or lets it wait, it has said so by then.
 CLOSED = "127.0.0.1:1"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 URL = f"redis://:{UNSPOKEN}@{CLOSED}"
 
 FRONTIERS: Mapping[str, Mapping[str, str]] = {
@@ -59,7 +59,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def contents(folder: Path) -> str:

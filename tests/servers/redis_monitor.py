@@ -14,7 +14,7 @@ from typing import Final
 from tests.servers.redis import KEEPER, KEEPER_PASSWORD, RedisServer
 from tests.servers.redis_process import HOST
 
-WAIT_S: Final = 10.0
+WAIT_S: Final = 60.0
 _LINE: Final = re.compile(rb"\+[0-9.]+ \[[0-9]+ ([^]]*)\] (.*)")
 _WORD: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 

@@ -22,7 +22,7 @@ from urllib.request import urlopen
 
 from tests.command import PROJECT
 
-WAIT_S: Final = 30.0
+WAIT_S: Final = 120.0
 PORT_TRIES: Final = 3  # a port that was free a moment ago may be taken
 BUILT_FROM: Final = ("pyproject.toml", "setup.py", "scrapy.cfg", "requirements.txt", "README.md")
 CONFIG: Final = """\
