@@ -30,7 +30,7 @@ def nothing(page: Reader) -> str:
 
 def tags(page: Reader) -> str:
     """What its author marked: nav, header, footer, aside, roles, hidden."""
-    return _text(lines(without(page.parts, page.noise.spans)) or lines(page.parts))
+    return _text(lines(without(page.parts, page.noise)) or lines(page.parts))
 
 
 def density(page: Reader) -> str:
@@ -40,12 +40,12 @@ def density(page: Reader) -> str:
 
 
 def both(page: Reader) -> str:
-    return "\n".join(dense(lines(without(page.parts, page.noise.spans)))) or nothing(page)
+    return "\n".join(dense(lines(without(page.parts, page.noise)))) or nothing(page)
 
 
 def chosen(page: Reader) -> str:
     """Both, and what the crawler adds to them (crawler/parsers/html_prose.py)."""
-    return page_text(page.parts, page.noise.spans)
+    return page_text(page.parts, page.noise)
 
 
 REMOVERS: Final[tuple[Remover, ...]] = (nothing, tags, density, both, chosen)

@@ -29,7 +29,7 @@ class HtmlParser:
         return Parsed(
             parser=self.name,
             title=facts.title,
-            text=page_text(read.parts, read.noise.spans),
+            text=page_text(read.parts, read.noise),
             links=links[:MAX_LINKS],
             base=facts.base,
             canonical=read.links.canonical,

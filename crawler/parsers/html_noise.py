@@ -7,14 +7,18 @@ so that a forgotten end tag costs no text.
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from crawler.parsers.html_elements import AROUND, AROUND_BY_ROLE, CLOSED, CONTENT, UNSEEN
+from crawler.parsers.html_tags import SPACE
 
-COUNTED: Final = AROUND | CONTENT | UNSEEN
-"""Elements whose tags must all be told of here."""
+TELLING: Final = AROUND | CONTENT | UNSEEN
+"""Elements whose start tags must be told of here."""
 HIDING: Final = frozenset(("hidden", "role"))
 """Attributes that hide an element: one that has them must be told of, too."""
+_AS_PARTS: Final = frozenset(("header", "footer"))  # those of an article are a part of it
 
 _hiding = re.compile("role|hidden", re.IGNORECASE).search
 
@@ -24,39 +28,82 @@ def hides(written: str) -> bool:
     return _hiding(written) is not None
 
 
+class Span(NamedTuple):
+    """An element without content, by the numbers of its tags."""
+
+    name: str
+    begin: int
+    end: int  # as many as there are: it is never closed
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        """Where it stands among words and tags in turn."""
+        return 2 * self.begin + 1, 2 * self.end + 1
+
+
+class _Told(NamedTuple):
+    at: int
+    name: str
+    step: int  # 1: a start tag, -1: an end tag
+    is_hiding: bool
+
+
 class Noise:
     def __init__(self) -> None:
-        self.spans: list[tuple[int, int]] = []  # one behind the other
-        self.name = ""  # of the element that holds the present one: all its tags must be told of
-        self._open = 0  # how many of that name are
-        self._begin = 0
-        self._content = 0  # how many elements are open that hold content
+        self._told: list[_Told] = []
 
-    def begins(self, name: str, given: dict[str, str], at: int) -> bool:
-        """True: from here on, tags of this name must be told of that need not be before."""
-        if self.name:
-            self._open += name == self.name
-            return False
-        self._content += name in CONTENT
-        if not self._hides(name, given):
-            return False
-        self.name, self._open, self._begin = name, 1, at
-        return name not in COUNTED
+    def begins(self, at: int, name: str, given: dict[str, str]) -> None:
+        is_hiding = _hides(name, given)
+        if is_hiding or name in TELLING:
+            self._told.append(_Told(at, name, 1, is_hiding))
 
-    def ends(self, name: str, at: int) -> None:
-        if not self.name:
-            self._content -= name in CONTENT and self._content > 0
-        elif name == self.name:
-            self._open -= 1
-            if not self._open:
-                self.spans.append((self._begin, at))
-                self.name = ""
+    def ends(self, at: int, name: str) -> None:
+        """One of TELLING."""
+        self._told.append(_Told(at, name, -1, is_hiding=False))
 
-    def _hides(self, name: str, given: dict[str, str]) -> bool:
-        if name in UNSEEN:
-            return True
-        if name in AROUND:  # the header of an article is a part of it
-            return not (self._content and name in ("header", "footer"))
-        return name in CLOSED and (
-            "hidden" in given or given.get("role", "").strip().lower() in AROUND_BY_ROLE
-        )
+    def spans(self, tags: Sequence[str]) -> Iterator[Span]:
+        """One behind the other. *tags*: all of the page."""
+        content = 0  # how many elements are open that hold it
+        end = -1
+        for number, (at, name, step, is_hiding) in enumerate(self._told):
+            if at <= end:
+                continue
+            if name in CONTENT:
+                content = max(content + step, 0)
+            if is_hiding and not (content and name in _AS_PARTS):
+                end = self._end(number, tags)
+                yield Span(name, at, end)
+
+    def _end(self, number: int, tags: Sequence[str]) -> int:
+        begin, name, _, _ = self._told[number]
+        opened = 0
+        for at, step in self._steps(number) if name in TELLING else _steps(tags, begin, name):
+            opened += step
+            if not opened:
+                return at
+        return len(tags)
+
+    def _steps(self, number: int) -> Iterator[tuple[int, int]]:
+        name = self._told[number].name
+        later = (self._told[at] for at in range(number, len(self._told)))
+        return ((one.at, one.step) for one in later if one.name == name)
+
+
+def _hides(name: str, given: dict[str, str]) -> bool:
+    if name in UNSEEN or name in AROUND:
+        return True
+    return name in CLOSED and (
+        "hidden" in given or given.get("role", "").strip().lower() in AROUND_BY_ROLE
+    )
+
+
+def _steps(tags: Sequence[str], begin: int, name: str) -> Iterator[tuple[int, int]]:
+    step = _step(name)
+    for at in range(begin, len(tags)):
+        if found := step(tags[at]):
+            yield at, -1 if found[1] else 1
+
+
+@lru_cache(maxsize=64)
+def _step(name: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(rf"(/?){name}[{SPACE}/>]", re.IGNORECASE | re.ASCII).match

@@ -1,7 +1,8 @@
-"""A page cut at every "<": nearly every piece is a tag and the words behind it.
+"""A page cut at its tags: words and tags in turn.
 
-Rule: what is no such piece (a comment, a script, a tag with a "<" or ">" in quotes) is put
-together from several, each read once: time and memory are linear in the page.
+Rule: a cut is from "<" to the next ">", which nearly always is a tag. What is longer (a comment, a
+script, a tag with a ">" in quotes) goes over the pieces behind it, which are blank from then on.
+Each is gone over once: time and memory are linear in the page.
 HTML5's tree is not: in lexbor 50 kB of `<p><b a=1><p><b a=2>...` take 2.9 GB and 14 s, and 170 kB
 of attributes in one tag 3 s (docs/decisions/0011-pages-are-read-by-their-tags.md).
 """
@@ -9,74 +10,81 @@ of attributes in one tag 3 s (docs/decisions/0011-pages-are-read-by-their-tags.m
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections import deque
-from itertools import accumulate, islice
-from operator import length_hint
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
+from crawler.parsers.html_shapes import known
 from crawler.parsers.html_tags import SPACE, tag_at
 
-# What a piece goes on with after the name of its end tag; a "<" is a part of the name.
-_AFTER_NAME: Final = frozenset((*SPACE, "/", ">"))
-_short_comment = re.compile(r"!--(?:-?>|(?:[^-]++|-(?!-!?>))*+--!?>)").match
-_end_of_comment = re.compile(r"--!?>").search
+# Any other "<" is one of the words.
+_cut: Final = re.compile(r"<([A-Za-z/!?][^>]*>?)").split
+_empty_comment: Final = re.compile(r"!---?>").match
+_end_of_comment: Final = re.compile(r"--!?>").search
 
 
 class Pieces:
-    """Read from several places: each goes on where the one before it stopped."""
+    """A piece is a tag, with its ">", and the words behind it."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._all = text.split("<")
-        self._starts: list[int] = []  # of the pieces, in the text; made when first asked for
-        self.rest = iter(self._all)
+        self._cut = _cut(text)  # words, a tag, words, a tag, words
+        self.tags = self._cut[1::2]  # empty: gone over
+        self.words = self._cut[2::2]  # behind each of them
+        self.marks = list(map(known.get, self.tags))  # None: not plain, or not met before
+        self._milestone = 0, len(self._cut[0]) + 1  # a piece, and where it begins, behind "<"
 
-    def tag(self) -> tuple[str, str]:
-        """The tag that the last piece begins, wherever it ends, and the words behind it."""
-        if not self._starts:
-            self._starts = list(accumulate((len(one) + 1 for one in self._all), initial=0))
-        number = len(self._all) - length_hint(self.rest) - 1
-        begin = self._starts[number]
-        found = tag_at(self._text, begin)
-        if found is None:  # it never ends
-            self.pass_over(len(self._all))
-            return "", ""
-        end = found.end()
-        last = bisect_right(self._starts, end) - 1
-        self.pass_over(last - number)
-        return self._text[begin : end - 1], self._text[end : self._starts[last + 1] - 1]
+    def parts(self) -> list[str]:
+        """Words, and the marks of the tags between them, in turn."""
+        self._cut[1::2] = self.marks
+        self._cut[2::2] = self.words
+        return self._cut
 
-    def comment(self, piece: str) -> str:
-        """The words behind the comment that *piece* begins."""
-        if short := _short_comment(piece):
-            return piece[short.end() :]
-        for more in self.rest:  # no end of a comment has a "<" in it
-            if ended := _end_of_comment(more):
-                return more[ended.end() :]
-        return ""
+    def tag(self, piece: int) -> str:
+        """The tag that begins there, wherever it ends. Empty: it never does."""
+        found = tag_at(self._text, self._begin(piece))
+        self._go_over(piece, found)
+        if found is None:
+            self.tags[piece] = ""
+        return found[0] if found else ""
 
-    def bogus(self) -> str:
-        """The words behind the next ">"."""
-        for more in self.rest:
-            _, ended, words = more.partition(">")
-            if ended:
-                return words
-        return ""
+    def comment(self, piece: int) -> None:
+        begin = self._begin(piece)
+        found = _empty_comment(self._text, begin)
+        self._go_over(piece, found or _end_of_comment(self._text, begin + len("!--")))
 
-    def raw(self, name: str, first: str) -> tuple[str, str]:
-        """The text of an element that holds nothing else, and the piece of its end tag."""
-        held = [first]
-        length = len(name) + 1
-        for piece in self.rest:
-            if (
-                piece[:1] == "/"
-                and piece[length : length + 1] in _AFTER_NAME
-                and piece[1:length].lower() == name
-            ):
-                return "<".join(held), piece
-            held.append(piece)
-        return "<".join(held), ""
+    def raw(self, piece: int, name: str) -> str:
+        """The text of an element that holds nothing else."""
+        if self.tags[piece + 1 : piece + 2] == [f"/{name}>"]:
+            held, self.words[piece] = self.words[piece], ""
+            return held
+        begin = self._begin(piece) + len(self.tags[piece])
+        closing = _end_of(name)(self._text, begin)
+        self._go_over(piece, closing and tag_at(self._text, closing.start() + 1))
+        return self._text[begin : closing.start() if closing else None]
 
-    def pass_over(self, pieces: int) -> None:
-        deque(islice(self.rest, pieces), maxlen=0)
+    def _begin(self, piece: int) -> int:
+        """To be asked for one behind the other."""
+        last, begin = self._milestone
+        begin += piece - last + sum(map(len, self._cut[2 * last + 1 : 2 * piece + 1]))
+        self._milestone = piece, begin
+        return begin
+
+    def _go_over(self, piece: int, found: re.Match[str] | None) -> None:
+        """What was *found* to begin there; the rest of the page if that never ends."""
+        end = found.end() if found else len(self._text)
+        last, begin = piece, self._begin(piece)
+        while (behind := begin + self._length(last)) < end:
+            self.words[last] = ""
+            last, begin = last + 1, behind + 1
+            self.tags[last] = self.marks[last] = ""
+        self.words[last] = self._text[end:behind]
+        self._milestone = last + 1, behind + 1
+
+    def _length(self, piece: int) -> int:
+        return len(self._cut[2 * piece + 1]) + len(self._cut[2 * piece + 2])
+
+
+@lru_cache(maxsize=16)
+def _end_of(name: str) -> Callable[[str, int], re.Match[str] | None]:
+    return re.compile(rf"</{name}[{SPACE}/>]", re.IGNORECASE | re.ASCII).search
