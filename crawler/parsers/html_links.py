@@ -33,10 +33,10 @@ class LinksFound:
     """In the order of the page."""
 
     def __init__(self) -> None:
+        self.canonical = ""  # the first, as written
         self._found: list[str | Link] = []
-        self.plain = (
-            self._found.append
-        )  # takes the URL of an <a> without rel, its references unread
+        # Takes the URL of an <a> without rel, its references unread.
+        self.plain = self._found.append
 
     def a(self, url: str, rel: str) -> None:
         url = url.strip(SPACE)
@@ -44,20 +44,17 @@ class LinksFound:
             self._found.append(Link(url, LinkKind.A, _words(rel)) if rel else Link(url))
 
     def take(self, name: str, given: Given) -> None:
-        self._found += LINKING[name](given)
-
-    @property
-    def canonical(self) -> str:
-        """The first, as written. Empty: none."""
-        links = (one for one in self._found if not isinstance(one, str))
-        return next((one.url for one in links if one.kind is LinkKind.CANONICAL), "")
+        for link in LINKING[name](given):
+            self._found.append(link)
+            if link.kind is LinkKind.CANONICAL:
+                self.canonical = self.canonical or link.url
 
     def first(self, limit: int) -> tuple[Link, ...]:
         links: list[Link] = []
         for one in self._found:
             if isinstance(one, Link):
                 links.append(one)
-            elif (url := value(one).strip(SPACE)) and url[0] != "#":
+            elif (url := (value(one) if "&" in one else one).strip(SPACE)) and url[0] != "#":
                 links.append(Link(url))
         return tuple(links[:limit])
 

@@ -41,11 +41,8 @@ class Span(NamedTuple):
         return 2 * self.begin + 1, 2 * self.end + 1
 
 
-class _Told(NamedTuple):
-    at: int
-    name: str
-    step: int  # 1: a start tag, -1: an end tag
-    is_hiding: bool
+# A tag, the name of its element, 1 for a start tag or -1 for an end tag, and whether it hides.
+_Told = tuple[int, str, int, bool]
 
 
 class Noise:
@@ -55,11 +52,11 @@ class Noise:
     def begins(self, at: int, name: str, given: dict[str, str]) -> None:
         is_hiding = _hides(name, given)
         if is_hiding or name in TELLING:
-            self._told.append(_Told(at, name, 1, is_hiding))
+            self._told.append((at, name, 1, is_hiding))
 
     def ends(self, at: int, name: str) -> None:
         """One of TELLING."""
-        self._told.append(_Told(at, name, -1, is_hiding=False))
+        self._told.append((at, name, -1, False))
 
     def spans(self, tags: Sequence[str]) -> Iterator[Span]:
         """One behind the other. *tags*: all of the page."""
@@ -84,9 +81,12 @@ class Noise:
         return len(tags)
 
     def _steps(self, number: int) -> Iterator[tuple[int, int]]:
-        name = self._told[number].name
-        later = (self._told[at] for at in range(number, len(self._told)))
-        return ((one.at, one.step) for one in later if one.name == name)
+        told = self._told
+        element = told[number][1]
+        for later in range(number, len(told)):
+            at, name, step, _ = told[later]
+            if name == element:
+                yield at, step
 
 
 def _hides(name: str, given: dict[str, str]) -> bool:

@@ -73,16 +73,13 @@ class Pieces:
     def _go_over(self, piece: int, found: re.Match[str] | None) -> None:
         """What was *found* to begin there; the rest of the page if that never ends."""
         end = found.end() if found else len(self._text)
-        last, begin = piece, self._begin(piece)
-        while (behind := begin + self._length(last)) < end:
+        last, begin, cut = piece, self._begin(piece), self._cut
+        while (behind := begin + len(cut[2 * last + 1]) + len(cut[2 * last + 2])) < end:
             self.words[last] = ""
             last, begin = last + 1, behind + 1
             self.tags[last] = self.marks[last] = ""
         self.words[last] = self._text[end:behind]
         self._milestone = last + 1, behind + 1
-
-    def _length(self, piece: int) -> int:
-        return len(self._cut[2 * piece + 1]) + len(self._cut[2 * piece + 2])
 
 
 @lru_cache(maxsize=16)

@@ -8,6 +8,7 @@ that broken markup gives what a browser would see, but for what only a tree know
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from typing import Final
 
@@ -15,12 +16,15 @@ from crawler.parsers.html_elements import RAW
 from crawler.parsers.html_facts import DECLARING, Facts
 from crawler.parsers.html_links import LINKING, Given, LinksFound
 from crawler.parsers.html_marks import LINE, LINK, unmarked
-from crawler.parsers.html_noise import Noise, Span
+from crawler.parsers.html_noise import HIDING, TELLING, Noise, Span
 from crawler.parsers.html_pieces import Pieces
 from crawler.parsers.html_shapes import LONGEST, NO_TAG, Shape, mark_of, remember, shape_of, tag_of
 from crawler.parsers.html_tags import value
 
-_PLAIN_LINK: Final = 'a href="'  # nothing else is in two of three links
+# As nearly all links are written, and without rel.
+_link: Final = re.compile(
+    r'a(?: (?!href=|rel=)[a-z-]++="[^"]*+")*+ href="([^"]*+)"(?: (?!rel=)[a-z-]++="[^"]*+")*+>'
+).fullmatch
 
 
 class Reader:
@@ -43,8 +47,8 @@ class Reader:
         for at, mark in enumerate(marks):
             if mark is None:
                 tag = tags[at]
-                if tag[:8] == _PLAIN_LINK and tag.find('"', 8) == len(tag) - 2:
-                    plain_link(tag[8:-2])
+                if tag[:2] == "a " and (found := _link(tag)):
+                    plain_link(found[1])
                     marks[at] = LINK
                 else:
                     marks[at] = self._meet(at, tag)
@@ -62,9 +66,6 @@ class Reader:
         return self._by_text(at, tag)
 
     def _by_shape(self, at: int, tag: str, fields: list[str], shape: Shape) -> str:
-        if shape.href:
-            self.links.a(value(fields[shape.href]), value(fields[shape.rel]) if shape.rel else "")
-            return LINK
         if not shape.is_read:
             return remember(tag, shape.mark)
         given = dict(zip(shape.quoted, map(value, fields[1::2]), strict=True))
@@ -88,7 +89,8 @@ class Reader:
                 return ""
             self.links.a(given["href"], given.get("rel", ""))
             return LINK
-        self._noise.begins(at, name, given)
+        if name in TELLING or not HIDING.isdisjoint(given):
+            self._noise.begins(at, name, given)
         if name in LINKING:
             self.links.take(name, given)
         if name in DECLARING:

@@ -36,8 +36,6 @@ class Shape(NamedTuple):
     is_read: bool
     quoted: tuple[str, ...]  # the attributes with quoted values, in their order
     others: dict[str, str]
-    href: int  # of a link: where its URL stands in the tag split at its quotes; 0: it has none
-    rel: int
 
 
 NO_TAG: Final = Tag("", {}, "", is_read=False)
@@ -92,19 +90,6 @@ def shape_of(between: tuple[str, ...]) -> Shape | None:
         return None
     if example[0] == "/" or not tag_at(example):
         return None
-    return _shape(name, quoted, others)
-
-
-def _shape(name: str, quoted: tuple[str, ...], others: dict[str, str]) -> Shape:
     keys = {*quoted, *others}
-    is_read = name in READ or not HIDING.isdisjoint(keys)
-    href = rel = 0
-    if name == "a":
-        is_read = "href" in keys
-        if "href" in quoted and "rel" not in others:
-            href, rel = _field(quoted, "href"), _field(quoted, "rel")
-    return Shape(name, mark_of(name), is_read, quoted, others, href, rel)
-
-
-def _field(quoted: tuple[str, ...], key: str) -> int:
-    return 2 * quoted.index(key) + 1 if key in quoted else 0
+    is_read = "href" in keys if name == "a" else name in READ or not HIDING.isdisjoint(keys)
+    return Shape(name, mark_of(name), is_read, quoted, others)

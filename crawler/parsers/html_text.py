@@ -22,7 +22,7 @@ _SPACE: Final = ord(" ")
 
 
 def page_text(parts: Sequence[str], noise: Spans) -> str:
-    """*parts*: marks and words in turn; *noise*: where in them there is no content."""
+    """*parts*: words and marks in turn; *noise*: where in them there is no content."""
     found = lines(without(parts, noise)) or lines(parts)
     kept = prose(found)
     return folded("\n".join([line for line, _ in found] if kept is None else kept))
@@ -43,7 +43,7 @@ def without(parts: Sequence[str], noise: Spans) -> Sequence[str]:
 def lines(parts: Sequence[str]) -> list[Line]:
     found: list[Line] = []
     inside = False  # a link
-    for marked in _joined(parts).split(LINE):
+    for marked in filter(None, _joined(parts).split(LINE)):
         plain, linked = marked, 0
         if inside or LINK in marked or LINK_END in marked:
             plain, linked, inside = _unmarked(marked, inside)
@@ -55,7 +55,9 @@ def lines(parts: Sequence[str]) -> list[Line]:
 def _joined(parts: Sequence[str]) -> str:
     text = "".join(parts)
     if "&" in text:  # a reference does not go on behind a tag
-        text = "".join([in_text(part) if "&" in part else part for part in parts])
+        read = list(parts)
+        read[::2] = [in_text(words) if "&" in words else words for words in parts[::2]]
+        text = "".join(read)
     for space in _SPACES:
         if space in text:
             text = text.replace(space, " ")
@@ -68,7 +70,7 @@ def _unmarked(line: str, inside: bool) -> tuple[str, int, bool]:
     link, end, behind = more.partition(LINK_END)
     if inside or not end or LINK in more or LINK_END in before or LINK_END in behind:
         return _of_several(line, inside)
-    return before + link + behind, len(link), False  # nine lines in ten of those with links
+    return f"{before}{link}{behind}", len(link), False  # nine lines in ten of those with links
 
 
 def _of_several(line: str, inside: bool) -> tuple[str, int, bool]:
