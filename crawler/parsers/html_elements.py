@@ -53,12 +53,3 @@ CLOSED: Final = frozenset(
     )
 )
 """They end with an end tag, so that a role or `hidden` of theirs has an end."""
-
-COMMON: Final = INLINE | frozenset(
-    (
-        *("blockquote", "body", "br", "br/", "center", "dd", "div", "dl", "dt", "fieldset"),
-        *("figcaption", "figure", "form", "h1", "h2", "h3", "h4", "h5", "h6", "head", "hr"),
-        *("html", "li", "ol", "p", "pre", "script", "section", "style", "table", "tbody", "td"),
-        *("tfoot", "th", "thead", "title", "tr", "ul"),
-    )
-)

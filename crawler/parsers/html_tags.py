@@ -24,9 +24,7 @@ _ATTRIBUTE: Final = rf"""{_NAME}(?:{_IS}(?:"[^"]*+"|'[^']*+'|{_BARE})|(?!{_IS}))
 _TAG: Final = rf"/?[A-Za-z][^{_WS}/>]*+(?:[{_WS}/]++|{_ATTRIBUTE})*+"
 
 tag_at = re.compile(rf"{_TAG}>").match
-"""A whole tag, without the "<" before it."""
-is_whole = re.compile(_TAG).fullmatch
-"""Whether a tag ends where the next ">" is: that may stand in quotes."""
+"""A whole tag, without the "<" before it. Not every ">" ends one: some stand in quotes."""
 _name = re.compile(rf"/?([A-Za-z][^{_WS}/>]*+)").match
 
 each_attribute = re.compile(rf"""({_NAME})(?:{_IS}(?:"([^"]*+)"|'([^']*+)'|({_BARE})))?+""").findall
