@@ -3,7 +3,6 @@ is marked as what it is, and is nowhere twice."""
 
 from __future__ import annotations
 
-import gzip
 import multiprocessing
 from collections import Counter
 from contextlib import ExitStack
@@ -21,43 +20,15 @@ from crawler.storage.columns.companion import SUFFIX
 from crawler.storage.warc.companions import beside
 from tests.command import PATIENCE_S
 from tests.integration.repeat_life import live
-from tests.rows import read
-from tests.servers.pages import Answer, Routes, site
-from tests.warc_judges import Read, read_folder
+from tests.integration.repeats import Books, pages, routes
+from tests.servers.pages import site
 
 LIVES: Final = 14
-MOST_PAGES: Final = 6  # of one life
+MOST_ANSWERS: Final = 6  # of one life
 MAX_BITS: Final = 3  # of near-duplicates, as is the default
 HOSTS: Final = 4
 SPAWN: Final = multiprocessing.get_context("forkserver")
 SPAWN.set_forkserver_preload(["tests.integration.repeat_life"])
-
-
-def words(seed: str, count: int = 150) -> str:
-    random = Random(seed)
-    return " ".join(random.randbytes(3).hex() for _ in range(count))
-
-
-def nearly(number: int, host: int) -> str:
-    """The same text at each host, but for one word: mostly within 3 bits of one another."""
-    text = words(f"near {number}", 400).split()
-    text[7] = f"word{host}"
-    return " ".join(text)
-
-
-def routes(host: int) -> Routes:
-    packed = gzip.compress(f"<title>P</title><p>{words(f'packed {host}')}".encode(), mtime=0)
-    coded = (("Content-Encoding", "gzip"), ("Content-Type", "text/html"))
-    pages = {f"/{n}": Answer(f"<title>{n}</title><p>{words(f'{host} {n}')}") for n in range(2)}
-    pages |= {f"/near{n}": Answer(f"<title>N</title><p>{nearly(n, host)}") for n in range(5)}
-    pages |= {
-        "/copy": Answer(f"<title>C</title><p>{words('copy')}"),
-        "/packed": Answer(packed, headers=coded),
-        "/gone": Answer(f"<p>Not here, not at {host}", 404),
-        "/short": Answer(f"{host}"),
-    }
-    links = "".join(f"<a href={path}>x</a>" for path in pages)
-    return {"/": Answer(f"<title>{host}</title><p>{words(str(host))}{links}"), **pages}
 
 
 @pytest.fixture(scope="module")
@@ -72,51 +43,51 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         seeds = data.with_name("seeds")
         seeds.write_text("\n".join(each.url("/") for each in sites))
         for life in range(LIVES + 1):
-            pages = random.randint(1, MOST_PAGES) if life < LIVES else 0
-            process = SPAWN.Process(target=live, args=(data, str(seeds), pages))
+            answers = random.randint(1, MOST_ANSWERS) if life < LIVES else 0
+            process = SPAWN.Process(target=live, args=(data, str(seeds), answers))
             process.start()
             process.join(PATIENCE_S)
-            assert process.exitcode == (-9 if pages else 0), life
+            assert process.exitcode == (-9 if answers else 0), life
     return data
 
 
 @pytest.fixture(scope="module")
-def answers(data: Path) -> list[Read]:
-    found = read_folder(data / "warc").values()
-    return [one for one in found if one.kind in ("response", "revisit")]
+def books(data: Path) -> Books:
+    return Books(data / "warc")
 
 
-def rows_of(data: Path) -> list[dict[str, Any]]:
-    return [row for file in sorted((data / "warc").glob(f"*{SUFFIX}")) for row in read(file)]
-
-
-def test_each_answer_is_there_once_or_as_a_revisit(answers: list[Read]) -> None:
-    responses = Counter(one.url for one in answers if one.kind == "response")
-    assert set(responses.values()) == {1}
-    again = [one for one in answers if one.kind == "revisit" and one.url in responses]
-    assert len(again) > LIVES / 2
+def test_each_answer_is_there_once_or_marked(books: Books) -> None:
+    books.settle()
+    assert len({one.url for one in books.answers}) == HOSTS * len(routes(1))
+    full = {one.url for one in books.full}
+    again = [one for one in books.revisits if one.url in full]
+    assert len(again) > LIVES / 3
     assert all(one.fields["WARC-Refers-To-Target-URI"] == one.url for one in again)
-    assert len({one.url for one in answers}) == HOSTS * len(routes(1))
 
 
-def test_each_page_has_its_text_in_one_row(data: Path) -> None:
-    rows = rows_of(data)
-    texts = Counter(row["url"] for row in rows if row["text"])
-    assert set(texts.values()) == {1}
-    copies = [row for row in rows if not row["text"]]
-    assert {(row["bits"], row["original"] in texts) for row in copies} == {(None, True)}
-    assert any(row["original"] == row["url"] for row in copies)
-    assert len({row["url"] for row in rows}) == HOSTS * (len(routes(1)) - 1)
+def test_what_is_marked_is_there_twice(books: Books) -> None:
+    """What cannot be a revisit: it has no body, or another."""
+    times = Counter(one.url for one in books.full)
+    marked = [one.url for one in books.full if books.is_marked(one)]
+    assert len(marked) == times.total() - len(times) > 1
+    kinds = ("/changes", "/empty", "/nothing", "/missing", "/away", "/same")
+    assert all(url.endswith(kinds) for url in marked)
+
+
+def test_each_page_has_a_row(books: Books) -> None:
+    rows = books.rows
+    assert any(row["original"] == row["url"] for row in rows)
+    assert len({row["url"] for row in rows}) == HOSTS * (len(pages(1)) + 1)
 
 
 def apart(one: dict[str, Any], other: dict[str, Any]) -> int:
     return int(one["simhash"] ^ other["simhash"]).bit_count()
 
 
-def test_a_page_near_to_one_that_was_there_is_marked(data: Path) -> None:
+def test_a_page_near_to_one_that_was_there_is_marked(books: Books) -> None:
     """By brute force. Each life wrote a file: what earlier ones hold was archived, finished or
     not, before a page was looked up; what its own holds was in flight beside it."""
-    rows = [row for row in rows_of(data) if row["simhash"] is not None]
+    rows = [row for row in books.rows if row["simhash"] is not None]
     assert len({row["warc_file"] for row in rows}) > LIVES / 2
     for at, row in enumerate(rows):
         before = {each["url"]: each for each in rows[:at]}
@@ -136,10 +107,10 @@ def test_the_archive_is_whole(data: Path) -> None:
     assert [fault for done in check(place) for fault in done.faults] == []
 
 
-def test_made_again_the_rows_are_the_same(data: Path) -> None:
-    before = rows_of(data)
+def test_made_again_the_rows_are_the_same(data: Path, books: Books) -> None:
+    before = books.rows
     _, columns = companions(read_config({}))
     for warc in (data / "warc").glob("*.warc.gz"):
         columns.rebuild(warc, warc)
         assert beside(warc, SUFFIX).exists()
-    assert rows_of(data) == before
+    assert books.rows == before
