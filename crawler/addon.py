@@ -26,9 +26,6 @@ SETTINGS: Final[Mapping[str, object]] = {
     "DOWNLOADER": "crawler.download.downloader.FrontierDownloader",
     # A page is one item: 100, the default, starts 100 tasks a response, 1 ms of CPU.
     "CONCURRENT_ITEMS": 1,
-    # Bodies in the pipelines; with more, nothing is fetched. 5 MB, the default, is one PDF that is
-    # read apart for seconds.
-    "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 128 * 1024 * 1024,
     "CONCURRENT_REQUESTS": 64,
     # The frontier leases a host once. This is for what goes around it, as media pipelines do.
     "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
@@ -128,6 +125,9 @@ def _told_by(config: Config) -> dict[str, object]:
         "DOWNLOAD_TIMEOUT": config.fetch.total_timeout_s,
         "DOWNLOAD_VERIFY_CERTIFICATES": config.fetch.tls is Tls.STRICT,
         "REDIRECT_MAX_TIMES": config.limits.max_redirects,
+        # Bodies in the pipelines; with more, nothing is fetched. 5 MB, the default, is one PDF that
+        # is read apart for seconds. The other half is for downloads, so that these seldom pause.
+        "SCRAPER_SLOT_MAX_ACTIVE_SIZE": config.fetch.bodies_max_bytes // 2,
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
+from crawler.body_memory import BodyMemory
 from crawler.clock import Clock
 from crawler.core.arguments import Arguments
 from crawler.core.config import Config
@@ -60,6 +61,7 @@ class Parts:
     flights: Flights
     landing: Landing
     exchanges: Exchanges
+    body_memory: BodyMemory
     digests: Duplicates
     nearest: Nearest
     parsers: Parsers

@@ -22,7 +22,8 @@ LOG_LEVEL = "INFO"  # DEBUG: two lines a page
 LOG_VERSIONS: list[str] = []  # add "Python", "Twisted"... when an error is to be looked into
 STATS_DUMP = False  # the summary says it in a readable form
 
-# More at once needs more file descriptors and memory: up to 2 MB a page that is being fetched.
+# More at once needs more file descriptors, and where all are long up to 1 MB of memory each,
+# beside what CRAWLER_BODIES_MAX_BYTES allows for them together.
 CONCURRENT_REQUESTS = 64
 
 # <!-- made by `make settings` from here -->
@@ -257,7 +258,7 @@ CONCURRENT_REQUESTS = 64
 # Longest wait for a connection. [seconds]
 # CRAWLER_CONNECT_TIMEOUT_S = 5.0
 
-# Longest fetch, first to last byte; a request's download_timeout can only shorten it. [seconds]
+# Longest fetch, pauses apart; a request's download_timeout can only shorten it. [seconds]
 # CRAWLER_TOTAL_TIMEOUT_S = 30.0
 
 # Bytes kept of a page, its headers included. [bytes]
@@ -271,6 +272,9 @@ CONCURRENT_REQUESTS = 64
 
 # Bytes kept of anything else. [bytes]
 # CRAWLER_OTHER_MAX_BYTES = 2_097_152
+
+# Memory for bodies, from first byte to finished page; if it is full, downloads pause. [bytes]
+# CRAWLER_BODIES_MAX_BYTES = 268_435_456
 
 # Answer from the WARC files under this path, not from the network; for tests. [path]
 # CRAWLER_REPLAY = ""

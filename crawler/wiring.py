@@ -18,6 +18,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from crawler import rules
+from crawler.body_memory import BodyMemory
 from crawler.core.arguments import Arguments
 from crawler.core.config import Config
 from crawler.core.config_reader import read_config
@@ -167,7 +168,8 @@ def _over(
     # What may be refused comes first: nothing of it has to be closed again.
     prioritizer, parsers = _prioritizer(config), Parsers(config.content)
     flights, outcomes = Flights(), OutcomeLog(data.outcomes)
-    ledger = Ledger(outcomes, [ground.digests, ground.nearest], ground.yields, tally)
+    memory = _body_memory(config, flights, ground, tally)
+    ledger = Ledger(outcomes, [ground.digests, ground.nearest, memory], ground.yields, tally)
     return Parts(
         config=config,
         arguments=arguments,
@@ -185,6 +187,7 @@ def _over(
         flights=flights,
         landing=_landing(config, ground, flights, ledger, robots, random),
         exchanges=Exchanges(),
+        body_memory=memory,
         digests=ground.digests,
         nearest=ground.nearest,
         parsers=parsers,
@@ -198,6 +201,11 @@ def _over(
         shared=ground.shared,
         on_stop=[keeping.stopping, *([ground.shared.stopping] if ground.shared else [])],
     )
+
+
+def _body_memory(config: Config, flights: Flights, ground: Ground, tally: Tally) -> BodyMemory:
+    most_bytes, is_ours = config.fetch.bodies_max_bytes, ground.frontier.may_begin
+    return BodyMemory(most_bytes, flights, is_ours, tally.count)
 
 
 def _prioritizer(config: Config) -> Prioritizer:

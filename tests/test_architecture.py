@@ -23,7 +23,8 @@ FLOORS = [
     [
         (
             "wiring parts ground joining rules sharing doors feeding intake pushing archiving"
-            " keeping columns_later columns_child parsing reparsing tally clock failures"
+            " keeping body_memory columns_later columns_child parsing reparsing tally clock"
+            " failures"
         )
     ],
     ["spiders", "middlewares", "pipelines", "download", SCHEDULER_EDGE],

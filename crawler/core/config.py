@@ -173,7 +173,7 @@ class Fetch:
     total_timeout_s: float = knob(
         30.0,
         number("seconds", least=0.1),
-        "Longest fetch, first to last byte; a request's download_timeout can only shorten it.",
+        "Longest fetch, pauses apart; a request's download_timeout can only shorten it.",
     )
     html_max_bytes: int = knob(
         2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a page, its headers included."
@@ -186,6 +186,12 @@ class Fetch:
     )
     other_max_bytes: int = knob(
         2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of anything else."
+    )
+    bodies_max_bytes: int = knob(
+        # As many pages as are fetched at once by default, each at its cap, as sent and decoded.
+        256 * MEGABYTE,
+        whole("bytes", least=MEGABYTE),
+        "Memory for bodies, from first byte to finished page; if it is full, downloads pause.",
     )
     replay: str = knob(
         "",

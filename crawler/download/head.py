@@ -70,7 +70,9 @@ class HeadGate:
             heads += self._take(bytes(held[:end]))
             del held[:end]
             start = 0
-        return heads, bytes(held)
+        body = bytes(held)
+        held.clear()  # the gate stays as long as its answer, and the first read may be 256 KB
+        return heads, body
 
     def _refuse_other_protocols(self) -> None:
         held = self._held

@@ -1,12 +1,14 @@
-"""How much of an answer is kept, and where it is kept for the archive.
+"""How much of an answer is kept, how long it may take, and where it is kept for the archive.
 
 Rule: the same for every HTTP library, which only brings chunks. A body is cut exactly where
-its room ends, and whatever ended it early, its bytes so far are kept with the reason.
+its room ends, and whatever ended it early, its bytes so far are kept with the reason. While there
+is no memory for more of it nothing is read, so that its server waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable
+import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -15,11 +17,12 @@ from typing import Final
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
-from scrapy.exceptions import StopDownload
+from scrapy.exceptions import DownloadTimeoutError, StopDownload
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 from scrapy.utils._download_handlers import check_stop_download
 
+from crawler.body_memory import LOOK_S, BodyMemory, Share
 from crawler.core.exchange import DownloadOptions, Exchange, Exchanges, Truncated
 from crawler.download.head import MAX_DIGITS
 
@@ -38,20 +41,44 @@ class Kept:
 class Keeper:
     """Of one download handler."""
 
-    def __init__(self, crawler: Crawler, options: DownloadOptions, exchanges: Exchanges) -> None:
+    def __init__(
+        self,
+        crawler: Crawler,
+        options: DownloadOptions,
+        exchanges: Exchanges,
+        memory: BodyMemory,
+    ) -> None:
+        self.options = options
         self._crawler = crawler
-        self._options = options
         self._exchanges = exchanges
+        self._memory = memory
 
     def timeout_s(self, request: Request) -> float:
         """From the lookup of the name to the last byte. A request may ask for less, not for more:
         leases, and the rest of a host whose answer was lost, count on no longer fetch."""
         asked: object = request.meta.get("download_timeout")  # JSON, if it was pushed
-        total_s = self._options.total_timeout_s
+        total_s = self.options.total_timeout_s
         return asked if isinstance(asked, int | float) and 0 < asked < total_s else total_s
 
+    async def in_time(
+        self, request: Request, fetch: Callable[[Request, asyncio.Timeout], Awaitable[Response]]
+    ) -> Response:
+        """*fetch* with the time that *request* has, of which `keep` is to hear.
+        Raises DownloadTimeoutError: by then there was no head."""
+        total_s = self.timeout_s(request)
+        try:
+            async with asyncio.timeout(total_s) as limit:
+                return await fetch(request, limit)
+        except TimeoutError as late:
+            raise DownloadTimeoutError(f"{request.url}: no answer in {total_s:g} s") from late
+
     async def keep(
-        self, request: Request, headers: Headers, head: bytes, chunks: AsyncIterable[bytes]
+        self,
+        request: Request,
+        headers: Headers,
+        head: bytes,
+        chunks: AsyncIterable[bytes],
+        limit: asyncio.Timeout,
     ) -> Kept:
         """Read a body. Users' components hear Scrapy's two signals, and may end it."""
         length = declared_length(headers)
@@ -61,16 +88,12 @@ class Keeper:
         room = self._room(request, headers, head)
         kept = BytesIO()
         try:
-            async for chunk in chunks:
-                kept.write(chunk)
-                if kept.tell() > room:
-                    kept.truncate(room)
-                    return Kept(kept.getvalue(), Truncated.LENGTH)
-                if stop := self._told(signals.bytes_received, request, data=chunk):
-                    return Kept(kept.getvalue(), Truncated.UNSPECIFIED, stop)
-        except TimeoutError:
-            return Kept(kept.getvalue(), Truncated.TIME)
-        return Kept(kept.getvalue())
+            why, stop = await self._read(kept, room, request, chunks, limit)
+        except asyncio.CancelledError:
+            if not limit.expired():
+                raise
+            why = Truncated.TIME
+        return Kept(kept.getvalue(), why, stop)
 
     def response(
         self,
@@ -100,9 +123,45 @@ class Keeper:
             _stopped(response, stop)
         return response
 
+    async def _read(
+        self,
+        kept: BytesIO,
+        room: int,
+        request: Request,
+        chunks: AsyncIterable[bytes],
+        limit: asyncio.Timeout,
+    ) -> tuple[Truncated, StopDownload | None]:
+        memory = self._memory
+        share = memory.share_of(request)
+        async for chunk in chunks:
+            if not memory.has_room(share, len(chunk)):
+                await self._pause(share, len(chunk), limit)
+            memory.add(share, len(chunk))
+            kept.write(chunk)
+            if kept.tell() > room:
+                kept.truncate(room)
+                return Truncated.LENGTH, None
+            if stop := self._told(signals.bytes_received, request, data=chunk):
+                return Truncated.UNSPECIFIED, stop
+        return Truncated.NO, None
+
+    async def _pause(self, share: Share, by_bytes: int, limit: asyncio.Timeout) -> None:
+        """Its time stands still, as long as its lease surely is ours: in a shared crawl no fetch
+        may outlive its lease."""
+        now_s = asyncio.get_running_loop().time
+        left_s = (limit.when() or now_s()) - now_s()
+        pause_s = max(self.options.total_timeout_s, 2 * LOOK_S)  # to the next look at least
+
+        def look() -> None:
+            if self._memory.is_ours(share):
+                limit.reschedule(now_s() + pause_s)
+
+        await self._memory.turn(share, by_bytes, look)
+        limit.reschedule(min(limit.when() or now_s(), now_s() + left_s))
+
     def _room(self, request: Request, headers: Headers, head: bytes) -> int:
         asked: int | None = request.meta.get("download_maxsize")
-        room = self._options.room(headers.get(b"Content-Type"), request.url, asked)
+        room = self.options.room(headers.get(b"Content-Type"), request.url, asked)
         return max(0, room - len(head))  # headers count
 
     def _told(self, signal: object, request: Request, **what: object) -> StopDownload | None:

@@ -7,6 +7,7 @@ have none. Read on the loop: 1 ms a page, and nobody waits meanwhile.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -50,16 +51,20 @@ class ReplayHandler(BaseDownloadHandler):
         super().__init__(crawler)
         options = parts.download_options()
         self._head_max_bytes = options.head_max_bytes
-        self._keeper = Keeper(crawler, options, parts.exchanges)
+        self._keeper = Keeper(crawler, options, parts.exchanges, parts.body_memory)
         self._parts = parts
         self._replay = recorded
 
     async def download_request(self, request: Request) -> Response:
+        return await self._keeper.in_time(request, self._answer)
+
+    async def _answer(self, request: Request, limit: asyncio.Timeout) -> Response:
         begun = time.monotonic()
         exchange = self._found(request)
         head = self._mended(exchange)
         headers = headers_of(head_fields(head))
-        kept = await self._keeper.keep(request, headers, exchange.head, _pieces(exchange.body))
+        pieces = _pieces(exchange.body)
+        kept = await self._keeper.keep(request, headers, exchange.head, pieces, limit)
         request.meta["download_latency"] = time.monotonic() - begun
         truncated = kept.truncated or exchange.truncated
         return self._keeper.response(

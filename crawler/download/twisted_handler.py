@@ -40,7 +40,7 @@ from twisted.web.client import Agent
 from twisted.web.error import SchemeNotSupported
 
 from crawler.core.errors import CrawlerError
-from crawler.core.exchange import DownloadOptions, Exchange, Exchanges, head_fields
+from crawler.core.exchange import Exchange, head_fields
 from crawler.download.keeper import Keeper, headers_of
 from crawler.download.resolver import AresLookup, Resolver
 from crawler.download.transfers import Transfers
@@ -58,21 +58,19 @@ class TwistedHandler(HTTP11DownloadHandler):
     def from_crawler(cls, crawler: Crawler) -> Self:
         parts = parts_of(crawler)
         options = parts.download_options()
-        resolver = Resolver(options.admits, AresLookup())
-        handler = cls(crawler, options, parts.exchanges, resolver)
+        keeper = Keeper(crawler, options, parts.exchanges, parts.body_memory)
+        handler = cls(crawler, keeper, Resolver(options.admits, AresLookup()))
         parts.on_stop.append(handler.transfers.cancel_all)
         return handler
 
-    def __init__(
-        self, crawler: Crawler, options: DownloadOptions, exchanges: Exchanges, resolver: Resolver
-    ) -> None:
+    def __init__(self, crawler: Crawler, keeper: Keeper, resolver: Resolver) -> None:
         super().__init__(crawler)
         from twisted.internet import reactor  # noqa: PLC0415 - at the top it installs a wrong one
 
         self.transfers = Transfers()
         self._reactor = reactor
-        self._options = options
-        self._keeper = Keeper(crawler, options, exchanges)
+        self._options = options = keeper.options
+        self._keeper = keeper
         self._resolver = resolver
         self._contextFactory = context_factory(options.tls)
         pool: Any = self._pool  # Twisted's own annotations: int seconds, and one factory class
@@ -86,24 +84,23 @@ class TwistedHandler(HTTP11DownloadHandler):
         )
 
     async def download_request(self, request: Request) -> Response:
-        return await self.transfers.run(self._fetch(request))
+        return await self.transfers.run(self._keeper.in_time(request, self._fetch))
 
     async def close(self) -> None:
         self.transfers.cancel_all()
         await super().close()
         await self._resolver.close()
 
-    async def _fetch(self, request: Request) -> Response:
+    async def _fetch(self, request: Request, limit: asyncio.Timeout) -> Response:
         at, start = time.time(), time.monotonic()
-        deadline_s = asyncio.get_running_loop().time() + self._keeper.timeout_s(request)
-        response = await self._send(request, deadline_s)
+        response = await self._send(request)
         request.meta["download_latency"] = time.monotonic() - start
         crossing = crossing_of(response)
         headers = headers_of(head_fields(crossing.gate.clean))
-        chunks = Chunks(deadline_s)
+        chunks = Chunks()
         response.deliverBody(chunks)
         try:
-            kept = await self._keeper.keep(request, headers, crossing.gate.raw, chunks)
+            kept = await self._keeper.keep(request, headers, crossing.gate.raw, chunks, limit)
         finally:
             if not chunks.is_over:
                 crossing.abort()
@@ -128,19 +125,18 @@ class TwistedHandler(HTTP11DownloadHandler):
             stop=kept.stop,
         )
 
-    async def _send(self, request: Request, deadline_s: float) -> Any:
+    async def _send(self, request: Request) -> Any:
         """Until the head of the answer is here."""
         body = _RequestBodyProducer(request.body) if request.body else None
         try:
-            async with asyncio.timeout_at(deadline_s):
-                agent = await self._agent(request)
-                headers = LeasedHeaders(request.headers)
-                headers.may_ask = partial(self._options.may_ask, request.meta.get(LEASE))
-                if isinstance(agent, _TunnelingAgent):
-                    headers.removeHeader(b"Proxy-Authorization")
-                url, method = request.url.encode("ascii"), request.method.encode("ascii")
-                answered = agent.request(method, url, headers, body)
-                return await maybe_deferred_to_future(answered)
+            agent = await self._agent(request)
+            headers = LeasedHeaders(request.headers)
+            headers.may_ask = partial(self._options.may_ask, request.meta.get(LEASE))
+            if isinstance(agent, _TunnelingAgent):
+                headers.removeHeader(b"Proxy-Authorization")
+            url, method = request.url.encode("ascii"), request.method.encode("ascii")
+            answered = agent.request(method, url, headers, body)
+            return await maybe_deferred_to_future(answered)
         except (CrawlerError, LeaseEnded):
             raise
         except Exception as error:  # Twisted's have no common root

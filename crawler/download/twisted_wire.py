@@ -135,14 +135,10 @@ class Chunks(Protocol):
 
     HIGH_WATER_BYTES: Final = 256 * 1024
 
-    def __init__(self, deadline_s: float) -> None:
-        """*deadline_s*: on the loop's clock."""
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_at(deadline_s, self._time_out)
+    def __init__(self) -> None:
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
         self._is_over = False
-        self._is_late = False
         self._news = asyncio.Event()
         self.cut = Truncated.NO
 
@@ -151,8 +147,6 @@ class Chunks(Protocol):
 
     async def __anext__(self) -> bytes:
         while not self._held:
-            if self._is_late:
-                raise TimeoutError
             if self._is_over:
                 raise StopAsyncIteration
             self._news.clear()
@@ -172,7 +166,6 @@ class Chunks(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._is_over = True
-        self._timer.cancel()
         if not isinstance(reason.value, ResponseDone | PotentialDataLoss):
             self.cut = _why_cut(reason)
         self._news.set()
@@ -180,10 +173,6 @@ class Chunks(Protocol):
     @property
     def is_over(self) -> bool:
         return self._is_over
-
-    def _time_out(self) -> None:
-        self._is_late = True
-        self._news.set()
 
 
 def _why_cut(reason: Failure) -> Truncated:

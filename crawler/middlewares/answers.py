@@ -32,7 +32,7 @@ def failed_answer(exception: Exception, flight: Flight, parts: Parts) -> Answer 
 def _duration_s(flight: Flight, parts: Parts) -> float:
     """No fetch takes longer than the total time-out. One that seems to, stood still with us, or
     its machine slept: its host is no slower for that."""
-    return min(parts.clock.now() - flight.begun, parts.config.fetch.total_timeout_s)
+    return min(flight.fetched_s(parts.clock.now()), parts.config.fetch.total_timeout_s)
 
 
 def judged(answer: Answer, flight: Flight, parts: Parts) -> Answer:

@@ -2,7 +2,7 @@
 
 Rule: replaces Scrapy's HttpCompressionMiddleware, at its place (590). A body that grows over
 the cap is cut, not dropped, and `Response.flags` says what was done to it. The bytes as sent
-stay in the `Exchange`.
+stay in the `Exchange`, and count in memory beside those that are made of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from scrapy.http import Response, TextResponse
 from scrapy.responsetypes import responsetypes
 from scrapy.statscollectors import StatsCollector
 
+from crawler.body_memory import FREE_BYTES, BodyMemory, Share
 from crawler.core.exchange import DownloadOptions, Flag
-from crawler.policy.codings import codings_of, decoded
+from crawler.policy.codings import Decoded, codings_of, decoded
 from crawler.wiring import parts_of
 
 ACCEPTED: Final = b"gzip, deflate, br, zstd"
@@ -26,22 +27,25 @@ class DecodeMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         assert crawler.stats is not None  # it has them before its middlewares
-        return cls(parts_of(crawler).download_options(), crawler.stats)
+        parts = parts_of(crawler)
+        return cls(parts.download_options(), crawler.stats, parts.body_memory)
 
-    def __init__(self, options: DownloadOptions, stats: StatsCollector) -> None:
+    def __init__(self, options: DownloadOptions, stats: StatsCollector, memory: BodyMemory) -> None:
         self._options = options
         self._stats = stats
+        self._memory = memory
 
     def process_request(self, request: Request) -> None:
         request.headers.setdefault(b"Accept-Encoding", ACCEPTED)
 
-    def process_response(self, request: Request, response: Response) -> Response:
+    async def process_response(self, request: Request, response: Response) -> Response:
         values = response.headers.getlist(b"Content-Encoding")
         if not values or request.method == "HEAD":
             return response
         asked: int | None = request.meta.get("download_maxsize")
         room = self._options.room(response.headers.get(b"Content-Type"), response.url, asked)
-        result = decoded(response.body, codings_of(values), room)
+        share = self._memory.share_of(request)
+        result = await self._decoded(share, response.body, codings_of(values), room)
         for flag in result.flags:
             self._stats.inc_value(f"decode/{flag}")
         if Flag.UNDECODED not in result.flags:
@@ -49,6 +53,18 @@ class DecodeMiddleware:
         self._stats.inc_value("decode/response_count")
         self._stats.inc_value("decode/response_bytes", len(result.body))
         return _with_body(response, result.body, [*response.flags, *result.flags])
+
+    async def _decoded(self, share: Share, body: bytes, codings: list[bytes], room: int) -> Decoded:
+        """What it grows to nobody knows before: where there is no room for the most, it waits,
+        unless it turns out to be small."""
+        allowed = room if self._memory.has_room(share, room) else min(room, FREE_BYTES)
+        made = decoded(body, codings, allowed)
+        if allowed < room and Flag.DECODED_LENGTH in made.flags:
+            await self._memory.turn(share, room)
+            made = decoded(body, codings, room)
+        if made.body is not body:
+            self._memory.add(share, len(made.body))
+        return made
 
 
 def _with_body(response: Response, body: bytes, flags: list[str]) -> Response:

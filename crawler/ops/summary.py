@@ -72,6 +72,13 @@ class FrontierCounts(msgspec.Struct, frozen=True):
     put_back_at_open: int
 
 
+class BodyPauses(msgspec.Struct, frozen=True):
+    """Of downloads, and of bodies to be decoded, that waited for memory."""
+
+    times: int = 0
+    total_s: float = 0.0
+
+
 class Summary(msgspec.Struct, frozen=True):
     format: int
     version: str
@@ -98,6 +105,7 @@ class Summary(msgspec.Struct, frozen=True):
     archive: ArchiveFiles
     frontier: FrontierCounts
     data_dir: str
+    pauses: BodyPauses = BodyPauses()
 
 
 def summary_of(
@@ -138,6 +146,9 @@ def summary_of(
         archive=delivered(archive_files(parts.data.warc), parts.keeping.delivery),
         frontier=_frontier(counts, parts.put_back_at_open),
         data_dir=str(parts.data.path),
+        pauses=BodyPauses(
+            tally.counted["memory/pauses"], tally.counted["memory/paused_ms"] / 1_000
+        ),
     )
 
 

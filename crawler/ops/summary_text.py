@@ -50,6 +50,7 @@ def _rows(summary: Summary) -> Iterator[Row]:
     yield from _pages(summary)
     yield from _links(summary)
     yield from _politeness(summary)
+    yield from _pauses(summary)
     yield from _failures(summary)
     yield from _kept(summary)
 
@@ -111,6 +112,13 @@ def _politeness(summary: Summary) -> Iterator[Row]:
     left = f", {number(robots.unreachable)} not to be had" if robots.unreachable else ""
     forbidden = f"{many(robots.disallowed, 'URL')} disallowed{left}"
     yield "robots.txt", f"{number(robots.fetched)} fetched; {forbidden}"
+
+
+def _pauses(summary: Summary) -> Iterator[Row]:
+    pauses = summary.pauses
+    if pauses.times:
+        took = f"{span(pauses.total_s)} in all (CRAWLER_BODIES_MAX_BYTES)"
+        yield "pauses", f"{many(pauses.times, 'time')} a body waited for memory, {took}"
 
 
 def _failures(summary: Summary) -> Iterator[Row]:

@@ -21,6 +21,7 @@ from crawler.ops.endings import FAILED, ending
 from crawler.ops.summary import (
     FORMAT,
     ArchiveFiles,
+    BodyPauses,
     DeadUrl,
     FrontierCounts,
     HostPages,
@@ -97,6 +98,7 @@ def summary_of_all(run: Run, parts: Sequence[Summary], folders: Iterable[Path]) 
         archive=_archive(run.data_dir, folders, parts),
         frontier=_frontier(counts, _total(parts, lambda part: part.frontier.put_back_at_open)),
         data_dir=str(run.data_dir),
+        pauses=_pauses(parts),
     )
 
 
@@ -148,6 +150,11 @@ def _robots(parts: Sequence[Summary]) -> Robots:
         disallowed=_total(parts, lambda part: part.robots.disallowed),
         unreachable=_total(parts, lambda part: part.robots.unreachable),
     )
+
+
+def _pauses(parts: Sequence[Summary]) -> BodyPauses:
+    total_s = sum(part.pauses.total_s for part in parts)
+    return BodyPauses(_total(parts, lambda part: part.pauses.times), round(total_s, 3))
 
 
 def _unnamed(killed: Iterable[WorkerSaid]) -> dict[str, int]:

@@ -33,6 +33,7 @@ class Flight:
     purpose: Purpose = Purpose.PAGE  # else this lease fetches something else than its URL
     authority: str = ""  # ROBOTS: whose; PROBE: of which kind of URL
     begun: float = 0.0  # when its fetch began; 0: not yet
+    paused_s: float = 0.0  # of that time, by us: there was no memory for its body
     crawl_delay_s: float | None = None  # what its host's robots.txt asks for; None: not known
     answer: Answer | None = None  # how the host answered; None: it was not asked, or not yet
     released: bool = False
@@ -46,6 +47,10 @@ class Flight:
     original: str = ""  # the URL whose content it repeats
     bits: int | None = None  # of 64 that differ from it; None: the very bytes
     is_new: bool | None = None  # whether it was a page of new content; None: nobody can say
+
+    def fetched_s(self, now: float) -> float:
+        """How long its fetch took, which is over *now*."""
+        return now - self.begun - self.paused_s
 
 
 class Flights:

@@ -104,7 +104,7 @@ class Landing:
         flight.released = True
         # No answer noted: a middleware of the user's stood in for the host, or it was we who
         # ended the fetch. The host may have been asked, so it gets its gap.
-        answer = flight.answer or Answer(self._now() - flight.begun, error="cancelled")
+        answer = flight.answer or Answer(flight.fetched_s(self._now()), error="cancelled")
         rest = next_rest(_pace(flight), answer, self._rules.politeness, self._random)
         self._frontier.release(flight.lease, rest, self._now())
         self._tally.count(f"politeness/rest/{rest.reason}")

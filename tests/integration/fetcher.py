@@ -27,16 +27,19 @@ from twisted.python.failure import Failure
 from crawler.core.choices import Tls
 from crawler.core.exchange import DownloadOptions, Exchanges
 from crawler.download.aiohttp_handler import AiohttpHandler
+from crawler.download.keeper import Keeper
 from crawler.download.resolver import AresLookup, Found, LookupFailed, Resolver
 from crawler.download.transfers import Transfers
 from crawler.download.twisted_handler import TwistedHandler
 from crawler.failures import error_of
 from crawler.middlewares.decode import DecodeMiddleware
+from tests.memories import Memory
 
 CAP_BYTES: Final = 2_000_000
 ADMITTED: Final = "127.0.0.1"
 OF_THE_PROCESS: Final = {"TWISTED_REACTOR_ENABLED", "ASYNCIO_EVENT_LOOP", "LOG_LEVEL"}
 EXCHANGES: Final = Exchanges()
+MEMORY: Final = Memory()
 NAMES: Final = {
     "inside.example": ("127.0.0.2",),
     "two.example": ("127.0.0.2", "127.0.0.1"),
@@ -71,25 +74,29 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
     )
 
 
+def told(crawler: Crawler) -> tuple[Keeper, Resolver]:
+    chosen = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])
+    keeper = Keeper(crawler, chosen, EXCHANGES, MEMORY)
+    return keeper, Resolver(chosen.admits, Names())
+
+
 class Aiohttp(AiohttpHandler):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Aiohttp:
-        told = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])
-        return cls(crawler, told, EXCHANGES, Resolver(told.admits, Names()))
+        return cls(crawler, *told(crawler))
 
 
 class Twisted(TwistedHandler):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Twisted:
-        told = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])
-        return cls(crawler, told, EXCHANGES, Resolver(told.admits, Names()))
+        return cls(crawler, *told(crawler))
 
 
 class Decode(DecodeMiddleware):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Decode:
         assert crawler.stats
-        return cls(options("strict", 4.0), crawler.stats)
+        return cls(options("strict", 4.0), crawler.stats, MEMORY)
 
 
 class Fetches(Spider):

@@ -22,6 +22,12 @@ def parts(now: float) -> Any:
     return SimpleNamespace(clock=SimpleNamespace(now=lambda: now), config=Config())
 
 
+def test_what_we_let_it_wait_is_not_the_hosts_time() -> None:
+    flight = Flight(Lease(1, FOUND, Pace(), BEGUN), begun=BEGUN, paused_s=500.0)
+    took = answer_of(Response("http://a.example/"), flight, parts(BEGUN + 500.4))
+    assert took.duration_s == pytest.approx(0.4)
+
+
 @pytest.mark.parametrize(
     ("took_s", "counts_s"),
     [

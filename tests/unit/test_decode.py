@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from typing import Any
 
 import pytest
-from scrapy import Request
 from scrapy.http import HtmlResponse, Response
 from scrapy.utils.test import get_crawler
 
+from crawler.body_memory import FREE_BYTES
 from crawler.core.exchange import DownloadOptions, Flag
 from crawler.middlewares.decode import DecodeMiddleware
+from tests.hurried import hurried
+from tests.memories import Memory
 
 HTML = "<html><p>caf\xe9</p></html>".encode("latin-1")
 GZIP = zlib.compress(HTML, 9, 31)
@@ -21,18 +24,22 @@ OPTIONS = DownloadOptions(cap=lambda kind, url: 1000, admits=lambda ip, host: Tr
 class Desk:
     """The middleware, and one answer for it."""
 
-    def __init__(self, body: bytes, method: str = "GET", **meta: Any) -> None:
+    def __init__(
+        self, body: bytes, method: str = "GET", memory: Memory | None = None, **meta: Any
+    ) -> None:
         crawler = get_crawler()
         assert crawler.stats
         self.stats = crawler.stats
-        self.middleware = DecodeMiddleware(OPTIONS, crawler.stats)
-        self.request = Request("http://a.example/page", method=method, meta=meta)
+        self.memory = memory or Memory()
+        self.middleware = DecodeMiddleware(OPTIONS, crawler.stats, self.memory)
+        leased, self.flight = self.memory.leased(1, **meta)
+        self.request = leased.replace(method=method, url="http://a.example/page")
         self.body = body
 
     def decoded(self, coding: str | None, kind: str = "text/html; charset=latin-1") -> Response:
         headers = {"Content-Type": kind} | ({"Content-Encoding": coding} if coding else {})
         answer = Response(self.request.url, headers=headers, body=self.body, flags=["before"])
-        return self.middleware.process_response(self.request, answer)
+        return hurried(self.middleware.process_response(self.request, answer))
 
 
 def test_compressed_answers_are_asked_for() -> None:
@@ -59,7 +66,7 @@ def test_a_page_becomes_what_it_says_it_is() -> None:
 def test_an_answer_without_coding_is_left_alone() -> None:
     desk = Desk(HTML)
     answer = Response(desk.request.url, body=HTML)
-    assert desk.middleware.process_response(desk.request, answer) is answer
+    assert hurried(desk.middleware.process_response(desk.request, answer)) is answer
 
 
 def test_an_answer_to_head_has_no_body_to_decode() -> None:
@@ -93,3 +100,40 @@ def test_a_coding_that_cannot_be_undone(
     page = Desk(body).decoded(coding)
     assert type(page) is cls
     assert (page.body, page.headers.get(b"Content-Encoding")) == (body, header)
+
+
+def test_what_is_made_counts_in_memory() -> None:
+    desk = Desk(GZIP)
+    desk.decoded("gzip")
+    assert desk.memory.bytes == len(HTML)
+
+
+def test_what_stays_as_it_is_counts_once() -> None:
+    desk = Desk(HTML)
+    desk.decoded("dcb")
+    assert desk.memory.bytes == 0, "the download has counted it"
+
+
+@pytest.mark.parametrize(
+    ("made_bytes", "pauses"),
+    [
+        pytest.param(FREE_BYTES, 0, id="a small page passes where there is no memory"),
+        pytest.param(FREE_BYTES + 1, 1, id="a large one waits for its turn"),
+        pytest.param(10 * FREE_BYTES, 1, id="a bomb too"),
+    ],
+)
+def test_decoding_waits_for_memory(made_bytes: int, pauses: int) -> None:
+    memory = Memory(FREE_BYTES)
+    request, other = memory.leased(2)
+    memory.add(memory.share_of(request), FREE_BYTES + 1)
+    packed = zlib.compress(bytes(made_bytes), 9, 31)
+    desk = Desk(packed, memory=memory, download_maxsize=4 * FREE_BYTES)
+    answer = Response(desk.request.url, headers={"Content-Encoding": "gzip"}, body=packed)
+
+    async def life() -> Response:
+        asyncio.get_running_loop().call_later(100.0, memory.end, other)
+        return await desk.middleware.process_response(desk.request, answer)
+
+    assert len(hurried(life()).body) == min(made_bytes, 4 * FREE_BYTES)
+    assert memory.told["memory/pauses"] == pauses
+    assert desk.flight.paused_s == pytest.approx(100.0 * pauses)

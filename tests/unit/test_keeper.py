@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
-from scrapy.exceptions import StopDownload
-from scrapy.http import Headers, HtmlResponse
+from scrapy.exceptions import DownloadTimeoutError, StopDownload
+from scrapy.http import Headers, HtmlResponse, Response
 from scrapy.utils.test import get_crawler
 
+from crawler.body_memory import FREE_BYTES
 from crawler.core.exchange import DownloadOptions, Exchange, Exchanges, Truncated
 from crawler.download.keeper import Keeper, Kept, declared_length, headers_of
+from tests.hurried import hurried
+from tests.memories import Memory
 
 HEAD = b"HTTP/1.0 200 OK\r\n\r\n"
 CAP_BYTES = len(HEAD) + 10
@@ -26,22 +29,35 @@ OPTIONS = DownloadOptions(cap=lambda kind, url: CAP_BYTES, admits=lambda ip, hos
 class Desk:
     """A keeper, its crawler, and a request."""
 
-    def __init__(self, **meta: Any) -> None:
+    def __init__(self, memory: Memory | None = None, **meta: Any) -> None:
         self.crawler: Crawler = get_crawler()
         self.exchanges = Exchanges()
-        self.keeper = Keeper(self.crawler, OPTIONS, self.exchanges)
-        self.request = Request("http://a.example/", meta=meta)
+        self.memory = memory or Memory()
+        self.keeper = Keeper(self.crawler, OPTIONS, self.exchanges, self.memory)
+        self.request, self.flight = self.memory.leased(1, **meta)
 
-    def keep(self, *parts: bytes | Exception, **headers: str) -> Kept:
+    def keep(self, *parts: bytes | float, **headers: str) -> Kept:
+        """Of *parts* numbers are seconds that nothing comes."""
+        return hurried(self.kept(*parts, **headers))
+
+    async def kept(self, *parts: bytes | float, **headers: str) -> Kept:
         told = Headers({name.replace("_", "-"): value for name, value in headers.items()})
-        return asyncio.run(self.keeper.keep(self.request, told, HEAD, chunks(*parts)))
+        all_kept: list[Kept] = []
+
+        async def fetch(request: Request, limit: asyncio.Timeout) -> Response:
+            all_kept.append(await self.keeper.keep(request, told, HEAD, chunks(*parts), limit))
+            return Response(request.url)
+
+        await self.keeper.in_time(self.request, fetch)
+        return all_kept[0]
 
 
-async def chunks(*parts: bytes | Exception) -> AsyncIterator[bytes]:
+async def chunks(*parts: bytes | float) -> AsyncIterator[bytes]:
     for part in parts:
-        if isinstance(part, Exception):
-            raise part
-        yield part
+        if isinstance(part, bytes):
+            yield part
+        else:
+            await asyncio.sleep(part)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +73,89 @@ async def chunks(*parts: bytes | Exception) -> AsyncIterator[bytes]:
         pytest.param(
             [b"1" * 1000], Kept(b"1" * 10, Truncated.LENGTH), id="a chunk far over the cap"
         ),
-        pytest.param([b"1", TimeoutError()], Kept(b"1", Truncated.TIME), id="out of time"),
+        pytest.param([b"1", 31.0, b"2"], Kept(b"1", Truncated.TIME), id="out of time"),
+        pytest.param([b"1", 29.0, b"2"], Kept(b"12"), id="slow, and just in time"),
     ],
 )
-def test_a_body_has_its_room(parts: list[bytes | Exception], expect: Kept) -> None:
+def test_a_body_has_its_room(parts: list[bytes | float], expect: Kept) -> None:
     assert Desk().keep(*parts) == expect
+
+
+def test_an_answer_without_a_head_in_time_is_an_error() -> None:
+    desk = Desk()
+
+    async def fetch(request: Request, limit: asyncio.Timeout) -> Response:
+        await asyncio.sleep(31.0)
+        return Response(request.url)
+
+    with pytest.raises(DownloadTimeoutError):
+        hurried(desk.keeper.in_time(desk.request, fetch))
+
+
+def test_who_ends_a_fetch_is_not_taken_for_its_clock() -> None:
+    desk = Desk()
+
+    async def life() -> None:
+        fetch = asyncio.ensure_future(desk.kept(b"1", 10.0))
+        await asyncio.sleep(1.0)
+        fetch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetch
+
+    hurried(life())
+
+
+LONG = b"x" * (FREE_BYTES + 1)
+NO_CAP = {"download_maxsize": 0}
+
+
+@pytest.mark.parametrize(
+    ("paused_s", "are_ours", "cut"),
+    [
+        pytest.param(500.0, True, Truncated.NO, id="a pause takes nothing of its time"),
+        pytest.param(29.0, False, Truncated.NO, id="it does if the lease may end"),
+        pytest.param(31.0, False, Truncated.TIME, id="so a lease never ends before its fetch"),
+    ],
+)
+def test_a_fetch_pauses_while_there_is_no_memory(
+    paused_s: float, are_ours: bool, cut: Truncated
+) -> None:
+    memory = Memory(1)
+    memory.are_ours = are_ours
+    request, flight = memory.leased(2)
+    memory.add(memory.share_of(request), len(LONG))
+    desk = Desk(memory, **NO_CAP)
+
+    async def life() -> Kept:
+        asyncio.get_running_loop().call_later(paused_s, memory.end, flight)
+        return await desk.kept(b"1", LONG)
+
+    kept = hurried(life())
+    assert kept.truncated == cut
+    assert kept.body == (b"1" if cut else b"1" + LONG)
+    assert memory.told["memory/pauses"] == 1
+    assert desk.flight.paused_s == pytest.approx(30.0 if cut else paused_s)
+
+
+def test_the_time_before_and_after_a_pause_counts() -> None:
+    memory = Memory(1)
+    request, flight = memory.leased(2)
+    memory.add(memory.share_of(request), len(LONG))
+    desk = Desk(memory, **NO_CAP)
+
+    async def life() -> Kept:
+        asyncio.get_running_loop().call_later(200.0, memory.end, flight)
+        return await desk.kept(20.0, LONG, 9.0, b"2", 2.0, b"3")
+
+    assert hurried(life()) == Kept(LONG + b"2", Truncated.TIME)
+
+
+def test_what_was_kept_counts_until_its_page_is_finished() -> None:
+    desk = Desk()
+    desk.keep(b"1", b"22")
+    assert desk.memory.bytes == 3
+    desk.memory.end(desk.flight)
+    assert desk.memory.bytes == 0
 
 
 def test_a_request_may_ask_for_more_or_less() -> None:

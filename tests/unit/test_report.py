@@ -20,6 +20,7 @@ from crawler.ops.endings import ENDINGS, FAILED, ending
 from crawler.ops.report import replace_file
 from crawler.ops.summary import (
     ArchiveFiles,
+    BodyPauses,
     DeadUrl,
     FrontierCounts,
     HostPages,
@@ -86,6 +87,7 @@ BUSY = msgspec.structs.replace(
     dead_letters_new=[DeadUrl("http://example.com/\x1b[2J", "timeout, tried 4 times")],
     frontier=FrontierCounts(100, 20, 1, 5_000, 4_000, 7, 3),
     data_dir="/var/crawl one",
+    pauses=BodyPauses(31, 95.2),
 )
 
 
@@ -129,6 +131,7 @@ refused       300: only http and https are fetched (scheme)
 politeness    1,003 rests of hosts: gap 1,000, pause 2, retry-after 1
               hosts paused: 2, hosts given up: 1, Retry-After obeyed: 1
 robots.txt    12 fetched; 40 URLs disallowed, 3 not to be had
+pauses        31 times a body waited for memory, 95 s in all (CRAWLER_BODIES_MAX_BYTES)
 errors        timeout 4, status 503 2, error in a callback or pipeline 1 (each try)
 dead letters  7 URLs given up
               http://example.com/?[2J: timeout, tried 4 times

@@ -1,0 +1,39 @@
+"""The memory of bodies, with leases for those that share it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from scrapy import Request
+
+from crawler.body_memory import BodyMemory
+from crawler.core.types import Candidate, HostKey, Lease, Pace
+from crawler.scheduler.flights import LEASE, Flight, Flights
+
+PLENTY: Final = 1 << 40
+
+
+class Memory(BodyMemory):
+    """*are_ours*: whether leases still are."""
+
+    def __init__(self, max_bytes: int = PLENTY) -> None:
+        self.flights = Flights()
+        self.told: Counter[str] = Counter()
+        self.are_ours = True
+        super().__init__(max_bytes, self.flights, lambda lease: self.are_ours, self._count)
+
+    def leased(self, lease_id: int, **meta: object) -> tuple[Request, Flight]:
+        """A request of a lease."""
+        host = f"h{lease_id}.example"
+        url = f"http://{host}/"
+        lease = Lease(lease_id, Candidate(url, lease_id, HostKey(host), host), Pace(), 0.0)
+        return Request(url, meta={LEASE: lease, **meta}), self.flights.open(lease)
+
+    def end(self, flight: Flight) -> None:
+        """Its page is finished."""
+        self.flights.close(flight)
+        self.settle(flight.lease.id)
+
+    def _count(self, key: str, by: int) -> None:
+        self.told[key] += by

@@ -1,0 +1,200 @@
+"""Bodies share one memory: who waits, who never does, and that all get to their end."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scrapy import Request
+
+from crawler.body_memory import FREE_BYTES
+from tests.hurried import hurried
+from tests.memories import Memory
+
+MOST = 10 * FREE_BYTES
+CHUNK = FREE_BYTES // 2
+
+
+class Body:
+    """One of a lease, that grows."""
+
+    def __init__(self, memory: Memory, lease_id: int) -> None:
+        self.memory = memory
+        self.request, self.flight = memory.leased(lease_id)
+        self.share = memory.share_of(self.request)
+
+    def add(self, by_bytes: int) -> Body:
+        self.memory.add(self.share, by_bytes)
+        return self
+
+    def has_room(self, by_bytes: int = CHUNK) -> bool:
+        return self.memory.has_room(self.share, by_bytes)
+
+    async def grow(self, to_bytes: int, by_bytes: int = CHUNK) -> None:
+        """As a download does."""
+        while self.share.bytes < to_bytes:
+            if not self.has_room(by_bytes):
+                await self.memory.turn(self.share, by_bytes)
+            self.add(by_bytes)
+            await asyncio.sleep(0)
+
+    def end(self) -> None:
+        self.memory.end(self.flight)
+
+
+def full() -> tuple[Memory, Body, Body]:
+    """A memory that is, and whose it is."""
+    memory = Memory(MOST)
+    return memory, Body(memory, 1).add(MOST // 2), Body(memory, 2).add(MOST // 2)
+
+
+def test_up_to_the_maximum_all_may_grow() -> None:
+    memory = Memory(MOST)
+    one, other = Body(memory, 1).add(MOST // 2), Body(memory, 2).add(FREE_BYTES)
+    assert one.has_room(MOST // 2 - FREE_BYTES) and other.has_room(MOST // 2 - FREE_BYTES)
+    assert not other.has_room(MOST // 2 - FREE_BYTES + 1)
+
+
+def test_the_oldest_large_one_never_waits() -> None:
+    _, oldest, other = full()
+    assert oldest.has_room(100 * MOST) and not other.has_room(1)
+    oldest.end()
+    assert other.has_room(100 * MOST), "it is the oldest now"
+
+
+def test_old_is_who_has_been_large_for_long() -> None:
+    memory = Memory(MOST)
+    small, large = Body(memory, 1).add(1), Body(memory, 2).add(MOST)
+    assert large.has_room()
+    assert not small.add(FREE_BYTES).has_room()
+
+
+def test_small_ones_pass_however_full_it_is() -> None:
+    memory, *_ = full()
+    late = Body(memory, 3)
+    assert late.has_room(FREE_BYTES) and not late.has_room(FREE_BYTES + 1)
+    assert late.add(FREE_BYTES - 1).has_room(1) and not late.has_room(2)
+
+
+def test_a_page_that_ends_gives_back_all_it_had() -> None:
+    memory, one, other = full()
+    for body in (one, other, Body(memory, 3).add(7)):
+        body.end()
+        body.end()
+    assert memory.bytes == 0
+
+
+def test_what_a_lease_gets_after_its_end_does_not_count() -> None:
+    memory = Memory(MOST)
+    body = Body(memory, 1).add(7)
+    body.end()
+    body.add(7)
+    assert memory.bytes == 0 and body.has_room(100 * MOST)
+
+
+def test_two_fetches_under_one_lease_have_one_share() -> None:
+    memory = Memory(MOST)
+    body = Body(memory, 1)
+    assert memory.share_of(body.request) is body.share
+
+
+def test_what_is_fetched_beside_a_page_neither_counts_nor_waits() -> None:
+    """It may be what the page waits for that holds the memory."""
+    memory, *_ = full()
+    share = memory.share_of(Request("http://a.example/"))
+    memory.add(share, MOST)
+    assert memory.bytes == MOST
+    assert memory.has_room(share, MOST) and memory.is_ours(share)
+
+
+def test_room_goes_to_the_oldest_that_waits() -> None:
+    order: list[int] = []
+
+    async def taken(body: Body, by_bytes: int) -> None:
+        await body.memory.turn(body.share, by_bytes)
+        body.add(by_bytes)
+        order.append(body.flight.lease.id)
+
+    async def life() -> None:
+        memory, oldest, other = full()
+        late = [Body(memory, n).add(FREE_BYTES + 1) for n in (3, 4, 5)]  # to 13 of 10
+        waiting = [asyncio.ensure_future(taken(body, FREE_BYTES)) for body in reversed(late)]
+        await asyncio.sleep(0)
+        other.end()  # 8 of 10, and three bytes
+        await asyncio.sleep(0.1)
+        assert order == [3], "there is no room for two"
+        oldest.end()
+        await asyncio.gather(*waiting)
+
+    hurried(life())
+    assert order == [3, 4, 5]
+
+
+def test_who_waits_is_told_of_with_its_time() -> None:
+    memory, oldest, other = full()
+    looks: list[float] = []
+
+    async def life() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(2.5, oldest.end)
+        await memory.turn(other.share, 1, lambda: looks.append(loop.time()))
+
+    hurried(life())
+    assert looks == pytest.approx([0.0, 1.0, 2.0])
+    assert memory.told == {"memory/pauses": 1, "memory/paused_ms": 2_500}
+    assert other.flight.paused_s == pytest.approx(2.5)
+    assert other.flight.fetched_s(10.0) == pytest.approx(7.5)
+
+
+@pytest.mark.parametrize("is_called_before", [True, False], ids=["called", "still waiting"])
+def test_who_is_cancelled_lets_the_next_have_its_turn(is_called_before: bool) -> None:
+    async def life() -> None:
+        memory, _, other = full()
+        late = [Body(memory, n).add(FREE_BYTES) for n in (3, 4)]
+        first, second = (
+            asyncio.ensure_future(memory.turn(body.share, FREE_BYTES)) for body in late
+        )
+        await asyncio.sleep(0)
+        if is_called_before:
+            other.end()
+        first.cancel()
+        await asyncio.wait([first])
+        other.end()
+        await second
+        assert first.cancelled()
+
+    hurried(life())
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 32),
+    max_bytes=st.sampled_from([1, FREE_BYTES, MOST]),
+    caps=st.lists(st.integers(1, 3 * MOST), min_size=1, max_size=20),
+)
+def test_all_get_to_their_end_within_the_bound(seed: int, max_bytes: int, caps: list[int]) -> None:
+    random, memory = Random(seed), Memory(max_bytes)
+    most_bytes = max_bytes + 2 * max(caps) + len(caps) * (FREE_BYTES + CHUNK)
+
+    async def page(lease_id: int, cap: int) -> None:
+        await asyncio.sleep(random.random())
+        body = Body(memory, lease_id)
+        await body.grow(cap)
+        if random.random() < 0.3:  # decoded at once, to a size nobody knew
+            if not body.has_room(cap):
+                await memory.turn(body.share, cap)
+            body.add(random.randrange(cap + 1))
+        assert memory.bytes <= most_bytes
+        await asyncio.sleep(random.random())  # in the pipelines
+        body.end()
+
+    async def life() -> None:
+        async with asyncio.TaskGroup() as pages:
+            for number, cap in enumerate(caps):
+                pages.create_task(page(number, cap))
+
+    hurried(life())
+    assert memory.bytes == 0
