@@ -7,7 +7,8 @@ bomb is made of them. Where the XML is broken, what follows is read loosely.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from codecs import getincrementaldecoder
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 from xml.parsers import expat
@@ -16,6 +17,7 @@ from crawler.core.parsed import Link, LinkKind
 from crawler.parsers.bounds import LINKS_CUT, MAX_LINKS, MAX_WORD_CHARS
 from crawler.parsers.html_dates import epoch
 from crawler.parsers.sitemap_loose import loose_entries
+from crawler.policy.charset import UTF_8, declared
 
 BROKEN_XML: Final = "broken_xml"
 
@@ -45,7 +47,7 @@ class Sitemap:
         self._depth = 0
         self._entry: dict[str, str] | None = None  # the fields of the one we are in
         self._words: list[str] | None = None  # of the field we are in
-        self._xml = expat.ParserCreate()
+        self._xml = expat.ParserCreate(UTF_8)  # whatever it names: see _as_utf_8
         self._xml.buffer_text = True
         self._xml.StartElementHandler = self._begin
         self._xml.EndElementHandler = self._end
@@ -62,7 +64,7 @@ class Sitemap:
 
     def read(self, pieces: Iterable[bytes]) -> None:
         try:
-            self._read(iter(pieces))
+            self._read(_as_utf_8(iter(pieces)))
         except _Full:
             self.notes.append(LINKS_CUT)
         except _Bomb:
@@ -128,6 +130,19 @@ class Sitemap:
     def _add_alternate(self, url: str) -> None:
         if 0 < len(url) <= MAX_WORD_CHARS and len(self._alternates) < MAX_LINKS:
             self._alternates[url] = None
+
+
+def _as_utf_8(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Expat reads no encoding of two bytes a letter but UTF-16, which it knows by its bytes; at
+    what is none, Python raises whatever the codec of that name does."""
+    first = next(pieces, b"")
+    encoding = declared(first)
+    if encoding == UTF_8:
+        yield from chain((first,), pieces)
+        return
+    decoder = getincrementaldecoder(encoding)("replace")
+    for piece in chain((first,), pieces):
+        yield decoder.decode(piece).encode()
 
 
 def _bare(written: str) -> str:

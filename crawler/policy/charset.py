@@ -65,6 +65,11 @@ def read_text(body: bytes, content_type: str, *, marked_up: bool = True) -> tupl
     return _read(body, _likely(body, told))
 
 
+def declared(head: bytes) -> str:
+    """What markup says itself that it is in, as Python calls it; UTF-8 if nothing of the web."""
+    return _by_itself(head, marked_up=True)
+
+
 def _read(body: bytes, encoding: str) -> tuple[str, str]:
     return to_unicode(body, encoding), _NAMES.get(encoding, encoding)
 

@@ -126,6 +126,18 @@ def test_encodings() -> None:
     for encoding in ("utf-8", "utf-16", "iso-8859-1", "windows-1252"):
         text = f'<?xml version="1.0" encoding="{encoding}"?><urlset>{entry}</urlset>'
         assert urls(read(text.encode(encoding))) == ["/ä"], encoding
+    for encoding in ("gb2312", "gbk", "big5", "shift_jis", "euc-jp", "euc-kr", "iso-2022-jp"):
+        text = f'<?xml version="1.0" encoding="{encoding}"?><urlset>{entry}</urlset>'
+        parsed = read(text.replace("ä", "日").encode(encoding))
+        assert (urls(parsed), parsed.notes) == (["/日"], ()), encoding
+
+
+@pytest.mark.parametrize(
+    "encoding", ["klingon", "idna", "zip", "rot13", "punycode", "undefined", "utf-7", "UTF\u20288"]
+)
+def test_what_is_no_encoding_of_the_web_is_read_as_utf_8(encoding: str) -> None:
+    text = f'<?xml version="1.0" encoding="{encoding}"?><urlset><url><loc>/ä</loc></url></urlset>'
+    assert urls(read(text.encode())) == ["/ä"]
 
 
 @pytest.mark.parametrize(
