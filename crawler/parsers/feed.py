@@ -1,14 +1,19 @@
 """RSS of every version and Atom: the feed, its entries, and the pages they are about.
 
 Rule: feedparser reads it, from bytes and nothing else (told a string, it may open a file or a
-URL). It is slow on hostile input, and so always in a process apart.
+URL). It is slow on hostile input, and so always in a process apart. It raises at names of no
+encoding and at numbers of no character, and is told neither; and what it gives is looked at, for an
+element of a feed may be called as what it makes itself.
 """
 
 from __future__ import annotations
 
+import re
+import sys
 from calendar import timegm
 from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
+from time import struct_time
 from typing import Any, Final
 from xml.sax import SAXException
 
@@ -17,10 +22,16 @@ from crawler.parsers.bounds import LINKS_CUT, MAX_LINKS
 from crawler.parsers.html_reader import Reader
 from crawler.parsers.html_text import page_text
 from crawler.parsers.sitemap import BROKEN_XML
+from crawler.policy.charset import read_text
 
 _MARKED_UP: Final = frozenset({"text/html", "application/xhtml+xml"})
 # Of the feed itself: its page, and its further pages (RFC 5005).
 _RELS: Final = frozenset({"alternate", "next", "prev-archive"})
+
+_DECLARATION: Final = re.compile(r"\s*<\?xml\s[^>]*>")
+_NUMBER: Final = re.compile(r"&#(?:[xX]0*([\da-fA-F]+)|0*(\d+));?", re.ASCII)
+_LONGEST_NUMBER: Final = 7  # 1114111
+_CHARACTER: Final = re.compile("[\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, 2.2
 
 Read = Mapping[str, Any]  # feedparser's dictionaries
 
@@ -33,7 +44,8 @@ class FeedParser:
     inline_max_bytes: Final = 0
 
     def parse(self, source: Source) -> Parsed:
-        read = _read(source)
+        text, charset = read_text(source.body, source.content_type)
+        read = _read(text, source.url)
         feed: Read = read["feed"]
         entries: list[Read] = read["entries"]
         if not entries and not read.get("version"):
@@ -44,40 +56,69 @@ class FeedParser:
             title=_text(feed.get("title_detail")),
             text="\n".join(_texts(feed, entries)),
             links=tuple(links[:MAX_LINKS]),
-            language=feed.get("language", ""),
+            language=_word(feed, "language"),
             published=_time(feed, "published_parsed"),
             modified=_time(feed, "updated_parsed"),
-            charset=read.get("encoding", ""),
+            charset=charset,
             notes=tuple(_notes(read, links)),
         )
 
 
-def _read(source: Source) -> Read:
+def _read(text: str, url: str) -> Read:
     # 80 ms, and only the process apart needs it.
     import feedparser  # type: ignore[import-untyped]  # noqa: PLC0415  # see above; untyped
 
-    read: Read = feedparser.parse(
-        BytesIO(source.body),
-        response_headers={"content-location": source.url, "content-type": source.content_type},
-        resolve_relative_uris=False,  # those in its HTML; of links, it does
-        sanitize_html=False,  # of the HTML we take the text
-    )
+    declaration = _DECLARATION.match(text)
+    body = _NUMBER.sub(_character, text[declaration.end() :] if declaration else text).encode()
+    try:
+        read: Read = feedparser.parse(
+            BytesIO(body),
+            response_headers={"content-location": url, "content-type": "text/xml; charset=utf-8"},
+            resolve_relative_uris=False,  # those in its HTML; of links, it does
+            sanitize_html=False,  # of the HTML we take the text
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # a namespace with a space in it, and who knows what else
+        raise Unreadable(f"feedparser: {type(error).__name__}: {error}") from error
     return read
 
 
+def _character(number: re.Match[str]) -> str:
+    """As HTML reads one of no character: half a pair, most often, that is a picture."""
+    hexadecimal, decimal = number.groups()
+    digits = hexadecimal or decimal
+    if len(digits) <= _LONGEST_NUMBER:
+        code = int(digits, 16 if hexadecimal else 10)
+        if code <= sys.maxunicode and _CHARACTER.match(chr(code)):
+            return number[0]
+    return "\ufffd"
+
+
+def _all(read: Read, key: str) -> Iterator[Read]:
+    found = read.get(key)
+    if isinstance(found, list):
+        yield from (one for one in found if isinstance(one, Mapping))
+
+
+def _word(read: Read, key: str) -> str:
+    found = read.get(key)
+    return found if isinstance(found, str) else ""
+
+
 def _links_of_feed(feed: Read) -> Iterator[Link]:
-    for link in feed.get("links", ()):
-        if link.get("rel") in _RELS and link.get("href"):
-            yield Link(link["href"], LinkKind.ALTERNATE, link["rel"])
+    for link in _all(feed, "links"):
+        if link.get("rel") in _RELS and (url := _word(link, "href")):
+            yield Link(url, LinkKind.ALTERNATE, link["rel"])
 
 
 def _links_of_entries(entries: Iterable[Read]) -> Iterator[Link]:
     for entry in entries:
-        if entry.get("link"):
-            yield Link(entry["link"], LinkKind.ENTRY, modified=_modified(entry))
-        for enclosure in entry.get("enclosures", ()):
-            if enclosure.get("href"):
-                yield Link(enclosure["href"], LinkKind.MEDIA, "enclosure")
+        if url := _word(entry, "link"):
+            yield Link(url, LinkKind.ENTRY, modified=_modified(entry))
+        for link in _all(entry, "links"):
+            if link.get("rel") == "enclosure" and (url := _word(link, "href")):
+                yield Link(url, LinkKind.MEDIA, "enclosure")
 
 
 def _modified(entry: Read) -> float | None:
@@ -93,14 +134,13 @@ def _texts(feed: Read, entries: Iterable[Read]) -> Iterator[str]:
 
 def _body(entry: Read) -> Read | None:
     """All of it where the feed has it, or else what it says of it."""
-    contents: list[Read] = entry.get("content", [])
-    return contents[0] if contents else entry.get("summary_detail")
+    return next(_all(entry, "content"), None) or entry.get("summary_detail")
 
 
-def _text(detail: Read | None) -> str:
-    if not detail:
+def _text(detail: object) -> str:
+    if not isinstance(detail, Mapping):
         return ""
-    value: str = detail.get("value", "")
+    value = _word(detail, "value")
     if detail.get("type") in _MARKED_UP:
         return page_text(Reader(value).parts, ())
     return " ".join(value.split())
@@ -110,7 +150,7 @@ def _time(read: Read, key: str) -> float | None:
     """feedparser's nine numbers are UTC. Asked for one that it has not, it gives another."""
     parsed = read[key] if key in read else None  # noqa: SIM401  # for that reason
     try:
-        return float(timegm(parsed)) if parsed else None
+        return float(timegm(parsed)) if isinstance(parsed, struct_time) else None
     except (ValueError, OverflowError):
         return None
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crawler.core.parsed import Link, LinkKind, Parsed, Source, Unreadable
 from crawler.parsers.feed import FeedParser
@@ -109,6 +113,70 @@ def test_letters_of_another_encoding() -> None:
     )
     parsed = read(body.encode("iso-8859-1"), "application/rss+xml; charset=utf-8")
     assert parsed.title == "Ä"
+
+
+@pytest.mark.parametrize(
+    ("written", "read_as"),
+    [
+        pytest.param("&#128512;", "\U0001f600", id="a picture"),
+        pytest.param("&#55357;&#56832;", "\ufffd\ufffd", id="one in halves"),
+        pytest.param("&#xD83D;&#xDE00;", "\ufffd\ufffd", id="in hexadecimal ones"),
+        pytest.param("&#1114112;", "\ufffd", id="beyond the last"),
+        pytest.param(f"&#{'9' * 5000};", "\ufffd", id="far beyond"),
+        pytest.param("&#0;&#xFFFF;", "\ufffd\ufffd", id="what XML forbids"),
+        pytest.param("&#000065;&#x0041;", "AA", id="zeros before it"),
+    ],
+)
+def test_characters_by_number(written: str, read_as: str) -> None:
+    parsed = read(RSS.replace("Two", written))
+    assert f"\n{read_as}\n" in parsed.text
+    assert (len(parsed.links), parsed.notes) == (5, ())
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    ["klingon", "idna", "zip", "rot13", "punycode", "undefined", "utf-7", "UT\0F", "\u20288"],
+)
+def test_what_is_no_encoding_of_the_web_is_read_as_utf_8(encoding: str) -> None:
+    parsed = read(RSS.replace('"1.0"', f'"1.0" encoding="{encoding}"').replace("Two", "Zwölf"))
+    assert "Zwölf" in parsed.text and parsed.charset == "utf-8"
+
+
+def test_bytes_that_are_no_text_name_no_encoding() -> None:
+    body = RSS.replace('"1.0"', '"1.0" encoding="utf-8"').encode().replace(b"utf-8", b"utf\xed8")
+    assert len(read(body).links) == 5
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        pytest.param("<links>x</links>", id="a list"),
+        pytest.param("<links a='b'/>", id="a list, with attributes"),
+        pytest.param("<title_detail>x</title_detail>", id="the details of a text"),
+        pytest.param("<published_parsed>123456</published_parsed>", id="a date"),
+    ],
+)
+def test_an_element_called_as_what_is_made_of_others(element: str) -> None:
+    items = f"<item><link>http://a.example/1</link>{element}</item>"
+    parsed = read(f"<rss><channel>{items}</channel></rss>")
+    assert parsed.links == (entry("http://a.example/1"),)
+
+
+def test_what_feedparser_trips_over_is_unreadable() -> None:
+    with pytest.raises(Unreadable, match="feedparser: ValueError"):
+        read(RSS.replace("<rss", "<rss xmlns='a\xa0b\xa0c'"))
+
+
+@given(
+    junk=st.binary(max_size=20)
+    | st.sampled_from([b"&#55357;", b"<links>", b"<link a='b'/>", b" encoding='x'", b"]]>", b"'"]),
+    where=st.integers(0, len(RSS)),
+    instead_of=st.integers(0, 20),
+)
+def test_whatever_is_broken_is_read_or_unreadable(junk: bytes, where: int, instead_of: int) -> None:
+    body = RSS.encode()
+    with suppress(Unreadable):
+        read(body[:where] + junk + body[where + instead_of :])
 
 
 @pytest.mark.parametrize(
