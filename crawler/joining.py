@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -50,7 +50,7 @@ from crawler.storage.redis.worker.fullness import refuse_eviction
 from crawler.storage.redis.worker.holdings import FRESH_S
 from crawler.storage.redis.worker.incoming import UNBEGUN_S
 from crawler.storage.redis.worker.last_life import Look, give_back
-from crawler.storage.redis.worker.names import Names
+from crawler.storage.redis.worker.names import Heard, Names
 from crawler.storage.redis.worker.shared_frontier import SharedFrontier
 from crawler.storage.redis.worker.shared_rules import SharedRules
 from crawler.storage.redis.worker_record import WorkerSaid
@@ -129,8 +129,9 @@ def join(
     say = _sayer(worker, tally)
     check = partial(refuse_other_crawl, last, data.path, name)
 
-    def begin(crawl: CrawlFormat) -> WorkerSaid:
-        write_worker(data.path, replace(worker, crawl=name, key_seed=crawl.key_seed))
+    def begin(crawl: CrawlFormat, heard: Heard) -> WorkerSaid:
+        before = heard.said.session if heard.said else ""
+        write_worker(data.path, replace(worker, crawl=name, key_seed=crawl.key_seed, before=before))
         return replace(say(), outbox=len(outbox))
 
     back = partial(give_back, look=look, now=clock.now())
@@ -174,11 +175,12 @@ def _is_of_another(last: WorkerFile, data: DataDir, nodes: Callable[[], Nodes], 
     return False
 
 
-def _dead_sessions(last: WorkerFile | None, data: DataDir) -> tuple[str | None, str | None]:
-    """The last session of the name, and the one whose leases go back."""
+def _dead_sessions(last: WorkerFile | None, data: DataDir) -> tuple[Collection[str], str | None]:
+    """Those under whose name we may come, and the one whose leases go back."""
     if last is None:
-        return None, None
-    return last.session, None if is_copy(last, data.path) else last.session
+        return (), None
+    # Killed before anybody heard of it, the last life left the one before in Redis.
+    return {last.session, last.before}, None if is_copy(last, data.path) else last.session
 
 
 async def _speaks(nodes: Nodes, name: str, last: WorkerFile) -> bool:
@@ -218,17 +220,17 @@ async def _open(
     ops: Ops,
     ours: CrawlFormat,
     worker: str,
-    dead: tuple[str | None, str | None],
+    dead: tuple[Collection[str], str | None],
     back: Callable[[Nodes, Ops, str], Awaitable[int]],
     check: Callable[[int], None],
-    begin: Callable[[CrawlFormat], WorkerSaid],
+    begin: Callable[[CrawlFormat, Heard], WorkerSaid],
 ) -> tuple[CrawlFormat, int]:
-    """*dead*: the last session of the name, and the one whose leases go *back*. *check*: is the
+    """*dead*: the last sessions of the name, and the one whose leases go *back*. *check*: is the
     data directory of the crawl with these keys? *begin*: keep the new session, before anybody hears
     of it."""
     name = nodes.name
     names = Names(nodes, name)
-    last_session, burial = dead
+    sessions, burial = dead
     try:
         await _reached(nodes)
         crawl = await _format(nodes, name, ours)
@@ -238,9 +240,9 @@ async def _open(
         await nodes.open_shards()
         workers = keys.workers(name)
         await _asked(nodes, workers, "HGETALL", workers)  # it is nobody else's
-        heard = await names.refuse_taken(worker, last_session)
+        heard = await names.refuse_taken(worker, sessions)
         put_back = await back(nodes, ops, burial) if burial else 0
-        await names.take(begin(crawl), heard)
+        await names.take(begin(crawl, heard), heard)
         return crawl, put_back
     finally:
         await nodes.close()

@@ -25,6 +25,8 @@ class WorkerFile(msgspec.Struct, frozen=True):
     directory: str = ""  # device and inode; empty: nobody has looked
     crawl: str = ""  # CRAWLER_FRONTIER_NAME; empty: nobody has looked
     key_seed: int = 0  # of that crawl, which no other has
+    # What Redis knew of this name when this was written; it may never have heard of `session`.
+    before: str = ""
 
 
 def read_worker(path: Path) -> WorkerFile | None:

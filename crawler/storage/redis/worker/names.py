@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -57,13 +58,13 @@ class Names:
             return Heard(kept, None, 0.0)
         return Heard(kept, said, await self._now() - said.at)
 
-    async def refuse_taken(self, name: str, last_session: str | None) -> Heard:
-        """Raises ConfigError: a worker of another session than *last_session* lives under it, or
-        that session itself does, in a copy of our data directory."""
+    async def refuse_taken(self, name: str, dead: Collection[str]) -> Heard:
+        """Raises ConfigError: a worker of another session than the *dead* lives under it, or one of
+        those does, in a copy of our data directory."""
         heard = await self.heard(name)
         if heard.said is None or not heard.is_alive:
             return heard
-        if heard.said.session != last_session or await self.speaks(name, last_session):
+        if heard.said.session not in dead or await self.speaks(name, heard.said.session):
             raise _taken(heard.said, heard.silent_s)
         return heard
 
@@ -84,7 +85,7 @@ class Names:
         said = _encode(replace(me, at=now))
         if await self._ask("EVAL", self._announce, 1, self._key, me.name, said, heard.kept):
             return
-        await self.refuse_taken(me.name, heard.said.session if heard.said else None)
+        await self.refuse_taken(me.name, {heard.said.session} if heard.said else ())
 
     async def _now(self) -> float:
         told = await self._ask("TIME")
