@@ -13,7 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from tests.command import crawl_command, running
+from tests.command import crawl_command
+from tests.ready import running
 from tests.servers.judge import ROBOTS
 from tests.servers.judged_web import MOVED_ROBOTS, Judge, JudgedWeb
 

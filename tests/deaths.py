@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.ready import Begun
 
 LOOK_S: Final = 0.0005
 STARTS_S: Final = 60.0  # on a machine that has much else to do
@@ -56,7 +57,7 @@ class Watch:
 
 
 def kill_on(
-    process: subprocess.Popen[bytes],
+    process: Begun,
     aim: Aim,
     folders: Mapping[str, Path],
     then_s: float,

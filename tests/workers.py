@@ -21,7 +21,8 @@ from typing import Any, Final, Self
 
 from crawler.storage.redis import packed
 from crawler.storage.warc.recovery import recover
-from tests.command import crawl_command, running
+from tests.command import crawl_command
+from tests.ready import Begun, running
 from tests.servers.judged_web import Judge
 from tests.servers.loopback import Visit
 from tests.servers.redis import RedisServer
@@ -49,7 +50,7 @@ class Worker:
         self.log = log
         self.ended_at = 0.0  # monotonic
         self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Begun | None = None
         self._life = ExitStack()
 
     def start(self) -> Self:
@@ -82,7 +83,8 @@ class Worker:
 
     def pause(self) -> None:
         self.send(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+        while self._stat()[0] != "T":
+            time.sleep(0.001)
 
     def wait(self, timeout_s: float = 60.0) -> int:
         """Its status; 0 is a crawl that came to its end, or was stopped in good order."""
@@ -119,8 +121,12 @@ class Worker:
 
     def cpu_s(self) -> float:
         """Of its own threads, in user and in system mode."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = self._stat()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _stat(self) -> list[str]:
+        """What the kernel says of it, from its state on."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
 
     def archived(self) -> Counter[str]:
         """How often each page is in its WARC files; what a kill left open is closed first."""

@@ -15,7 +15,8 @@ from typing import Final
 import pytest
 import redis
 
-from tests.command import PROJECT, run
+from tests.command import PROJECT
+from tests.ready import run
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
 

@@ -12,9 +12,9 @@ import pytest
 from demo.story import BARREN_PAGES
 from demo.web import HOSTS, SQUARE, SmallWeb
 from tests.cdxj_judge import judged_archive, judged_package
-from tests.command import run
 from tests.crawling import Crawled, crawl
 from tests.integration.test_replay import archived
+from tests.ready import run
 from tests.servers.loopback import LoopbackWeb
 from tests.warc_judges import judged_by_programs, read_folder
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import crawl_command, run, running
+from tests.command import crawl_command
 from tests.crawling import crawl
 from tests.integration.test_commands import wait_for
+from tests.ready import run, running
 from tests.servers.pages import Answer, Site, page, site
 
 # Who locks, and what RocksDB logs of its opening: these are written by whoever looks.

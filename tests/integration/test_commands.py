@@ -24,7 +24,8 @@ from scrapy.settings import Settings
 
 from crawler.ops.summary import Summary
 from crawler.ops.summary_text import text
-from tests.command import PATIENCE_S, PROJECT, crawl_command, run, running
+from tests import ready
+from tests.command import PATIENCE_S, PROJECT, crawl_command, run
 from tests.crawling import crawl
 from tests.servers.pages import Answer, Routes, Site, page, site
 
@@ -101,6 +102,15 @@ def wait_for(happened: Callable[[], object]) -> None:
 
 def read_summary(data: Path) -> Summary:
     return msgspec.json.decode((data / "summary.json").read_bytes(), type=Summary)
+
+
+def test_begun_at_once_it_does_the_same(web: Site, tmp_path: Path) -> None:
+    """What most tests of whole crawls rely on."""
+    quiet = {"LOG_LEVEL": "ERROR"}  # without dates
+    wrong = crawl_command(tmp_path / "data", quiet, seeds=web.url("/"), sope="host")
+    cold, begun = run(wrong), ready.run(wrong)
+    assert (cold.returncode, cold.stdout, cold.stderr) == (1, begun.stdout, begun.stderr)
+    assert begun.returncode == 1
 
 
 def test_the_summary_is_printed_and_written(crawled: tuple[Path, Any]) -> None:
@@ -228,7 +238,7 @@ def test_beside_a_running_crawl(tmp_path: Path) -> None:
     settings = {"CRAWLER_MIN_DELAY_S": 0.01, "CRAWLER_DELAY_FACTOR": 0}
     with site("127.0.0.72", routes) as web:
         command = crawl_command(data, settings, seeds=web.url("/"))
-        with running(command, tmp_path / "log") as process:
+        with ready.running(command, tmp_path / "log") as process:
             wait_for(lambda: "/slow" in web.asked)
             look = answer(data, "counts")
             assert look["process"] == process.pid
@@ -249,14 +259,14 @@ def test_beside_a_running_crawl(tmp_path: Path) -> None:
 
 
 def test_max_pages_is_an_end_like_another(web: Site, tmp_path: Path) -> None:
-    done = run(crawl_command(tmp_path / "data", seeds=web.url("/"), max_pages=1))
+    done = ready.run(crawl_command(tmp_path / "data", seeds=web.url("/"), max_pages=1))
     assert done.returncode == 0, done.stderr
     summary = read_summary(tmp_path / "data")
     assert (summary.reason, summary.pages, summary.unfinished) == ("max_pages", 1, True)
 
 
 def test_a_list_of_seeds_that_is_not_there_ends_with_1(web: Site, tmp_path: Path) -> None:
-    done = run(crawl_command(tmp_path / "data", seeds=web.url("/list.txt")))
+    done = ready.run(crawl_command(tmp_path / "data", seeds=web.url("/list.txt")))
     assert done.returncode == 1
     assert "/list.txt cannot be fetched: status 404" in done.stderr
     assert done.stdout.startswith("\nNot begun: the seeds are not usable")
@@ -283,17 +293,17 @@ def test_a_full_disk_stops_it_and_the_next_run_goes_on(tmp_path: Path) -> None:
 def test_another_spider_works_as_in_scrapy(web: Site, tmp_path: Path) -> None:
     settings = {"SPIDER_MODULES": COMPONENTS}
     command = crawl_command(tmp_path / "data", settings, spider="other", url=web.url("/a"))
-    done = run([*command, "-a", "word=first", "-a", "word=last"])
+    done = ready.run([*command, "-a", "word=first", "-a", "word=last"])
     assert done.returncode == 0, done.stderr
     assert "parsed last 200" in done.stderr
-    failed = run([*command, "-a", "word=bad"])
+    failed = ready.run([*command, "-a", "word=bad"])
     assert failed.returncode == 1
     assert "RuntimeError: an error of the spider's own" in failed.stderr
 
 
 def test_a_crawl_that_fails_to_open_leaves_no_lock(web: Site, tmp_path: Path) -> None:
     pipelines = json.dumps({f"{COMPONENTS}.FailsToOpen": 50})
-    failed = run(
+    failed = ready.run(
         crawl_command(tmp_path / "data", {"ITEM_PIPELINES": pipelines}, seeds=web.url("/"))
     )
     assert failed.returncode == 1
@@ -323,7 +333,7 @@ def test_nor_does_one_that_fails_to_be_built_in_a_process_that_lives_on(
 
 def test_a_signal_while_it_opens_is_heard(web: Site, tmp_path: Path) -> None:
     extensions = json.dumps({f"{COMPONENTS}.Interrupted": 1})
-    done = run(
+    done = ready.run(
         crawl_command(tmp_path / "data", {"EXTENSIONS": extensions}, seeds=web.url("/")),
     )
     assert done.returncode == 0, done.stderr
@@ -341,7 +351,7 @@ def test_with_a_reactor_errors_read_the_same(web: Site, tmp_path: Path) -> None:
 def test_progress_in_the_log(tmp_path: Path) -> None:
     settings = {"CRAWLER_PROGRESS": "log", "CRAWLER_PROGRESS_LOG_S": 1}
     with site("127.0.0.74", {"/": Answer(page("/a").body, wait_s=1.5), "/a": page()}) as web:
-        done = run(crawl_command(tmp_path / "data", settings, seeds=web.url("/")))
+        done = ready.run(crawl_command(tmp_path / "data", settings, seeds=web.url("/")))
     assert done.returncode == 0, done.stderr
     assert "0 hosts active" in done.stderr or "1 hosts active" in done.stderr
     assert "URLs waiting" in done.stderr

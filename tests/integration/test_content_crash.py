@@ -18,14 +18,15 @@ from crawler.storage.local.outcome_log import read_outcomes
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.warc.companions import beside
 from tests.accounts import Accounts
-from tests.command import crawl_command, run, running
+from tests.command import crawl_command
 from tests.deaths import Aim, kill_on
+from tests.ready import run, running
 from tests.servers.copied_web import CopiedServer, CopiedWeb
 from tests.servers.s3 import BUCKET, S3Server, environment
 
 SETTINGS: Final = {
     # Slow enough that it lives through its kills, quick enough for a test.
-    "CRAWLER_MIN_DELAY_S": 0.5,
+    "CRAWLER_MIN_DELAY_S": 0.6,
     "CRAWLER_BACKOFF_BASE_S": 0.05,
     "CRAWLER_BACKOFF_MAX_S": 0.1,
     "CRAWLER_WARC_MAX_BYTES": 1 << 20,  # as small as they may be: full after seven pages
@@ -70,7 +71,7 @@ class Lives:
         """While it works; or, now and then, while it starts."""
         if self.dice.random() < 0.2:
             with running(self.command, self.log) as process:
-                time.sleep(self.dice.uniform(0.2, 1.5))
+                time.sleep(self.dice.uniform(0.0, 0.6))
                 process.kill()
             self._died()
         else:
@@ -145,7 +146,7 @@ def test_a_crawl_that_brings_its_files_to_a_folder(tmp_path: Path) -> None:
         all_die(living, aims, (*aims, *[None] * AT_RANDOM))
         last = run(living.command)
     assert last.returncode == 0, last.stderr[-2000:]
-    assert living.deaths >= 24
+    assert living.deaths >= 20
     assert files(living.data / WARC) == []
     outcomes = list(read_outcomes(living.data / OUTCOMES))
     Accounts(living.store / WARC, outcomes, server).settle(living.leases_of_the_dead)

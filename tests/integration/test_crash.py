@@ -7,7 +7,8 @@ import re
 import subprocess
 from collections import Counter
 
-from tests.command import crawl_command, run, running
+from tests.command import crawl_command
+from tests.ready import run, running
 from tests.servers.judged_web import Judge, JudgedWeb
 from tests.warc_judges import read_folder
 
@@ -35,7 +36,7 @@ def test_thirty_kills_lose_no_page(tmp_path):
                 break
             with running(command, log) as process:
                 try:
-                    process.wait(moments.uniform(0.6, 2.2))
+                    process.wait(moments.uniform(0.1, 1.0))
                 except subprocess.TimeoutExpired:
                     process.kill()
                     killed += 1

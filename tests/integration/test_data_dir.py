@@ -12,9 +12,10 @@ from time import sleep
 
 import pytest
 
-from tests.command import crawl_command, run, running
+from tests.command import crawl_command
 from tests.crawling import crawl
 from tests.integration.test_bad_input import contents
+from tests.ready import run, running
 from tests.servers.pages import Answer, Site, page, site
 from tests.warc_judges import read_folder
 

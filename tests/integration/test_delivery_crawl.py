@@ -13,8 +13,9 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.command import PATIENCE_S, crawl_command, run, running
+from tests.command import PATIENCE_S, crawl_command
 from tests.delivering import wait_until
+from tests.ready import run, running
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.s3 import BUCKET, UNSPOKEN, S3Server, environment
 from tests.servers.troubled import Call, Fault, TroubledNetwork

@@ -12,6 +12,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from crawler.storage.local.outcome_log import read_outcomes
+from tests import ready
 from tests.command import crawl_command, run
 from tests.servers.pages import Answer, Routes, site
 from tests.warc_judges import Read, read_file, read_folder
@@ -30,7 +31,7 @@ class SmallDisk:
         self._mount("-t", "tmpfs", "-o", f"size={room_bytes}", "tmpfs", str(folder))
 
     def run(self, command: list[str]) -> CompletedProcess[str]:
-        return run(command)
+        return ready.run(command)
 
     def make_room(self) -> None:
         self._mount("-o", "remount,size=64m", str(self.folder))
@@ -54,7 +55,7 @@ class SmallFiles:
 
     def run(self, command: list[str]) -> CompletedProcess[str]:
         if not self._room_bytes:
-            return run(command)
+            return ready.run(command)
         limits = (self._room_bytes, self._room_bytes)
         return run(command, preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, limits))
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import crawl_command, run
+from tests.command import crawl_command
+from tests.ready import run
 from tests.servers.judged_web import Judge, JudgedWeb
 
 # Below ten times most answers of that web, so that the factor decides as often as the minimum.

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import PATIENCE_S, crawl_command, run, running
+from tests.command import PATIENCE_S, crawl_command
+from tests.ready import run, running
 from tests.servers.judge import ROBOTS
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer

@@ -15,8 +15,9 @@ import pytest
 from scrapy import Request
 
 from crawler.storage.local.outcome_log import read_outcomes
-from tests.command import PATIENCE_S, crawl_command, run, running
+from tests.command import PATIENCE_S, crawl_command
 from tests.integration.restart_spider import HOLD, SENT
+from tests.ready import run, running
 from tests.servers.echo import Echo, echo
 
 SETTINGS = {

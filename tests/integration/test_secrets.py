@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import crawl_command, running
+from tests.command import crawl_command
+from tests.ready import Begun, running
 
 UNSPOKEN = "s3cr3t-d0-n0t-t3ll"
 # Nobody answers there. Whether that ends a crawl or lets it wait, it has said so by then.
@@ -54,7 +55,7 @@ def command(folder: Path, settings: Mapping[str, str]) -> list[str]:
     )
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: Begun) -> None:
     try:
         process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
