@@ -132,6 +132,32 @@ def test_who_leaves_early_is_written_down_as_cut() -> None:
     assert [(visit.path, visit.cut) for visit in web.visits] == [("/slow", True)]
 
 
+@pytest.mark.parametrize("wait_s", [0.01, 60.0], ids=["due", "not yet due"])
+def test_who_left_while_the_server_had_no_time_is_not_said_to_have_stayed(wait_s: float) -> None:
+    """So it is on a machine that is busy with other things."""
+    asked, busy, over = threading.Event(), threading.Event(), threading.Event()
+
+    def web(request: Ask) -> Reply:
+        asked.set()
+        if request.path == "/busy":
+            busy.set()
+            over.wait()
+        return Reply(wait_s=wait_s)
+
+    with LoopbackWeb(web, ["127.0.1.1"]) as served:
+        leaving, other = (HTTPConnection("127.0.1.1", served.port) for _ in range(2))
+        leaving.request("GET", "/left")
+        asked.wait()
+        other.request("GET", "/busy")
+        busy.wait()
+        leaving.close()
+        left_s = time.monotonic()
+        over.set()
+    other.close()
+    (visit,) = (visit for visit in served.visits if visit.path == "/left")
+    assert visit.arrival_s <= visit.end_s < left_s
+
+
 def test_a_fault_of_a_web_is_raised_where_it_is_used() -> None:
     def broken(request: Ask) -> Reply:
         raise LookupError(request.path)

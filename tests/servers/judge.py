@@ -6,7 +6,7 @@ what its own robots.txt files say.
 A gap counts from the end of an answer to the next arrival. Both stamps err in the client's
 favour (see loopback.py), so one tolerance is enough: 1 ms, the granularity of the clocks that
 clients sleep by (libuv's timers count in whole milliseconds). An answer that the client cut
-short has no such stamp, only the moment the server noticed: it counts as ended 50 ms earlier.
+short counts as ended when the server last knew that the client was there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from tests.servers.loopback import Visit
 
 TOLERANCE_S: Final = 0.001
 NOTICED_S: Final = 0.005  # faster answers are lost in the noise of a busy machine
-CUT_S: Final = 0.05  # how late, at worst, a server learns that its client has left
 ROBOTS: Final = "/robots.txt"
 
 
@@ -57,7 +56,7 @@ class Gap:
     max_delay_s: float = 300.0  # of the part that the factor asks for
 
     def after(self, visit: Visit, crawl_delay_s: float) -> float:
-        duration_s = _end_s(visit) - visit.arrival_s
+        duration_s = visit.end_s - visit.arrival_s
         paced_s = self.delay_factor * duration_s if duration_s > NOTICED_S else 0.0
         return max(self.min_delay_s, crawl_delay_s, min(paced_s, self.max_delay_s))
 
@@ -124,7 +123,7 @@ def _of_host(visits: list[Visit], rules: Rules, gap: Gap) -> Iterator[Violation]
         if visit.arrival_s < retry_until_s - TOLERANCE_S:
             yield Violation(Kind.RETRY_AFTER, visit, retry_until_s - visit.arrival_s)
         yield from _of_robots(visit, rules, robots_read_s)
-        end_s = _end_s(visit)
+        end_s = visit.end_s
         if visit.path in rules.robots_paths and not 300 <= visit.status < 400:
             robots_read_s = min(robots_read_s, end_s)
         crawl_delay_s = rules.crawl_delay_s if robots_read_s <= end_s else 0.0
@@ -140,10 +139,6 @@ def _of_robots(visit: Visit, rules: Rules, robots_read_s: float) -> Iterator[Vio
         yield Violation(Kind.UNREAD, visit)
     if rules.forbids(visit.path):
         yield Violation(Kind.FORBIDDEN, visit)
-
-
-def _end_s(visit: Visit) -> float:
-    return max(visit.arrival_s, visit.end_s - CUT_S) if visit.cut else visit.end_s
 
 
 def _retry_after_s(visit: Visit) -> float:

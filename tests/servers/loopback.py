@@ -2,7 +2,9 @@
 
 Rule: the books never accuse wrongly. An arrival is stamped once its bytes are read, an end
 just before the answer's last bytes go to the kernel. So a gap in the books is never shorter
-than the client's own, and a duration never longer, however late this thread gets its turn.
+than the client's own, and a duration never longer, however late this thread gets its turn. A client
+that leaves before is not noticed at once, and on a busy machine late: what is written down is when
+it was last known to be there.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from http.client import responses
@@ -21,6 +23,12 @@ HEAD_END: Final = b"\r\n\r\n"
 LARGEST_HEAD_BYTES: Final = 64 * 1024  # no client of ours sends as much
 LAST_BYTES: Final = 16 * 1024  # stamped and sent as one; a fresh socket buffer takes them whole
 PORT_TRIES: Final = 20  # a port free on one address may be taken on another
+LOOK_S: Final = 0.01
+LOOKS: Final = 5
+"""Turns of the loop with a look in them, from the one before that in which the kernel told of a
+client's leave, to the one in which its task hears of it: so the oldest of so many looks was before
+the leave."""
+TCP_ESTABLISHED: Final = 1  # include/net/tcp_states.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,8 @@ class Visit:
     status: int = 200
     retry_after: str = ""  # as sent: seconds or a date
     ended_at: float = 0.0  # the end in epoch seconds, for dates
-    cut: bool = False  # the client left before the end, which is then when we noticed
+    cut: bool = False  # the client left before the end; that was not before *end_s*
+    agent: str = ""  # as it named itself
 
 
 Web = Callable[[Ask], Reply]
@@ -84,6 +93,7 @@ class LoopbackWeb:
         self.port = sockets[0].getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
+        self.looks = deque([time.monotonic()], LOOKS)  # at who has left; in seconds
         self._thread = threading.Thread(target=self._run, args=(sockets,), name="loopback web")
         self._thread.start()
         return self
@@ -105,13 +115,21 @@ class LoopbackWeb:
             await loop.create_server(lambda: _Connection(self, open_now), sock=each, backlog=256)
             for each in sockets
         ]
+        looking = loop.create_task(self._look())
         await self._stopping.wait()
+        looking.cancel()
         for server in servers:
             server.close()
         for connection in tuple(open_now):
             connection.leave()
         while open_now:
             await asyncio.sleep(0)
+
+    async def _look(self) -> None:
+        """Each turn of the loop begins with the kernel's word on who has left."""
+        while True:
+            self.looks.append(time.monotonic())
+            await asyncio.sleep(LOOK_S)
 
 
 def _listen(hosts: Sequence[str]) -> list[socket.socket]:
@@ -143,8 +161,9 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=0)
-        wire: socket.socket = transport.get_extra_info("socket")
-        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or last bytes wait for an ACK
+        self._wire: socket.socket = transport.get_extra_info("socket")
+        # Or last bytes wait for an ACK.
+        self._wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._host, self._port = self._transport.get_extra_info("sockname")[:2]
         self._open_now.add(self)
         self._task = asyncio.get_running_loop().create_task(self._answer_all())
@@ -180,7 +199,8 @@ class _Connection(asyncio.Protocol):
                 self.leave()
 
     async def _answer(self, head: bytes, arrival_s: float) -> None:
-        method, path = head.decode("latin-1").split(" ", 2)[:2]
+        line, *fields = head.decode("latin-1").split("\r\n")
+        method, path = line.split(" ", 2)[:2]
         turns = self._server.turns
         turn = turns[self._host, path]
         turns[self._host, path] += 1
@@ -194,15 +214,17 @@ class _Connection(asyncio.Protocol):
                     host=self._host,
                     path=path,
                     arrival_s=arrival_s,
-                    end_s=time.monotonic() if end_s is None else end_s,
+                    end_s=max(arrival_s, self._server.looks[0]) if end_s is None else end_s,
                     status=reply.status,
                     retry_after=reply.header("Retry-After"),
                     ended_at=time.time(),
                     cut=end_s is None,
+                    agent=_agent(fields),
                 )
             )
 
-    async def _send(self, reply: Reply, with_body: bool) -> float:
+    async def _send(self, reply: Reply, with_body: bool) -> float | None:
+        """When it ended. None: the client had left."""
         if reply.wait_s:
             await asyncio.sleep(reply.wait_s)
         if not isinstance(reply.body, bytes):
@@ -212,19 +234,28 @@ class _Connection(asyncio.Protocol):
         if first:
             self._transport.write(first)
             await self._empty.wait()
-        end_s = time.monotonic()
-        self._transport.write(last)
-        return end_s
+        return self._send_last(last)
 
-    async def _send_chunks(self, head: bytes, chunks: AsyncIterator[bytes]) -> float:
+    async def _send_chunks(self, head: bytes, chunks: AsyncIterator[bytes]) -> float | None:
         self._transport.write(head)
         async for chunk in chunks:
             await self._empty.wait()
             self._transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
         await self._empty.wait()
+        return self._send_last(b"0\r\n\r\n")
+
+    def _send_last(self, last: bytes) -> float | None:
         end_s = time.monotonic()
-        self._transport.write(b"0\r\n\r\n")
+        state = self._wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        if state != TCP_ESTABLISHED:
+            return None
+        self._transport.write(last)
         return end_s
+
+
+def _agent(fields: Sequence[str]) -> str:
+    pairs = (field.partition(":") for field in fields)
+    return next((value.strip() for name, _, value in pairs if name.lower() == "user-agent"), "")
 
 
 def _head(reply: Reply, length: int | None) -> bytes:

@@ -165,12 +165,6 @@ def test_the_factor_is_bounded_by_the_longest_delay() -> None:
     assert kinds(judge([ROBOTS, slow, soon], {}, replace(GAP, max_delay_s=2.0))) == []
 
 
-def test_a_cut_answer_ended_a_little_before_the_server_noticed() -> None:
-    cut = replace(visit(0.2, 0.3), cut=True)
-    assert kinds(judge([ROBOTS, cut, visit(0.76, 0.77)], {}, GAP)) == []
-    assert kinds(judge([ROBOTS, cut, visit(0.74, 0.75)], {}, GAP)) == [Kind.GAP]
-
-
 def test_hosts_are_judged_apart_and_counted() -> None:
     other = replace(ROBOTS, host="127.0.1.2", arrival_s=0.0005)
     found = judge([ROBOTS, other, visit(0.2, 0.201, status=404)], {}, GAP)
