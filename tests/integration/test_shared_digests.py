@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from hashlib import sha1
 from random import Random
 from typing import Any, Final
@@ -19,7 +19,7 @@ from crawler.storage.redis.ops import shard_of_digest
 from crawler.storage.redis.worker.batcher import Batcher
 from crawler.storage.redis.worker.shared_digests import UNSURE, SharedDigests
 from tests.servers.redis import RedisServer
-from tests.servers.redis_worker import NAME, SHARDS, RedisWorker, redis_worker
+from tests.servers.redis_worker import NAME, SHARDS, RedisWorker, redis_workers, soon
 
 DIGEST: Final = sha1(b"a page").digest()
 HOLD_S: Final = 30.0
@@ -29,12 +29,16 @@ SHORT_S: Final = 0.4
 class Sharer(RedisWorker):
     """A worker with its digests."""
 
-    digests: SharedDigests
-
     def __init__(self, url: str, session: str) -> None:
         super().__init__(url, session)
         self.replies = asyncio.Event()
         self.replies.set()
+        self.hold(HOLD_S)
+
+    def hold(self, hold_s: float) -> None:
+        """From now on a page of this worker may take so long."""
+        batcher = Batcher(self.run)
+        self.digests = SharedDigests(self.ops, batcher, self.tell, self.count, hold_s)
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
         replies = await super().run(calls)
@@ -52,30 +56,8 @@ class Sharer(RedisWorker):
         await self.flush()
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: RedisServer) -> RedisServer:
-    running.client().flushall()
-    return running
-
-
-@asynccontextmanager
-async def sharers(
-    server: RedisServer, count: int = 2, hold_s: float = HOLD_S
-) -> AsyncIterator[list[Sharer]]:
-    async with AsyncExitStack() as stack:
-        found = []
-        for number in range(count):
-            worker = await stack.enter_async_context(redis_worker(server.url, f"s{number}", Sharer))
-            batcher = Batcher(worker.run)
-            worker.digests = SharedDigests(worker.ops, batcher, worker.tell, worker.count, hold_s)
-            found.append(worker)
-        yield found
+def sharers(server: RedisServer, count: int = 2) -> AbstractAsyncContextManager[list[Sharer]]:
+    return redis_workers(server.url, Sharer, count)
 
 
 def claim_of(url: str, digest: bytes = DIGEST) -> Claim:
@@ -84,13 +66,6 @@ def claim_of(url: str, digest: bytes = DIGEST) -> Claim:
 
 def kept(server: RedisServer, kind: str) -> list[bytes]:
     return list(server.client().scan_iter(f"{NAME}:*:{kind}:*"))
-
-
-async def soon(story: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Begun, and as far as it comes in a moment."""
-    task = asyncio.create_task(story)
-    await asyncio.wait({task}, timeout=0.15)
-    return task
 
 
 def test_what_one_worker_has_stored_another_finds(server: RedisServer) -> None:
@@ -145,7 +120,8 @@ def test_the_second_becomes_the_original_if_the_first_is_given_up(server: RedisS
 
 def test_a_dead_workers_page_holds_nobody_up_for_ever(server: RedisServer) -> None:
     async def story() -> None:
-        async with sharers(server, hold_s=SHORT_S) as (dead, other):
+        async with sharers(server) as (dead, other):
+            dead.hold(SHORT_S)
             await dead.digests.original(DIGEST, "http://a/1", 1)
             await dead.nodes.close()
             assert await other.digests.original(DIGEST, "http://b/2", 2) is None
@@ -156,8 +132,9 @@ def test_a_dead_workers_page_holds_nobody_up_for_ever(server: RedisServer) -> No
 
 def test_who_waits_too_long_stores_his_page(server: RedisServer) -> None:
     async def story() -> None:
-        async with sharers(server, hold_s=SHORT_S) as (one, other):
-            await one.nodes.run([one.ops.reserve(DIGEST, 1, HOLD_S)])
+        async with sharers(server) as (one, other):
+            await one.nodes.run([one.ops.reserve(DIGEST, 1, 100 * HOLD_S)])
+            other.hold(SHORT_S)
             assert await other.digests.original(DIGEST, "http://b/2", 2) is None
             assert other.counted == {UNSURE: 1}
 
@@ -332,7 +309,7 @@ def test_of_equal_pages_at_three_workers_one_is_the_original(server: RedisServer
             assert not any(worker.counted for worker in workers)
             assert kept(server, "v") == []
 
-    asyncio.run(asyncio.wait_for(story(), 20.0))
+    asyncio.run(asyncio.wait_for(story(), 120.0))
     assert all(len(urls) == 1 for urls in claims.values())
     assert all(set(urls) == set(claims[digest]) for digest, urls in copies.items())
     assert len(copies) > 12

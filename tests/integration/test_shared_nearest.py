@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from hashlib import sha1
 from pathlib import Path
 from random import Random
@@ -27,19 +27,27 @@ from tests.command import crawl_command, run
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
-from tests.servers.redis_worker import NAME, SHARDS, RedisWorker, redis_worker
+from tests.servers.redis_worker import (
+    IMPATIENT,
+    NAME,
+    PATIENT,
+    SHARDS,
+    RedisWorker,
+    redis_workers,
+    soon,
+)
 
 BITS: Final = 3
 TEXT: Final = 0x0123_4567_89AB_CDEF
 MOST_IN_A_BUCKET: Final = 4096  # as in lua/near.lua
+BOUND_S: Final = 60.0  # of what takes a moment
 
 
 class Sharer(RedisWorker):
     """A worker with its fingerprints."""
 
-    nearest: SharedNearest
-
-    def begin(self) -> None:
+    def __init__(self, url: str, session: str) -> None:
+        super().__init__(url, session)
         scripts, commands = Batcher(self.run), Batcher(self.nodes.commands)
         look = NearLook(self.ops, NAME, scripts, commands, BITS)
         self.nearest = SharedNearest(self.ops, look, self.tell, self.count, BITS)
@@ -75,28 +83,10 @@ class Sharer(RedisWorker):
         return near
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: RedisServer) -> RedisServer:
-    running.client().flushall()
-    return running
-
-
-@asynccontextmanager
-async def sharers(url: str, count: int = 2) -> AsyncIterator[list[Sharer]]:
-    async with AsyncExitStack() as stack:
-        workers = [
-            await stack.enter_async_context(redis_worker(url, f"s{number}", Sharer))
-            for number in range(count)
-        ]
-        for worker in workers:
-            worker.begin()
-        yield workers
+def sharers(
+    url: str, count: int = 2, patience: str = PATIENT
+) -> AbstractAsyncContextManager[list[Sharer]]:
+    return redis_workers(url, Sharer, count, patience)
 
 
 def digest_of(url: str) -> bytes:
@@ -118,12 +108,6 @@ def bucket(simhash: int, table: int) -> str:
 
 def rows(server: RedisServer, simhash: int, table: int) -> int:
     return int(server.client().strlen(bucket(simhash, table))) // (8 if table else 20)
-
-
-async def soon(story: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    task = asyncio.create_task(story)
-    await asyncio.wait({task}, timeout=0.15)
-    return task
 
 
 @pytest.mark.parametrize(
@@ -195,7 +179,9 @@ def test_what_is_near_to_a_stored_page_waits_for_none_in_flight(server: RedisSer
         async with sharers(server.url) as (one, other):
             await other.keep(TEXT, "http://a/1", 1)
             for lease in range(2, 6):  # all in flight, none settled
-                near = await asyncio.wait_for(one.near(TEXT ^ 1, f"http://b/{lease}", lease), 5)
+                near = await asyncio.wait_for(
+                    one.near(TEXT ^ 1, f"http://b/{lease}", lease), BOUND_S
+                )
                 assert found(near) == ("http://a/1", 1)
 
     asyncio.run(story())
@@ -269,7 +255,8 @@ def test_a_flood_of_equal_texts_is_one_entry(server: RedisServer) -> None:
         async with sharers(server.url, 3) as workers:
             for number in range(300):
                 worker = workers[number % 3]
-                near = await asyncio.wait_for(worker.keep(TEXT, f"http://a/{number}", number), 5)
+                keeping = worker.keep(TEXT, f"http://a/{number}", number)
+                near = await asyncio.wait_for(keeping, BOUND_S)
                 assert found(near) == (("http://a/0", 0) if number else None)
 
     asyncio.run(story())
@@ -353,7 +340,7 @@ def test_three_workers_find_what_brute_force_finds(server: RedisServer) -> None:
         async with sharers(server.url, 3) as workers:
             await as_brute_force(workers, 2)
 
-    asyncio.run(asyncio.wait_for(story(), 60.0))
+    asyncio.run(asyncio.wait_for(story(), BOUND_S))
 
 
 def test_over_a_cluster_too() -> None:
@@ -363,7 +350,7 @@ def test_over_a_cluster_too() -> None:
             await as_brute_force(workers, 3)
 
     with RedisCluster() as cluster:
-        asyncio.run(asyncio.wait_for(story(cluster.url), 60.0))
+        asyncio.run(asyncio.wait_for(story(cluster.url), BOUND_S))
 
 
 def test_what_was_told_is_found_after_a_restart(tmp_path: Path) -> None:
@@ -406,12 +393,13 @@ def test_without_redis_every_page_is_stored(tmp_path: Path) -> None:
 
 def test_nobody_waits_long_for_a_server_that_stands_still(tmp_path: Path) -> None:
     async def story(server: RedisServer) -> None:
-        async with sharers(server.url) as (one, _):
+        async with sharers(server.url, patience=IMPATIENT) as (one, _):
             await one.near(TEXT, "http://a/1", 1)
+            one.counted.clear()
             server.pause()
             try:
                 asking = one.near(~TEXT & 2**64 - 1, "http://a/2", 2)
-                assert await asyncio.wait_for(asking, 10.0) is None
+                assert await asyncio.wait_for(asking, BOUND_S) is None
             finally:
                 server.resume()
             assert one.counted == {UNSURE: 1}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from random import Random
 from typing import Any, Final
 
@@ -45,7 +45,14 @@ from crawler.storage.redis.worker.shared_robots import (
     SharedRobots,
 )
 from tests.servers.redis import RedisServer
-from tests.servers.redis_worker import NAME, SHARDS, RedisWorker, redis_worker
+from tests.servers.redis_worker import (
+    IMPATIENT,
+    NAME,
+    PATIENT,
+    SHARDS,
+    RedisWorker,
+    redis_workers,
+)
 
 NOW: Final = 1e9
 DAY_S: Final = 86_400.0
@@ -146,25 +153,10 @@ def file_of(packed_bytes: int) -> bytes:
     return RULES + b"".join(b"Disallow: /" + line + b"\n" for line in lines)
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: RedisServer) -> RedisServer:
-    running.client().flushall()
-    return running
-
-
-@asynccontextmanager
-async def sharers(server: RedisServer, count: int = 2) -> AsyncIterator[list[Sharer]]:
-    async with AsyncExitStack() as stack:
-        yield [
-            await stack.enter_async_context(redis_worker(server.url, f"s{number}", Sharer))
-            for number in range(count)
-        ]
+def sharers(
+    server: RedisServer, count: int = 2, patience: str = PATIENT
+) -> AbstractAsyncContextManager[list[Sharer]]:
+    return redis_workers(server.url, Sharer, count, patience)
 
 
 def key_of(authority: str) -> str:
@@ -544,7 +536,7 @@ def test_a_server_without_memory_left_still_takes_records(server: RedisServer) -
 
 def test_without_redis_a_worker_goes_on_with_what_it_knows(tmp_path: Any) -> None:
     async def story(server: RedisServer) -> None:
-        async with sharers(server) as (one, other):
+        async with sharers(server, patience=IMPATIENT) as (one, other):
             server.pause()
             assert await one.turn(lease_of(), answer(200, RULES)) == Fetch(robots_url(HERE))
             assert await one.turn(lease_of()) == Fetch(PAGE)

@@ -6,12 +6,9 @@ What they decide is in tests/contract/test_yields.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
-
-import pytest
 
 from crawler.core.content_settings import Budgets
 from crawler.core.types import Candidate, HostKey, Lease, Pace
@@ -26,7 +23,7 @@ from crawler.storage.redis.worker.shared_yields import (
     SharedYields,
 )
 from tests.servers.redis import RedisServer
-from tests.servers.redis_worker import SHARDS, RedisWorker, redis_worker
+from tests.servers.redis_worker import SHARDS, RedisWorker, redis_workers
 
 NOW: Final = 1e9
 RULES: Final = Budgets(pattern_barren_pages=39)
@@ -61,27 +58,13 @@ def day(number: int, host: str = "a.org") -> Candidate:
     return Candidate(f"http://{host}/day/{number}", number, HostKey(host), host, depth=1)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server
-
-
 def together(server: RedisServer, story: Callable[..., Any]) -> None:
-    """Of *anna* and *berta*, on an empty server."""
+    """Of *anna* and *berta*."""
 
     async def run() -> None:
-        async with AsyncExitStack() as stack:
-            names = ("anna", "berta")
-            await story(
-                *[
-                    await stack.enter_async_context(redis_worker(server.url, name, Reader))
-                    for name in names
-                ]
-            )
+        async with redis_workers(server.url, Reader) as (anna, berta):
+            await story(anna, berta)
 
-    with server.client() as client:
-        client.flushall()
     asyncio.run(run())
 
 
@@ -196,7 +179,7 @@ def test_leases_of_one_answer_are_asked_for_together(server: RedisServer) -> Non
 def test_without_an_answer_it_is_fetched_and_not_asked_for_at_once_again(tmp_path: Path) -> None:
     async def run() -> None:
         with RedisServer(tmp_path) as mortal:
-            async with redis_worker(mortal.url, "anna", Reader) as anna:
+            async with redis_workers(mortal.url, Reader, 1) as (anna,):
                 mortal.kill()
                 for _ in range(SOME):
                     assert await anna.go() is Go.OPEN

@@ -1,10 +1,11 @@
-"""One worker's connection to a shared crawl, and what it tells: sent when a test says so."""
+"""Workers' connections to a shared crawl, and what they tell: sent when a test says so."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from crawler.scheduler.rules import FrontierRules
@@ -19,14 +20,18 @@ from crawler.storage.redis.scripts import Scripts
 NAME: Final = "t"
 SHARDS: Final = 8
 LEASE_S: Final = 100.0
-# A server that is down is found out before a test is too long.
-SOON: Final = "?socket_timeout=1&socket_connect_timeout=1"
+# On a busy machine an answer may take long, and no test is about that.
+PATIENT: Final = "?socket_timeout=60&socket_connect_timeout=60"
+# But for those in which a server stands still: it is found out before they are too long.
+IMPATIENT: Final = "?socket_timeout=2&socket_connect_timeout=2"
+MOMENT_S: Final = 0.15
 
 
 class RedisWorker:
     def __init__(self, url: str, session: str) -> None:
+        """*url* says also how long an answer is waited for."""
         opening = (0.0, LEASE_S, keys.SCHEMA)
-        self.nodes = Nodes(Address.parse(f"{url}{SOON}"), Scripts(), NAME, SHARDS, opening)
+        self.nodes = Nodes(Address.parse(url), Scripts(), NAME, SHARDS, opening)
         self.ops = Ops(session, SHARDS, FrontierRules(), LEASE_S)
         self.tells: list[Call] = []
         self.counted: Counter[str] = Counter()
@@ -54,10 +59,22 @@ Worker = TypeVar("Worker", bound=RedisWorker)
 
 
 @asynccontextmanager
-async def redis_worker(url: str, session: str, kind: type[Worker]) -> AsyncIterator[Worker]:
-    worker = kind(url, session)
-    try:
-        await worker.nodes.open()
-        yield worker
-    finally:
-        await worker.nodes.close()
+async def redis_workers(
+    url: str, kind: type[Worker], count: int = 2, patience: str = PATIENT
+) -> AsyncIterator[list[Worker]]:
+    """So many of one crawl; their sessions are s0, s1..."""
+    async with AsyncExitStack() as stack:
+        workers = []
+        for number in range(count):
+            worker = kind(url + patience, f"s{number}")
+            stack.push_async_callback(worker.nodes.close)
+            await worker.nodes.open()
+            workers.append(worker)
+        yield workers
+
+
+async def soon(story: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """Begun, and as far as it comes in a moment."""
+    task = asyncio.create_task(story)
+    await asyncio.wait({task}, timeout=MOMENT_S)
+    return task
