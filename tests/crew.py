@@ -32,6 +32,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "CRAWLER_FRONTIER_SHARDS": 16,
 }
 POLL_S: Final = 0.02
+BOUND_S: Final = 180.0  # of what takes seconds on a quiet machine
 
 
 class Worker:
@@ -46,7 +47,7 @@ class Worker:
     def log(self) -> str:
         return self.log_path.read_text(errors="replace")
 
-    def wait(self, timeout_s: float) -> int:
+    def wait(self, timeout_s: float = BOUND_S) -> int:
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -97,7 +98,7 @@ class Crew:
         worker.process.wait()
         self.workers.remove(worker)
 
-    def until(self, is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    def until(self, is_so: Callable[[], bool], timeout_s: float = BOUND_S) -> None:
         """Wait for it, as long as all workers live."""
         end = time.monotonic() + timeout_s
         while not is_so():
@@ -106,12 +107,12 @@ class Crew:
             assert time.monotonic() < end, "\n".join(each.log[-1500:] for each in self.workers)
             time.sleep(POLL_S)
 
-    def until_more(self, visits: int, timeout_s: float = 60.0) -> None:
+    def until_more(self, visits: int, timeout_s: float = BOUND_S) -> None:
         """Wait for so many more visits."""
         goal = len(self.judge.visits) + visits
         self.until(lambda: len(self.judge.visits) >= goal, timeout_s)
 
-    def finish(self, timeout_s: float = 120.0) -> None:
+    def finish(self, timeout_s: float = 2 * BOUND_S) -> None:
         """All end by themselves, every page was fetched, and no host was hurt."""
         until = time.monotonic() + timeout_s
         for worker in self.workers:

@@ -33,6 +33,10 @@ SHARDS: Final = 64
 PAGES: Final = ("response", "revisit")
 COUNTED: Final = re.compile(r"'crawler/([a-z_/]+)': (\d+)")
 
+LETTERS: Final = str.maketrans("0123456789", "abcdefghij")
+BEGUN: Final = "Spider opened"  # as it says in its log
+BOUND_S: Final = 180.0  # of what takes seconds on a quiet machine
+
 # What a lease takes with these: two fetches and two heartbeats.
 QUICK_LEASES: Final[Mapping[str, object]] = {
     "CRAWLER_LEASE_S": 6,
@@ -45,9 +49,10 @@ QUICK_LEASES: Final[Mapping[str, object]] = {
 class Worker:
     """One data directory, and the process that works in it now."""
 
-    def __init__(self, data: Path, command: list[str], log: Path) -> None:
+    def __init__(self, data: Path, command: list[str], log: Path, agent: str) -> None:
         self.data = data
         self.log = log
+        self.agent = agent  # as it names itself to the web
         self.ended_at = 0.0  # monotonic
         self._command = command
         self._process: Begun | None = None
@@ -86,7 +91,7 @@ class Worker:
         while self._stat()[0] != "T":
             time.sleep(0.001)
 
-    def wait(self, timeout_s: float = 60.0) -> int:
+    def wait(self, timeout_s: float = BOUND_S) -> int:
         """Its status; 0 is a crawl that came to its end, or was stopped in good order."""
         assert self._process is not None, "it was never started"
         try:
@@ -111,6 +116,11 @@ class Worker:
         """Of its last life; empty as long as it has not joined."""
         file = self.data / "worker.json"
         return str(json.loads(file.read_bytes())["session"]) if file.exists() else ""
+
+    @property
+    def has_begun(self) -> bool:
+        """In one of its lives: from now on it fetches."""
+        return BEGUN in self.told()
 
     def told(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
@@ -153,14 +163,42 @@ class Workers:
     def new(self, **settings: object) -> Worker:
         """With an empty data directory."""
         number = len(self.all)
-        given = {"CRAWLER_FRONTIER_URL": self.server.url, **self._settings, **settings}
+        agent = agent_of(number)
+        own = {"CRAWLER_FRONTIER_URL": self.server.url, "CRAWLER_USER_AGENT_NAME": agent}
+        given = {**own, **self._settings, **settings}
         data = self._folder / f"data{number}"
         command = crawl_command(data, given, seeds=self._seeds)
-        self.all.append(Worker(data, command, self._folder / f"log{number}"))
+        self.all.append(Worker(data, command, self._folder / f"log{number}", agent))
         return self.all[-1]
 
     def start(self, count: int) -> list[Worker]:
         return [self.new().start() for _ in range(count)]
+
+    def start_together(self, count: int) -> list[Worker]:
+        """However long it takes on a busy machine, nobody begins before the last of them."""
+        workers, paused = self.start(count), set[Worker]()
+
+        def are_there() -> bool:
+            for worker in workers:
+                if worker not in paused and worker.has_begun:
+                    worker.pause()
+                    paused.add(worker)
+            return len(paused) == count
+
+        self.until(are_there)
+        for worker in workers:
+            worker.send(signal.SIGCONT)
+        return workers
+
+    def start_beside(self, others: Iterable[Worker]) -> Worker:
+        """One more, while *others* stand still until it has begun."""
+        for worker in others:
+            worker.pause()
+        late = self.new().start()
+        self.until(lambda: late.has_begun)
+        for worker in others:
+            worker.send(signal.SIGCONT)
+        return late
 
     def __enter__(self) -> Self:
         return self
@@ -171,16 +209,18 @@ class Workers:
 
     def leases(self, session: str) -> list[str]:
         """The URLs that Redis holds under leases of *session*."""
-        held: list[str] = []
+        asked = self._client.pipeline(transaction=False)
         for shard in range(SHARDS):
-            key = f"{NAME}:{{{shard}}}:o:{session}"
-            held += [_url(lease) for lease in self._client.hvals(key) if isinstance(lease, bytes)]
-        return held
+            asked.hvals(f"{NAME}:{{{shard}}}:o:{session}")
+        return [_url(lease) for held in asked.execute() for lease in held]
 
-    def visits_of(self, urls: Iterable[str], since_s: float) -> Counter[str]:
-        """Pages answered whole that arrived after *since_s*, of these URLs."""
+    def visits_of(
+        self, urls: Iterable[str], by: Worker, since_s: float = float("-inf")
+    ) -> Counter[str]:
+        """Pages answered whole, of these URLs, that *by* has asked for after *since_s*."""
         wanted = set(urls)
-        found = (self.judge.url(visit.host, visit.path) for visit in self.pages(since_s))
+        own = (visit for visit in self.pages(since_s) if visit.agent.startswith(f"{by.agent}/"))
+        found = (self.judge.url(visit.host, visit.path) for visit in own)
         return Counter(url for url in found if url in wanted)
 
     def pages(self, since_s: float = 0.0) -> list[Visit]:
@@ -191,7 +231,7 @@ class Workers:
         pages = Counter((visit.host, visit.path) for visit in self.pages())
         return sum(pages.values()) - len(pages)
 
-    def until(self, is_so: Callable[[], Any], timeout_s: float = 60.0) -> None:
+    def until(self, is_so: Callable[[], Any], timeout_s: float = BOUND_S) -> None:
         deadline = time.monotonic() + timeout_s
         while not is_so():
             assert not any(worker.has_failed for worker in self.all), self.logs()
@@ -203,6 +243,11 @@ class Workers:
 
     def logs(self) -> str:
         return "\n".join(f"{worker.log.name}:\n{worker.told()[-3000:]}" for worker in self.all)
+
+
+def agent_of(number: int) -> str:
+    """Letters: a product token has no digits (RFC 9309, 2.2.1)."""
+    return "Worker-" + str(number).translate(LETTERS)
 
 
 def is_page(visit: Visit, since_s: float = 0.0) -> bool:

@@ -60,7 +60,7 @@ def test_kills_of_workers(tmp_path: Path) -> None:
             held += len(crawl.leases(worker.session))
         for worker in workers[1:]:
             worker.start()
-        assert [worker.wait(120) for worker in workers] == [0] * WORKERS, crawl.logs()
+        assert [worker.wait() for worker in workers] == [0] * WORKERS, crawl.logs()
     for worker in workers:
         shutil.copytree(worker.data / WARC, everything, dirs_exist_ok=True)
     outcomes = [one for worker in workers for one in read_outcomes(worker.data / OUTCOMES)]

@@ -41,7 +41,7 @@ def test_fifty_kills_of_workers_lose_no_page(tmp_path: Path) -> None:
     ):
         came_back = killed_at_random(crawl, random.Random(7))
         survivors = [worker for worker in crawl.all if worker.is_up]
-        assert [worker.wait(90) for worker in survivors] == [0] * WORKERS, crawl.logs()
+        assert [worker.wait() for worker in survivors] == [0] * WORKERS, crawl.logs()
         report = judge.report(MIN_DELAY_S, FACTOR)
         assert not report.found, report
         expected = judge.expected()

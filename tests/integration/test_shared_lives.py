@@ -101,7 +101,7 @@ def test_whatever_happens_no_page_is_lost_and_no_host_is_bothered(tmp_path: Path
             fate.mend(time.monotonic())
             fate.strike()
         fate.mend()
-        assert [worker.wait(120) for worker in crawl.all] == [0] * WORKERS, crawl.logs()
+        assert [worker.wait() for worker in crawl.all] == [0] * WORKERS, crawl.logs()
         report = judge.report(MIN_DELAY_S, FACTOR)
         assert not report.found, report
         expected = judge.expected()

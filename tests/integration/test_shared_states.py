@@ -4,12 +4,13 @@ that is told once; and never is anything overwritten.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from resource import RLIM_INFINITY as INFINITY
 from typing import Any, Final
@@ -22,7 +23,7 @@ from crawler.rules import identity_of_urls
 from crawler.storage.redis import keys
 from crawler.storage.redis.crawl_format import CrawlFormat, encode_format
 from tests.command import crawl_command, run, running
-from tests.crew import SETTINGS, Crew
+from tests.crew import BOUND_S, SETTINGS, Crew
 from tests.integration.test_disk_full import SmallDisk, can_mount
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
@@ -47,7 +48,7 @@ def started(folder: Path, url: str, **settings: object) -> Any:
     command = crawl_command(
         data, {"CRAWLER_FRONTIER_URL": url, **settings}, seeds="http://127.0.0.1:1/"
     )
-    return run(command, timeout_s=60)
+    return run(command, timeout_s=BOUND_S)
 
 
 def complaint(done: Any) -> str:
@@ -210,7 +211,7 @@ def test_a_password_that_changes_ends_the_crawl_and_a_new_one_goes_on(
         (worker,) = crew.start("one")
         crew.until_more(30)
         forbid(server.client())
-        assert worker.wait(30) == 1
+        assert worker.wait() == 1
         assert "wants a password" in worker.log.splitlines()[-1]
         crew.workers.clear()
         crew.start("one", settings={"CRAWLER_FRONTIER_URL": server.url_as("", SECRET)})
@@ -283,14 +284,25 @@ LONG: Final = "x" * 1900  # 400 such links are more than the disk has room for
 BALLAST: Final = "x" * (6 << 20)
 
 
-def one_page_of_many_links(ask: Ask) -> Reply:
-    if ask.path == "/robots.txt":
-        return Reply(status=404)
-    if ask.path != "/":
-        return Reply(f"<title>{ask.host} {ask.path[:5]}</title>".encode())
-    links = [f"http://{host}:{ask.port}/{n}{LONG}" for host in HOSTS for n in range(20)]
-    page = "".join(f'<a href="{link}">x</a>' for link in links)
-    return Reply(page.encode(), wait_s=2.0)
+class OnePageOfManyLinks:
+    """It waits until a test has found its Redis to be full."""
+
+    def __init__(self) -> None:
+        self.may_come = threading.Event()
+
+    def __call__(self, ask: Ask) -> Reply:
+        if ask.path == "/robots.txt":
+            return Reply(status=404)
+        if ask.path != "/":
+            return Reply(f"<title>{ask.host} {ask.path[:5]}</title>".encode())
+        links = [f"http://{host}:{ask.port}/{n}{LONG}" for host in HOSTS for n in range(20)]
+        page = "".join(f'<a href="{link}">x</a>' for link in links)
+        return Reply(lambda: self._held(page.encode()))
+
+    async def _held(self, page: bytes) -> AsyncIterator[bytes]:
+        while not self.may_come.is_set():
+            await asyncio.sleep(0.02)
+        yield page
 
 
 def stuffed(folder: Path, server: RedisServer, web: LoopbackWeb) -> tuple[list[str], Path]:
@@ -298,8 +310,16 @@ def stuffed(folder: Path, server: RedisServer, web: LoopbackWeb) -> tuple[list[s
     most = server.used_memory() + (3 << 20)
     settings = {**SETTINGS, "CRAWLER_FRONTIER_URL": server.url, "CRAWLER_REDIS_MAX_BYTES": most}
     settings |= {"CRAWLER_MIN_DELAY_S": 0, "CRAWLER_DELAY_FACTOR": 0}
+    settings |= {"CRAWLER_TOTAL_TIMEOUT_S": 100, "CRAWLER_LEASE_S": 600}  # the page waits for us
     command = crawl_command(folder / "data", settings, seeds=web.url(HOSTS[0]), scope="any")
     return command, folder.parent / "log"
+
+
+def fill(client: redis.Redis, web: LoopbackWeb, log: Path) -> None:
+    """While the page is under way; until its worker has noticed."""
+    until(lambda: web.turns[HOSTS[0], "/"] == 1)
+    client.set("ballast", BALLAST)
+    until(lambda: "above its high-water mark" in log.read_text())
 
 
 def test_a_disk_that_is_full_while_redis_is_full_is_waited_for(
@@ -310,19 +330,20 @@ def test_a_disk_that_is_full_while_redis_is_full_is_waited_for(
     if not can_mount(folder):
         pytest.skip("only root may have a small disk; test_full_servers.py does without")
     client, disk = server.client(), SmallDisk(folder, 700 << 10)
+    page = OnePageOfManyLinks()
     try:
-        with LoopbackWeb(one_page_of_many_links, HOSTS) as web:
+        with LoopbackWeb(page, HOSTS) as web:
             command, log = stuffed(folder, server, web)
             with running(command, log) as process:
-                until(lambda: web.turns[HOSTS[0], "/"] == 1)
-                client.set("ballast", BALLAST)
+                fill(client, web, log)
+                page.may_come.set()
                 until(lambda: "no room for links on this worker's disk" in log.read_text())
                 time.sleep(2.5)  # it must not be told each second
                 assert process.poll() is None
                 disk.make_room()
                 until(lambda: outbox(client) == 400)
                 client.delete("ballast")
-                assert process.wait(60) == 0, log.read_text()[-3000:]
+                assert process.wait(BOUND_S) == 0, log.read_text()[-3000:]
         assert len(web.visits) == 20 + 1 + 400
         assert log.read_text().count("no room for links") == 1
     finally:
@@ -335,23 +356,23 @@ def test_a_disk_that_is_broken_while_redis_is_full_ends_the_crawl(
     """No file may be longer: to the store that is no want of room, but an error for good."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    client = server.client()
-    with LoopbackWeb(one_page_of_many_links, HOSTS) as web:
+    client, page = server.client(), OnePageOfManyLinks()
+    with LoopbackWeb(page, HOSTS) as web:
         command, log = stuffed(folder, server, web)
         with running(command, log) as process:
-            until(lambda: web.turns[HOSTS[0], "/"] == 1)
-            client.set("ballast", BALLAST)
+            fill(client, web, log)
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (300 << 10, INFINITY))
-            assert process.wait(60) == 1
+            page.may_come.set()
+            assert process.wait(BOUND_S) == 1
         assert "File too large" in log.read_text().splitlines()[-1]
         client.delete("ballast")
-        last = run(command, timeout_s=60)
+        last = run(command, timeout_s=BOUND_S)
         assert last.returncode == 0, last.stderr[-3000:]
     pages = {(visit.host, visit.path) for visit in web.visits}
     assert len(pages) == 20 + 1 + 400, "the page is fetched again for its links"
 
 
-def until(is_so: Callable[[], bool], bound_s: float = 30.0) -> None:
+def until(is_so: Callable[[], bool], bound_s: float = BOUND_S) -> None:
     end = time.monotonic() + bound_s
     while not is_so():
         assert time.monotonic() < end, "it does not come"
