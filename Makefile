@@ -41,10 +41,11 @@ lint: $(WORK)  ## format, lint and types
 check: lint  ## lint, and what needs nothing but this folder: import floors, documents, unit tests
 	$(PY) -m pytest -q -n 2 tests/test_architecture.py tests/test_shape.py tests/test_docs.py tests/unit
 
-# Three at once: most of them wait for rests and servers. By file, as each starts its servers once.
+# Three at once: most of them wait for rests and servers. By file, as each starts its servers once,
+# and in our order (tests/longest.py).
 test: lint $(JUDGES)  ## lint, and every test; installs nginx, redis-server, chromium and pages to crawl where they are missing
 	@sh scripts/system-packages.sh
-	$(PY) -m pytest -q -n 3 --dist loadfile
+	$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 fuzz: $(WORK)  ## property tests with new examples, for MINUTES=10
 	@sh scripts/fuzz.sh '$(MINUTES)'

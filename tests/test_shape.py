@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.longest import LONGEST
 from tests.sources import FOLDERS, PROJECT, Source, sources
 
 OURS = [source for source in sources("crawler") if source.text.strip()]
@@ -143,3 +144,8 @@ def test_nothing_is_left_to_be_done_by_nobody() -> None:
         for number, line in enumerate(source.text.splitlines(), 1)
         if UNOWNED.search(line)
     ] == []
+
+
+def test_each_file_that_is_begun_first_is_there() -> None:
+    names = [path.stem for path in (PROJECT / "tests").rglob("test_*.py")]
+    assert [name for name in LONGEST if names.count(name) != 1] == []
