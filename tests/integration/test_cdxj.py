@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from hashlib import sha1
 from pathlib import Path
@@ -14,15 +15,17 @@ from hypothesis import strategies as st
 from crawler.core.errors import DataDirError, StoreUnavailable
 from crawler.core.types import Claim
 from crawler.storage.warc.capture import Capture
-from crawler.storage.warc.cdxj import CdxjCompanion
+from crawler.storage.warc.cdxj import CdxjCompanion, key_of
 from crawler.storage.warc.companions import beside
 from crawler.storage.warc.lookup import Entry, entries, lookup, original, read_entry
+from crawler.storage.warc.records import RANDOM_BYTES, capture_records
 from crawler.storage.warc.writer import WarcRules, WarcWriter
-from tests.cdxj_judge import judged_index
+from tests.cdxj_judge import judged_index, judged_key
 from tests.unit.test_warc_records import CUT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANGED
 
 AT: Final = 1767323045.5
 MOST: Final = 1 << 20
+SAID: Final = '{"url": "http://example.com/a", "length": "1", "offset": "2", "filename": "a"}'
 
 
 def written(
@@ -156,11 +159,44 @@ def test_a_revisit_leads_to_its_original(tmp_path: Path) -> None:
     assert original([], revisit) is None
 
 
-def test_a_damaged_index_says_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param("{", id="cut"),
+        pytest.param('{"length": "1", "offset": "2", "filename": "a"}', id="no URL"),
+        pytest.param(SAID.replace('"2"', '"-2"'), id="before the beginning"),
+        pytest.param(SAID.replace('"2"', f'"{"9" * 25}"'), id="behind any end"),
+        pytest.param(SAID.replace('"2"', '"x"'), id="no number"),
+        pytest.param(SAID.replace('"a"', '"../a"'), id="in another folder"),
+        pytest.param(SAID.replace('"a"', '"\\u0000"'), id="in a file without a name"),
+        pytest.param(SAID.replace('"a"', '""'), id="in none"),
+    ],
+)
+def test_a_damaged_index_says_what_to_do(tmp_path: Path, said: str) -> None:
     (warc,) = written(tmp_path, [PAGE])
-    beside(warc, ".cdxj").write_bytes(b"com,example)/a?b=c 20260102030405 {\n")
+    beside(warc, ".cdxj").write_text(f"com,example)/a?b=c 20260102030405 {said}\n")
     with pytest.raises(DataDirError, match="archive index"):
         lookup([tmp_path], PAGE.url)
+
+
+@pytest.mark.parametrize(
+    "url", ["dns:example.com", "urn:uuid:1", "ftp://example.com:21/A", "http://example.com/é"]
+)
+def test_keys_of_what_others_archive(url: str) -> None:
+    assert key_of(url) == judged_key(url)
+
+
+def test_an_index_of_whatever_stands_in_a_record(tmp_path: Path) -> None:
+    """Of other people's archives: a URL as it was typed, a date of its own kind."""
+    record = capture_records(replace(PAGE, url="http://example.com/e"), bytes(RANDOM_BYTES))[0][0]
+    for old, new in ((b"/e\r", "/é ü\r"), (b"2026-01-02T03:04:05", "2026 01 02 \u2028")):
+        record = record.replace(old, new.encode())
+    warc = tmp_path / "é.warc.gz"
+    warc.write_bytes(gzip.compress(record))
+    CdxjCompanion().rebuild(warc, warc)
+    (entry,) = lookup([tmp_path], "http://example.com/é ü")
+    assert (entry.url, entry.timestamp[:8]) == ("http://example.com/é ü", "20260102")
+    assert read_entry(entry, MOST).body == PAGE.body
 
 
 def test_an_index_that_is_wrong_says_what_to_do(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ URL_CASES: Final = Path(__file__).parents[1] / "data" / "urltestdata.json"
         pytest.param("http://www2.a.example/", "example,a)/", id="or www with a number"),
         pytest.param("http://www.www.example/", "example,www)/", id="but only once"),
         pytest.param("http://example.com:8080/", "com,example:8080)/", id="a port stays"),
+        pytest.param("ftp://a.example:21/A", "example,a:21)/a", id="of another archive's FTP"),
         pytest.param("http://192.0.2.1/", "1,2,0,192)/", id="an address too is turned round"),
         pytest.param("http://[::1]:81/", "::1:81)/", id="one of IPv6 is not"),
         pytest.param("http://a.example/A/b/", "example,a)/a/b", id="small letters, no last slash"),

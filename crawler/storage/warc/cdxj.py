@@ -23,7 +23,9 @@ from crawler.storage.warc.surt import surt
 SUFFIX: Final = ".cdxj"
 REVISIT: Final = "warc/revisit"
 _TYPE: Final = re.compile(rb"\r\ncontent-type[ \t]*:([^\n]*)", re.IGNORECASE)
-_DIGITS: Final = str.maketrans("", "", "-:T")
+_SIGNS: Final = str.maketrans("", "", "-:T")
+_DIGITS: Final = re.compile("[0-9]{14}")
+_NO_DIGITS: Final = re.compile("[^0-9]+")
 _TYPE_ENDS: Final = re.compile(r"[;\s]")
 
 
@@ -84,7 +86,7 @@ def index_line(url: str, date: str, answer: Answer, place: RecordPlace) -> str:
         + ("" if status is None else f', "status": {_quoted(status)}')
         + (f', "digest": "{fields.labelled(digest)}"' if digest else "")
         + f', "length": "{place.length}", "offset": "{place.offset}"'
-        + f', "filename": "{place.file}"}}\n'
+        + f', "filename": {_quoted(place.file)}}}\n'
     )
 
 
@@ -94,15 +96,17 @@ def _line_of(stored: Stored) -> str:
 
 def key_of(url: str) -> str:
     """Of what is no URL of ours: itself."""
+    written = fields.uri(url)
     try:
-        return surt(url)
+        return surt(written)
     except ValueError:
-        return url
+        return written
 
 
 def timestamp(date: str) -> str:
     """Its 14 digits."""
-    return date[:19].translate(_DIGITS)
+    found = date[:19].translate(_SIGNS)
+    return found if _DIGITS.fullmatch(found) else _NO_DIGITS.sub("", date)[:14]
 
 
 def _status(head: bytes) -> str | None:

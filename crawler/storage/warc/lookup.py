@@ -6,6 +6,7 @@ which is being written, is read from its start up to its last whole record.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from crawler.storage.warc.reading import Record, records
 from crawler.storage.warc.stored import Stored, captures, stored
 
 LINE_BYTES: Final = 64 * 1024  # a longer one is no line of ours
+_NUMBER: Final = re.compile("[0-9]{1,18}")  # a file can be that long
+_NO_NAME: Final = re.compile("[/\\0]")
 
 
 class _Said(msgspec.Struct, frozen=True):
@@ -177,11 +180,23 @@ def _to_line(index: BinaryIO, at: int) -> None:
         index.readline(LINE_BYTES)
 
 
+def _name(said: str) -> str:
+    if _NO_NAME.search(said) or not said.strip("."):
+        raise ValueError(f"no name of a file: {said!r}")
+    return said
+
+
+def _number(said: str) -> int:
+    if not _NUMBER.fullmatch(said):
+        raise ValueError(f"no number: {said!r}")
+    return int(said)
+
+
 def _entry(line: bytes, file: Path) -> Entry:
     _, at, said = (*line.split(b" ", 2), b"", b"")[:3]
     try:
         found = _said.decode(said)
-        place = RecordPlace(found.filename, int(found.offset), int(found.length))
+        place = RecordPlace(_name(found.filename), _number(found.offset), _number(found.length))
         return Entry(at.decode(), found.url, found.mime, found.status, found.digest, place, file)
     except (msgspec.DecodeError, ValueError) as error:
         index = beside(file, SUFFIX)

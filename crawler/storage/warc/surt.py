@@ -52,7 +52,7 @@ def _reversed(authority: str) -> str:
     if www := _WWW.match(name):
         name = name[www.end() :]
     name = ",".join(name.split(".")[::-1])
-    return f"{name})" if port in ("", "0", _PORTS[scheme]) else f"{name}:{port})"
+    return f"{name})" if port in ("", "0", _PORTS.get(scheme)) else f"{name}:{port})"
 
 
 def _path(path: str) -> str:
