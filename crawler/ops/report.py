@@ -14,7 +14,10 @@ from typing import Self
 
 from scrapy import Spider, signals
 from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
 
+from crawler.errand import is_errand
+from crawler.ops.feeds import holds_stdout
 from crawler.ops.progress import Progress
 from crawler.ops.summary import encoded, summary_of
 from crawler.ops.summary_text import text
@@ -29,6 +32,8 @@ class Report:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
+        if is_errand(crawler.settings):
+            raise NotConfigured
         return cls(crawler)
 
     def __init__(self, crawler: Crawler) -> None:
@@ -55,7 +60,8 @@ class Report:
             logger.error("The summary cannot be written: %s", refused)
         if parts.config.report.summary:
             with suppress(OSError, ValueError):  # nobody listens any more
-                print(text(summary), file=sys.stdout, flush=True)
+                to = sys.stderr if holds_stdout(self._crawler.settings["FEEDS"]) else sys.stdout
+                print(text(summary), file=to, flush=True)
 
 
 def replace_file(file: Path, content: bytes) -> None:

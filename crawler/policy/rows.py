@@ -26,8 +26,15 @@ _NOTHING: Final = Parsed()
 
 def row_of(page: Page, fetched_at: float) -> Row | None:
     """*fetched_at*: epoch seconds, when its fetch began. None: it is no page."""
-    if page.flaw or not page.is_answered:
-        return None
+    return described(page, fetched_at) if is_row(page) else None
+
+
+def is_row(page: Page) -> bool:
+    return page.is_answered and not page.flaw
+
+
+def described(page: Page, fetched_at: float) -> Row:
+    """As `row_of`, of any answer."""
     is_elsewhere = page.is_copy or page.is_again
     parsed = _NOTHING if is_elsewhere else page.parsed or _NOTHING
     original, bits = _original(page)

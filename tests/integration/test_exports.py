@@ -1,0 +1,157 @@
+"""Feeds of the spider `web`: in every format the pages that the columns have, and what
+docs/feeds.md says of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from crawler.spiders.web import WebSpider
+from tests.command import crawl_command, run
+from tests.crawling import Crawled, crawl
+from tests.rows import read
+from tests.servers.pages import Answer, Site, page, site
+from tests.sources import PROJECT
+
+WORDS = " ".join(f"word{number}" for number in range(80))
+NOINDEX = '<meta name="robots" content="noindex">hidden'
+ROUTES = {
+    "/": page("/a", "/copy", "/near", "/empty", "/gone", "/moved", "/hidden", "/plain", text="hä"),
+    "/a": page("/", text=WORDS),
+    "/copy": page("/", text=WORDS),
+    "/near": page("/a", text=WORDS),
+    "/empty": Answer(""),
+    "/gone": Answer("gone", 404),
+    "/moved": Answer("", 301, (("Location", "/a"),)),
+    "/hidden": Answer(NOINDEX),
+    "/plain": Answer(b"caf\xe9 \x0c and more", headers=(("Content-Type", "text/plain"),)),
+}
+PAGES = {"/", "/a", "/copy", "/near", "/plain"}
+NO_PAGES = {"/empty", "/gone", "/hidden"}
+
+
+def blocks(kind: str) -> list[str]:
+    text = (PROJECT / "docs" / "feeds.md").read_text(encoding="utf-8")
+    return re.findall(rf"(?s)```{kind}\n(.*?)```", text)
+
+
+def feeds_of_the_page() -> Any:
+    said: dict[str, Any] = {}
+    exec(blocks("python")[0], said)  # noqa: S102  # our own page, and the point is that it works
+    return said["FEEDS"]
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Site]:
+    with site("127.0.0.78", ROUTES) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def crawled(web: Site, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Crawled]:
+    """With feeds of every format, those of the page among them; and where they are."""
+    place = tmp_path_factory.mktemp("exports")
+    feeds = {
+        **feeds_of_the_page(),
+        "pages.json": {"format": "json"},
+        "pages.csv": {"format": "csv"},
+        "pages.xml": {"format": "xml"},
+        "pages.pickle": {"format": "pickle"},
+        "bodies.jsonl": {"format": "jsonlines", "fields": ["url", "body"]},
+        "%(data_dir)s/urls.csv": {"format": "csv", "fields": {"url": "where"}},
+    }
+    with chdir(place):
+        done = crawl(place / "data", WebSpider, {"FEEDS": feeds}, seeds=web.url("/"))
+    assert done.reason == "finished"
+    assert not [key for key in done.stats if key.startswith("log_count/ERROR")]
+    return place, done
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_feed_has_what_the_columns_have(crawled: tuple[Path, Crawled], web: Site) -> None:
+    place, done = crawled
+    (columns,) = done.data.glob("warc/*.parquet")
+    rows = {row["url"]: row for row in read(columns)}
+    pages = {page["url"]: page for page in lines(place / "pages.jsonl")}
+    assert pages.keys() == rows.keys() == {web.url(path) for path in PAGES}
+    same = [
+        *("url", "host", "status", "media_type", "language", "title", "links", "canonical"),
+        *("digest", "original", "bits", "warc_file", "warc_offset"),
+    ]
+    for url, row in rows.items():
+        item = pages[url]
+        assert {name: item.get(name) for name in same} == {name: row[name] for name in same}
+        assert row["fetched_at"].isoformat() == item["fetched_at"]
+        assert row["simhash"] == (int(item["simhash"], 16) if "simhash" in item else None)
+    assert pages[web.url("/copy")]["original"] == web.url("/a")
+    assert pages[web.url("/near")]["bits"] <= 3
+
+
+def test_every_format_says_the_same(crawled: tuple[Path, Crawled]) -> None:
+    place, _ = crawled
+    pages = lines(place / "pages.jsonl")
+    assert json.loads((place / "pages.json").read_text(encoding="utf-8")) == pages
+    with (place / "pages.csv").open(encoding="utf-8", newline="") as table:
+        rows = [
+            {key: value for key, value in row.items() if value} for row in csv.DictReader(table)
+        ]
+    assert rows == [{key: str(value) for key, value in page.items()} for page in pages]
+    tree = ElementTree.parse(place / "pages.xml")  # noqa: S314  # ours, and can it be read?
+    found = [{field.tag: field.text for field in item} for item in tree.getroot()]
+    assert found == [{key: str(value) for key, value in page.items()} for page in pages]
+    assert (place / "pages.pickle").stat().st_size
+
+
+def test_a_filter_of_ones_own_lets_all_pass(crawled: tuple[Path, Crawled], web: Site) -> None:
+    with (crawled[0] / "answers.csv").open(newline="") as table:
+        answers = {row["url"]: row for row in csv.DictReader(table)}
+    assert answers.keys() == {web.url(path) for path in PAGES | NO_PAGES}
+    assert answers[web.url("/empty")] == {
+        "url": web.url("/empty"),
+        "status": "200",
+        "flaw": "empty",
+    }
+    assert answers[web.url("/gone")]["status"] == "404"
+
+
+def test_bodies_are_read_as_the_page_says(crawled: tuple[Path, Crawled], web: Site) -> None:
+    bodies = {}
+    code = blocks("python")[1] + "        bodies[page['url']] = body\n"
+    with chdir(crawled[0]):
+        exec(code, {"bodies": bodies})  # noqa: S102  # our own page, and the point is that it works
+    expected = {path: ROUTES[path].body for path in PAGES}
+    assert bodies == {
+        web.url(path): body.encode() if isinstance(body, str) else body
+        for path, body in expected.items()
+    }
+
+
+def test_a_feed_may_lie_in_the_data_directory(crawled: tuple[Path, Crawled], web: Site) -> None:
+    _, done = crawled
+    where, *urls = (done.data / "urls.csv").read_text().split()
+    assert where == "where" and set(urls) == {web.url(path) for path in PAGES}
+
+
+def test_standard_output_is_the_feeds_alone(tmp_path: Path, web: Site) -> None:
+    command = crawl_command(tmp_path / "data", {"LOG_LEVEL": "ERROR"}, seeds=web.url("/plain"))
+    done = run([*command, "-O", "-:jsonlines"])
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["url"] == web.url("/plain")
+    assert "Finished: nothing is left to fetch." in done.stderr
+
+
+def test_the_line_on_the_page_is_one_of_ours(crawled: tuple[Path, Crawled]) -> None:
+    (line,) = (json.loads(block) for block in blocks("json"))
+    (home,) = [page for page in lines(crawled[0] / "pages.jsonl") if page["depth"] == 0]
+    assert line.keys() - {"language", "simhash"} == home.keys()
