@@ -14,16 +14,17 @@ from typing import Final
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.python import global_object_name
 
+from crawler import errand
 from crawler.core.choices import HttpHandler, Tls
 from crawler.core.config import Config
 from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError
-from crawler.replaced import refuse_replaced
+from crawler.errand import is_errand
+from crawler.replaced import DOWNLOADER, SCHEDULER, refuse_replaced
 from crawler.sharing import redis_address
 
 SETTINGS: Final[Mapping[str, object]] = {
-    "SCHEDULER": "crawler.scheduler.scheduler.FrontierScheduler",
-    "DOWNLOADER": "crawler.download.downloader.FrontierDownloader",
+    "DOWNLOADER": DOWNLOADER,
     # A page is one item: 100, the default, starts 100 tasks a response, 1 ms of CPU.
     "CONCURRENT_ITEMS": 1,
     "CONCURRENT_REQUESTS": 64,
@@ -38,6 +39,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "TELNETCONSOLE_ENABLED": False,
     "REMOTE_CONTROL_ENABLED": False,
     "ROBOTSTXT_OBEY": True,
+    "FEED_URI_PARAMS": "crawler.ops.feeds.uri_params",
 }
 
 HANDLERS: Final[Mapping[HttpHandler, str]] = {
@@ -45,7 +47,8 @@ HANDLERS: Final[Mapping[HttpHandler, str]] = {
     HttpHandler.TWISTED: "crawler.download.twisted_handler.TwistedHandler",
 }
 REPLAY: Final = "crawler.download.replay_handler.ReplayHandler"
-# A link from the web must not open a file of ours.
+PAGES: Final = "crawler.ops.feeds.PageFilter"
+# A link from the web must not open a file of ours; `scrapy shell page.html` may.
 NO_HANDLER: Final = ("file", "data", "ftp", "s3")
 
 COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
@@ -104,18 +107,33 @@ class Addon:
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Everything else. Raises ConfigError."""
+        if is_errand(settings):
+            settings.setdict(errand.SETTINGS, "cmdline")
         config = read_config(settings)
         refuse_replaced(settings)
         redis_address(settings, config)  # refused here, before anything is opened
+        if is_errand(settings):
+            # There are no leases, so pauses are left to Scrapy's slots.
+            settings.set("DOWNLOAD_DELAY", config.politeness.min_delay_s, "cmdline")
+        else:
+            settings.set("SCHEDULER", SCHEDULER, "addon")
         for name, value in {**SETTINGS, **_told_by(config)}.items():
             settings.set(name, value, "addon")
         for name, ours in COMPONENTS.items():
             _fill(settings[name], ours)
+        _filter_feeds(settings)
         _fill(settings["DOWNLOAD_HANDLERS"], _handlers(config.fetch.http_handler, settings))
         if config.fetch.replay:
             # Over a project's own too, which would ask the network.
             replayed = {"http": REPLAY, "https": REPLAY}
             settings["DOWNLOAD_HANDLERS"].update(replayed, SETTINGS_PRIORITIES["cmdline"])
+
+
+def _filter_feeds(settings: BaseSettings) -> None:
+    feeds = settings.getdict("FEEDS")
+    if feeds:
+        filtered = {place: {"item_filter": PAGES, **chosen} for place, chosen in feeds.items()}
+        settings.set("FEEDS", filtered, settings.getpriority("FEEDS") or 0)
 
 
 def _told_by(config: Config) -> dict[str, object]:
@@ -138,7 +156,8 @@ def _handlers(chosen: HttpHandler, settings: BaseSettings) -> dict[str, str | No
             " settings.py or behind -s, where it is read before the event loop is chosen"
         )
     handler = HANDLERS[chosen]
-    return {"http": handler, "https": handler, **dict.fromkeys(NO_HANDLER)}
+    without = [scheme for scheme in NO_HANDLER if scheme != "file" or not is_errand(settings)]
+    return {"http": handler, "https": handler, **dict.fromkeys(without)}
 
 
 def _fill(given: BaseSettings, ours: Mapping[str, int | str | None]) -> None:

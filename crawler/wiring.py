@@ -25,8 +25,10 @@ from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError, CrawlerError
 from crawler.core.exchange import Exchanges
 from crawler.doors import Doors
+from crawler.errand import is_errand
 from crawler.feeding import feed
 from crawler.ground import Ground, embedded, shared
+from crawler.items import make_pages_items
 from crawler.keeping import Keeping
 from crawler.parsing import Parsers
 from crawler.parts import Parts
@@ -41,6 +43,7 @@ from crawler.scheduler.probes import Probes
 from crawler.sharing import redis_address
 from crawler.storage.local.datadir import DataDir, refuse_other_kind
 from crawler.storage.local.outcome_log import OutcomeLog
+from crawler.storage.local.passing import PassingDir
 from crawler.storage.local.records import Soft404Records
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.redis.ops import Ops
@@ -63,6 +66,7 @@ def parts_of(crawler: Crawler) -> Parts:
 
 
 def _assemble(crawler: Crawler) -> Parts:
+    make_pages_items()
     given = read_config({name: crawler.settings[name] for name in crawler.settings})
     replay = _replay(given, data_dir(crawler.settings, given))
     config = rules.in_force(given)
@@ -70,7 +74,7 @@ def _assemble(crawler: Crawler) -> Parts:
     arguments = getattr(crawler.spider, "arguments", None)
     address = redis_address(crawler.settings, config)
     with ExitStack() as opened:
-        data = DataDir(data_dir(crawler.settings, config), rules.identity_of_urls(config))
+        data = _data(crawler, config)
         opened.callback(data.close)
         refuse_other_kind(data, is_shared=address is not None)
         if address is None:
@@ -96,12 +100,20 @@ def _assemble(crawler: Crawler) -> Parts:
         opened.callback(ground.nearest.close)
         if ground.put_back:
             logger.info("Leases open when the last run ended, put back: %d", ground.put_back)
+        _tell_finished(ground, data.path)
         parts = _over(crawler, config, arguments, data, store, tally, ground, keeping, random)
         parts.replay = replay
         if ground.shared is not None and ground.ops is not None:
             _feed(crawler, parts, ground.shared, ground.ops)
         opened.pop_all()  # from here on it is for `Parts.close`
     return parts
+
+
+def _data(crawler: Crawler, config: Config) -> DataDir:
+    if is_errand(crawler.settings):
+        return PassingDir()
+    place, identity = data_dir(crawler.settings, config), rules.identity_of_urls(config)
+    return DataDir(place, identity, crawler.spider.name if crawler.spider else "")
 
 
 def _replay(config: Config, data: Path) -> Replay | None:
@@ -115,6 +127,18 @@ def _replay(config: Config, data: Path) -> Replay | None:
             " crawl: give it another CRAWLER_DATA_DIR, or it would answer from what it writes"
         )
     return replay
+
+
+def _tell_finished(ground: Ground, data: Path) -> None:
+    """Who runs a spider every day, as with Scrapy, is to know why it brings nothing new."""
+    counts = ground.frontier.counts()
+    open_ones = counts.waiting + counts.later + counts.leased
+    if ground.shared is None and counts.done and not open_ones:
+        logger.warning(
+            "The crawl in %s was finished, and what it has seen is not fetched again. To crawl"
+            " anew, choose another CRAWLER_DATA_DIR",
+            data,
+        )
 
 
 def _landing(

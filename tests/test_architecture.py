@@ -9,7 +9,9 @@ import pytest
 
 from tests.sources import Source, sources
 
-SCHEDULER_EDGE = "scheduler.scheduler scheduler.candidates scheduler.requests scheduler.wake"
+SCHEDULER_EDGE = (
+    "scheduler.scheduler scheduler.candidates scheduler.requests scheduler.wake scheduler.errands"
+)
 
 # Bottom first. What stands in one string is one house and may import itself; houses of one
 # floor are neighbours and do not know each other.
@@ -24,7 +26,7 @@ FLOORS = [
         (
             "wiring parts ground joining rules sharing doors feeding intake pushing archiving"
             " keeping body_memory columns_later columns_child parsing reparsing tally clock"
-            " failures"
+            " failures items errand"
         )
     ],
     ["spiders", "middlewares", "pipelines", "download", SCHEDULER_EDGE],

@@ -19,6 +19,7 @@ import aiodns
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from crawler.core.exchange import AddressRefused
+from crawler.policy.addresses import Place, place_of_ip
 
 CACHE_SIZE: Final = 65_536  # about 20 MB; a host back after so many others is resolved anew
 MIN_TTL_S: Final = 5.0  # guess: a TTL of 0, and the hosts file, are not asked for each page
@@ -80,7 +81,7 @@ class Resolver(AbstractResolver):
             raise OSError(None, f"no address for {host}")
         admitted = [ip for ip in ips if self._admits(ip, host)]
         if not admitted:
-            raise AddressRefused(f"{host} is {', '.join(ips[:3])}: an inside address")
+            raise AddressRefused(f"{host} is {', '.join(ips[:3])}: {_what_is(ips[0])}")
         return admitted
 
     def check_literal(self, host: str) -> None:
@@ -89,7 +90,7 @@ class Resolver(AbstractResolver):
             return
         written = f"[{host}]" if ":" in host else host  # as it stands in a URL
         if not self._admits(host, written):
-            raise AddressRefused(f"{host} is an inside address")
+            raise AddressRefused(f"{host} is {_what_is(host)}")
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -174,6 +175,12 @@ def is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _what_is(refused: str) -> str:
+    if place_of_ip(refused) is Place.PUBLIC:
+        return "a public address, and CRAWLER_CONTACT does not say who asks"
+    return "an inside address"
 
 
 def _result(host: str, ip: str, port: int) -> ResolveResult:

@@ -8,6 +8,7 @@ verdict is known. However many wait, robots.txt is fetched once, and all get its
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final, Self
 
 from scrapy import Request
@@ -29,6 +30,8 @@ from crawler.policy.robots_cache import Allowed, Disallowed, RobotsVerdict, Unkn
 from crawler.policy.robots_fetch import Brought, RobotsFetch, brought
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import parts_of
+
+logger = logging.getLogger(__name__)
 
 # Flags of a file of which something is missing. Our own cap is none of them: it lets more pass
 # than RFC 9309 asks to be read.
@@ -108,9 +111,12 @@ class RobotsMiddleware:
                 flight.verdict = PutBack()
                 return request.replace(dont_filter=True)
             verdict = await self._found(url, verdict)
-        if not isinstance(verdict, Allowed):
-            raise IgnoreRequest(_why_not(verdict))
-        return None
+        if isinstance(verdict, Allowed):
+            return None
+        why_not = _why_not(verdict)
+        if LEASE not in request.meta:  # else the outcome log tells it
+            logger.info("Not fetched: %s: %s", request, why_not)
+        raise IgnoreRequest(why_not)
 
     def _verdict(self, url: str) -> RobotsVerdict:
         return self._parts.robots.verdict(url, self._parts.clock.now())

@@ -14,9 +14,11 @@ from typing import Final, Self
 
 from scrapy import signals
 from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
 from scrapy.utils.asyncio import create_looping_call
 
 from crawler.core.choices import ProgressStyle
+from crawler.errand import is_errand
 from crawler.ops.glance import Glance, RecentRate, line, sentence
 from crawler.ops.logbook import Notices, shares_terminal
 from crawler.ops.screen import Screen
@@ -41,6 +43,8 @@ class Progress:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
+        if is_errand(crawler.settings):
+            raise NotConfigured
         return cls(crawler, Screen(sys.stderr))
 
     def __init__(self, crawler: Crawler, screen: Screen) -> None:

@@ -9,10 +9,11 @@ from scrapy.downloadermiddlewares.retry import RetryMiddleware
 from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
 
-from crawler.addon import COMPONENTS, HANDLERS, NO_HANDLER, SETTINGS, Addon
+from crawler import errand
+from crawler.addon import COMPONENTS, HANDLERS, NO_HANDLER, PAGES, SETTINGS, Addon
 from crawler.core.errors import ConfigError
 from crawler.middlewares.decode import DecodeMiddleware
-from crawler.replaced import REPLACED
+from crawler.replaced import DOWNLOADER, REPLACED, SCHEDULER
 from crawler.spiders.web import WebSpider
 
 OWN = "tests.unit.test_addon.Own"
@@ -53,7 +54,7 @@ def test_our_components_are_active_and_those_they_replace_are_not(name):
 @pytest.mark.parametrize(
     "path",
     [
-        *(SETTINGS[name] for name in ("SCHEDULER", "DOWNLOADER", "LOG_FORMATTER")),
+        *(SCHEDULER, DOWNLOADER, errand.SCHEDULER, SETTINGS["LOG_FORMATTER"]),
         *HANDLERS.values(),
     ],
 )
@@ -165,3 +166,30 @@ def test_a_setting_that_would_have_no_effect_is_refused(name, priority):
 @pytest.mark.parametrize("name", REPLACED)
 def test_saying_what_is_done_anyway_is_no_mistake(name):
     settled({name: REPLACED[name][0]})
+
+
+def test_all_of_them_are_named_at_once():
+    with pytest.raises(ConfigError, match=r"^DOWNLOAD_DELAY is 3, but .*; RETRY_TIMES is 9, but"):
+        settled({"DOWNLOAD_DELAY": 3, "RETRY_TIMES": 9})
+
+
+def test_an_errand_has_scrapys_scheduler_and_keeps_nothing():
+    mine = {"SCHEDULER": SCHEDULER, "JOBDIR": "jobs", "CRAWLER_MIN_DELAY_S": 3}
+    settings = settled(mine, SCHEDULER=errand.SCHEDULER)
+    assert settings["SCHEDULER"] == errand.SCHEDULER
+    assert settings.getfloat("DOWNLOAD_DELAY") == 3
+    assert not settings.getbool("CRAWLER_WARC") and settings["JOBDIR"] is None
+    assert "file" not in settings["DOWNLOAD_HANDLERS"], "a person may look at a file"
+
+
+def test_feeds_have_our_filter_unless_they_name_their_own():
+    feeds = {"a.jsonl": {"format": "jsonlines"}, "b.csv": {"format": "csv", "item_filter": OWN}}
+    chosen = settled({"FEEDS": feeds}).getdict("FEEDS")
+    assert {feed: options["item_filter"] for feed, options in chosen.items()} == {
+        "a.jsonl": PAGES,
+        "b.csv": OWN,
+    }
+    load_object(PAGES)
+    assert feeds["a.jsonl"] == {"format": "jsonlines"}, "what is given is not changed"
+    asked = settled(FEEDS='{"c.json": {"format": "json"}}')
+    assert asked.getdict("FEEDS")["c.json"]["item_filter"] == PAGES

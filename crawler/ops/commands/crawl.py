@@ -14,7 +14,7 @@ import sys
 import traceback
 from typing import Final
 
-from scrapy import signals
+from scrapy import Spider, signals
 from scrapy.commands.crawl import Command as ScrapyCrawl
 from scrapy.crawler import Crawler
 from scrapy.exceptions import UsageError
@@ -59,14 +59,18 @@ class Command(ScrapyCrawl):
             self._held = hold()
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        if len(args) != 1:
-            raise UsageError("name one spider, for example: scrapy crawl web -a seeds=seeds.txt")
+        spider = self._named(args)
         try:
-            error = self._crawl(args[0], opts)
+            error = self._crawl(spider, opts)
         except CrawlerError as refused:
             error = refused
         self._release_log()
         self.exitcode = self._status(error)
+
+    def _named(self, args: list[str]) -> str | type[Spider]:
+        if len(args) != 1:
+            raise UsageError("name one spider, for example: scrapy crawl web -a seeds=seeds.txt")
+        return args[0]
 
     def _keeps_terminal_clear(self) -> bool:
         """For the line of progress, unless the user has said where or how to log."""
@@ -81,11 +85,11 @@ class Command(ScrapyCrawl):
             and Screen(sys.stderr).is_terminal
         )
 
-    def _crawl(self, name: str, opts: argparse.Namespace) -> BaseException | None:
+    def _crawl(self, spider: str | type[Spider], opts: argparse.Namespace) -> BaseException | None:
         """Until it ends. The error that ended it, if one did."""
         process = self.crawler_process
         assert process is not None
-        crawler = self._create_crawler(name)
+        crawler = self._create_crawler(spider)
         if issubclass(crawler.spidercls, WebSpider):
             opts.spargs = arglist_to_dict(join_repeated(self._given))
         crawler.signals.connect(self._started, signals.engine_started)

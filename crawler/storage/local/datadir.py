@@ -34,19 +34,21 @@ class Format(msgspec.Struct, frozen=True):
     format: int
     key_seed: int  # of the hash of URLs: a page cannot choose URLs that collide
     identity: tuple[str, ...] = ()  # which settings the keys of URLs and hosts were made with
+    spider: str = ""  # whose requests are waiting; empty: nobody has said
 
 
 class DataDir:
     """Opened: locked until `close` or the end of the process."""
 
-    def __init__(self, path: Path, identity: tuple[str, ...] = ()) -> None:
-        """Raises DataDirError: not writable, in use, of a newer version, damaged, or begun
-        with another *identity*, under which every URL would count as new."""
+    def __init__(self, path: Path, identity: tuple[str, ...] = (), spider: str = "") -> None:
+        """Raises DataDirError: not writable, in use, of a newer version, damaged, begun with
+        another *identity*, under which every URL would count as new, or by another *spider*."""
         self.path = path
         self._lock = _locked(path)
         try:
-            self.format = _read_or_begin(path / _FORMAT_FILE, identity)
+            self.format = _read_or_begin(path / _FORMAT_FILE, identity, spider)
             _refuse_other(path, self.format.identity, identity)
+            _refuse_other_spider(path, self.format.spider, spider)
         except BaseException:
             self.close()
             raise
@@ -153,6 +155,16 @@ def _refuse_other(path: Path, begun_with: tuple[str, ...], now: tuple[str, ...])
         )
 
 
+def _refuse_other_spider(path: Path, theirs: str, ours: str) -> None:
+    """It would be given their requests, for callbacks that it may not have, and count all that they
+    have seen as seen by itself."""
+    if theirs and ours and theirs != ours:
+        raise DataDirError(
+            f"{path} holds the crawl of another spider, {theirs}. Choose a data directory for"
+            f" {ours}, for example -s CRAWLER_DATA_DIR={path}-{ours}"
+        )
+
+
 def _refuse_lost_frontier(path: Path) -> None:
     """What was fetched would all be fetched again, and nobody told."""
     stores = (path / FRONTIER, path / WORKER)  # of a shared crawl the frontier is elsewhere
@@ -163,7 +175,7 @@ def _refuse_lost_frontier(path: Path) -> None:
         )
 
 
-def _read_or_begin(file: Path, identity: tuple[str, ...]) -> Format:
+def _read_or_begin(file: Path, identity: tuple[str, ...], spider: str) -> Format:
     if file.exists():
         _refuse_lost_frontier(file.parent)
         return _read(file)
@@ -172,7 +184,7 @@ def _read_or_begin(file: Path, identity: tuple[str, ...]) -> Format:
             f"{file.parent} is damaged: it holds a frontier, but no {file.name}. Put the file"
             " back from a copy, or begin again in another data directory (CRAWLER_DATA_DIR)"
         )
-    begun = Format(FORMAT, secrets.randbits(63), identity)
+    begun = Format(FORMAT, secrets.randbits(63), identity, spider)
     draft = file.with_suffix(".draft")
     try:
         with draft.open("wb") as out:
