@@ -123,7 +123,8 @@ def join(
     mine = None if last and _is_of_another(last, data, nodes, name) else last
     worker = new_life(mine, shared.worker_name, data.path)
     ops = Ops(worker.session, shards, frontier_rules, shared.lease_s, UNBEGUN_S)
-    ours = new_format(shards, len(frontier_rules.level_shares), rules.identity_of_shards(config))
+    levels, identity = len(frontier_rules.level_shares), rules.identity_of_shards(config)
+    ours = new_format(shards, levels, identity, data.format.spider)
     dead = _dead_sessions(mine, data)
     outbox = Outbox(store, lambda domain: shard_of(domain, shards))
     say = _sayer(worker, tally)

@@ -6,6 +6,7 @@ leaves as a stand-in request, which the scheduler knows by its lease: no errback
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Self
 
 from scrapy import Request
@@ -13,6 +14,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
+from crawler.core.config import Politeness
 from crawler.core.exchange import AddressRefused
 from crawler.core.types import Answer, Dead, Purpose, PutBack, RetryAt
 from crawler.middlewares.answers import answer_of, failed_answer, judged
@@ -36,7 +38,7 @@ class BackpressureMiddleware:
             return response
         flight.exchange = self._parts.exchanges.take(request)
         answer = answer_of(response, flight, self._parts)
-        again = self._judge(flight, answer)
+        again = self._judge(request, flight, answer)
         return _stand_in(request) if again else response
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
@@ -45,7 +47,7 @@ class BackpressureMiddleware:
             return None
         answer = failed_answer(exception, flight, self._parts)
         if answer is not None:
-            if self._judge(flight, answer):
+            if self._judge(request, flight, answer):
                 return _stand_in(request)
         elif isinstance(exception, AddressRefused):
             flight.reason = str(exception)
@@ -60,17 +62,26 @@ class BackpressureMiddleware:
             raise IgnoreRequest(flight.reason or str(exception)) from exception
         return None
 
-    def _judge(self, flight: Flight, answer: Answer) -> bool:
+    def _judge(self, request: Request, flight: Flight, answer: Answer) -> bool:
         """Note the answer and the verdict. True: its URL is asked for again."""
         parts, candidate = self._parts, flight.lease.candidate
+        rules = _rules(request, parts.config.politeness)
         now = parts.clock.now()
         answer = flight.answer = judged(answer, flight, parts)
         rest = parts.landing.release(flight)
         rest_s = rest.seconds if rest else 0.0
-        verdict = fate(candidate, answer, rest_s, parts.config.politeness, now, parts.random)
+        verdict = fate(candidate, answer, rest_s, rules, now, parts.random)
         if isinstance(verdict, RetryAt | Dead | PutBack):
             flight.verdict = verdict
         return isinstance(verdict, RetryAt | PutBack)
+
+
+def _rules(request: Request, rules: Politeness) -> Politeness:
+    """With what a request of a spider's own says of retries, in Scrapy's words."""
+    if request.meta.get("dont_retry"):
+        return replace(rules, retries=0)
+    most = request.meta.get("max_retry_times")
+    return rules if most is None else replace(rules, retries=most)
 
 
 def _stand_in(request: Request) -> Request:

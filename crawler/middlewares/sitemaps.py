@@ -17,6 +17,8 @@ def sitemaps_of(authority: str, robots_url: str, parts: Parts) -> list[Candidate
     """Those of the rules that were learned for *authority*, as far as the crawl may fetch them."""
     if not parts.config.links.follow_sitemaps or not parts.doors.known:
         return []
+    if parts.arguments is None:
+        return []  # a spider of the user's own asks for them itself, with a callback for them
     level = parts.prioritizer.level(Hints(is_sitemap=True))
     found = []
     for written in parts.robots.rules(authority).sitemaps[:MOST]:

@@ -27,6 +27,8 @@ An index that makes new ones for ever would have no other end."""
 
 class LinksPipeline(Stage):
     async def work(self, page: Page, flight: Flight) -> Page:
+        if self.parts.arguments is None:
+            return page  # of a spider whose own code says where to go
         links = _links(page)
         # Those of the page itself are absolute already; a user's pipeline may have put others.
         absolute = set(map(id, page.outlinks))

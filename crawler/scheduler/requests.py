@@ -26,7 +26,7 @@ MOST_BYTES: Final = 4 << 20
 """Guess: a form with a picture fits. What is more keeps all others of a shared frontier waiting."""
 _DEEPEST: Final = 100  # guess: nobody means more; a list that holds itself ends here
 _SCALARS: Final = (str, bytes, bool, int, float, type(None))
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder(enc_hook=str.__str__).encode
 _decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
@@ -91,7 +91,9 @@ def _is_callback(called: object) -> bool:
 
 
 def _refuse_foreign(request: Request, where: str, value: object, depth: int = 0) -> None:
-    if type(value) in _SCALARS:
+    # Text of a class of its own comes back as plain text, which is equal to it: a CrawlSpider puts
+    # lxml's into the meta of each request.
+    if type(value) in _SCALARS or isinstance(value, str):
         return
     if depth > _DEEPEST:
         raise UnstorableRequest(f"{request}: {where[:80]} is nested too deep")

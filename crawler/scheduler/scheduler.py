@@ -19,7 +19,7 @@ from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
 from crawler.core.errors import StoreUnavailable, UnstorableRequest
-from crawler.core.types import Purpose
+from crawler.core.types import Dead, Purpose
 from crawler.parts import Parts
 from crawler.policy.refusal import Refusal
 from crawler.scheduler.candidates import candidate_of, verdict_on_returned
@@ -77,9 +77,8 @@ class FrontierScheduler(BaseScheduler):
         try:
             flight = self._parts.flights.of(request.meta.get(LEASE))
             if flight is not None:
-                flight.verdict = flight.verdict or verdict_on_returned(
-                    request, flight, self._spider, self._parts
-                )
+                if _is_open(flight, request):
+                    flight.verdict = verdict_on_returned(request, flight, self._spider, self._parts)
                 return True
             return self._add(request)
         except UnstorableRequest as error:
@@ -209,3 +208,10 @@ class FrontierScheduler(BaseScheduler):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _is_open(flight: Flight, request: Request) -> bool:
+    """Nothing is decided yet; or its URL was given up, and a middleware knows another."""
+    if isinstance(flight.verdict, Dead):
+        return request.url != flight.lease.candidate.url
+    return flight.verdict is None

@@ -25,8 +25,8 @@ from crawler.parts import Parts
 from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
 from crawler.policy.seeds import Seeds, parse_seeds
-from crawler.scheduler.flights import LEASE
 from crawler.sharing import redis_address
+from crawler.spiders.pages import page_of
 from crawler.spiders.seeds import (
     MAX_BYTES,
     batches,
@@ -70,6 +70,7 @@ class WebSpider(Spider):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        _refuse_without_effect(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
         spider.arguments = read_arguments(_with_pushed(kwargs, crawler))
         seeds = spider.arguments.seeds
@@ -111,21 +112,9 @@ class WebSpider(Spider):
 
     async def parse(self, response: Response) -> AsyncIterator[Page]:
         """One Page an answer."""
-        assert response.request is not None
-        flight = parts_of(self.crawler).flights.of(response.request.meta.get(LEASE))
-        if flight is None:
-            return
-        content_type = response.headers.get(b"Content-Type") or b""
-        yield Page(
-            url=response.url,
-            status=response.status,
-            content_type=content_type.decode("latin-1"),
-            body=response.body,
-            depth=flight.lease.candidate.depth,
-            lease_id=flight.lease.id,
-            exchange=flight.exchange,
-            flags=tuple(response.flags),
-        )
+        page = page_of(response, self)
+        if page is not None:
+            yield page
 
     def _add(self, urls: Sequence[str], parts: Parts) -> int:
         """How many of them are new. A refused seed is skipped, told and counted."""
@@ -154,6 +143,17 @@ class WebSpider(Spider):
         if missing := _NOT_WHOLE.intersection(response.flags):
             raise SeedsError(f"the seeds list {url} did not come whole: {', '.join(missing)}")
         return checked(parse_seeds(decoded(response.body, url)), url)
+
+
+def _refuse_without_effect(settings: BaseSettings) -> None:
+    """What Scrapy has for spiders with callbacks. Raises ConfigError."""
+    if settings.getbool("HTTPCACHE_ENABLED"):
+        raise ConfigError(
+            "HTTPCACHE_ENABLED: what a cache answers would not be archived. To crawl again without"
+            " asking the hosts, use CRAWLER_REPLAY"
+        )
+    if settings.getint("DEPTH_LIMIT"):
+        raise ConfigError("DEPTH_LIMIT has no effect on this spider: use -a max_depth=...")
 
 
 def _with_pushed(given: dict[str, Any], crawler: Crawler) -> dict[str, Any]:

@@ -92,6 +92,13 @@ def test_all_of_a_request_comes_back(request_: Request) -> None:
         assert getattr(back, part) == getattr(request_, part), part
 
 
+def test_text_of_a_class_of_its_own_comes_back_as_plain_text() -> None:
+    request = Request(URL, meta={"link_text": Text("b")}, cb_kwargs={"a": [Text("c")]})
+    back = unpack(pack(request, SPIDER), SPIDER)
+    assert (back.meta, back.cb_kwargs) == ({"link_text": "b"}, {"a": ["c"]})
+    assert type(back.meta["link_text"]) is type(back.cb_kwargs["a"][0]) is str
+
+
 def test_what_belongs_to_one_fetch_stays_behind() -> None:
     meta = {LEASE: object(), "download_slot": "a", "download_latency": 0.1, "mine": 1}
     request = Request(URL, meta=meta)
@@ -109,7 +116,7 @@ def test_what_belongs_to_one_fetch_stays_behind() -> None:
         pytest.param({"meta": {"f": io.StringIO()}}, r"meta\['f'\] is a StringIO", id="a file"),
         pytest.param({"meta": {"a": [{"b": {1}}]}}, r"meta\['a'\]\[\]\['b'\] is a set", id="a set"),
         pytest.param({"meta": {"a": (1, 2)}}, "is a tuple", id="a tuple would be a list"),
-        pytest.param({"meta": {"a": Text("b")}}, "is a Text", id="text of a class of its own"),
+        pytest.param({"meta": {Text("a"): 1}}, "key of Text", id="a key of a class of its own"),
         pytest.param({"cb_kwargs": {"a": SPIDER}}, r"cb_kwargs\['a'\] is a Own", id="an object"),
         pytest.param({"cb_kwargs": {"a": {1.5: 1}}}, "key of float", id="a key of another kind"),
         pytest.param({"meta": {"a": 1 << 64}}, "serialize ints", id="a number beyond 64 bits"),

@@ -25,14 +25,17 @@ class CrawlFormat(msgspec.Struct, frozen=True):
     identity: tuple[str, ...]  # which settings the keys of URLs and hosts were made with
     key_seed: int = 0  # of the hash of URLs: a page cannot choose URLs that collide
     schema: str = SCHEMA
+    spider: str = ""  # whose requests are waiting; empty: nobody has said
 
 
 _decode: Final = msgspec.json.Decoder(CrawlFormat).decode
 encode_format: Final = msgspec.json.Encoder().encode
 
 
-def new_format(shards: int, levels: int, identity: tuple[str, ...]) -> CrawlFormat:
-    return CrawlFormat(shards, levels, identity, secrets.randbits(64))
+def new_format(
+    shards: int, levels: int, identity: tuple[str, ...], spider: str = ""
+) -> CrawlFormat:
+    return CrawlFormat(shards, levels, identity, secrets.randbits(64), spider=spider)
 
 
 def known(kept: bytes, where: str) -> CrawlFormat:
@@ -72,6 +75,11 @@ def refuse_other_identity(theirs: Iterable[str], ours: Collection[str], where: s
 def agreed(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
     """The format of the crawl at *where*, if we can take part in it. Raises ConfigError."""
     crawl = known(kept, where)
+    if crawl.spider and ours.spider and crawl.spider != ours.spider:
+        raise ConfigError(
+            f"the crawl at {where} is one of the spider {crawl.spider}: give {ours.spider} another"
+            " CRAWLER_FRONTIER_NAME"
+        )
     if crawl.shards != ours.shards:
         raise ConfigError(
             f"the crawl at {where} was begun with {crawl.shards} shards, the setting"

@@ -1,0 +1,30 @@
+"""A response as a Page, which the pipelines archive: what the spider `web` yields, and any may."""
+
+from __future__ import annotations
+
+from scrapy import Spider
+from scrapy.http import Response
+
+from crawler.core.page import Page
+from crawler.scheduler.flights import LEASE
+from crawler.wiring import parts_of
+
+
+def page_of(response: Response, spider: Spider) -> Page | None:
+    """None: it was fetched past the frontier (`engine.download_async`), or in no crawl."""
+    if response.request is None:
+        return None
+    flight = parts_of(spider.crawler).flights.of(response.request.meta.get(LEASE))
+    if flight is None:
+        return None
+    content_type = response.headers.get(b"Content-Type") or b""
+    return Page(
+        url=response.url,
+        status=response.status,
+        content_type=content_type.decode("latin-1"),
+        body=response.body,
+        depth=flight.lease.candidate.depth,
+        lease_id=flight.lease.id,
+        exchange=flight.exchange,
+        flags=tuple(response.flags),
+    )

@@ -1,0 +1,329 @@
+"""Spiders as people who know Scrapy write them, over the frontier: each habit in one spider."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from itemadapter import ItemAdapter
+from scrapy import Item, Request, Spider, signals
+from scrapy.crawler import AsyncCrawlerRunner, Crawler
+from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.http import FormRequest, Response
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
+from twisted.python.failure import Failure
+
+from crawler.core.errors import ConfigError, DataDirError
+from crawler.spiders.pages import page_of
+from crawler.spiders.web import WebSpider
+from tests.crawling import QUICK, Crawled, crawl
+from tests.servers.pages import Answer, Site, page, site
+
+ROUTES = {
+    "/": page("/lamp", "/more", "/gone", text="home"),
+    "/lamp": page("/unknown", text="lamp"),
+    "/more": page("/lamp2", text="more"),
+    "/lamp2": page(text="lamp 2"),
+    "/login": Answer("in", headers=(("Set-Cookie", "who=me"),)),
+    "/basket": Answer("basket"),
+    "/gone": Answer("gone", 404),
+    "/busy": Answer("not now", 503),
+    "/mirror": Answer("from the mirror"),
+    "/picture": Answer(b"\x89PNG", headers=(("Content-Type", "image/png"),)),
+}
+
+
+@pytest.fixture
+def web() -> Iterator[Site]:
+    with site("127.0.0.77", ROUTES) as served:
+        yield served
+
+
+def crawled(
+    data: Path, spider: type[Spider], settings: dict[str, Any] | None = None, **arguments: Any
+) -> tuple[Crawled, list[Any]]:
+    """And its items."""
+    items: list[Any] = []
+
+    class Watched(spider):  # type: ignore[valid-type, misc]  # whichever is given
+        @classmethod
+        def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Any:
+            crawler.signals.connect(note, signals.item_scraped)
+            return super().from_crawler(crawler, *args, **kwargs)
+
+    def note(item: Any) -> None:
+        items.append(item)
+
+    Watched.__name__ = spider.__name__
+    return crawl(data, Watched, settings, **arguments), items
+
+
+class Rules(CrawlSpider):
+    name = "rules"
+    rules = (
+        Rule(LinkExtractor(allow="/lamp"), callback="lamp", cb_kwargs={"kind": "lamp"}),
+        Rule(LinkExtractor(allow="/more"), follow=True),
+    )
+
+    def lamp(self, response: Response, kind: str) -> Iterable[Any]:
+        yield {"url": response.url, "kind": kind, "linked_as": response.meta["link_text"]}
+
+
+def test_a_crawl_spider_follows_its_rules(tmp_path: Path, web: Site) -> None:
+    done, items = crawled(tmp_path, Rules, start_urls=[web.url("/")])
+    assert sorted((item["url"], item["linked_as"]) for item in items) == [
+        (web.url("/lamp"), "/lamp"),
+        (web.url("/lamp2"), "/lamp2"),
+    ]
+    assert all(item["kind"] == "lamp" for item in items)
+    assert sorted(web.hits) == ["/", "/lamp", "/lamp2", "/more", "/robots.txt"]
+    assert done.reason == "finished"
+
+
+class Map(SitemapSpider):
+    name = "map"
+    sitemap_rules: ClassVar = [("/lamp", "lamp")]
+
+    def lamp(self, response: Response) -> Iterable[Any]:
+        yield {"url": response.url}
+
+
+def test_a_sitemap_spider_reads_its_sitemaps(tmp_path: Path) -> None:
+    routes = {**ROUTES}
+    with site("127.0.0.77", routes) as web:
+        listed = f"<urlset><url><loc>{web.url('/lamp')}</loc></url></urlset>"
+        xml = (("Content-Type", "application/xml"),)
+        routes["/sitemap.xml"] = Answer(listed, headers=xml)
+        routes["/robots.txt"] = Answer(f"Sitemap: {web.url('/sitemap.xml')}")
+        _, items = crawled(tmp_path, Map, sitemap_urls=[web.url("/robots.txt")])
+    assert items == [{"url": web.url("/lamp")}]
+
+
+class Habits(Spider):
+    """Forms, cookies, cb_kwargs, errbacks, an idle signal, and an end of its own."""
+
+    name = "habits"
+    custom_settings: ClassVar = {"COOKIES_ENABLED": True}
+    root: str
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield Request(self.root + "/login", self.welcome, meta={"cookiejar": 1})
+        yield Request(self.root + "/gone", self.welcome, errback=self.failed)
+        self.crawler.signals.connect(self.idle, signals.spider_idle)
+
+    def welcome(self, response: Response) -> Iterable[Any]:
+        jar = {"cookiejar": response.meta["cookiejar"]}
+        form = {"formdata": {"a": "1"}, "cb_kwargs": {"n": 1}, "meta": jar}
+        yield FormRequest(self.root + "/basket", callback=self.basket, **form)
+        yield FormRequest(self.root + "/basket", callback=self.basket, **form)  # seen
+        yield FormRequest(self.root + "/basket", callback=self.basket, dont_filter=True, **form)
+
+    def basket(self, response: Response, n: int) -> Iterable[Any]:
+        assert response.request is not None
+        yield {"n": n, "cookie": response.request.headers[b"Cookie"].decode()}
+
+    def failed(self, failure: Failure) -> Iterable[Any]:
+        yield {"failed": type(failure.value).__name__}
+
+    def idle(self) -> None:
+        self.crawler.signals.disconnect(self.idle, signals.spider_idle)
+        assert self.crawler.engine is not None
+        self.crawler.engine.crawl(Request(self.root + "/lamp", callback=self.last))
+        raise DontCloseSpider
+
+    def last(self, response: Response) -> Iterable[Any]:
+        yield {"last": True}
+        raise CloseSpider("enough")
+
+
+def test_habits_of_scrapys_users_work(tmp_path: Path, web: Site) -> None:
+    done, items = crawled(tmp_path, Habits, root=web.root)
+    basket = {"n": 1, "cookie": "who=me"}
+    # Which comes first is the frontier's choice.
+    assert sorted(items, key=str) == sorted(
+        [{"failed": "HttpError"}, basket, basket, {"last": True}], key=str
+    )
+    assert web.hits["/basket"] == 2
+    assert done.reason == "enough"
+
+
+class Fallback:
+    """A downloader middleware that knows a mirror of what is busy."""
+
+    def process_response(self, request: Request, response: Response) -> Response | Request:
+        if response.status != 503:
+            return response
+        return request.replace(url=response.urljoin("/mirror"), dont_filter=True)
+
+
+class Busy(Spider):
+    name = "busy"
+    root: str
+    more: dict[str, Any]
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield Request(self.root + "/busy", meta={"handle_httpstatus_list": [503], **self.more})
+
+    def parse(self, response: Response) -> Iterable[Any]:
+        yield {"status": response.status}
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        pytest.param({}, 4, id="as often as the setting says"),
+        pytest.param({"dont_retry": True}, 1, id="never"),
+        pytest.param({"max_retry_times": 1}, 2, id="as often as the request says"),
+    ],
+)
+def test_a_request_may_say_how_often_it_is_tried_again(
+    tmp_path: Path, web: Site, more: dict[str, Any], asked: int
+) -> None:
+    done, items = crawled(tmp_path, Busy, root=web.root, more=more)
+    assert web.hits["/busy"] == asked
+    assert items == [{"status": 503}], "the last answer is the spider's"
+    assert done.fates()["/busy"][-1] == "dead"
+
+
+def test_a_middleware_may_know_a_mirror_of_what_was_given_up(tmp_path: Path, web: Site) -> None:
+    middlewares = {"DOWNLOADER_MIDDLEWARES": {Fallback: 100}, "CRAWLER_RETRIES": 1}
+    done, items = crawled(tmp_path, Busy, middlewares, root=web.root, more={})
+    assert web.hits["/busy"] == 2 and web.hits["/mirror"] == 1
+    assert items == [{"status": 200}]
+    assert done.fates() == {"/busy": ["retry", "moved"], "/mirror": ["done"]}
+
+
+class Archivist(Spider):
+    """Archives what it fetches, and says itself where to go."""
+
+    name = "archivist"
+
+    def parse(self, response: Response) -> Iterable[Any]:
+        yield page_of(response, self)
+        yield {"title": response.css("title::text").get()}
+        if response.url.endswith("/"):
+            yield response.follow("/lamp")
+
+
+def test_a_spider_archives_what_it_fetches(tmp_path: Path, web: Site) -> None:
+    done, items = crawled(tmp_path, Archivist, start_urls=[web.url("/")])
+    pages = [ItemAdapter(item).asdict() for item in items if not isinstance(item, dict)]
+    assert [(page["title"], page["links"]) for page in pages] == [("home", 3), ("lamp", 1)]
+    assert all(page["warc_file"] for page in pages)
+    assert [item for item in items if isinstance(item, dict)] == [
+        {"title": "home"},
+        {"title": "lamp"},
+    ]
+    assert all(outcome.record for outcome in done.outcomes)
+    assert sorted(web.hits) == ["/", "/lamp", "/robots.txt"], "links are its own business"
+
+
+class Files(Spider):
+    name = "files"
+    custom_settings: ClassVar = {"ITEM_PIPELINES": {"scrapy.pipelines.files.FilesPipeline": 1}}
+
+    def parse(self, response: Response) -> Iterable[Any]:
+        yield {"file_urls": [response.urljoin("/picture"), response.urljoin("/forbidden")]}
+
+
+def test_files_pipelines_obey_robots_txt(tmp_path: Path) -> None:
+    routes = {**ROUTES, "/robots.txt": Answer("User-agent: *\nDisallow: /forbidden")}
+    with site("127.0.0.77", routes) as web:
+        store = {"FILES_STORE": str(tmp_path / "files")}
+        _, items = crawled(tmp_path / "data", Files, store, start_urls=[web.url("/")])
+        assert "/forbidden" not in web.asked
+    (found,) = items[0]["files"]
+    assert (tmp_path / "files" / found["path"]).read_bytes() == b"\x89PNG"
+
+
+class Cached(Spider):
+    name = "cached"
+
+    def parse(self, response: Response) -> Iterable[Any]:
+        yield {"flags": list(response.flags)}
+
+
+def test_an_http_cache_spares_the_host(tmp_path: Path, web: Site) -> None:
+    cache = {"HTTPCACHE_ENABLED": True, "HTTPCACHE_DIR": str(tmp_path / "cache")}
+    for day, flags in (("monday", []), ("tuesday", ["cached"])):
+        _, items = crawled(tmp_path / day, Cached, cache, start_urls=[web.url("/lamp")])
+        assert items == [{"flags": flags}]
+    assert web.hits["/lamp"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "instead"),
+    [
+        pytest.param("HTTPCACHE_ENABLED", True, "CRAWLER_REPLAY", id="a cache"),
+        pytest.param("DEPTH_LIMIT", 2, "max_depth", id="a depth"),
+    ],
+)
+def test_web_refuses_what_has_no_effect_on_it(
+    tmp_path: Path, name: str, value: object, instead: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}.*{instead}"):
+        crawl(tmp_path, WebSpider, {name: value}, seeds="http://127.0.0.77/")
+
+
+def test_a_data_directory_is_of_one_spider(tmp_path: Path, web: Site) -> None:
+    crawled(tmp_path / "data", Cached, start_urls=[web.url("/lamp")])
+    with pytest.raises(DataDirError, match=r"another spider, cached\..* CRAWLER_DATA_DIR=.*-files"):
+        crawl(tmp_path / "data", Files, start_urls=[web.url("/lamp")])
+
+
+def test_a_crawl_that_was_finished_says_so(
+    tmp_path: Path, web: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "crawler"):
+        crawled(tmp_path, Rules, start_urls=[web.url("/")])
+        assert not caplog.records
+        _, items = crawled(tmp_path, Rules, start_urls=[web.url("/")])
+    assert items == [], "a second run has nothing to do"
+    assert "was finished, and what it has seen is not fetched again" in caplog.text
+
+
+def test_two_spiders_in_one_process(tmp_path: Path, web: Site) -> None:
+    async def both() -> list[str]:
+        runner = AsyncCrawlerRunner(QUICK)
+        ends: list[str] = []
+
+        def note(reason: str) -> None:
+            ends.append(reason)
+
+        for kind in (Cached, Archivist):
+            own = {"CRAWLER_DATA_DIR": str(tmp_path / kind.name)}
+            crawler = runner.create_crawler(type(kind.__name__, (kind,), {"custom_settings": own}))
+            crawler.signals.connect(note, signals.spider_closed)
+            runner.crawl(crawler, start_urls=[web.url("/lamp")])
+        await asyncio.wait_for(runner.join(), 60)
+        return ends
+
+    assert asyncio.run(both()) == ["finished", "finished"]
+    assert web.hits["/lamp"] == 2
+
+
+class Lamp(Item):
+    """As in old projects."""
+
+
+def test_what_cannot_be_stored_is_said(
+    tmp_path: Path, web: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hoarder(Spider):
+        name = "hoarder"
+
+        def parse(self, response: Response) -> Iterable[Any]:
+            yield response.follow("/lamp", self.lamp, meta={"item": Lamp()})
+            yield response.follow("/more", lambda response: None)
+
+        def lamp(self, response: Response) -> None: ...
+
+    done, _ = crawled(tmp_path, Hoarder, start_urls=[web.url("/")])
+    assert "meta['item'] is a Lamp" in caplog.text
+    assert "is not an instance method" in caplog.text
+    assert done.stats["crawler/refused/unstorable"] == 2
