@@ -48,7 +48,7 @@ HANDLERS: Final[Mapping[HttpHandler, str]] = {
 }
 REPLAY: Final = "crawler.download.replay_handler.ReplayHandler"
 PAGES: Final = "crawler.ops.feeds.PageFilter"
-# A link from the web must not open a file of ours; `scrapy shell page.html` may.
+# A link from the web must not open a file of ours; `scrapy shell ./page.html` may.
 NO_HANDLER: Final = ("file", "data", "ftp", "s3")
 
 COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {

@@ -159,7 +159,7 @@ def _lift(books: Books, summary: Summary) -> Chapter:
     return Chapter(
         "500 Internal Server Error, for good",
         f"tried {_times(asked)}, {_seconds(waits)} apart, then kept as a dead letter{listed}:"
-        " `scrapy frontier` lists them and can put them back",
+        " `scrapy frontier dead` lists them, `scrapy frontier retry` puts them back",
         asked == [500] * 4,
     )
 

@@ -14,6 +14,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirects
 from scrapy.http import Response
+from scrapy.spidermiddlewares.referer import RefererMiddleware
 
 from crawler.archiving import archived, wire_sha1
 from crawler.core.errors import StoreUnavailable
@@ -33,6 +34,10 @@ class RedirectMiddleware(ScrapyRedirects):
         return redirects
 
     parts: Parts
+
+    def _engine_started(self) -> None:
+        """Scrapy's warns of every crawl of `web`, which has no spider middlewares (decision 20)."""
+        self._referer_spider_middleware = self.crawler.get_spider_middleware(RefererMiddleware)
 
     async def process_response(self, request: Request, response: Response) -> Response | Request:  # type: ignore[override]  # Scrapy awaits it, its stub does not say so
         flight = self.parts.flights.of(request.meta.get(LEASE))

@@ -38,3 +38,11 @@ def test_the_list_is_of_shared_crawls_only() -> None:
     refuse_other_identity("here", URLS, CONFIG, is_shared=False)
     refuse_other_identity("here", OURS, CONFIG, is_shared=True)
     agreed(encode_format(new_format(4, 3, OURS)), new_format(4, 3, OURS), "here")
+
+
+@pytest.mark.parametrize("theirs", ["shop", ""], ids=["the same", "nobody has said"])
+def test_a_shared_crawl_is_of_one_spider(theirs: str) -> None:
+    shop, news = new_format(4, 3, OURS, "shop"), new_format(4, 3, OURS, "news")
+    agreed(encode_format(new_format(4, 3, OURS, theirs)), shop, "here")
+    with pytest.raises(ConfigError, match="give news another CRAWLER_FRONTIER_NAME"):
+        agreed(encode_format(shop), news, "here")
