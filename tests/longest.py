@@ -1,5 +1,6 @@
-"""Which files of tests take longest: they are begun first, or all would wait for one of them in the
-end. It pays to put a file here that takes ten seconds; the order is as measured, and matters little.
+"""Which files of tests take longest: they are begun first, or all would wait for one in the end.
+
+Rule: the order is as measured, and need not be exact; a file of ten seconds is worth a line.
 """
 
 from __future__ import annotations
