@@ -15,14 +15,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from crawler.storage.local.handed_lock import HandedLock
-from tests.command import PROJECT, crawl_command, run
+from tests import ready
+from tests.command import crawl_command, run
 from tests.servers.judge import ROBOTS, Gap, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
@@ -80,16 +81,8 @@ class Shared:
             command += ["-s", f"{name}={value}"]
         return [*command, *more]
 
-    @contextmanager
-    def running(self, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-        with self.log.open("ab") as out:
-            process = subprocess.Popen(self.command(*more), cwd=PROJECT, stdout=out, stderr=out)
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait(PATIENCE_S)
+    def running(self, *more: str) -> AbstractContextManager[ready.Begun]:
+        return ready.running(self.command(*more), self.log)
 
     def until(self, is_so: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE_S
@@ -108,7 +101,7 @@ class Shared:
     def looked_at(self) -> Any:
         """By `scrapy frontier`, which is told no more than the data directory."""
         look = [sys.executable, "-m", "scrapy", "frontier", "counts", "--json"]
-        told = run([*look, "-s", f"CRAWLER_DATA_DIR={self.data}"])
+        told = ready.run([*look, "-s", f"CRAWLER_DATA_DIR={self.data}"])
         assert told.returncode == 0, told.stderr[-3000:]
         return json.loads(told.stdout)
 
@@ -161,7 +154,7 @@ def test_whoever_is_killed_the_crawl_goes_on_and_ends(shared: Shared) -> None:
         shared.until_more(12)
         shared.until(lambda: all(map(shared.worker, (1, 2))))
         password = (shared.data / "redis" / "url").read_text().split(":")[2].split("@")[0]
-        assert password not in command_lines(process.pid, *shared.processes())
+        assert password not in command_lines(*shared.processes())
         worker, redis = shared.worker(1), shared.redis
         begun = shared.processes()
         told = len(shared.served.visits)
@@ -206,7 +199,7 @@ def test_stopped_and_taken_up_again_it_fetches_nothing_twice(shared: Shared) -> 
     for name in ("url", "redis.conf"):
         assert stat.S_IMODE((shared.data / "redis" / name).stat().st_mode) == 0o600
     assert shared.looked_at()["counts"]["done"] == summary["frontier"]["done"], "also at rest"
-    alone = run(crawl_command(shared.data, seeds=shared.seeds))
+    alone = ready.run(crawl_command(shared.data, seeds=shared.seeds))
     assert (alone.returncode, alone.stderr.count("a crawl by several workers")) == (1, 1)
     shared.web.is_full = True
     with shared.running() as process:
@@ -267,7 +260,7 @@ def test_a_redis_that_was_left_is_ended_before_another_opens_its_file(shared: Sh
     ],
 )
 def test_what_is_wrong_is_told_once(shared: Shared, more: list[str], sentence: str) -> None:
-    told = run(shared.command(*more))
+    told = ready.run(shared.command(*more))
     assert told.returncode == 1
     assert told.stderr.count("gossamer: error: ") == told.stderr.count(sentence) == 1
     assert "Traceback" not in told.stderr
@@ -275,7 +268,7 @@ def test_what_is_wrong_is_told_once(shared: Shared, more: list[str], sentence: s
 
 
 def test_max_pages_is_for_all_workers_together(shared: Shared) -> None:
-    told = run(shared.command("-a", "max_pages=7", workers=3))
+    told = ready.run(shared.command("-a", "max_pages=7", workers=3))
     assert told.returncode == 0, told.stderr[-3000:]
     summary = shared.summary()
     assert (summary["reason"], summary["pages"]) == ("max_pages", 7)
@@ -303,7 +296,7 @@ def test_a_redis_that_will_not_do(shared: Shared, version: str, sentence: str) -
 def test_two_at_once_are_one_too_many(shared: Shared) -> None:
     lock = HandedLock.take(shared.data / "workers" / "share.lock")
     assert lock is not None
-    told = run(shared.command())
+    told = ready.run(shared.command())
     lock.close()
     assert told.returncode == 1
     assert told.stderr.count(f"is in use by another crawl (process {os.getpid()})") == 1
@@ -313,13 +306,13 @@ def test_a_redis_that_has_lost_its_data_begins_nothing_anew(shared: Shared) -> N
     worker = shared.data / "workers" / "1"
     worker.mkdir(parents=True)
     (worker / "outcomes.jsonl").write_text("{}\n")
-    told = run(shared.command())
+    told = ready.run(shared.command())
     assert (told.returncode, told.stderr.count("but their Redis knows no URL")) == (1, 1)
     assert not shared.served.visits
 
 
 def test_a_crawl_of_one_worker_is_left_alone(shared: Shared) -> None:
     (shared.data / "frontier").mkdir(parents=True)
-    told = run(shared.command())
+    told = ready.run(shared.command())
     assert (told.returncode, told.stderr.count("holds a crawl of one worker")) == (1, 1)
     assert list(shared.data.iterdir()) == [shared.data / "frontier"]

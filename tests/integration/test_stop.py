@@ -26,7 +26,8 @@ from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.local.outcome_log import read_outcomes
 from crawler.storage.local.rocks import RocksStore
-from tests.command import crawl_command, run, running
+from tests import ready
+from tests.command import crawl_command, running
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
 PROMISED_S: Final = 3.0
@@ -121,7 +122,7 @@ def test_a_stop_puts_back_what_is_under_way(tmp_path: Path, how: int, handler: s
         assert list(read_outcomes(data / "outcomes.jsonl")) == [], "no error, and no end, of any"
 
         sluggish.in_a_hurry = True
-        last = run(command)
+        last = ready.run(command)
     assert last.returncode == 0, last.stderr[-2000:]
     outcomes = list(read_outcomes(data / "outcomes.jsonl"))
     assert {one.url for one in outcomes} == {*seeds, *(web.url(host, "/next") for host in HOSTS)}
