@@ -46,5 +46,5 @@ class Errand(ScrapyCommand):
             raise ConfigError(
                 f"the spider {name} has no callbacks to try. What it makes of one page:"
                 f" scrapy crawl {name} -a seeds=URL -a max_pages=1 -s CRAWLER_DATA_DIR=one-page"
-                " -O -:jsonlines"
+                " -o -:jsonlines"
             )

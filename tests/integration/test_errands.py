@@ -151,7 +151,7 @@ def test_what_cannot_be_is_one_sentence(project: Path, words: list[str], sentenc
 def test_a_crawl_beside_it_is_not_disturbed(project: Path, web: Site, tmp_path: Path) -> None:
     data = tmp_path / "data"
     words = ["-s", f"CRAWLER_DATA_DIR={data}"]
-    first = scrapy(project, "crawl", "shop", "-O", "-:jsonlines", *words)
+    first = scrapy(project, "crawl", "shop", "-o", "-:jsonlines", *words)
     assert len(first.stdout.splitlines()) == 3, first.stderr
     before = {each: each.stat().st_mtime_ns for each in sorted(data.rglob("*"))}
     assert scrapy(project, "fetch", web.url("/lamp"), *words).returncode == 0
@@ -166,7 +166,7 @@ def test_a_spider_in_a_file_of_its_own(project: Path, web: Site, tmp_path: Path)
         "    def parse(self, response):\n        yield {'url': response.url, 'by': self.by}\n"
     )
     words = ["-s", f"CRAWLER_DATA_DIR={tmp_path / 'data'}"]
-    done = scrapy(project, "runspider", str(file), "-a", "by=me", "-O", "-:jsonlines", *words)
+    done = scrapy(project, "runspider", str(file), "-a", "by=me", "-o", "-:jsonlines", *words)
     assert json.loads(done.stdout) == {"url": web.url("/lamp"), "by": "me"}, done.stderr
     wrong = scrapy(project, "runspider", str(file), *words, "-s", "CRAWLER_RETRIES=x", log="ERROR")
     assert wrong.returncode == 1 and wrong.stderr.startswith("gossamer: error: CRAWLER_RETRIES")

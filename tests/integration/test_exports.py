@@ -145,7 +145,7 @@ def test_a_feed_may_lie_in_the_data_directory(crawled: tuple[Path, Crawled], web
 
 def test_standard_output_is_the_feeds_alone(tmp_path: Path, web: Site) -> None:
     command = crawl_command(tmp_path / "data", {"LOG_LEVEL": "ERROR"}, seeds=web.url("/plain"))
-    done = run([*command, "-O", "-:jsonlines"])
+    done = run([*command, "-o", "-:jsonlines"])
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["url"] == web.url("/plain")
     assert "Finished: nothing is left to fetch." in done.stderr
