@@ -135,7 +135,7 @@ def join(
         write_worker(data.path, replace(worker, crawl=name, key_seed=crawl.key_seed, before=before))
         return replace(say(), outbox=len(outbox))
 
-    back = partial(give_back, look=look, now=clock.now())
+    back = partial(give_back, look=look, now=clock.now)
     crawl, put_back = _aside(
         lambda: _open(nodes(), ops, ours, worker.name, dead, back, check, begin)
     )

@@ -43,7 +43,7 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     request: bytes = b""  # a spider's own request, packed; empty: a plain GET for `web`
     filtered: bool = True  # False: admitted without a seen test
     modified: float = 0.0  # epoch seconds, as a sitemap or feed says; 0: nobody said
-    lost: bool = False  # a lease of it was, with its process: what that brought may be archived
+    lost: bool = False  # what a lease of it brought may be archived, and nobody claimed it
 
 
 class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -22,10 +22,11 @@ from crawler.policy.content import HTML_TYPES, PDF
 from crawler.storage.columns.companion import SUFFIX as COLUMNS
 from crawler.storage.columns.titles import titled
 from crawler.storage.warc.checking import Checked, Checking, Fault, checking
-from crawler.storage.warc.companions import Companion, beside, held, is_owed
+from crawler.storage.warc.companions import Companion, beside, clear, held, is_owed
 from crawler.storage.warc.lookup import entries
 from crawler.storage.warc.members import Damaged
-from crawler.storage.warc.recovery import recover
+from crawler.storage.warc.openfile import OPEN_SUFFIX
+from crawler.storage.warc.recovery import left_open, recover_one
 from crawler.storage.warc.wacz import PageLine, merged, packing
 
 # What a reader opens by itself, and not as a part of a page.
@@ -55,21 +56,23 @@ def check(place: ArchivePlace) -> Iterator[Done]:
         yield Done("", f"{many(len(faults), 'revisit')} of nothing that is here", faults)
 
 
-def mend(place: ArchivePlace, companions: Sequence[Companion]) -> Iterator[Done]:
-    """What a dead process left unfinished, as its next start would: it may never be started again.
-    *companions*: all that a file has; the slow ones are owed from then on. Raises DataDirError."""
+def whole_again(
+    place: ArchivePlace, kept: Sequence[Companion], again: Sequence[Companion]
+) -> Iterator[Done]:
+    """What a dead process left unfinished is mended, as its next start would: it may never be
+    started again. Then companions are made *again* of each finished file. *kept*: all that a file
+    has; of one that is mended the slow ones are owed. A file that cannot be read or mended is a
+    fault, and the others are done all the same. Raises CrawlerError."""
+    mended: set[Path] = set()
     for folder in place.folders:
-        for each in recover(folder, companions):
-            state = f"{many(each.records, 'record')}  was unfinished, is whole now"
-            yield Done(each.file, f"{each.file}  {state if each.records else 'had no record'}")
-
-
-def make_again(place: ArchivePlace, companions: Sequence[Companion]) -> Iterator[Done]:
-    """The *companions* of each finished file. A file that cannot be read is a fault, and the
-    others are done all the same."""
+        for path in left_open(folder):
+            yield from _mended(path, kept, mended)
+        for companion in kept:
+            clear(folder, companion.suffix)
+    slow = [companion for companion in again if companion.is_slow]
     for file in place.finished():
-        with suppress(FileNotFoundError), held(file) as is_ours:  # or it was brought away since
-            yield _made_again(file, companions) if is_ours else _not_done(file, _busy(file))
+        if lacks := slow if file in mended else again:
+            yield from _made_again(file, lacks)
 
 
 def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[Done]:
@@ -91,7 +94,27 @@ def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[Done]:
     yield Done(out.name, f"{out}: {told}")
 
 
-def _made_again(file: Path, companions: Sequence[Companion]) -> Done:
+def _mended(path: Path, kept: Sequence[Companion], mended: set[Path]) -> Iterator[Done]:
+    """Nothing, if a crawl writes it."""
+    name = path.name.removesuffix(OPEN_SUFFIX)
+    try:
+        done = recover_one(path, kept)
+    except DataDirError as error:
+        yield _not_done(path, Fault(name, str(error), ""))
+        return
+    if done is not None:
+        mended.add(path.with_name(name))
+        state = f"{many(done.records, 'record')}  was unfinished, is whole now"
+        yield Done(name, f"{name}  {state if done.records else 'had no record'}")
+
+
+def _made_again(file: Path, companions: Sequence[Companion]) -> Iterator[Done]:
+    """Nothing, if it was brought away since."""
+    with suppress(FileNotFoundError), held(file) as is_ours:
+        yield _made(file, companions) if is_ours else _not_done(file, _busy(file))
+
+
+def _made(file: Path, companions: Sequence[Companion]) -> Done:
     try:
         for companion in companions:
             companion.rebuild(file, file)

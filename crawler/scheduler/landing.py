@@ -7,6 +7,7 @@ come next, then the verdict, and a crash between any two of them loses nothing.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -21,6 +22,7 @@ from crawler.core.types import (
     Answer,
     Dead,
     Done,
+    Lease,
     Moved,
     Pace,
     Purpose,
@@ -119,7 +121,7 @@ class Landing:
         if flight.links:
             self._tally.added(self._frontier.add(flight.links, now))
         verdict = fate_of(flight, now, self._rules.broken_retries, self._rules.broken_pause_s)
-        is_held = self._frontier.finish(flight.lease, verdict, now)
+        is_held = self._frontier.finish(_told(flight, verdict), verdict, now)
         self._close(flight, verdict, now)
         if not is_held:
             self._tally.count("leases/refused")  # it had ended: another worker has it
@@ -158,6 +160,15 @@ _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", D
 
 
 _NO_ANSWER: Final = Answer(0.0)
+
+
+def _told(flight: Flight, verdict: Verdict) -> Lease:
+    """Its lease. Where a URL comes back though its answer was archived, which nobody claims, it
+    says so, as after a crash."""
+    lease = flight.lease
+    if not flight.record or not isinstance(verdict, RetryAt | PutBack):
+        return lease
+    return dataclasses.replace(lease, candidate=replace(lease.candidate, lost=True))
 
 
 def _pace(flight: Flight) -> Pace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 import pytest
 
 from crawler.core.errors import ConfigError, StoreUnavailable
@@ -197,6 +198,18 @@ def test_put_back_goes_to_the_head_and_counts_no_attempt(world):
     frontier.finish(lease, PutBack(), 0.0)
     (again,) = drain(frontier, 0.0)
     assert again.candidate == lease.candidate
+
+
+@pytest.mark.parametrize("verdict", [RetryAt(0.0), PutBack()])
+def test_what_comes_back_says_what_it_was_given_back_with(world, verdict):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    lost = msgspec.structs.replace(lease.candidate, lost=True)
+    frontier.release(lease, rest(0), 0.0)
+    assert frontier.finish(replace(lease, candidate=lost), verdict, 0.0)
+    (again,) = drain(frontier, 0.0)
+    assert (again.candidate.url, again.candidate.lost) == (lost.url, True)
 
 
 def test_what_is_put_back_is_leased_before_its_equals_across_a_restart(world):

@@ -22,11 +22,13 @@ from crawler.core.config_reader import read_config
 from crawler.core.types import Claim
 from crawler.keeping import companions
 from crawler.ops.archive_looks import OWED
+from crawler.ops.archive_place import ArchivePlace
+from crawler.ops.archive_work import whole_again
 from crawler.storage.local.datadir import DataDir
 from crawler.storage.warc.capture import Capture
 from crawler.storage.warc.cdxj import CdxjCompanion
 from crawler.storage.warc.companions import beside
-from crawler.storage.warc.openfile import OPEN_SUFFIX
+from crawler.storage.warc.openfile import OPEN_SUFFIX, open_name
 from crawler.storage.warc.recovery import recover
 from crawler.storage.warc.writer import WarcRules, WarcWriter
 from tests.cdxj_judge import judged_index, judged_package
@@ -413,6 +415,43 @@ def test_what_is_never_started_again_is_made_whole_too(data: Path) -> None:
     assert archive(data, "parse").code == 0
     assert archive(data, "check").code == 0
     assert sorted(path.suffix for path in warc.parent.iterdir()) == [".cdxj", ".gz", ".parquet"]
+
+
+class Counts(CdxjCompanion):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rebuilt: list[str] = []
+
+    def rebuild(self, warc: Path, content: Path) -> None:
+        self.rebuilt.append(warc.name)
+        super().rebuild(warc, content)
+
+
+def test_what_was_just_mended_is_not_read_twice(tmp_path: Path) -> None:
+    """But what it owes is made."""
+    whole = written(tmp_path, [FIRST])
+    left = whole.with_name("z.warc.gz")
+    open_name(left).write_bytes(whole.read_bytes())
+    index, place = Counts(), ArchivePlace(tmp_path, (tmp_path / "warc",), "", is_shared=False)
+    told = [done.file for done in whole_again(place, [index], [index])]
+    assert (told, index.rebuilt) == ([left.name, whole.name], [whole.name])
+    left.rename(open_name(left))
+    columns = companions(read_config({}))[1]
+    told = [done.file for done in whole_again(place, [index, columns], [index, columns])]
+    assert told == [left.name, whole.name, left.name]
+    assert index.rebuilt == [whole.name] * 2 and beside(left, ".parquet").exists()
+
+
+def test_what_cannot_be_mended_is_a_fault_and_the_others_are_done(tmp_path: Path) -> None:
+    bad = written(tmp_path, [FIRST])
+    content = bad.read_bytes()
+    open_name(bad).write_bytes(content)
+    good = bad.with_name("z.warc.gz")
+    open_name(good).write_bytes(content)
+    said = archive(tmp_path, "index")
+    assert (said.code, f"{bad.name} is there already" in said.text) == (1, True)
+    assert good.exists() and beside(good, ".cdxj").exists() and open_name(bad).exists()
+    assert bad.read_bytes() == content
 
 
 def test_what_a_crawl_writes_is_left_to_it(tmp_path: Path) -> None:

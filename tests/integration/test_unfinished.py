@@ -235,3 +235,16 @@ def test_leases_that_may_be_archived_say_so(
     frontier = TwoTierFrontier(store, FrontierRules(), AT)
     (lease,) = frontier.lease(AT + 3600)
     assert lease.candidate.lost == lost
+
+
+@pytest.mark.parametrize(("name", "lost"), [("b.warc.gz.open", True), ("b.cdxj.open", False)])
+def test_what_somebody_else_is_mending_may_have_all(
+    store: RocksStore, tmp_path: Path, name: str, lost: bool
+) -> None:
+    """`scrapy archive index` holds the file: nobody can look into it."""
+    archived(tmp_path / "warc", replace(PAGE, url=f"{URL}c"))
+    (tmp_path / "warc" / name).write_bytes(b"")
+    leased(store, URL)
+    claim(store, tmp_path / "warc")
+    (lease,) = TwoTierFrontier(store, FrontierRules(), AT).lease(AT + 3600)
+    assert lease.candidate.lost == lost

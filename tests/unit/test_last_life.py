@@ -42,8 +42,9 @@ class Servers:
 
     name = "t"
 
-    def __init__(self, time: Any, leases: Sequence[Any]) -> None:
+    def __init__(self, time: Any, leases: Sequence[Any], clock: Sequence[Any]) -> None:
         self.time = time
+        self.clock = clock
         self.leases = dict(enumerate(leases))
         self.claims: list[Call] = []
         self.buried: dict[int, tuple[Argument, ...]] = {}
@@ -57,10 +58,14 @@ class Servers:
         return self.time
 
     async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]:
-        assert [ask for _, ask in asks] == [
-            ("HGETALL", keys.leases("t", shard, "dead")) for shard in range(SHARDS)
-        ]
-        return [self.leases[shard] for shard, _ in asks]
+        replies = []
+        for shard, ask in asks:
+            if ask == ("HMGET", keys.totals("t", shard), "clock", "offset"):
+                replies.append(self.leases[shard] if self.leases[shard] is DOWN else self.clock)
+            else:
+                assert ask == ("HGETALL", keys.leases("t", shard, "dead"))
+                replies.append(self.leases[shard])
+        return replies
 
 
 class Looker:
@@ -107,9 +112,44 @@ ON_TIME: Final = [b"%d" % (NOW + AHEAD_S), b"0"]
 def test_leases_are_looked_up_and_given_back(
     time: Any, leases: Sequence[Any], buried: dict[int, tuple[int, ...]]
 ) -> None:
-    servers, looker = Servers(time, leases), Looker()
+    servers, looker = Servers(time, leases, [None, None]), Looker()
     ops = Ops("next", SHARDS, FrontierRules(), 60.0)
-    assert asyncio.run(give_back(servers, ops, "dead", looker, NOW)) == 0
+    assert asyncio.run(give_back(servers, ops, "dead", looker, lambda: NOW)) == 0
     assert servers.buried == buried
     assert len(servers.claims) == bool(looker.leases)
     assert {each.taken_at for each in looker.leases} <= {NOW - 7}, "by our own clock"
+
+
+SET_BACK_S: Final = 86_400.0
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        pytest.param([b"1", b"%.17g" % SET_BACK_S], id="once, and its shards have noticed"),
+        pytest.param([b"%.17g" % (NOW + AHEAD_S), None], id="just now"),
+    ],
+)
+def test_a_servers_clock_that_was_set_back_makes_no_lease_younger(clock: Sequence[Any]) -> None:
+    """A shard's own never goes back, and it is what leases are taken by."""
+    time = [b"%d" % (NOW + AHEAD_S - SET_BACK_S), b"0"]
+    servers, looker = Servers(time, [[b"5", lease("x")], [], []], clock), Looker()
+    ops = Ops("next", SHARDS, FrontierRules(), 60.0)
+    asyncio.run(give_back(servers, ops, "dead", looker, lambda: NOW))
+    assert [each.taken_at for each in looker.leases] == [NOW - 7]
+
+
+def test_what_is_late_is_read_late() -> None:
+    """Redis may be waited for: our clock is read when its own is."""
+    waited = 0.0
+
+    class Slow(Servers):
+        async def command(self, key: str, *command: Argument) -> Any:
+            nonlocal waited
+            waited = 500.0
+            return [b"%d" % (NOW + AHEAD_S + waited), b"0"]
+
+    servers, looker = Slow(ON_TIME, [[b"5", lease("x")], [], []], [None, None]), Looker()
+    ops = Ops("next", SHARDS, FrontierRules(), 60.0)
+    asyncio.run(give_back(servers, ops, "dead", looker, lambda: NOW + waited))
+    assert [each.taken_at for each in looker.leases] == [NOW - 7]

@@ -10,9 +10,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -30,7 +29,6 @@ from crawler.ops.archive_place import ArchivePlace, archive_of
 from crawler.ops.archive_work import Done, fault_lines
 from crawler.ops.complaint import complain
 from crawler.storage.warc.cdxj import CdxjCompanion
-from crawler.storage.warc.companions import Companion
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +121,15 @@ def _check(asked: Question) -> bool:
 
 
 def _index(asked: Question) -> bool:
-    return _made_again(asked, companions(asked.config), [CdxjCompanion()])
+    kept = companions(asked.config)
+    return _worked(asked, archive_work.whole_again(asked.place, kept, [CdxjCompanion()]))
 
 
 def _parse(asked: Question) -> bool:
     if not asked.config.archive.columns:
         raise ConfigError("there are no columns to be made: CRAWLER_COLUMNS is off")
     kept = companions(asked.config, tries_unreadable=True)
-    return _made_again(asked, kept, kept)
-
-
-def _made_again(asked: Question, kept: Sequence[Companion], again: Sequence[Companion]) -> bool:
-    mended = archive_work.mend(asked.place, kept)
-    return _worked(asked, chain(mended, archive_work.make_again(asked.place, again)))
+    return _worked(asked, archive_work.whole_again(asked.place, kept, kept))
 
 
 def _pack(asked: Question) -> bool:

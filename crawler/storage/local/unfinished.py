@@ -30,6 +30,7 @@ from crawler.storage.warc.cdxj import key_of
 from crawler.storage.warc.companions import WARC_SUFFIX
 from crawler.storage.warc.lookup import Entry, entries_of
 from crawler.storage.warc.members import Damaged
+from crawler.storage.warc.recovery import left_open
 from crawler.storage.warc.stored import Stored, captures_in, sha1_of
 
 _PAGE: Final = 1000  # leases read at once
@@ -64,7 +65,10 @@ class Archived:
 
 
 def look(leases: Iterable[OpenRecord], folder: Path, reading: Reading) -> Archived:
-    """WARC files in *folder* must have been recovered. Raises DataDirError."""
+    """WARC files in *folder* must have been recovered: one that is still open is in another
+    process' hands (`scrapy archive index`), and may have anything. Raises DataDirError."""
+    # Before the finished ones are listed: it may become one of them meanwhile.
+    is_all_here = reading.is_all_here and not left_open(folder)
     taken: dict[str, float] = {}
     for each in leases:
         if each.candidate.purpose is Purpose.PAGE:
@@ -80,7 +84,7 @@ def look(leases: Iterable[OpenRecord], folder: Path, reading: Reading) -> Archiv
                 urls.add(url)
     claims.sort(key=lambda each: each.at, reverse=True)
     firsts = {claim.digest: claim for claim in claims}
-    return Archived([*firsts.values()], urls, reading.is_all_here)
+    return Archived([*firsts.values()], urls, is_all_here)
 
 
 def claim_unfinished(store: OrderedStore, folder: Path, reading: Reading) -> int:

@@ -53,4 +53,4 @@ def fate(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str, float
         case Dead(reason):
             return "dead", 0, encode_letter(DeadLetter(candidate, reason, now))
         case _:
-            return "back", 0, b""
+            return "back", 0, pack(candidate) if candidate.lost else b""

@@ -1,4 +1,5 @@
-"""What a dead process left unfinished, made whole: at start-up, before anything is written.
+"""What a dead process left unfinished, made whole: when a crawl starts, before it writes anything,
+or by a command, at any time.
 
 Rule: a file is kept up to its last whole record and no longer, and never one that a living
 process holds. It is read from its start, once: a body may hold anything, also bytes that look
@@ -45,20 +46,27 @@ class _Whole:
 
 def recover(folder: Path, companions: Sequence[Companion] = ()) -> list[Recovered]:
     """Mend and finish every WARC file in *folder* that no process holds. Of its *companions* the
-    quick ones are made, the slow ones owed."""
-    found = []
-    for path in sorted(folder.glob(f"*{WARC_SUFFIX}{OPEN_SUFFIX}")):
-        try:
-            with path.open("r+b") as file:
-                if lock(file.fileno(), path):
-                    found.append(_mend(file, path, companions))
-        except FileNotFoundError:
-            continue  # its process lives and has just finished it
-        except OSError as error:
-            raise DataDirError(f"cannot recover {path}: {error.strerror or error}") from error
+    quick ones are made, the slow ones owed. Raises DataDirError, StoreUnavailable."""
+    tried = [recover_one(path, companions) for path in left_open(folder)]
     for companion in companions:
         clear(folder, companion.suffix)
-    return found
+    return [each for each in tried if each is not None]
+
+
+def left_open(folder: Path) -> list[Path]:
+    """WARC files in *folder* that are not finished, whoever holds them."""
+    return sorted(folder.glob(f"*{WARC_SUFFIX}{OPEN_SUFFIX}"))
+
+
+def recover_one(path: Path, companions: Sequence[Companion]) -> Recovered | None:
+    """None: its process lives. Raises DataDirError, StoreUnavailable."""
+    try:
+        with path.open("r+b") as file:
+            return _mend(file, path, companions) if lock(file.fileno(), path) else None
+    except FileNotFoundError:
+        return None  # it has just been finished
+    except OSError as error:
+        raise DataDirError(f"cannot recover {path}: {error.strerror or error}") from error
 
 
 def _mend(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> Recovered:

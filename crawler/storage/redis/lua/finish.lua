@@ -2,7 +2,8 @@
 -- The fates of URLs are decided and their pages durable.
 --
 -- ARGV  session, rules; then for each: lease, verdict, delay_s, payload
---       verdict: done | again (next visit: delay, body) | retry (delay, body) | back | dead (letter)
+--       verdict: done | again (next visit: delay, body) | retry (delay, body) | dead (letter)
+--                | back (body; empty: as it was taken)
 -- Reply run, then for each 1, or 0: not held
 -- A lease not yet released is released with its host's last gap.
 local session, rules = ARGV[1], rules_of(ARGV[2])
@@ -27,7 +28,9 @@ local fates = {
     wait_again(host, it, front, delay, body)
   end,
   retry = wait_again,
-  back = function(host, it, front, _, _, taken_body) put_back(host, it, front, taken_body) end,
+  back = function(host, it, front, _, body, taken_body)
+    put_back(host, it, front, body ~= '' and body or taken_body)
+  end,
   dead = function(_, _, _, _, letter)
     count('dead', 1)
     redis.call('HSET', DEAD, exactly(number()), letter)

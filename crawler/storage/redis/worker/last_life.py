@@ -22,6 +22,7 @@ from crawler.storage.redis.shard_records import read_lease
 from crawler.storage.redis.worker.burial import bury
 
 Look: TypeAlias = Callable[[Iterable[OpenRecord]], Archived]
+Now: TypeAlias = Callable[[], float]
 _Open: TypeAlias = Mapping[int, Mapping[int, OpenRecord]]
 """Of shards: their leases by number, taken by our own clock."""
 _NOBODY: Final = 0  # a lease that is none: nothing is reserved for it
@@ -38,9 +39,9 @@ class Nodes(Protocol):
     async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]: ...
 
 
-async def give_back(nodes: Nodes, ops: Ops, session: str, look: Look, now: float) -> int:
-    """How many leases of *session* came back. *look*: what our archive has of some. *now*: by our
-    own clock."""
+async def give_back(nodes: Nodes, ops: Ops, session: str, look: Look, now: Now) -> int:
+    """How many leases of *session* came back. *look*: what our archive has of some. *now*: our own
+    clock."""
     opened = await _open(nodes, ops.shards, session, now)
     found = look([lease for leases in opened.values() for lease in leases.values()])
     # Where one is not heard, its page is fetched as one that may be archived.
@@ -52,18 +53,26 @@ async def give_back(nodes: Nodes, ops: Ops, session: str, look: Look, now: float
     return await bury(nodes, ops, session, archived=archived)
 
 
-async def _open(nodes: Nodes, shards: int, session: str, now: float) -> _Open:
+async def _open(nodes: Nodes, shards: int, session: str, now: Now) -> _Open:
     names = [keys.leases(nodes.name, shard, session) for shard in range(shards)]
     told = await nodes.command(names[0], "TIME")
     if isinstance(told, FAULTS):
         return {}
-    ahead_s = int(told[0]) + int(told[1]) / 1e6 - now
-    replies = await nodes.commands([(n, ("HGETALL", name)) for n, name in enumerate(names)])
+    wall, ours = int(told[0]) + int(told[1]) / 1e6, now()
+    clocks = [(n, ("HMGET", keys.totals(nodes.name, n), "clock", "offset")) for n in range(shards)]
+    opened = [(n, ("HGETALL", name)) for n, name in enumerate(names)]
+    replies = await nodes.commands([*clocks, *opened])
     return {
-        shard: dict(_read(reply, ahead_s))
-        for shard, reply in enumerate(replies)
-        if not isinstance(reply, FAULTS)
+        shard: dict(_read(found, _shards_time(clock, wall) - ours))
+        for shard, (clock, found) in enumerate(zip(replies[:shards], replies[shards:], strict=True))
+        if not isinstance(clock, FAULTS) and not isinstance(found, FAULTS)
     }
+
+
+def _shards_time(clock: Sequence[bytes | None], wall: float) -> float:
+    """As lua/shard.lua tells it: it never goes back, though the server's clock may."""
+    latest, offset = (float(each or 0) for each in clock)
+    return max(wall + offset, latest)
 
 
 def _read(fields: Sequence[bytes], ahead_s: float) -> Iterator[tuple[int, OpenRecord]]:
