@@ -1,10 +1,10 @@
-"""A crawl that dies by `kill -9` when it has archived some answers, and not finished the last."""
+"""A crawl that dies by `kill -9` when it has archived some answers, and not finished the last; or
+when some have arrived, whatever became of them."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -17,7 +17,10 @@ from crawler.scheduler.flights import LEASE
 from tests.crawling import crawl
 
 DEATH: Final = "REPEAT_LIFE_DEATH"
-DEATH_AFTER_S: Final = "REPEAT_LIFE_DEATH_AFTER_S"
+DEATH_ARRIVED: Final = "REPEAT_LIFE_DEATH_ARRIVED"
+LAST: Final = "last"
+"""In its data directory, a line for each death: the URL of a page that was archived and not
+finished, or nothing."""
 Item = TypeVar("Item")
 
 
@@ -26,17 +29,19 @@ class Dies:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        dies = cls()
+        dies = cls(Path(crawler.settings["CRAWLER_DATA_DIR"]) / LAST)
         crawler.signals.connect(dies._redirected, signals.request_scheduled)
+        crawler.signals.connect(dies._arrived, signals.response_received)
         return dies
 
-    def __init__(self) -> None:
+    def __init__(self, last: Path) -> None:
+        self._last = last
         self._left = int(os.environ.get(DEATH, "0"))
-        self._after_s = float(os.environ.get(DEATH_AFTER_S, "0"))
+        self._left_arriving = int(os.environ.get(DEATH_ARRIVED, "0"))
 
     async def process_item(self, item: Item) -> Item:
         if isinstance(item, Page):
-            self._archived()
+            self._archived(item.url)
         return item
 
     def _redirected(self, request: Request) -> None:
@@ -44,30 +49,31 @@ class Dies:
         if LEASE in request.meta:
             self._archived()
 
-    def _archived(self) -> None:
-        if self._left:
-            self._left -= 1
-            if not self._left:
-                _die()
-        elif self._after_s:
-            threading.Timer(self._after_s, _die).start()
-            self._after_s = 0.0
+    def _arrived(self) -> None:
+        self._left_arriving -= 1
+        if not self._left_arriving:
+            self._die("")
 
+    def _archived(self, url: str = "") -> None:
+        self._left -= 1
+        if not self._left:
+            self._die(url)
 
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    def _die(self, url: str) -> None:
+        with self._last.open("a") as last:
+            last.write(f"{url}\n")
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def live(
     data: Path,
     seeds: str,
     answers: int,
-    after_s: float = 0.0,
+    arrived: int = 0,
     settings: Mapping[str, Any] | None = None,
 ) -> None:
-    """*answers*: the last of them is the end; 0: *after_s* from the first of them, at any moment;
-    neither: to a better end."""
-    os.environ[DEATH], os.environ[DEATH_AFTER_S] = str(answers), str(after_s)
+    """*answers* archived, or *arrived*: the last of them is the end; neither: to a better end."""
+    os.environ[DEATH], os.environ[DEATH_ARRIVED] = str(answers), str(arrived)
     crawled = crawl(
         data,
         settings={
