@@ -15,6 +15,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.python import global_object_name
 
 from crawler import errand
+from crawler.components import COMPONENTS
 from crawler.core.choices import HttpHandler, Tls
 from crawler.core.config import Config
 from crawler.core.config_reader import read_config
@@ -50,47 +51,6 @@ REPLAY: Final = "crawler.download.replay_handler.ReplayHandler"
 PAGES: Final = "crawler.ops.feeds.PageFilter"
 # A link from the web must not open a file of ours; `scrapy shell ./page.html` may.
 NO_HANDLER: Final = ("file", "data", "ftp", "s3")
-
-COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
-    "DOWNLOADER_MIDDLEWARES": {
-        "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
-        "scrapy.downloadermiddlewares.downloadtimeout.DownloadTimeoutMiddleware": None,
-        "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None,
-        "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
-        "scrapy.downloadermiddlewares.redirect.MetaRefreshMiddleware": None,
-        "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
-        "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
-        # After the default headers (400), so that a project's own count first.
-        "crawler.middlewares.identity.IdentityMiddleware": 410,
-        # Answers pass these upwards: decoded, learned from, obeyed, then followed.
-        "crawler.middlewares.redirect.RedirectMiddleware": 560,
-        "crawler.middlewares.backpressure.BackpressureMiddleware": 570,
-        "crawler.middlewares.probe.ProbeMiddleware": 575,
-        "crawler.middlewares.robots.RobotsMiddleware": 580,
-        "crawler.middlewares.decode.DecodeMiddleware": 590,
-    },
-    "SPIDER_MIDDLEWARES": {
-        # The lease is taken off before anything that Scrapy or a project does to a request.
-        "crawler.middlewares.leases.LeaseMiddleware": 45,
-        "scrapy.spidermiddlewares.urllength.UrlLengthMiddleware": None,
-        "scrapy.spidermiddlewares.metacopy.MetaCopyDetectionMiddleware": None,
-    },
-    "ITEM_PIPELINES": {
-        "crawler.pipelines.checks.ChecksPipeline": 50,
-        "crawler.pipelines.duplicates.DuplicatesPipeline": 100,
-        "crawler.pipelines.parse.ParsePipeline": 200,
-        "crawler.pipelines.fingerprint.FingerprintPipeline": 250,
-        "crawler.pipelines.archive.ArchivePipeline": 300,
-        "crawler.pipelines.links.LinksPipeline": 400,
-    },
-    "EXTENSIONS": {
-        "scrapy.extensions.logstats.LogStats": None,  # Progress says more
-        "scrapy.extensions.spiderstate.SpiderState": None,  # it pickles
-        "scrapy.extensions.throttle.AutoThrottle": None,
-        "crawler.ops.progress.Progress": 0,
-        "crawler.ops.report.Report": 0,
-    },
-}
 
 
 class Addon:

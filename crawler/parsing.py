@@ -54,6 +54,11 @@ class Parsers:
             (self._by_type[one] for one in _names(media_type) if one in self._by_type), None
         )
 
+    @property
+    def are_ours(self) -> bool:
+        """Whether nobody has put one beside them."""
+        return all(type(parser) in OURS for parser in self._by_type.values())
+
     async def parse(self, source: Source, parser: Parser) -> Parsed:
         """By *parser*, which `of` gave. Raises Unreadable."""
         try:

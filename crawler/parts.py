@@ -85,14 +85,15 @@ class Parts:
         return DownloadOptions(
             cap=partial(cap_bytes, caps=fetch),
             admits=self.doors.admits,
-            may_ask=self.may_ask,
+            begin_or_put_back=self.begin_or_put_back,
             tls=fetch.tls,
             connect_timeout_s=fetch.connect_timeout_s,
             total_timeout_s=fetch.total_timeout_s,
         )
 
-    def may_ask(self, lease: object) -> bool:
-        """Whether a host may be asked under *lease* still. If not, its URL is put back."""
+    def begin_or_put_back(self, lease: object) -> bool:
+        """Whether a host may be asked under *lease* still. If not, its flight is told so, and its
+        URL is put back when it lands."""
         flight = self.flights.of(lease)
         if flight is None or self.frontier.may_begin(flight.lease):
             return True

@@ -24,9 +24,9 @@ FLOORS = [
     # What several edges share: the parts of a crawl, and what an error of Scrapy's means.
     [
         (
-            "wiring parts ground joining rules sharing doors feeding intake pushing archiving"
-            " keeping body_memory columns_later columns_child parsing reparsing tally clock"
-            " failures items errand"
+            "wiring parts components ground joining rules sharing doors feeding intake pushing"
+            " archiving keeping body_memory columns_later columns_child parsing reparsing tally"
+            " clock failures items errand"
         )
     ],
     ["spiders", "middlewares", "pipelines", "download", SCHEDULER_EDGE],

@@ -10,7 +10,7 @@ import pytest
 from scrapy.utils.misc import walk_modules_iter
 
 from crawler import settings
-from crawler.addon import COMPONENTS
+from crawler.components import COMPONENTS
 from crawler.core.arguments import Arguments
 from crawler.core.config_reader import read_config, settings_table
 from crawler.core.knobs import knobs

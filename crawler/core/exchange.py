@@ -116,8 +116,8 @@ class DownloadOptions:
 
     cap: Callable[[bytes | None, str], int]  # Content-Type, URL -> bytes kept, headers included
     admits: Callable[[str, str], bool]  # address, host name -> may it be connected to?
-    # lease -> may its host still be asked?
-    may_ask: Callable[[object], bool] = lambda _: True
+    # lease -> may its host still be asked? If not, its URL is put back.
+    begin_or_put_back: Callable[[object], bool] = lambda _: True
     tls: Tls = Tls.STRICT
     connect_timeout_s: float = 5.0
     total_timeout_s: float = 30.0

@@ -122,7 +122,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
         # As it is: the fetch form is what the seen test, robots and the archive know it by.
         url = URL(request.url, encoded=True)
         self._resolver.check_literal(url.raw_host or "")
-        LEAVE.set(partial(self._options.may_ask, request.meta.get(LEASE)))
+        LEAVE.set(partial(self._options.begin_or_put_back, request.meta.get(LEASE)))
         try:
             response = await (self._session_via_proxy() if proxy else self._session).request(
                 request.method,

@@ -59,7 +59,7 @@ class FrontierDownloader(Downloader):
         while slot.queue and slot.free_transfer_slots() > 0:
             request, answered = slot.queue.popleft()
             # Middlewares may have kept it for long. (The handler asks once more, last thing.)
-            if not self._parts.may_ask(request.meta.get(LEASE)):
+            if not self._parts.begin_or_put_back(request.meta.get(LEASE)):
                 answered.errback(LeaseEnded())
                 continue
             slot.transferring.add(request)

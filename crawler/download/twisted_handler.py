@@ -131,7 +131,9 @@ class TwistedHandler(HTTP11DownloadHandler):
         try:
             agent = await self._agent(request)
             headers = LeasedHeaders(request.headers)
-            headers.may_ask = partial(self._options.may_ask, request.meta.get(LEASE))
+            headers.begin_or_put_back = partial(
+                self._options.begin_or_put_back, request.meta.get(LEASE)
+            )
             if isinstance(agent, _TunnelingAgent):
                 headers.removeHeader(b"Proxy-Authorization")
             url, method = request.url.encode("ascii"), request.method.encode("ascii")

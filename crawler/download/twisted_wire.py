@@ -32,11 +32,11 @@ class LeasedHeaders(Headers):
     """Of a request that is looked at once more before it is sent: what agents and pools pass on
     to a connection whole is its headers."""
 
-    may_ask: Callable[[], bool] = lambda: True
+    begin_or_put_back: Callable[[], bool] = lambda: True
 
     def copy(self) -> LeasedHeaders:
         copied = LeasedHeaders(dict(self.getAllRawHeaders()))
-        copied.may_ask = self.may_ask
+        copied.begin_or_put_back = self.begin_or_put_back
         return copied
 
 
@@ -64,7 +64,7 @@ class TwistedWire(_LenientHTTP11ClientProtocol):
 
     def request(self, request: Any) -> Deferred[Any]:
         # Last thing: as `wire.BareRequest.send`.
-        if isinstance(request.headers, LeasedHeaders) and not request.headers.may_ask():
+        if isinstance(request.headers, LeasedHeaders) and not request.headers.begin_or_put_back():
             transport: Any = self.transport
             transport.abortConnection()
             return fail(LeaseEnded())

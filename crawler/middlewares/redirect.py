@@ -36,7 +36,7 @@ class RedirectMiddleware(ScrapyRedirects):
     parts: Parts
 
     def _engine_started(self) -> None:
-        """Scrapy's warns of every crawl of `web`, which has no spider middlewares (decision 20)."""
+        """Scrapy's warns of every crawl of `web`, which has no spider middlewares (decision 24)."""
         self._referer_spider_middleware = self.crawler.get_spider_middleware(RefererMiddleware)
 
     async def process_response(self, request: Request, response: Response) -> Response | Request:  # type: ignore[override]  # Scrapy awaits it, its stub does not say so

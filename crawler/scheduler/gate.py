@@ -71,9 +71,9 @@ class Budgets:
         self._known = by_domain
         # Nothing that points back here: a cycle for each page is work for the collector.
         read = partial(_of_domain, books, by_domain)
-        self._domains = _Budget("domain", rules.max_urls_per_domain, read)
-        hosts = _Budget("host", rules.max_urls_per_host, lambda host: books.peek(host).admitted)
-        self._limited = [each for each in (hosts, self._domains) if each.limit is not None]
+        self._domains = _budget("domain", rules.max_urls_per_domain, read)
+        hosts = _budget("host", rules.max_urls_per_host, lambda host: books.peek(host).admitted)
+        self._limited = [each for each in (hosts, self._domains) if each is not None]
 
     def charge(self, candidate: Candidate) -> bool:
         """Count it. False: one of its budgets is used up. Not a robots.txt: it is no page, and
@@ -91,7 +91,8 @@ class Budgets:
         """Stage what was taken of domains; hosts count for themselves when URLs arrive."""
         if len(self._known) > MOST_DOMAINS:
             self._known.clear()
-        for domain, used in self._domains.used.items():
+        domains = self._domains.used if self._domains else {}
+        for domain, used in domains.items():
             self._books.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
             self._known[domain] = used
 
@@ -104,11 +105,11 @@ def _of_domain(books: Books, known: Mapping[HostKey, int], domain: HostKey) -> i
 
 
 class _Budget:
-    """One kind of budget: what each name has used of *limit*. None: it has no end."""
+    """One kind of budget: what each name has used of *limit*."""
 
-    def __init__(self, unit: str, limit: int | None, read: Callable[[HostKey], int]) -> None:
+    def __init__(self, unit: str, limit: int, read: Callable[[HostKey], int]) -> None:
         """*unit*: the field of a candidate that says whose it is."""
-        self.limit = limit
+        self._limit = limit
         self.used: dict[HostKey, int] = {}
         self._name_of = attrgetter(unit)
         self._read = read
@@ -117,7 +118,12 @@ class _Budget:
         name, used = self._name_of(candidate), self.used
         if name not in used:
             used[name] = self._read(name)
-        return self.limit is None or used[name] < self.limit
+        return used[name] < self._limit
 
     def take(self, candidate: Candidate) -> None:
         self.used[self._name_of(candidate)] += 1
+
+
+def _budget(unit: str, limit: int | None, read: Callable[[HostKey], int]) -> _Budget | None:
+    """None: it has no end."""
+    return None if limit is None else _Budget(unit, limit, read)

@@ -15,6 +15,8 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
+from scrapy.utils.conf import build_component_list
+from scrapy.utils.python import global_object_name
 
 from crawler.core.arguments import PUSHED, Arguments, read_arguments
 from crawler.core.config_reader import read_config
@@ -40,6 +42,7 @@ from crawler.wiring import parts_of
 
 # Flags of an answer of which something is missing.
 _NOT_WHOLE: Final = frozenset({*(cut.flag for cut in Truncated if cut), *Flag})
+_ADDON: Final = "crawler.addon.Addon"
 _CONGESTED_S: Final = 0.05
 _UNUSED: Final = (
     "crawler.middlewares.leases.LeaseMiddleware",
@@ -63,9 +66,10 @@ class WebSpider(Spider):
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
         """Without middlewares that have nothing to do. A spider made of this one may want them,
-        and so may a project with middlewares of its own."""
+        and so may middlewares of a project's own, or of an add-on that is yet to be asked."""
         super().update_settings(settings)
-        if cls is WebSpider and not settings["SPIDER_MIDDLEWARES"]:
+        others = settings["SPIDER_MIDDLEWARES"] or _other_addons(settings)
+        if cls is WebSpider and not others:
             settings.set("SPIDER_MIDDLEWARES", dict.fromkeys(_UNUSED), "spider")
 
     @classmethod
@@ -154,6 +158,14 @@ def _refuse_without_effect(settings: BaseSettings) -> None:
         )
     if settings.getint("DEPTH_LIMIT"):
         raise ConfigError("DEPTH_LIMIT has no effect on this spider: use -a max_depth=...")
+
+
+def _other_addons(settings: BaseSettings) -> bool:
+    names = (
+        each if isinstance(each, str) else global_object_name(each)
+        for each in build_component_list(settings["ADDONS"])
+    )
+    return any(name != _ADDON for name in names)
 
 
 def _with_pushed(given: dict[str, Any], crawler: Crawler) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator
 from typing import Any, Self
 
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
@@ -59,3 +61,35 @@ class FailsToBeBuilt:
 
     def process_item(self, item: object) -> object:
         return item
+
+
+class SelectingSpider(Spider):
+    """As most are: each of its answers and its selector know each other."""
+
+    name = "selecting"
+
+    def __init__(self, url: str, **given: Any) -> None:
+        super().__init__(**given)
+        self.url = url
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield Request(self.url)
+
+    def parse(self, response: Response) -> dict[str, object]:
+        return {"titles": response.css("title::text").getall()}
+
+
+class TellsThreshold:
+    """An add-on that says at the end how often Python looks for garbage."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        crawler.signals.connect(self.closed, signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    def closed(self) -> None:
+        logging.getLogger(__name__).info(
+            "new objects: %s, kept for ever: %s", gc.get_threshold()[0], gc.get_freeze_count() > 0
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pty
@@ -299,6 +300,25 @@ def test_another_spider_works_as_in_scrapy(web: Site, tmp_path: Path) -> None:
     failed = ready.run([*command, "-a", "word=bad"])
     assert failed.returncode == 1
     assert "RuntimeError: an error of the spider's own" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("spider", "seeds", "objects"),
+    [
+        pytest.param("selecting", "url", gc.get_threshold()[0], id="a spider with selectors"),
+        pytest.param("web", "seeds", 10_000, id="web, which leaves nothing behind"),
+    ],
+)
+def test_how_often_python_looks_for_garbage(
+    web: Site, tmp_path: Path, spider: str, seeds: str, objects: int
+) -> None:
+    settings = {
+        "SPIDER_MODULES": f"crawler.spiders,{COMPONENTS}",
+        "ADDONS": json.dumps({"crawler.addon.Addon": 1, f"{COMPONENTS}.TellsThreshold": 2}),
+    }
+    done = run(crawl_command(tmp_path / "data", settings, spider, **{seeds: web.url("/a")}))
+    assert done.returncode == 0, done.stderr
+    assert f"new objects: {objects}, kept for ever: True" in done.stderr
 
 
 def test_a_crawl_that_fails_to_open_leaves_no_lock(web: Site, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
 
 from crawler import errand
-from crawler.addon import COMPONENTS, HANDLERS, NO_HANDLER, PAGES, SETTINGS, Addon
+from crawler.addon import HANDLERS, NO_HANDLER, PAGES, SETTINGS, Addon
+from crawler.components import COMPONENTS
 from crawler.core.errors import ConfigError
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.replaced import DOWNLOADER, REPLACED, SCHEDULER
@@ -84,6 +85,29 @@ def test_middlewares_that_do_nothing_for_pages(spider, project, is_on):
     crawler.settings.update(given)  # as a process does
     Addon().update_settings(crawler.settings)
     assert (DEPTH in active(crawler.settings, "SPIDER_MIDDLEWARES")) is is_on
+
+
+class Adding:
+    """Somebody's add-on that brings a spider middleware."""
+
+    def update_settings(self, settings: Settings) -> None:
+        settings["SPIDER_MIDDLEWARES"].set(OWN, 543, "addon")
+
+
+@pytest.mark.parametrize("place", [pytest.param(1, id="before ours"), pytest.param(9, id="after")])
+def test_a_middleware_of_an_add_on_is_not_left_alone(place):
+    """It is asked when the spider has had its say."""
+    crawler = Crawler(WebSpider, {"ADDONS": {Addon: 5, Adding: place}})
+    crawler.addons.load_settings(crawler.settings)
+    spared = {OWN, DEPTH, "crawler.middlewares.leases.LeaseMiddleware"}
+    assert spared <= active(crawler.settings, "SPIDER_MIDDLEWARES").keys()
+
+
+@pytest.mark.parametrize("ours", [pytest.param(Addon, id="class"), "crawler.addon.Addon"])
+def test_our_add_on_brings_none_that_would_do_nothing(ours):
+    crawler = Crawler(WebSpider, {"ADDONS": {ours: 5, Adding: None}})
+    crawler.addons.load_settings(crawler.settings)
+    assert not active(crawler.settings, "SPIDER_MIDDLEWARES")
 
 
 def test_a_project_may_move_our_components_or_take_them_out():

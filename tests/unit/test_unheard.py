@@ -52,6 +52,52 @@ def test_lines_of_a_page(where, level, heard):
         assert (lines.scraped({"a": 1}, RESPONSE, SPIDER) is not None) is heard
 
 
+@pytest.mark.parametrize(
+    ("cut_off", "heard"),
+    [
+        pytest.param("", True, id="all pass on to the root"),
+        pytest.param("scrapy", False, id="Scrapy's are not passed on to the root's handlers"),
+        pytest.param("scrapy.core.engine", False, id="nor those of one logger"),
+    ],
+)
+def test_lines_that_are_not_passed_on(cut_off, heard):
+    logger = logging.getLogger(cut_off)
+    with only("", logging.DEBUG):
+        logger.propagate = False
+        try:
+            assert (PageLines().crawled(REQUEST, RESPONSE, SPIDER) is not None) is heard
+        finally:
+            logger.propagate = True
+
+
+def test_a_logger_that_is_cut_off_may_have_a_handler_of_its_own():
+    logger = logging.getLogger("scrapy")
+    with only("scrapy", logging.DEBUG):
+        logger.propagate = False
+        try:
+            assert PageLines().scraped({"a": 1}, RESPONSE, SPIDER) is not None
+        finally:
+            logger.propagate = True
+
+
+@pytest.mark.parametrize(
+    ("up_to", "heard"),
+    [
+        pytest.param(logging.INFO, False, id="logging.disable: nothing up to INFO"),
+        pytest.param(logging.DEBUG, False, id="logging.disable: nothing up to DEBUG"),
+        pytest.param(logging.DEBUG - 1, True, id="logging.disable: only what is below DEBUG"),
+    ],
+)
+def test_lines_that_are_switched_off_for_all(up_to, heard):
+    with only("", logging.DEBUG):
+        logging.disable(up_to)
+        try:
+            assert (PageLines().crawled(REQUEST, RESPONSE, SPIDER) is not None) is heard
+            assert (PageLines().scraped({"a": 1}, RESPONSE, SPIDER) is not None) is heard
+        finally:
+            logging.disable(logging.NOTSET)
+
+
 def test_what_went_wrong_is_said_in_any_case():
     with only("", logging.CRITICAL):
         assert (

@@ -1,0 +1,82 @@
+"""Python looks for garbage more seldom only where none of a user's code may leave any behind."""
+
+from __future__ import annotations
+
+import pytest
+from scrapy import Spider
+from scrapy.settings import Settings
+
+from crawler.addon import Addon
+from crawler.core.content_settings import Content
+from crawler.ops.garbage import leaves_no_cycles
+from crawler.parsers.html import HtmlParser
+from crawler.parsing import Parsers
+from crawler.spiders.web import WebSpider
+
+HERE = "tests.unit.test_garbage"
+THEIRS = f"{HERE}.Theirs"
+
+
+class Theirs:
+    """A component of a project's own."""
+
+
+class TheirParser(HtmlParser):
+    """One of theirs, made of ours."""
+
+
+class MoreThanWeb(WebSpider):
+    """A spider of the project's, with our pages."""
+
+
+def settled(project: dict[str, object]) -> Settings:
+    settings = Settings(project)
+    Addon().update_settings(settings)
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("spider", "project", "parsers", "is_so"),
+    [
+        pytest.param(WebSpider, {}, (), True, id="web, and a project without anything"),
+        pytest.param(Spider, {}, (), False, id="a spider of one's own may select"),
+        pytest.param(MoreThanWeb, {}, (), False, id="so may one that is made of web"),
+        *(
+            pytest.param(WebSpider, {setting: {given: 543}}, (), False, id=f"{setting}: {how}")
+            for setting in (
+                "ITEM_PIPELINES",
+                "SPIDER_MIDDLEWARES",
+                "DOWNLOADER_MIDDLEWARES",
+                "EXTENSIONS",
+            )
+            for given, how in ((THEIRS, "one by name"), (Theirs, "one by class"))
+        ),
+        pytest.param(
+            WebSpider,
+            {"EXTENSIONS": {"crawler.ops.unheard.PageLines": 900}},
+            (),
+            False,
+            id="what lies in the package, but has no place of ours",
+        ),
+        pytest.param(
+            WebSpider, {"ITEM_PIPELINES": {THEIRS: None}}, (), True, id="one that is switched off"
+        ),
+        pytest.param(
+            WebSpider,
+            {"ITEM_PIPELINES": {"crawler.pipelines.links.LinksPipeline": 950}},
+            (),
+            True,
+            id="one of ours, moved",
+        ),
+        pytest.param(
+            WebSpider,
+            {"DOWNLOADER_MIDDLEWARES": {"scrapy.downloadermiddlewares.retry.RetryMiddleware": 550}},
+            (),
+            True,
+            id="one of Scrapy's, put back",
+        ),
+        pytest.param(WebSpider, {}, (f"{HERE}.TheirParser",), False, id="a parser of one's own"),
+    ],
+)
+def test_where_nothing_heavy_can_wait_for_a_search(spider, project, parsers, is_so):
+    assert leaves_no_cycles(spider, settled(project), Parsers(Content(parsers=parsers))) is is_so
