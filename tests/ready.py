@@ -8,11 +8,8 @@ command starts, and what the system shows of it, is for `tests.command`.
 from __future__ import annotations
 
 import atexit
-import gc
 import json
 import os
-import pkgutil
-import runpy
 import select
 import signal
 import socket
@@ -22,12 +19,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final
-from warnings import catch_warnings, simplefilter
-
-from scrapy.settings import default_settings
 
 from tests.command import PATIENCE_S, PROJECT
 
@@ -84,7 +77,7 @@ def running(command: list[str], log: Path) -> Iterator[Begun]:
 @contextmanager
 def _begun(command: list[str], out: IO[Any], err: IO[Any]) -> Iterator[Begun]:
     assert command[: len(SCRAPY)] == SCRAPY
-    told, tells = socket.socketpair()
+    told, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     asked = json.dumps([command[len(SCRAPY) :], dict(os.environ)]).encode()
     assert len(asked) < LARGEST_BYTES
     with tells:
@@ -104,7 +97,7 @@ def _server() -> socket.socket:
     with its:
         # A fork copies no threads, and what they hold is held for ever.
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "tests.ready", str(its.fileno())]
+        command = [sys.executable, "-m", "tests.ready_server", str(its.fileno())]
         server = subprocess.Popen(command, cwd=PROJECT, env=environment, pass_fds=[its.fileno()])
 
     def end() -> None:
@@ -113,98 +106,3 @@ def _server() -> socket.socket:
 
     atexit.register(end)
     return ours
-
-
-def _import_all() -> None:
-    names = {"scrapy.cmdline", "scrapy.shell", "uvloop"}
-    names |= {each.name for each in pkgutil.walk_packages(["crawler"], "crawler.")}
-    for setting in vars(default_settings).values():
-        if isinstance(setting, dict):
-            paths = (path for pair in setting.items() for path in pair if isinstance(path, str))
-            names |= {path.rpartition(".")[0] for path in paths if path.startswith("scrapy.")}
-    for name in names:
-        with suppress(ImportError):  # what is optional
-            import_module(name)
-
-
-class _Server:
-    def __init__(self, asks: socket.socket) -> None:
-        self._asks = asks
-        self._telling: dict[int, socket.socket] = {}  # by the number of a process
-        self._died, self._dies = os.pipe()
-        os.set_blocking(self._dies, False)
-        signal.set_wakeup_fd(self._dies, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
-
-    def serve(self) -> list[str] | None:
-        """In each process that is asked for: its arguments. Here: None, at the end."""
-        while True:
-            asks = self._asks.fileno()
-            ready = select.select([asks, self._died], [], [])[0]
-            if self._died in ready:
-                os.read(self._died, 1024)
-                self._bury()
-            if asks in ready:
-                asked, files, *_ = socket.recv_fds(self._asks, LARGEST_BYTES, 3)
-                if not asked:
-                    return None
-                if (arguments := self._begin(asked, files)) is not None:
-                    return arguments
-
-    def _begin(self, asked: bytes, files: list[int]) -> list[str] | None:
-        out, err, tells = files
-        with catch_warnings():
-            simplefilter("ignore", DeprecationWarning)  # Arrow's thread, which minds forks
-            pid = os.fork()
-        if pid:
-            os.close(out)
-            os.close(err)
-            self._telling[pid] = socket.socket(fileno=tells)
-            self._telling[pid].send(str(pid).encode())
-            return None
-        self._close()
-        os.close(tells)
-        _put(os.open(os.devnull, os.O_RDONLY), 0)
-        _put(out, 1)
-        _put(err, 2)
-        arguments, environment = json.loads(asked)
-        os.environ.clear()
-        os.environ.update(environment)
-        return list(arguments)
-
-    def _close(self) -> None:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.close(self._died)
-        os.close(self._dies)
-        for each in (self._asks, *self._telling.values()):
-            each.close()
-
-    def _bury(self) -> None:
-        with suppress(ChildProcessError):
-            while (died := os.waitpid(-1, os.WNOHANG))[0]:
-                pid, status = died
-                with self._telling.pop(pid) as telling, suppress(OSError):
-                    telling.send(str(os.waitstatus_to_exitcode(status)).encode())
-
-
-def _put(descriptor: int, number: int) -> None:
-    os.dup2(descriptor, number)
-    os.close(descriptor)
-
-
-def main() -> None:
-    server = _Server(socket.socket(fileno=int(sys.argv[1])))
-    _import_all()
-    gc.collect()
-    gc.freeze()
-    arguments = server.serve()
-    if arguments is not None:
-        sys.argv = ["scrapy", *arguments]
-        runpy.run_module("scrapy", run_name="__main__", alter_sys=True)
-
-
-if __name__ == "__main__":
-    main()
