@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import pkgutil
 import runpy
 import select
 import signal
@@ -20,23 +19,9 @@ from importlib import import_module
 from typing import Final
 from warnings import catch_warnings, simplefilter
 
-from scrapy.settings import default_settings
-
 from tests.ready import LARGEST_BYTES
 
 _LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
-
-
-def _import_all() -> None:
-    names = {"scrapy.cmdline", "scrapy.shell", "uvloop"}
-    names |= {each.name for each in pkgutil.walk_packages(["crawler"], "crawler.")}
-    for setting in vars(default_settings).values():
-        if isinstance(setting, dict):
-            paths = (path for pair in setting.items() for path in pair if isinstance(path, str))
-            names |= {path.rpartition(".")[0] for path in paths if path.startswith("scrapy.")}
-    for name in names:
-        with suppress(ImportError):  # what is optional
-            import_module(name)
 
 
 class _Server:
@@ -128,7 +113,7 @@ def _put(descriptor: int, number: int) -> None:
 
 def main() -> None:
     server = _Server(socket.socket(fileno=int(sys.argv[1])))
-    _import_all()
+    import_module("tests.imported")
     gc.collect()
     gc.freeze()
     arguments = server.serve()

@@ -28,7 +28,7 @@ MOST_ANSWERS: Final = 6  # of one life
 MAX_BITS: Final = 3  # of near-duplicates, as is the default
 HOSTS: Final = 4
 SPAWN: Final = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["tests.integration.repeat_life"])
+SPAWN.set_forkserver_preload(["tests.integration.repeat_life", "tests.imported"])
 
 
 @pytest.fixture(scope="module")
