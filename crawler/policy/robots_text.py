@@ -68,12 +68,13 @@ class Group:
     lines: list[Line] = field(default_factory=list)
     crawl_delay_s: float = 0.0
 
-    def take(self, number: int, what: Field, value: bytes) -> None:
-        if what is Field.CRAWL_DELAY:
-            asked_s = float(value) if _is_delay(value) else 0.0
-            self.crawl_delay_s = max(self.crawl_delay_s, asked_s)
-        elif value:  # "Disallow:" alone forbids nothing
-            self.lines.append(Line(number, what is Field.ALLOW, canonical_pattern(value)))
+    def add_rule(self, line: Line) -> None:
+        if line.pattern:  # "Disallow:" alone forbids nothing
+            self.lines.append(line)
+
+    def add_delay(self, value: bytes) -> None:
+        asked_s = float(value) if _is_delay(value) else 0.0
+        self.crawl_delay_s = max(self.crawl_delay_s, asked_s)
 
 
 @dataclass(slots=True)
@@ -95,8 +96,12 @@ def read(body: bytes, agent: str) -> RobotsText:
     """The parts of *body* that are for *agent*, a product token."""
     found = RobotsText()
     token = product_token(agent)
-    open_to: list[Group] = []
-    heading = False  # the line before was a User-agent: the next one joins its group
+    ruled: set[Group] = set()  # the groups that an Allow or Disallow here applies to
+    delayed: set[Group] = set()  # the same for a Crawl-delay
+    # Only rules end a run of User-agent lines; other records "MUST NOT interfere" (RFC 9309, 2.2.1
+    # and 2.2.4). The RFC has no Crawl-delay: one ends the run for other Crawl-delays alone, as in
+    # every parser that reads it, so that each agent may have its own.
+    rules_ended = delays_ended = True
     for number, line in enumerate(body.removeprefix(BOM).splitlines(), start=1):
         what, value = split_line(line)
         if what is None:
@@ -104,27 +109,28 @@ def read(body: bytes, agent: str) -> RobotsText:
         if what in FOR_ALL:
             _note(found, what, value)
         elif what is Field.AGENT:
-            open_to = open_to if heading else []
-            heading = True
-            _open(found, open_to, value, token)
+            ruled = set() if rules_ended else ruled
+            delayed = set() if delays_ended else delayed
+            rules_ended = delays_ended = False
+            if group := _named_group(found, value, token):
+                group.named = True
+                ruled.add(group)
+                delayed.add(group)
+        elif what is Field.CRAWL_DELAY:
+            delays_ended = True
+            for group in delayed:
+                group.add_delay(value)
         else:
-            heading = False
-            for group in open_to:
-                group.take(number, what, value)
+            rules_ended = delays_ended = True
+            for group in ruled:
+                group.add_rule(Line(number, what is Field.ALLOW, canonical_pattern(value)))
     return found
 
 
-def _open(found: RobotsText, open_to: list[Group], value: bytes, token: bytes) -> None:
-    everybody = value[:1] == b"*" and not value[1:2].strip()
-    if everybody:
-        group = found.everyone
-    elif token and _leading_token(value) == token:
-        group = found.ours
-    else:
-        return
-    group.named = True
-    if group not in open_to:
-        open_to.append(group)
+def _named_group(found: RobotsText, value: bytes, token: bytes) -> Group | None:
+    if value[:1] == b"*" and not value[1:2].strip():
+        return found.everyone
+    return found.ours if token and _leading_token(value) == token else None
 
 
 def _note(found: RobotsText, what: Field, value: bytes) -> None:

@@ -247,8 +247,54 @@ def test_crawl_delay(line: str, want_s: float) -> None:
     assert rules(f"User-agent: *\n{line}").crawl_delay_s == want_s
 
 
-def test_a_crawl_delay_ends_a_run_of_agents() -> None:
-    # As all do who read it; for the RFC it is no rule at all, and BadBot's rules would be ours.
-    text = "User-agent: *\nCrawl-delay: 9\nUser-agent: BadBot\nDisallow: /"
-    assert rules(text).ruling(HOST + "/a") == Ruling(True)
-    assert rules(text).crawl_delay_s == 9.0
+@pytest.mark.parametrize(
+    ("text", "want", "want_delay_s"),
+    [
+        pytest.param(
+            "User-agent: FooBot\nCrawl-delay: 9\nUser-agent: BadBot\nDisallow: /",
+            Ruling(False, "line 4: Disallow: /"),
+            9.0,
+            id="a Crawl-delay between two agents: the rules are for both, the delay for the first",
+        ),
+        pytest.param(
+            "User-agent: BadBot\nCrawl-delay: 9\nUser-agent: FooBot\nDisallow: /",
+            Ruling(False, "line 4: Disallow: /"),
+            0.0,
+            id="the second agent has not the first one's delay",
+        ),
+        pytest.param(
+            "User-agent: FooBot\nCrawl-delay: 1\nUser-agent: BadBot\nCrawl-delay: 99\nDisallow: /",
+            Ruling(False, "line 5: Disallow: /"),
+            1.0,
+            id="each has its own delay",
+        ),
+        pytest.param(
+            "User-agent: FooBot\nUser-agent: BadBot\nCrawl-delay: 9\nDisallow: /",
+            Ruling(False, "line 4: Disallow: /"),
+            9.0,
+            id="a delay below two agents is for both",
+        ),
+        pytest.param(
+            "User-agent: FooBot\nDisallow: /b\nCrawl-delay: 9\nUser-agent: BadBot\nDisallow: /",
+            Ruling(True),
+            9.0,
+            id="behind a rule the next agent begins a group",
+        ),
+        pytest.param(
+            "User-agent: FooBot\nDisallow:\nUser-agent: BadBot\nDisallow: /",
+            Ruling(True),
+            0.0,
+            id="an empty rule is a rule",
+        ),
+        pytest.param(
+            "User-agent: FooBot\nHost: x\nClean-param: a /\nRequest-rate: 1/5\nnonsense\n"
+            "User-agent: BadBot\nDisallow: /",
+            Ruling(False, "line 7: Disallow: /"),
+            0.0,
+            id="other records end nothing",
+        ),
+    ],
+)
+def test_only_rules_end_a_run_of_agents(text: str, want: Ruling, want_delay_s: float) -> None:
+    assert rules(text).ruling(HOST + "/a") == want
+    assert rules(text).crawl_delay_s == want_delay_s
