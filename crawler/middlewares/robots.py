@@ -27,7 +27,7 @@ from crawler.parts import Parts
 from crawler.policy.redirects import location_text
 from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import Allowed, Disallowed, RobotsVerdict, Unknown, Unreachable
-from crawler.policy.robots_fetch import Brought, RobotsFetch, brought
+from crawler.policy.robots_fetch import REFUSED, Brought, RobotsFetch, brought
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import parts_of
 
@@ -82,7 +82,7 @@ class RobotsMiddleware:
         if answer is not None:
             flight.answer = judged(answer, flight, self._parts)
         # No answer: the request was refused on our side (an inside address, a middleware).
-        error = flight.answer.error if flight.answer else "refused"
+        error = flight.answer.error if flight.answer else REFUSED
         rest = self._parts.landing.release(flight)
         self._learn(flight, RobotsFetch(request.url, error=error), rest.seconds if rest else 0.0)
         return request.replace(dont_filter=True)
@@ -152,8 +152,7 @@ class RobotsMiddleware:
 
     async def _fetched(self, authority: str, url: str) -> RobotsFetch:
         if isinstance(self._parts.doors.robots(url, authority), Refusal):
-            # As in clearance: it leads where we may not go, which is as good as none.
-            return RobotsFetch(url, status=404)
+            return RobotsFetch(url, error=REFUSED)
         # Its redirects are followed here: a target followed below would wait for this verdict.
         meta = {LEASE: Purpose.ROBOTS, "verbatim_url": True, "dont_redirect": True}
         engine = self._crawler.engine
@@ -161,7 +160,7 @@ class RobotsMiddleware:
         try:
             return _brought(url, await engine.download_async(Request(url, meta=meta)))
         except Exception as failed:  # whatever it was: no answer
-            return RobotsFetch(url, error=error_of(failed) or "refused")
+            return RobotsFetch(url, error=error_of(failed) or REFUSED)
 
 
 def _why_not(verdict: Disallowed | Unreachable | Unknown) -> str:

@@ -4,6 +4,8 @@ Rule: a decision table, no clock and no socket. RFC 9309, 2.3.1: a file is obeye
 (4xx) allows everything, trouble (5xx, no answer) forbids everything until it is over.
 429 counts as trouble. The RFC lets us crawl on after any 4xx (2.3.1.3: MAY), but this one is sent
 by a host that is overloaded, not by one that has no robots.txt.
+A redirect to an address that may not be contacted is trouble too, as a literal address or as a name that
+leads to one: which rules stand there is not known, and another try changes nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 MAX_REDIRECTS: Final = 5
 """RFC 9309, 2.3.1.2: at least five are followed."""
+
+
+REFUSED: Final = "refused"
+"""The error of a fetch that we did not make: its URL or its name leads where we may not go."""
 
 
 class Known(StrEnum):
@@ -53,7 +59,7 @@ class RobotsFetch:
 
     url: str  # that was asked: the file itself, or what it redirects to
     status: int | None = None
-    error: str = ""  # as in Answer
+    error: str = ""  # as in Answer, or REFUSED
     target: str | None = None  # where a redirect leads, a fetch form; None: nowhere we can go
     body: bytes = b""
 
@@ -133,10 +139,12 @@ def _after_trouble(
     old: RobotsRecord, fetch: RobotsFetch, hops: int, rules: Robots, until: float
 ) -> RobotsRecord:
     reason = fetch.error or f"status {fetch.status}"
+    if fetch.error == REFUSED:
+        reason = f"{fetch.url} leads to an address that may not be contacted"
     failed = replace(old, tries=old.tries + 1, reason=reason)
     if old.body is not None:
         # A copy may be used for longer than a day while the file is unreachable (2.4).
         return replace(failed, kind=Known.RULES, expires_at=until)
-    if failed.tries < rules.robots_tries:
+    if failed.tries < rules.robots_tries and fetch.error != REFUSED:
         return _pending(failed, fetch.url, hops, until)
     return replace(failed, kind=Known.UNREACHABLE, expires_at=until)

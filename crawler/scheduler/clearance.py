@@ -15,7 +15,7 @@ from crawler.core.types import Candidate, Dead, Done, Purpose, PutBack, Verdict
 from crawler.core.url import authority_of
 from crawler.policy.refusal import Refusal
 from crawler.policy.robots_cache import Allowed, Disallowed, RobotsCache, Unreachable
-from crawler.policy.robots_fetch import RobotsFetch
+from crawler.policy.robots_fetch import REFUSED, RobotsFetch
 from crawler.policy.yields import Go, Stopped, Yields
 from crawler.scheduler.flights import Flight
 from crawler.scheduler.probes import Probes, Said
@@ -108,9 +108,8 @@ class Clearance:
     def _fetch_robots(self, flight: Flight, url: str, now: float) -> Fetch | Unfetched:
         found = self._hop(url, flight.authority)
         if isinstance(found, Refusal):
-            # It leads where we may not go: as good as no robots.txt (RFC 9309, 2.3.1.2).
-            self._robots.learn(flight.authority, RobotsFetch(url, status=404), now)
-            return Unfetched(PutBack(), "robots.txt leads nowhere")
+            self._robots.learn(flight.authority, RobotsFetch(url, error=REFUSED), now)
+            return Unfetched(PutBack(), "robots.txt leads where we may not go")
         if found.host == flight.lease.candidate.host:
             return Fetch(url)
         fresh = flight.authority not in self._hopping

@@ -61,7 +61,7 @@ CASES = {
     "moved on its host": Case({ROBOTS: moved("/r.txt"), "/r.txt": SLOW}, OPEN, asks=2),
     "moved to another host": Case({ROBOTS: moved(f"http://{RULER}:PORT/r.txt")}, OPEN),
     "moved to where nobody is": Case({ROBOTS: moved(f"http://{NOBODY}:1/")}, NONE),
-    "moved where we may not go": Case({ROBOTS: moved("http://192.0.2.1/")}, ALL),
+    "moved where we may not go": Case({ROBOTS: moved("http://192.0.2.1/")}, NONE),
     # RFC 9309 2.3.1.2: after five redirects it counts as unavailable, which allows all.
     "moved in a circle": Case({ROBOTS: moved("/a"), "/a": moved(ROBOTS)}, ALL, asks=6),
 }

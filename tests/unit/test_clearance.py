@@ -12,7 +12,7 @@ from crawler.core.types import Candidate, Dead, Done, HostKey, Lease, Pace, Purp
 from crawler.core.url import split
 from crawler.policy.refusal import Reason, Refusal
 from crawler.policy.robots_cache import RobotsCache
-from crawler.policy.robots_fetch import RobotsFetch, RobotsRecord
+from crawler.policy.robots_fetch import REFUSED, RobotsFetch, RobotsRecord
 from crawler.scheduler.clearance import HOP_WAIT_S, Clearance, Fetch, Unfetched
 from crawler.scheduler.flights import Flight
 from crawler.storage.local.yields import LocalYields
@@ -123,13 +123,28 @@ def test_what_another_worker_has_learned_is_read_again_and_asked_for_again(clear
     assert isinstance(again, Unfetched) and again.hop is not None
 
 
-def test_a_redirect_to_where_we_may_not_go_is_as_good_as_no_robots_txt(clearance):
+def test_a_redirect_to_where_we_may_not_go_forbids_everything(clearance):
     one = flight()
     clearance.of(one, 0.0)
     clearance.learn(one, answer(301, target="http://10.0.0.1/robots.txt"), 0.0, 0.0)
     nowhere = clearance.of(flight(), 1.0)
     assert isinstance(nowhere, Unfetched) and nowhere.verdict == PutBack()
-    assert clearance.of(flight(), 2.0) == Fetch("http://a.org/page")
+    refused = clearance.of(flight(), 2.0)
+    assert isinstance(refused, Unfetched) and isinstance(refused.verdict, Dead)
+    assert "http://10.0.0.1/robots.txt" in refused.verdict.reason
+
+
+def test_a_name_that_leads_inside_is_judged_like_an_inside_address(clearance):
+    one = flight()
+    clearance.of(one, 0.0)
+    clearance.learn(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
+    clearance.of(flight(), 1.0)
+    hopped = flight("http://b.org/robots.txt", purpose=Purpose.ROBOTS, authority="http://a.org")
+    clearance.of(hopped, 2.0)
+    clearance.learn(hopped, RobotsFetch("http://b.org/robots.txt", error=REFUSED), 2.0, 0.0)
+    refused = clearance.of(flight(), 3.0)
+    assert isinstance(refused, Unfetched) and isinstance(refused.verdict, Dead)
+    assert "http://b.org/robots.txt" in refused.verdict.reason
 
 
 def left_pattern(clearance, yields) -> None:
