@@ -3,7 +3,8 @@ FROM python:3.12-slim
 
 WORKDIR /app
 COPY requirements.txt .
-RUN pip install --no-cache-dir -r requirements.txt
+# The last three bring finished files to S3, Google Cloud Storage and Azure (docs/object-stores.md).
+RUN pip install --no-cache-dir -r requirements.txt s3fs gcsfs adlfs
 COPY scrapy.cfg .
 COPY crawler crawler
 COPY --chmod=755 docker/worker.sh /usr/local/bin/worker

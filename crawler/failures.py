@@ -7,6 +7,7 @@ subclass here. `error_of` is the only reader of their meaning.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Final
 
 from scrapy.exceptions import (
@@ -34,6 +35,18 @@ class TlsFailed(DownloadFailedError):
     """No trustworthy TLS connection: a wrong certificate, or no common version."""
 
 
+WORDS: Final = MappingProxyType(
+    {
+        "broken": "error in a callback or pipeline",
+        "connect": "no connection",
+        "dns": "name not found",
+        "redirects": "redirects without an end",
+        "robots_unreachable": "robots.txt unreachable",
+        "tls": "no trustworthy TLS connection",
+    }
+)
+"""Kinds of errors as a person reads them, where the kind itself says too little."""
+
 _ERRORS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (DownloadTimeoutError, "timeout"),
     (CannotResolveHostError, "dns"),
@@ -52,3 +65,8 @@ def error_of(exception: BaseException) -> str:
     """timeout | connect | dns | tls | protocol | cancelled (`Answer.error`). Empty: the host
     has no part in it."""
     return next((word for kind, word in _ERRORS if isinstance(exception, kind)), "")
+
+
+def words_of(kind: str) -> str:
+    """A kind of error as a person reads it: `status_503` is "status 503"."""
+    return WORDS.get(kind, kind.replace("_", " "))

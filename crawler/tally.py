@@ -6,19 +6,40 @@ becomes a stats key.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import Final
 
 from scrapy.statscollectors import StatsCollector
 
 from crawler.core.outcome import Outcome
-from crawler.core.types import Added, Purpose
+from crawler.core.types import Added, Answer, HostKey, Purpose, Rest
+from crawler.failures import words_of
+from crawler.policy.politeness import is_trouble
 from crawler.policy.retry import RETRIED
 from crawler.scheduler.flights import Flight
 
 # Beyond this the least busy half is forgotten: the top ten of a crawl are far above it.
 _MAX_HOSTS: Final = 20_000
 _DEAD_KEPT: Final = 5  # of this run's dead letters, to be shown at its end
+_FAILING_KEPT: Final = 1_000  # of a broad crawl's failing hosts: enough to name one
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FailingHost:
+    """A host that failed last time, and is left alone until *until* (epoch seconds)."""
+
+    host: HostKey
+    until: float
+    why: str
+
+    def __str__(self) -> str:
+        clock = time.strftime("%H:%M", time.localtime(self.until))
+        return f"{self.host} until {clock} ({self.why})"
 
 
 class Tally:
@@ -34,6 +55,8 @@ class Tally:
         self.bytes = 0  # of bodies, as they crossed the wire
         self.by_host: Counter[str] = Counter()
         self.dead: list[Outcome] = []  # the first few
+        self._failing: dict[HostKey, FailingHost] = {}  # the latest last, _FAILING_KEPT at most
+        self._failing_logged = 0
 
     def count(self, key: str, by: int = 1) -> None:
         if by:
@@ -68,10 +91,35 @@ class Tally:
             self.duplicates += 1
             self.count("duplicates")
 
+    def rested(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
+        """Count a rest, and keep which hosts fail: nothing else would be seen of a crawl whose
+        hosts cannot be reached. The first _FAILING_KEPT of them are logged one by one."""
+        self.count(f"politeness/rest/{rest.reason}")
+        self._failing.pop(host, None)
+        if not is_trouble(answer) or answer.error == "cancelled":
+            return
+        why = words_of(answer.error or f"status_{answer.status}")
+        failing = self._failing[host] = FailingHost(host, now + rest.seconds, why)
+        if len(self._failing) > _FAILING_KEPT:
+            del self._failing[next(iter(self._failing))]
+        if rest.pace.failures == 1 and self._failing_logged < _FAILING_KEPT:
+            self._failing_logged += 1
+            logger.info("Waiting for %s", failing)
+
+    def next_failing(self, now: float) -> FailingHost | None:
+        """The host that is asked again first, of those that failed last time."""
+        ahead = (each for each in self._failing.values() if each.until > now)
+        return min(ahead, key=lambda each: each.until, default=None)
+
     def _count_beside(self, flight: Flight) -> None:
         """What is no page. Without an answer it only waited for the turn of another host."""
-        is_robots = flight.purpose is Purpose.ROBOTS
-        self.count("robots/fetched", int(is_robots and flight.answer is not None))
+        if flight.purpose is not Purpose.ROBOTS or flight.answer is None:
+            return
+        self.count("robots/fetched")
+        answer = flight.answer
+        if is_trouble(answer) and answer.error != "cancelled":
+            self.errors += 1
+            self.count(f"error/{answer.error or f'status_{answer.status}'}")
 
     def _count_error(self, flight: Flight, outcome: Outcome) -> None:
         kind = error_kind(flight, outcome)

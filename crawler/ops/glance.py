@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from crawler.ops.figures import number, rate, size
+from crawler.ops.figures import many, number, plain, rate, size
 
 RATE_WINDOW_S: Final = 10.0
 _BETWEEN: Final = " | "
@@ -27,6 +27,7 @@ class Glance:
     duplicates: int
     errors: int
     size_bytes: int
+    waits_for: str = ""  # the host that failed and is asked next; only where none is being asked
 
 
 class RecentRate:
@@ -48,11 +49,11 @@ class RecentRate:
 def line(glance: Glance, columns: int) -> str:
     """As much of *glance* as fits into *columns*, the most important first."""
     room = columns - 1  # in the last column some terminals wrap already
-    whole = _BETWEEN.join(_fields(glance, "duplicates"))
+    whole = _BETWEEN.join(_fields(glance, short=False))
     if len(whole) <= room:
         return whole
     shown = ""
-    for each in _fields(glance, "dup"):
+    for each in _fields(glance, short=True):
         longer = shown + _BETWEEN + each if shown else each
         if len(longer) > room:
             break
@@ -63,20 +64,23 @@ def line(glance: Glance, columns: int) -> str:
 def sentence(glance: Glance) -> str:
     """The same for a log."""
     return (
-        f"{number(glance.pages)} pages ({rate(glance.pages_per_s)} a second),"
-        f" {number(glance.hosts_active)} hosts active, {number(glance.waiting)} URLs waiting,"
-        f" {number(glance.duplicates)} duplicates, {number(glance.errors)} errors,"
+        f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second),"
+        f" {many(glance.hosts_active, 'host')} active, {many(glance.waiting, 'URL')} waiting,"
+        f" {many(glance.duplicates, 'duplicate')}, {many(glance.errors, 'error')},"
         f" {size(glance.size_bytes)}"
+        f"{f'; waits for {plain(glance.waits_for)}' if glance.waits_for else ''}"
     )
 
 
-def _fields(glance: Glance, duplicates: str) -> tuple[str, ...]:
-    return (
-        f"{number(glance.pages)} pages",
-        f"{rate(glance.pages_per_s)}/s",
-        f"{number(glance.hosts_active)} hosts",
-        f"{number(glance.waiting)} waiting",
-        f"{number(glance.duplicates)} {duplicates}",
-        f"{number(glance.errors)} errors",
-        size(glance.size_bytes),
-    )
+def _fields(glance: Glance, *, short: bool) -> tuple[str, ...]:
+    pages = many(glance.pages, "page")
+    pages_per_s = f"{rate(glance.pages_per_s)}/s"
+    hosts = many(glance.hosts_active, "host")
+    waiting = f"{number(glance.waiting)} waiting"
+    n = glance.duplicates
+    duplicates = f"{number(n)} dup" if short else many(n, "duplicate")
+    errors = many(glance.errors, "error")
+    if glance.waits_for:
+        waits_for = f"waits for {plain(glance.waits_for)}"
+        return pages, errors, waits_for, waiting, hosts, duplicates, size(glance.size_bytes)
+    return pages, pages_per_s, hosts, waiting, duplicates, errors, size(glance.size_bytes)

@@ -68,6 +68,7 @@ class Progress:
         match style_of(report.progress, self._screen.is_terminal, shares_terminal()):
             case ProgressStyle.LINE:
                 self._show_line()
+                self._repeat(self._log, report.progress_log_s)
             case ProgressStyle.LOG:
                 self._repeat(self._log, report.progress_log_s)
 
@@ -110,13 +111,15 @@ class Progress:
 
 
 def glance_at(parts: Parts, pages_per_s: RecentRate) -> Glance:
-    tally, counts = parts.tally, parts.frontier.counts()
+    tally, counts, now = parts.tally, parts.frontier.counts(), parts.clock.now()
+    failing = None if len(parts.flights) else tally.next_failing(now)
     return Glance(
         pages=tally.pages,
-        pages_per_s=pages_per_s.at(tally.pages, parts.clock.now()),
+        pages_per_s=pages_per_s.at(tally.pages, now),
         hosts_active=counts.hosts_active,
         waiting=counts.waiting + counts.later,
         duplicates=tally.duplicates,
         errors=tally.errors,
         size_bytes=tally.bytes,
+        waits_for=str(failing) if failing else "",
     )

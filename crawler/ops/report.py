@@ -19,7 +19,7 @@ from scrapy.exceptions import NotConfigured
 from crawler.errand import is_errand
 from crawler.ops.feeds import holds_stdout
 from crawler.ops.progress import Progress
-from crawler.ops.summary import encoded, summary_of
+from crawler.ops.summary import Summary, encoded, summary_of
 from crawler.ops.summary_text import text
 from crawler.parts import Parts
 from crawler.wiring import parts_of
@@ -39,6 +39,7 @@ class Report:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._parts: Parts | None = None
+        self.summary: Summary | None = None  # None: it has not ended
         crawler.signals.connect(self._opened, signals.spider_opened)
         crawler.signals.connect(self._closed, signals.spider_closed)
 
@@ -50,7 +51,9 @@ class Report:
         parts = self._parts
         if parts is None:
             return
-        summary = summary_of(parts, spider.name, reason, self._started_at, parts.clock.now())
+        self.summary = summary = summary_of(
+            parts, spider.name, reason, self._started_at, parts.clock.now()
+        )
         progress = self._crawler.get_extension(Progress)
         if progress is not None:
             progress.end()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
+from crawler.failures import words_of
 from crawler.ops.advice import frontier_command
 from crawler.ops.endings import NOT_BEGUN
 from crawler.ops.figures import listed, many, number, plain, rate, size, span
@@ -18,15 +19,6 @@ from crawler.storage.local.datadir import SUMMARY
 
 _INDENT: Final = 14
 _REFUSALS_SHOWN: Final = 6
-_ERRORS: Final = MappingProxyType(
-    {
-        "broken": "error in a callback or pipeline",
-        "connect": "no connection",
-        "dns": "name not found",
-        "robots_unreachable": "robots.txt unreachable",
-        "redirects": "redirects without an end",
-    }
-)
 _PAUSE: Final = "pause"
 _RETRY_AFTER: Final = "retry-after"
 _OTHER_RULES: Final = MappingProxyType({"unstorable": "it holds what cannot be stored"})
@@ -44,6 +36,25 @@ def text(summary: Summary) -> str:
         shown.append(f"Still to do: {many(left, 'URL')}. Run the same command again to continue.")
     shown += ["", *(f"{left:{_INDENT}}{right}" for left, right in _rows(summary)), ""]
     return "\n".join(shown)
+
+
+def nothing_fetched(summary: Summary) -> str:
+    """Why the whole crawl is over without a page, in one sentence; empty: it is not, or it has."""
+    robots, links = summary.robots, summary.links
+    unfetched = robots.disallowed + links.left
+    if summary.reason != "finished" or summary.pages or summary.frontier.done > unfetched:
+        return ""
+    causes = {
+        **{words_of(kind): n for kind, n in summary.errors.items()},
+        **{_rule(rule): n for rule, n in links.refused.items()},
+        **({"robots.txt forbids it": robots.disallowed} if robots.disallowed else {}),
+    }
+    if not causes and summary.dead_letters:
+        return "no page was fetched: every URL was given up in an earlier run"
+    if not causes:
+        return ""
+    first = "".join(f"; {plain(each.url)}: {each.reason}" for each in summary.dead_letters_new[:1])
+    return f"no page was fetched: {listed(causes)}{first}"
 
 
 def _rows(summary: Summary) -> Iterator[Row]:
@@ -123,7 +134,7 @@ def _pauses(summary: Summary) -> Iterator[Row]:
 
 def _failures(summary: Summary) -> Iterator[Row]:
     if summary.errors:
-        named = {_error(kind): n for kind, n in summary.errors.items()}
+        named = {words_of(kind): n for kind, n in summary.errors.items()}
         yield "errors", f"{listed(named)} (each try)"
     if not summary.dead_letters:
         return
@@ -131,10 +142,6 @@ def _failures(summary: Summary) -> Iterator[Row]:
     for each in summary.dead_letters_new:
         yield "", f"{plain(each.url)}: {plain(each.reason)}"
     yield "", f"all of them: {frontier_command('dead', summary.data_dir)}"
-
-
-def _error(kind: str) -> str:
-    return _ERRORS.get(kind, kind.replace("_", " "))
 
 
 def _kept(summary: Summary) -> Iterator[Row]:

@@ -56,12 +56,12 @@ class WorkforceScreen:
 def line(glance: SharedGlance, columns: int) -> str:
     """As much of *glance* as fits into *columns*, the most important first."""
     fields = [
-        f"{number(glance.pages)} pages",
+        many(glance.pages, "page"),
         f"{rate(glance.pages_per_s)}/s",
         many(glance.workers, "worker"),
         f"{number(glance.leased)} under way",
         f"{number(glance.waiting)} waiting",
-        f"{number(glance.errors)} errors",
+        many(glance.errors, "error"),
         size(glance.size_bytes),
     ]
     while len(text := " | ".join(fields)) >= columns:  # in the last column some terminals wrap
@@ -72,7 +72,7 @@ def line(glance: SharedGlance, columns: int) -> str:
 def sentence(glance: SharedGlance) -> str:
     """The same for a log."""
     return (
-        f"{number(glance.pages)} pages ({rate(glance.pages_per_s)} a second) by"
+        f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second) by"
         f" {many(glance.workers, 'worker')}, {many(glance.leased, 'URL')} under way,"
         f" {many(glance.waiting, 'URL')} waiting, {many(glance.errors, 'error')},"
         f" {size(glance.size_bytes)}"

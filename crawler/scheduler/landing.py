@@ -22,6 +22,7 @@ from crawler.core.types import (
     Answer,
     Dead,
     Done,
+    HostKey,
     Lease,
     Moved,
     Pace,
@@ -54,6 +55,8 @@ class Tally(Protocol):
     def added(self, added: Added) -> None: ...
 
     def landed(self, flight: Flight, outcome: Outcome) -> None: ...
+
+    def rested(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +111,9 @@ class Landing:
         # ended the fetch. The host may have been asked, so it gets its gap.
         answer = flight.answer or Answer(flight.fetched_s(self._now()), error="cancelled")
         rest = next_rest(_pace(flight), answer, self._rules.politeness, self._random)
-        self._frontier.release(flight.lease, rest, self._now())
-        self._tally.count(f"politeness/rest/{rest.reason}")
+        now = self._now()
+        self._frontier.release(flight.lease, rest, now)
+        self._tally.rested(flight.lease.candidate.host, answer, rest, now)
         if is_lost(rest.pace):
             self._give_up(flight, rest)
         return rest

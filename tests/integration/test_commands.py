@@ -8,6 +8,7 @@ import os
 import pty
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -368,12 +369,49 @@ def test_with_a_reactor_errors_read_the_same(web: Site, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_hosts_that_cannot_be_reached_are_seen_from_the_first(tmp_path: Path) -> None:
+    """A port that nothing listens on: bound, so that no other test takes it."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.76", 0))
+        seed = f"http://127.0.0.76:{closed.getsockname()[1]}/"
+        settings = {
+            **QUICK,
+            "CRAWLER_PAUSE_S": 1.5,
+            "CRAWLER_PROGRESS": "log",
+            "CRAWLER_PROGRESS_LOG_S": 1,
+        }
+        done = ready.run(crawl_command(tmp_path / "data", settings, seeds=seed))
+    assert done.returncode == 1
+    told = [line for line in done.stderr.splitlines() if "gossamer: error: " in line]
+    assert len(told) == 1 and "error: no page was fetched: no connection " in told[0]
+    assert "INFO: Waiting for 127.0.0.76 until" in done.stderr
+    shown = [line for line in done.stderr.splitlines() if "URL waiting" in line]
+    assert shown and all(" 0 errors" not in line for line in shown)
+    assert any("; waits for 127.0.0.76 until " in line for line in shown)
+    assert all("(no connection)" in line for line in shown if "waits for" in line)
+
+
+def test_seeds_that_are_all_refused_are_an_error(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    command = crawl_command(data, seeds="http://127.0.0.77/x", deny="/x")
+    done = ready.run(command)
+    assert done.returncode == 1
+    assert "error: no page was fetched: " in done.stderr
+
+
+def test_a_spider_that_is_not_there(tmp_path: Path) -> None:
+    done = ready.run(crawl_command(tmp_path / "data", spider="wen"))
+    assert done.returncode == 1
+    assert done.stderr.endswith("gossamer: error: there is no spider wen; did you mean web?\n")
+    assert "Traceback" not in done.stderr
+
+
 def test_progress_in_the_log(tmp_path: Path) -> None:
     settings = {"CRAWLER_PROGRESS": "log", "CRAWLER_PROGRESS_LOG_S": 1}
     with site("127.0.0.74", {"/": Answer(page("/a").body, wait_s=1.5), "/a": page()}) as web:
         done = ready.run(crawl_command(tmp_path / "data", settings, seeds=web.url("/")))
     assert done.returncode == 0, done.stderr
-    assert "0 hosts active" in done.stderr or "1 hosts active" in done.stderr
+    assert "0 hosts active" in done.stderr or "1 host active" in done.stderr
     assert "URLs waiting" in done.stderr
 
 
@@ -405,7 +443,12 @@ class Terminal:
 def test_on_a_terminal(tmp_path: Path) -> None:
     data, seeds, screen = tmp_path / "data", tmp_path / "seeds.txt", Terminal()
     names = [f"/{number}" for number in range(200)]
-    settings = {"CRAWLER_PROGRESS": "auto", "CRAWLER_DELAY_FACTOR": 0, "CRAWLER_MIN_DELAY_S": 0.02}
+    settings = {
+        "CRAWLER_PROGRESS": "auto",
+        "CRAWLER_PROGRESS_LOG_S": 1,
+        "CRAWLER_DELAY_FACTOR": 0,
+        "CRAWLER_MIN_DELAY_S": 0.02,
+    }
     try:
         with site("127.0.0.75", {"/": page(*names), **{name: page() for name in names}}) as web:
             seeds.write_text(f"{web.url('/')}\nno seed\n")
@@ -416,6 +459,7 @@ def test_on_a_terminal(tmp_path: Path) -> None:
                 command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=screen.theirs, text=True
             )
             wait_for(lambda: str(screen).count(" waiting | ") >= 2)
+            wait_for(lambda: "URLs waiting" in (data / "crawl.log").read_text())
             process.send_signal(signal.SIGINT)
             printed, _ = process.communicate(timeout=PATIENCE_S)
     finally:

@@ -94,7 +94,7 @@ def test_each_worker_has_a_folder_of_its_own_and_finds_it_again(tmp_path: Path) 
         # `exec`: the number of the process is the one that the container starts.
         said = [until((tmp_path / str(one.pid)).read_text) for one in (first, second)]
         folders = [re.findall(r"CRAWLER_DATA_DIR=(\S+)", each)[0] for each in said]
-        assert sorted(folders) == [f"{tmp_path}/1", f"{tmp_path}/2"]
+        assert sorted(folders) == [f"{tmp_path}/workers/1", f"{tmp_path}/workers/2"]
         first.kill()
         first.wait(PATIENCE_S)
         with started(command, tmp_path, given) as third:
@@ -107,6 +107,32 @@ def test_each_worker_has_a_folder_of_its_own_and_finds_it_again(tmp_path: Path) 
     assert UNSPOKEN not in again
     for each in (*said, again):
         Path(re.findall(r"FRONTIER_URL=file:(\S+)", each)[0]).unlink()
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        pytest.param(["frontier", "counts"], "CRAWLER_FRONTIER_URL=file:", id="the shared crawl"),
+        pytest.param(["archive", "list"], "CRAWLER_DATA_DIR={data}\n", id="all folders here"),
+    ],
+)
+def test_the_image_answers_questions(tmp_path: Path, asked: list[str], names: str) -> None:
+    programs(tmp_path, {"scrapy": 'echo "$@"'})
+    (tmp_path / "password").write_text(f"{UNSPOKEN}\n")
+    given = {
+        "DATA": str(tmp_path / "data"),
+        "PASSWORD_FILE": str(tmp_path / "password"),
+        "TMPDIR": str(tmp_path),
+    }
+    said = subprocess.run(
+        [PROJECT / "docker" / "worker.sh", *asked],
+        env=environment(tmp_path, given),
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    assert said.startswith(" ".join([*asked, "-s", names.format(data=tmp_path / "data")]))
+    assert UNSPOKEN not in said
 
 
 def test_without_a_password_no_worker_starts(tmp_path: Path) -> None:

@@ -55,14 +55,14 @@ def test_a_scheme_that_nothing_speaks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "package", "extra"),
+    ("url", "package"),
     [
-        pytest.param("s3://bucket/x", "s3fs", "s3", id="S3"),
-        pytest.param("gs://bucket/x", "gcsfs", "gs", id="Google's"),
-        pytest.param("abfs://bucket/x", "adlfs", "az", id="Azure's"),
+        pytest.param("s3://bucket/x", "s3fs", id="S3"),
+        pytest.param("gs://bucket/x", "gcsfs", id="Google's"),
+        pytest.param("abfs://bucket/x", "adlfs", id="Azure's"),
     ],
 )
-def test_a_package_that_is_missing(url: str, package: str, extra: str, tmp_path: Path) -> None:
+def test_a_package_that_is_missing(url: str, package: str, tmp_path: Path) -> None:
     """In a process of its own, which cannot import it whether or not it is installed."""
     code = (
         f"import sys; sys.modules[{package!r}] = None; from pathlib import Path\n"
@@ -74,7 +74,7 @@ def test_a_package_that_is_missing(url: str, package: str, extra: str, tmp_path:
     )
     last = told.stderr.splitlines()[-1]
     assert "ConfigError" in last
-    assert f"pip install gossamer-crawler[{extra}]" in last
+    assert last.endswith(f"pip install {package}")
 
 
 def test_a_folder_must_be_there(tmp_path: Path) -> None:

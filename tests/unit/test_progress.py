@@ -57,6 +57,18 @@ WIPE = "\r\x1b[2K"
             "0 pages | 0.00/s | 0 hosts | 0 waiting | 0 duplicates | 0 errors | 0 B",
             id="nothing has happened yet",
         ),
+        pytest.param(
+            Glance(1, 0.1, 1, 1, 1, 1, 1),
+            80,
+            "1 page | 0.10/s | 1 host | 1 waiting | 1 duplicate | 1 error | 1 B",
+            id="one of each",
+        ),
+        pytest.param(
+            Glance(0, 0.0, 1, 2, 0, 3, 0, "www.example.org until 12:04 (no connection)"),
+            80,
+            "0 pages | 3 errors | waits for www.example.org until 12:04 (no connection)",
+            id="nothing is being asked, because hosts fail",
+        ),
     ],
 )
 def test_the_line(glance: Glance, columns: int, want: str) -> None:

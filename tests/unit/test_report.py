@@ -8,13 +8,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from scrapy.settings import Settings
 from scrapy.statscollectors import StatsCollector
 from scrapy.utils.test import get_crawler
 
 from crawler.core.config_reader import read_config
 from crawler.core.outcome import Outcome
-from crawler.core.types import Answer, Candidate, HostKey, Lease, Pace, Purpose
+from crawler.core.types import Answer, Candidate, HostKey, Lease, Pace, Purpose, Rest
 from crawler.ops.advice import frontier_command
 from crawler.ops.endings import ENDINGS, FAILED, ending
 from crawler.ops.report import replace_file
@@ -31,7 +32,7 @@ from crawler.ops.summary import (
     archive_files,
     encoded,
 )
-from crawler.ops.summary_text import text
+from crawler.ops.summary_text import nothing_fetched, text
 from crawler.policy.refusal import RULES
 from crawler.scheduler.flights import Flight
 from crawler.tally import Tally
@@ -244,6 +245,52 @@ def test_what_to_type() -> None:
     assert frontier_command("dead", "/a b") == "scrapy frontier dead -s 'CRAWLER_DATA_DIR=/a b'"
 
 
+NOTHING = replace(QUIET, pages=0, frontier=FrontierCounts(0, 0, 0, 2, 0, 2, 0), dead_letters=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        pytest.param(QUIET, "", id="a page was fetched"),
+        pytest.param(
+            replace(NOTHING, errors={"connect": 8}, dead_letters_new=[DeadUrl("http://a/", "no")]),
+            "no page was fetched: no connection 8; http://a/: no",
+            id="hosts that cannot be reached",
+        ),
+        pytest.param(
+            replace(NOTHING, dead_letters=0, links=Links(0, 0, 0, {"scheme": 2})),
+            "no page was fetched: only http and https are fetched (scheme) 2",
+            id="seeds that are all refused",
+        ),
+        pytest.param(
+            replace(
+                NOTHING,
+                robots=Robots(1, 2, 0),
+                frontier=FrontierCounts(0, 0, 0, 2, 2, 0, 0),
+                dead_letters=0,
+            ),
+            "no page was fetched: robots.txt forbids it 2",
+            id="a site that forbids it",
+        ),
+        pytest.param(
+            NOTHING,
+            "no page was fetched: every URL was given up in an earlier run",
+            id="the same command again",
+        ),
+        pytest.param(
+            replace(NOTHING, reason="shutdown", errors={"connect": 1}), "", id="stopped by a user"
+        ),
+        pytest.param(
+            replace(NOTHING, errors={"connect": 1}, frontier=FrontierCounts(0, 0, 0, 9, 8, 1, 0)),
+            "",
+            id="a later run of a crawl that had fetched pages",
+        ),
+    ],
+)
+def test_a_crawl_that_fetched_nothing_says_why(given: Summary, want: str) -> None:
+    assert nothing_fetched(given) == want
+
+
 def tally() -> Tally:
     return Tally(StatsCollector(get_crawler()))
 
@@ -315,6 +362,24 @@ def outcome(**given: Any) -> Outcome:
             id="a robots.txt is no page",
         ),
         pytest.param(
+            flight(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="connect")),
+            outcome(fate="put_back"),
+            {"fate/put_back": 1, "robots/fetched": 1, "error/connect": 1},
+            id="a robots.txt without an answer is an error",
+        ),
+        pytest.param(
+            flight(purpose=Purpose.ROBOTS, answer=Answer(1.0, 503)),
+            outcome(fate="put_back", status=503),
+            {"fate/put_back": 1, "robots/fetched": 1, "error/status_503": 1},
+            id="and so is one with a status of trouble",
+        ),
+        pytest.param(
+            flight(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="cancelled")),
+            outcome(fate="put_back"),
+            {"fate/put_back": 1, "robots/fetched": 1},
+            id="one that we ended is none",
+        ),
+        pytest.param(
             flight(purpose=Purpose.ROBOTS),
             outcome(fate="put_back"),
             {"fate/put_back": 1},
@@ -326,7 +391,41 @@ def test_what_is_counted(flown: Flight, came: Outcome, want: dict[str, int]) -> 
     counted = tally()
     counted.landed(flown, came)
     assert dict(counted.counted) == want
-    assert counted.errors == int(came.fate in ("retry", "dead"))
+    assert counted.errors == sum(n for key, n in want.items() if key.startswith("error/"))
+
+
+def rest(seconds: float, failures: int = 1) -> Rest:
+    return Rest(seconds, Pace(failures=failures), "backoff")
+
+
+def test_the_failing_host_that_is_asked_first_is_named() -> None:
+    counted = tally()
+    refused, late = Answer(0.1, error="connect"), Answer(0.1, 503)
+    counted.rested(HostKey("a"), refused, rest(50.0), now=100.0)
+    counted.rested(HostKey("b"), late, rest(20.0), now=100.0)
+    counted.rested(HostKey("c"), Answer(0.1, 200), rest(1.0), now=100.0)
+    named = [counted.next_failing(now) for now in (100.0, 130.0, 200.0)]
+    assert [each and (each.host, each.until, each.why) for each in named] == [
+        ("b", 120.0, "status 503"),
+        ("a", 150.0, "no connection"),
+        None,
+    ]
+    counted.rested(HostKey("a"), Answer(0.1, 404), rest(1.0), now=110.0)
+    assert counted.next_failing(130.0) is None, "it has answered"
+
+
+def test_failing_hosts_are_logged_at_their_first_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counted, refused = tally(), Answer(0.1, error="connect")
+    with caplog.at_level("INFO"):
+        for failures in (1, 2, 3):
+            counted.rested(HostKey("a"), refused, rest(50.0, failures), now=100.0)
+        assert len(caplog.messages) == 1
+        assert "a until" in caplog.messages[0] and "(no connection)" in caplog.messages[0]
+        for number in range(5_000):
+            counted.rested(HostKey(f"h{number}"), refused, rest(50.0), now=100.0)
+    assert len(caplog.messages) == 1_000, "of a crawl with many dead hosts the log stays short"
 
 
 def test_the_tally_is_bounded() -> None:

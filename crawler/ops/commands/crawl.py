@@ -1,7 +1,8 @@
 """`scrapy crawl`: as Scrapy's, with plain errors, a quiet terminal and an honest exit status.
 
 Rule: an error of ours is one sentence. Status 0: the crawl ended by itself or was asked to
-end; 1: it could not begin, a store failed it, or it was ended at once by a second Ctrl-C.
+end; 1: it could not begin, no page could be fetched, a store failed it, or it was ended at once by
+a second Ctrl-C.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 import sys
 import traceback
+from difflib import get_close_matches
 
 from scrapy import Spider, signals
 from scrapy.commands.crawl import Command as ScrapyCrawl
@@ -22,12 +24,14 @@ from twisted.internet.defer import Deferred
 
 from crawler.core.arguments import join_repeated
 from crawler.core.choices import ProgressStyle
-from crawler.core.errors import CrawlerError
+from crawler.core.errors import ConfigError, CrawlerError
 from crawler.ops.complaint import complain
 from crawler.ops.endings import FAILED, ending
 from crawler.ops.garbage import spare_collector
 from crawler.ops.logbook import HeldLog, Notices, hold, write_log
+from crawler.ops.report import Report
 from crawler.ops.screen import Screen
+from crawler.ops.summary_text import nothing_fetched
 from crawler.parts import Parts
 from crawler.spiders.web import WebSpider
 from crawler.storage.local.datadir import LOG
@@ -43,6 +47,7 @@ class EndedAtOnce(Exception):
 class Command(ScrapyCrawl):
     _held: HeldLog | None = None
     _parts: Parts | None = None  # None: the crawl has not begun
+    _report: Report | None = None
     _reason = ""
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -54,9 +59,8 @@ class Command(ScrapyCrawl):
             self._held = hold()
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        spider = self._named(args)
         try:
-            error = self._crawl(spider, opts)
+            error = self._crawl(self._named(args), opts)
         except CrawlerError as refused:
             error = refused
         self._release_log()
@@ -65,6 +69,12 @@ class Command(ScrapyCrawl):
     def _named(self, args: list[str]) -> str | type[Spider]:
         if len(args) != 1:
             raise UsageError("name one spider, for example: scrapy crawl web -a seeds=seeds.txt")
+        assert self.crawler_process is not None
+        known = self.crawler_process.spider_loader.list()
+        if args[0] not in known:
+            near = get_close_matches(args[0], known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ConfigError(f"there is no spider {args[0]}; {hint}")
         return args[0]
 
     def _keeps_terminal_clear(self) -> bool:
@@ -102,6 +112,7 @@ class Command(ScrapyCrawl):
 
     async def _started(self, sender: Crawler) -> None:
         self._parts = parts_of(sender)
+        self._report = sender.get_extension(Report)
         spare_collector(sender)
         if self._held is not None:
             try:
@@ -117,6 +128,13 @@ class Command(ScrapyCrawl):
 
     def _closed(self, reason: str) -> None:
         self._reason = reason
+
+    def _nothing_fetched(self) -> str:
+        """Why the crawl brought nothing; empty: it did. Of a shared crawl other workers may have
+        fetched all, and its frontier's counts are as old as their last look."""
+        is_shared = self._parts is not None and self._parts.shared is not None
+        summary = self._report.summary if self._report is not None else None
+        return nothing_fetched(summary) if summary is not None and not is_shared else ""
 
     def _release_log(self) -> None:
         if self._held is None:
@@ -138,6 +156,9 @@ class Command(ScrapyCrawl):
                 failure = self._parts.failure if self._parts else None
                 self._complain(failure or ending(self._reason or "start_error"))
             case None:
+                if why := self._nothing_fetched():
+                    self._complain(why)
+                    return 1
                 return 0
             case CrawlerError():
                 self._complain(error)

@@ -28,7 +28,7 @@ from crawler.ops.hiring import Plan
 from crawler.ops.report import replace_file
 from crawler.ops.screen import Screen
 from crawler.ops.summary import Summary, encoded
-from crawler.ops.summary_text import text
+from crawler.ops.summary_text import nothing_fetched, text
 from crawler.ops.supervisor import Ended, Supervisor
 from crawler.ops.worker_command import Typed
 from crawler.ops.workforce_screen import WorkforceScreen
@@ -75,10 +75,12 @@ class Command(ScrapyCommand):
             ended = self._crawl(plan)
         except CrawlerError as refused:
             ended = Ended(str(refused), None)
+        failure = ended.failure
         if ended.summary is not None:
             _report(ended.summary, plan)
-        if ended.failure:
-            complain(ended.failure)
+            failure = failure or nothing_fetched(ended.summary)
+        if failure:
+            complain(failure)
             self.exitcode = 1
 
     def _plan(self, spider: str, opts: argparse.Namespace) -> Plan:

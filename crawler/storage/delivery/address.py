@@ -15,12 +15,13 @@ from crawler.core.errors import ConfigError
 SETTING: Final = "CRAWLER_ARCHIVE_URL"
 DOCS: Final = "docs/object-stores.md"
 
-# What brings the package that speaks with each kind of store: an extra of ours.
+# The kind of store behind each scheme: also the name of the extra in pyproject.toml.
 EXTRAS: Final = {
     **dict.fromkeys(("s3", "s3a"), "s3"),
     **dict.fromkeys(("gs", "gcs"), "gs"),
     **dict.fromkeys(("az", "abfs", "abfss"), "az"),
 }
+PACKAGES: Final = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
 FOLDERS: Final = frozenset({"file", "local"})
 # They forget, or cannot be written to.
 USELESS: Final = frozenset(

@@ -19,7 +19,7 @@ import fsspec  # type: ignore[import-untyped]  # it ships no types
 from fsspec.callbacks import Callback  # type: ignore[import-untyped]  # nor does this
 
 from crawler.core.errors import ConfigError, CrawlerError, StoreUnavailable
-from crawler.storage.delivery.address import EXTRAS, SETTING, StoreAddress, reason
+from crawler.storage.delivery.address import EXTRAS, PACKAGES, SETTING, StoreAddress, reason
 from crawler.storage.delivery.s3_parts import drop_parts
 from crawler.storage.delivery.store import Moved
 from crawler.storage.delivery.stored_digest import agrees
@@ -221,8 +221,8 @@ def _refuse_missing(address: StoreAddress) -> None:
             f"{SETTING} is {address}: nothing speaks {address.scheme}; want one of {known}"
         ) from None
     except ImportError as error:
-        extra = EXTRAS.get(address.scheme)
-        what = f"pip install gossamer-crawler[{extra}]" if extra else reason(error)
+        package = PACKAGES.get(EXTRAS.get(address.scheme, ""))
+        what = f"pip install {package}" if package else reason(error)
         raise ConfigError(f"{SETTING} is {address}: a package is missing: {what}") from error
 
 
