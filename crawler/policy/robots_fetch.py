@@ -4,8 +4,8 @@ Rule: a decision table, no clock and no socket. RFC 9309, 2.3.1: a file is obeye
 (4xx) allows everything, trouble (5xx, no answer) forbids everything until it is over.
 429 counts as trouble. The RFC lets us crawl on after any 4xx (2.3.1.3: MAY), but this one is sent
 by a host that is overloaded, not by one that has no robots.txt.
-A redirect to an address that may not be contacted is trouble too, as a literal address or as a name that
-leads to one: which rules stand there is not known, and another try changes nothing.
+A redirect to an address that may not be contacted is trouble too, as a literal address or as a name
+that leads to one: which rules stand there is not known, and another try changes nothing.
 """
 
 from __future__ import annotations
