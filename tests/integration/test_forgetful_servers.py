@@ -6,6 +6,7 @@ Rule: the append-only file is cut where it ended at a chosen moment, so what is 
 from __future__ import annotations
 
 import asyncio
+import string
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,11 @@ import pytest
 from crawler.core.types import Candidate, Done, Pace, Rest
 from crawler.storage.redis import keys
 from crawler.storage.redis.connection.faults import ForeignData
+from crawler.storage.redis.worker.journal import KEPT_S
 from tests.contract.frontiers import candidate
 from tests.lone_worker import NAME, QUIET_S, LoneWorker, at_work, until
 from tests.servers.redis import RedisServer
+from tests.servers.redis_cluster import RedisCluster
 
 
 @pytest.fixture
@@ -44,18 +47,46 @@ def pages(*hosts: str) -> list[Candidate]:
     return [candidate("page", host=host) for host in hosts]
 
 
-def test_links_that_were_forgotten_are_told_again(server: RedisServer) -> None:
+@pytest.mark.parametrize("down_s", [0.0, KEPT_S + 1.0])
+def test_links_that_were_forgotten_are_told_again(server: RedisServer, down_s: float) -> None:
+    """However long the server was away."""
+
     async def story() -> None:
         async with at_work(LoneWorker(server.url)) as worker:
             await worker.add(*pages("a"))
             await worker.lease(1)
             before = server.aof_bytes()
             await worker.add(*pages("b", "c", "d"))
-            forget(server, before)
-            await until(lambda: sum(counts(worker)[:2]) == 4)  # and some may be leased again
-            assert {each.candidate.host for each in await worker.lease(3)} == {"b", "c", "d"}
+            await asyncio.to_thread(forget, server, before, down_s)
+            await worker.add(*pages("e"))
+            await until(lambda: sum(counts(worker)[:2]) == 5)  # and some may be leased again
+            assert {each.candidate.host for each in await worker.lease(4)} == set("bcde")
 
     asyncio.run(story())
+
+
+def test_what_a_replica_lacked_when_it_took_over_is_told_again(tmp_path: Path) -> None:
+    """In a cluster, after an outage that is longer than the journal reaches back."""
+
+    async def story(cluster: RedisCluster) -> None:
+        master, other = cluster.nodes
+        with cluster.replica(master) as replica:
+            async with at_work(LoneWorker(other.url, shards=8)) as worker:
+                await worker.add(*pages(*"abcdefgh"))
+                replica.kill()  # all that it has is in its file
+                await worker.add(*pages(*"ijklmnopqrstuvwx"))
+                master.kill()
+                await asyncio.sleep(KEPT_S + 1.0)
+                await asyncio.to_thread(replica.start)
+                await asyncio.to_thread(cluster.take_over, replica)
+                more = [f"{letter}{letter}" for letter in string.ascii_lowercase]
+                await worker.add(*pages(*more))  # and so hears of the new run
+                leases = await worker.lease(24 + len(more))
+                hosts = {lease.candidate.host for lease in leases}
+                assert hosts == {*string.ascii_lowercase[:24], *more}
+
+    with RedisCluster(tmp_path / "cluster", masters=2, appendfsync="no") as cluster:
+        asyncio.run(story(cluster))
 
 
 def test_a_lease_that_was_forgotten_is_not_begun(server: RedisServer) -> None:

@@ -1,4 +1,4 @@
-"""A real Redis Cluster on loopback: masters without replicas.
+"""A real Redis Cluster on loopback: masters, and replicas where a test adds them.
 
 Rule: a node that is down takes its own keys with it and no others, and comes back as itself.
 """
@@ -6,7 +6,8 @@ Rule: a node that is down takes its own keys with it and no others, and comes ba
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -29,6 +30,7 @@ class RedisCluster:
             RedisServer(folder and folder / f"{number}", cluster=True, **options)
             for number in range(masters)
         ]
+        self._options = options
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -51,6 +53,28 @@ class RedisCluster:
         """Who has it. Keys with the same part in braces are together."""
         slot = key_slot(key if isinstance(key, bytes) else key.encode())
         return next(node for node, slots in self._shares() if slot in slots)
+
+    @contextmanager
+    def replica(self, master: RedisServer) -> Iterator[RedisServer]:
+        """One more node, which has all that *master* has, and which all others know."""
+        with RedisServer(cluster=True, **self._options) as replica:
+            with replica.client() as client, master.client() as its_master:
+                for node in self.nodes:
+                    client.execute_command("CLUSTER MEET", HOST, node.port, node.bus_port)
+                name = its_master.execute_command("CLUSTER MYID").decode()
+                _until(lambda: name in str(client.cluster("nodes")), replica)
+                client.execute_command("CLUSTER REPLICATE", name)
+                _until(lambda: client.info("replication")["master_link_status"] == "up", replica)
+            for node in self.nodes:
+                with node.client() as client:
+                    _until(lambda client=client: _has_replica(client, name), node)
+            yield replica
+
+    def take_over(self, replica: RedisServer) -> None:
+        """Without its master's consent; until the cluster agrees."""
+        with replica.client() as client:
+            client.execute_command("CLUSTER FAILOVER", "TAKEOVER")
+            _until(lambda: client.info("replication")["role"] == "master", replica)
 
     def wait(self) -> None:
         """Until every node takes every key for served: after the start of one that was down."""
@@ -81,3 +105,14 @@ class RedisCluster:
             and int(told["cluster_slots_ok"]) == HASH_SLOTS
             and int(told["cluster_known_nodes"]) == len(self.nodes)
         )
+
+
+def _has_replica(client: redis.Redis, master: str) -> bool:
+    return bool(client.execute_command("CLUSTER REPLICAS", master))
+
+
+def _until(is_so: Callable[[], bool], node: RedisServer) -> None:
+    until = time.monotonic() + START_S
+    while not is_so():
+        assert time.monotonic() < until, node.log()[-2000:]
+        time.sleep(POLL_S)

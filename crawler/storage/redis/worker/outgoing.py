@@ -30,7 +30,6 @@ from crawler.storage.redis.replies import read_added, read_held
 from crawler.storage.redis.worker.drain import Outbox
 from crawler.storage.redis.worker.holdings import Holdings
 from crawler.storage.redis.worker.journal import Journal
-from crawler.storage.redis.worker.runs import Runs
 from crawler.storage.redis.worker.sending import (
     Batch,
     Ended,
@@ -63,7 +62,6 @@ class Outgoing:
         events: Events,
         now: Callable[[], float],
         journal: Journal,
-        runs: Runs,
         is_sure: bool,
     ) -> None:
         """*is_sure*: what a server acknowledges is on its disk (appendfsync always)."""
@@ -78,7 +76,6 @@ class Outgoing:
         self.tells = Tells()
         self._ripening: deque[tuple[float, Finished]] = deque()  # verdicts, by when they may go
         self._journal = journal
-        self._runs = runs
         self._asked = asyncio.Event()
         self._under_way = 0
         self._leaving: list[Ended] = []
@@ -290,9 +287,7 @@ class Outgoing:
             self._events.failed(reply)
             return
         self.tells.answers(calls[0].shard)
-        if not self._is_sure:
-            self._journal.note(calls, monotonic())
-        self._runs.heard(calls[0].shard, reply[0], asked_at)
+        self._journal.acknowledged(calls, reply[0], asked_at, monotonic())
 
 
 async def _yes() -> bool:

@@ -65,7 +65,8 @@ class Reckoning:
         if not self._suspects or asked_at < self._at:
             return []
         self._at = asked_at + RETRY_S
-        shards = sorted(self._suspects)
+        # What is suspected from here on, while we wait, is asked once more.
+        shards, self._suspects = sorted(self._suspects), set()
         again = {shard: self._again.pop(shard, []) for shard in shards}
         calls = [[*again[shard], self._ops.mine(shard)] for shard in shards]
         answers = iter(await self._nodes.run([call for part in calls for call in part]))
@@ -73,24 +74,25 @@ class Reckoning:
         backs: list[Call] = []
         for shard in shards:
             self._told_again(again[shard], answers, asked_at)
-            reply = next(answers)
-            if not isinstance(reply, FAULTS):
-                forgotten += self._compared(shard, reply, asked_at, backs)
+            forgotten += self._compared(shard, next(answers), asked_at, backs)
         if backs:
             await self._nodes.run(backs)  # and looked at again: whether they went
         return forgotten
 
     def _told_again(self, calls: Sequence[Call], answers: Iterator[Any], asked_at: float) -> None:
         for call in calls:
-            if isinstance(next(answers), FAULTS):
+            reply = next(answers)
+            if isinstance(reply, FAULTS):
                 self.tell(call)
             else:
-                self._journal.note([call], asked_at)
+                self._journal.acknowledged([call], reply[0], asked_at, monotonic())
 
     def _compared(self, shard: int, reply: Any, asked_at: float, backs: list[Call]) -> list[Lease]:
-        self._suspects.discard(shard)
+        if isinstance(reply, FAULTS):
+            self._suspects.add(shard)
+            return []
         self._runs.heard(shard, reply[0], asked_at)
-        if shard in self._suspects:  # it died once more
+        if shard in self._suspects:  # it died once more, or this answer is older than the suspicion
             return []
         known, held = read_ids(reply, shard), self._holdings.ids(shard)
         if orphans := known - held:

@@ -64,7 +64,8 @@ class SharedFrontier:
         self._rules = rules
         self._say = say
         self._now = now
-        self._runs, journal = Runs(), Journal()
+        self._runs = Runs()
+        journal = Journal(self._runs, is_needed=not rules.is_sure)
         tidings = self._tidings = Tidings(listener, rules.name)
         self.paused = tidings.paused  # is to be told of our full disk
         self._holdings = Holdings(rules.lease_s, rules.fetch_s, self._runs)
@@ -72,7 +73,7 @@ class SharedFrontier:
             listener.added, listener.refused, tidings.crowded, tidings.paused, tidings.failed
         )
         self.outgoing = Outgoing(
-            nodes, ops, self._holdings, outbox, events, now, journal, self._runs, rules.is_sure
+            nodes, ops, self._holdings, outbox, events, now, journal, rules.is_sure
         )
         self._reckoning = Reckoning(nodes, ops, self._holdings, journal, self._runs)
         self.incoming = Incoming(
