@@ -281,6 +281,27 @@ def test_a_clock_set_back_neither_shortens_a_rest_nor_stops_time(world):
     assert len(drain(frontier, 510.0)) == 1
 
 
+def test_a_poll_that_finds_nothing_writes_nothing(world, client):
+    """Each worker polls each shard four times a second: 16 kB/s of append-only file for each."""
+    frontier = worker(world, "w")
+    frontier.add([candidate("x"), candidate("y")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    frontier.release(lease, rest(10), 0.0)
+    told = link(world, 5.0)
+    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    polls = [ops.lease(shard, 1) for shard in range(SHARDS)]
+    told.run(polls)
+    before = changes(client)
+    for _ in range(3):
+        assert all(read_leases(reply, 0).leases == [] for reply in told.run(polls))
+    assert changes(client) == before
+
+
+def changes(client: redis.Redis) -> int:
+    """How often anything was written since the server started."""
+    return int(client.info("persistence")["rdb_changes_since_last_save"])
+
+
 def test_what_a_release_reports_late_counts_from_the_end_of_the_fetch(world):
     frontier = worker(world, "w")
     frontier.add([candidate("x"), candidate("y")], 0.0)

@@ -70,6 +70,7 @@ local function due_host(front)
     if lengths[front] == 0 then return end
     local entry = redis.call('LPOP', front_key(front))
     lengths[front] = lengths[front] - 1
+    moved = moved + 1
     local host = string.sub(entry, 5)
     local it = load(host)
     if it.place == FRONT and it.filed == struct.unpack('<I4', entry) then
@@ -140,7 +141,8 @@ if granted > 0 then
   table.insert(passes, 1, last)
   redis.call('HSET', TOTALS, 'passes', cmsgpack.pack(passes))
 end
-if granted > 0 or moved > 0 or looked > 0 then close_books() end
+-- A poll that finds nothing writes nothing: an idle worker polls each shard four times a second.
+if moved > 0 or was_set_back then close_books() end
 
 -- May be early, never late.
 local function wake_s()
