@@ -13,7 +13,9 @@ from crawler.parsers.html_links import MAX_LINKS
 from crawler.parsers.html_reader import Reader
 from crawler.parsers.html_text import page_text
 from crawler.policy.charset import read_text
-from crawler.policy.content import HTML_TYPES
+from crawler.policy.content import HTML_TYPES, media_type
+
+_DECLARATION_WITHIN: Final = 64  # letters; white space before it is an error, yet occurs
 
 
 class HtmlParser:
@@ -24,7 +26,7 @@ class HtmlParser:
 
     def parse(self, source: Source) -> Parsed:
         text, charset = read_text(source.body, source.content_type)
-        read = Reader(text)
+        read = Reader(text, is_xml=_is_xml(source.content_type, text))
         facts, links = read.facts, read.links.first(MAX_LINKS + 1)
         return Parsed(
             parser=self.name,
@@ -40,3 +42,11 @@ class HtmlParser:
             charset=charset,
             notes=(LINKS_CUT,) if len(links) > MAX_LINKS else (),
         )
+
+
+def _is_xml(content_type: str, text: str) -> bool:
+    """As XML a page may be served or written; there every tag may close itself."""
+    kind = media_type(content_type.encode("latin-1", "replace"))
+    return kind.endswith(("+xml", "/xml")) or text[:_DECLARATION_WITHIN].lstrip().startswith(
+        "<?xml"
+    )

@@ -25,6 +25,25 @@ RAW: Final = frozenset(
 )
 """They hold text only: up to their end tag nothing is a tag."""
 
+FOREIGN: Final = frozenset(("svg", "math"))
+"""In them the rules of XML hold: a tag may close itself, and no element is RAW."""
+
+HTML_WITHIN: Final = {
+    "svg": frozenset(("foreignobject", "desc", "title")),
+    "math": frozenset(("mi", "mo", "mn", "ms", "mtext", "annotation-xml")),
+}
+"""In these of their elements HTML's rules hold again (WHATWG HTML, "integration points")."""
+
+NEVER_FOREIGN: Final = frozenset(
+    (
+        *("b", "big", "blockquote", "body", "br", "center", "code", "dd", "div", "dl", "dt", "em"),
+        *("embed", "h1", "h2", "h3", "h4", "h5", "h6", "head", "hr", "i", "img", "li", "listing"),
+        *("menu", "meta", "nobr", "ol", "p", "pre", "ruby", "s", "small", "span", "strong"),
+        *("strike", "sub", "sup", "table", "tt", "u", "ul", "var"),
+    )
+)
+"""They end a drawing or formula that was not closed (WHATWG HTML, 13.2.6.5)."""
+
 UNSEEN: Final = frozenset(
     (
         *("audio", "canvas", "datalist", "dialog", "math", "noscript", "object", "select", "svg"),

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from crawler.parsers.html_elements import AROUND, AROUND_BY_ROLE, CLOSED, CONTENT, UNSEEN
-from crawler.parsers.html_tags import SPACE
+from crawler.parsers.html_tags import SPACE, is_self_closing
 
 TELLING: Final = AROUND | CONTENT | UNSEEN
 """Elements whose start tags must be told of here."""
@@ -46,10 +46,12 @@ _Told = tuple[int, str, int, bool]
 
 
 class Noise:
-    def __init__(self) -> None:
+    def __init__(self, *, is_xml: bool) -> None:
         self._told: list[_Told] = []
+        self._is_xml = is_xml
 
     def begins(self, at: int, name: str, given: dict[str, str]) -> None:
+        """An element that its own tag does not close."""
         is_hiding = _hides(name, given)
         if is_hiding or name in TELLING:
             self._told.append((at, name, 1, is_hiding))
@@ -74,7 +76,8 @@ class Noise:
     def _end(self, number: int, tags: Sequence[str]) -> int:
         begin, name, _, _ = self._told[number]
         opened = 0
-        for at, step in self._steps(number) if name in TELLING else _steps(tags, begin, name):
+        steps = self._steps(number) if name in TELLING else self._steps_by_tags(tags, begin, name)
+        for at, step in steps:
             opened += step
             if not opened:
                 return at
@@ -88,6 +91,15 @@ class Noise:
             if name == element:
                 yield at, step
 
+    def _steps_by_tags(
+        self, tags: Sequence[str], begin: int, name: str
+    ) -> Iterator[tuple[int, int]]:
+        step = _step(name)
+        for at in range(begin, len(tags)):
+            found = step(tags[at])
+            if found and not (self._is_xml and is_self_closing(tags[at])):
+                yield at, -1 if found[1] else 1
+
 
 def _hides(name: str, given: dict[str, str]) -> bool:
     if name in UNSEEN or name in AROUND:
@@ -95,13 +107,6 @@ def _hides(name: str, given: dict[str, str]) -> bool:
     return name in CLOSED and (
         "hidden" in given or given.get("role", "").strip().lower() in AROUND_BY_ROLE
     )
-
-
-def _steps(tags: Sequence[str], begin: int, name: str) -> Iterator[tuple[int, int]]:
-    step = _step(name)
-    for at in range(begin, len(tags)):
-        if found := step(tags[at]):
-            yield at, -1 if found[1] else 1
 
 
 @lru_cache(maxsize=64)

@@ -20,6 +20,7 @@ from crawler.parsers.html_tags import SPACE, tag_at
 # Any other "<" is one of the words.
 _cut: Final = re.compile(r"<([A-Za-z/!?][^>]*>?)").split
 _empty_comment: Final = re.compile(r"!---?>").match
+_end_of_cdata: Final = re.compile(r"\]\]>").search
 _end_of_comment: Final = re.compile(r"--!?>").search
 
 
@@ -52,6 +53,14 @@ class Pieces:
         begin = self._begin(piece)
         found = _empty_comment(self._text, begin)
         self._go_over(piece, found or _end_of_comment(self._text, begin + len("!--")))
+
+    def cdata(self, piece: int) -> None:
+        """A section of XML that holds nothing but text."""
+        begin = self._begin(piece)
+        closing = _end_of_cdata(self._text, begin)
+        held = self._text[begin + len("![CDATA[") : closing.start() if closing else None]
+        self._go_over(piece, closing)
+        self.words[piece] = held.replace("&", "&amp;") + self.words[piece]
 
     def raw(self, piece: int, name: str) -> str:
         """The text of an element that holds nothing else."""

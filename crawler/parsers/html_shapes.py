@@ -14,7 +14,14 @@ from crawler.parsers.html_facts import DECLARING
 from crawler.parsers.html_links import LINKING
 from crawler.parsers.html_marks import LINE, LINK_END
 from crawler.parsers.html_noise import HIDING, TELLING, hides
-from crawler.parsers.html_tags import attributes, each_attribute, named, tag_at, value
+from crawler.parsers.html_tags import (
+    attributes,
+    each_attribute,
+    is_self_closing,
+    named,
+    tag_at,
+    value,
+)
 
 LONGEST: Final = 1_000  # letters of a tag whose shape is kept
 LONGEST_KNOWN: Final = 200
@@ -28,6 +35,7 @@ class Tag(NamedTuple):
     given: dict[str, str]  # its attributes, for all to read
     mark: str  # what stands for it in the text
     is_read: bool
+    is_self_closing: bool
 
 
 class Shape(NamedTuple):
@@ -36,9 +44,10 @@ class Shape(NamedTuple):
     is_read: bool
     quoted: tuple[str, ...]  # the attributes with quoted values, in their order
     others: dict[str, str]
+    is_self_closing: bool
 
 
-NO_TAG: Final = Tag("", {}, "", is_read=False)
+NO_TAG: Final = Tag("", {}, "", is_read=False, is_self_closing=False)
 known: Final[dict[str, str]] = {}
 """Tags as written that only part words, and their marks: those of one page are on many others."""
 
@@ -67,9 +76,11 @@ def _tag_of(tag: str) -> Tag | None:
     if not tag_at(tag):
         return None
     if tag[0] == "/":
-        return Tag(name, {}, LINK_END if name == "a" else mark_of(name), name in TELLING)
+        mark = LINK_END if name == "a" else mark_of(name)
+        return Tag(name, {}, mark, name in TELLING, is_self_closing=False)
     is_read = name in READ or hides(written)
-    return Tag(name, attributes(written) if is_read else {}, mark_of(name), is_read)
+    given = attributes(written) if is_read else {}
+    return Tag(name, given, mark_of(name), is_read, is_self_closing(tag))
 
 
 _short: Final = lru_cache(maxsize=4096)(_tag_of)
@@ -92,4 +103,4 @@ def shape_of(between: tuple[str, ...]) -> Shape | None:
         return None
     keys = {*quoted, *others}
     is_read = "href" in keys if name == "a" else name in READ or not HIDING.isdisjoint(keys)
-    return Shape(name, mark_of(name), is_read, quoted, others)
+    return Shape(name, mark_of(name), is_read, quoted, others, is_self_closing(example))

@@ -25,6 +25,7 @@ _TAG: Final = rf"/?[A-Za-z][^{_WS}/>]*+(?:[{_WS}/]++|{_ATTRIBUTE})*+"
 
 tag_at = re.compile(rf"{_TAG}>").match
 """A whole tag, without the "<" before it. Not every ">" ends one: some stand in quotes."""
+_last_gap = re.compile(rf"/?[A-Za-z][^{_WS}/>]*+(?:([{_WS}/]++)|{_ATTRIBUTE})*+>").match
 _name = re.compile(rf"/?([A-Za-z][^{_WS}/>]*+)").match
 
 each_attribute = re.compile(rf"""({_NAME})(?:{_IS}(?:"([^"]*+)"|'([^']*+)'|({_BARE})))?+""").findall
@@ -46,6 +47,12 @@ def named(tag: str) -> tuple[str, str]:
     """Its name in lower case, and its attributes as written."""
     found = _name(tag)
     return (found[1].lower(), tag[found.end() :]) if found else ("", "")
+
+
+def is_self_closing(tag: str) -> bool:
+    """Whether a whole tag ends in "/>", and the slash is not the end of a bare value."""
+    found = _last_gap(tag) if tag.endswith("/>") else None
+    return found is not None and found.end(1) == len(tag) - 1
 
 
 def attributes(written: str) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lxml.etree
 import pytest
+from selectolax.lexbor import LexborHTMLParser
 
 from crawler.core.parsed import LinkKind, Parsed, Source
 from crawler.parsers.html import HtmlParser
@@ -68,6 +70,87 @@ def links(body: str) -> tuple[str, ...]:
 )  # fmt: skip
 def test_links_are_what_a_browser_would_see(body: str, found: tuple[str, ...]) -> None:
     assert links(body) == found
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        pytest.param("<svg><title/></svg><a href=x>", ("x",), id="a title that closes itself"),
+        pytest.param("<svg><style/><script href='s'/><a href=x></svg>", ("x",),
+                     id="a style and a script that close themselves"),
+        pytest.param("<svg><g><style type='t' /></g></svg><a href=x>", ("x",), id="deeper within"),
+        pytest.param("<math><mtext/><title/></math><a href=x>", ("x",), id="in a formula"),
+        pytest.param("<svg><script><a href=x></svg>", ("x",), id="a script there holds tags"),
+        pytest.param("<svg/><title/><a href=x>", (), id="a drawing that closes itself is over"),
+        pytest.param("<svg></svg><script src='s'/><a href=x>", (), id="behind a drawing"),
+        pytest.param("<svg><script href=s/><a href=x></svg>", ("x",),
+                     id="a slash of a bare value, where nothing is raw anyway"),
+        pytest.param("<svg><foreignObject><script/><a href=x></svg>", (), id="HTML in a drawing"),
+        pytest.param("<svg><foreignObject></foreignObject><title/><a href=x></svg>", ("x",),
+                     id="behind HTML in a drawing"),
+        pytest.param("<svg><foreignObject/><title/><a href=x></svg>", ("x",),
+                     id="no HTML in a drawing"),
+        pytest.param("<svg><title><script/><a href=x></title></svg>", (),
+                     id="HTML in the title of a drawing"),
+        pytest.param("<svg><desc><svg><title/><a href=x></svg></desc></svg>", ("x",),
+                     id="a drawing in the HTML of a drawing"),
+        pytest.param("<math><annotation-xml encoding='Text/HTML'><title/><a href=x></math>", (),
+                     id="HTML in a formula"),
+        pytest.param("<math><annotation-xml><title/><a href=x></math>", ("x",),
+                     id="XML in a formula"),
+        pytest.param("<svg><p><title/><a href=x>", (), id="a paragraph ends an open drawing"),
+        pytest.param("<svg><font><title/></font></svg><a href=x>", ("x",), id="a font of SVG"),
+        pytest.param("<svg><font color=red><title/><a href=x>", (), id="a font of HTML"),
+        pytest.param("<svg></math><title/></svg><a href=x>", ("x",), id="an end of nothing"),
+        pytest.param("<svg><!--<p>--><title/></svg><a href=x>", ("x",), id="a comment in between"),
+        pytest.param("<svg><![CDATA[<p><a href=x>]]><title/></svg><a href=y>", ("y",),
+                     id="a CDATA section"),
+        pytest.param("<![CDATA[<a href=x>]]><a href=y>", ("y",),
+                     id="no CDATA section outside: a comment up to the next >"),
+    ],
+)  # fmt: skip
+def test_in_drawings_and_formulas_xml_s_rules_hold(body: str, found: tuple[str, ...]) -> None:
+    assert links(body) == found
+    tree = LexborHTMLParser(body)
+    assert found == tuple(node.attributes["href"] or "" for node in tree.css("a"))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param("<script src='a.js'/><a href='x'/><p>words</p>", id="a script"),
+        pytest.param('<title/><style media="x" /><a href="x"></a><p>words</p>', id="a style"),
+        pytest.param("<iframe/><textarea/><a href='x'></a><p>words</p>", id="other elements"),
+        pytest.param("<nav/><select /><div hidden='hidden'/><a href='x'/><p>words</p>",
+                     id="what hides, and holds nothing"),
+        pytest.param("<div hidden='hidden'><div/>no</div><a href='x'/><p>words</p>",
+                     id="what hides, and holds something"),
+        pytest.param("<script><![CDATA[ if (a && b < c) '</p>' ]]></script><p>words</p>",
+                     id="a script in a CDATA section"),
+        pytest.param("<a href='x'/><p><![CDATA[words]]></p>", id="words in a CDATA section"),
+        pytest.param("<a href='x'/><![CDATA[<a href='y'>]]><p>words</p>", id="a tag in one"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("content_type", "declaration"),
+    [
+        pytest.param("application/xhtml+xml", "", id="served as XHTML"),
+        pytest.param("application/xml; charset=utf-8", "", id="served as XML"),
+        pytest.param("text/html", '<?xml version="1.0" encoding="utf-8"?>\n', id="declared XML"),
+    ],
+)
+def test_in_xhtml_every_tag_may_close_itself(
+    page: str, content_type: str, declaration: str
+) -> None:
+    root = '<html xmlns="http://www.w3.org/1999/xhtml"><body>'
+    body = f"{declaration}{root}{page}</body></html>".encode()
+    found = read(body, content_type)
+    tree = lxml.etree.fromstring(body)
+    assert [link.url for link in found.links if link.kind is LinkKind.A] == tree.xpath(
+        "//*[local-name()='a']/@href"
+    )
+    assert found.text.split()[-1] == "words"
+    assert "no" not in found.text.split()
 
 
 @pytest.mark.parametrize(
@@ -148,6 +231,8 @@ def test_title_base_and_canonical_are_the_first() -> None:
     assert (page.title, page.base, page.canonical) == ("A & B", "/b/", "/d")
     assert (read("").title, read("").base, read("").canonical) == ("", "", "")
     assert read("<svg><title>no</title></svg>").title == ""
+    assert read("<svg><title/></svg><title>yes</title>").title == "yes"
+    assert read("<svg><g><title>no</title><p><title>yes</title>").title == "yes"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,41 @@ def test_broken_markup_means_the_same_to_both(pieces: list[str]) -> None:
     ours = read(text)
     links = {link.url for link in ours.links}
     assert (links, ours.base, ours.title, "nofollow" in ours.robots) == by_lexbor(text)
+
+
+LINK = "<area href='{}'/>"
+# What HTML leaves open within a drawing (<title><g/></title>) is known to a tree only.
+FOREIGN = st.recursive(
+    st.sampled_from(
+        (
+            *(LINK, "<svg/>", "<math />", "<title/>", "<script/>", "<script src=s/></script>"),
+            *("<style />", "<textarea/></textarea>", "<p></p>", "<font size=2></font>", "x > y"),
+            *("<![CDATA[<p>]]>", "<!-- <p> -->"),
+        )
+    ),
+    lambda within: st.builds(
+        lambda name, pieces: f"<{name}>{LINK}{LINK.join(pieces)}{LINK}</{name.split()[0]}>",
+        st.sampled_from(
+            (
+                *("svg", "math", "g", "title", "style", "foreignObject", "desc", "mi", "font"),
+                *("script", "annotation-xml", "annotation-xml encoding=text/html", "mtext", "b"),
+            )
+        ),
+        st.lists(within, max_size=4),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=examples(300))
+@given(st.lists(FOREIGN, max_size=3))
+def test_links_in_and_behind_drawings_are_those_of_a_tree(pieces: list[str]) -> None:
+    numbers = itertools.count()
+    text = re.sub(
+        r"\{\}", lambda _: str(next(numbers)), "<!doctype html>" + LINK.join(pieces) + LINK
+    )
+    hrefs = [node.attributes["href"] or "" for node in LexborHTMLParser(text).tags("area")]
+    assert [link.url for link in read(text).links] == hrefs
 
 
 # Of a tree's text too: elements whose words stay where they are written.
