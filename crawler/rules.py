@@ -35,8 +35,9 @@ _NEVER: Final = 1 << 31
 
 
 def in_force(config: Config) -> Config:
-    """As the settings count. In a replay no host is asked: none rests, none is given up, and none
-    can be asked for a name that it cannot have."""
+    """The settings as they count. In a replay no host is asked: none rests, none is given up, and
+    none can be asked for a name that it cannot have. URLs and patterns have no budgets either: what
+    these let pass depends on the order of arrival, which a replay does not repeat."""
     if not config.fetch.replay:
         return config
     politeness = replace(
@@ -50,8 +51,13 @@ def in_force(config: Config) -> Config:
         backoff_max_s=0.0,
         pause_after_failures=_NEVER,
     )
-    content = replace(config.content, soft_404=False)
-    return replace(config, politeness=politeness, content=content)
+    return replace(
+        config,
+        politeness=politeness,
+        content=replace(config.content, soft_404=False),
+        limits=replace(config.limits, max_urls_per_domain=None, max_urls_per_host=None),
+        budgets=replace(config.budgets, pattern_max_pages=None, pattern_barren_pages=None),
+    )
 
 
 def landing_rules(config: Config) -> LandingRules:

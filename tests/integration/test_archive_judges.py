@@ -12,8 +12,9 @@ import pytest
 from demo.story import BARREN_PAGES
 from demo.web import HOSTS, SQUARE, SmallWeb
 from tests.cdxj_judge import judged_archive, judged_package
+from tests.comparing import assert_same
 from tests.crawling import Crawled, crawl
-from tests.integration.test_replay import archived
+from tests.integration.test_replay import answers
 from tests.ready import run
 from tests.servers.loopback import LoopbackWeb
 from tests.warc_judges import judged_by_programs, read_folder
@@ -64,4 +65,4 @@ def test_replayed_it_is_the_same_archive(crawled: tuple[Crawled, str], tmp_path:
         "CRAWLER_REPLAY": str(first.data),
     }
     again = crawl(tmp_path / "data", settings=settings, seeds=seed)
-    assert archived(again.data) == archived(first.data)
+    assert_same(answers(again.data), answers(first.data))

@@ -32,6 +32,7 @@ from crawler.storage.warc.writer import WarcRules, WarcWriter
 from crawler.wiring import parts_of
 from tests import pdfs
 from tests.command import crawl_command, run
+from tests.comparing import assert_same
 from tests.crawling import QUICK, Crawled, crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.warc_judges import read_folder
@@ -141,8 +142,29 @@ def archived(data: Path) -> dict[tuple[str, str], tuple[dict[str, str], bytes]]:
     }
 
 
+def answers(data: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
+    """`archived`, where of several copies any may be the original: each answer by its head and its
+    body's digest, whether its record is a response or a revisit."""
+    of_revisits = ("WARC-Profile", "WARC-Refers-To-Target-URI", "WARC-Refers-To-Date")
+    of_kind = ("WARC-Type", "WARC-Block-Digest", "Content-Length", *of_revisits)
+    found: dict[tuple[str, str], tuple[Any, ...]] = {}
+    for (kind, url), (fields, block) in archived(data).items():
+        if kind in ("response", "revisit"):
+            kept = {name: value for name, value in fields.items() if name not in of_kind}
+            if kind == "revisit":
+                assert kept.pop("WARC-Truncated") == "length", "it lacks the body only"
+            found["answer", url] = (kept, block.partition(b"\r\n\r\n")[0])
+        elif kind == "metadata":
+            lines = block.split(b"\r\n")
+            noted = [line for line in lines if not line.startswith(b"near-duplicate-")]
+            found[kind, url] = (noted,)
+        else:
+            found[kind, url] = (fields, block)
+    return found
+
+
 def test_everything_ends_as_it_did(recorded: Recorded, again: Crawled) -> None:
-    assert told(again) == told(recorded.crawled)
+    assert_same(told(again), told(recorded.crawled))
     assert (again.reason, again.stats["crawler/pages"]) == ("finished", 18)
     assert "crawler/replay/missing" not in again.stats
 
@@ -150,13 +172,51 @@ def test_everything_ends_as_it_did(recorded: Recorded, again: Crawled) -> None:
 def test_its_archive_is_the_same_again(recorded: Recorded, again: Crawled) -> None:
     """Times, addresses, requests, what was cut, in chunks or packed, and what was a copy."""
     first, second = archived(recorded.crawled.data), archived(again.data)
-    assert first == second
+    assert_same(second, first)
     fields = {url.rpartition("/")[2]: kept for (kind, url), (kept, _) in first.items()
               if kind in ("response", "revisit")}  # fmt: skip
     assert fields["long"]["WARC-Truncated"] == "length"
     assert fields["slow"]["WARC-Truncated"] == "time"
     assert [one["WARC-Type"] for one in (fields["a"], fields["b"])] == ["response", "revisit"]
     assert b"X-Crawler-Transfer-Encoding" in first["response", recorded.seed + "chunks"][1]
+
+
+def calendar(ask: Ask) -> Reply:
+    """Days without an end in both directions: a few are new, all others have the same text."""
+    last = ask.path.rpartition("/")[2]
+    if ask.path != "/" and not last.removeprefix("-").isdecimal():
+        return Reply(b"not here", 404)
+    day = int(last or 0)
+    event = f"the market of {day}" if abs(day) <= 2 else ""
+    text = "another quiet day in a small town far from the sea where nobody comes by " * 9
+    around = f"<a href=/day/{day - 1}>before</a> <a href=/day/{day + 1}>after</a>"
+    return Reply(f"<title>Calendar</title><p>{event * 9} {text} {around}".encode())
+
+
+@pytest.mark.parametrize(
+    "stricter",
+    [
+        {"CRAWLER_PATTERN_BARREN_PAGES": 2},
+        {"CRAWLER_PATTERN_MAX_PAGES": 4},
+        {"CRAWLER_MAX_URLS_PER_HOST": 4},
+        {"CRAWLER_MAX_URLS_PER_DOMAIN": 4},
+    ],
+    ids=lambda setting: min(setting),
+)
+def test_what_was_fetched_is_fetched_again_whatever_the_budgets_are(
+    tmp_path: Path, stricter: dict[str, Any]
+) -> None:
+    """What a budget lets pass depends on the order of arrival, which is another in a replay."""
+    with LoopbackWeb(calendar, [HOME]) as serving:
+        seed = serving.url(HOME)
+        settings = {"CRAWLER_PATTERN_BARREN_PAGES": 6}
+        first = crawl(tmp_path / "first", settings=settings, seeds=seed)
+    replayed = {**stricter, "CRAWLER_REPLAY": str(first.data)}
+    again = crawl(tmp_path / "again", settings=replayed, seeds=seed)
+    assert_same(answers(again.data), answers(first.data))
+    assert again.stats["crawler/replay/missing"] == 2, (
+        "the day before the first, and after the last"
+    )
 
 
 def test_no_host_rests(again: Crawled) -> None:
@@ -187,7 +247,7 @@ def test_it_works_without_an_index_too(
         shutil.copy(warc, kept)
     settings = {"CRAWLER_REPLAY": str(kept if change == "one file" else kept.parent)}
     done = crawl(tmp_path / "data", settings={**SETTINGS, **settings}, seeds=recorded.seed)
-    assert told(done) == told(again)
+    assert_same(told(done), told(again))
 
 
 def test_no_network_is_needed(recorded: Recorded, tmp_path: Path) -> None:
