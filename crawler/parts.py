@@ -72,6 +72,8 @@ class Parts:
     tally: Tally
     stop_crawl: Callable[[str], None]  # end it in good order, for this reason
     on_stop: list[Callable[[], None]] = field(default_factory=list)  # end what is under way
+    is_stopping: bool = False  # what is under way comes to its end, and nothing is begun
+    is_closed: bool = False  # nothing may be added: the stores close
     failure: CrawlerError | None = None
     shared: SharedFrontier | None = None  # None: the frontier is embedded
     replay: Replay | None = None  # None: the network is asked
@@ -116,6 +118,7 @@ class Parts:
 
     async def close(self, *, is_finished: bool) -> None:
         """*is_finished*: there is nothing left to fetch."""
+        self.is_closed = True
         try:
             await self.parsers.close()
             await self.keeping.close(is_finished=is_finished)

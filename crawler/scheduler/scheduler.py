@@ -74,6 +74,9 @@ class FrontierScheduler(BaseScheduler):
 
     def enqueue_request(self, request: Request) -> bool:
         """A spider's own request, or what a downloader middleware returned for a lease."""
+        if self._parts.is_closed:
+            # Scrapy reads `start` until the end of its own closing. The next start yields it again.
+            return False
         try:
             flight = self._parts.flights.of(request.meta.get(LEASE))
             if flight is not None:
@@ -173,6 +176,7 @@ class FrontierScheduler(BaseScheduler):
 
     def _stopping(self) -> None:
         self._stop_timer()
+        self._parts.is_stopping = True
         for stop in self._parts.on_stop:
             stop()
 

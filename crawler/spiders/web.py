@@ -90,15 +90,24 @@ class WebSpider(Spider):
         parts = parts_of(self.crawler)
         try:
             seeds = self.seeds or await self._fetched_seeds()
+            if parts.is_stopping:
+                return
             refuse_anonymous(seeds.urls, parts.config)
             parts.doors.open_for(seeds.urls)
             added = 0
             for batch in batches(seeds.urls, _BATCH):
+                if parts.is_stopping:
+                    self.logger.info(
+                        "The crawl stops before all its seeds are read: the next start reads them"
+                    )
+                    return
                 added += self._add(batch, parts)
                 await asyncio.sleep(0)
-                while parts.frontier.is_congested() and not parts.failure:
+                while parts.frontier.is_congested() and not (parts.failure or parts.is_stopping):
                     await asyncio.sleep(_CONGESTED_S)
         except (SeedsError, ConfigError) as error:
+            if parts.is_stopping:
+                return  # the stop cut off the fetch of the list
             self.logger.error("%s", error)
             parts.failure = error
             raise CloseSpider("bad_seeds") from error

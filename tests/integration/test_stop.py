@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from scrapy import Request, Spider, signals
+from scrapy.crawler import Crawler
+from scrapy.http import Response
 
 from crawler.core.types import Counts
 from crawler.scheduler.frontier import TwoTierFrontier
@@ -28,6 +31,7 @@ from crawler.storage.local.outcome_log import read_outcomes
 from crawler.storage.local.rocks import RocksStore
 from tests import ready
 from tests.command import crawl_command, running
+from tests.crawling import crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
 PROMISED_S: Final = 3.0
@@ -163,3 +167,58 @@ def test_a_stop_waits_for_no_delay(tmp_path: Path) -> None:
 
 def answer(ask: Ask, sluggish: Sluggish, slow: tuple[str, ...]) -> Reply:
     return sluggish(ask) if ask.host in slow else Reply(status=404)
+
+
+def test_a_limit_ends_a_crawl_that_still_reads_its_seeds(tmp_path: Path) -> None:
+    """In the first start the seeds are new, in the second they are known."""
+    data, seeds = tmp_path / "data", tmp_path / "seeds.txt"
+    with LoopbackWeb(lambda ask: Reply(b"<title>a page</title>"), HOSTS) as web:
+        seeds.write_text("".join(f"{web.url(HOSTS[n % 30], f'/{n}')}\n" for n in range(20_000)))
+        for _ in range(2):
+            command = crawl_command(data, {"CLOSESPIDER_PAGECOUNT": 1}, seeds=seeds)
+            done = ready.run(command)
+            assert done.returncode == 0, done.stderr[-2000:]
+            assert " ERROR: " not in done.stderr
+            assert "The crawl stops before all its seeds are read" in done.stderr
+    counts, not_put_back = left(data)
+    assert counts.waiting > 0 and (counts.leased, not_put_back) == (0, 0)
+
+
+class Endless(Spider):
+    name = "endless"
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url = url
+
+    async def start(self) -> AsyncIterator[Request]:
+        number = 0
+        while True:
+            yield Request(f"{self.url}{number}")
+            number += 1
+            await asyncio.sleep(0)
+
+    def parse(self, response: Response) -> None:
+        """Nothing comes of it."""
+
+
+class SlowEnd:
+    """Takes its time when the spider is closed, as the export of a large feed does."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> SlowEnd:
+        crawler.signals.connect(cls.closed, signals.spider_closed)
+        return cls()
+
+    @staticmethod
+    async def closed() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+
+def test_a_spider_that_yields_requests_without_end_can_be_stopped(tmp_path: Path) -> None:
+    with LoopbackWeb(lambda ask: Reply(b"<title>a page</title>"), HOSTS[:1]) as web:
+        settings = {"CLOSESPIDER_PAGECOUNT": 1, "EXTENSIONS": {SlowEnd: 0}}
+        done = crawl(tmp_path / "data", Endless, settings, url=web.url(HOSTS[0]))
+    assert done.reason == "closespider_pagecount"
+    assert "log_count/ERROR" not in done.stats
