@@ -114,12 +114,12 @@ def test_the_first_reason_is_the_one_that_counts() -> None:
     [
         pytest.param(
             80,
-            "1,234 pages | 75.3/s | 4 workers | 17 under way | 56,789 waiting | 1 errors | 8.5 MB",
+            "1,234 pages | 75.3/s | 4 workers | 17 under way | 56,789 waiting | 1 error | 8.5 MB",
             id="all of it does not fit into 80 columns",
         ),
         pytest.param(
             200,
-            "1,234 pages | 75.3/s | 4 workers | 17 under way | 56,789 waiting | 1 errors | 8.5 MB",
+            "1,234 pages | 75.3/s | 4 workers | 17 under way | 56,789 waiting | 1 error | 8.5 MB",
             id="room for all",
         ),
         pytest.param(30, "1,234 pages | 75.3/s", id="the most important first"),
