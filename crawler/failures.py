@@ -28,7 +28,7 @@ class LeaseEnded(IgnoreRequest):
 
 
 class ConnectionDropped(DownloadFailedError):
-    """Connected, and then dropped before an answer."""
+    """Connected, and then dropped before or amid the head of an answer."""
 
 
 class TlsFailed(DownloadFailedError):
@@ -39,6 +39,7 @@ WORDS: Final = MappingProxyType(
     {
         "broken": "error in a callback or pipeline",
         "connect": "no connection",
+        "disconnect": "left amid the answer",
         "dns": "name not found",
         "redirects": "redirects without an end",
         "robots_unreachable": "robots.txt unreachable",
@@ -51,7 +52,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (DownloadTimeoutError, "timeout"),
     (CannotResolveHostError, "dns"),
     (DownloadConnectionRefusedError, "connect"),
-    (ConnectionDropped, "connect"),
+    (ConnectionDropped, "disconnect"),
     (TlsFailed, "tls"),
     (DownloadFailedError, "protocol"),
     (DownloadCancelledError, "cancelled"),
@@ -62,8 +63,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 def error_of(exception: BaseException) -> str:
-    """timeout | connect | dns | tls | protocol | cancelled (`Answer.error`). Empty: the host
-    has no part in it."""
+    """One of the words of `Answer.error`. Empty: the host has no part in it."""
     return next((word for kind, word in _ERRORS if isinstance(exception, kind)), "")
 
 

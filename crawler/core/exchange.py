@@ -8,7 +8,7 @@ The register hands an exchange from the download handler to the middleware witho
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -18,6 +18,7 @@ from crawler.core.choices import Tls
 from crawler.core.errors import CrawlerError
 
 NO_LIMIT: Final = 1 << 40
+STOPPED: Final = "download_stopped"  # Scrapy's flag for what a user's component ended
 _LINE_END: Final = re.compile(rb"\r?\n")
 
 
@@ -40,8 +41,21 @@ class Flag(StrEnum):
     """What decoding did to a body, for `Response.flags`."""
 
     DECODED_LENGTH = "decoded_length"  # cut at the cap
-    DECODED_BROKEN = "decoded_broken"  # damaged, short or mislabelled: what could be read is kept
+    DECODED_CUT = "decoded_cut"  # ends before its coding does: what could be read is kept
+    DECODED_BROKEN = "decoded_broken"  # damaged or mislabelled: what could be read is kept
     UNDECODED = "undecoded"  # in a coding we do not know, or in too many
+
+
+def breakage(flags: Collection[str]) -> str:
+    """Why a body with these `Response.flags` is not whole through no doing of ours, as an error
+    of `Answer`. Empty: it is whole, or ended by our cap, our time-out or a user's component."""
+    if Truncated.DISCONNECT.flag in flags:
+        return "disconnect"
+    if Truncated.UNSPECIFIED.flag in flags:
+        return "" if STOPPED in flags else "protocol"
+    # Codings within a body that was cut, or was damaged before, end early in consequence.
+    others = {Truncated.LENGTH.flag, Truncated.TIME.flag, Flag.DECODED_LENGTH, Flag.DECODED_BROKEN}
+    return "disconnect" if Flag.DECODED_CUT in flags and others.isdisjoint(flags) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

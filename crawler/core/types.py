@@ -141,7 +141,9 @@ class Answer:
 
     duration_s: float  # from before the request to the last byte
     status: int | None = None  # None: no answer
-    error: str = ""  # "", or timeout | connect | dns | tls | protocol | cancelled
+    # "", or timeout | connect | dns | tls | protocol | disconnect | cancelled. With a status: the
+    # body broke off.
+    error: str = ""
     retry_after_s: float | None = None
 
 

@@ -94,7 +94,8 @@ class AiohttpHandler(AiohttpDownloadHandler):
             reading = response.reading
             headers = headers_of(response.raw_headers)
             chunks = response.content.iter_any()
-            kept = await self._keeper.keep(request, headers, reading.gate.raw, chunks, limit)
+            room = reading.allow(self._keeper.room(request, headers, reading.gate.taken))
+            kept = await self._keeper.keep(request, headers, room, chunks, limit)
         exchange = Exchange(
             url=request.url,
             at=at,

@@ -22,6 +22,7 @@ _FOLD: Final = re.compile(rb"\r?\n[ \t]+")  # obsolete line folding, RFC 9112 5.
 _STATUS: Final = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+([1-9]\d\d)(?:[ \t]+(.*))?", re.S)
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~\w-]+")
 _FRAMING: Final = re.compile(rb"\n(?:content-length|transfer-encoding):[ \t]*([^\r\n]*)", re.I)
+_IN_CHUNKS: Final = re.compile(rb"\ntransfer-encoding:[ \t]*chunked[ \t]*\r", re.I)
 _PLAIN_FRAMING: Final = re.compile(rb"(?:\d{1,18}|chunked)[ \t]*", re.I)
 _CLEAN: Final = re.compile(
     rb"HTTP/1\.[01] [1-9]\d\d(?: [^\r\n\0]*+)?\r\n(?:[!#$%&'*+.^_`|~\w-]++:[^\r\n\0]*+\r\n)*+\r\n"
@@ -40,20 +41,25 @@ class HeadGate:
     """What comes before the body of one answer. Each byte is searched once and copied twice;
     at most *max_bytes* are held."""
 
-    __slots__ = ("_held", "_interim", "_max_bytes", "_taken_bytes", "clean", "raw")
+    __slots__ = ("_held", "_interim", "_max_bytes", "clean", "raw", "taken")
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._held = bytearray()
-        self._taken_bytes = 0
         self._interim = 0
+        self.taken = 0  # bytes: empty lines, interim answers and the head itself
         self.raw = b""  # as sent; empty until it is whole
         self.clean = b""  # as a parser may see it
 
     @property
     def is_untouched(self) -> bool:
         """Not one byte came."""
-        return not (self.raw or self._held or self._taken_bytes)
+        return not (self.raw or self._held or self.taken)
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether a body in chunks follows this head, once that is whole."""
+        return bool(_IN_CHUNKS.search(self.clean))
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """Take bytes; return the heads that are whole by now, and what is already body."""
@@ -78,17 +84,17 @@ class HeadGate:
         held = self._held
         if held.startswith((b"\r", b"\n")):  # empty lines before an answer: RFC 9112 2.2
             rest = held.lstrip(b"\r\n")
-            self._taken_bytes += len(held) - len(rest)
+            self.taken += len(held) - len(rest)
             held[:] = rest
         if held[: len(PROTOCOL)] != PROTOCOL[: len(held)]:
             raise BadHead(f"begins with {bytes(held[:16])!r}")
 
     def _refuse_too_long(self, head_bytes: int) -> None:
-        if self._taken_bytes + head_bytes > self._max_bytes:
+        if self.taken + head_bytes > self._max_bytes:
             raise BadHead(f"longer than {self._max_bytes} bytes")
 
     def _take(self, raw: bytes) -> bytes:
-        self._taken_bytes += len(raw)
+        self.taken += len(raw)
         clean = mended(raw)
         status = clean[9:12]
         if status == SWITCHING:

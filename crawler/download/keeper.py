@@ -23,7 +23,7 @@ from scrapy.responsetypes import responsetypes
 from scrapy.utils._download_handlers import check_stop_download
 
 from crawler.body_memory import LOOK_S, BodyMemory, Share
-from crawler.core.exchange import DownloadOptions, Exchange, Exchanges, Truncated
+from crawler.core.exchange import STOPPED, DownloadOptions, Exchange, Exchanges, Truncated
 from crawler.download.head import MAX_DIGITS
 
 HTTP_1_0: Final = b"HTTP/1.0"
@@ -76,16 +76,16 @@ class Keeper:
         self,
         request: Request,
         headers: Headers,
-        head: bytes,
+        room: int,
         chunks: AsyncIterable[bytes],
         limit: asyncio.Timeout,
     ) -> Kept:
-        """Read a body. Users' components hear Scrapy's two signals, and may end it."""
+        """Read a body, of which *room* bytes are kept. Users' components get Scrapy's two signals,
+        and may end it."""
         length = declared_length(headers)
         stop = self._told(signals.headers_received, request, headers=headers, body_length=length)
         if stop:
             return Kept(b"", Truncated.UNSPECIFIED, stop)
-        room = self._room(request, headers, head)
         kept = BytesIO()
         try:
             why, stop = await self._read(kept, room, request, chunks, limit)
@@ -159,10 +159,11 @@ class Keeper:
         await self._memory.turn(share, by_bytes, look)
         limit.reschedule(min(limit.when() or now_s(), now_s() + left_s))
 
-    def _room(self, request: Request, headers: Headers, head: bytes) -> int:
+    def room(self, request: Request, headers: Headers, head_bytes: int) -> int:
+        """Bytes of a body that are let in, its framing included: what was sent before it counts."""
         asked: int | None = request.meta.get("download_maxsize")
         room = self.options.room(headers.get(b"Content-Type"), request.url, asked)
-        return max(0, room - len(head))  # headers count
+        return max(0, room - head_bytes)
 
     def _told(self, signal: object, request: Request, **what: object) -> StopDownload | None:
         return check_stop_download(signal, self._crawler, request, **what)
@@ -173,7 +174,7 @@ _address = lru_cache(maxsize=4096)(ip_address)
 
 def _stopped(response: Response, stop: StopDownload) -> None:
     """What Scrapy promises to whoever stops a download."""
-    response.flags.append("download_stopped")
+    response.flags.append(STOPPED)
     if stop.fail:
         stop.response = response
         raise stop

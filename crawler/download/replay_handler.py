@@ -64,7 +64,8 @@ class ReplayHandler(BaseDownloadHandler):
         head = self._mended(exchange)
         headers = headers_of(head_fields(head))
         pieces = _pieces(exchange.body)
-        kept = await self._keeper.keep(request, headers, exchange.head, pieces, limit)
+        room = self._keeper.room(request, headers, len(exchange.head))
+        kept = await self._keeper.keep(request, headers, room, pieces, limit)
         request.meta["download_latency"] = time.monotonic() - begun
         truncated = kept.truncated or exchange.truncated
         return self._keeper.response(

@@ -100,7 +100,8 @@ class TwistedHandler(HTTP11DownloadHandler):
         chunks = Chunks()
         response.deliverBody(chunks)
         try:
-            kept = await self._keeper.keep(request, headers, crossing.gate.raw, chunks, limit)
+            room = crossing.allow(self._keeper.room(request, headers, crossing.gate.taken))
+            kept = await self._keeper.keep(request, headers, room, chunks, limit)
         finally:
             if not chunks.is_over:
                 crossing.abort()
@@ -114,7 +115,7 @@ class TwistedHandler(HTTP11DownloadHandler):
             body=kept.body,
             ip=crossing.ip,
             tls=crossing.tls,
-            truncated=kept.truncated or chunks.cut,
+            truncated=kept.truncated or crossing.cut or chunks.cut,
         )
         return self._keeper.response(
             request,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from scrapy.core.downloader.handlers.http11 import _LenientHTTP11ClientProtocol
 from twisted.internet.defer import Deferred, fail
-from twisted.internet.error import ConnectionClosed
+from twisted.internet.error import ConnectionClosed, ConnectionLost
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone
@@ -22,6 +22,7 @@ from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
 
 from crawler.core.exchange import Truncated
+from crawler.download.chunked import ChunkedBody, one_chunk
 from crawler.download.head import BadHead, HeadGate
 from crawler.failures import LeaseEnded
 
@@ -45,6 +46,8 @@ class Crossing:
 
     def __init__(self, request: Any, transport: Any, head_max_bytes: int) -> None:
         self.gate = HeadGate(head_max_bytes)
+        self.chunked: ChunkedBody | None = None  # None: not in chunks, or not begun
+        self.cut = Truncated.NO
         self.request_head = _request_head(request)
         self.abort: Callable[[], None] = transport.abortConnection
         self.ip: str = transport.getPeer().host
@@ -52,6 +55,12 @@ class Crossing:
         # A TLS transport's handle is pyOpenSSL's connection, a plain one's a socket.
         is_tls = hasattr(handle, "get_protocol_version_name")
         self.tls: str = handle.get_protocol_version_name() if is_tls else ""
+
+    def allow(self, room: int) -> int:
+        """Let *room* bytes of the body in, its framing included."""
+        if self.chunked is not None:
+            self.chunked.room = room
+        return room
 
 
 class TwistedWire(_LenientHTTP11ClientProtocol):
@@ -78,7 +87,7 @@ class TwistedWire(_LenientHTTP11ClientProtocol):
     def dataReceived(self, data: bytes) -> None:
         crossing = self._crossing
         if crossing is None or crossing.gate.raw:
-            super().dataReceived(data)  # type: ignore[no-untyped-call]  # Twisted's
+            self._body_received(crossing, data)
             return
         if self._parser is not None:
             # Twisted sends a request again if a connection was idle before and not a byte
@@ -89,8 +98,38 @@ class TwistedWire(_LenientHTTP11ClientProtocol):
         except BadHead:
             self._giveUp(Failure())  # type: ignore[no-untyped-call]  # Twisted's
             return
-        for part in filter(None, (heads, body)):
-            super().dataReceived(part)  # type: ignore[no-untyped-call]  # Twisted's
+        if crossing.gate.is_chunked:
+            crossing.chunked = ChunkedBody()
+        if heads:
+            super().dataReceived(heads)  # type: ignore[no-untyped-call]  # Twisted's
+        if body:
+            self._body_received(crossing, body)
+
+    def _body_received(self, crossing: Crossing | None, data: bytes) -> None:
+        """Chunks are joined here, as in `wire`."""
+        chunked = crossing.chunked if crossing is not None and self._parser is not None else None
+        if crossing is None or chunked is None:
+            super().dataReceived(data)  # type: ignore[no-untyped-call]  # Twisted's
+            return
+        if body := chunked.feed(data):
+            super().dataReceived(one_chunk(body))  # type: ignore[no-untyped-call]  # Twisted's
+        if chunked.is_over:
+            super().dataReceived(one_chunk(b""))  # type: ignore[no-untyped-call]  # Twisted's
+        if chunked.cut:
+            crossing.cut = chunked.cut
+        if chunked.cut or chunked.has_excess:
+            crossing.abort()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        crossing = self._crossing
+        if crossing is not None and self._parser is not None and not crossing.cut:
+            if crossing.chunked is not None and crossing.chunked.is_whole:
+                super().dataReceived(one_chunk(b""))  # type: ignore[no-untyped-call]  # Twisted's
+            elif isinstance(reason.value, ConnectionLost) and not crossing.tls:
+                # A body that ends with its connection is not whole if the connection broke. (With
+                # TLS Twisted says the same of servers that do not say goodbye.)
+                crossing.cut = Truncated.DISCONNECT
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]  # Twisted's
 
 
 class WireFactory(Factory):

@@ -1,8 +1,8 @@
 """aiohttp's side of the wire, with the head of each answer kept as sent.
 
-Rule: what aiohttp parses has passed the `HeadGate`; a body that breaks off is an end with a
-reason, not an exception that takes the bytes before it along; and bytes nobody asked for are
-never the answer to the next request. The private names of aiohttp that we stand on are here,
+Rule: what aiohttp parses has passed the `HeadGate` and `ChunkedBody`; a body that breaks off is an
+end with a reason, not an exception that takes the bytes before it along; and bytes nobody asked for
+are never the answer to the next request. The private names of aiohttp that we stand on are here,
 and nowhere else.
 """
 
@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from functools import partial
+from ssl import SSLError
 from typing import Any, Final, cast
 
 from aiohttp import ClientConnectionError, ClientOSError, ServerDisconnectedError, TCPConnector
@@ -23,6 +24,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 
 from crawler.core.errors import IncompatibleScrapy
 from crawler.core.exchange import Truncated
+from crawler.download.chunked import ChunkedBody, one_chunk
 from crawler.download.head import BadHead, HeadGate
 from crawler.failures import LeaseEnded
 
@@ -43,11 +45,18 @@ class Hangup(ClientConnectionError):
 class Reading:
     """How far one answer has been read."""
 
-    __slots__ = ("cut", "gate")
+    __slots__ = ("chunked", "cut", "gate")
 
     def __init__(self, head_max_bytes: int) -> None:
         self.gate = HeadGate(head_max_bytes)
+        self.chunked: ChunkedBody | None = None  # None: not in chunks, or not begun
         self.cut = Truncated.NO
+
+    def allow(self, room: int) -> int:
+        """Let *room* bytes of the body in, its framing included."""
+        if self.chunked is not None:
+            self.chunked.room = room
+        return room
 
 
 class Wire(ResponseHandler):
@@ -84,15 +93,29 @@ class Wire(ResponseHandler):
         # In two steps: should the body be unreadable, the head has been delivered.
         if heads:
             super().data_received(heads)
+        if self.reading.gate.is_chunked:
+            self.reading.chunked = ChunkedBody()
         if body:
             self._body_received(body)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         payload, self._payload = self._payload, None
+        if payload is not None and payload.is_eof():
+            payload = None
         super().connection_lost(exc)
-        if payload is not None and not payload.is_eof():
+        if payload is None:
+            return
+        chunked = self.reading.chunked
+        if chunked is not None:
+            is_cut = not chunked.is_whole
+        else:
+            # A body that ends with its connection is over now, unless the connection broke.
+            is_cut = not payload.is_eof() or (
+                isinstance(exc, OSError) and not isinstance(exc, SSLError)
+            )
+        if is_cut:
             self.reading.cut = Truncated.DISCONNECT
-            payload.feed_eof()
+        payload.feed_eof()
 
     def _body_received(self, data: bytes) -> None:
         payload = self._payload
@@ -101,12 +124,25 @@ class Wire(ResponseHandler):
         elif payload.is_eof():
             if data:
                 self._hang_up()  # more than announced: the next head would be found amid it
+        elif self.reading.chunked is not None:
+            self._chunks_received(self.reading.chunked, data)
         else:
             super().data_received(data)
-            # aiohttp ends the connection over bad chunks, but leaves their reader waiting.
-            if self._exception is not None and not payload.is_eof():
-                self.reading.cut = Truncated.UNSPECIFIED
-                payload.feed_eof()
+
+    def _chunks_received(self, chunked: ChunkedBody, data: bytes) -> None:
+        """aiohttp's parser gets chunks of ours: it makes an object of each of theirs (3 us), counts
+        none of their framing, and gives up a body over a line that ends in LF alone."""
+        body = chunked.feed(data)
+        if body or not data:  # nothing: the parser goes on with what it holds
+            super().data_received(one_chunk(body) if body else data)
+        if chunked.is_over:
+            super().data_received(one_chunk(b""))
+        payload = self._payload
+        if chunked.cut and payload is not None:
+            self.reading.cut = chunked.cut
+            payload.feed_eof()
+        if chunked.cut or chunked.has_excess:
+            self._hang_up()
 
     def _hang_up(self) -> None:
         self.force_close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from scrapy.http import Response
 
+from crawler.core.exchange import breakage
 from crawler.core.types import Answer
 from crawler.failures import error_of
 from crawler.parts import Parts
+from crawler.policy.retry import RETRIED
 from crawler.policy.retry_after import retry_after_s
 from crawler.policy.uplink import no_contact
 from crawler.scheduler.flights import Flight
@@ -19,6 +21,8 @@ def answer_of(response: Response, flight: Flight, parts: Parts) -> Answer:
     return Answer(
         _duration_s(flight, parts),
         status=response.status,
+        # A status that is tried again anyway says more.
+        error="" if response.status in RETRIED else breakage(response.flags),
         retry_after_s=retry_after_s(asked, now, cap_s) if asked else None,
     )
 

@@ -1,7 +1,8 @@
 """What an answer means for its host and its URL: rest, try again, or give up.
 
 Rule: the policies decide (policy.politeness, policy.retry), this obeys. A URL to be tried again
-leaves as a stand-in request, which the scheduler knows by its lease: no errback hears of it.
+leaves as a stand-in request, which the scheduler knows by its lease: no errback hears of it, and
+what came of it is not archived. So a body that broke off is there at the last try only, marked.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 from crawler.core.config import Politeness
-from crawler.core.exchange import AddressRefused
+from crawler.core.exchange import AddressRefused, Truncated, breakage
 from crawler.core.types import Answer, Dead, Purpose, PutBack, RetryAt
 from crawler.middlewares.answers import answer_of, failed_answer, judged
 from crawler.parts import Parts
@@ -27,17 +28,22 @@ from crawler.wiring import parts_of
 class BackpressureMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(parts_of(crawler))
+        return cls(parts_of(crawler), crawler.settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS"))
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, retry_broken_off: bool) -> None:
         self._parts = parts
+        self._retry_broken_off = retry_broken_off
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
         flight = self._parts.flights.of(request.meta.get(LEASE))
         if flight is None or flight.purpose is not Purpose.PAGE:
             return response
-        flight.exchange = self._parts.exchanges.take(request)
+        exchange = flight.exchange = self._parts.exchanges.take(request)
+        if exchange is not None and not exchange.truncated and breakage(response.flags):
+            flight.exchange = replace(exchange, truncated=Truncated.DISCONNECT)
         answer = answer_of(response, flight, self._parts)
+        if not request.meta.get("download_fail_on_dataloss", self._retry_broken_off):
+            answer = replace(answer, error="")  # Scrapy's word for: take what came
         again = self._judge(request, flight, answer)
         return _stand_in(request) if again else response
 

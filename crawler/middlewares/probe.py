@@ -38,9 +38,10 @@ class ProbeMiddleware:
         if flight is None:
             return response
         self._parts.exchanges.take(request)
-        flight.answer = judged(answer_of(response, flight, self._parts), flight, self._parts)
+        answer = answer_of(response, flight, self._parts)
+        flight.answer = judged(answer, flight, self._parts)
         self._parts.landing.release(flight)
-        self._learn(flight, await self._said(response))
+        self._learn(flight, Said(None) if answer.error else await self._said(response))
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Self
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -17,7 +19,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 from crawler.core.errors import StoreUnavailable
-from crawler.core.exchange import Flag, Truncated
+from crawler.core.exchange import Flag, Truncated, breakage
 from crawler.core.types import Done, Purpose, PutBack
 from crawler.core.url import authority_of, fetch_form
 from crawler.failures import LeaseEnded, error_of
@@ -32,15 +34,6 @@ from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import parts_of
 
 logger = logging.getLogger(__name__)
-
-# Flags of a file of which something is missing. Our own cap is none of them: it lets more pass
-# than RFC 9309 asks to be read.
-_TORN: Final = frozenset(
-    {
-        *(Truncated.TIME.flag, Truncated.DISCONNECT.flag, Truncated.UNSPECIFIED.flag),
-        *(Flag.DECODED_BROKEN, Flag.UNDECODED),
-    }
-)
 
 
 class RobotsMiddleware:
@@ -63,8 +56,10 @@ class RobotsMiddleware:
         if flight is None:
             return response
         self._parts.exchanges.take(request)
-        flight.answer = judged(answer_of(response, flight, self._parts), flight, self._parts)
         fetch = _brought(request.url, response)
+        answer = answer_of(response, flight, self._parts)
+        answer = replace(answer, error=fetch.error or answer.error)
+        flight.answer = judged(answer, flight, self._parts)
         # Its own crawl-delay counts for the rest that follows it, so it is read first; a host in
         # trouble has none, and how long it rests says how long its verdict holds.
         if brought(fetch) is Brought.TROUBLE:
@@ -173,10 +168,20 @@ def _why_not(verdict: Disallowed | Unreachable | Unknown) -> str:
             return f"robots.txt unreachable: no answer from {url}"
 
 
+def _torn(flags: Collection[str]) -> str:
+    """Why something of a file is missing, as an error of `Answer`. Empty: nothing is, or what our
+    own cap has cut, which lets more pass than RFC 9309 asks to be read."""
+    if Truncated.TIME.flag in flags:
+        return "timeout"
+    if Flag.DECODED_BROKEN in flags or Flag.UNDECODED in flags:
+        return "protocol"
+    return breakage(flags)
+
+
 def _brought(url: str, response: Response) -> RobotsFetch:
-    if response.status < 300 and not _TORN.isdisjoint(response.flags):
+    if response.status < 300 and (torn := _torn(response.flags)):
         # What is missing may be the line that forbids: as good as no answer.
-        return RobotsFetch(url, error="protocol")
+        return RobotsFetch(url, error=torn)
     location = response.headers.get(b"Location")
     leads_to = fetch_form(location_text(location), url) if location else None
     return RobotsFetch(url, response.status, target=leads_to, body=response.body)

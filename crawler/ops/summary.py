@@ -106,6 +106,7 @@ class Summary(msgspec.Struct, frozen=True):
     frontier: FrontierCounts
     data_dir: str
     pauses: BodyPauses = BodyPauses()
+    truncated: dict[str, int] = {}  # answers that are not whole, by why, as WARC-Truncated
 
 
 def summary_of(
@@ -149,6 +150,7 @@ def summary_of(
         pauses=BodyPauses(
             tally.counted["memory/pauses"], tally.counted["memory/paused_ms"] / 1_000
         ),
+        truncated=_below(tally.counted, "truncated/"),
     )
 
 

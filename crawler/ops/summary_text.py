@@ -19,6 +19,14 @@ from crawler.storage.local.datadir import SUMMARY
 
 _INDENT: Final = 14
 _REFUSALS_SHOWN: Final = 6
+_TRUNCATED: Final = MappingProxyType(
+    {
+        "length": "at the cap of their type",
+        "time": "out of time",
+        "disconnect": "ended early by their servers",
+        "unspecified": "ended by bad chunks",
+    }
+)
 _PAUSE: Final = "pause"
 _RETRY_AFTER: Final = "retry-after"
 _OTHER_RULES: Final = MappingProxyType({"unstorable": "it holds what cannot be stored"})
@@ -87,6 +95,9 @@ def _copies(summary: Summary) -> Iterator[Row]:
     if summary.not_pages:
         flaws = [f"{number(n)} {flaw.replace('_', ' ')}" for flaw, n in summary.not_pages.items()]
         yield "no pages", ", ".join(flaws)
+    if summary.truncated:
+        cut = [f"{number(n)} {_TRUNCATED.get(why, why)}" for why, n in summary.truncated.items()]
+        yield "not whole", ", ".join(cut)
 
 
 def _links(summary: Summary) -> Iterator[Row]:

@@ -74,30 +74,33 @@ def decoded(body: bytes, codings: list[bytes], room: int) -> Decoded:
 
 def _undone(body: bytes, opened: Callable[[bytes], Stream], room: int) -> Decoded:
     try:
-        made, is_whole = _at_once(body, opened, room + 1)
+        made, flaw = _at_once(body, opened, room + 1)
     except DAMAGE:
-        made, is_whole = _until_damage(body, opened, room + 1), False
+        made, flaw = _until_damage(body, opened, room + 1), Flag.DECODED_BROKEN
     if len(made) > room:
         return Decoded(made[:room], frozenset({Flag.DECODED_LENGTH}))
-    if is_whole:
+    if flaw is None:
         return Decoded(made)
     if not made and not _NOT_TEXT.search(body[:_LOOKED_AT_BYTES]):
-        made = body[:room]  # it never was coded: some servers pack, then unpack, and still say so
-    return Decoded(made, frozenset({Flag.DECODED_BROKEN}))
+        # It never was coded: some servers pack, then unpack, and still say so.
+        made, flaw = body[:room], Flag.DECODED_BROKEN
+    return Decoded(made, frozenset({flaw}))
 
 
-def _at_once(body: bytes, opened: Callable[[bytes], Stream], room: int) -> tuple[bytes, bool]:
-    """All of it, and whether it was whole. The usual case: one call, no copy."""
+def _at_once(
+    body: bytes, opened: Callable[[bytes], Stream], room: int
+) -> tuple[bytes, Flag | None]:
+    """All of it, and what is wrong with it. The usual case: one call, no copy."""
     stream = opened(body)
     made = stream.feed(body, room)
     for _ in range(MAX_STREAMS):
         rest = stream.rest
         # What follows and is no stream of the same kind is junk, which browsers ignore.
         if not rest or rest[:3] != body[:3] or len(made) >= room:
-            return made, rest is not None
+            return made, Flag.DECODED_CUT if rest is None else None
         stream = opened(rest)
         made += stream.feed(rest, room - len(made))
-    return made, False
+    return made, Flag.DECODED_BROKEN
 
 
 def _until_damage(body: bytes, opened: Callable[[bytes], Stream], room: int) -> bytes:

@@ -2,9 +2,11 @@
 
 Rule: the host's gap is delay_factor x the last fetch, within [min, max], and never below its
 crawl-delay. Trouble (429, 5xx, time-outs, no connection) is the host's, not the URL's: it doubles
-the gap and adds a full-jitter backoff; five in a row pause the host, and one probe reopens it. With
-each answer the gap eases again, down to the host's own. What a host asks for comes first: neither
-Retry-After nor crawl-delay is cut by max_delay_s, only by a maximum of its own.
+the gap and adds a full-jitter backoff; five in a row pause the host, and one probe reopens it. A
+body that broke off backs off likewise, but does not pause the host, which does answer: one that
+declares wrong lengths would be given up though its pages can be read. With each answer the gap
+eases again, down to the host's own. What a host asks for comes first: neither Retry-After nor
+crawl-delay is cut by max_delay_s, only by a maximum of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from crawler.core.config import Politeness
 from crawler.core.types import Answer, Pace, Rest
 from crawler.policy.backoff import full_jitter_s
 
-HOST_ERRORS: Final = frozenset({"timeout", "connect", "dns", "tls"})
+HOST_ERRORS: Final = frozenset({"timeout", "connect", "dns", "tls", "disconnect"})
 """Errors that are the host's. A protocol error is its page's: the host did answer."""
 
 SWAY_MAX_S: Final = 30.0
@@ -41,6 +43,7 @@ class Event(StrEnum):
     """What happens to a host."""
 
     ANSWERED = "answered"  # 404 is an answer like any other
+    BROKE_OFF = "broke off"  # a part of an answer came
     FAILED = "failed"
     FAILED_OFTEN = "failed often"  # pause_after_failures times in a row
     CANCELLED = "cancelled"  # by us: says nothing about the host
@@ -49,12 +52,14 @@ class Event(StrEnum):
 
 TRANSITIONS: Final[dict[tuple[Circuit, Event], Circuit]] = {
     (Circuit.CLOSED, Event.ANSWERED): Circuit.CLOSED,
+    (Circuit.CLOSED, Event.BROKE_OFF): Circuit.CLOSED,
     (Circuit.CLOSED, Event.FAILED): Circuit.CLOSED,
     (Circuit.CLOSED, Event.FAILED_OFTEN): Circuit.OPEN,
     (Circuit.CLOSED, Event.CANCELLED): Circuit.CLOSED,
     (Circuit.CLOSED, Event.RESTED): Circuit.CLOSED,
     (Circuit.OPEN, Event.RESTED): Circuit.HALF_OPEN,
     (Circuit.HALF_OPEN, Event.ANSWERED): Circuit.CLOSED,
+    (Circuit.HALF_OPEN, Event.BROKE_OFF): Circuit.CLOSED,
     (Circuit.HALF_OPEN, Event.FAILED): Circuit.OPEN,
     (Circuit.HALF_OPEN, Event.FAILED_OFTEN): Circuit.OPEN,
     (Circuit.HALF_OPEN, Event.CANCELLED): Circuit.HALF_OPEN,
@@ -64,6 +69,7 @@ TRANSITIONS: Final[dict[tuple[Circuit, Event], Circuit]] = {
 
 SWAY: Final = {
     Event.ANSWERED: 0.7,
+    Event.BROKE_OFF: 2.0,
     Event.FAILED: 2.0,
     Event.FAILED_OFTEN: 2.0,
     Event.CANCELLED: 1.0,
@@ -94,6 +100,8 @@ def event_of(answer: Answer, pace: Pace, rules: Politeness) -> Event:
         return Event.CANCELLED
     if not is_trouble(answer):
         return Event.ANSWERED
+    if answer.error == "disconnect" and answer.status is not None:
+        return Event.BROKE_OFF
     often = pace.failures + 1 >= rules.pause_after_failures
     return Event.FAILED_OFTEN if often else Event.FAILED
 
@@ -106,7 +114,7 @@ def next_rest(pace: Pace, answer: Answer, rules: Politeness, random: Random) -> 
     gap_s = max(wishes)[0]
     if circuit(after, resting=True) is Circuit.OPEN and event is not Event.CANCELLED:
         wishes.append((gap_s + _pause_s(after.pauses, rules), "pause"))
-    elif event in (Event.FAILED, Event.FAILED_OFTEN):
+    elif event in (Event.BROKE_OFF, Event.FAILED, Event.FAILED_OFTEN):
         gap_s += full_jitter_s(after.failures, rules.backoff_base_s, rules.backoff_max_s, random)
         wishes.append((gap_s, "backoff"))
     if answer.retry_after_s is not None:
@@ -125,6 +133,8 @@ def _counted(pace: Pace, event: Event) -> Pace:
         return pace
     if event is Event.ANSWERED:
         return replace(pace, failures=0, pauses=0)
+    if event is Event.BROKE_OFF:
+        return replace(pace, failures=pace.failures + 1, pauses=0)
     paused = TRANSITIONS[circuit(pace), event] is Circuit.OPEN
     return replace(pace, failures=pace.failures + 1, pauses=pace.pauses + paused)
 

@@ -1,8 +1,9 @@
 """Is a URL tried again after this answer, and when?
 
 Rule: what may be better next time is tried again, `retries` times, then it is a dead letter.
-Trouble of the whole host uses them up as well: no URL is tried for ever. Everything else,
-404 and 410 among it, is an answer and stands.
+Trouble of the whole host uses them up as well: no URL is tried for ever. An answer whose body broke
+off is tried again likewise, but stands at the last try, as far as it came. Everything else, 404
+and 410 among it, is an answer and stands.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def fate(
         return Keep()
     tries = candidate.attempts + 1
     if tries > rules.retries:
+        if answer.error and answer.status is not None:
+            return Keep()  # its body broke off, and what came of it is all there will be
         what = answer.error or f"status {answer.status}"
         return Dead(f"{what}, tried {tries} times")
     wait_s = full_jitter_s(tries, rules.backoff_base_s, rules.backoff_max_s, random)

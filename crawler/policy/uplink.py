@@ -84,7 +84,7 @@ class Uplink:
 
 
 def no_contact(answer: Answer) -> bool:
-    """Whether not a byte of an answer came."""
+    """Whether not even the head of an answer came."""
     if answer.status is not None:
         return False
-    return answer.error in ("dns", "connect", "timeout")
+    return answer.error in ("dns", "connect", "disconnect", "timeout")

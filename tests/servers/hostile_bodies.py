@@ -22,6 +22,7 @@ from tests.servers.hostile_kit import (
     Wait,
     answer,
     brotli_bomb,
+    chunked,
     error,
     for_ever,
     gzip_bomb,
@@ -34,6 +35,7 @@ from tests.servers.hostile_kit import (
 
 BROKEN: Final = frozenset({"decoded_broken"})
 CUT: Final = frozenset({"decoded_length"})
+SHORT: Final = frozenset({"decoded_cut"})
 UNDECODED: Final = frozenset({"undecoded"})
 BOMB: Final = Expectation(min_bytes=1_500_000, flags=CUT)
 GZIP: Final = gzipped(LONG_HTML)
@@ -64,7 +66,12 @@ CODINGS: Final = (
     Hostile(
         "gzip-cut",
         coded(b"gzip", GZIP[:-20]),
-        Expectation(min_bytes=20_000, max_bytes=len(LONG_HTML), flags=BROKEN),
+        Expectation(min_bytes=20_000, max_bytes=len(LONG_HTML), flags=SHORT),
+    ),
+    Hostile(
+        "gzip-without-trailer",
+        once(head(HTML_TYPE, b"Content-Encoding: gzip") + GZIP[:-8]),
+        page(body=LONG_HTML, flags=SHORT),
     ),
     Hostile(
         "gzip-damaged",
@@ -93,7 +100,7 @@ CODINGS: Final = (
     Hostile(
         "brotli-cut",
         coded(b"br", brotli.compress(LONG_HTML)[:-8]),
-        Expectation(max_bytes=len(LONG_HTML), flags=BROKEN),
+        Expectation(max_bytes=len(LONG_HTML), flags=SHORT),
     ),
     Hostile("coding-unknown", coded(b"lzma-of-our-own", GZIP), page(body=GZIP, flags=UNDECODED)),
     Hostile("coding-is-a-charset", coded(b"UTF-8", HTML), page()),
@@ -232,13 +239,27 @@ TIMES: Final = (
         for_ever(head(HTML_TYPE), LONG_HTML),
         Expectation(min_bytes=1_000_000, truncated="length"),
     ),
-    Hostile("close-at-once", once(), error("connect")),
-    Hostile("reset-at-once", once(Reset()), error("connect")),
-    Hostile("reset-in-head", once(OK + b"\r\nX: ", Wait(0.05), Reset()), error("connect")),
+    Hostile("close-at-once", once(), error("disconnect")),
+    Hostile("reset-at-once", once(Reset()), error("disconnect")),
+    Hostile("reset-in-head", once(OK + b"\r\nX: ", Wait(0.05), Reset()), error("disconnect")),
     Hostile(
         "reset-in-body",
         once(head(HTML_TYPE, b"Content-Length: 90000") + LONG_HTML, Wait(0.1), Reset()),
         page(body=LONG_HTML, truncated="disconnect"),
+    ),
+    Hostile(
+        "reset-in-body-without-length",
+        once(head(HTML_TYPE) + LONG_HTML, Wait(0.1), Reset()),
+        page(body=LONG_HTML, truncated="disconnect"),
+    ),
+    Hostile(
+        "reset-in-chunks",
+        once(
+            head(HTML_TYPE, b"Transfer-Encoding: chunked") + chunked(HTML, end=b""),
+            Wait(0.1),
+            Reset(),
+        ),
+        page(truncated="disconnect"),
     ),
 )
 

@@ -34,7 +34,7 @@ def length(value: bytes) -> bytes:
 
 HEADS: Final = (
     Hostile("plain", once(answer()), page()),
-    Hostile("head-cut", once(head(HTML_TYPE)[:-6]), error("connect")),
+    Hostile("head-cut", once(head(HTML_TYPE)[:-6]), error("disconnect")),
     Hostile(
         "head-endless",
         for_ever(OK + b"\r\n", b"X-Line: and another one\r\n" * 200),
@@ -144,6 +144,36 @@ CHUNKS: Final = (
         once(
             head(HTML_TYPE, IN_CHUNKS)
             + b"%x;a=b;c\r\n%s\r\n0\r\nX-Trailer: 1\r\n\r\n" % (len(HTML), HTML)
+        ),
+        page(),
+    ),
+    Hostile(
+        "chunks-ending-in-lf",
+        once((head(HTML_TYPE, IN_CHUNKS) + chunked(HTML)).replace(b"\r\n", b"\n")),
+        page(),
+    ),
+    Hostile(
+        "chunks-of-http-1.0",
+        once(head(HTML_TYPE, IN_CHUNKS, status=b"HTTP/1.0 200 OK") + chunked(HTML)),
+        page(),
+    ),
+    Hostile(
+        "chunks-without-the-last-line",
+        once(head(HTML_TYPE, IN_CHUNKS) + chunked(HTML, end=b"0\r\n")),
+        page(),
+    ),
+    Hostile(
+        "chunks-extended-for-ever",
+        for_ever(
+            head(HTML_TYPE, IN_CHUNKS) + chunked(HTML, end=b""),
+            b"1;" + b"x" * 16_000 + b"\r\ny\r\n",
+        ),
+        Expectation(min_bytes=len(HTML), max_bytes=10_000, truncated="length"),
+    ),
+    Hostile(
+        "trailers-for-ever",
+        for_ever(
+            head(HTML_TYPE, IN_CHUNKS) + chunked(HTML, end=b"0\r\n"), b"X-Trailer: 1\r\n" * 500
         ),
         page(),
     ),

@@ -58,7 +58,7 @@ def test_a_body_that_just_fits_is_whole(name: bytes) -> None:
 def test_a_stream_cut_short_gives_what_came(name: bytes) -> None:
     packed = PACKED[name]
     short = decoded(packed[: len(packed) * 3 // 4], [name], ROOM)
-    assert short.flags == {Flag.DECODED_BROKEN}
+    assert short.flags == {Flag.DECODED_CUT}
     assert BODY.startswith(short.body)
     # zstd gives out whole blocks of up to 128 KiB, and this body is one of them.
     assert len(short.body) > len(BODY) // 2 or name == b"zstd"
@@ -99,7 +99,7 @@ def test_damage_raises_nothing(name: bytes, junk: bytes, at: int) -> None:
         pytest.param(
             b"\x1f\x8b\x08\0garbage",
             [b"gzip"],
-            Decoded(b"", frozenset({Flag.DECODED_BROKEN})),
+            Decoded(b"", frozenset({Flag.DECODED_CUT})),
             id="garbage that says it is gzip does not become a page",
         ),
         pytest.param(

@@ -4,9 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.exchange import NO_LIMIT, DownloadOptions, Exchange, Exchanges, Truncated
+from crawler.core.exchange import (
+    NO_LIMIT,
+    DownloadOptions,
+    Exchange,
+    Exchanges,
+    Truncated,
+    breakage,
+)
 
 HEAD = b"HTTP/1.1 200 Fine\r\nA: 1\r\nb:  two \r\nA: 3\r\nodd\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        pytest.param((), "", id="whole"),
+        pytest.param(("truncated_disconnect",), "disconnect", id="the server left"),
+        pytest.param(("truncated_unspecified",), "protocol", id="bad chunks"),
+        pytest.param(
+            ("truncated_unspecified", "download_stopped"), "", id="ended by a user's component"
+        ),
+        pytest.param(("truncated_length",), "", id="our cap"),
+        pytest.param(("truncated_time",), "", id="our time-out"),
+        pytest.param(("decoded_cut",), "disconnect", id="its coding ends early"),
+        pytest.param(("decoded_cut", "truncated_length"), "", id="because of our cap"),
+        pytest.param(("decoded_cut", "truncated_time"), "", id="because of our time-out"),
+        pytest.param(("decoded_cut", "decoded_broken"), "", id="because of damage around it"),
+        pytest.param(("decoded_broken",), "", id="damaged, as it will be again"),
+    ],
+)
+def test_what_broke_a_body_off(flags: tuple[str, ...], error: str) -> None:
+    assert breakage(flags) == error
 
 
 class Asked:

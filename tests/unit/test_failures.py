@@ -28,7 +28,7 @@ from crawler.failures import ConnectionDropped, TlsFailed, error_of
         pytest.param(DownloadTimeoutError(), "timeout", id="no answer in time"),
         pytest.param(CannotResolveHostError(), "dns", id="a name without address"),
         pytest.param(DownloadConnectionRefusedError(), "connect", id="nobody listens"),
-        pytest.param(ConnectionDropped(), "connect", id="dropped before an answer"),
+        pytest.param(ConnectionDropped(), "disconnect", id="dropped before an answer"),
         pytest.param(TlsFailed(), "tls", id="a wrong certificate"),
         pytest.param(DownloadFailedError(), "protocol", id="an answer that is none"),
         pytest.param(DownloadCancelledError(), "cancelled", id="we ended it"),

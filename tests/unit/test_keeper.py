@@ -45,7 +45,8 @@ class Desk:
         all_kept: list[Kept] = []
 
         async def fetch(request: Request, limit: asyncio.Timeout) -> Response:
-            all_kept.append(await self.keeper.keep(request, told, HEAD, chunks(*parts), limit))
+            room = self.keeper.room(request, told, len(HEAD))
+            all_kept.append(await self.keeper.keep(request, told, room, chunks(*parts), limit))
             return Response(request.url)
 
         await self.keeper.in_time(self.request, fetch)

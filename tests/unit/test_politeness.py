@@ -74,6 +74,10 @@ def bad(status: int | None = 503, error: str = "", retry_after_s: float | None =
         pytest.param(FRESH, bad(None, "timeout"), 2.0, "backoff", id="no answer in time"),
         pytest.param(FRESH, bad(None, "connect"), 2.0, "backoff", id="no connection"),
         pytest.param(FRESH, bad(200, "timeout"), 2.0, "backoff", id="no end of the answer in time"),
+        pytest.param(FRESH, bad(200, "disconnect"), 2.0, "backoff", id="a body that broke off"),
+        pytest.param(
+            Pace(failures=9), bad(200, "disconnect"), 61.0, "backoff", id="which pauses nothing"
+        ),
         pytest.param(Pace(8.0), bad(503), 17.0, "backoff", id="added to twice the gap before"),
         pytest.param(Pace(8.0), ok(), 5.6, "easing", id="which eases with each answer"),
         pytest.param(Pace(300.0), ok(), 21.0, "easing", id="from half a minute at most"),
@@ -144,6 +148,7 @@ def test_the_same_seed_gives_the_same_rest(pace: Pace, answer: Answer, seed: int
 SAMPLES = {Circuit.CLOSED: (FRESH, Pace(failures=2)), Circuit.HALF_OPEN: (Pace(0.0, 5, 1),)}
 HAPPENINGS = {
     Event.ANSWERED: (ok(), ok(status=404), bad(None, "protocol")),
+    Event.BROKE_OFF: (bad(200, "disconnect"),),
     Event.FAILED: (bad(503), bad(429), bad(None, "timeout"), bad(None, "dns")),
     Event.CANCELLED: (bad(None, "cancelled"),),
 }

@@ -30,8 +30,10 @@ def fated(answer: Answer, attempts: int = 0, rules: Politeness = RULES, seed: in
     "answer",
     [
         *(Answer(0.1, status) for status in (408, 429, 500, 502, 503, 504, 522, 524)),
-        *(Answer(0.1, None, error) for error in ("timeout", "connect", "dns", "tls", "protocol")),
-        Answer(0.1, 200, "protocol"),  # the connection ended before the answer did
+        *(
+            Answer(0.1, None, error)
+            for error in ("timeout", "connect", "dns", "tls", "protocol", "disconnect")
+        ),
         Answer(0.1, None),
     ],
     ids=str,
@@ -40,6 +42,13 @@ def test_what_may_be_better_next_time_is_tried_three_times_more(answer: Answer) 
     for attempts in range(3):
         assert isinstance(fated(answer, attempts), RetryAt)
     assert isinstance(fated(answer, 3), Dead)
+
+
+@pytest.mark.parametrize("error", ["disconnect", "protocol"])
+def test_a_body_that_breaks_off_is_asked_for_again_and_kept_at_last(error: str) -> None:
+    for attempts in range(3):
+        assert isinstance(fated(Answer(0.1, 200, error), attempts), RetryAt)
+    assert fated(Answer(0.1, 200, error), 3) == Keep()
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 304, 400, 401, 403, 404, 410, 418, 451, 501])
