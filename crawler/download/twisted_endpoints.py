@@ -21,7 +21,7 @@ from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer  # type: ignore[import-untyped]  # it ships no types
 
 from crawler.core.choices import Tls
-from crawler.download.tls import OLD_CIPHERS
+from crawler.download.tls import LEGACY_SERVER_CONNECT, OLD_CIPHERS
 
 HTTPS: Final = b"https"
 
@@ -79,6 +79,16 @@ def context_factory(tls: Tls) -> Any:
     """As `tls.ssl_context`, for pyOpenSSL; strict needs the system's certificates here."""
     if tls is Tls.STRICT:
         return _ScrapyClientContextFactory(verify_certificates=True)
-    return _ScrapyClientContextFactory(
-        method=None, tls_ciphers=OLD_CIPHERS, tls_min_version=TLSVersion.TLSv1_0
-    )
+    return _LenientContextFactory(method=None, tls_min_version=TLSVersion.TLSv1_0)
+
+
+class _LenientContextFactory(_ScrapyClientContextFactory):
+    """Twisted takes a cipher string apart into names, and so loses its security level, without
+    which OpenSSL 3 speaks no TLS 1.0 and 1.1. It is set on the context, which is kept."""
+
+    def _get_cert_options(self) -> Any:
+        options = super()._get_cert_options()
+        context = options.getContext()
+        context.set_cipher_list(OLD_CIPHERS.encode())
+        context.set_options(LEGACY_SERVER_CONNECT)
+        return options

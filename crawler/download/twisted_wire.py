@@ -51,10 +51,15 @@ class Crossing:
         self.request_head = _request_head(request)
         self.abort: Callable[[], None] = transport.abortConnection
         self.ip: str = transport.getPeer().host
-        handle = transport.getHandle()
         # A TLS transport's handle is pyOpenSSL's connection, a plain one's a socket.
-        is_tls = hasattr(handle, "get_protocol_version_name")
-        self.tls: str = handle.get_protocol_version_name() if is_tls else ""
+        self._handle: Any = transport.getHandle()
+
+    @property
+    def tls(self) -> str:
+        """To be asked for once the server has answered: before the handshake it names the newest
+        version that we speak."""
+        is_tls = hasattr(self._handle, "get_protocol_version_name")
+        return self._handle.get_protocol_version_name() if is_tls else ""
 
     def allow(self, room: int) -> int:
         """Let *room* bytes of the body in, its framing included."""

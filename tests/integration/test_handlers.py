@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 from collections import Counter
@@ -62,6 +63,14 @@ class Servers:
         self.safe = stack.enter_context(SteadyServer(tls=server_context(trusted)))
         self.unknown = stack.enter_context(SteadyServer(tls=server_context(unknown)))
         self.other = stack.enter_context(SteadyServer(tls=server_context(other)))
+        old = {
+            "TLSv1": server_context(other, ssl.TLSVersion.TLSv1),
+            "TLSv1.1": server_context(unknown, ssl.TLSVersion.TLSv1_1),
+            "TLSv1.2": server_context(other, ssl.TLSVersion.TLSv1_2),
+        }
+        self.old = {
+            version: stack.enter_context(SteadyServer(tls=tls)) for version, tls in old.items()
+        }
 
     def crawls(self) -> list[Crawl]:
         one_by_one = {"CONCURRENT_REQUESTS": 1, "DOWNLOAD_DELAY": 0.2, "DOWNLOAD_DELAY_JITTER": 0}
@@ -120,7 +129,7 @@ class Servers:
         ]
 
     def _lenient(self) -> list[Fetch]:
-        servers = (("unknown", self.unknown), ("other-name", self.other))
+        servers = (("unknown", self.unknown), ("other-name", self.other), *self.old.items())
         return [fetch(f"lenient-{name}", server.url + "/") for name, server in servers]
 
     def _in_a_row(self) -> list[Fetch]:
@@ -236,6 +245,9 @@ def test_nothing_is_asked_under_a_lease_that_ended_while_a_connection_was_made(s
             "lenient-unknown", "page", "TLSv1.3", id="lenient takes one that signed itself"
         ),
         pytest.param("lenient-other-name", "page", "TLSv1.3", id="lenient takes another's"),
+        pytest.param("lenient-TLSv1.2", "page", "TLSv1.2", id="lenient: TLS 1.2"),
+        pytest.param("lenient-TLSv1.1", "page", "TLSv1.1", id="lenient: TLS 1.1"),
+        pytest.param("lenient-TLSv1", "page", "TLSv1", id="lenient: TLS 1.0, a bad certificate"),
         pytest.param("tls-to-plain", "tls", "", id="TLS spoken to a server without it"),
     ],
 )

@@ -6,6 +6,7 @@ Rule: each signs itself, so that it is trusted where its file is named and nowhe
 from __future__ import annotations
 
 import ssl
+import warnings
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -41,7 +42,14 @@ def write_certificate(path: Path, host: str) -> Path:
     return path
 
 
-def server_context(path: Path) -> ssl.SSLContext:
+def server_context(path: Path, only: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+    """*only*: the one version it speaks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if only is not None:
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # without which there is no TLS 1.0 and 1.1
+        # The constants of old versions warn when they are assigned.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            context.minimum_version = context.maximum_version = only
     context.load_cert_chain(path)
     return context
