@@ -44,6 +44,7 @@ PURE_STANDARD = {
         "calendar",
         "codecs",
         "collections",
+        "csv",
         "contextlib",
         "dataclasses",
     ),

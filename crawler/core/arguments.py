@@ -32,7 +32,7 @@ class Arguments:
         text(
             "a path, a URL of a list, or URLs with commas between", "path or URLs", r"(?s:.*\S.*)"
         ),
-        "Where to start: a file, a URL of a list, URLs with commas between; redis: what is pushed.",
+        "Where to start: a path or URL of a list, URLs with commas between; redis: what is pushed.",
     )
     max_pages: int | None = knob(
         None, or_none(whole("pages", least=1)), "Most pages that are fetched."

@@ -1,4 +1,5 @@
-"""A list of seeds: one URL a line, blank lines and lines that begin with "#" left out.
+"""A list of seeds: one URL a line, blank lines and lines that begin with "#" left out; or CSV, of
+which one column has the URLs or the names of hosts.
 
 Rule: a line is read as a URL, or named with its number and the reason. A line without a
 scheme is read as browsers read what is typed: https, but http for IP addresses, localhost
@@ -7,7 +8,9 @@ and hosts with a port; a name without a dot must say its scheme, or any word wou
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +23,14 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?!\d+(?:[/?#]|$))")  #
 _TYPED_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:/?#\\@]+)(:\d+)?(?=[/?#\\]|$)")
 _CREDENTIALS: Final = re.compile(r"https?:[/\\]*+[^/\\?#@]*+@", re.I)
 _SHOWN_CHARS: Final = 120
+
+_DELIMITERS: Final = (",", ";", "\t", "|")  # the first that parts all rows alike
+_SAMPLE_ROWS: Final = 50  # guess: of these the delimiter and the column are chosen
+_HEADINGS: Final = (
+    *("url", "urls", "uri", "link", "href", "loc", "address", "origin", "website", "homepage"),
+    *("domain", "domains", "host", "hostname", "fqdn", "site"),
+)
+"""Names of a column that has the seeds, the best first: a URL says more than its host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,89 @@ def parse_seeds(text: str) -> Seeds:
         except ValueError as error:
             bad.append(BadLine(number, seed[:_SHOWN_CHARS], str(error)))
     return Seeds(tuple(urls), tuple(bad))
+
+
+def parse_table(text: str) -> Seeds:
+    """Read a list in CSV: of the column that is called so, or else of the one that has most URLs
+    and names of hosts in the first rows. Rows that begin with "#" are left out."""
+    text = text.removeprefix("\ufeff")
+    delimiter = _delimiter(text)
+    sample = [cells for _, cells in _rows(text, delimiter, _SAMPLE_ROWS)]
+    column = _column_by_name(sample[0]) if sample else None
+    has_heading = column is not None
+    if column is None:
+        column = _column_by_content(sample)
+    urls: list[str] = []
+    bad: list[BadLine] = []
+    for number, cells in _rows(text, delimiter):
+        if has_heading:
+            has_heading = False
+            continue
+        seed = cells[column].strip() if column < len(cells) else ""
+        try:
+            urls.append(seed_url(seed))
+        except ValueError as error:
+            shown = delimiter.join(cells)[:_SHOWN_CHARS]
+            reason = str(error) if seed else f"nothing in column {column + 1}"
+            bad.append(BadLine(number, shown, reason))
+    return Seeds(tuple(urls), tuple(bad))
+
+
+def _rows(text: str, delimiter: str, most: int | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Each with the number of its last line, from 1. A quote that never ends takes what is behind
+    it, up to csv's own limit of a cell; that row is one bad line."""
+    lines = (f"{line}\n" for line in _LINE_END.split(text))
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    found = 0
+    while most is None or found < most:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            cells = [f"not CSV: {error}"]
+        is_comment = bool(cells) and cells[0].startswith("#") and cells[0] != "#"
+        if not is_comment and any(map(str.strip, cells)):
+            found += 1
+            yield reader.line_num, cells
+
+
+def _delimiter(text: str) -> str:
+    for delimiter in _DELIMITERS:
+        widths = {len(cells) for _, cells in _rows(text, delimiter, _SAMPLE_ROWS)}
+        if len(widths) == 1 and widths != {1}:
+            return delimiter
+    return _DELIMITERS[0]
+
+
+def _column_by_name(cells: list[str]) -> int | None:
+    names = [cell.strip().lower() for cell in cells]
+    return next((names.index(name) for name in _HEADINGS if name in names), None)
+
+
+def _column_by_content(rows: list[list[str]]) -> int:
+    width = max(map(len, rows), default=1)
+    seeds = [
+        sum(_is_seed(cells[column]) for cells in rows if column < len(cells))
+        for column in range(width)
+    ]
+    return seeds.index(max(seeds))
+
+
+def _is_seed(cell: str) -> bool:
+    """A rank such as 1.5 could be read as an address."""
+    cell = cell.strip()
+    try:
+        float(cell)
+    except ValueError:
+        pass
+    else:
+        return False
+    try:
+        seed_url(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def seed_url(text: str) -> str:

@@ -1,11 +1,16 @@
-"""Where the seeds are read from: a file, a URL of a list, or the argument itself.
+"""Where the seeds are read from: a file, a URL of a list, or the argument itself. A list may be
+CSV, by its name, and packed by gzip or zstd, by its first bytes.
 
 Rule: what cannot be read is an error that names it; a bad line in it is only skipped and told.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import logging
+import sys
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,20 +20,30 @@ from crawler.core.config import Config
 from crawler.core.errors import ConfigError, SeedsError
 from crawler.core.url import split
 from crawler.policy.addresses import Place, place_of_host
-from crawler.policy.seeds import Seeds, parse_seeds
+from crawler.policy.seeds import Seeds, parse_seeds, parse_table, seed_url
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 logger = logging.getLogger(__name__)
 
 # 256 MB: some three million seeds. More belongs in several lists.
 MAX_BYTES: Final = 256 << 20
+_TABLES: Final = (".csv", ".tsv")
+_LISTS: Final = (".txt", ".lst")
+_GZIP: Final = b"\x1f\x8b\x08"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_ZIP: Final = b"PK\x03\x04"
 _TOLD: Final = 20  # bad lines named one by one
 
 
 def list_url(seeds: str) -> str | None:
-    """The URL of a list, if *seeds* is one: a single http(s) URL that ends in .txt or .csv."""
+    """The URL of a list, if *seeds* is one: a single http(s) URL that ends as lists do."""
     if "," in seeds or not seeds.startswith(("http://", "https://")):
         return None
-    return seeds if urlsplit(seeds).path.endswith((".txt", ".csv", ".lst")) else None
+    return seeds if _is_list_name(urlsplit(seeds).path) else None
 
 
 def read_seeds(seeds: str) -> Seeds:
@@ -36,7 +51,15 @@ def read_seeds(seeds: str) -> Seeds:
     path = _path(seeds)
     if path is None:
         return checked(parse_seeds("\n".join(seeds.split(","))), "the argument seeds")
-    return checked(parse_seeds(decoded(_bytes(path), str(path))), str(path))
+    return read_list(_bytes(path), path.name, str(path))
+
+
+def read_list(content: bytes, name: str, source: str, max_bytes: int = MAX_BYTES) -> Seeds:
+    """Seeds from a list as it came, packed or not, whose file is called *name*. Raises
+    SeedsError."""
+    text = _decoded(_unpacked(content, source, max_bytes), source)
+    is_table = _without_packing(name).endswith(_TABLES)
+    return checked(parse_table(text) if is_table else parse_seeds(text), source)
 
 
 def checked(seeds: Seeds, source: str) -> Seeds:
@@ -51,7 +74,31 @@ def checked(seeds: Seeds, source: str) -> Seeds:
     return seeds
 
 
-def decoded(content: bytes, source: str) -> str:
+def _without_packing(name: str) -> str:
+    return name.lower().removesuffix(".gz").removesuffix(".zst")
+
+
+def _is_list_name(name: str) -> bool:
+    return _without_packing(name).endswith((*_TABLES, *_LISTS))
+
+
+def _unpacked(content: bytes, source: str, max_bytes: int) -> bytes:
+    if content.startswith(_ZIP):
+        raise SeedsError(f"{source} is a zip archive: unpack it, and give a file in it")
+    if not content.startswith((_GZIP, _ZSTD)):
+        return content
+    packed = io.BytesIO(content)
+    opened = gzip.GzipFile(fileobj=packed) if content.startswith(_GZIP) else zstd.ZstdFile(packed)
+    try:
+        unpacked = opened.read(max_bytes + 1)
+    except (OSError, EOFError, zlib.error, zstd.ZstdError) as damage:
+        raise SeedsError(f"{source} cannot be unpacked: {damage}") from damage
+    if len(unpacked) > max_bytes:
+        raise SeedsError(f"{source} is over {max_bytes >> 20} MB when unpacked: split it")
+    return unpacked
+
+
+def _decoded(content: bytes, source: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as broken:
@@ -82,9 +129,30 @@ def _path(seeds: str) -> Path | None:
     """None: it is a list of URLs itself."""
     if seeds.startswith("file://"):
         return Path(unquote(urlsplit(seeds).path))
-    if "://" in seeds or ("," in seeds and not Path(seeds).exists()):
+    if "://" in seeds:
         return None
-    return Path(seeds)
+    if _exists(seeds) or not ("," in seeds or _is_typed_url(seeds)):
+        return Path(seeds)
+    return None
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a long list of hosts is too long for a name
+        return False
+
+
+def _is_typed_url(seeds: str) -> bool:
+    """Whether what names no file is a seed without its scheme, and not a list that is missing."""
+    if seeds.startswith((".", "/", "~")) or _is_list_name(seeds):
+        return False
+    try:
+        url = seed_url(seeds)
+    except ValueError:
+        return False
+    logger.info("There is no file %s: it is read as %s", seeds, url)
+    return True
 
 
 def _bytes(path: Path) -> bytes:
@@ -94,7 +162,7 @@ def _bytes(path: Path) -> bytes:
     except FileNotFoundError:
         raise SeedsError(
             f"seeds file {path} does not exist (looked in {Path.cwd()}):"
-            " give a path, file://, an http(s) URL of a list, or URLs separated by commas"
+            " give a path, file://, an http(s) URL of a list, or URLs or hosts separated by commas"
         ) from None
     except IsADirectoryError:
         raise SeedsError(f"seeds file {path} is a directory: give a file in it") from None

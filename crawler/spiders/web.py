@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
@@ -26,15 +27,14 @@ from crawler.core.page import Page
 from crawler.parts import Parts
 from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
-from crawler.policy.seeds import Seeds, parse_seeds
+from crawler.policy.seeds import Seeds
 from crawler.sharing import redis_address
 from crawler.spiders.pages import page_of
 from crawler.spiders.seeds import (
     MAX_BYTES,
     batches,
-    checked,
-    decoded,
     list_url,
+    read_list,
     read_seeds,
     refuse_anonymous,
 )
@@ -155,7 +155,7 @@ class WebSpider(Spider):
             raise SeedsError(f"the seeds list {url} cannot be fetched: status {response.status}")
         if missing := _NOT_WHOLE.intersection(response.flags):
             raise SeedsError(f"the seeds list {url} did not come whole: {', '.join(missing)}")
-        return checked(parse_seeds(decoded(response.body, url)), url)
+        return read_list(response.body, urlsplit(url).path, url)
 
 
 def _refuse_without_effect(settings: BaseSettings) -> None:

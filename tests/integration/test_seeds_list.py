@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 from tests.crawling import crawl
@@ -21,6 +22,24 @@ def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:
     assert done.reason == "finished"
     assert done.fates() == {"/first": ["done"], "/last": ["done"]}
     assert lists.asked == ["/robots.txt", "/seeds.txt"]
+
+
+def test_a_packed_table_is_a_list(tmp_path: Path) -> None:
+    with site("127.0.12.1", {"/": page()}) as web:
+        table = f"rank,host\n1,{web.url('').removeprefix('http://')}\n"
+        packed = Answer(
+            gzip.compress(table.encode()), headers=(("Content-Type", "application/gzip"),)
+        )
+        with site("127.0.12.2", {"/top.csv.gz": packed}) as lists:
+            done = crawl(tmp_path / "data", seeds=lists.url("/top.csv.gz"))
+    assert done.reason == "finished"
+    assert done.fates() == {"/": ["done"]}
+
+
+def test_a_seed_without_its_scheme(tmp_path: Path) -> None:
+    with site("127.0.12.1", {"/": page()}) as web:
+        done = crawl(tmp_path / "data", seeds=web.url("/").removeprefix("http://"))
+    assert done.fates() == {"/": ["done"]}
 
 
 def refused(data: Path, pieces: Pieces) -> str:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.core.errors import SeedsError
 from crawler.core.url import fetch_form
-from crawler.policy.seeds import BadLine, parse_seeds, seed_url
+from crawler.policy.seeds import BadLine, Seeds, parse_seeds, parse_table, seed_url
+from crawler.spiders.seeds import list_url, read_list, read_seeds
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 
 @pytest.mark.parametrize(
@@ -81,6 +93,136 @@ def test_a_list_keeps_its_order_and_names_its_bad_lines() -> None:
 def test_a_bad_line_shows_only_its_beginning() -> None:
     (bad,) = parse_seeds("\x00" * 1_000_000).bad
     assert len(bad.text) <= 120
+
+
+TRANCO = "1,example.com\r\n2,www.w3.org\r\n3,example.org\r\n"
+SITES = ("https://example.com/", "https://www.w3.org/", "https://example.org/")
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(TRANCO, SITES, id="rank and domain, no heading"),
+        pytest.param("rank,domain\n" + TRANCO, SITES, id="rank and domain, with a heading"),
+        pytest.param("\ufeff\"Rank\";\"Domain\"\n1;example.com\n2;www.w3.org\n3;example.org",
+                     SITES, id="semicolons, quotes and a byte order mark"),
+        pytest.param("origin,rank\nhttps://example.com,1000\nhttps://www.w3.org,1000\n"
+                     "https://example.org,1000\n", SITES, id="origins"),
+        pytest.param("GlobalRank,TldRank,Domain,TLD,RefSubNets,IDN_Domain\n"
+                     "1,1,example.com,com,9,example.com\n2,1,www.w3.org,org,8,www.w3.org\n"
+                     "3,2,example.org,org,7,example.org\n", SITES, id="many columns"),
+        pytest.param("example.com,https://example.com/a\n", ("https://example.com/",),
+                     id="no heading, two columns of seeds: the first"),
+        pytest.param("domain,title,url\nexample.com,\"A, b\nc\",https://example.com/a\n",
+                     ("https://example.com/a",), id="a URL rather than its host, behind quotes"),
+        pytest.param("url\nhttps://example.com/\nwww.w3.org\nhttps://example.org/\n", SITES,
+                     id="one column with a heading"),
+        pytest.param("https://example.com/\nwww.w3.org\nhttps://example.org/\n", SITES,
+                     id="one column without"),
+        pytest.param("example.com\t1.5\nwww.w3.org\t2.5\nexample.org\t1e3\n", SITES,
+                     id="tabs, and numbers that could be addresses"),
+        pytest.param("# a list, of ours\n\n" + TRANCO, SITES, id="a comment"),
+        pytest.param("#,site\n" + TRANCO, SITES, id="a heading that begins with #"),
+        pytest.param('"https://example.com/a,b",1\n', ("https://example.com/a,b",),
+                     id="a comma in quotes"),
+        pytest.param("", (), id="nothing"),
+    ],
+)  # fmt: skip
+def test_a_table_gives_the_column_of_its_urls_or_hosts(text: str, want: tuple[str, ...]) -> None:
+    assert parse_table(text) == Seeds(want, ())
+
+
+def test_bad_rows_of_a_table_are_named() -> None:
+    seeds = parse_table(
+        f'rank,domain\n1,example.com\n2\n3,two words\n4,{"x" * 200_000}\n5,"a.b\n6,c.d'
+    )
+    assert seeds.urls == ("https://example.com/",)
+    assert [(bad.number, bad.text.strip()[:12], bad.reason[:25]) for bad in seeds.bad] == [
+        (3, "2", "nothing in column 2"),
+        (4, "3,two words", "white space in the URL"),
+        (5, "not CSV: fie", "nothing in column 2"),
+        (7, "5,a.b\n6,c.d", "white space in the URL"),
+    ]
+
+
+@given(st.text())
+def test_no_table_raises_and_all_seeds_are_fetch_forms(text: str) -> None:
+    assert all(fetch_form(url) == url for url in parse_table(text).urls)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress], ids=["", "gz", "zst"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("top.csv", TRANCO),
+        ("TOP.CSV", TRANCO),
+        ("list.txt", "example.com\nwww.w3.org\nexample.org"),
+    ],
+)
+def test_a_list_may_be_packed(
+    tmp_path: Path, name: str, content: str, pack: Callable[[bytes], bytes]
+) -> None:
+    suffix = {gzip.compress: ".gz", zstd.compress: ".zst"}.get(pack, "")
+    path = tmp_path / f"{name}{suffix}"
+    path.write_bytes(pack(content.encode()))
+    assert read_seeds(str(path)).urls == SITES
+    assert list_url(f"https://example.com/{path.name}?v=1")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        pytest.param(gzip.compress(TRANCO.encode())[:-9], "cannot be unpacked", id="gzip, cut"),
+        pytest.param(zstd.compress(TRANCO.encode())[:-5], "cannot be unpacked", id="zstd, cut"),
+        pytest.param(b"\x28\xb5\x2f\xfd nonsense", "cannot be unpacked", id="zstd, broken"),
+        pytest.param(b"PK\x03\x04...", "is a zip archive: unpack it", id="zip"),
+    ],
+)
+def test_a_packed_list_that_is_damaged_is_refused(
+    tmp_path: Path, content: bytes, told: str
+) -> None:
+    path = tmp_path / "top.csv.gz"
+    path.write_bytes(content)
+    with pytest.raises(SeedsError, match=told):
+        read_seeds(str(path))
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstd.compress])
+def test_a_list_that_is_too_long_when_unpacked_is_refused(
+    compress: Callable[[bytes], bytes],
+) -> None:
+    bomb = compress(b"example.com\n" * (1 << 20))
+    with pytest.raises(SeedsError, match="x is over 4 MB when unpacked"):
+        read_list(bomb, "x", "x", max_bytes=4 << 20)
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        ("example.com", ("https://example.com/",)),
+        ("example.com/a?b", ("https://example.com/a?b",)),
+        ("localhost:8000", ("http://localhost:8000/",)),
+        ("example.com,www.w3.org,example.org", SITES),
+        (",".join(SITES[:1] * 99), SITES[:1] * 99),
+        (",".join(["example.com"] * 99), SITES[:1] * 99),
+    ],
+)
+def test_a_seed_of_the_command_line_may_lack_its_scheme(given: str, want: tuple[str, ...]) -> None:
+    assert read_seeds(given).urls == want
+
+
+@pytest.mark.parametrize(
+    "given", ["seeds.txt", "top.csv.gz", "./example.com", "/example.com", "seeds", "a/b.example"]
+)
+def test_a_list_that_is_missing_is_no_seed(given: str) -> None:
+    with pytest.raises(SeedsError, match="does not exist"):
+        read_seeds(given)
+
+
+def test_a_file_counts_before_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "example.com").write_text("www.w3.org\n")
+    monkeypatch.chdir(tmp_path)
+    assert read_seeds("example.com").urls == ("https://www.w3.org/",)
 
 
 @given(st.text())
