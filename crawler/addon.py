@@ -15,7 +15,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.python import global_object_name
 
 from crawler import errand
-from crawler.components import COMPONENTS
+from crawler.components import COMPONENTS, OUR_FEEDS, SCRAPYS_FEEDS
 from crawler.core.choices import HttpHandler, Tls
 from crawler.core.config import Config
 from crawler.core.config_reader import read_config
@@ -79,6 +79,9 @@ class Addon:
             settings.set("SCHEDULER", SCHEDULER, "addon")
         for name, value in {**SETTINGS, **_told_by(config)}.items():
             settings.set(name, value, "addon")
+        if SCRAPYS_FEEDS in _named(settings["EXTENSIONS"]):
+            # The project exports by a class of its own, or not at all.
+            settings["EXTENSIONS"].set(OUR_FEEDS, None, SETTINGS_PRIORITIES["project"])
         for name, ours in COMPONENTS.items():
             _fill(settings[name], ours)
         _filter_feeds(settings)
@@ -122,8 +125,12 @@ def _handlers(chosen: HttpHandler, settings: BaseSettings) -> dict[str, str | No
 
 def _fill(given: BaseSettings, ours: Mapping[str, int | str | None]) -> None:
     """Add *ours* where the project has said nothing, under whatever name."""
-    said = {name if isinstance(name, str) else global_object_name(name) for name in given}
+    said = _named(given)
     for name, value in ours.items():
         if name not in said:
             # Scrapy writes its reactorless defaults with a project's priority: less is not heard.
             given.set(name, value, SETTINGS_PRIORITIES["project"])
+
+
+def _named(given: BaseSettings) -> set[str]:
+    return {name if isinstance(name, str) else global_object_name(name) for name in given}

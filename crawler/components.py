@@ -11,6 +11,9 @@ from typing import Final
 from scrapy.settings import BaseSettings, default_settings
 from scrapy.utils.python import global_object_name
 
+SCRAPYS_FEEDS: Final = "scrapy.extensions.feedexport.FeedExporter"
+OUR_FEEDS: Final = "crawler.ops.feeds.Feeds"  # in its place
+
 COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
         "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
@@ -47,6 +50,8 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         "scrapy.extensions.logstats.LogStats": None,  # Progress says more
         "scrapy.extensions.spiderstate.SpiderState": None,  # it pickles
         "scrapy.extensions.throttle.AutoThrottle": None,
+        SCRAPYS_FEEDS: None,
+        OUR_FEEDS: 0,
         "crawler.ops.progress.Progress": 0,
         "crawler.ops.report.Report": 0,
     },

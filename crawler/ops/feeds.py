@@ -1,22 +1,45 @@
-"""Which pages are in a feed, and where it may lie.
+"""Which pages are in a feed, where it may lie, and what becomes of it when its crawl goes on.
 
-Rule: a feed of pages has what the columns have; a feed that says otherwise itself counts.
+Rule: a feed of pages has what the columns have; a feed that says otherwise itself counts. A crawl
+that goes on never loses what it has exported: its feeds are appended to, or refused.
 """
 
 from __future__ import annotations
 
+import csv
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from scrapy import Spider
-from scrapy.extensions.feedexport import ItemFilter
+from scrapy.crawler import Crawler
+from scrapy.exporters import CsvItemExporter, JsonItemExporter, XmlItemExporter
+from scrapy.extensions.feedexport import (
+    FeedExporter,
+    FeedSlot,
+    FileFeedStorage,
+    GCSFeedStorage,
+    ItemFilter,
+    S3FeedStorage,
+    apply_uri_params,
+)
 
+from crawler.core.config_reader import read_config
+from crawler.core.errors import ConfigError
 from crawler.core.page import Page
+from crawler.errand import is_errand
 from crawler.policy.rows import is_row
-from crawler.wiring import parts_of
+from crawler.storage.local.datadir import OUTCOMES
+from crawler.wiring import data_dir, parts_of
+
+logger = logging.getLogger(__name__)
 
 _STDOUT: Final = "stdout:"
+_TIMES: Final = (
+    "%(time)",
+    "%(batch_time)",
+)  # in its name: no start writes into the file of another
 
 
 class PageFilter(ItemFilter):
@@ -29,9 +52,95 @@ class PageFilter(ItemFilter):
         return super().accepts(item)
 
 
+class Feeds(FeedExporter):
+    """Scrapy's, but for a crawl that goes on: -O and `overwrite` would leave only its last part."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        """Raises ConfigError: a feed cannot be continued."""
+        super().__init__(crawler)
+        self._goes_on = not is_errand(crawler.settings) and _has_outcomes(_data(crawler))
+        for template, options in self.feeds.items() if self._goes_on else ():
+            assert crawler.spider is not None
+            params = self._get_uri_params(crawler.spider, options["uri_params"])
+            self._refuse(template, apply_uri_params(template, params), options)
+
+    def _start_new_batch(
+        self,
+        batch_id: int,
+        uri: str,
+        feed_options: dict[str, Any],
+        spider: Spider,
+        uri_template: str,
+    ) -> FeedSlot:
+        if self._goes_on:
+            feed_options = self._continued(uri, feed_options)
+        return super()._start_new_batch(batch_id, uri, feed_options, spider, uri_template)
+
+    def _refuse(self, template: str, uri: str, options: dict[str, Any]) -> None:
+        storage, data = self._get_storage(uri, options), _data(self.crawler)
+        if isinstance(storage, S3FeedStorage | GCSFeedStorage):
+            if not any(time in template for time in _TIMES):
+                raise ConfigError(
+                    f"the feed {uri} would replace what the crawl in {data}, which goes on, has"
+                    " exported before: put %(time)s into its name, and each start writes its own"
+                )
+        elif _written(storage) and issubclass(
+            self.exporters[options["format"]], JsonItemExporter | XmlItemExporter
+        ):
+            raise ConfigError(
+                f"the feed {uri} holds what the crawl in {data}, which goes on, has exported"
+                f" before, and a {options['format']} file cannot be appended to: give the feed"
+                " another name, or a format that can be continued (.jsonl, .csv)"
+            )
+
+    def _continued(self, uri: str, options: dict[str, Any]) -> dict[str, Any]:
+        """The options of a feed to which more is to be appended."""
+        options = {**options, "overwrite": False}
+        path = _written(self._get_storage(uri, options))
+        if path is None:
+            return options
+        logger.info("The crawl goes on: the feed %s is appended to", uri)
+        if issubclass(self.exporters[options["format"]], CsvItemExporter):
+            chosen = options["item_export_kwargs"]
+            options["item_export_kwargs"] = {**chosen, "include_headers_line": False}
+            if options["fields"] is None and not options.get("postprocessing"):
+                # As in the file: without, they would be those of the first item of this start.
+                options["fields"] = _header(path, options)
+        return options
+
+
+def _data(crawler: Crawler) -> Path:
+    return data_dir(crawler.settings, read_config(crawler.settings))
+
+
+def _has_outcomes(data: Path) -> bool:
+    try:
+        with (data / OUTCOMES).open("rb") as log:
+            return bool(log.read(4096).strip())
+    except FileNotFoundError:
+        return False
+
+
+def _written(storage: object) -> Path | None:
+    """The local file of *storage*, if something is in it."""
+    if not isinstance(storage, FileFeedStorage):
+        return None
+    path = Path(storage.path)
+    return path if path.is_file() and path.stat().st_size else None
+
+
+def _header(path: Path, options: dict[str, Any]) -> list[str]:
+    delimiter = options["item_export_kwargs"].get("delimiter", ",")
+    with path.open(encoding=options["encoding"] or "utf-8", newline="") as file:
+        return next(csv.reader(file, delimiter=delimiter))
+
+
 def uri_params(params: dict[str, Any], spider: Spider) -> dict[str, Any]:
     """`%(data_dir)s` in the place of a feed: each worker of a shared crawl has its own."""
-    return {**params, "data_dir": str(parts_of(spider.crawler).data.path)}
+    crawler = spider.crawler
+    is_passing = is_errand(crawler.settings)
+    path = parts_of(crawler).data.path if is_passing else _data(crawler)
+    return {**params, "data_dir": str(path)}
 
 
 def holds_stdout(feeds: Iterable[str | Path]) -> bool:

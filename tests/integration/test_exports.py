@@ -7,16 +7,22 @@ import csv
 import json
 import re
 from collections.abc import Iterator
-from contextlib import chdir
+from contextlib import chdir, nullcontext
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from scrapy import Spider
+from scrapy.crawler import Crawler
+from scrapy.settings import Settings
 
+from crawler.core.errors import ConfigError
+from crawler.ops.feeds import Feeds
 from crawler.spiders.web import WebSpider
+from tests import ready
 from tests.command import crawl_command, run
-from tests.crawling import Crawled, crawl
+from tests.crawling import QUICK, Crawled, crawl
 from tests.rows import read
 from tests.servers.pages import Answer, Site, page, site
 from tests.sources import PROJECT
@@ -155,3 +161,87 @@ def test_the_line_on_the_page_is_one_of_ours(crawled: tuple[Path, Crawled]) -> N
     (line,) = (json.loads(block) for block in blocks("json"))
     (home,) = [page for page in lines(crawled[0] / "pages.jsonl") if page["depth"] == 0]
     assert line.keys() - {"language", "simhash"} == home.keys()
+
+
+CHAIN = {f"/{n}": page(f"/{n + 1}", text=f"page {n}") for n in range(9)}
+
+
+@pytest.fixture(scope="module")
+def chain() -> Iterator[Site]:
+    """A page leads to the next, so that three can be fetched in each start."""
+    with site("127.0.0.79", CHAIN) as served:
+        yield served
+
+
+def begun_and_continued(place: Path, web: Site, **options: Any) -> list[Crawled]:
+    """The same crawl, started three times; *options* are of its feed."""
+    feeds = {str(place / "%(data_dir)s" / "feed"): options}
+    with chdir(place):
+        return [
+            crawl(Path("data"), WebSpider, {"FEEDS": feeds}, seeds=web.url("/0"), max_pages=pages)
+            for pages in (3, 3, 30)
+        ]
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_crawl_that_goes_on_appends_to_its_json_lines(
+    tmp_path: Path, chain: Site, overwrite: bool
+) -> None:
+    begun_and_continued(tmp_path, chain, format="jsonlines", overwrite=overwrite)
+    pages = lines(tmp_path / "data" / "feed")
+    assert [page["url"] for page in pages] == [chain.url(path) for path in CHAIN]
+
+
+@pytest.mark.parametrize("fields", [None, ["status", "url"]])
+def test_a_table_that_goes_on_has_one_header(
+    tmp_path: Path, chain: Site, fields: list[str] | None
+) -> None:
+    begun_and_continued(tmp_path, chain, format="csv", overwrite=True, fields=fields)
+    with (tmp_path / "data" / "feed").open(encoding="utf-8", newline="") as table:
+        rows = list(csv.DictReader(table))
+    assert [(row["url"], row["status"]) for row in rows] == [
+        (chain.url(path), "200") for path in CHAIN
+    ]
+
+
+@pytest.mark.parametrize("name", ["pages.json", "pages.xml"])
+@pytest.mark.parametrize("option", ["-O", "-o"])
+def test_a_format_that_cannot_be_continued_is_refused(
+    tmp_path: Path, chain: Site, name: str, option: str
+) -> None:
+    feed = tmp_path / name
+    command = crawl_command(tmp_path / "data", seeds=chain.url("/0"), max_pages=3)
+    first = ready.run([*command, option, str(feed)])
+    assert first.returncode == 0, first.stderr[-2000:]
+    written = feed.read_bytes()
+    again = ready.run([*command, option, str(feed)])
+    assert again.returncode == 1
+    assert "cannot be appended to: give the feed another name, or a format" in again.stderr
+    assert "Traceback" not in again.stderr
+    assert feed.read_bytes() == written
+    other = ready.run([*command, option, str(feed.with_suffix(".jsonl"))])
+    assert other.returncode == 0, other.stderr[-2000:]
+    assert len(lines(feed.with_suffix(".jsonl"))) == 3
+
+
+def test_what_another_crawl_has_left_is_overwritten(tmp_path: Path, chain: Site) -> None:
+    feeds = {str(tmp_path / "pages.json"): {"format": "json", "overwrite": True}}
+    for data in ("one", "two"):
+        crawl(tmp_path / data, WebSpider, {"FEEDS": feeds}, seeds=chain.url("/0"), max_pages=3)
+    assert len(json.loads((tmp_path / "pages.json").read_text())) == 3
+
+
+@pytest.mark.parametrize(
+    ("uri", "is_refused"),
+    [("s3://bucket/pages.jsonl", True), ("s3://bucket/pages-%(time)s.jsonl", False)],
+)
+def test_an_object_that_would_be_replaced_is_refused(
+    tmp_path: Path, uri: str, is_refused: bool
+) -> None:
+    (tmp_path / "outcomes.jsonl").write_text("{}\n")
+    feeds = {uri: {"format": "jsonlines", "overwrite": True}}
+    settings = Settings({**QUICK, "CRAWLER_DATA_DIR": str(tmp_path), "FEEDS": feeds})
+    crawler = Crawler(Spider, settings)
+    crawler.spider = Spider.from_crawler(crawler, name="any")
+    with pytest.raises(ConfigError, match=r"put %\(time\)s into") if is_refused else nullcontext():
+        Feeds(crawler)

@@ -11,7 +11,7 @@ from scrapy.utils.misc import load_object
 
 from crawler import errand
 from crawler.addon import HANDLERS, NO_HANDLER, PAGES, SETTINGS, Addon
-from crawler.components import COMPONENTS
+from crawler.components import COMPONENTS, OUR_FEEDS, SCRAPYS_FEEDS
 from crawler.core.errors import ConfigError
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.replaced import DOWNLOADER, REPLACED, SCHEDULER
@@ -50,6 +50,13 @@ def test_our_components_are_active_and_those_they_replace_are_not(name):
     for path, order in COMPONENTS[name].items():
         load_object(path)
         assert components.get(path) == order, path
+
+
+@pytest.mark.parametrize("given", [{SCRAPYS_FEEDS: None, OWN: 0}, {SCRAPYS_FEEDS: 5}])
+def test_a_project_may_export_feeds_by_a_class_of_its_own(given):
+    extensions = active(settled({"EXTENSIONS": given}), "EXTENSIONS")
+    assert extensions.get(OUR_FEEDS) is None
+    assert {name: extensions.get(name) for name in given} == given
 
 
 @pytest.mark.parametrize(
