@@ -9,13 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
+import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -61,8 +65,11 @@ logger = logging.getLogger(__name__)
 TELL_S: Final = 2.0
 """Fetches under leases that a server has forgotten are over one total time-out after the last that
 could begin (FRESH_S); so long may it take until it is told of the last."""
-PATIENCE_S: Final = 10.0
-"""How long a worker waits at its start for a server that is just starting too."""
+AGAIN_S: Final = 1.0
+AT_ONCE: Final = "at_once"
+"""Of a log record: to be shown at once, even where the log is held until the crawl has begun."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +127,8 @@ def join(
         return Nodes(where, Scripts(), shared.frontier_name, shards, opening)
 
     name = shared.frontier_name
-    mine = None if last and _is_of_another(last, data, nodes, name) else last
+    wait_s = shared.redis_wait_s
+    mine = None if last and _is_of_another(last, data, nodes, name, wait_s) else last
     worker = new_life(mine, shared.worker_name, data.path)
     ops = Ops(worker.session, shards, frontier_rules, shared.lease_s, UNBEGUN_S)
     levels, identity = len(frontier_rules.level_shares), rules.identity_of_shards(config)
@@ -130,14 +138,18 @@ def join(
     say = _sayer(worker, tally)
     check = partial(refuse_other_crawl, last, data.path, name)
 
+    before = ""
+
     def begin(crawl: CrawlFormat, heard: Heard) -> WorkerSaid:
-        before = heard.said.session if heard.said else ""
+        nonlocal before
+        if heard.said and heard.said.session != worker.session:
+            before = heard.said.session
         write_worker(data.path, replace(worker, crawl=name, key_seed=crawl.key_seed, before=before))
         return replace(say(), outbox=len(outbox))
 
     back = partial(give_back, look=look, now=clock.now)
     crawl, put_back = _aside(
-        lambda: _open(nodes(), ops, ours, worker.name, dead, back, check, begin)
+        nodes, lambda there: _open(there, ops, ours, worker.name, dead, back, check, begin), wait_s
     )
     listener, our_rules = Told(tally, fail), _shared_rules(config, most_leases)
     frontier = SharedFrontier(nodes(), ops, outbox, our_rules, listener, say, clock.now)
@@ -159,13 +171,15 @@ def _shared_rules(config: Config, most_leases: int) -> SharedRules:
     )
 
 
-def _is_of_another(last: WorkerFile, data: DataDir, nodes: Callable[[], Nodes], name: str) -> bool:
+def _is_of_another(
+    last: WorkerFile, data: DataDir, nodes: Callable[[], Nodes], name: str, wait_s: float
+) -> bool:
     """Whether *data* is a copy of the data directory of a worker that lives. Of one that is
     silent the name goes on, or nobody would tell what waits on its disk; its leases end by
     themselves."""
     if not is_copy(last, data.path):
         return False
-    if _aside(lambda: _speaks(nodes(), name, last)):
+    if _aside(nodes, lambda there: Names(there, name).speaks(last.name, last.session), wait_s):
         logger.warning(
             "%s is a copy of the data directory of the worker %s, which is at work: this one takes"
             " a name of its own",
@@ -182,14 +196,6 @@ def _dead_sessions(last: WorkerFile | None, data: DataDir) -> tuple[Collection[s
         return (), None
     # Killed before anybody heard of it, the last life left the one before in Redis.
     return {last.session, last.before}, None if is_copy(last, data.path) else last.session
-
-
-async def _speaks(nodes: Nodes, name: str, last: WorkerFile) -> bool:
-    try:
-        await _reached(nodes)
-        return await Names(nodes, name).speaks(last.name, last.session)
-    finally:
-        await nodes.close()
 
 
 def _sayer(worker: WorkerFile, tally: Tally) -> Callable[[], WorkerSaid]:
@@ -210,10 +216,68 @@ def _sayer(worker: WorkerFile, tally: Tally) -> Callable[[], WorkerSaid]:
     return say
 
 
-def _aside(work: Callable[[], Any]) -> Any:
-    """In a thread: the crawl's own loop may be running here already."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(work())).result()
+def _aside(
+    nodes: Callable[[], Nodes], work: Callable[[Nodes], Coroutine[Any, Any, T]], wait_s: float
+) -> T:
+    """*work* in a thread, because the crawl's own loop may be running here already; again, if it
+    must be, until the servers can serve. Raises a Fault after *wait_s*, or when the process is told
+    to end meanwhile: no signal reaches the crawl before this has returned."""
+    is_told_to_end = threading.Event()
+    with _signals_set(is_told_to_end), ThreadPoolExecutor(1) as thread:
+        waiting = partial(_until_served, nodes, work, wait_s, is_told_to_end)
+        return thread.submit(lambda: asyncio.run(waiting())).result()
+
+
+@contextmanager
+def _signals_set(event: threading.Event) -> Iterator[None]:
+    """Those that end a process set *event*, and then do what they did before."""
+    before: dict[int, Any] = {}
+
+    def set_event(signal_number: int, frame: FrameType | None) -> None:
+        event.set()
+        if callable(before[signal_number]):
+            before[signal_number](signal_number, frame)
+
+    if threading.current_thread() is threading.main_thread():
+        for each in (signal.SIGINT, signal.SIGTERM):
+            before[each] = signal.signal(each, set_event)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def _until_served(
+    nodes: Callable[[], Nodes],
+    work: Callable[[Nodes], Coroutine[Any, Any, T]],
+    wait_s: float,
+    is_told_to_end: threading.Event,
+) -> T:
+    began, said = time.monotonic(), ""
+    while True:
+        there = nodes()
+        try:
+            await there.open()
+            done = await work(there)
+        except Unreachable as fault:
+            if is_told_to_end.is_set():
+                raise Unreachable(f"ended while it waited: {fault}") from fault
+            if time.monotonic() - began > wait_s:
+                raise Unreachable(
+                    f"{fault}. It was waited for {wait_s:g} s (CRAWLER_REDIS_WAIT_S)"
+                ) from fault
+            if said != str(fault):
+                said = str(fault)
+                text = "Waiting up to %g s (CRAWLER_REDIS_WAIT_S) to begin: %s"
+                logger.warning(text, wait_s, said, extra={AT_ONCE: True})
+        else:
+            if said:
+                logger.warning("Going on: Redis answers", extra={AT_ONCE: True})
+            return done
+        finally:
+            await there.close()
+        await asyncio.sleep(AGAIN_S)
 
 
 async def _open(
@@ -226,39 +290,24 @@ async def _open(
     check: Callable[[int], None],
     begin: Callable[[CrawlFormat, Heard], WorkerSaid],
 ) -> tuple[CrawlFormat, int]:
-    """*dead*: the last sessions of the name, and the one whose leases go *back*. *check*: is the
-    data directory of the crawl with these keys? *begin*: keep the new session, before anybody hears
-    of it."""
+    """May be tried again from its beginning, wherever a server went away. *dead*: the last sessions
+    of the name, and the one whose leases go *back*. *check*: is the data directory of the crawl
+    with these keys? *begin*: keep the new session, before it is announced."""
     name = nodes.name
     names = Names(nodes, name)
     sessions, burial = dead
-    try:
-        await _reached(nodes)
-        crawl = await _format(nodes, name, ours)
-        check(crawl.key_seed)
-        refuse_eviction(await nodes.memory())
-        await _look_at_durability(nodes, name)
-        await nodes.open_shards()
-        workers = keys.workers(name)
-        await _asked(nodes, workers, "HGETALL", workers)  # it is nobody else's
-        heard = await names.refuse_taken(worker, sessions)
-        put_back = await back(nodes, ops, burial) if burial else 0
-        await names.take(begin(crawl, heard), heard)
-        return crawl, put_back
-    finally:
-        await nodes.close()
-
-
-async def _reached(nodes: Nodes) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return await nodes.open()
-        except Unreachable as fault:
-            if time.monotonic() > until:
-                raise
-            logger.warning("Waiting: %s", fault)
-            await asyncio.sleep(1.0)
+    crawl = await _format(nodes, name, ours)
+    check(crawl.key_seed)
+    refuse_eviction(await nodes.memory())
+    await _look_at_durability(nodes, name)
+    await nodes.open_shards()
+    workers = keys.workers(name)
+    await _asked(nodes, workers, "HGETALL", workers)  # it is nobody else's
+    # Our own session is there when the answer to `take` was lost.
+    heard = await names.refuse_taken(worker, {*sessions, ops.session})
+    put_back = await back(nodes, ops, burial) if burial else 0
+    await names.take(begin(crawl, heard), heard)
+    return crawl, put_back
 
 
 async def _look_at_durability(nodes: Nodes, name: str) -> None:
@@ -275,8 +324,11 @@ async def _look_at_durability(nodes: Nodes, name: str) -> None:
 
 async def _format(nodes: Nodes, name: str, ours: CrawlFormat) -> CrawlFormat:
     key = keys.format_key(name)
-    await _asked(nodes, key, "SET", key, encode_format(ours), "NX")
-    return agreed(await _asked(nodes, key, "GET", key), ours, key)
+    there = await _asked(nodes, key, "GET", key)
+    if there is None:  # only then: SET is refused where memory is used up
+        await _asked(nodes, key, "SET", key, encode_format(ours), "NX")
+        there = await _asked(nodes, key, "GET", key)
+    return agreed(there, ours, key)
 
 
 async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:

@@ -59,6 +59,11 @@ class Shared:
     heartbeat_s: float = knob(
         10.0, number("seconds", least=0.1), "Time between two signs of life of a worker."
     )
+    redis_wait_s: float = knob(
+        300.0,  # a file of 10 GB is loaded in 1 to 2 minutes
+        number("seconds"),
+        "How long a worker waits at its start for servers that are away, or loading their data.",
+    )
     redis_fsync: RedisFsync = knob(
         RedisFsync.EVERYSEC,
         choice(RedisFsync),

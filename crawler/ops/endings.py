@@ -23,6 +23,8 @@ ENDINGS: Final = MappingProxyType(
 NOT_BEGUN: Final = frozenset({"bad_seeds", "start_error"})
 FAILED: Final = NOT_BEGUN | {"store_failed"}
 """These end the command with a status other than 0."""
+TRY_AGAIN: Final = 75
+"""The exit status where the same command may do better later: EX_TEMPFAIL of sysexits.h."""
 
 
 def ending(reason: str, failure: str = "") -> str:

@@ -8,6 +8,7 @@ logged earlier is held back.
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from typing import Final
 from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.log import install_scrapy_root_handler
 
+from crawler.joining import AT_ONCE
 from crawler.ops.figures import plain
 from crawler.ops.screen import Screen
 
@@ -33,6 +35,8 @@ class HeldLog(logging.Handler):
         self._records: deque[logging.LogRecord] = deque(maxlen=_HELD)
 
     def emit(self, record: logging.LogRecord) -> None:
+        if hasattr(record, AT_ONCE):
+            print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr, flush=True)
         self._records.append(record)
 
     def let_go(self) -> None:
@@ -55,6 +59,8 @@ class Notices(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno < logging.ERROR and record.name.split(".")[0] not in OURS:
+            return
+        if hasattr(record, AT_ONCE):  # it was shown while the log was held
             return
         self._room -= 1
         if self._room >= 0:

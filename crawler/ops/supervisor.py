@@ -84,7 +84,7 @@ class Supervisor:
             address = self._redis.address
         look = WorkforceLook(self._nodes(address))
         stack.push_async_callback(look.close)
-        await look.begin()
+        await look.begin(plan.config.shared.redis_wait_s, self._screen.tell)
         there = worker_folders(plan.data_dir)
         _refuse_lost_frontier(plan.data_dir, there, look)
         self._tell_going_on(look)

@@ -1,7 +1,7 @@
 """One worker as a process: started, and started again when it dies.
 
 Rule: status 0 is an end, and 1 a sentence for the user, which another start would only repeat.
-Whatever else ends a worker is a death, and it is started again, a few times a minute at most.
+Whatever else ends a worker may pass, and it is started again, a few times a minute at most.
 """
 
 from __future__ import annotations

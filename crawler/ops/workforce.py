@@ -1,6 +1,7 @@
 """The workers of this machine: begun together, kept alive, stopped together.
 
-Rule: what ends one for good ends all, and is told once. Nobody waits here: `turn` looks after them.
+Rule: what ends one for good ends all, and is told once. What may pass (a signal, a Redis that is
+away) ends only that one, and it is started again. Nothing waits here: `turn` looks after them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from crawler.ops.endings import TRY_AGAIN
 from crawler.ops.figures import span
 from crawler.ops.tied import said_status
 from crawler.ops.worker_command import workers_in
@@ -82,12 +84,10 @@ class Workforce:
 
     def _take_note(self, worker: WorkerProcess, status: int, now: float) -> None:
         worker.is_over = True
-        if status > _ENDS:
+        if status > _ENDS and status != TRY_AGAIN:
             self.fail(worker.last_words())
-        elif status < _ENDS and not self.is_stopping:
+        elif status != _ENDS and not self.is_stopping:
             worker.is_over = False
+            why = worker.last_words() if status == TRY_AGAIN else said_status(status)
             again = span(worker.has_died(now))
-            self._tell(
-                f"worker {worker.number} has died ({said_status(status)}); it is started again"
-                f" in {again}"
-            )
+            self._tell(f"worker {worker.number} has died ({why}); it is started again in {again}")

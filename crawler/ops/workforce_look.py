@@ -7,7 +7,7 @@ worker that died is counted by what it said last, at most a second before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -17,7 +17,6 @@ import msgspec
 
 from crawler.core.errors import CrawlerError
 from crawler.core.types import Counts
-from crawler.joining import PATIENCE_S
 from crawler.ops.glance import RecentRate
 from crawler.storage.redis import keys
 from crawler.storage.redis.connection.faults import FAULTS, Unreachable
@@ -53,10 +52,22 @@ class WorkforceLook:
         self.fault = ""  # why Redis cannot be asked
         self.everybody: list[WorkerSaid] = []
 
-    async def begin(self) -> None:
-        """What is there now is of the past. Raises CrawlerError."""
-        await self._reach()
-        await self._look()
+    async def begin(self, wait_s: float, tell: Callable[[str], None]) -> None:
+        """What is there now is of the past. For *wait_s* a server that is away, or loading its
+        data, is waited for. Raises CrawlerError."""
+        until, told = monotonic() + wait_s, ""
+        while True:
+            try:
+                await self._nodes.open()
+                await self._look()
+                break
+            except Unreachable as fault:
+                if monotonic() > until:
+                    raise
+                if told != str(fault):
+                    told = str(fault)
+                    tell(f"Waiting up to {wait_s:g} s (CRAWLER_REDIS_WAIT_S): {fault}")
+                await asyncio.sleep(AGAIN_S)
         self._before = frozenset(said.session for said in self.everybody)
 
     async def again(self, names: Collection[str]) -> None:
@@ -95,16 +106,6 @@ class WorkforceLook:
 
     async def close(self) -> None:
         await self._nodes.close()
-
-    async def _reach(self) -> None:
-        until = monotonic() + PATIENCE_S
-        while True:
-            try:
-                return await self._nodes.open()
-            except Unreachable:
-                if monotonic() > until:
-                    raise
-                await asyncio.sleep(AGAIN_S)
 
     async def _look(self) -> None:
         key = keys.workers(self._nodes.name)

@@ -26,6 +26,7 @@ from tests import ready
 from tests.command import crawl_command, run
 from tests.servers.judge import ROBOTS, Gap, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
+from tests.servers.redis import RedisServer
 
 HOSTS: Final = tuple(f"127.0.21.{number}" for number in range(1, 7))
 MIN_DELAY_S: Final = 0.1
@@ -179,6 +180,26 @@ def test_whoever_is_killed_the_crawl_goes_on_and_ends(shared: Shared) -> None:
     # What the dead worker said last is up to a second older than its end.
     assert summary["pages"] >= shared.web.pages.total() - told
     assert summary["archive"]["files"] >= 1
+
+
+def test_a_worker_that_begins_while_redis_is_away_ends_no_other(
+    shared: Shared, tmp_path: Path
+) -> None:
+    """Not even when it has waited for as long as it may."""
+    with RedisServer(tmp_path / "redis") as server:
+        settings = (f"CRAWLER_FRONTIER_URL={server.url}", "CRAWLER_REDIS_WAIT_S=1")
+        with shared.running("-s", settings[0], "-s", settings[1]) as process:
+            shared.until_more(12)
+            shared.until(lambda: all(map(shared.worker, (1, 2))))
+            server.kill()
+            os.kill(shared.worker(1), signal.SIGKILL)
+            shared.until(lambda: "It was waited for 1 s" in shared.said)
+            server.start()
+            shared.until_more(12)
+            shared.web.is_full = True
+            assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
+    assert "worker 1 has died (Redis at" in shared.said
+    shared.judge()
 
 
 def command_lines(*pids: int) -> str:

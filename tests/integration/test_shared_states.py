@@ -19,6 +19,7 @@ import pytest
 import redis
 
 from crawler.core.config_reader import read_config
+from crawler.ops.endings import TRY_AGAIN
 from crawler.rules import identity_of_urls
 from crawler.storage.redis import keys
 from crawler.storage.redis.crawl_format import CrawlFormat, encode_format
@@ -28,11 +29,13 @@ from tests.integration.test_disk_full import SmallDisk, can_mount
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
+from tests.servers.redis_process import free_port
 
 WEB: Final = JudgedWeb(hosts=10, pages=10, crawl_delay_s=0.1)
 NAME: Final = "gossamer"
 SECRET: Final = "s3cr3t"  # noqa: S105 - of a server that a test starts
 MOST: Final = 10**15
+LOADING_S: Final = 4.0
 OURS: Final = {"identity": ("unit=host",), "key_seed": 1}
 
 
@@ -51,9 +54,9 @@ def started(folder: Path, url: str, **settings: object) -> Any:
     return run(command, timeout_s=BOUND_S)
 
 
-def complaint(done: Any) -> str:
+def complaint(done: Any, status: int = 1) -> str:
     """The one sentence that it ended with."""
-    assert done.returncode == 1, done.stderr[-2000:]
+    assert done.returncode == status, done.stderr[-2000:]
     assert "Traceback" not in done.stderr, done.stderr[-2000:]
     last: str = done.stderr.splitlines()[-1]
     assert last.startswith("gossamer: error: "), last
@@ -147,7 +150,7 @@ def test_a_server_that_does_not_let_us_in(
 
 def test_a_replica_is_not_written_to(tmp_path: Path, server: RedisServer) -> None:
     with RedisServer(tmp_path / "replica", replica_of=server) as replica:
-        sentence = complaint(started(tmp_path, replica.url))
+        sentence = complaint(started(tmp_path, replica.url, CRAWLER_REDIS_WAIT_S=0), TRY_AGAIN)
     assert "is a read-only replica" in sentence
     assert list(server.client().scan_iter()) == []
 
@@ -164,6 +167,56 @@ def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
                 crew.until(lambda: "answers what no Redis answers" in worker.log)
             server.start()
             crew.finish()
+
+
+def test_a_server_that_loads_its_data_is_waited_for(tmp_path: Path, server: RedisServer) -> None:
+    """It takes connections meanwhile, and answers what it may."""
+    server.load_slowly(LOADING_S)
+    server.kill()
+    with Crew(tmp_path, server.url, JudgedWeb(hosts=2, pages=10, crawl_delay_s=0.1)) as crew:
+        (worker,) = crew.start("one")
+        crew.until(lambda: "takes no connections" in worker.log)
+        server.start()
+        crew.finish()
+    assert "(CRAWLER_REDIS_WAIT_S) to begin: Redis at" in worker.log
+    assert "is loading its data" in worker.log
+
+
+def test_how_long_a_server_is_waited_for_is_bounded(tmp_path: Path) -> None:
+    sentence = complaint(
+        started(tmp_path, f"redis://127.0.0.1:{free_port()}", CRAWLER_REDIS_WAIT_S=1.5), TRY_AGAIN
+    )
+    assert "takes no connections" in sentence
+    assert sentence.endswith("It was waited for 1.5 s (CRAWLER_REDIS_WAIT_S)")
+
+
+def test_a_worker_that_waits_for_its_server_can_be_ended(tmp_path: Path) -> None:
+    settings = {"CRAWLER_FRONTIER_URL": f"redis://127.0.0.1:{free_port()}"}
+    command = crawl_command(tmp_path / "data", settings, seeds="http://127.0.0.1:1/")
+    log = tmp_path / "log"
+    with running(command, log) as process:
+        until(lambda: "Waiting up to 300 s" in log.read_text())
+        process.terminate()
+        assert process.wait(BOUND_S) == TRY_AGAIN
+    assert "ended while it waited: Redis at" in log.read_text().splitlines()[-1]
+
+
+def test_a_server_without_memory_takes_a_worker_in(tmp_path: Path, server: RedisServer) -> None:
+    """What is there can be fetched, and so makes room. Only a crawl that is new cannot begin."""
+    with Crew(tmp_path, server.url, WEB) as crew:
+        server.client().config_set("maxmemory", 1)
+        crawl = started(tmp_path, server.url)
+        assert "has no memory left" in complaint(crawl)
+        server.client().config_set("maxmemory", 0)
+        crew.start("one")
+        crew.until_more(20)
+        crew.kill("one")
+        server.client().config_set("maxmemory", 1)
+        crew.start("two")
+        crew.until_more(5)
+        server.client().config_set("maxmemory", 0)
+        crew.start("one")
+        crew.finish()
 
 
 class Stranger:

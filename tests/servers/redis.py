@@ -157,6 +157,18 @@ class RedisServer:
         assert not self.is_up, "it would go on writing behind the cut"
         os.truncate(self._last_aof(), max(0, self.aof_bytes() - cut_bytes))
 
+    def load_slowly(self, seconds: float) -> None:
+        """From now on each start takes so long: it answers LOADING to most of what it is asked."""
+        with self.client() as client:
+            client.mset({f"ballast:{number}": "x" for number in range(1000)})
+            client.bgrewriteaof()  # the delay is one of keys in a base file
+            while not (self.folder / "appendonlydir" / "appendonly.aof.2.base.rdb").exists():
+                time.sleep(POLL_S)
+            while client.info("persistence")["aof_rewrite_in_progress"]:
+                time.sleep(POLL_S)
+        self._options["key-load-delay"] = round(seconds * 1000)
+        self._options["loading-process-events-interval-bytes"] = 1024
+
     def used_memory(self) -> int:
         """Bytes, as Redis itself counts them."""
         with self.client() as client:

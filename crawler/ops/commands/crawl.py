@@ -2,7 +2,7 @@
 
 Rule: an error of ours is one sentence. Status 0: the crawl ended by itself or was asked to
 end; 1: it could not begin, no page could be fetched, a store failed it, or it was ended at once by
-a second Ctrl-C.
+a second Ctrl-C; 75: the servers of its frontier could not be reached within CRAWLER_REDIS_WAIT_S.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from crawler.core.arguments import join_repeated
 from crawler.core.choices import ProgressStyle
 from crawler.core.errors import ConfigError, CrawlerError
 from crawler.ops.complaint import complain
-from crawler.ops.endings import FAILED, ending
+from crawler.ops.endings import FAILED, TRY_AGAIN, ending
 from crawler.ops.garbage import spare_collector
 from crawler.ops.logbook import HeldLog, Notices, hold, write_log
 from crawler.ops.report import Report
@@ -35,6 +35,7 @@ from crawler.ops.summary_text import nothing_fetched
 from crawler.parts import Parts
 from crawler.spiders.web import WebSpider
 from crawler.storage.local.datadir import LOG
+from crawler.storage.redis.connection.faults import Unreachable
 from crawler.wiring import parts_of
 
 logger = logging.getLogger(__name__)
@@ -160,6 +161,9 @@ class Command(ScrapyCrawl):
                     self._complain(why)
                     return 1
                 return 0
+            case Unreachable():
+                self._complain(error)
+                return TRY_AGAIN
             case CrawlerError():
                 self._complain(error)
             case EndedAtOnce():
