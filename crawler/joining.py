@@ -46,7 +46,7 @@ from crawler.storage.redis import keys
 from crawler.storage.redis.connection.address import Address
 from crawler.storage.redis.connection.faults import FAULTS, Unreachable
 from crawler.storage.redis.connection.greeting import info_fields
-from crawler.storage.redis.connection.nodes import Nodes
+from crawler.storage.redis.connection.nodes import Nodes, Replicas
 from crawler.storage.redis.crawl_format import CrawlFormat, agreed, encode_format, new_format
 from crawler.storage.redis.ops import Ops, shard_of
 from crawler.storage.redis.scripts import Scripts
@@ -65,6 +65,10 @@ logger = logging.getLogger(__name__)
 TELL_S: Final = 2.0
 """Fetches under leases that a server has forgotten are over one total time-out after the last that
 could begin (FRESH_S); so long may it take until it is told of the last."""
+MAX_LAG_S: Final = 2
+"""Of min-replicas-max-lag. A master refuses writes when its replicas last answered 3 s ago, and
+looks at that once a second: what a replica lacks is 4 s old at most. So long do verdicts wait
+(SURE_S)."""
 AGAIN_S: Final = 1.0
 AT_ONCE: Final = "at_once"
 """Of a log record: to be shown at once, even where the log is held until the crawl has begun."""
@@ -148,8 +152,11 @@ def join(
         return replace(say(), outbox=len(outbox))
 
     back = partial(give_back, look=look, now=clock.now)
+    is_sure = shared.redis_fsync is RedisFsync.ALWAYS
     crawl, put_back = _aside(
-        nodes, lambda there: _open(there, ops, ours, worker.name, dead, back, check, begin), wait_s
+        nodes,
+        lambda there: _open(there, ops, ours, worker.name, dead, back, check, begin, is_sure),
+        wait_s,
     )
     listener, our_rules = Told(tally, fail), _shared_rules(config, most_leases)
     frontier = SharedFrontier(nodes(), ops, outbox, our_rules, listener, say, clock.now)
@@ -289,6 +296,7 @@ async def _open(
     back: Callable[[Nodes, Ops, str], Awaitable[int]],
     check: Callable[[int], None],
     begin: Callable[[CrawlFormat, Heard], WorkerSaid],
+    is_sure: bool,
 ) -> tuple[CrawlFormat, int]:
     """May be tried again from its beginning, wherever a server went away. *dead*: the last sessions
     of the name, and the one whose leases go *back*. *check*: is the data directory of the crawl
@@ -300,6 +308,7 @@ async def _open(
     check(crawl.key_seed)
     refuse_eviction(await nodes.memory())
     await _look_at_durability(nodes, name)
+    await look_at_replicas(nodes, is_sure)
     await nodes.open_shards()
     workers = keys.workers(name)
     await _asked(nodes, workers, "HGETALL", workers)  # it is nobody else's
@@ -320,6 +329,46 @@ async def _look_at_durability(nodes: Nodes, name: str) -> None:
             "Redis keeps no append-only file: if it crashes, all that it learned since its last"
             " snapshot is lost, or the whole crawl. Set appendonly yes"
         )
+
+
+async def look_at_replicas(nodes: Nodes, is_sure: bool) -> None:
+    """A replica that takes over lacks what had not reached it: its lag must be bounded, as
+    docs/sharing.md says. A server without replicas has none that could. *is_sure*: the workers send
+    nothing again (CRAWLER_REDIS_FSYNC=always)."""
+    for server in await nodes.replicas():
+        lag_s = server.config.get("min-replicas-max-lag", "")
+        if is_sure:
+            logger.warning(
+                "Redis at %s has replicas, and CRAWLER_REDIS_FSYNC is always: what a replica lacks"
+                " when it takes over is not sent again. Set it to everysec (docs/sharing.md)",
+                server.node,
+            )
+        if not server.is_needed_to_write:
+            logger.warning(
+                "Redis at %s has replicas, but min-replicas-to-write is 0: one that takes over may"
+                " lack more than the workers send again, and a master that is cut off goes on"
+                " serving%s. Links can be lost and hosts asked too early. Set min-replicas-to-write"
+                " 1 and min-replicas-max-lag %d (docs/sharing.md)",
+                *(server.node, _served_for(server), MAX_LAG_S),
+            )
+        elif not lag_s:
+            logger.info(
+                "Redis at %s has replicas; its min-replicas-max-lag cannot be read. It should be"
+                " %d at most (docs/sharing.md)",
+                *(server.node, MAX_LAG_S),
+            )
+        elif int(lag_s) > MAX_LAG_S:
+            logger.warning(
+                "Redis at %s has min-replicas-max-lag %s: a replica that takes over may lack more"
+                " than the workers send again, so that links are lost. Set it to %d"
+                " (docs/sharing.md)",
+                *(server.node, lag_s, MAX_LAG_S),
+            )
+
+
+def _served_for(server: Replicas) -> str:
+    timeout_ms = server.config.get("cluster-node-timeout", "")
+    return f" (in a cluster for cluster-node-timeout, {timeout_ms} ms)" if timeout_ms else ""
 
 
 async def _format(nodes: Nodes, name: str, ours: CrawlFormat) -> CrawlFormat:

@@ -27,8 +27,9 @@ LINE: Final = re.compile(rf"(?m)^ *user ({USER} on >{PASSWORD} .*)$")
 # What no crawl of this test comes to: a cluster, a database, a name of the client.
 ELSEWHERE: Final = {"cluster|slots", "select", "client|setname"}
 
-# Of the words in our sources: granted to all, and a server's error.
-OTHERWISE: Final = {"auth", "readonly"}
+# Of the words in our sources: granted to all, a server's error, and what is asked where it is
+# allowed and shows passwords (min-replicas-max-lag of a server that has replicas).
+OTHERWISE: Final = {"auth", "readonly", "config"}
 
 
 def rights() -> str:

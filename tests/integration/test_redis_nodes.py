@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from crawler.joining import look_at_replicas
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.connection.address import Address
 from crawler.storage.redis.connection.faults import ForeignData, OutOfMemory, Refused, Unreachable
@@ -378,3 +379,51 @@ def test_a_link_goes_on_after_a_restart(server: RedisServer) -> None:
             (7, 9),
             (0, 0),
         ]
+
+
+def settled(replica: RedisServer) -> None:
+    client, end = replica.client(), time.monotonic() + 30.0
+    while client.info("replication")["master_link_status"] != "up":
+        assert time.monotonic() < end, replica.log()[-2000:]
+        time.sleep(0.02)
+
+
+def said_of_replicas(url: str, caplog: pytest.LogCaptureFixture, is_sure: bool = False) -> str:
+    async def story() -> None:
+        async with opened(url) as nodes:
+            await look_at_replicas(nodes, is_sure)
+
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        asyncio.run(story())
+    return caplog.text
+
+
+def test_a_server_without_replicas_is_not_warned_of(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert said_of_replicas(server.url, caplog) == ""
+
+
+def test_replicas_whose_lag_has_no_bound_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    user = "web on >secret ~* +@all -config"
+    with (
+        RedisServer(tmp_path / "redis", users=(user,)) as server,
+        RedisServer(tmp_path / "replica", replica_of=server) as replica,
+    ):
+        settled(replica)
+        master, without_config = server.client(), server.url_as("web", "secret")
+        for url in (server.url, without_config):
+            said = said_of_replicas(url, caplog)
+            assert "WARNING" in said and f"Redis at 127.0.0.1:{server.port} has replicas" in said
+            assert "Set min-replicas-to-write 1 and min-replicas-max-lag 2" in said
+            assert ("cluster-node-timeout, 15000 ms" in said) is (url == server.url)
+        master.config_set("min-replicas-to-write", 1)
+        assert "has min-replicas-max-lag 10:" in said_of_replicas(server.url, caplog)
+        said = said_of_replicas(without_config, caplog)
+        assert "WARNING" not in said and "its min-replicas-max-lag cannot be read" in said
+        master.config_set("min-replicas-max-lag", 2)
+        assert said_of_replicas(server.url, caplog) == ""
+        assert "CRAWLER_REDIS_FSYNC is always" in said_of_replicas(server.url, caplog, True)

@@ -31,6 +31,14 @@ class Memory(NamedTuple):
     policy: str = ""  # what it does where its limit is reached
 
 
+class Replicas(NamedTuple):
+    """What may take over from a server."""
+
+    node: str  # the server, as host:port
+    is_needed_to_write: bool  # min-replicas-to-write and min-replicas-max-lag are not 0
+    config: dict[str, str]  # empty: our user may not read it
+
+
 class Nodes:
     """Of one loop. Any number may ask at once; each gets its replies in its order."""
 
@@ -106,15 +114,34 @@ class Nodes:
             self._servers.learn([(node.name, reply)])
         return reply
 
+    async def ask_each(self, *command: Argument) -> dict[str, Any]:
+        """Of each server that has shards, as host:port: its reply, or an error."""
+        serving = self._servers.serving
+        replies = await asyncio.gather(*(node.ask(*command) for node in serving))
+        return {node.name: reply for node, reply in zip(serving, replies, strict=True)}
+
     async def memory(self) -> dict[str, Memory]:
         """Of each server that answers."""
-        serving = self._servers.serving
-        replies = await asyncio.gather(*(node.ask("INFO", "memory") for node in serving))
+        replies = await self.ask_each("INFO", "memory")
         return {
-            node.name: _read_memory(info_fields(reply))
-            for node, reply in zip(serving, replies, strict=True)
+            node: _read_memory(info_fields(reply))
+            for node, reply in replies.items()
             if isinstance(reply, bytes)
         }
+
+    async def replicas(self) -> list[Replicas]:
+        """Of each server that has some, and answers."""
+        infos = await self.ask_each("INFO", "replication")
+        found = {node: info_fields(info) for node, info in infos.items() if isinstance(info, bytes)}
+        counts = {node: int(fields.get("connected_slaves", 0)) for node, fields in found.items()}
+        if not any(counts.values()):
+            return []
+        config = await self.ask_each("CONFIG", "GET", "*-replicas-*", "cluster-node-timeout")
+        return [
+            Replicas(node, "min_slaves_good_slaves" in found[node], _pairs(config[node]))
+            for node, count in counts.items()
+            if count and node in config
+        ]
 
     async def close(self) -> None:
         await asyncio.gather(*(node.close() for node in self._servers.all()))
@@ -178,3 +205,11 @@ def _read_memory(fields: dict[str, str]) -> Memory:
     used_bytes = int(fields["used_memory"]) - uncounted
     policy = fields.get("maxmemory_policy", "")
     return Memory(used_bytes, int(fields.get("maxmemory", 0)), policy)
+
+
+def _pairs(reply: Any) -> dict[str, str]:
+    """Of CONFIG GET: names and values by turns. Empty: it was refused."""
+    if not isinstance(reply, list):
+        return {}
+    words = [word.decode() for word in reply]
+    return dict(zip(words[::2], words[1::2], strict=True))
