@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from scrapy.statscollectors import StatsCollector
 
@@ -42,6 +42,9 @@ class FailingHost:
         return f"{self.host} until {clock} ({self.why})"
 
 
+_Name = TypeVar("_Name")
+
+
 class Tally:
     """Implements scheduler.landing.Tally."""
 
@@ -54,6 +57,7 @@ class Tally:
         self.errors = 0  # fetches that failed, each try
         self.bytes = 0  # of bodies, as they crossed the wire
         self.by_host: Counter[str] = Counter()
+        self.kept_out: Counter[tuple[str, str]] = Counter()  # links, by unit and name of a budget
         self.dead: list[Outcome] = []  # the first few
         self._failing: dict[HostKey, FailingHost] = {}  # the latest last, _FAILING_KEPT at most
         self._failing_logged = 0
@@ -66,7 +70,12 @@ class Tally:
     def added(self, added: Added) -> None:
         self.count("links/new", added.new)
         self.count("links/seen", added.seen)
+        self.refused_by_budget(added)
+
+    def refused_by_budget(self, added: Added) -> None:
         self.count("links/over_budget", added.over_budget)
+        for each in added.kept_out:
+            self._count_named(self.kept_out, (each.unit, each.name), each.links)
 
     def landed(self, flight: Flight, outcome: Outcome) -> None:
         self.count(f"fate/{outcome.fate}")
@@ -88,7 +97,7 @@ class Tally:
         if is_page(outcome):
             self.pages += 1
             self.count("pages")
-            self._count_host(outcome.host)
+            self._count_named(self.by_host, outcome.host)
         if outcome.reason == "duplicate":
             self.duplicates += 1
             self.count("duplicates")
@@ -132,10 +141,13 @@ class Tally:
         if outcome.fate == "dead" and len(self.dead) < _DEAD_KEPT:
             self.dead.append(outcome)
 
-    def _count_host(self, host: str) -> None:
-        self.by_host[host] += 1
-        if len(self.by_host) > _MAX_HOSTS:
-            self.by_host = Counter(dict(self.by_host.most_common(_MAX_HOSTS // 2)))
+    @staticmethod
+    def _count_named(counted: Counter[_Name], name: _Name, by: int = 1) -> None:
+        counted[name] += by
+        if len(counted) > _MAX_HOSTS:
+            kept = counted.most_common(_MAX_HOSTS // 2)
+            counted.clear()
+            counted.update(dict(kept))
 
 
 def is_page(outcome: Outcome) -> bool:

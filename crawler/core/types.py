@@ -126,13 +126,23 @@ Verdict = Done | RetryAt | Moved | PutBack | Dead
 
 
 @dataclass(frozen=True, slots=True)
+class KeptOut:
+    """Links to URLs that a budget refused."""
+
+    unit: str  # host or domain: of which the budget is
+    name: str
+    links: int
+
+
+@dataclass(frozen=True, slots=True)
 class Added:
     """What became of the URLs of one `add`."""
 
     new: int = 0
     seen: int = 0
-    over_budget: int = 0  # their domain already has its full number of URLs
+    over_budget: int = 0  # their host or domain already has its full number of URLs
     undecided: int = 0  # a shared frontier tells later what became of them
+    kept_out: tuple[KeptOut, ...] = ()  # those over budget; a name may come more than once
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,18 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from crawler import rules
 from crawler.core.types import Counts
 from crawler.core.version import VERSION
 from crawler.ops.endings import ending
 from crawler.parts import Parts
+from crawler.scheduler.rules import FrontierRules
 from crawler.storage.delivery.delivery import Delivery
 from crawler.tally import Tally
 
 FORMAT: Final = 1
 _TOP_HOSTS: Final = 10
+TOP_OVER_BUDGET: Final = 5
 
 
 class HostPages(msgspec.Struct, frozen=True):
@@ -35,12 +38,22 @@ class DeadUrl(msgspec.Struct, frozen=True):
     reason: str
 
 
+class OverBudget(msgspec.Struct, frozen=True):
+    """Links that one host or domain had beyond its budget of URLs."""
+
+    setting: str
+    limit: int
+    name: str  # of the host or domain
+    links: int
+
+
 class Links(msgspec.Struct, frozen=True):
     new: int
     seen: int
     over_budget: int
     refused: dict[str, int]  # by rule; seeds and redirects among them
     left: int = 0  # waiting ones, unfetched: their pattern had brought enough
+    top_over_budget: list[OverBudget] = []  # those with most links beyond their budget
 
 
 class Politeness(msgspec.Struct, frozen=True):
@@ -132,7 +145,7 @@ def summary_of(
         not_pages=_below(tally.counted, "flaw/"),
         answers=_below(tally.counted, "status/"),
         top_hosts=[HostPages(*each) for each in tally.by_host.most_common(_TOP_HOSTS)],
-        links=_links(tally),
+        links=_links(tally, rules.frontier_rules(parts.config, parts.arguments)),
         politeness=Politeness(
             _below(tally.counted, "politeness/rest/"), tally.counted["politeness/given_up"]
         ),
@@ -171,13 +184,21 @@ def encoded(summary: Summary) -> bytes:
     return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
 
 
-def _links(tally: Tally) -> Links:
+def _links(tally: Tally, limits: FrontierRules) -> Links:
+    budgets = {
+        "host": ("CRAWLER_MAX_URLS_PER_HOST", limits.max_urls_per_host or 0),
+        "domain": ("CRAWLER_MAX_URLS_PER_DOMAIN", limits.max_urls_per_domain or 0),
+    }
     return Links(
         new=tally.counted["links/new"],
         seen=tally.counted["links/seen"],
         over_budget=tally.counted["links/over_budget"],
         refused=_below(tally.counted, "refused/"),
         left=tally.counted["patterns/unfetched"],
+        top_over_budget=[
+            OverBudget(*budgets[unit], name, links)
+            for (unit, name), links in tally.kept_out.most_common(TOP_OVER_BUDGET)
+        ],
     )
 
 

@@ -104,6 +104,10 @@ def _links(summary: Summary) -> Iterator[Row]:
     links = summary.links
     budget = f", {number(links.over_budget)} over budget" if links.over_budget else ""
     yield "links", f"{number(links.new)} new, {number(links.seen)} seen before{budget}"
+    for index, each in enumerate(links.top_over_budget):
+        told = f"{many(each.links, 'link')} of {plain(each.name)}, which has its"
+        limit = f"{many(each.limit, 'URL')} ({each.setting})"
+        yield "" if index else "over budget", f"{told} {limit}"
     ordered = sorted(links.refused.items(), key=lambda pair: -pair[1])
     for index, (rule, n) in enumerate(ordered[:_REFUSALS_SHOWN]):
         yield "" if index else "refused", f"{number(n)}: {_rule(rule)}"

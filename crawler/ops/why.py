@@ -23,7 +23,7 @@ from crawler.core.outcome import Outcome
 from crawler.core.types import Candidate
 from crawler.core.url import fetch_form, split
 from crawler.doors import Doors
-from crawler.policy.refusal import Refusal
+from crawler.policy.refusal import Reason, Refusal
 from crawler.policy.robots_cache import Allowed, Disallowed, RobotsCache, Unreachable
 from crawler.policy.yields import (
     Go,
@@ -118,6 +118,8 @@ def why(
     )
     if isinstance(found, Candidate):
         answer = _with_pattern(answer, found, asked, inspection, config.budgets, now)
+        if not answer.seen and not answer.rule:
+            answer = _with_budget(answer, asked, inspection, config, given)
     answer = _with_log(_with_place(answer, asked, inspection), asked, namer, inspection)
     return replace(answer, elsewhere=inspection.elsewhere(), is_shared=inspection.is_shared)
 
@@ -181,6 +183,28 @@ def _with_pattern(
     if is_barren(brought, budgets) and not is_full(brought, budgets):
         answer = replace(answer, pattern_try_at=brought.at + budgets.pattern_probe_s)
     return answer
+
+
+def _with_budget(
+    answer: Why,
+    asked: Named,
+    inspection: Inspection,
+    config: Config,
+    given: Mapping[str, str],
+) -> Why:
+    """Does the budget of its host or its domain keep it out?"""
+    limits = rules.frontier_rules(config, read_arguments({"seeds": "none", **given}))
+    host = inspection.host(asked.host)
+    of_host, of_domain = limits.max_urls_per_host, limits.max_urls_per_domain
+    if of_host is not None and host is not None and host.admitted >= of_host:
+        used = f"{host.admitted} of {asked.host} (CRAWLER_MAX_URLS_PER_HOST is {of_host})"
+        refusal = Refusal(Reason.HOST_BUDGET, used)
+    elif of_domain is not None and (admitted := inspection.admitted_of_domain(asked)) >= of_domain:
+        used = f"{admitted} of {asked.domain} (CRAWLER_MAX_URLS_PER_DOMAIN is {of_domain})"
+        refusal = Refusal(Reason.DOMAIN_BUDGET, used)
+    else:
+        return answer
+    return replace(answer, rule=refusal.reason, refused=refusal.explain())
 
 
 def _seeds(given: Mapping[str, str]) -> tuple[str, ...]:

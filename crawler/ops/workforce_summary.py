@@ -14,18 +14,21 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from crawler.core.types import Counts
 from crawler.core.version import VERSION
 from crawler.ops.endings import FAILED, ending
 from crawler.ops.summary import (
     FORMAT,
+    TOP_OVER_BUDGET,
     ArchiveFiles,
     BodyPauses,
     DeadUrl,
     FrontierCounts,
     HostPages,
     Links,
+    OverBudget,
     Politeness,
     Robots,
     Summary,
@@ -142,7 +145,18 @@ def _links(parts: Sequence[Summary]) -> Links:
         over_budget=_total(parts, lambda part: part.links.over_budget),
         refused=_sum(part.links.refused for part in parts),
         left=_total(parts, lambda part: part.links.left),
+        top_over_budget=_over_budget(parts),
     )
+
+
+def _over_budget(parts: Iterable[Summary]) -> list[OverBudget]:
+    """Of each worker's first."""
+    found: dict[tuple[str, str], OverBudget] = {}
+    for each in (each for part in parts for each in part.links.top_over_budget):
+        known = found.get((each.setting, each.name))
+        links = each.links + (known.links if known else 0)
+        found[each.setting, each.name] = replace(each, links=links)
+    return sorted(found.values(), key=lambda each: -each.links)[:TOP_OVER_BUDGET]
 
 
 def _robots(parts: Sequence[Summary]) -> Robots:

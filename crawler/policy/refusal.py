@@ -32,6 +32,8 @@ class Reason(StrEnum):
     REPEATED_SESSION = "repeated_session"
     CALENDAR = "calendar"
     PATTERN = "pattern"
+    HOST_BUDGET = "host_budget"
+    DOMAIN_BUDGET = "domain_budget"
 
 
 RULES: Final = MappingProxyType(
@@ -54,6 +56,8 @@ RULES: Final = MappingProxyType(
         Reason.REPEATED_SESSION: "a session id inside another is taken for a trap",
         Reason.CALENDAR: "a date so far away is taken for that of a calendar without an end",
         Reason.PATTERN: "URLs like it have brought enough",
+        Reason.HOST_BUDGET: "its host has its full number of URLs",
+        Reason.DOMAIN_BUDGET: "its registered domain has its full number of URLs",
     }
 )
 

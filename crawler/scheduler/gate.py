@@ -11,7 +11,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from crawler.core.types import Added, Candidate, HostKey, Purpose
+from crawler.core.types import Added, Candidate, HostKey, KeptOut, Purpose
 from crawler.scheduler import keys
 from crawler.scheduler.books import Books
 from crawler.scheduler.rules import FrontierRules
@@ -35,13 +35,14 @@ class Gate:
         budgets = Budgets(self._books, self._rules, self._by_domain)
         admitted: list[Candidate] = []
         fresh: dict[int, bytes] = {}
-        over_budget = 0
+        over: Counter[tuple[str, HostKey]] = Counter()  # by unit and name of the budget
         for candidate in found:
             key = candidate.key
             if candidate.filtered and key not in unseen:
                 continue
-            if not budgets.charge(candidate):
-                over_budget += 1
+            used_up = budgets.charge(candidate)
+            if used_up is not None:
+                over[used_up] += 1
                 continue
             if candidate.filtered:
                 fresh[key] = unseen.pop(key)
@@ -49,8 +50,10 @@ class Gate:
         self._seen.admit(fresh)
         budgets.close()
         self._count(admitted)
-        new = len(admitted)
-        return admitted, Added(new, len(found) - new - over_budget, over_budget)
+        new, over_budget = len(admitted), over.total()
+        kept_out = tuple(KeptOut(*budget, links) for budget, links in over.items())
+        seen = len(found) - new - over_budget
+        return admitted, Added(new, seen, over_budget, kept_out=kept_out)
 
     def _count(self, admitted: Sequence[Candidate]) -> None:
         pages = Counter(one.host for one in admitted if one.purpose is Purpose.PAGE)
@@ -75,17 +78,17 @@ class Budgets:
         hosts = _budget("host", rules.max_urls_per_host, lambda host: books.peek(host).admitted)
         self._limited = [each for each in (hosts, self._domains) if each is not None]
 
-    def charge(self, candidate: Candidate) -> bool:
-        """Count it. False: one of its budgets is used up. Not a robots.txt: it is no page, and
-        without it its authority would wait for ever."""
+    def charge(self, candidate: Candidate) -> tuple[str, HostKey] | None:
+        """Count it, and return None; or the unit and name of a budget that is used up. A robots.txt
+        is not counted: it is no page, and without it its authority would wait for ever."""
         if candidate.purpose is Purpose.ROBOTS:
-            return True
+            return None
         for budget in self._limited:
             if not budget.has_room(candidate):
-                return False
+                return budget.unit, budget.name_of(candidate)
         for budget in self._limited:
             budget.take(candidate)
-        return True
+        return None
 
     def close(self) -> None:
         """Stage what was taken of domains; hosts count for themselves when URLs arrive."""
@@ -109,19 +112,20 @@ class _Budget:
 
     def __init__(self, unit: str, limit: int, read: Callable[[HostKey], int]) -> None:
         """*unit*: the field of a candidate that says whose it is."""
+        self.unit = unit
         self._limit = limit
         self.used: dict[HostKey, int] = {}
-        self._name_of = attrgetter(unit)
+        self.name_of = attrgetter(unit)
         self._read = read
 
     def has_room(self, candidate: Candidate) -> bool:
-        name, used = self._name_of(candidate), self.used
+        name, used = self.name_of(candidate), self.used
         if name not in used:
             used[name] = self._read(name)
         return used[name] < self._limit
 
     def take(self, candidate: Candidate) -> None:
-        self.used[self._name_of(candidate)] += 1
+        self.used[self.name_of(candidate)] += 1
 
 
 def _budget(unit: str, limit: int | None, read: Callable[[HostKey], int]) -> _Budget | None:

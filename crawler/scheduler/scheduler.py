@@ -144,6 +144,7 @@ class FrontierScheduler(BaseScheduler):
             self._parts.tally.count(f"refused/{found.reason}")
             return False
         added = self._parts.frontier.add([found], self._parts.clock.now())
+        self._parts.tally.refused_by_budget(added)
         return bool(added.new + added.undecided)
 
     def _may_lease(self, now: float) -> bool:

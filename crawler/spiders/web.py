@@ -140,7 +140,9 @@ class WebSpider(Spider):
                 parts.tally.count(f"refused/{candidate.reason}")
             else:
                 found.append(candidate)
-        return parts.frontier.add(found, parts.clock.now()).new
+        added = parts.frontier.add(found, parts.clock.now())
+        parts.tally.refused_by_budget(added)
+        return added.new
 
     async def _fetched_seeds(self) -> Seeds:
         url = list_url(self.arguments.seeds)

@@ -133,6 +133,9 @@ class Inspection(Protocol):
         """The pattern under which URLs of *pattern* count on the host of *it*, and what that has
         brought, as far as it is told."""
 
+    def admitted_of_domain(self, it: Named) -> int:
+        """URLs of its registered domain that count against a budget; 0 while there is none."""
+
     def opened_hosts(self, it: Named) -> set[str]:
         """Where the crawl begins too, by what was pushed while it ran, as far as it matters to the
         judgement of *it*."""

@@ -190,6 +190,34 @@ def test_why_a_duplicate_is_one(crawled: tuple[Path, Any], web: Site) -> None:
 
 
 @pytest.mark.parametrize(
+    ("setting", "rule", "name"),
+    [
+        ("CRAWLER_MAX_URLS_PER_DOMAIN", "domain_budget", "127.0.0.71"),
+        ("CRAWLER_MAX_URLS_PER_HOST", "host_budget", "127.0.0.71"),
+    ],
+)
+def test_what_a_budget_kept_out_is_named_with_its_setting(
+    web: Site, tmp_path: Path, setting: str, rule: str, name: str
+) -> None:
+    data = tmp_path / "data"
+    done = ready.run(crawl_command(data, {setting: 2}, seeds=f"{web.url('/b')},{web.url('/')}"))
+    assert done.returncode == 0, done.stderr
+    (kept_out,) = read_summary(data).links.top_over_budget
+    assert (kept_out.setting, kept_out.limit, kept_out.name) == (setting, 2, name)
+    assert kept_out.links == read_summary(data).links.over_budget > 1
+    assert f"links of {name}, which has its 2 URLs ({setting})" in done.stdout
+    asked = ("why", web.url("/a"), "-s", f"{setting}=2")
+    look = answer(data, *asked)
+    assert (look["seen"], look["rule"]) == (False, rule)
+    assert f"has its full number of URLs: 2 of {name} ({setting} is 2)" in (
+        frontier(data, *asked).stdout
+    )
+    larger = frontier(data, "why", web.url("/a"), "-s", f"{setting}=3").stdout
+    assert "the rules admit it" in larger
+    assert "rules admit it" in frontier(data, "why", web.url("/b"), "-s", f"{setting}=2").stdout
+
+
+@pytest.mark.parametrize(
     ("asked", "told"),
     [
         pytest.param([], "say what: counts, hosts, dead, retry, why", id="nothing asked"),

@@ -263,6 +263,24 @@ def test_why_its_pattern_is_left(shared: Crawl) -> None:
     assert "the rules admit it" in other
 
 
+@pytest.mark.parametrize(
+    ("setting", "rule", "name"),
+    [
+        ("CRAWLER_MAX_URLS_PER_DOMAIN", "domain_budget", "a.example"),
+        ("CRAWLER_MAX_URLS_PER_HOST", "host_budget", "www.a.example"),
+    ],
+)
+def test_why_a_budget_keeps_it_out(shared: Crawl, setting: str, rule: str, name: str) -> None:
+    shared.add("http://www.a.example/1", "http://www.a.example/2")
+    settings = {**shared.settings(), "CRAWLER_CONTACT": "ops@w3.org", setting: "2"}
+    url = "http://www.a.example/3"
+    look = json.loads(frontier(settings, "why", url, "--json").stdout)
+    assert (look["seen"], look["rule"]) == (False, rule)
+    shown = frontier(settings, "why", url).stdout
+    assert f"has its full number of URLs: 2 of {name} ({setting} is 2)" in shown
+    assert "rules admit it" in frontier({**settings, setting: "3"}, "why", url).stdout
+
+
 def test_why_it_is_done_and_owns_its_content(shared: Crawl) -> None:
     url = "http://a.example/x"
     claim = Claim(b"digest", url, "crawl-1.warc.gz:77", at=time.time())

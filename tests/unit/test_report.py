@@ -26,6 +26,7 @@ from crawler.ops.summary import (
     FrontierCounts,
     HostPages,
     Links,
+    OverBudget,
     Politeness,
     Robots,
     Summary,
@@ -80,7 +81,13 @@ BUSY = msgspec.structs.replace(
     not_pages={"empty": 3, "soft_404": 2},
     answers={"4xx": 40, "2xx": 1_190, "3xx": 7},
     top_hosts=[HostPages("example.com", 1_200), HostPages("example.org", 34)],
-    links=Links(4_000, 40_000, 12, {"no_contact": 7, "scheme": 300, "unstorable": 1}),
+    links=Links(
+        *(4_000, 40_000, 12, {"no_contact": 7, "scheme": 300, "unstorable": 1}),
+        top_over_budget=[
+            OverBudget("CRAWLER_MAX_URLS_PER_DOMAIN", 10_000, "example.com", 11),
+            OverBudget("CRAWLER_MAX_URLS_PER_HOST", 20_000, "www.example.org", 1),
+        ],
+    ),
     politeness=Politeness({"gap": 1_000, "pause": 2, "retry-after": 1}, 1),
     robots=Robots(12, 40, 3),
     errors={"timeout": 4, "status_503": 2, "broken": 1},
@@ -126,6 +133,8 @@ no pages      3 empty, 2 soft 404
 hosts         1,200  example.com
                  34  example.org
 links         4,000 new, 40,000 seen before, 12 over budget
+over budget   11 links of example.com, which has its 10,000 URLs (CRAWLER_MAX_URLS_PER_DOMAIN)
+              1 link of www.example.org, which has its 20,000 URLs (CRAWLER_MAX_URLS_PER_HOST)
 refused       300: only http and https are fetched (scheme)
               7: without a contact address only loopback is crawled (no_contact)
               1: it holds what cannot be stored (unstorable)

@@ -15,7 +15,7 @@ from crawler.core.shared_settings import Shared
 from crawler.core.types import Counts
 from crawler.ops.redis_conf import Door, kept_door, most_bytes, new_door, write_conf
 from crawler.ops.redis_program import redis_program
-from crawler.ops.summary import Summary, encoded
+from crawler.ops.summary import OverBudget, Summary, encoded
 from crawler.ops.worker_command import (
     Typed,
     parts_of_pages,
@@ -206,7 +206,14 @@ def part(pages: int = 3, reason: str = "finished", host: str = "a.example") -> S
         "not_pages": {"empty": 1},
         "answers": {"2xx": pages},
         "top_hosts": [{"host": host, "pages": pages}],
-        "links": {"new": 1, "seen": 2, "over_budget": 3, "refused": {"scheme": 1}, "left": 4},
+        "links": {
+            "new": 1,
+            "seen": 2,
+            "over_budget": 3,
+            "refused": {"scheme": 1},
+            "left": 4,
+            "top_over_budget": [{"setting": "S", "limit": 9, "name": "a.example", "links": 3}],
+        },
         "politeness": {"rests": {"gap": 2}, "hosts_given_up": 1},
         "robots": {"fetched": 1, "disallowed": 2, "unreachable": 3},
         "errors": {"dns": 2},
@@ -241,6 +248,7 @@ def test_the_workers_figures_are_added_up(tmp_path: Path) -> None:
     assert (whole.pages, whole.pages_per_s, whole.answers) == (8, 0.8, {"2xx": 8})
     assert [each.host for each in whole.top_hosts] == ["b.example", "a.example"]
     assert (whole.links.new, whole.links.refused, whole.links.left) == (2, {"scheme": 2}, 8)
+    assert whole.links.top_over_budget == [OverBudget("S", 9, "a.example", 6)]
     assert (whole.politeness.rests, whole.robots.unreachable) == ({"gap": 4}, 6)
     assert (whole.archive.files, whole.archive.bytes) == (1, 5)
     assert (whole.frontier.done, whole.frontier.put_back_at_open) == (18, 8)

@@ -141,6 +141,10 @@ class LocalInspection:
     def brought(self, it: Named, pattern: str) -> tuple[str, Yield]:
         return LocalYields(self._store, Budgets()).brought(it.host, pattern)
 
+    def admitted_of_domain(self, it: Named) -> int:
+        packed = self._store.get(keys.named(keys.DOMAIN, HostKey(it.domain)))
+        return int.from_bytes(packed) if packed else 0
+
     def opened_hosts(self, it: Named) -> set[str]:
         return set()
 

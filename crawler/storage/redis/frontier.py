@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from crawler.core.types import Added, Candidate, Counts, Lease, Moved, Rest, Verdict
+from crawler.core.types import Added, Candidate, Counts, KeptOut, Lease, Moved, Rest, Verdict
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.fates import claim_of
 from crawler.storage.redis.ops import Finished, Ops, Released, shard_of_lease
@@ -41,12 +41,14 @@ class RedisFrontier:
     def add(self, found: Iterable[Candidate], now: float) -> Added:
         calls = self._ops.add(found, now)
         new = seen = over_budget = 0
+        kept_out: list[KeptOut] = []
         for reply in self._link.run(calls):
             added = read_added(reply)
             new, seen = new + added.new, seen + added.seen
             over_budget += added.over_budget
+            kept_out += added.kept_out
         self._touched(calls)
-        return Added(new, seen, over_budget)
+        return Added(new, seen, over_budget, kept_out=tuple(kept_out))
 
     def lease(self, now: float, limit: int = 1) -> list[Lease]:
         leases: list[Lease] = []

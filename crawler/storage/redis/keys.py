@@ -112,6 +112,10 @@ def dead(name: str, shard: int) -> str:
     return f"{root(name, shard)}:d"
 
 
+def domains(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:c"
+
+
 def claims(name: str, shard: int, bucket: int) -> str:
     return f"{root(name, shard)}:g:{bucket}"
 

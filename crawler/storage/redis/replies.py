@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.core.types import Added, Lease, Pace
+from crawler.core.types import Added, KeptOut, Lease, Pace
 from crawler.storage.redis.fates import Unreadable
 from crawler.storage.redis.ops import PACE, lease_id
 from crawler.storage.redis.packed import unpack
@@ -26,7 +26,11 @@ class Leased:
 
 
 def read_added(reply: Sequence[Any]) -> Added:
-    return Added(int(reply[1]), int(reply[2]), int(reply[3]))
+    kept_out = tuple(
+        KeptOut(unit.decode("ascii", "replace"), name.decode("utf-8", "replace"), int(links))
+        for unit, name, links in zip(reply[4::3], reply[5::3], reply[6::3], strict=True)
+    )
+    return Added(int(reply[1]), int(reply[2]), int(reply[3]), kept_out=kept_out)
 
 
 def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None) -> Leased:

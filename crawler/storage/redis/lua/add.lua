@@ -6,7 +6,8 @@
 --       host, domain, front, flags, n, and n times: key (signed 64 bits, in digits), body
 --       flags: 1 no seen test, 2 to the head, 4 of no budget (a robots.txt, what is urgent), 8 later:
 --       the body begins with the delay, 8 bytes, 16 seen from now on, though there is no seen test
--- Reply run, new, seen, over budget
+-- Reply run, new, seen, over budget, then of each group with some over budget: 'host' or 'domain',
+--       its name, how many
 
 -- Seen: buckets of 100 to 400 keys, by linear hashing (Litwin, 1980), because an intset costs 9 bytes
 -- a key at that size and 64 or more beyond 512. The last nine digits of a key choose its bucket;
@@ -40,18 +41,19 @@ end
 
 local host_budget, domain_budget = tonumber(ARGV[1]), tonumber(ARGV[2])
 local new, seen, over, filtered_new = 0, 0, 0, 0
+local kept_out = {}
 local at = 3
 
--- What a group of one host may still add, and what counts it.
+-- What a group of one host may still add, and whose budget says so.
 local function room_of(it, domain, is_free)
-  local room = math.huge
-  if is_free then return room end
+  local room, unit = math.huge, 'host'
+  if is_free then return room, unit end
   if host_budget then room = host_budget - it.admitted end
   if domain_budget then
-    local used = tonumber(redis.call('HGET', DOMAINS, domain) or 0)
-    room = math.min(room, domain_budget - used)
+    local left = domain_budget - tonumber(redis.call('HGET', DOMAINS, domain) or 0)
+    if left < room then room, unit = left, 'domain' end
   end
-  return room
+  return room, unit
 end
 
 -- A key that is not ours stands where one of ours belongs. What was marked seen in this group is
@@ -70,7 +72,8 @@ local function admit_group()
   local noted = not unfiltered or bit.band(flags, 16) ~= 0
   at = at + 5
   local it = load(host)
-  local room = room_of(it, domain, is_free)
+  local room, unit = room_of(it, domain, is_free)
+  local over_before = over
   local fresh, marked = {}, {}
   for i = at, at + 2 * n - 2, 2 do
     local key = ARGV[i]
@@ -94,6 +97,11 @@ local function admit_group()
     end
   end
   at = at + 2 * n
+  if over > over_before then
+    kept_out[#kept_out + 1] = unit
+    kept_out[#kept_out + 1] = unit == 'host' and host or domain
+    kept_out[#kept_out + 1] = over - over_before
+  end
   if #fresh == 0 then return end
   if bit.band(flags, 8) ~= 0 then
     for _, body in ipairs(fresh) do
@@ -124,4 +132,4 @@ if new > 0 then
   if buckets > old_buckets then redis.call('HSET', TOTALS, 'buckets', buckets) end
   close_books()
 end
-return fault or {run, new, seen, over}
+return fault or {run, new, seen, over, unpack(kept_out)}

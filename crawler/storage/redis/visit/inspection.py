@@ -123,6 +123,12 @@ class RedisInspection:
     def brought(self, it: Named, pattern: str) -> tuple[str, Yield]:
         return brought(self._visit, it, pattern)
 
+    def admitted_of_domain(self, it: Named) -> int:
+        key = keys.domains(self._visit.name, shard_of(it.domain, len(self._visit.shards)))
+        used = self._visit.ask(key, "HGET", it.domain)
+        with self._visit.reading(key):
+            return int(used or 0)
+
     def opened_hosts(self, it: Named) -> set[str]:
         """Those of its domain, which a scope may ask for, and one that opens loopback."""
         key = keys.doors(self._visit.name)
