@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import csv
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from scrapy import Spider
 from scrapy.crawler import Crawler
-from scrapy.exporters import CsvItemExporter, JsonItemExporter, XmlItemExporter
+from scrapy.exporters import (
+    CsvItemExporter,
+    JsonItemExporter,
+    JsonLinesItemExporter,
+    XmlItemExporter,
+)
 from scrapy.extensions.feedexport import (
     FeedExporter,
     FeedSlot,
@@ -36,6 +42,7 @@ from crawler.wiring import data_dir, parts_of
 logger = logging.getLogger(__name__)
 
 _STDOUT: Final = "stdout:"
+_BLOCK_BYTES: Final = 65_536
 _TIMES: Final = (
     "%(time)",
     "%(batch_time)",
@@ -100,7 +107,10 @@ class Feeds(FeedExporter):
         if path is None:
             return options
         logger.info("The crawl goes on: the feed %s is appended to", uri)
-        if issubclass(self.exporters[options["format"]], CsvItemExporter):
+        exporter = self.exporters[options["format"]]
+        if issubclass(exporter, JsonLinesItemExporter) and not options.get("postprocessing"):
+            _cut_incomplete_line(path)
+        if issubclass(exporter, CsvItemExporter):
             chosen = options["item_export_kwargs"]
             options["item_export_kwargs"] = {**chosen, "include_headers_line": False}
             if options["fields"] is None and not options.get("postprocessing"):
@@ -127,6 +137,19 @@ def _written(storage: object) -> Path | None:
         return None
     path = Path(storage.path)
     return path if path.is_file() and path.stat().st_size else None
+
+
+def _cut_incomplete_line(path: Path) -> None:
+    """A killed process leaves part of a line, and what is appended to it could not be read."""
+    with path.open("rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            begin = max(0, end - _BLOCK_BYTES)
+            file.seek(begin)
+            end = begin + file.read(end - begin).rfind(b"\n") + 1
+            if end > begin:
+                break
+        file.truncate(end)
 
 
 def _header(path: Path, options: dict[str, Any]) -> list[str]:

@@ -192,6 +192,20 @@ def test_a_crawl_that_goes_on_appends_to_its_json_lines(
     assert [page["url"] for page in pages] == [chain.url(path) for path in CHAIN]
 
 
+@pytest.mark.parametrize("torn", [b'{"url": "http://', b'{"text": "' + b"x" * 200_000])
+@pytest.mark.parametrize("has_lines", [True, False])
+def test_half_a_line_that_a_kill_has_left_is_cut_off(
+    tmp_path: Path, chain: Site, torn: bytes, has_lines: bool
+) -> None:
+    data, feed = tmp_path / "data", tmp_path / "feed"
+    settings = {"FEEDS": {str(feed): {"format": "jsonlines"}}}
+    crawl(data, WebSpider, settings, seeds=chain.url("/0"), max_pages=3)
+    feed.write_bytes((feed.read_bytes() if has_lines else b"") + torn)
+    crawl(data, WebSpider, settings, seeds=chain.url("/0"))
+    urls = [page["url"] for page in lines(feed)]
+    assert urls == [chain.url(path) for path in CHAIN][0 if has_lines else 3 :]
+
+
 @pytest.mark.parametrize("fields", [None, ["status", "url"]])
 def test_a_table_that_goes_on_has_one_header(
     tmp_path: Path, chain: Site, fields: list[str] | None
