@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from hashlib import sha1
 from typing import Final
+from urllib.parse import quote
 
 from crawler.core.exchange import Exchange
 from crawler.core.page import Page
@@ -18,7 +19,9 @@ from crawler.storage.columns.again import MAY_REPEAT, UNREADABLE
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture
 from crawler.storage.warc.fields import labelled
+from crawler.storage.warc.head import PRINTABLE, STATUS_LINE, readable_status
 
+_MOST_STATUS_BYTES: Final = 1000  # longer ones are written as far as readers read one
 _MOST_CHARS: Final = 200  # of what a parser says of a page it cannot read
 # Archives are handed on; what opens a door is not.
 _SECRETS: Final = re.compile(
@@ -47,6 +50,9 @@ async def archived(
     noted = metadata or (("fetchTimeMs", _ms(exchange)),)
     if may_repeat and original is None:
         noted = (*noted, (MAY_REPEAT, exchange.url))
+    sent = exchange.status_line
+    if sent != readable_status(sent) and len(sent) <= _MOST_STATUS_BYTES:
+        noted = (*noted, (STATUS_LINE, quote(sent, safe=PRINTABLE)))
     capture = Capture(
         url=exchange.url,
         fetched_at=exchange.at,

@@ -18,13 +18,15 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import Settings
 
-from crawler import rules
+from crawler import archiving, rules
 from crawler.addon import REPLAY, Addon
 from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError, DataDirError
+from crawler.core.exchange import Exchange
 from crawler.core.types import Answer, Claim, Pace
 from crawler.policy.politeness import next_rest
 from crawler.storage.local.outcome_log import read_outcomes
+from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture
 from crawler.storage.warc.cdxj import CdxjCompanion
 from crawler.storage.warc.replay import Replay
@@ -388,6 +390,34 @@ def test_an_original_in_another_file_is_missed(tmp_path: Path) -> None:
     claim = Claim(b"\0" * 20, PUBLIC + "first", "other.warc.gz:1", AT - 9)
     written(folder, kept_of(PUBLIC, duplicate_of=claim, body_sha1=b"\0" * 20))
     assert Replay(folder).find(PUBLIC) is None
+
+
+@pytest.mark.parametrize(
+    "status",
+    [b"HTTP/1.1 200 OK", b"HTTP/1.1\t200\tOK", b"HTTP/1.2 200 100%", b"HTTP/0.9  200 \xf6"],
+    ids=["plain", "tabs", "another version", "not ASCII"],
+)
+def test_a_status_line_is_as_it_was_sent(tmp_path: Path, status: bytes) -> None:
+    sent = Exchange(
+        url=PUBLIC,
+        at=1.0,
+        duration_s=0.0,
+        request_head=b"GET / HTTP/1.1\r\n\r\n",
+        head=status + b"\r\nX: 1\r\n\r\n",
+        body=b"a page",
+        ip="192.0.2.1",
+    )
+    asyncio.run(kept_in(tmp_path, sent))
+    found = Replay(tmp_path).find(PUBLIC)
+    assert found is not None and found.head == sent.head
+    (record,) = [one for one in read_folder(tmp_path).values() if one.kind == "response"]
+    assert record.block.startswith(b"HTTP/1.1 200 "), "which every reader understands"
+
+
+async def kept_in(folder: Path, exchange: Exchange) -> None:
+    archive = Archive(WarcWriter(WarcRules(folder=folder, origin="h-1")))
+    await archiving.archived(exchange, archive)
+    await archive.close()
 
 
 def test_an_answer_that_changed_nothing_is_one_without_a_body(tmp_path: Path) -> None:

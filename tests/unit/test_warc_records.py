@@ -220,6 +220,10 @@ def test_hostile_headers(header: tuple[bytes, bytes], written: bytes) -> None:
         pytest.param(b"HTTP/1.1 200", b"HTTP/1.1 200", id="no reason, nor its space"),
         pytest.param(b"http/1.0 99 \xf6", b"http/1.0 99 \xf6", id="odd, but HTTP"),
         pytest.param(b"ICY 200 OK", b"HTTP/1.1 200 OK", id="a version that nobody replays"),
+        pytest.param(b"HTTP/1.2 200 OK", b"HTTP/1.1 200 OK", id="nor this one"),
+        pytest.param(b"HTTP/1.1\t200\tOK", b"HTTP/1.1 200 OK", id="tabs, which hide the status"),
+        pytest.param(b"HTTP/1.1  200  OK", b"HTTP/1.1 200  OK", id="two spaces do, too"),
+        pytest.param(b"HTTP/1.1 200 a\tb", b"HTTP/1.1 200 a\tb", id="but no tab of the reason"),
         pytest.param(b"hello", b"HTTP/1.1", id="no status line"),
     ],
 )

@@ -6,6 +6,9 @@ place under the name `X-Crawler-<name>`, as in the WARCs of Common Crawl and Sto
 
 - Transfer-Encoding: our client has joined the chunks; a reader told "chunked" would look for
   chunk sizes in the page. The WARC specification counts payloads without it in any case.
+- A status line that readers cannot read is written as they can: warcio and fastwarc find a status
+  after one space only, and pywb refuses any version but 1.0 and 1.1. The line as sent is in the
+  metadata.
 - Content-Length beside a Transfer-Encoding (RFC 9112 6.3: it does not count) or of a body
   that was cut: pywb promises that many bytes, and its client waits for them until it gives up.
 """
@@ -21,15 +24,21 @@ CHUNKED: Final = re.compile(rb"^(?=Transfer-Encoding[ \t]*:)", re.IGNORECASE | r
 LYING: Final = re.compile(
     rb"^(?=(?:Transfer-Encoding|Content-Length)[ \t]*:)", re.IGNORECASE | re.MULTILINE
 )
+STATUS_LINE: Final = "status-line"
+"""In the metadata: the status line as sent, where another is written; percent-encoded."""
+PRINTABLE: Final = "".join(chr(byte) for byte in range(0x20, 0x7F) if chr(byte) != "%")
 RENAMED: Final = b"X-Crawler-"
 _GIVEN_BACK: Final = re.compile(LYING.pattern.replace(b"^", b"^" + RENAMED), LYING.flags)
 END: Final = b"\r\n\r\n"
 
 # A head that is written as it came, as most are: no line of it looks blank, or has a lone LF.
-PLAIN: Final = re.compile(rb"HTTP/1\.[01](?: [^\r\n]*+)?\r\n(?:[!-9;-~]++:[^\r\n]*+\r\n)*+\r\n")
+PLAIN: Final = re.compile(
+    rb"HTTP/1\.[01] \d{3}(?: [^\r\n]*+)?\r\n(?:[!-9;-~]++:[^\r\n]*+\r\n)*+\r\n"
+)
 
-# Replay software knows these two only; HTTP/2 and later are by custom written as HTTP/1.1.
+# Replay software knows these two only; others are by custom written as HTTP/1.1.
 WRITTEN_VERSIONS: Final = frozenset({b"HTTP/1.0", b"HTTP/1.1"})
+_STATUS: Final = re.compile(rb"([^ \t]+)[ \t]+(\d{3})((?:[ \t].*)?)", re.DOTALL)
 
 # fastwarc gives up the whole file at a longer head (its max_header_len, as it comes).
 MAX_HEAD_BYTES: Final = 32 * 1024
@@ -48,7 +57,7 @@ def response_head(capture: Capture) -> Head:
         content = capture.head.removesuffix(END)
     else:
         lines = _received(capture.head) or _composed(capture)
-        lines[0] = _known_version(lines[0])
+        lines[0] = readable_status(lines[0])
         content = b"\r\n".join(lines)
     if capture.truncated or CHUNKED.search(content):
         content = LYING.sub(RENAMED, content)
@@ -57,9 +66,14 @@ def response_head(capture: Capture) -> Head:
     return Head(_fitting(content) + END, cut=True)
 
 
-def as_received(head: bytes) -> bytes:
-    """Of a head that `response_head` made: with the names that were renamed."""
-    return _GIVEN_BACK.sub(b"", head)
+def as_received(head: bytes, status_line: bytes = b"") -> bytes:
+    """Of a head that `response_head` made: with the names that were renamed, and the status line
+    that was sent; empty: that one."""
+    received = _GIVEN_BACK.sub(b"", head)
+    if not status_line:
+        return received
+    _, end, rest = received.partition(b"\r\n")
+    return status_line + end + rest
 
 
 def _received(head: bytes) -> list[bytes]:
@@ -84,11 +98,14 @@ def _composed(capture: Capture) -> list[bytes]:
     return [line.replace(b"\r\n", b" ").replace(b"\n", b" ") for line in lines]
 
 
-def _known_version(status_line: bytes) -> bytes:
-    version, space, rest = status_line.partition(b" ")
-    if version.upper() in WRITTEN_VERSIONS:
-        return status_line
-    return b"HTTP/1.1" + space + rest
+def readable_status(line: bytes) -> bytes:
+    """The status line *line* as readers of archives can read it; mostly as it is."""
+    match = _STATUS.fullmatch(line)
+    if match:
+        version, space, rest = match[1], b" ", match[2] + match[3].replace(b"\t", b" ", 1)
+    else:
+        version, space, rest = line.partition(b" ")
+    return (version if version.upper() in WRITTEN_VERSIONS else b"HTTP/1.1") + space + rest
 
 
 def _fitting(content: bytes) -> bytes:

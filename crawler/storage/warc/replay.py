@@ -12,13 +12,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from crawler.core.errors import ConfigError, DataDirError
 from crawler.core.exchange import Exchange, Truncated
 from crawler.storage.warc.cdxj import SUFFIX, key_of, timestamp
 from crawler.storage.warc.companions import WARC_SUFFIX, beside
 from crawler.storage.warc.fields import uri
-from crawler.storage.warc.head import END, as_received
+from crawler.storage.warc.head import END, STATUS_LINE, as_received
 from crawler.storage.warc.lookup import Entry, entries, entries_of, warc_files
 from crawler.storage.warc.members import Damaged
 from crawler.storage.warc.reading import Record, records
@@ -89,7 +90,7 @@ class Replay:
             duration_s=_ms(answer) / 1000,
             request_head=request_head + end,
             request_body=request_body,
-            head=as_received(answer.head),
+            head=as_received(answer.head, unquote_to_bytes(answer.noted(STATUS_LINE))),
             body=body,
             ip=answer.ip,
             tls=found.tls,
