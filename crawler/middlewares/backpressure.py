@@ -49,7 +49,7 @@ class BackpressureMiddleware:
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
         flight = self._parts.flights.of(request.meta.get(LEASE))
-        if flight is None or flight.purpose is not Purpose.PAGE:
+        if flight is None or flight.purpose is not Purpose.PAGE or flight.is_refused:
             return None
         answer = failed_answer(exception, flight, self._parts)
         if answer is not None:

@@ -47,7 +47,13 @@ class RobotsMiddleware:
         self._asking: dict[str, asyncio.Task[RobotsFetch]] = {}
 
     async def process_request(self, request: Request) -> Request | None:
-        asks_for_robots = request.meta.get(LEASE) is Purpose.ROBOTS or self._flight(request)
+        lease = request.meta.get(LEASE)
+        if isinstance(lease, Refusal):
+            raise IgnoreRequest(lease.explain())
+        flight = self._parts.flights.of(lease)
+        if flight is not None and flight.is_refused:
+            raise IgnoreRequest(flight.reason)  # for its errback: see FrontierScheduler
+        asks_for_robots = lease is Purpose.ROBOTS or self._flight(request)
         url = fetch_form(request.url)  # None: not http, no robots.txt speaks of it
         return None if asks_for_robots or url is None else await self._cleared(request, url)
 

@@ -48,6 +48,11 @@ class Flight:
     bits: int | None = None  # of 64 that differ from it; None: the very bytes
     is_new: bool | None = None  # whether it was a page of new content; None: nobody can say
 
+    @property
+    def is_refused(self) -> bool:
+        """It was decided, and its host released, before a fetch began."""
+        return self.released and self.verdict is not None and self.answer is None
+
     def fetched_s(self, now: float) -> float:
         """How long its fetch took, which is over *now*."""
         return now - self.begun - self.paused_s

@@ -134,12 +134,16 @@ class Landing:
         return verdict
 
     def unfetched(self, flight: Flight, verdict: Verdict, reason: str, rest_s: float) -> None:
-        """Its host was not asked, and so it owes it no gap."""
+        """End *flight*, whose host was not asked."""
+        self.refuse(flight, verdict, reason, rest_s)
+        self.land(flight)
+
+    def refuse(self, flight: Flight, verdict: Verdict, reason: str, rest_s: float) -> None:
+        """Decide *flight* before its host is asked, which then needs no gap; it lands later."""
         flight.released = True
         flight.verdict = verdict
         flight.reason = reason
         self._frontier.release(flight.lease, Rest(rest_s, flight.lease.pace), self._now())
-        self.land(flight)
 
     def unreadable(self, flight: Flight, why: str) -> None:
         """What its lease asks for cannot be understood any more."""

@@ -7,7 +7,9 @@ it does no more than take a lease; when nothing is due, one timer wakes the engi
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Self
 
 from scrapy import Request, Spider, signals
@@ -19,7 +21,7 @@ from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
 from crawler.core.errors import StoreUnavailable, UnstorableRequest
-from crawler.core.types import Dead, Purpose
+from crawler.core.types import Dead, Done, Purpose
 from crawler.parts import Parts
 from crawler.policy.refusal import Refusal
 from crawler.scheduler.candidates import candidate_of, verdict_on_returned
@@ -45,6 +47,9 @@ class FrontierScheduler(BaseScheduler):
         self._parts = parts
         self._timer: CallLaterResult | None = None
         self._hooks: EngineHooks | None = None
+        # Requests that a rule refused, on their way to their errbacks. Bound: those that spiders
+        # yield between two turns of the engine, which takes them before any lease.
+        self._refused: deque[Request] = deque()
 
     def __repr__(self) -> str:
         return f"<FrontierScheduler {self._parts.frontier.counts()}>"
@@ -70,7 +75,7 @@ class FrontierScheduler(BaseScheduler):
         return deferred_from_coro(self._parts.close(is_finished=reason == "finished"))
 
     def has_pending_requests(self) -> bool:
-        return not self._full() and not self._parts.frontier.is_over()
+        return bool(self._refused) or (not self._full() and not self._parts.frontier.is_over())
 
     def enqueue_request(self, request: Request) -> bool:
         """A spider's own request, or what a downloader middleware returned for a lease."""
@@ -99,6 +104,8 @@ class FrontierScheduler(BaseScheduler):
             return None
 
     def _next_request(self) -> Request | None:
+        if self._refused:
+            return self._refused.popleft()
         parts = self._parts
         for _ in range(_AT_ONCE):
             now = parts.clock.now()
@@ -121,7 +128,23 @@ class FrontierScheduler(BaseScheduler):
             return self._request(flight, cleared.url)
         if cleared.hop is not None:
             parts.frontier.add([cleared.hop], now)
+        if flight.purpose is Purpose.PAGE and isinstance(cleared.verdict, Done | Dead):
+            request = self._with_errback(flight)
+            if request is not None:
+                parts.landing.refuse(flight, cleared.verdict, cleared.reason, cleared.rest_s)
+                return request
         parts.landing.unfetched(flight, cleared.verdict, cleared.reason, cleared.rest_s)
+        return None
+
+    def _with_errback(self, flight: Flight) -> Request | None:
+        """The spider's own request that *flight* is for, if its errback is to be called: it goes
+        through the engine as far as `RobotsMiddleware`, which raises IgnoreRequest."""
+        if not flight.lease.candidate.request:
+            return None
+        with suppress(UnstorableRequest):
+            request = unpack(flight.lease.candidate.request, self._spider)
+            request.meta[LEASE] = flight.lease
+            return request if request.errback is not None else None
         return None
 
     def _request(self, flight: Flight, url: str) -> Request | None:
@@ -142,6 +165,11 @@ class FrontierScheduler(BaseScheduler):
         found = candidate_of(request, self._spider, self._parts)
         if isinstance(found, Refusal):
             self._parts.tally.count(f"refused/{found.reason}")
+            if request.errback is not None:
+                # Scrapy's engine takes it from `next_request`, as one that was admitted.
+                request.meta[LEASE] = found
+                self._refused.append(request)
+                return True
             return False
         added = self._parts.frontier.add([found], self._parts.clock.now())
         self._parts.tally.refused_by_budget(added)

@@ -12,7 +12,7 @@ import pytest
 from itemadapter import ItemAdapter
 from scrapy import Item, Request, Spider, signals
 from scrapy.crawler import AsyncCrawlerRunner, Crawler
-from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.exceptions import CloseSpider, DontCloseSpider, IgnoreRequest
 from scrapy.http import FormRequest, Response
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
@@ -239,6 +239,50 @@ def test_files_pipelines_obey_robots_txt(tmp_path: Path) -> None:
         assert "/forbidden" not in web.asked
     (found,) = items[0]["files"]
     assert (tmp_path / "files" / found["path"]).read_bytes() == b"\x89PNG"
+
+
+class Asking(Spider):
+    """Asks for what robots.txt forbids, and for what rules refuse, and is told so."""
+
+    name = "asking"
+    forbidden = "/secret"
+    denied = "http://10.0.0.1/inside"
+
+    async def start(self) -> AsyncIterator[Request]:
+        yield Request(self.home + "/")
+
+    def parse(self, response: Response) -> Iterator[Request]:
+        for url in (response.urljoin(self.forbidden), self.denied):
+            yield Request(url, callback=self.never, errback=self.told, cb_kwargs={"asked": url})
+            yield Request(url + "?quietly")
+
+    def never(self, response: Response, asked: str) -> None:
+        raise AssertionError(asked)
+
+    def told(self, failure: Failure) -> Iterator[Any]:
+        request: Request = failure.request  # type: ignore[attr-defined]  # Scrapy adds it
+        assert failure.check(IgnoreRequest), failure
+        yield {"asked": request.cb_kwargs["asked"], "why": str(failure.value)}
+        yield Request(self.home + "/after" + str(len(request.url)))
+
+
+def test_an_errback_is_called_for_what_robots_or_a_rule_refuses(tmp_path: Path) -> None:
+    routes = {"/": page(), "/robots.txt": Answer("User-agent: *\nDisallow: /secret")}
+    with site("127.0.0.78", routes) as served:
+        home = served.url("")
+        found, items = crawled(tmp_path, Asking, home=home)
+        visits = list(served.asked)
+    told = {item["asked"]: item["why"] for item in items}
+    assert set(told) == {f"{home}/secret", Asking.denied}, "once each"
+    assert len(items) == 2
+    assert told[f"{home}/secret"].endswith("Disallow: /secret")
+    assert "addresses that are not public need a setting" in told[Asking.denied]
+    assert not any(path.startswith("/secret") for path in visits)
+    assert sum(path.startswith("/after") for path in visits) == 2, "what it yields is fetched"
+    fates = {outcome.url: (outcome.fate, outcome.reason) for outcome in found.outcomes}
+    assert fates[f"{home}/secret"] == fates[f"{home}/secret?quietly"]
+    assert fates[f"{home}/secret"][0] == "done"
+    assert found.stats["crawler/refused/inside_address"] == 2
 
 
 class Cached(Spider):
