@@ -56,7 +56,8 @@ PURE_STANDARD = {
 # Other people's pure functions (docs/decisions/0002).
 PURE_LIBRARIES = {
     *("ada_url", "backports.zstd", "brotli", "isal.isal_zlib", "msgspec", "numpy"),
-    *("protego", "publicsuffixlist", "selectolax", "w3lib", "xxhash"),
+    *("chardetng_py", "protego", "publicsuffixlist", "selectolax", "w3lib", "webencodings"),
+    "xxhash",
 }
 # Who else may know a library.
 CONFINED = {

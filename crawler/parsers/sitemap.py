@@ -17,7 +17,7 @@ from crawler.core.parsed import Link, LinkKind
 from crawler.parsers.bounds import LINKS_CUT, MAX_LINKS, MAX_WORD_CHARS
 from crawler.parsers.html_dates import epoch
 from crawler.parsers.sitemap_loose import loose_entries
-from crawler.policy.charset import UTF_8, declared
+from crawler.policy.charset import UTF_8, declared, unicode_mark
 
 BROKEN_XML: Final = "broken_xml"
 
@@ -136,7 +136,8 @@ def _as_utf_8(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Expat reads no encoding of two bytes a letter but UTF-16, which it knows by its bytes; at
     what is none, Python raises whatever the codec of that name does."""
     first = next(pieces, b"")
-    encoding = declared(first)
+    mark, bom = unicode_mark(first)
+    encoding = mark if mark and not bom else declared(first)
     if encoding == UTF_8:
         yield from chain((first,), pieces)
         return

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from w3lib.encoding import read_bom
+from crawler.policy.charset import unicode_mark
 
 HEAD_BYTES: Final = 8192  # guess: room for the licence that some put before the first element
 
@@ -49,7 +49,7 @@ def markup(body: bytes) -> Markup:
 def head_of(body: bytes) -> bytes:
     """Its first bytes as UTF-8 or what is like it, without byte order mark and space before."""
     head = body[:HEAD_BYTES]
-    encoding, bom = read_bom(head)
+    encoding, bom = unicode_mark(head)
     if encoding is not None and bom is not None:
         head = head[len(bom) :]
         if encoding != "utf-8":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from webencodings.labels import LABELS  # type: ignore[import-untyped]  # it ships no types
 
-from crawler.policy.charset import read_text
+from crawler.policy.charset import _guess, read_text
 
 GERMAN = "Stra\xdfen, \xdcbung, sch\xf6n, gr\xfc\xdfen, M\xe4dchen, K\xf6nig, T\xfcr \u20ac"
 RUSSIAN = "\u0417\u0430\u0433\u043b\u0430\u0432\u043d\u0430\u044f " * 3
@@ -62,6 +65,119 @@ def test_text_is_read_by_its_charset(content_type: str, body: bytes, name: str) 
 def test_a_page_may_declare_its_charset(head: str, encoding: str, text: str, name: str) -> None:
     body = head.encode() + text.encode(encoding)
     assert read_text(body, "text/html") == (head + text, name)
+
+
+NO_TEXT = {"replacement", "x-user-defined"}
+
+
+@pytest.mark.parametrize(
+    ("label", "name"), [pair for pair in LABELS.items() if pair[1] not in NO_TEXT]
+)
+def test_all_labels_of_the_standard_are_known(label: str, name: str) -> None:
+    ours = {"gbk": "gb18030", "iso-8859-8-i": "iso-8859-8"}.get(name, name)
+    body = b"<p>\xe4" if "16" not in name.partition("-")[2][:2] else b"<\0p\0"
+    if name.startswith("utf"):
+        assert read_text("\xe4".encode(ours), f"text/html; charset={label}")[1] == ours
+        return
+    assert read_text(body, f"text/html; charset={label}")[1] == ours
+    assert read_text(body, f'text/html; x=y; Charset="{label.upper()}"')[1] == ours
+    for head in (
+        f"<meta charset={label}>",
+        f"<!-- <meta charset=big5> --><META content='x; charset={label}' http-equiv=Content-Type>",
+        f"<?xml version='1.0' encoding='{label}'?>",
+    ):
+        assert read_text(head.encode() + body, "text/html")[1] == ours
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "<body><meta charset=big5>",
+        "<meta content='text/html; charset=big5'>",
+        "<meta name=charset content=big5>",
+        "<!-- <meta charset=big5>",
+        "<metal charset=big5>",
+        " " * 5000 + "<meta charset=big5>",
+    ],
+)
+def test_what_declares_no_charset(head: str) -> None:
+    assert read_text(head.encode() + GERMAN.encode("cp1252"), "text/html")[1] == "windows-1252"
+
+
+@pytest.mark.parametrize("name", ["utf-16le", "utf-16be"])
+@pytest.mark.parametrize(
+    "text",
+    ["<?xml version='1.0' encoding='utf-16'?><rss>\u4e2d</rss>", "\r\n <!doctype html><p>\xe9"],
+)
+def test_markup_in_utf_16_needs_no_mark(text: str, name: str) -> None:
+    assert read_text(text.encode(name), "application/rss+xml") == (text, name)
+
+
+SAID = {
+    ("windows-1252", "iso-8859-1"): "Alle Menschen sind frei und gleich an W\xfcrde geboren; sie"
+    " sollen einander im Geiste der Br\xfcderlichkeit begegnen, k\xf6nnen w\xe4hlen und m\xfcssen"
+    " nicht hei\xdfen, wie es anderen gef\xe4llt.",
+    ("windows-1252",): "Tous les \xeatres humains naissent libres et \xe9gaux en dignit\xe9 et en"
+    " droits. Ils sont dou\xe9s de raison et de conscience et doivent agir les uns envers les"
+    " autres dans un esprit de fraternit\xe9.",
+    ("windows-1251", "koi8-r", "ibm866"): "\u0412\u0441\u0435 \u043b\u044e\u0434\u0438"
+    " \u0440\u043e\u0436\u0434\u0430\u044e\u0442\u0441\u044f"
+    " \u0441\u0432\u043e\u0431\u043e\u0434\u043d\u044b\u043c\u0438 \u0438"
+    " \u0440\u0430\u0432\u043d\u044b\u043c\u0438 \u0432 \u0441\u0432\u043e\u0435\u043c"
+    " \u0434\u043e\u0441\u0442\u043e\u0438\u043d\u0441\u0442\u0432\u0435 \u0438"
+    " \u043f\u0440\u0430\u0432\u0430\u0445.",
+    ("windows-1250", "iso-8859-2"): "V\u0161ichni lid\xe9 rod\xed se svobodn\xed a sob\u011b"
+    " rovn\xed co do d\u016fstojnosti a pr\xe1v. Jsou nad\xe1ni rozumem a sv\u011bdom\xedm a"
+    " maj\xed spolu jednat v duchu bratrstv\xed.",
+    ("windows-1253", "iso-8859-7"): "\u038c\u03bb\u03bf\u03b9 \u03bf\u03b9"
+    " \u03ac\u03bd\u03b8\u03c1\u03c9\u03c0\u03bf\u03b9"
+    " \u03b3\u03b5\u03bd\u03bd\u03b9\u03bf\u03cd\u03bd\u03c4\u03b1\u03b9"
+    " \u03b5\u03bb\u03b5\u03cd\u03b8\u03b5\u03c1\u03bf\u03b9 \u03ba\u03b1\u03b9"
+    " \u03af\u03c3\u03bf\u03b9 \u03c3\u03c4\u03b7\u03bd"
+    " \u03b1\u03be\u03b9\u03bf\u03c0\u03c1\u03ad\u03c0\u03b5\u03b9\u03b1.",
+    ("windows-1254",): "B\xfct\xfcn insanlar h\xfcr, haysiyet ve haklar bak\u0131m\u0131ndan"
+    " e\u015fit do\u011farlar. Ak\u0131l ve vicdana sahiptirler ve birbirlerine kar\u015f\u0131"
+    " karde\u015flik zihniyeti ile hareket etmelidirler.",
+    ("shift_jis", "euc-jp", "iso-2022-jp"): "\u3059\u3079\u3066\u306e\u4eba\u9593\u306f\u3001"
+    "\u751f\u307e\u308c\u306a\u304c\u3089\u306b\u3057\u3066\u81ea\u7531\u3067\u3042\u308a"
+    "\u3001\u304b\u3064\u3001\u5c0a\u53b3\u3068\u6a29\u5229\u3068\u306b\u3064\u3044\u3066"
+    "\u5e73\u7b49\u3067\u3042\u308b\u3002",
+    ("gb18030",): "\u4eba\u4eba\u751f\u800c\u81ea\u7531\uff0c\u5728\u5c0a\u4e25\u548c"
+    "\u6743\u5229\u4e0a\u4e00\u5f8b\u5e73\u7b49\u3002\u4ed6\u4eec\u8d4b\u6709\u7406\u6027"
+    "\u548c\u826f\u5fc3\u3002",
+    ("big5",): "\u4eba\u4eba\u751f\u800c\u81ea\u7531\uff0c\u5728\u5c0a\u56b4\u548c"
+    "\u6b0a\u5229\u4e0a\u4e00\u5f8b\u5e73\u7b49\u3002\u4ed6\u5011\u8ce6\u6709\u7406\u6027"
+    "\u548c\u826f\u5fc3\u3002",
+    ("euc-kr",): "\ubaa8\ub4e0 \uc778\uac04\uc740 \ud0dc\uc5b4\ub0a0 \ub54c\ubd80\ud130"
+    " \uc790\uc720\ub85c\uc6b0\uba70 \uadf8 \uc874\uc5c4\uacfc \uad8c\ub9ac\uc5d0"
+    " \uc788\uc5b4 \ub3d9\ub4f1\ud558\ub2e4.",
+}
+"""The first article of the Declaration of Human Rights, and what it may be written in."""
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [pytest.param(each, text, id=each) for encodings, text in SAID.items() for each in encodings],
+)
+@pytest.mark.parametrize("before", ["<p>", "<p>" + "x = 1; " * 20_000], ids=["", "behind a script"])
+def test_what_declares_nothing_is_guessed(before: str, encoding: str, text: str) -> None:
+    page = before + text
+    assert read_text(page.encode(encoding), "text/html")[0] == page
+    assert read_text(page.encode(), "text/html") == (page, "utf-8")
+
+
+def test_a_guess_costs_no_more_for_a_longer_page() -> None:
+    few, many = (
+        min(guess_s(RUSSIAN.encode("cp1251") * count) for _ in range(5))
+        for count in (2_000, 64_000)
+    )
+    assert many < 8 * few
+
+
+def guess_s(body: bytes) -> float:
+    begun = process_time()
+    assert _guess(body) == "cp1251"
+    return process_time() - begun
 
 
 def test_a_header_that_is_wrong_gives_way_to_the_page() -> None:

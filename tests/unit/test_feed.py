@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from crawler.core.parsed import Link, LinkKind, Parsed, Source, Unreadable
 from crawler.parsers.feed import FeedParser
+from crawler.policy.sniff import actual_type
 
 MAY_6 = 1714989600.0  # 2024, 10:00 UTC
 
@@ -213,3 +214,17 @@ def test_entities_are_not_expanded(doctype: str) -> None:
     parsed = read(body)
     assert parsed.title == "News & more"
     assert len(parsed.text) < 200
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_feed_in_utf_16_without_a_mark(encoding: str) -> None:
+    body = (
+        RSS.replace('"1.0"?', '"1.0" encoding="utf-16"?')
+        .replace("News", "N\xe9ws")
+        .encode(encoding)
+    )
+    sniffed = actual_type("application/rss+xml", "http://a.example/feed", body)
+    assert (sniffed.media_type, sniffed.lies) == ("application/rss+xml", False)
+    feed = read(body)
+    assert feed.title == "N\xe9ws & more"
+    assert entry("http://a.example/1", MAY_6) in feed.links
