@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 from itertools import product
-from time import process_time
 
 import pytest
 
 from crawler.core.parsed import Parsed, Source
 from crawler.parsers.html import HtmlParser
 from crawler.parsers.html_links import MAX_LINKS
+from tests.cpu_time import cpu_seconds
 
 ENOUGH_TO_TELL = 20_000  # tags: at a quadratic price they would take a quarter of a minute
 MEGABYTE = 1024 * 1024
@@ -28,24 +27,17 @@ def read(text: str, content_type: str = "text/html; charset=utf-8") -> Parsed:
     return HtmlParser().parse(Source("", content_type, text.encode()))
 
 
-def seconds(unit: str, times: int) -> float:
-    """Without the collector: it also goes through what all other tests have left."""
-    gc.disable()
-    try:
-        begun = process_time()
-        read(unit * times)
-        return process_time() - begun
-    finally:
-        gc.enable()
-
-
 def test_time_is_linear_in_the_page_whatever_it_holds() -> None:
     """Of all pairs the slowest are tried at length: what grows faster than its page is among
     them. Eight times the page takes about eight times as long, with a tree sixty-four times."""
     units = [one + other for one, other in product(PIECES, PIECES)]
-    slowest = sorted(units, key=lambda unit: seconds(unit, 500) / len(unit))[-12:]
+
+    def seconds(unit: str, size: int, times: int = 3) -> float:
+        return cpu_seconds(lambda: read(unit * size), times)
+
+    slowest = sorted(units, key=lambda unit: seconds(unit, 500, 1) / len(unit))[-12:]
     for unit in slowest:
-        few, many = (min(seconds(unit, n) for _ in range(3)) for n in (2_000, 16_000))
+        few, many = (seconds(unit, n) for n in (2_000, 16_000))
         assert many < 24 * few, unit
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from time import process_time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.core.parsed import Link, LinkKind
 from crawler.policy.link_header import MAX_LINKS, link_headers
+from tests.cpu_time import cpu_seconds
 
 A, B = LinkKind.ALTERNATE, LinkKind.CANONICAL
 
@@ -74,9 +73,5 @@ def test_nothing_that_a_server_sends_is_an_error(value: str) -> None:
 
 @pytest.mark.parametrize("unit", ["<", ">", ";", ",", '"', "\\", "<>", ";a=", '<>;a="', "<,", " "])
 def test_time_is_linear_in_the_header(unit: str) -> None:
-    def seconds(times: int) -> float:
-        begun = process_time()
-        read(unit * times)
-        return process_time() - begun
-
-    assert seconds(80_000) < 12 * seconds(10_000) + 0.05
+    few, many = (cpu_seconds(lambda n=n: read(unit * n)) for n in (10_000, 80_000))
+    assert many < 24 * few + 0.05

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from time import process_time
-
 import pytest
 
 from crawler.core.parsed import Link, LinkKind, Parsed, Source
 from crawler.parsers.bounds import MAX_LINKS, MAX_TEXT_CHARS, MAX_TITLE_CHARS, bounded
 from crawler.parsers.plain import PlainParser, urls
+from tests.cpu_time import cpu_seconds
 
 
 def read(body: bytes, url: str = "http://a.example/a.txt", content_type: str = "") -> Parsed:
@@ -82,12 +81,11 @@ def test_a_list_of_urls_may_be_a_sitemap(url: str, kind: LinkKind) -> None:
 def test_its_price_is_linear(start: str, piece: str) -> None:
     """Eight times the text takes about eight times as long."""
 
-    def seconds(times: int) -> float:
-        begun = process_time()
+    def reading(times: int) -> None:
         assert len(read((start + piece * times).encode()).links) <= MAX_LINKS + 1
-        return process_time() - begun
 
-    assert seconds(80_000) < 16 * min(seconds(10_000) for _ in range(3)) + 0.05
+    few, many = (cpu_seconds(lambda n=n: reading(n)) for n in (10_000, 80_000))
+    assert many < 24 * few + 0.05
 
 
 def test_what_a_parser_says_is_bounded() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from crawler.core.url import fetch_form
 from crawler.policy.robots import MIN_BODY_BYTES, TOO_COSTLY, Rules, Ruling, capped
+from tests.cpu_time import cpu_seconds
 
 HOST: Final = "http://example.com"
 
@@ -37,16 +37,6 @@ def test_a_cut_body_is_its_beginning_in_whole_lines(body: bytes, most: int) -> N
     assert body.startswith(cut)
     assert len(cut) <= most
     assert cut == body or not cut or cut[-1:] in b"\r\n"
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """The best of five: what the work itself takes."""
-    taken = []
-    for _ in range(5):
-        start = time.process_time()
-        work()
-        taken.append(time.process_time() - start)
-    return min(taken)
 
 
 def starry(size: int) -> Callable[[], object]:
@@ -77,7 +67,7 @@ def test_four_times_the_input_takes_no_more_than_eight_times_as_long(
     work: Callable[[int], Callable[[], object]], size: int
 ) -> None:
     # Linear is 4, quadratic 16, and a backtracking regular expression would never end.
-    assert seconds(work(size * 4)) < 8 * seconds(work(size))
+    assert cpu_seconds(work(size * 4), 5) < 8 * cpu_seconds(work(size), 5)
 
 
 def test_a_file_that_takes_too_long_to_decide_forbids() -> None:

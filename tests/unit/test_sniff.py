@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from time import process_time
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from crawler.policy.markup import HEAD_BYTES, Markup, markup
 from crawler.policy.sniff import Sniffed, actual_type
+from tests.cpu_time import cpu_seconds
 
 PAGE = b"<!DOCTYPE html><html><head><title>x</title>"
 XHTML = b'<?xml version="1.0"?><!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0"><html>'
@@ -191,10 +191,8 @@ def test_whatever_comes_is_something(declared: str, body: bytes) -> None:
 def test_its_price_is_linear(start: bytes, piece: bytes) -> None:
     """Eight times the head takes about eight times as long."""
 
-    def seconds(size: int) -> float:
-        begun = process_time()
+    def reading(size: int) -> None:
         actual_type("text/html", "", start + piece * (size // len(piece)))
-        return process_time() - begun
 
-    few = min(seconds(HEAD_BYTES // 8) for _ in range(3))
-    assert min(seconds(2 * HEAD_BYTES) for _ in range(3)) < 24 * few + 0.005
+    few, many = (cpu_seconds(lambda n=n: reading(n)) for n in (HEAD_BYTES // 8, 2 * HEAD_BYTES))
+    assert many < 24 * few + 0.005
