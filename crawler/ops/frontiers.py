@@ -69,7 +69,7 @@ def frontier_of(settings: BaseSettings, config: Config) -> Frontier:
 
 
 class InDataDir:
-    tried_by = "the next run"
+    tried_by = "the crawl that is at work, or the next run"
 
     def __init__(self, path: Path, config: Config) -> None:
         self._path = path

@@ -140,6 +140,12 @@ class RobotsCache:
         until = self._until(now, rest_s)
         self._keep(given_up(authority, reason, self._rules, now, until))
 
+    def ask_again(self, authority: str, now: float) -> None:
+        """Forget that its robots.txt could not be had."""
+        known = self._store.get(authority)
+        if known is not None and known.kind is Known.UNREACHABLE:
+            self._keep(unknown(authority, now))
+
     def forget(self, authority: str) -> None:
         """Its record was put by another: it is read again when it is asked for."""
         entry = self._entries.pop(authority, None)

@@ -117,6 +117,15 @@ class TwoTierFrontier:
         self._books.commit(now)
         return True
 
+    def put_back_dead(self, letters: Iterable[tuple[int, DeadLetter]], now: float) -> None:
+        """Let dead *letters*, under their numbers, wait as if they had never failed. One write."""
+        for number, letter in letters:
+            self._books.delete(keys.numbered(keys.DEAD, number))
+            self._books.totals.dead -= 1
+            candidate = replace(letter.candidate, attempts=0, not_before=0.0)
+            self._arrive(candidate.host, candidate.level, [candidate])
+        self._books.commit(now)
+
     def renew(self, leases: Iterable[Lease], now: float) -> None:
         """Nothing to do: an embedded lease ends only with its process."""
 

@@ -6,10 +6,12 @@ it does no more than take a lease; when nothing is due, one timer wakes the engi
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from typing import Final, Self
 
 from scrapy import Request, Spider, signals
@@ -22,19 +24,24 @@ from twisted.internet.defer import Deferred
 
 from crawler.core.errors import StoreUnavailable, UnstorableRequest
 from crawler.core.types import Dead, Done, Purpose
+from crawler.core.url import authority_of
 from crawler.parts import Parts
 from crawler.policy.refusal import Refusal
 from crawler.scheduler.candidates import candidate_of, verdict_on_returned
 from crawler.scheduler.clearance import Fetch
+from crawler.scheduler.dead_letters import BATCH, dead_letters
 from crawler.scheduler.flights import LEASE, Flight
+from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.scheduler.requests import unpack
 from crawler.scheduler.wake import EngineHooks
+from crawler.storage.local import retry_requests
 from crawler.wiring import parts_of
 
 logger = logging.getLogger(__name__)
 
 # Leases that need no fetch (robots says no) are settled at once, so many in one call.
 _AT_ONCE: Final = 50
+_RETRY_REQUESTS_S: Final = 1.0  # between two looks for them
 
 
 class FrontierScheduler(BaseScheduler):
@@ -46,6 +53,7 @@ class FrontierScheduler(BaseScheduler):
         self._crawler = crawler
         self._parts = parts
         self._timer: CallLaterResult | None = None
+        self._taking: asyncio.Future[None] | None = None
         self._hooks: EngineHooks | None = None
         # Requests that a rule refused, on their way to their errbacks. Bound: those that spiders
         # yield between two turns of the engine, which takes them before any lease.
@@ -66,12 +74,17 @@ class FrontierScheduler(BaseScheduler):
         self._hooks.on_stopping(self._stopping)
         self._parts.frontier.on_due(self._hooks.wake)
         self._parts.begin()
+        if isinstance(self._parts.frontier, TwoTierFrontier):
+            taking = take_retry_requests(self._parts, self._parts.frontier, self._hooks.wake)
+            self._taking = asyncio.ensure_future(taking)
         self._crawler.signals.connect(self._idle, signals.spider_idle)
         self._crawler.signals.connect(self._broken, signals.spider_error)
         self._crawler.signals.connect(self._broken, signals.item_error)
 
     def close(self, reason: str) -> Deferred[None]:
         self._stop_timer()
+        if self._taking is not None:
+            self._taking.cancel()
         return deferred_from_coro(self._parts.close(is_finished=reason == "finished"))
 
     def has_pending_requests(self) -> bool:
@@ -241,6 +254,41 @@ class FrontierScheduler(BaseScheduler):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+async def take_retry_requests(
+    parts: Parts, frontier: TwoTierFrontier, wake: Callable[[], None]
+) -> None:
+    """Put back what `scrapy frontier retry` asks for beside this crawl."""
+    while True:
+        for file in retry_requests.waiting(parts.data.path):
+            asked = retry_requests.read(file)
+            if asked is None:
+                continue
+            try:
+                retry_requests.answer(file, await _put_back(asked.key, parts, frontier))
+            except OSError as refused:
+                logger.error("A request of scrapy frontier retry is not answered: %s", refused)
+            except StoreUnavailable as error:
+                parts.fail(error)
+                return
+            wake()
+        await asyncio.sleep(_RETRY_REQUESTS_S)
+
+
+async def _put_back(key: int | None, parts: Parts, frontier: TwoTierFrontier) -> int:
+    letters = (
+        each for each in dead_letters(parts.store) if key is None or each[1].candidate.key == key
+    )
+    total = 0
+    while batch := list(islice(letters, BATCH)):
+        now = parts.clock.now()
+        for authority in {authority_of(letter.candidate.url) for _, letter in batch}:
+            parts.robots.ask_again(authority, now)
+        frontier.put_back_dead(batch, now)
+        total += len(batch)
+        await asyncio.sleep(0)
+    return total
 
 
 def _is_open(flight: Flight, request: Request) -> bool:

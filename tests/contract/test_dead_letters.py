@@ -43,6 +43,28 @@ def test_letters_are_told_oldest_first(embedded: EmbeddedWorld) -> None:
     assert [letter.at for letter in letters] == sorted(letter.at for letter in letters)
 
 
+def test_a_frontier_at_work_puts_them_back_itself(embedded: EmbeddedWorld) -> None:
+    frontier = embedded.reopen(0.0)
+    now = bury(frontier, [candidate(str(number), host=host) for host in "ab" for number in "12"], 0)
+    frontier.add([candidate("3")], now)
+    held = drain(frontier, now)  # of one host a URL is under way
+    frontier.put_back_dead(list(dead_letters(embedded.store)), now)
+    check(frontier, embedded.store)
+    counts = frontier.counts()
+    assert (counts.waiting + len(held), counts.dead, counts.seen) == (5, 0, 5)
+    assert list(dead_letters(embedded.store)) == []
+    again: list[str] = []
+    for lease in held:
+        frontier.release(lease, rest(1.0), now)
+    while len(again) < 4:
+        now += 1.0
+        for lease in drain(frontier, now):
+            assert lease.candidate.attempts == 0
+            again.append(lease.candidate.url)
+            frontier.release(lease, rest(1.0), now)
+    assert len(set(again)) == 4
+
+
 def test_put_back_they_wait_as_if_they_had_never_failed(embedded: EmbeddedWorld) -> None:
     found = [candidate(str(number), host=host) for host in "ab" for number in range(5)]
     now = bury(embedded.reopen(0.0), found, 0.0)

@@ -275,9 +275,7 @@ def test_beside_a_running_crawl(tmp_path: Path) -> None:
             assert look["counts"]["leased"] == 1
             assert "leased" in frontier(data, "why", web.url("/slow")).stdout
             assert answer(data, "why", web.url("/next"))["waiting"] == 0
-            refused = run([sys.executable, "-m", *frontier_command(data, "retry", "--all")])
-            assert refused.returncode == 1
-            assert f"in use by another crawl (process {process.pid})" in refused.stderr
+            assert "0 URLs put back" in frontier(data, "retry", "--all").stdout
             asked_at = time.monotonic()
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE_S) == 0
@@ -286,6 +284,35 @@ def test_beside_a_running_crawl(tmp_path: Path) -> None:
     assert (summary.reason, summary.unfinished) == ("shutdown", True)
     assert "Run the same command again" in (tmp_path / "log").read_text()
     assert answer(data, "counts")["counts"]["waiting"] == 2
+
+
+def test_a_running_crawl_puts_dead_letters_back(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    slow = {"/": page("/slow"), "/slow": Answer(hang=True)}
+    busy = {
+        "/robots.txt": Answer("no rules"),
+        "/boom": lambda hit: Answer("not now", 503) if hit == 1 else page(text="at last"),
+    }
+    settings = {
+        "CRAWLER_MIN_DELAY_S": 0.01,
+        "CRAWLER_RETRIES": 0,
+        "CRAWLER_BACKOFF_BASE_S": 0.01,
+        "CRAWLER_TOTAL_TIMEOUT_S": PATIENCE_S,  # of the page that keeps the crawl at work
+    }
+    with site("127.0.0.72", slow) as web, site("127.0.0.73", busy) as other:
+        seeds = f"{web.url('/')},{other.url('/boom')}"
+        command = crawl_command(data, settings, seeds=seeds)
+        with ready.running(command, tmp_path / "log") as process:
+            wait_for(lambda: "/slow" in web.asked)
+            wait_for(lambda: answer(data, "counts")["counts"]["dead"] == 1)
+            assert frontier(data, "retry", other.url("/none")).returncode == 1
+            assert answer(data, "retry", other.url("/boom")) == {"put_back": 1}
+            wait_for(lambda: other.hits["/boom"] == 2)
+            assert answer(data, "counts")["process"] == process.pid
+            assert answer(data, "counts")["counts"]["dead"] == 0
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 0
+    assert not [file for file in data.iterdir() if file.suffix.startswith(".retr")]
 
 
 def test_max_pages_is_an_end_like_another(web: Site, tmp_path: Path) -> None:
