@@ -6,7 +6,7 @@ Rule: it begins with the first record, as it needs the loop; what is unfinished 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -14,6 +14,7 @@ from time import monotonic
 from crawler import rules
 from crawler.columns_later import PATIENCE_S, STOPPED_PATIENCE_S, ColumnsLater
 from crawler.core.config import Config
+from crawler.core.errors import StoreFull
 from crawler.reparsing import again
 from crawler.scheduler.ports import OrderedStore
 from crawler.scheduler.records import OpenRecord
@@ -39,6 +40,7 @@ class Keeping:
         self._data = data
         self._companions = companions(config)
         self._archive: Archive | None = None
+        self.waits_for_room: Callable[[StoreFull], bool] = lambda _: False
         self.delivery = _delivery(config, data, random)
         self._later = ColumnsLater(data.warc, config) if config.archive.columns else None
         _mend(data.warc, self._companions)
@@ -71,6 +73,7 @@ class Keeping:
         if self._archive is None and self._config.archive.warc:
             writer = WarcWriter(rules.warc_rules(self._config, self._data.warc), self._companions)
             self._archive = Archive(writer, room=self.delivery.room if self.delivery else None)
+            self._archive.waits_for_room = self.waits_for_room
         return self._archive
 
     def is_congested(self) -> bool:

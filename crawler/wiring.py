@@ -191,7 +191,9 @@ def _over(
     robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
     # What may be refused comes first: nothing of it has to be closed again.
     prioritizer, parsers = _prioritizer(config), Parsers(config.content)
-    flights, outcomes = Flights(), OutcomeLog(data.outcomes)
+    if ground.shared is not None:
+        keeping.waits_for_room = ground.shared.disk_full
+    flights, outcomes = Flights(), OutcomeLog(data.outcomes, keeping.waits_for_room)
     memory = _body_memory(config, flights, ground, tally)
     ledger = Ledger(outcomes, [ground.digests, ground.nearest, memory], ground.yields, tally)
     return Parts(

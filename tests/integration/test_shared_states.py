@@ -5,6 +5,7 @@ that is told once; and never is anything overwritten.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import resource
 import socket
@@ -21,6 +22,7 @@ import redis
 from crawler.core.config_reader import read_config
 from crawler.ops.endings import TRY_AGAIN
 from crawler.rules import identity_of_urls
+from crawler.storage.local.outcome_log import read_outcomes
 from crawler.storage.redis import keys
 from crawler.storage.redis.crawl_format import CrawlFormat, encode_format
 from tests.command import crawl_command, run, running
@@ -399,6 +401,52 @@ def test_a_disk_that_is_full_while_redis_is_full_is_waited_for(
                 assert process.wait(BOUND_S) == 0, log.read_text()[-3000:]
         assert len(web.visits) == 20 + 1 + 400
         assert log.read_text().count("no room for links") == 1
+    finally:
+        disk.close()
+
+
+LARGE_PAGES: Final = 25
+
+
+def large_page(ask: Ask) -> Reply:
+    """Of 100 kB that cannot be compressed; the first leads to all others."""
+    if ask.path == "/robots.txt":
+        return Reply(status=404)
+    links = "".join(f"<a href=/{n}>{n}</a>" for n in range(1, LARGE_PAGES) if ask.path == "/")
+    text = random.Random(f"{ask.host}{ask.path}").randbytes(100_000).hex()
+    return Reply(f"<title>{ask.path}</title>{links}<p>{text}".encode())
+
+
+def test_a_worker_whose_disk_has_no_room_for_pages_pauses(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    folder, log = tmp_path / "disk", tmp_path / "log"
+    folder.mkdir()
+    if not can_mount(folder):
+        pytest.skip("only root may have a small disk")
+    disk = SmallDisk(folder, 2 << 20)
+    settings = {**SETTINGS, "CRAWLER_FRONTIER_URL": server.url}
+    settings |= {"CRAWLER_MIN_DELAY_S": 0, "CRAWLER_DELAY_FACTOR": 0}
+    try:
+        with LoopbackWeb(large_page, HOSTS) as web:
+            seeds = tmp_path / "seeds.txt"
+            seeds.write_text("\n".join(map(web.url, HOSTS[:2])))
+            command = crawl_command(folder / "data", settings, seeds=seeds)
+            with running(command, log) as process:
+                told = "no room on this worker's disk"
+                until(lambda: told in log.read_text() or process.poll() is not None)
+                time.sleep(2.5)  # it must not be told each second
+                asked = len(web.visits)
+                time.sleep(1.0)
+                assert process.poll() is None
+                assert len(web.visits) == asked, "nothing is fetched that finds no room"
+                disk.make_room()
+                assert process.wait(BOUND_S) == 0, log.read_text()[-3000:]
+        pages = [(visit.host, visit.path) for visit in web.visits if visit.path != "/robots.txt"]
+        assert len(pages) == len(set(pages)) == 2 * LARGE_PAGES, "each once"
+        assert log.read_text().count("no room on this worker's disk") == 1
+        outcomes = list(read_outcomes(folder / "data" / "outcomes.jsonl"))
+        assert len(outcomes) == len(pages), "the log of outcomes has all of them"
     finally:
         disk.close()
 

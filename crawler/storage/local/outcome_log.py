@@ -6,33 +6,59 @@ run begins a line of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
-from crawler.core.errors import StoreUnavailable
+from crawler.core.errors import StoreFull
 from crawler.core.outcome import Outcome, decode_outcome, encode_outcome
+from crawler.storage.warc.openfile import refused_write
+
+logger = logging.getLogger(__name__)
+
+WaitsForRoom: TypeAlias = Callable[[StoreFull], bool]
 
 
 class OutcomeLog:
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, waits_for_room: WaitsForRoom = lambda _: False) -> None:
+        """*waits_for_room*: where it says so, what finds no room is kept in memory until there is
+        some. Bound: the leases that are open, for no more are taken meanwhile."""
+        self._waits_for_room = waits_for_room
+        self._unwritten = b""
         self._file = file.open("ab", buffering=0)
         if self._file.tell():
             self._file.write(b"\n")
 
     def append(self, outcome: Outcome) -> None:
         """Raises StoreUnavailable if the disk refuses."""
-        line = encode_outcome(outcome) + b"\n"
+        self._unwritten += encode_outcome(outcome) + b"\n"
         try:
-            # A disk that fills up takes a part of it, and says so only the next time.
-            if self._file.write(line) != len(line):
-                raise OSError("No space left for the whole line")
+            self._write()
         except OSError as refused:
-            raise StoreUnavailable(f"the outcome log cannot be written: {refused}") from refused
+            error = refused_write("the outcome log cannot be written", refused)
+            if isinstance(error, StoreFull) and self._waits_for_room(error):
+                return
+            self._unwritten = b""
+            raise error from refused
+
+    def _write(self) -> None:
+        # A disk that fills up takes a part of it, and says so only the next time.
+        self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+        if self._unwritten:
+            raise OSError(errno.ENOSPC, "No space left for the whole line")
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            if self._unwritten:
+                self._write()
+        except OSError as refused:
+            logger.error("The last lines of %s are lost: %s", self._file.name, refused)
+        finally:
+            self._file.close()
 
 
 def read_outcomes(file: Path) -> Iterator[Outcome]:

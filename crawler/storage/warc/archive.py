@@ -11,10 +11,13 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from queue import SimpleQueue
+from typing import Final
 
-from crawler.core.errors import StoreUnavailable
+from crawler.core.errors import StoreFull, StoreUnavailable
 from crawler.storage.warc.capture import Capture, RecordPlace
 from crawler.storage.warc.writer import WarcWriter
+
+FULL_AGAIN_S: Final = 1.0
 
 Job = tuple[Capture, asyncio.Future[RecordPlace]]
 Answer = tuple[asyncio.Future[RecordPlace], RecordPlace | Exception]
@@ -31,6 +34,8 @@ class Archive:
         room: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """*room*: waits until finished files leave room for more. None: there always is."""
+        self.waits_for_room: Callable[[StoreFull], bool] = lambda _: False
+        """Is asked when the disk is full: whether a capture is to be tried again later."""
         self._writer = writer
         self._room = room
         self._queued_captures = queued_captures
@@ -43,6 +48,15 @@ class Archive:
     async def append(self, capture: Capture) -> RecordPlace:
         """Where it lies, once it is as durable as the settings ask. StoreUnavailable: it is
         not in the archive. Cancelled: it may be."""
+        while True:
+            try:
+                return await self._append(capture)
+            except StoreFull as full:
+                if not self.waits_for_room(full):
+                    raise
+            await asyncio.sleep(FULL_AGAIN_S)
+
+    async def _append(self, capture: Capture) -> RecordPlace:
         if self._closed:
             raise StoreUnavailable("the archive is closed")
         if self._room is not None:

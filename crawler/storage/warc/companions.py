@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from crawler.core.errors import StoreUnavailable
 from crawler.storage.warc.capture import Written
-from crawler.storage.warc.openfile import lock, open_name
+from crawler.storage.warc.openfile import lock, open_name, refused_write
 from crawler.storage.warc.stored import Stored
 
 WARC_SUFFIX: Final = ".warc.gz"
@@ -120,7 +120,7 @@ def owe(warc: Path, suffix: str) -> None:
     try:
         mark.write_bytes(b"")
     except OSError as error:
-        raise StoreUnavailable(f"cannot write {mark}: {error.strerror or error}") from error
+        raise refused_write(f"cannot write {mark}", error) from error
 
 
 def owed(folder: Path, suffix: str) -> list[Path]:

@@ -7,13 +7,14 @@ so named without a lock was left by a dead process and is recovery's to mend.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from crawler.core.errors import StoreUnavailable
+from crawler.core.errors import StoreFull, StoreUnavailable
 
 OPEN_SUFFIX: Final = ".open"
 
@@ -146,5 +147,11 @@ def _begun(final: Path) -> int | None:
     return None
 
 
+def refused_write(text: str, error: OSError) -> StoreUnavailable:
+    """What *error* of a disk means to the caller: *text* says what could not be written."""
+    kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreUnavailable
+    return kind(f"{text}: {error.strerror or error}")
+
+
 def _unavailable(path: Path, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(f"cannot write {path}: {error.strerror or error}")
+    return refused_write(f"cannot write {path}", error)

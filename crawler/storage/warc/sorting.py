@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 
 from crawler.core.errors import StoreUnavailable
-from crawler.storage.warc.openfile import open_name, sync_folder
+from crawler.storage.warc.openfile import open_name, refused_write, sync_folder
 
 RUN_CHARS: Final = 16 * 1024 * 1024
 MOST_RUNS: Final = 64  # files open at once
@@ -95,4 +95,4 @@ class SortedLines:
 
 
 def _unavailable(path: Path, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(f"cannot write {path}: {error.strerror or error}")
+    return refused_write(f"cannot write {path}", error)

@@ -89,6 +89,7 @@ class SharedFrontier:
         self._overview = Overview(nodes, rules.name, rules.shards, self._runs)
         self._background: list[asyncio.Task[None]] = []
         self._state = "starting"
+        self._disk_full_at = float("-inf")  # monotonic
         self.confirm: Callable[[], Awaitable[None]] | None = None
         """Asked after a server came back: is the crawl still the one that we joined?"""
         self._is_confirmed = True
@@ -124,6 +125,8 @@ class SharedFrontier:
 
     def lease(self, now: float, limit: int = 1) -> list[Lease]:
         leases: list[Lease] = []
+        if self._is_disk_full():
+            return leases
         while len(leases) < limit and (lease := self.incoming.take()) is not None:
             leases.append(lease)
         return leases
@@ -163,7 +166,17 @@ class SharedFrontier:
         return self._overview.is_over
 
     def is_congested(self) -> bool:
-        return self.outgoing.is_congested()
+        return self._is_disk_full() or self.outgoing.is_congested()
+
+    def _is_disk_full(self) -> bool:
+        return monotonic() - self._disk_full_at < 2 * TICK_S
+
+    def disk_full(self, full: StoreUnavailable) -> bool:
+        """Our disk has no room for what was fetched: nothing more is leased for a moment, and the
+        leases that are held are renewed. Returns whether to try again: not at the end."""
+        self._disk_full_at = monotonic()
+        self._tidings.disk_full(full)
+        return self._state != "stopping" and not self._tidings.is_hopeless
 
     def on_due(self, wake: Callable[[], None]) -> None:
         self.incoming.on_due = wake

@@ -50,6 +50,13 @@ class Tidings:
             f"no room for links on this worker's disk: {full}",
         )
 
+    def disk_full(self, full: StoreUnavailable) -> None:
+        """Nor for pages."""
+        self._troubles.meet(
+            "there is room on this worker's disk",
+            f"no room on this worker's disk, so nothing is fetched: {full}",
+        )
+
     def awaits(self, outboxes: Mapping[str, int]) -> None:
         """*outboxes*: links on the disks of silent workers. Nothing else keeps the crawl from its
         end."""
