@@ -15,7 +15,6 @@ from time import monotonic
 from crawler.core.choices import RedisFsync
 from crawler.core.errors import CrawlerError, StoreUnavailable
 from crawler.core.shared_settings import Shared
-from crawler.core.types import Counts
 from crawler.intake import Agreement, Intake
 from crawler.pushing import Judge, PushRules
 from crawler.storage.redis.ops import Ops
@@ -148,9 +147,9 @@ def feed(
     """Let what is pushed into *frontier*, from its first tick on."""
     others = frontier.membership
     around = Around(
-        all_know=lambda mark: bool(others.live) and others.all_know(mark),
+        all_know=others.all_know,
         may_take=lambda: not frontier.is_congested(),
-        is_idle=lambda: _is_idle(frontier.counts()),
+        is_idle=lambda: not frontier.is_anything_left(),
         wake=lambda: frontier.incoming.on_due(),
     )
     is_sure = settings.redis_fsync is RedisFsync.ALWAYS
@@ -162,7 +161,3 @@ def feed(
     frontier.is_elsewhere = feeding.is_elsewhere
     frontier.doors = lambda: feeding.doors_known
     return feeding
-
-
-def _is_idle(counts: Counts) -> bool:
-    return not (counts.waiting or counts.later or counts.leased)

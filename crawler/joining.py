@@ -311,7 +311,7 @@ async def _open(
     await look_at_replicas(nodes, is_sure)
     await nodes.open_shards()
     workers = keys.workers(name)
-    await _asked(nodes, workers, "HGETALL", workers)  # it is nobody else's
+    await _asked(nodes, workers, "HLEN", workers)  # it is nobody else's
     # Our own session is there when the answer to `take` was lost.
     heard = await names.refuse_taken(worker, {*sessions, ops.session})
     put_back = await back(nodes, ops, burial) if burial else 0

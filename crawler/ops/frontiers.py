@@ -7,31 +7,51 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from scrapy.settings import BaseSettings
 
+from crawler import rules
 from crawler.core.config import Config
 from crawler.core.errors import ConfigError
 from crawler.ops import looks, looks_text, revive
 from crawler.ops.advice import frontier_command, shared_command
 from crawler.ops.lent_redis import has_own_redis, lent
+from crawler.scheduler.recount import Counter, count_again, write_counted
 from crawler.sharing import RedisAddress, redis_address
 from crawler.storage.inspection import Inspection
-from crawler.storage.local.datadir import holder
+from crawler.storage.local.datadir import DataDir, holder, read_format
 from crawler.storage.local.inspection import LocalInspection
+from crawler.storage.local.rocks import RocksStore
 from crawler.storage.redis import keys
 from crawler.storage.redis.connection.address import Address
+from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.visit.inspection import RedisInspection
+from crawler.storage.redis.visit.recount import Recount
 from crawler.storage.redis.visit.visit import Visit
 from crawler.storage.redis.visit.workers import everybody, forget, is_alive
 from crawler.wiring import data_dir
 
 Said = tuple[object, Iterable[str]]
 """The same answer twice: for programs, and for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a count of everything has found."""
+
+    counters: list[Counter]
+    is_repaired: bool
+    uncounted: list[int] = field(default_factory=list)  # shards that changed all the time
+
+    @property
+    def is_fine(self) -> bool:
+        differs = any(each.differs for each in self.counters) and not self.is_repaired
+        return not (differs or self.uncounted)
 
 
 class Frontier(Protocol):
@@ -48,6 +68,9 @@ class Frontier(Protocol):
 
     def put_back(self, url: str | None) -> int:
         """The dead letter of *url*, or all: how many wait again."""
+
+    def check(self, is_repair: bool) -> Checked:
+        """Count again; *is_repair*: write what was counted."""
 
     @property
     def tried_by(self) -> str:
@@ -93,6 +116,19 @@ class InDataDir:
 
     def put_back(self, url: str | None) -> int:
         return revive.put_back(self._path, self._config, url, time.time())
+
+    def check(self, is_repair: bool) -> Checked:
+        if not is_repair:
+            with self.inspection() as inspection:
+                return Checked(inspection.count_again(), is_repaired=False)
+        read_format(self._path)  # or a mistyped directory would be made
+        with (
+            closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
+            closing(RocksStore(data.frontier)) as store,
+        ):
+            counted = count_again(store)
+            write_counted(store, counted)
+        return Checked(counted, is_repaired=True)
 
 
 class InRedis:
@@ -141,6 +177,17 @@ class InRedis:
     def put_back(self, url: str | None) -> int:
         with self._visit() as visit:
             return revive.put_back_shared(visit, self._config, url)
+
+    def check(self, is_repair: bool) -> Checked:
+        with self._visit() as visit:
+            recount = Recount(visit)
+            if is_repair:
+                shared = self._config.shared
+                frontier_rules = rules.frontier_rules(self._config, None)
+                recount.repair(Ops("", len(visit.shards), frontier_rules, shared.lease_s))
+            else:
+                recount.count()
+        return Checked(recount.counted, is_repair, recount.uncounted)
 
     def _inspection(self, visit: Visit) -> RedisInspection:
         return RedisInspection(visit, self._path, self._config.robots.robots_max_bytes)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from crawler.core.types import Counts
 from crawler.ops.figures import many, number, plain, rate, since, span, until
 from crawler.ops.looks import DeadLook, FrontierLook, HostLook, SharedLook, WorkerLook
+from crawler.scheduler.recount import Counter
 
 
 def whole_text(look: FrontierLook) -> Iterator[str]:
@@ -14,6 +15,27 @@ def whole_text(look: FrontierLook) -> Iterator[str]:
     yield f"{plain(look.data_dir)}: {at_work}"
     hosts = ("hosts", look.counts.hosts_active, "hosts in memory")
     yield from _counted([*_figures(look.counts), hosts])
+
+
+def checked_text(
+    counters: Sequence[Counter], is_repaired: bool, uncounted: Sequence[int]
+) -> Iterator[str]:
+    differing = [each for each in counters if each.differs]
+    for each in differing:
+        where = "" if each.shard is None else f"shard {each.shard}: "
+        yield f"{where}{each.name}: the counter says {each.said:,}, counted {each.counted:,}"
+    if differing and is_repaired:
+        yield f"{many(len(differing), 'counter')} repaired"
+    elif differing:
+        yield f"{many(len(differing), 'counter')} differ; scrapy frontier check --repair mends it"
+    elif counters:
+        yield f"{many(len(counters), 'counter')} counted again: all are right"
+    if uncounted:
+        shards = ", ".join(map(str, uncounted[:20]))
+        yield (
+            f"{many(len(uncounted), 'shard')} not counted, because workers changed them all the"
+            f" time: {shards}. Stop the workers, and check again"
+        )
 
 
 def shared_text(look: SharedLook) -> Iterator[str]:

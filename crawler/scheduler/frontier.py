@@ -149,8 +149,9 @@ class TwoTierFrontier:
         return lease.id in self._open
 
     def is_over(self) -> bool:
-        totals = self._books.totals
-        return totals.waiting + totals.later + totals.leased == 0
+        """By the queues, never by the counters: one that drifted would end a crawl early, or
+        never."""
+        return not (self._open or self._turns.has_hosts() or self._later.next_at is not None)
 
     def is_congested(self) -> bool:
         """Never: what is added is written."""

@@ -53,6 +53,11 @@ class Turns:
         times = (self.active.next_at(), self._resting.next_at)
         return min((time for time in times if time is not None), default=None)
 
+    def has_hosts(self) -> bool:
+        """Whether any host has URLs that wait, be it due or at rest; until the next leases also
+        where an entry of the front is stale."""
+        return bool(len(self.active) or self._front.busy() or self._resting.next_at is not None)
+
     def notice(self, host: HostKey, level: int) -> None:
         """A URL of *host* has come to wait at *level*."""
         record = self._books.host(host)

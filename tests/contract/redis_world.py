@@ -108,6 +108,9 @@ class RedisWorld:
         ((_, word, *found),) = ToldLink(self.client).run([asks])
         return read_claim(*found) if word == b"claimed" else None
 
+    def drift(self, _: RedisFrontier, by: int) -> None:
+        self.client.hincrby(keys.totals(NAME, 0), "waiting", by)
+
     def check(self, frontier: RedisFrontier) -> None:
         """How the structures of each shard must agree."""
         dump = _dump(self.client)

@@ -427,6 +427,26 @@ def test_counts_survive_a_restart(world):
     assert (after.waiting, after.later, after.done, after.seen) == (2, 1, 1, 4)
 
 
+@pytest.mark.parametrize("drift", [-1, 19])
+def test_the_end_is_found_in_the_queues_whatever_the_counters_say(world, drift):
+    """-1: as if nothing waited, though one URL does."""
+    frontier = world.reopen(0.0)
+    assert frontier.is_over()
+    frontier.add([candidate("x"), candidate("later", not_before=50.0)], 0.0)
+    world.drift(frontier, drift)
+    (lease,) = frontier.lease(0.0)
+    assert not frontier.is_over()
+    frontier.release(lease, rest(10), 0.0)
+    assert not frontier.is_over()
+    frontier.finish(lease, Done(), 0.0)
+    assert not frontier.is_over()
+    (lease,) = frontier.lease(60.0)
+    frontier.release(lease, rest(10), 60.0)
+    frontier.finish(lease, Done(), 60.0)
+    assert drain(frontier, 80.0) == []
+    assert frontier.is_over()
+
+
 def test_levels_may_grow_between_runs_but_not_shrink(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x", level=2)], 0.0)

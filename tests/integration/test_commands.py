@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, closing, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from scrapy.settings import Settings
 
 from crawler.ops.summary import Summary
 from crawler.ops.summary_text import text
+from crawler.scheduler import keys
+from crawler.scheduler.records import decode_totals, encode
+from crawler.storage.local.rocks import RocksStore
 from tests import ready
 from tests.command import PATIENCE_S, PROJECT, crawl_command, run
 from tests.crawling import crawl
@@ -244,6 +247,21 @@ def test_looking_makes_no_data_directory(tmp_path: Path, asked: list[str]) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+def test_counters_are_counted_again_and_repaired(data: Path) -> None:
+    assert "5 counters counted again: all are right" in frontier(data, "check").stdout
+    kept = answer(data, "check")
+    with closing(RocksStore(data / "frontier")) as store:
+        totals = decode_totals(store.get(keys.TOTALS) or b"")
+        totals.waiting, totals.seen = totals.waiting - 19, totals.seen + 1
+        store.write({keys.TOTALS: encode(totals)})
+    found = frontier(data, "check")
+    assert found.returncode == 1
+    assert "waiting: the counter says -19, counted 0" in found.stdout
+    assert "2 counters differ" in found.stdout
+    assert "2 counters repaired" in frontier(data, "check", "--repair").stdout
+    assert answer(data, "check") == kept
+
+
 def test_a_dead_letter_put_back_is_fetched_again(data: Path, web: Site) -> None:
     url = web.url("/boom")
     (letter,) = answer(data, "dead")
@@ -276,6 +294,8 @@ def test_beside_a_running_crawl(tmp_path: Path) -> None:
             assert "leased" in frontier(data, "why", web.url("/slow")).stdout
             assert answer(data, "why", web.url("/next"))["waiting"] == 0
             assert "0 URLs put back" in frontier(data, "retry", "--all").stdout
+            assert "all are right" in frontier(data, "check").stdout
+            assert "in use by another crawl" in frontier(data, "check", "--repair").stderr
             asked_at = time.monotonic()
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE_S) == 0

@@ -61,6 +61,7 @@ class Life:
             (self._beat, 1),
             (self._rest, 1),
             (self._robots, 1),
+            (self._end, 1),
             (self._yields, 1),
             (self._revive, 1),
             (self._die, 1),
@@ -122,6 +123,12 @@ class Life:
     def _rest(self) -> None:
         told = [Released(lease, rest(0.01)) for lease in self.leases[:1]]
         self._link.run([self._ops.rest(shard_of_lease(each.lease), [each]) for each in told])
+
+    def _end(self) -> None:
+        shards = range(SHARDS)
+        self._link.run([self._ops.outbox(shard, "w", bool(shard)) for shard in shards])
+        self._link.run([self._ops.look(shard) for shard in shards])
+        self._link.run([self._ops.repair(shard, {"next": b"none"}, {}) for shard in shards])
 
     def _robots(self) -> None:
         shard, authority = self.random.randrange(SHARDS), f"http://{self.random.choice('abc')}"
@@ -217,6 +224,7 @@ def _bare(name: str) -> str:
         (keys.leases("n", 1, "s"), "<root>:o:s"),
         (keys.seen("n", 1, 3), "<root>:s:3"),
         (keys.dead("n", 1), "<root>:d"),
+        (keys.outboxes("n", 1), "<root>:x"),
         (keys.claims("n", 1, 4), "<root>:g:4"),
         (keys.files("n", 1), "<root>:n"),
         (keys.robots("n", 1, "http://a"), "<root>:t:http://a"),

@@ -5,17 +5,22 @@ Rule: a node that is down takes its own hosts with it and no others; when it com
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from crawler.core.types import Done
 from crawler.storage.redis import keys
 from crawler.storage.redis.ops import shard_of
+from tests import lone_worker
+from tests.contract.frontiers import candidate
 from tests.crew import SETTINGS, Crew
 from tests.integration.test_shared_restarts import lose_power
+from tests.lone_worker import LoneWorker, at_work, until
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
@@ -77,3 +82,57 @@ def test_one_node_down_and_the_others_go_on(tmp_path: Path, cluster: RedisCluste
             assert set(late) - theirs
             assert not theirs & set(late)
         crew.finish()
+
+
+@pytest.mark.parametrize(
+    "down",
+    [pytest.param(RedisServer.kill, id="killed"), pytest.param(RedisServer.pause, id="mute")],
+)
+def test_pages_are_finished_while_the_node_of_the_crawls_own_keys_is_down(
+    cluster: RedisCluster, down: Callable[[RedisServer], None]
+) -> None:
+    """Their links to its hosts wait on our disk. All workers must hear of that before the pages are
+    finished, and the node where they announce themselves cannot be told."""
+    name, shards = lone_worker.NAME, 16
+    node = cluster.node_of(keys.workers(name))
+    places = [cluster.node_of(keys.root(name, shard)) is node for shard in range(shards)]
+    names = [f"host{number}.example" for number in range(60)]
+    theirs = [host for host in names if places[shard_of(host, shards)]]
+    others = [host for host in names if host not in theirs][:8]
+
+    def done() -> int:
+        up = [each for each in cluster.nodes if each is not node]
+        roots = [keys.root(name, shard) for shard in range(shards) if not places[shard]]
+        clients = {each: each.client() for each in up}
+        return sum(
+            int(clients[cluster.node_of(root)].hget(f"{root}:m", "done") or 0) for root in roots
+        )
+
+    async def story() -> None:
+        worker = LoneWorker(
+            f"{cluster.url_beside(node)}?socket_timeout=1", shards=shards, is_sure=True
+        )
+        await worker.nodes.open()
+        async with at_work(worker):
+            await worker.add(*(candidate("1", host=host) for host in others))
+            down(node)
+            try:
+                for number in range(2):
+                    for lease in await worker.lease(len(others)):
+                        links = [candidate(lease.candidate.host, host=host) for host in theirs]
+                        own = candidate("2", host=lease.candidate.host) if not number else None
+                        worker.frontier.add([*links, *([own] if own else [])], time.time())
+                        worker.release(lease)
+                        worker.frontier.finish(lease, Done(), time.time())
+                    await until(lambda: done() == (number + 1) * len(others))  # noqa: B023
+                assert len(worker.outbox)
+                assert not worker.frontier.is_over()
+            finally:
+                node.resume() if node.is_up else node.start()
+                cluster.wait()
+            await until(lambda: not len(worker.outbox), 60.0)
+            assert worker.heard.failures == []
+
+    asyncio.run(story())
+    for each in cluster.nodes:
+        each.client().flushall()

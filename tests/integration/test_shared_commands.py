@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -38,6 +38,8 @@ from crawler.storage.redis.ops import Ops, shard_of
 from crawler.storage.redis.packed import pack
 from crawler.storage.redis.robots_packed import pack_robots
 from crawler.storage.redis.scripts import Scripts
+from crawler.storage.redis.visit.recount import Recount
+from crawler.storage.redis.visit.visit import Visit
 from crawler.storage.redis.visit.visit_urls import MOST_LOOKED_AT
 from crawler.storage.redis.worker.shared_yields import field_of
 from crawler.storage.redis.worker_record import WorkerSaid
@@ -391,6 +393,61 @@ def test_workers(shared: Crawl) -> None:
     shown = shared.command("workers").stdout
     assert "scrapy frontier workers --forget berta" in shown
     assert "--forget anna" not in shown
+
+
+def test_counters_are_counted_again_and_repaired_while_the_crawl_runs(shared: Crawl) -> None:
+    shared.finish("http://a.example/dead", Dead("no answer"))
+    far = time.time() + 3600
+    shared.add(*(f"http://{n % 7}.example/{n}" for n in range(230)), "http://b.example/leased")
+    shared.add("http://c.example/later", not_before=far)
+    assert len(shared.frontier.lease(time.time(), 1)) == 1
+    fine = shared.command("check")
+    assert (fine.returncode, fine.stderr) == (0, "")
+    assert "all are right" in fine.stdout
+    drifts = {"waiting": -19, "later": 2, "leased": 5, "seen": -1, "dead": 7}
+    for shard, (name, by) in enumerate(drifts.items()):
+        shared.client.hincrby(keys.totals(shared.name, shard), name, by)
+    shared.says(worker("anna", state="working"))
+    found = shared.command("check")
+    assert found.returncode == 1
+    assert "5 counters differ; scrapy frontier check --repair" in found.stdout
+    assert all(f"shard {n}: {name}: " in found.stdout for n, name in enumerate(drifts))
+    repaired = shared.command("check", "--repair")
+    assert (repaired.returncode, repaired.stderr) == (0, "")
+    assert "5 counters repaired" in repaired.stdout
+    said = shared.answer("check")
+    totals = {
+        name: sum(c["said"] for c in said["counters"] if c["name"] == name) for name in drifts
+    }
+    assert totals == {"waiting": 230, "later": 1, "leased": 1, "seen": 233, "dead": 1}
+    assert said["uncounted"] == []
+
+
+def test_nothing_is_repaired_of_a_shard_that_changed_meanwhile(shared: Crawl) -> None:
+    shared.add("http://a.example/1")
+    shard = shard_of("a.example", SHARDS)
+    before = shared.client.hgetall(keys.totals(shared.name, shard))
+    shared.add("http://a.example/2")
+    conditions = {"clock": before[b"clock"], "waiting": before[b"waiting"]}
+    ((_, is_written),) = shared.link.run([shared.ops.repair(shard, conditions, {"waiting": 1})])
+    assert is_written == 0
+    assert shared.client.hget(keys.totals(shared.name, shard), "waiting") == b"2"
+
+
+def test_a_shard_that_never_stands_still_is_said_not_to_be_counted(shared: Crawl) -> None:
+    shared.add("http://a.example/1")
+    shard = shard_of("a.example", SHARDS)
+
+    class Busy(Visit):
+        def ask_each(self, asks: Sequence[tuple[str, str]]) -> list[Any]:
+            shared.client.hincrby(keys.totals(self.name, shard), "done", 1)
+            return super().ask_each(asks)
+
+    with Busy(Address.parse(shared.url), shared.name, (30.0, 100.0, keys.SCHEMA)) as visit:
+        recount = Recount(visit)
+        recount.count()
+    assert recount.uncounted == [shard]
+    assert {each.shard for each in recount.counted} == {*range(SHARDS)} - {shard}
 
 
 def test_a_dead_worker_is_forgotten_and_a_living_one_is_not(shared: Crawl) -> None:

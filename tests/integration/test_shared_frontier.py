@@ -21,7 +21,7 @@ from crawler.scheduler.rules import FrontierRules
 from crawler.storage.local.outbox import Outbox
 from crawler.storage.memory import MemoryStore
 from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Call
+from crawler.storage.redis.calls import Argument, Call
 from crawler.storage.redis.claims import read_claim
 from crawler.storage.redis.connection.address import Address
 from crawler.storage.redis.connection.faults import Unreachable
@@ -59,8 +59,17 @@ class LossyNodes(Nodes):
         self.held_up: Which = nothing
         self.hangs = self.is_stuck = False
         self.go_on = asyncio.Event()
+        self.looks = 0
+        self.replies: list[list[Any]] = []  # of plain commands, those that are lists
+
+    async def command(self, key: str, *command: Argument) -> Any:
+        reply = await super().command(key, *command)
+        if isinstance(reply, list):
+            self.replies.append(reply)
+        return reply
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
+        self.looks += any(call.script == "look" for call in calls)
         gone = [self.unheard(call) for call in calls]
         lost = [self.unanswered(call) for call in calls]
         if any(self.late(call) for call in calls):
@@ -390,8 +399,64 @@ def test_it_is_told_whose_disk_is_waited_for(
 
     async def story() -> None:
         async with worker(server) as one:
-            await until(lambda: "lost-1" in caplog.text)
+            one.frontier.is_over()  # nothing more is added by itself
+            await until(lambda: one.nodes.looks > 0)
+            server.client().sadd(keys.outboxes(NAME, 1), "lost-1")
+            await until(lambda: "lost-1 found (7 links" in caplog.text)
             assert not one.frontier.is_over()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("drift", [-19, 19])
+def test_the_end_is_found_in_the_queues_though_counters_have_drifted(
+    server: RedisServer, caplog: pytest.LogCaptureFixture, drift: int
+) -> None:
+    async def story() -> None:
+        async with worker(server) as one:
+            await one.add(*of_shard(0))
+            server.client().hincrby(keys.totals(NAME, 0), "waiting", drift)
+            assert one.finish(await one.lease())
+            await until(one.frontier.is_over)
+            assert one.frontier.counts().waiting == max(0, drift)
+            await until(lambda: "scrapy frontier check" in caplog.text)
+
+    asyncio.run(story())
+
+
+def test_no_counter_ends_a_crawl_in_which_a_url_waits(server: RedisServer) -> None:
+    far = candidate("far", host="h", not_before=time.time() + 3600)
+
+    async def story() -> None:
+        async with worker(server) as one:
+            await one.add(far)
+            shard = shard_of(far.domain, SHARDS)
+            server.client().hset(keys.totals(NAME, shard), "later", 0)
+            assert not one.frontier.is_over()
+            await until(lambda: one.nodes.looks > 3)
+            assert not one.frontier.is_over()
+
+    asyncio.run(story())
+
+
+def test_a_worker_reads_of_a_thousand_others_next_to_nothing(server: RedisServer) -> None:
+    """Each read all records of all others each second: 270 kB for each of 1,000 workers."""
+    client, now = server.client(), time.time()
+    workers, alive, *_ = keys.announced(NAME)
+    for number in range(1000):
+        name = f"machine-{number}-abcdef"
+        said = WorkerSaid(name=name, session=f"{name}.1", host="machine", pid=1, at=now)
+        client.hset(workers, name, msgspec.json.encode(said))
+        client.zadd(alive, {name: now + BOUND_S})
+
+    async def story() -> None:
+        async with worker(server) as one:
+            await until(lambda: one.frontier.membership.live == 1001)
+            replies = one.nodes.replies
+            await until(lambda: any(len(reply) == 1001 for reply in replies))
+            begin = len(replies)
+            await until(lambda: len(replies) >= begin + 4)
+            assert all(len(reply) <= 4 for reply in replies[begin : begin + 4])
 
     asyncio.run(story())
 

@@ -49,6 +49,10 @@ class RedisCluster:
         """Of one node; it knows the others."""
         return self.nodes[0].url
 
+    def url_beside(self, node: RedisServer) -> str:
+        """Of a node that is not *node*."""
+        return next(each.url for each in self.nodes if each is not node)
+
     def node_of(self, key: str | bytes) -> RedisServer:
         """Who has it. Keys with the same part in braces are together."""
         slot = key_slot(key if isinstance(key, bytes) else key.encode())

@@ -23,7 +23,7 @@ from crawler.core.errors import ConfigError, CrawlerError
 from crawler.ops import looks, looks_text
 from crawler.ops.complaint import complain
 from crawler.ops.figures import many
-from crawler.ops.frontiers import Frontier, Said, frontier_of
+from crawler.ops.frontiers import Checked, Frontier, Said, frontier_of
 from crawler.ops.why import why
 from crawler.ops.why_text import why_text
 
@@ -45,7 +45,9 @@ class Command(ScrapyCommand):
     requires_crawler_process = False
 
     def syntax(self) -> str:
-        return "counts | hosts | dead | retry URL | retry --all | why URL | workers  [options]"
+        return (
+            "counts | hosts | dead | retry URL | retry --all | why URL | workers | check  [options]"
+        )
 
     def short_desc(self) -> str:
         return "Look into a crawl's frontier; put dead letters back"
@@ -59,6 +61,12 @@ class Command(ScrapyCommand):
         parser.add_argument("--all", action="store_true", default=None, help="retry: all of them")
         parser.add_argument(
             "--forget", metavar="NAME", help="workers: this one's disk is lost, with its links"
+        )
+        parser.add_argument(
+            "--repair",
+            action="store_true",
+            default=None,
+            help="check: write what was counted to the counters that differ",
         )
         parser.add_argument(
             "-a",
@@ -78,6 +86,8 @@ class Command(ScrapyCommand):
             said = [_json(value)] if opts.json else lines
             for line in said:
                 print(line)
+            if isinstance(value, Checked) and not value.is_fine:
+                self.exitcode = 1
         except CrawlerError as error:
             complain(error)
             self.exitcode = 1
@@ -139,6 +149,13 @@ def _why(asked: Question) -> Said:
     return answer, why_text(answer, now)
 
 
+def _check(asked: Question) -> Said:
+    checked = asked.frontier.check(bool(asked.opts.repair))
+    return checked, looks_text.checked_text(
+        checked.counters, checked.is_repaired, checked.uncounted
+    )
+
+
 def _workers(asked: Question) -> Said:
     name = asked.opts.forget
     if name is not None:
@@ -161,6 +178,7 @@ _OPTION_NAMES: Final = {
     "limit": "--limit",
     "all": "--all",
     "forget": "--forget",
+    "repair": "--repair",
     "spargs": "-a",
 }
 _OPTIONS: Final = frozenset(_OPTION_NAMES)
@@ -171,6 +189,7 @@ _ACTIONS: Final = MappingProxyType(
         "dead": (_dead, False, frozenset({"limit"})),
         "retry": (_retry, True, frozenset({"all"})),
         "why": (_why, True, frozenset({"spargs"})),
+        "check": (_check, False, frozenset({"repair"})),
         "workers": (_workers, False, frozenset({"forget"})),
     }
 )

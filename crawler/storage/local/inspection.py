@@ -30,6 +30,7 @@ from crawler.scheduler.records import (
     decode_open,
     decode_totals,
 )
+from crawler.scheduler.recount import Counter, count_again
 from crawler.storage.inspection import HostState, Leased, Named, Waiting
 from crawler.storage.local.datadir import FRONTIER, read_format
 from crawler.storage.local.records import RobotsRecords
@@ -85,6 +86,10 @@ class LocalInspection:
             done=totals.done,
             dead=totals.dead,
         )
+
+    def count_again(self) -> list[Counter]:
+        """As the store was when it was opened: every call of a crawl is one write."""
+        return count_again(self._store)
 
     def busiest(self, top: int) -> list[HostState]:
         found = nlargest(top, self._hosts(), key=lambda pair: pair[1].waiting())

@@ -14,6 +14,7 @@ from crawler.storage.redis.fates import claim_of
 from crawler.storage.redis.ops import Finished, Ops, Released, shard_of_lease
 from crawler.storage.redis.replies import read_added, read_held, read_leases
 from crawler.storage.redis.totals import Totals
+from crawler.storage.redis.worker.ending import Look
 
 
 class Link(Protocol):
@@ -95,7 +96,8 @@ class RedisFrontier:
         return True
 
     def is_over(self) -> bool:
-        return not any(each.unfinished for each in self._link.totals())
+        looks = self._link.run([self._ops.look(shard) for shard in range(self._ops.shards)])
+        return not any(Look.of_reply(reply).is_anything_left for reply in looks)
 
     def is_congested(self) -> bool:
         return False

@@ -36,6 +36,7 @@ SHARD_KEYS: Final = (
     Key("<root>:w", "zset", "Sessions with leases, by when they end.", "workers"),
     Key("<root>:e:<session>", "string", "Its leases have ended; expires.", "dead workers of a day"),
     Key("<root>:o:<session>", "hash", "Open leases: what was taken, when.", "fetches under way"),
+    Key("<root>:x", "set", "Workers that have links on their own disks.", "workers"),
     Key("<root>:s:<bucket>", "set", "Seen: 100-400 keys of admitted URLs each.", "URLs seen"),
     Key("<root>:d", "hash", "Dead letters, by their number.", "URLs given up"),
     Key("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
@@ -57,6 +58,15 @@ SHARD_KEYS: Final = (
 CRAWL_KEYS: Final = (
     Key("<name>:format", "string", "Schema, shards, levels, identity and key of the URLs.", "one"),
     Key("<name>:workers", "hash", "Worker to what it last said of itself.", "workers"),
+    Key(
+        *("{<name>:workers}:alive", "zset", "Workers that take part, by when they last said so."),
+        "workers",
+    ),
+    Key(
+        *("{<name>:workers}:starting", "set", "Those that have not added their seeds yet."),
+        "workers",
+    ),
+    Key("{<name>:workers}:doors", "zset", "How far each has read in the doors.", "workers"),
     Key("<name>:doors", "zset", "Hosts that pushed seeds have opened, in order.", "hosts pushed"),
     Key("<name>:urgent", "list", "URLs pushed to go before all others.", "what was pushed"),
     Key("{<name>:urgent}:taken", "hash", "Those taken and not yet added.", "what is taken"),
@@ -116,6 +126,10 @@ def domains(name: str, shard: int) -> str:
     return f"{root(name, shard)}:c"
 
 
+def outboxes(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:x"
+
+
 def claims(name: str, shard: int, bucket: int) -> str:
     return f"{root(name, shard)}:g:{bucket}"
 
@@ -142,6 +156,12 @@ def format_key(name: str) -> str:
 
 def workers(name: str) -> str:
     return f"{name}:workers"
+
+
+def announced(name: str) -> tuple[str, str, str, str]:
+    """The keys of the script `announce`, in its order."""
+    beside = f"{{{workers(name)}}}"
+    return workers(name), f"{beside}:alive", f"{beside}:starting", f"{beside}:doors"
 
 
 def doors(name: str) -> str:

@@ -6,7 +6,7 @@ leaves it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Final
@@ -210,6 +210,23 @@ class Ops:
 
     def beat(self, shard: int) -> Call:
         return Call(shard, "beat", (self.session, self._lease_s))
+
+    def look(self, shard: int) -> Call:
+        """Is anything left there?"""
+        return Call(shard, "look", ())
+
+    def repair(
+        self, shard: int, conditions: Mapping[str, bytes], counted: Mapping[str, int]
+    ) -> Call:
+        """Write what was *counted*, if the fields of *conditions* are still so."""
+        args: list[Any] = [len(conditions)]
+        for pair in (*conditions.items(), *counted.items()):
+            args += pair
+        return Call(shard, "repair", tuple(args))
+
+    def outbox(self, shard: int, worker: str, has_links: bool) -> Call:
+        """Note that links wait on the disk of *worker*, or that none do."""
+        return Call(shard, "outbox", (worker, int(has_links)))
 
     def mine(self, shard: int) -> Call:
         """Which leases the session has, as `read_ids` tells."""

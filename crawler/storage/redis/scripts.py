@@ -13,7 +13,19 @@ from typing import Final
 
 OPERATIONS: Final = (
     *("open", "add", "lease", "release", "finish", "beat", "mine", "bury", "rest", "revive"),
-    *("reserve", "claim", "near", "owner", "robots", "learn", "note", "yields"),
+    *(
+        "reserve",
+        "claim",
+        "near",
+        "owner",
+        "robots",
+        "learn",
+        "note",
+        "yields",
+        "look",
+        "outbox",
+        "repair",
+    ),
 )
 FEED: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
 CRAWL: Final = ("open_doors", "announce")

@@ -43,12 +43,13 @@ class Totals:
 
     @staticmethod
     def summed(shards: Iterable[Totals]) -> Counts:
+        """None below 0, though a counter may have drifted."""
         every = list(shards)
         return Counts(
-            waiting=sum(each.waiting for each in every),
-            later=sum(each.later for each in every),
-            leased=sum(each.leased for each in every),
-            hosts_active=sum(each.leased for each in every),
+            waiting=max(0, sum(each.waiting for each in every)),
+            later=max(0, sum(each.later for each in every)),
+            leased=max(0, sum(each.leased for each in every)),
+            hosts_active=max(0, sum(each.leased for each in every)),
             seen=sum(each.seen for each in every),
             done=sum(each.done for each in every),
             dead=sum(each.dead for each in every),

@@ -22,7 +22,10 @@ PIPELINE: Final = 64
 OPENINGS: Final = 3  # in one run of ours: a server that forgets faster serves nobody
 PATIENCE_S: Final = 0.25
 """How long calls wait for a connection that is made again: longer than a round trip across an
-ocean, and short for calls of other servers that go out together with them."""
+ocean, and short for calls of other servers that go out together with them. Once a connection has
+failed only after longer than that, no call waits for the next: it is made in the background."""
+
+MOMENT_S: Final = 0.005  # enough where a connection is refused at once
 
 
 class Node:
@@ -37,6 +40,7 @@ class Node:
         self._wire: Wire | None = None
         self._fault: Fault = Unreachable(f"Redis at {self.name} is not connected yet")
         self._connecting: asyncio.Task[None] | None = None
+        self._hangs = False  # it did not answer in time when it was last connected to
         self._is_closed = False
 
     @property
@@ -48,7 +52,9 @@ class Node:
         if not self.is_connected and not self._is_closed:
             if self._connecting is None:
                 self._connecting = asyncio.create_task(self._connect())
-            await asyncio.wait({self._connecting}, timeout=patience_s)
+            await asyncio.wait(
+                {self._connecting}, timeout=MOMENT_S if patience_s and self._hangs else patience_s
+            )
         if self._wire is None:
             return self._fault
         return self._wire.broken or self._wire
@@ -96,14 +102,17 @@ class Node:
             await self._wire.close()
 
     async def _connect(self) -> None:
+        begun_s = asyncio.get_running_loop().time()
         try:
             wire, greeting = await connect(self._address)
         except FAULTS as fault:
             self._fault, self._wire = fault, None
+            self._hangs = asyncio.get_running_loop().time() - begun_s > PATIENCE_S
         else:
             if greeting.run_id != self.greeting.run_id:
                 self.opening.lost()
             self._wire, self.greeting = wire, greeting
+            self._hangs = False
         finally:
             self._connecting = None
 

@@ -1,11 +1,36 @@
 #!lua flags=allow-oom
--- A worker says that it is there, also where memory is used up: what waits on its disk counts.
+-- A worker says that it is there, also where memory is used up. What it must know of the others is
+-- counted here: with N workers that each read all records, N x N of them are sent each second.
 --
--- KEYS[1] <name>:workers  hash  worker -> what it last said
--- ARGV  name, what it says, [what stands there now, or it is not written; empty: nothing]
--- Reply whether it was written
-if ARGV[3] and (redis.call('HGET', KEYS[1], ARGV[1]) or '') ~= ARGV[3] then
-  return 0
+-- KEYS[1] <name>:workers               hash  worker -> what it last said
+-- KEYS[2] {<name>:workers}:alive       zset  worker that takes part, by when it was last there
+-- KEYS[3] {<name>:workers}:starting    set   those of them that have not added their seeds yet
+-- KEYS[4] {<name>:workers}:doors       zset  those of them by how far they have read in the doors
+-- ARGV  name, what it says (empty: it leaves), state, doors, seconds after which a silent one is
+--       dead; [what stands there now, or nothing is written; empty: nothing]
+-- Reply whether it was written, how many take part, how many of them are starting, the lowest doors
+local WORKERS, ALIVE, STARTING, DOORS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local name, said, state = ARGV[1], ARGV[2], ARGV[3]
+local now, MOST_DEAD = wall(), 100
+
+local function take_out(worker)
+  redis.call('ZREM', ALIVE, worker)
+  redis.call('SREM', STARTING, worker)
+  redis.call('ZREM', DOORS, worker)
 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-return 1
+
+if ARGV[6] and (redis.call('HGET', WORKERS, name) or '') ~= ARGV[6] then return {0, 0, 0, '0'} end
+if said == '' then redis.call('HDEL', WORKERS, name) else redis.call('HSET', WORKERS, name, said) end
+if said == '' or state == 'stopping' then
+  take_out(name)
+else
+  redis.call('ZADD', ALIVE, string.format('%.3f', now), name)
+  redis.call(state == 'starting' and 'SADD' or 'SREM', STARTING, name)
+  redis.call('ZADD', DOORS, ARGV[4], name)
+end
+local silent_since = string.format('%.3f', now - tonumber(ARGV[5]))
+for _, dead in ipairs(redis.call('ZRANGEBYSCORE', ALIVE, '-inf', silent_since, 'LIMIT', 0, MOST_DEAD)) do
+  take_out(dead)
+end
+local lowest = redis.call('ZRANGE', DOORS, 0, 0, 'WITHSCORES')[2] or '0'
+return {1, redis.call('ZCARD', ALIVE), redis.call('SCARD', STARTING), lowest}

@@ -60,5 +60,8 @@ end
 for i = 3, #ARGV, 4 do
   reply[#reply + 1] = finish(ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3])
 end
+-- Without its last lease the session is over here, until it gets another: what stands among the
+-- sessions is leased.
+if alive and redis.call('EXISTS', leases) == 0 then redis.call('ZREM', SESSIONS, session) end
 close_books()
 return reply

@@ -11,7 +11,7 @@ local known_s = tonumber(ARGV[5] or 0)
 local SURE_S = 10
 
 local types = {[TOTALS] = 'hash', [HOSTS] = 'hash', [RESTING] = 'zset', [LATER] = 'zset',
-               [SESSIONS] = 'zset', [DEAD] = 'hash', [DOMAINS] = 'hash', [FILES] = 'hash',
+               [SESSIONS] = 'zset', [DEAD] = 'hash', [DOMAINS] = 'hash', [FILES] = 'hash', [OUTBOXES] = 'set',
                [claims_key(0)] = 'list', [seen_key(0)] = 'set'}
 for front = 0, FRONTS - 1 do types[front_key(front)] = 'list' end
 local known = redis.call('HGET', TOTALS, 'schema')

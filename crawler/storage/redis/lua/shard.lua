@@ -12,6 +12,7 @@
 --   <root>:w            zset    sessions with leases, by the time they end unless they are renewed
 --   <root>:o:<session>  hash    lease -> what was taken, when, of which host
 --   <root>:e:<session>  string  its leases have ended, and it was not told yet; expires in a day
+--   <root>:x            set     workers that have links on their own disks
 --   <root>:s:<n>        set     seen: bucket n of the keys of admitted URLs (an intset)
 --   <root>:d            hash    number -> dead letter
 --   <root>:c            hash    registered domain -> URLs admitted (only while there is a budget)
@@ -25,9 +26,9 @@
 -- Front 0 holds what is urgent and goes before all others; level n of a Candidate is front n + 1.
 -- Numbers that leave Lua as text have 17 digits: %.14g, its default, would round times.
 local root = KEYS[1]
-local TOTALS, HOSTS, RESTING, LATER, SESSIONS, DEAD, DOMAINS, FILES =
+local TOTALS, HOSTS, RESTING, LATER, SESSIONS, DEAD, DOMAINS, FILES, OUTBOXES =
   root .. ':m', root .. ':h', root .. ':r', root .. ':l', root .. ':w', root .. ':d',
-  root .. ':c', root .. ':n'
+  root .. ':c', root .. ':n', root .. ':x'
 
 local function queue_key(front, host) return root .. ':b:' .. front .. ':' .. host end
 local function front_key(front) return root .. ':f:' .. front end

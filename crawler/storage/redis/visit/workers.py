@@ -47,5 +47,7 @@ def forget(visit: Visit, name: str) -> WorkerSaid:
             f"{name} is alive, heard of {now - worker.at:.1f} s ago (process {worker.pid} on"
             f" {worker.host}). Stop it first: its links then stay on its disk, or are told"
         )
+    notes = [keys.outboxes(visit.name, shard) for shard in visit.shards]
+    visit.link.ask([(note, ("SREM", note, name)) for note in notes])
     visit.ask(key, "HDEL", name)
     return worker

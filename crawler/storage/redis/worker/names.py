@@ -20,11 +20,10 @@ from crawler.core.errors import ConfigError
 from crawler.storage.redis import keys
 from crawler.storage.redis.connection.faults import FAULTS
 from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.worker.membership import ALIVE_S
+from crawler.storage.redis.worker.membership import ALIVE_S, announcement
 from crawler.storage.redis.worker_record import WorkerSaid
 
 SPEAKS_S: Final = 3.0  # who lives says so every second
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WorkerSaid).decode
 
 
@@ -48,7 +47,8 @@ class Names:
     def __init__(self, nodes: Nodes, crawl: str) -> None:
         self._nodes = nodes
         self._key = keys.workers(crawl)
-        self._announce = Scripts().text("announce")
+        self._crawl = crawl
+        self._scripts = Scripts()
 
     async def heard(self, name: str) -> Heard:
         kept = await self._ask("HGET", self._key, name) or b""
@@ -82,8 +82,9 @@ class Names:
         """*heard*: what stood under the name when it was found to be free. Raises ConfigError:
         somebody else has come meanwhile."""
         now = await self._now()
-        said = _encode(replace(me, at=now))
-        if await self._ask("EVAL", self._announce, 1, self._key, me.name, said, heard.kept):
+        said = replace(me, at=now)
+        command = announcement(self._scripts, self._crawl, said, expected=heard.kept)
+        if (await self._ask(*command))[0]:
             return
         await self.refuse_taken(me.name, {heard.said.session} if heard.said else ())
 

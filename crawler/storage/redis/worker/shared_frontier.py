@@ -24,6 +24,7 @@ from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.scripts import Scripts
 from crawler.storage.redis.worker.burial import bury
 from crawler.storage.redis.worker.drain import Drain, Outbox
+from crawler.storage.redis.worker.ending import OutboxNote
 from crawler.storage.redis.worker.fullness import Fullness
 from crawler.storage.redis.worker.heartbeat import Heartbeat
 from crawler.storage.redis.worker.holdings import Holdings
@@ -80,13 +81,14 @@ class SharedFrontier:
             nodes, ops, self._holdings, self._reckoning, self._runs, rules.most_leases, now
         )
         self.membership = Membership(nodes, Scripts(), rules.name, rules.shards, self._said)
+        self._note = OutboxNote(nodes, ops, say().name, outbox)
         self._fullness = Fullness(nodes, rules.full_bytes)
         sure_s = 0.0 if rules.is_sure else SURE_S
         self._drain = Drain(nodes, ops, outbox, self._fullness.is_full, events, self._runs, sure_s)
         self._heartbeat = Heartbeat(
             nodes, ops, self._holdings, self.incoming, self._runs, rules.heartbeat_s
         )
-        self._overview = Overview(nodes, rules.name, rules.shards, self._runs)
+        self._overview = Overview(nodes, ops, rules.name, self._runs)
         self._background: list[asyncio.Task[None]] = []
         self._state = "starting"
         self._disk_full_at = float("-inf")  # monotonic
@@ -103,7 +105,7 @@ class SharedFrontier:
     def _connect(self) -> None:
         self.outgoing.full = self._fullness.is_full
         self.outgoing.touched = self.incoming.touched
-        self.outgoing.is_outbox_known = self.membership.is_outbox_known
+        self.outgoing.is_outbox_known = self._note.is_noted
         self.incoming.may_ask = self._may_ask
         self.incoming.give_back = self._give_back
         self.incoming.tell = self.outgoing.tell
@@ -165,6 +167,10 @@ class SharedFrontier:
             self._state = "working"  # what the crawl begins with is where everybody sees it
         return self._overview.is_over
 
+    def is_anything_left(self) -> bool:
+        """In the shards, as far as this worker has looked: while it has work it does not look."""
+        return self._overview.is_anything_left
+
     def is_congested(self) -> bool:
         return self._is_disk_full() or self.outgoing.is_congested()
 
@@ -218,6 +224,7 @@ class SharedFrontier:
         # time, so that the host is left alone at least so long.
         await bury(self.nodes, self._ops, self._ops.session, unrested)
         if not len(self._outbox):
+            await self._note.look_after()
             await self.membership.leave()
 
     async def _work(self) -> None:
@@ -262,6 +269,7 @@ class SharedFrontier:
             for server in self._fullness.full:
                 self._tidings.crowded(server)
             await self._drain.some(self._now())
+            await self._note.look_after()
             for tick in self.on_tick:
                 await tick()
             await self._confirm()
@@ -276,11 +284,12 @@ class SharedFrontier:
             self._is_confirmed = True
 
     async def _look(self, heard: bool) -> None:
-        fault = await self._overview.look(lambda: not heard or self._is_elsewhere())
+        is_elsewhere = self._is_elsewhere
+        fault = await self._overview.look(self._is_busy(), lambda: not heard or is_elsewhere())
         if fault is not None:
             self._tidings.faulted(fault)
         elif not self._overview.is_anything_left:
-            self._tidings.awaits(self.membership.silent_outboxes())
+            self._tidings.awaits(await self._silent_outboxes())
         self._tidings.look()
         if self._overview.is_over or self._state == "starting" or len(self.incoming):
             self.incoming.on_due()  # the engine asks, and is told
@@ -290,15 +299,18 @@ class SharedFrontier:
         self._reckoning.changed(shard, alive_at)
         self.incoming.suspect(shard)
 
+    async def _silent_outboxes(self) -> dict[str, int]:
+        """Links on the disks of workers that are not heard of, by their names, as last said."""
+        noted = self._overview.outboxes - {self._say().name}
+        with suppress(StoreUnavailable):
+            return await self.membership.silent(noted)
+        return {}
+
+    def _is_busy(self) -> bool:
+        return self._state != "working" or not self.outgoing.is_idle() or len(self._holdings) > 0
+
     def _is_elsewhere(self) -> bool:
-        if self._state != "working" or not self.outgoing.is_idle() or len(self._holdings):
-            return True
-        others = self.membership
-        return (
-            any(one.outbox for one in others.everybody.values())
-            or any(one.state == "starting" for one in others.live.values())
-            or self.is_elsewhere()
-        )
+        return self._is_busy() or self.membership.starting > 0 or self.is_elsewhere()
 
     def _may_ask(self) -> bool:
         return self._state != "stopping" and not self.is_congested() and not self._overview.is_over
