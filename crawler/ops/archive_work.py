@@ -42,7 +42,10 @@ class Done(msgspec.Struct, frozen=True):
 
 
 def check(place: ArchivePlace) -> Iterator[Done]:
-    """Of each file, then of revisits whose original is nowhere. Raises DataDirError."""
+    """Of each file, then of revisits whose original is nowhere. Raises DataDirError, also where
+    there is nothing to check."""
+    if not place.files() and place.is_whole:
+        raise DataDirError(f"{place.path} has no WARC file (.warc.gz, .warc)")
     with checking() as looking:
         for file in place.files():
             with suppress(FileNotFoundError):  # brought away since

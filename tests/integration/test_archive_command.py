@@ -17,6 +17,9 @@ from typing import Any, Final
 import pytest
 from scrapy.cmdline import execute
 from scrapy.settings import Settings
+from warcio.archiveiterator import ArchiveIterator
+from warcio.statusandheaders import StatusAndHeaders
+from warcio.warcwriter import WARCWriter
 
 from crawler.core.config_reader import read_config
 from crawler.core.types import Claim
@@ -291,6 +294,62 @@ def test_a_digest_that_is_wrong(tmp_path: Path, digest: str, change: tuple[bytes
     rewritten(warc, *change)
     said = archive(tmp_path, "check")
     assert (said.code, f"its {digest} is sha1:" in said.text) == (1, True)
+
+
+def of_another_tool(path: Path, *, gzipped: bool) -> None:
+    """As others may write: URLs in brackets, digests in base 16, resources."""
+    body = b"hello world"
+    head = StatusAndHeaders("200 OK", [("Content-Type", "text/plain")], protocol="HTTP/1.1")
+    digest = {"WARC-Payload-Digest": f"sha1:{sha1(body).hexdigest()}"}
+    with path.open("wb") as file:
+        writer = WARCWriter(file, gzip=gzipped, warc_version="1.0")
+        writer.write_record(writer.create_warcinfo_record(path.name, {"software": "other"}))
+        for url, kind, http in (
+            ("http://example.com/1", "response", head),
+            ("http://example.com/2", "resource", None),
+        ):
+            record = writer.create_warc_record(
+                f"<{url}>",
+                kind,
+                payload=io.BytesIO(body),
+                length=len(body),
+                http_headers=http,
+                warc_content_type="text/css" if http is None else "",
+                warc_headers_dict=digest,
+            )
+            writer.write_record(record)
+
+
+@pytest.mark.parametrize("name", ["other.warc", "other.warc.gz"])
+def test_an_archive_of_another_tool(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "warc" / name
+    path.parent.mkdir()
+    of_another_tool(path, gzipped=name.endswith(".gz"))
+    with path.open("rb") as file:
+        judged = [record.rec_type for record in ArchiveIterator(file)]
+    assert judged == ["warcinfo", "response", "resource"]
+    assert b"<http://example.com/2>" in (path.read_bytes() if name == "other.warc" else
+                                         gzip.decompress(path.read_bytes()))  # fmt: skip
+    said = archive(tmp_path, "check")
+    assert said.text.splitlines()[0] == f"{name}  3 records, 2 captures  1 fault", said
+    assert "has no index" in said.text.splitlines()[1]
+    assert archive(tmp_path, "index").code == 0
+    assert archive(tmp_path, "check").text == f"{name}  3 records, 2 captures  good\n"
+    for url in ("http://example.com/1", "http://example.com/2"):
+        assert archive(tmp_path, "get", url).out == b"hello world"
+    cut = path.read_bytes()[:-9]
+    path.write_bytes(cut)
+    assert archive(tmp_path, "check").code == 1
+    path.write_bytes(b"WARC/1.0\r\n" + b"x" * 200_000)
+    assert "is no WARC record" in archive(tmp_path, "check").text
+
+
+def test_a_folder_without_any_file_to_check(tmp_path: Path) -> None:
+    (tmp_path / "warc").mkdir()
+    (tmp_path / "warc" / "notes.txt").write_text("none")
+    said = archive(tmp_path, "check")
+    assert (said.code, said.text) == (1, "")
+    assert "has no WARC file (.warc.gz, .warc)" in said.err
 
 
 def test_a_revisit_of_nothing(tmp_path: Path) -> None:

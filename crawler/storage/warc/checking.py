@@ -25,9 +25,12 @@ from crawler.storage.warc.members import Damaged
 from crawler.storage.warc.openfile import OPEN_SUFFIX
 from crawler.storage.warc.reading import Record, records
 from crawler.storage.warc.sorting import SortedLines
-from crawler.storage.warc.stored import ANSWERS, sha1_of
+from crawler.storage.warc.stored import ANSWERS, head_of_resource, sha1_of
 
-KINDS: Final = frozenset({"warcinfo", "response", "revisit", "request", "metadata"})
+KINDS: Final = frozenset(
+    {"warcinfo", "response", "revisit", "request", "metadata", "resource", "conversion"}
+)
+"""Of ours and of others."""
 _END: Final = b"\r\n\r\n"
 _HAS, _WANTS = "0", "1"  # in this order
 
@@ -124,7 +127,7 @@ class _Looked:
         self.claim = ""
         self._is_answer = record.kind in ANSWERS
         if record.kind not in KINDS:
-            self._fault(f"a record of kind {record.kind or '(none)'}, which we do not write")
+            self._fault(f"a record of kind {record.kind or '(none)'}, which is not known")
         if record.kind == "warcinfo" and record.field("WARC-Filename") != file:
             self._fault(f"says that its file is {record.field('WARC-Filename')}", _RENAMED)
         head = self._digests()
@@ -134,20 +137,23 @@ class _Looked:
 
     def _digests(self) -> bytes:
         """Compare them; the head of HTTP, of an answer."""
-        begin = self._record.read_all(MAX_HEAD_BYTES) if self._is_answer else b""
+        is_resource = self._record.kind == "resource"
+        has_head = self._is_answer and not is_resource
+        begin = self._record.read_all(MAX_HEAD_BYTES) if has_head else b""
         head, end, rest = begin.partition(_END)
         block, payload = sha1(begin, usedforsecurity=False), sha1(rest, usedforsecurity=False)
         while piece := self._record.read():
             block.update(piece)
             payload.update(piece)
         self._compare("WARC-Block-Digest", block.digest())
-        if self._record.kind == "response":
+        if self._record.kind in ("response", "resource"):
             self._compare("WARC-Payload-Digest", payload.digest())
-        return head + end
+        return head_of_resource(self._record) if is_resource else head + end
 
     def _compare(self, name: str, found: bytes) -> None:
         said = self._record.field(name)
-        if said and said != labelled(found):
+        is_sha1 = said.lower().startswith("sha1:")  # others' digests may be by another algorithm
+        if is_sha1 and sha1_of(said) != found:
             self._fault(f"its {name} is {said}, its content has {labelled(found)}", _CHANGED)
 
     def _index(self, head: bytes, place: RecordPlace) -> None:

@@ -64,8 +64,10 @@ class Entry:
 
 
 def warc_files(folder: Path) -> list[Path]:
-    """The finished ones, and those that are being written or were left; by name."""
-    found = [*folder.glob(f"*{WARC_SUFFIX}"), *folder.glob(f"*{WARC_SUFFIX}{OPEN_SUFFIX}")]
+    """The finished ones, those of others that are not compressed too, and those that are being
+    written or were left; by name."""
+    names = (f"*{WARC_SUFFIX}", f"*{WARC_SUFFIX}{OPEN_SUFFIX}", "*.warc")
+    found = [path for name in names for path in folder.glob(name)]
     return sorted(found, key=lambda path: path.name)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import BinaryIO, Final
 
-from crawler.storage.warc.members import READ_BYTES, Damaged, Member, members
+from crawler.storage.warc.members import READ_BYTES, Damaged, Member, PlainMember, members
 
 MAX_FIELDS_BYTES: Final = 64 * 1024  # of a record's own head; ours are below 8 kB
 _PIECE_BYTES: Final = 1024 * 1024
@@ -26,7 +26,7 @@ _END: Final = b"\r\n\r\n"
 class Record:
     """One of them. Its block can be read once, and until the next record is asked for."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member | PlainMember) -> None:
         """Raises Damaged."""
         self._member = member
         self._pieces = member.pieces()
@@ -45,8 +45,10 @@ class Record:
         return [(name.strip(), value.strip()) for name, _, value in parted]
 
     def field(self, name: str) -> str:
-        """The first of that name; empty: there is none."""
-        return self._named.get(name.lower(), "")
+        """The first of that name; empty: there is none. WARC 1.0 put URIs in angle brackets."""
+        value = self._named.get(name.lower(), "")
+        is_bracketed = name.endswith("-URI") and value[:1] == "<" and value[-1:] == ">"
+        return value[1:-1] if is_bracketed else value
 
     @cached_property
     def _named(self) -> dict[str, str]:

@@ -18,9 +18,9 @@ from crawler.storage.warc.head import MAX_HEAD_BYTES
 from crawler.storage.warc.members import Damaged
 from crawler.storage.warc.reading import Record, records
 
-ANSWERS: Final = frozenset({"response", "revisit"})
+ANSWERS: Final = frozenset({"response", "revisit", "resource"})
 _METADATA_BYTES: Final = 16 * 1024 * 1024
-_SHA1_LABEL: Final = "sha1:"
+_SHA1_HEX: Final = 40
 _END: Final = b"\r\n\r\n"
 
 
@@ -98,6 +98,8 @@ def captures_in(
 def stored(record: Record, name: str, most_bytes: int) -> Stored:
     """The answer in *record*, of the file called *name*. Raises Damaged."""
     read = record.read_all(MAX_HEAD_BYTES + most_bytes)
+    if record.kind == "resource":
+        read = head_of_resource(record) + read
     head, end, body = read.partition(_END)
     body_cut = bool(record.read(1)) or len(body) > most_bytes
     return Stored(
@@ -117,6 +119,12 @@ def stored(record: Record, name: str, most_bytes: int) -> Stored:
     )
 
 
+def head_of_resource(record: Record) -> bytes:
+    """What HTTP would have said of what another tool archived without it."""
+    content_type = record.field("Content-Type").encode("latin-1", "replace")
+    return b"HTTP/1.1 200 OK\r\nContent-Type: " + content_type + _END
+
+
 def metadata(block: bytes) -> tuple[tuple[str, str], ...]:
     """The fields of an `application/warc-fields` block."""
     lines = block.decode(errors="replace").split("\r\n")
@@ -125,10 +133,12 @@ def metadata(block: bytes) -> tuple[tuple[str, str], ...]:
 
 
 def sha1_of(label: str) -> bytes:
-    """Of "sha1:" and base 32; empty: it is none."""
-    if label.startswith(_SHA1_LABEL):
+    """Of "sha1:" and base 32, or base 16 as others write it; empty: it is none."""
+    algorithm, _, digits = label.partition(":")
+    if algorithm.lower() == "sha1":
         with suppress(ValueError):
-            return b32decode(label.removeprefix(_SHA1_LABEL))
+            is_hex = len(digits) == _SHA1_HEX
+            return bytes.fromhex(digits) if is_hex else b32decode(digits, casefold=True)
     return b""
 
 
