@@ -238,7 +238,7 @@ CONCURRENT_REQUESTS = 64
 # How long a worker waits at its start for servers that are away, or loading their data. [seconds]
 # CRAWLER_REDIS_WAIT_S = 300.0
 
-# The servers' appendfsync; everysec: with several, a page is finished 2 s after its links.
+# The servers' appendfsync; everysec: with several, a page is finished 4 s after its links.
 # [everysec or always]
 # CRAWLER_REDIS_FSYNC = "everysec"
 

@@ -67,7 +67,7 @@ class Shared:
     redis_fsync: RedisFsync = knob(
         RedisFsync.EVERYSEC,
         choice(RedisFsync),
-        "The servers' appendfsync; everysec: with several, a page is finished 2 s after its links.",
+        "The servers' appendfsync; everysec: with several, a page is finished 4 s after its links.",
     )
     redis_max_bytes: int | ByServer = knob(
         ByServer.AUTO,
