@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from crawler.core.types import Claim
-from crawler.storage.redis.worker.near_lately import Flights, Lately
+from crawler.storage.nearest import NearReservations
+from crawler.storage.redis.worker.near_lately import Lately
 
 
 def claim(name):
@@ -21,23 +24,23 @@ def claim(name):
     ],
 )
 def test_a_page_near_to_one_in_flight_comes_after_it(other, waits):
-    flights = Flights(3)
+    flights = NearReservations(3)
     first, second = flights.begin(0, "http://a/1", 1), flights.begin(other, "http://a/2", 2)
     assert flights.earlier(second) is (first if waits else None)
-    assert flights.earlier(first) is None, "nobody waits for who came later"
+    assert flights.earlier(first) is None, "no page waits for a later one"
     flights.end(1)
     assert first.settled.is_set()
     assert flights.earlier(second) is None
 
 
 def test_a_page_in_flight_twice_does_not_wait_for_itself():
-    flights = Flights(3)
+    flights = NearReservations(3)
     flights.begin(0, "http://a/1", 1)
     assert flights.earlier(flights.begin(0, "http://a/1", 2)) is None
 
 
 def test_of_many_near_ones_each_waits_for_an_earlier_one():
-    flights = Flights(3)
+    flights = NearReservations(3)
     begun = [flights.begin(lease % 4, f"http://a/{lease}", lease) for lease in range(8)]
     for lease, mine in enumerate(begun):
         assert flights.of(lease) is mine
@@ -46,6 +49,31 @@ def test_of_many_near_ones_each_waits_for_an_earlier_one():
         flights.end(lease)
         flights.end(lease)
     assert flights.of(0) is None
+
+
+class Compared(int):
+    """A fingerprint that counts how often others are compared with it."""
+
+    times = 0
+
+    def __xor__(self, other):
+        Compared.times += 1
+        return int(self) ^ other
+
+
+def test_a_page_is_compared_with_few_of_those_in_flight():
+    flights, random = NearReservations(3), Random(7)
+    for lease in range(1000):
+        flights.begin(Compared(random.getrandbits(64)), f"http://a/{lease}", lease)
+    mine = flights.of(500)
+    for lease in range(2000, 2300):
+        simhash = int(mine.simhash)
+        for bit in random.sample(range(64), 3):
+            simhash ^= 1 << bit
+        near = flights.begin(simhash, "http://a/near", lease)
+        assert flights.earlier(near) is mine
+        flights.end(lease)
+    assert Compared.times < 300 * 10, "not each with all of the 1,000"
 
 
 def test_what_was_stored_lately_is_near():

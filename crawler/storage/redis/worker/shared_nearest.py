@@ -13,10 +13,11 @@ from typing import Final
 
 from crawler.core.page import Near
 from crawler.core.types import Claim
+from crawler.storage.nearest import NearReservation, NearReservations
 from crawler.storage.redis.calls import Argument, Call
 from crawler.storage.redis.near_rows import ROW_ARGS, can_mark, rows_of
 from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.worker.near_lately import Flight, Flights, Lately
+from crawler.storage.redis.worker.near_lately import Lately
 from crawler.storage.redis.worker.near_look import NearLook, Original, in_order
 from crawler.storage.redis.worker.tells import UNTOLD
 
@@ -26,8 +27,8 @@ UNSURE: Final = "near_duplicates/unsure"
 
 
 class SharedNearest:
-    """Implements storage.nearest.Nearest. Bound: one flight for each lease that is open, what was
-    stored lately, and MOST_ROWS a shard."""
+    """Implements storage.nearest.Nearest. Bound: one reservation for each lease that is open, what
+    was stored lately, and MOST_ROWS a shard."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class SharedNearest:
         self._count = count
         self._most_bits = most_bits
         self._untold: dict[int, list[Argument]] = defaultdict(list)  # by shard
-        self._flights = Flights(most_bits)
+        self._reserved = NearReservations(most_bits)
         self._lately = Lately()
         self.is_full: Callable[[int], bool] = lambda _: False  # whether a shard's server is
 
@@ -54,10 +55,10 @@ class SharedNearest:
         this worker that are near to this one wait until `settle`. The same URL is no duplicate of
         itself."""
         self.settle(lease_id)
-        mine = self._flights.begin(simhash, url, lease_id)
+        mine = self._reserved.begin(simhash, url, lease_id)
         try:
             while (near := await self._stored(mine)) is None:
-                earlier = self._flights.earlier(mine)
+                earlier = self._reserved.earlier(mine)
                 if earlier is None:
                     break
                 await earlier.settled.wait()
@@ -70,12 +71,12 @@ class SharedNearest:
 
     def claimed(self, lease_id: int, claim: Claim) -> None:
         """Its page is stored: from now on others may be near to it."""
-        flight = self._flights.of(lease_id)
-        if flight is None or flight.is_known:
+        mine = self._reserved.of(lease_id)
+        if mine is None or mine.is_known:
             return
-        self._lately.add(flight.simhash, claim)
+        self._lately.add(mine.simhash, claim)
         if can_mark(claim.digest):
-            self._gather(flight.simhash, claim.digest)
+            self._gather(mine.simhash, claim.digest)
 
     def _gather(self, simhash: int, digest: bytes) -> None:
         rows = list(rows_of(simhash, digest, self._ops.shards))
@@ -101,12 +102,12 @@ class SharedNearest:
 
     def settle(self, lease_id: int) -> None:
         """Its page is finished or given up: who waits may look again."""
-        self._flights.end(lease_id)
+        self._reserved.end(lease_id)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    async def _stored(self, mine: Flight) -> Near | None:
+    async def _stored(self, mine: NearReservation) -> Near | None:
         found = self._lately.near(mine.simhash, self._most_bits)
         if all(each.bits for each in found):
             found = await self._elsewhere(mine)
@@ -117,7 +118,7 @@ class SharedNearest:
         nearest = next(others, None)
         return Near(nearest.claim, nearest.bits) if nearest else None
 
-    async def _elsewhere(self, mine: Flight) -> list[Original]:
+    async def _elsewhere(self, mine: NearReservation) -> list[Original]:
         seen = await self._look.near(mine.simhash)
         mine.is_sure = seen.is_sure
         for original in seen.originals[:1]:
