@@ -39,7 +39,7 @@ from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.capture import Capture, Written
 from crawler.storage.warc.cdxj import CdxjCompanion
 from crawler.storage.warc.stored import Stored
-from crawler.storage.warc.writer import Sync, WarcRules, WarcWriter
+from crawler.storage.warc.writer import WarcRules, WarcWriter
 
 PAGES: Final = 400  # a round
 ROUNDS: Final = 5
@@ -113,7 +113,7 @@ class Line:
         taken = Taken()
         asyncio.run(self._hand_over(taken))
         kept = Kept()
-        rules = WarcRules(folder=self._folder, origin="bench", sync=Sync.NEVER)
+        rules = WarcRules(folder=self._folder, origin="bench")
         index = CdxjCompanion()
         writer = WarcWriter(rules, [index, kept])
         for capture in taken.captures:

@@ -52,7 +52,7 @@ from crawler.storage.nearest import NearPages
 from crawler.storage.warc.archive import Archive
 from crawler.storage.warc.cdxj import CdxjCompanion
 from crawler.storage.warc.companions import Companion
-from crawler.storage.warc.writer import Sync, WarcRules, WarcWriter
+from crawler.storage.warc.writer import WarcRules, WarcWriter
 
 AT_ONCE: Final = 64  # as CONCURRENT_REQUESTS
 ORIGIN: Final = "http://127.3.0.1:8000"
@@ -144,7 +144,6 @@ class Line:
             folder=home / "warc",
             origin="bench",
             max_file_bytes=limits.file_bytes,
-            sync=Sync.NEVER,
         )
         columns = ColumnsCompanion(again(Config()), limits.group_bytes)
         companions: list[Companion] = [CdxjCompanion(limits.run_chars), columns]

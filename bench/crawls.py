@@ -41,6 +41,7 @@ class Crawl(ABC):
     many: int
     shared: bool = False  # over Redis
     workers: int = 1
+    settings: tuple[tuple[str, str], ...] = ()
 
     @abstractmethod
     def commands(self, start: Start) -> list[list[str]]:
@@ -52,7 +53,8 @@ class Ours(Crawl):
         return [self._worker(start, number) for number in range(self.workers)]
 
     def _worker(self, start: Start, number: int) -> list[str]:
-        settings = {**WITHOUT_DELAYS, "CRAWLER_DATA_DIR": str(start.home / str(number))}
+        home = str(start.home / str(number))
+        settings = {**WITHOUT_DELAYS, "CRAWLER_DATA_DIR": home, **dict(self.settings)}
         if self.shared:
             settings["CRAWLER_FRONTIER_URL"] = start.redis_url
         pages = -(-start.pages // self.workers)

@@ -1,6 +1,6 @@
 """The memory that bodies take, shared by all that is under way.
 
-Rule: a body counts from its first byte until its page is finished. Where there is no room left
+Rule: a body counts from its first byte until its record is written. Where there is no room left
 large ones wait, in the order in which they became large; but the first of these never does, and
 nothing that comes after download and decoding waits for memory, so somebody always gets to an end.
 """

@@ -158,13 +158,13 @@ def join(
         lambda there: _open(there, ops, ours, worker.name, dead, back, check, begin, is_sure),
         wait_s,
     )
-    listener, our_rules = Told(tally, fail), _shared_rules(config, most_leases)
+    listener, our_rules = Told(tally, fail), _shared_rules(config, most_leases, store)
     frontier = SharedFrontier(nodes(), ops, outbox, our_rules, listener, say, clock.now)
     frontier.confirm = lambda: _confirm(frontier.nodes, name, crawl)
     return Joined(frontier, frontier.nodes, ops, worker, clock, crawl, put_back)
 
 
-def _shared_rules(config: Config, most_leases: int) -> SharedRules:
+def _shared_rules(config: Config, most_leases: int, store: RocksStore) -> SharedRules:
     shared = config.shared
     return SharedRules(
         name=shared.frontier_name,
@@ -174,6 +174,7 @@ def _shared_rules(config: Config, most_leases: int) -> SharedRules:
         fetch_s=config.fetch.total_timeout_s,
         most_leases=most_leases,
         is_sure=shared.redis_fsync is RedisFsync.ALWAYS,
+        sync_outbox=store.sync if config.archive.fsync else None,
         full_bytes=shared.full_bytes,
     )
 

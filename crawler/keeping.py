@@ -6,7 +6,7 @@ Rule: it begins with the first record, as it needs the loop; what is unfinished 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -42,6 +42,9 @@ class Keeping:
         self._archive: Archive | None = None
         self.waits_for_room: Callable[[StoreFull], bool] = lambda _: False
         self.delivery = _delivery(config, data, random)
+        self._rooms: list[Callable[[], Awaitable[None]]] = []
+        if self.delivery is not None:
+            self._rooms.append(self.delivery.room)
         self._later = ColumnsLater(data.warc, config) if config.archive.columns else None
         _mend(data.warc, self._companions)
         if self._later is None:  # nobody would ever make them
@@ -72,9 +75,22 @@ class Keeping:
         """None: the crawl keeps none."""
         if self._archive is None and self._config.archive.warc:
             writer = WarcWriter(rules.warc_rules(self._config, self._data.warc), self._companions)
-            self._archive = Archive(writer, room=self.delivery.room if self.delivery else None)
+            self._archive = Archive(writer, self._rooms)
             self._archive.waits_for_room = self.waits_for_room
         return self._archive
+
+    def wait_for(self, room: Callable[[], Awaitable[None]]) -> None:
+        """Before each record. To be called before the first."""
+        self._rooms.append(room)
+
+    def sync(self) -> None:
+        """All records so far survive a power cut. For a thread; raises StoreUnavailable."""
+        if self._archive is not None:
+            self._archive.sync()
+
+    def unsynced_bytes(self) -> int:
+        """Of records."""
+        return self._archive.unsynced_bytes if self._archive is not None else 0
 
     def is_congested(self) -> bool:
         """Finished files wait for their store, and more pages would have to wait too."""

@@ -16,6 +16,7 @@ from crawler.core.errors import CrawlerError
 from crawler.core.exchange import DownloadOptions, Exchanges
 from crawler.core.types import PutBack
 from crawler.doors import Doors
+from crawler.group_commit import GroupCommit
 from crawler.keeping import Keeping
 from crawler.parsing import Parsers
 from crawler.policy.content import cap_bytes
@@ -60,6 +61,7 @@ class Parts:
     uplink: Uplink
     flights: Flights
     landing: Landing
+    commits: GroupCommit | None  # None: no page waits for a sync
     exchanges: Exchanges
     body_memory: BodyMemory
     digests: Duplicates
@@ -121,6 +123,8 @@ class Parts:
         self.is_closed = True
         try:
             await self.parsers.close()
+            if self.commits is not None:
+                await self.commits.close()
             await self.keeping.close(is_finished=is_finished)
             if self.shared is not None:
                 await self.shared.close()

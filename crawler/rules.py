@@ -29,7 +29,7 @@ from crawler.policy.traps import TrapRules
 from crawler.scheduler.landing import LandingRules
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis.crawl_format import SUFFIXES
-from crawler.storage.warc.writer import Sync, WarcRules
+from crawler.storage.warc.writer import WarcRules
 
 _NEVER: Final = 1 << 31
 
@@ -168,6 +168,5 @@ def warc_rules(config: Config, folder: Path) -> WarcRules:
         folder=folder,
         origin=f"{machine or 'host'}-{os.getpid()}",
         max_file_bytes=config.archive.warc_max_bytes,
-        sync=Sync.ALWAYS if config.archive.fsync else Sync.ROTATE,
         info=tuple((name, value) for name, value in info.items() if value),
     )

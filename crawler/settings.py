@@ -302,8 +302,11 @@ CONCURRENT_REQUESTS = 64
 # Finished files that may wait for that store; with more, fetching waits. [bytes]
 # CRAWLER_ARCHIVE_WAITING_BYTES = 10_737_418_240
 
-# Survive a power cut too, not only the death of the process; slower. [yes or no]
-# CRAWLER_FSYNC = False
+# What is done survives a power cut too, not only the death of the process. [yes or no]
+# CRAWLER_FSYNC = True
+
+# With CRAWLER_FSYNC, time between two syncs; a page is done after the next one. [seconds]
+# CRAWLER_FSYNC_EVERY_S = 1.0
 
 # --- What a person sees of a crawl ---
 

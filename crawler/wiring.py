@@ -28,6 +28,7 @@ from crawler.doors import Doors
 from crawler.errand import is_errand
 from crawler.feeding import feed
 from crawler.ground import Ground, embedded, shared
+from crawler.group_commit import GroupCommit
 from crawler.items import make_pages_items
 from crawler.keeping import Keeping
 from crawler.parsing import Parsers
@@ -38,7 +39,7 @@ from crawler.policy.uplink import Uplink, UplinkRules
 from crawler.pushing import Judge, push_rules
 from crawler.scheduler.clearance import Clearance
 from crawler.scheduler.flights import Flights
-from crawler.scheduler.landing import Landing, Ledger
+from crawler.scheduler.landing import Landing, Ledger, Reservations
 from crawler.scheduler.probes import Probes
 from crawler.sharing import redis_address
 from crawler.storage.local.datadir import DataDir, refuse_other_kind
@@ -77,11 +78,7 @@ def _assemble(crawler: Crawler) -> Parts:
         data = _data(crawler, config)
         opened.callback(data.close)
         refuse_other_kind(data, is_shared=address is not None)
-        if address is None:
-            store = RocksStore(data.frontier)
-        else:
-            # What Redis, elsewhere, takes for finished must not be cut off here.
-            store = RocksStore(data.worker, sync=config.archive.fsync)
+        store = RocksStore(data.frontier if address is None else data.worker)
         opened.callback(store.close)
         random = Random()
         keeping = Keeping(config, data, random)
@@ -148,11 +145,34 @@ def _landing(
     ledger: Ledger,
     robots: RobotsCache,
     random: Random,
+    commits: GroupCommit | None,
 ) -> Landing:
     return Landing(
         *(ground.frontier, flights, rules.landing_rules(config), ledger),
-        *(robots.give_up, random, ground.clock.now),
+        *(robots.give_up, random, ground.clock.now, commits),
     )
+
+
+def _group_commit(
+    crawler: Crawler, config: Config, store: RocksStore, outcomes: OutcomeLog, keeping: Keeping
+) -> GroupCommit | None:
+    """None: what a power cut takes does not matter."""
+    if not config.archive.fsync:
+        return None
+
+    def sync_verdicts() -> None:
+        store.sync()
+        outcomes.sync()
+
+    commits = GroupCommit(
+        config.archive.fsync_every_s,
+        keeping.sync,
+        keeping.unsynced_bytes,
+        sync_verdicts,
+        partial(_fail, ref(crawler)),
+    )
+    keeping.wait_for(commits.room)
+    return commits
 
 
 def _probes(config: Config, store: RocksStore, random: Random) -> Probes:
@@ -195,7 +215,9 @@ def _over(
         keeping.waits_for_room = ground.shared.disk_full
     flights, outcomes = Flights(), OutcomeLog(data.outcomes, keeping.waits_for_room)
     memory = _body_memory(config, flights, ground, tally)
-    ledger = Ledger(outcomes, [ground.digests, ground.nearest, memory], ground.yields, tally)
+    contents: list[Reservations] = [ground.digests, ground.nearest]
+    ledger = Ledger(outcomes, memory, contents, ground.yields, tally)
+    commits = _group_commit(crawler, config, store, outcomes, keeping)
     return Parts(
         config=config,
         arguments=arguments,
@@ -211,7 +233,8 @@ def _over(
         clearance=_clearance(robots, doors, ground, probes),
         uplink=Uplink(UplinkRules()),
         flights=flights,
-        landing=_landing(config, ground, flights, ledger, robots, random),
+        landing=_landing(config, ground, flights, ledger, robots, random, commits),
+        commits=commits,
         exchanges=Exchanges(),
         body_memory=memory,
         digests=ground.digests,

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What the tests need of the system: a web server, Redis, a browser, and documentation to crawl.
+# What the tests need of the system: a web server, Redis, a browser, a C compiler, and documentation
+# to crawl.
 # Installed through apt where that is allowed; otherwise a sentence says what is missing.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin  # where Debian keeps servers, and not everybody looks
@@ -9,9 +10,10 @@ need() {  # PACKAGE FILE, of which there is at least one if the package is there
     package=$1; shift
     [ -e "$1" ] || missing="$missing $package"
 }
-for program in nginx redis-server chromium; do
+for program in nginx redis-server chromium gcc; do
     command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
 done
+need libc6-dev /usr/include/stdio.h
 need python3-doc /usr/share/doc/python3.*/html/index.html
 need sqlite3-doc /usr/share/doc/sqlite3/index.html
 need debian-handbook /usr/share/doc/debian-handbook/html/en-US/index.html

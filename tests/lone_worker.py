@@ -75,6 +75,7 @@ class LoneWorker:
         shards: int = 2,
         full_bytes: Callable[[int], int | None] = lambda _: None,
         is_sure: bool = False,
+        sync_outbox: Callable[[], None] | None = None,
     ) -> None:
         rules = FrontierRules(min_gap_s=0.0, longest_fetch_s=FETCH_S)
         opening = (QUIET_S, BOUND_S, keys.SCHEMA)
@@ -95,6 +96,7 @@ class LoneWorker:
                 most_leases=16,
                 is_sure=is_sure,
                 full_bytes=full_bytes,
+                sync_outbox=sync_outbox,
             ),
             self.heard,
             lambda: WorkerSaid(name=name, session=f"{name}.1", host="here", pid=1),

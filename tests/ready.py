@@ -81,7 +81,8 @@ def _begun(command: list[str], out: IO[Any], err: IO[Any]) -> Iterator[Begun]:
     asked = json.dumps([command[len(SCRAPY) :], dict(os.environ)]).encode()
     assert len(asked) < LARGEST_BYTES
     with tells:
-        socket.send_fds(_server(), [asked], [out.fileno(), err.fileno(), tells.fileno()])
+        server = _server(os.environ.get("LD_PRELOAD", ""))
+        socket.send_fds(server, [asked], [out.fileno(), err.fileno(), tells.fileno()])
     process = Begun(command, told)
     try:
         yield process
@@ -91,12 +92,12 @@ def _begun(command: list[str], out: IO[Any], err: IO[Any]) -> Iterator[Begun]:
 
 
 @cache
-def _server() -> socket.socket:
-    """Ends when this process does."""
+def _server(preload: str) -> socket.socket:
+    """With this LD_PRELOAD, which counts when a program begins. Ends when this process does."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         # A fork copies no threads, and what they hold is held for ever.
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "LD_PRELOAD": preload}
         command = [sys.executable, "-m", "tests.ready_server", str(its.fileno())]
         server = subprocess.Popen(command, cwd=PROJECT, env=environment, pass_fds=[its.fileno()])
 

@@ -25,8 +25,8 @@ FLOORS = [
     [
         (
             "wiring parts components ground joining rules sharing doors feeding intake pushing"
-            " archiving keeping body_memory columns_later columns_child parsing reparsing tally"
-            " clock failures items errand"
+            " archiving keeping group_commit body_memory columns_later columns_child parsing"
+            " reparsing tally clock failures items errand"
         )
     ],
     ["spiders", "middlewares", "pipelines", "download", SCHEDULER_EDGE],

@@ -129,5 +129,12 @@ class Archive:
         "Finished files that may wait for that store; with more, fetching waits.",
     )
     fsync: bool = knob(
-        False, flag(), "Survive a power cut too, not only the death of the process; slower."
+        True,
+        flag(),
+        "What is done survives a power cut too, not only the death of the process.",
+    )
+    fsync_every_s: float = knob(
+        1.0,
+        number("seconds", least=0.01),
+        "With CRAWLER_FSYNC, time between two syncs; a page is done after the next one.",
     )

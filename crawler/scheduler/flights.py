@@ -37,7 +37,8 @@ class Flight:
     crawl_delay_s: float | None = None  # what its host's robots.txt asks for; None: not known
     answer: Answer | None = None  # how the host answered; None: it was not asked, or not yet
     released: bool = False
-    exchange: Exchange | None = None
+    exchange: Exchange | None = None  # until the flight lands
+    size: int = 0  # of its body, once it has landed
     verdict: Verdict | None = None
     reason: str = ""  # why that verdict, in words a person can read
     broken: str = ""  # an error of a callback or a pipeline: ours or a user's, not the host's
@@ -63,6 +64,7 @@ class Flights:
 
     def __init__(self) -> None:
         self._by_lease: dict[int, Flight] = {}
+        self.fetched = 0  # those whose fetch is over and whose record is not written yet
 
     def __len__(self) -> int:
         return len(self._by_lease)

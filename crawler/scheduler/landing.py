@@ -1,8 +1,10 @@
 """How a flight lands: its host is released, its links added, its verdict finished, its
 outcome logged; always in this order.
 
-Rule: the page's record is durable before this is called (the pipelines await it); so links
-come next, then the verdict, and a crash between any two of them loses nothing.
+Rule: the page's record is written before this is called (the pipelines await it), so that the death
+of the process does not take it; then its links are added; and where a record was written, its
+verdict waits until a sync has made that record survive a power cut too. A crash between any two of
+these loses nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final, Protocol
 
 from msgspec.structs import replace
 
 from crawler.core.config import Politeness
+from crawler.core.errors import CrawlerError
 from crawler.core.outcome import Outcome
 from crawler.core.types import (
     Added,
@@ -47,6 +51,13 @@ class Reservations(Protocol):
     def settle(self, lease_id: int) -> None: ...
 
 
+class Durability(Protocol):
+    """What makes records survive a power cut."""
+
+    def when_synced(self, finish: Callable[[CrawlerError | None], None]) -> None:
+        """Call *finish* when all records written so far are synced, or with the reason why not."""
+
+
 class Tally(Protocol):
     """Where figures are counted."""
 
@@ -71,7 +82,8 @@ class Ledger:
     """Who hears what came of a flight."""
 
     outcomes: OutcomeLog
-    reservations: Sequence[Reservations]
+    bodies: Reservations  # their memory, needed until the record is written
+    reservations: Sequence[Reservations]  # of contents, needed until the verdict
     yields: Yields
     tally: Tally
 
@@ -88,25 +100,28 @@ class Landing:
         give_up_on: Callable[[str, str, float, float], None],
         random: Random,
         now: Callable[[], float],
+        durability: Durability | None,
     ) -> None:
         """*give_up_on*: authority, reason, now, and how long its host rests: its URLs become
-        dead letters for a while."""
+        dead letters for a while. *durability*: None if no verdict waits for a sync."""
         self._frontier = frontier
         self._flights = flights
         self._rules = rules
         self._outcomes = ledger.outcomes
+        self._bodies = ledger.bodies
         self._reservations = ledger.reservations
         self._yields = ledger.yields
         self._tally = ledger.tally
         self._give_up_on = give_up_on
         self._random = random
         self._now = now
+        self._durability = durability
 
     def release(self, flight: Flight) -> Rest | None:
         """The fetch of *flight* is over: its host rests. None: it was released before."""
         if flight.released:
             return None
-        flight.released = True
+        self._release(flight)
         # No answer noted: a middleware of the user's stood in for the host, or it was we who
         # ended the fetch. The host may have been asked, so it gets its gap.
         answer = flight.answer or Answer(flight.fetched_s(self._now()), error="cancelled")
@@ -118,20 +133,29 @@ class Landing:
             self._give_up(flight, rest)
         return rest
 
-    def land(self, flight: Flight) -> Verdict:
-        """All is told about *flight*: links first, then its verdict, then the log."""
+    def land(self, flight: Flight) -> None:
+        """Nothing more comes of *flight*: its links are added, its body and its place among the
+        pages under way are given free, and its verdict is finished, now or after the next sync."""
         self.release(flight)
         now = self._now()
-        if flight.links:
-            self._tally.added(self._frontier.add(flight.links, now))
+        try:
+            if flight.links:
+                self._tally.added(self._frontier.add(flight.links, now))
+        except CrawlerError:
+            self._close(flight)
+            raise
+        finally:
+            flight.links = []
+            flight.size = len(flight.exchange.body) if flight.exchange else 0
+            flight.exchange = None
+            self._flights.fetched -= 1
+            self._bodies.settle(flight.lease.id)
         verdict = fate_of(flight, now, self._rules.broken_retries, self._rules.broken_pause_s)
-        is_held = self._frontier.finish(_told(flight, verdict), verdict, now)
-        self._close(flight, verdict, now)
-        if not is_held:
-            self._tally.count("leases/refused")  # it had ended: another worker has it
-        elif flight.is_new is not None and isinstance(verdict, Done | Moved):
-            self._yields.note(flight.lease.candidate, flight.is_new, now)
-        return verdict
+        is_fetched_again = isinstance(verdict, RetryAt | PutBack)
+        if self._durability is None or not flight.record or is_fetched_again:
+            self._finish(flight, verdict)
+        else:
+            self._durability.when_synced(partial(self._synced, flight, verdict))
 
     def unfetched(self, flight: Flight, verdict: Verdict, reason: str, rest_s: float) -> None:
         """End *flight*, whose host was not asked."""
@@ -140,7 +164,7 @@ class Landing:
 
     def refuse(self, flight: Flight, verdict: Verdict, reason: str, rest_s: float) -> None:
         """Decide *flight* before its host is asked, which then needs no gap; it lands later."""
-        flight.released = True
+        self._release(flight)
         flight.verdict = verdict
         flight.reason = reason
         self._frontier.release(flight.lease, Rest(rest_s, flight.lease.pace), self._now())
@@ -154,14 +178,34 @@ class Landing:
         self._give_up_on(authority, "its host fails since hours", self._now(), rest.seconds)
         self._tally.count("politeness/given_up")
 
-    def _close(self, flight: Flight, verdict: Verdict, now: float) -> None:
-        self._flights.close(flight)
-        for reserved in self._reservations:
-            reserved.settle(flight.lease.id)
+    def _release(self, flight: Flight) -> None:
+        flight.released = True
+        self._flights.fetched += 1
+
+    def _synced(self, flight: Flight, verdict: Verdict, error: CrawlerError | None) -> None:
+        # Its record may be lost, so its URL is not done.
+        self._finish(flight, PutBack() if error else verdict)
+
+    def _finish(self, flight: Flight, verdict: Verdict) -> None:
+        now = self._now()
+        try:
+            is_held = self._frontier.finish(_told(flight, verdict), verdict, now)
+        finally:
+            self._close(flight)
         outcome = _outcome(flight, verdict, now)
         self._tally.landed(flight, outcome)
         if flight.purpose is Purpose.PAGE and not isinstance(verdict, PutBack):
             self._outcomes.append(outcome)
+        if not is_held:
+            self._tally.count("leases/refused")  # it had ended: another worker has it
+        elif flight.is_new is not None and isinstance(verdict, Done | Moved):
+            self._yields.note(flight.lease.candidate, flight.is_new, now)
+
+    def _close(self, flight: Flight) -> None:
+        """Pages that wait for this one go on, whatever became of it."""
+        self._flights.close(flight)
+        for reserved in self._reservations:
+            reserved.settle(flight.lease.id)
 
 
 _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", Dead: "dead"}
@@ -196,7 +240,7 @@ def _outcome(flight: Flight, verdict: Verdict, now: float) -> Outcome:
         status=answer.status,
         reason=reason or answer.error,
         seconds=round(answer.duration_s, 4),
-        size=len(flight.exchange.body) if flight.exchange else 0,
+        size=flight.size,
         attempts=candidate.attempts,
         depth=candidate.depth,
         record=flight.record,

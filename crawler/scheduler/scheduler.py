@@ -58,6 +58,7 @@ class FrontierScheduler(BaseScheduler):
         # Requests that a rule refused, on their way to their errbacks. Bound: those that spiders
         # yield between two turns of the engine, which takes them before any lease.
         self._refused: deque[Request] = deque()
+        self._concurrency = crawler.settings.getint("CONCURRENT_REQUESTS")
 
     def __repr__(self) -> str:
         return f"<FrontierScheduler {self._parts.frontier.counts()}>"
@@ -73,6 +74,8 @@ class FrontierScheduler(BaseScheduler):
         self._hooks.on_finished(self._finished)
         self._hooks.on_stopping(self._stopping)
         self._parts.frontier.on_due(self._hooks.wake)
+        if self._parts.commits is not None:
+            self._parts.commits.on_finished = self._hooks.wake
         self._parts.begin()
         if isinstance(self._parts.frontier, TwoTierFrontier):
             taking = take_retry_requests(self._parts, self._parts.frontier, self._hooks.wake)
@@ -88,7 +91,11 @@ class FrontierScheduler(BaseScheduler):
         return deferred_from_coro(self._parts.close(is_finished=reason == "finished"))
 
     def has_pending_requests(self) -> bool:
-        return bool(self._refused) or (not self._full() and not self._parts.frontier.is_over())
+        """Asked when nothing is fetched or in the pipelines."""
+        parts = self._parts
+        if parts.commits is not None and parts.frontier.wake_at() is None:
+            parts.commits.hurry()  # nothing can be fetched before these leases are finished
+        return bool(self._refused) or (not self._full() and not parts.frontier.is_over())
 
     def enqueue_request(self, request: Request) -> bool:
         """A spider's own request, or what a downloader middleware returned for a lease."""
@@ -197,8 +204,15 @@ class FrontierScheduler(BaseScheduler):
             parts.failure is not None
             or not parts.doors.known
             or self._full()
+            or self._is_crowded()
             or parts.keeping.is_congested()
         )
+
+    def _is_crowded(self) -> bool:
+        """As many pages are fetched and not yet archived as can be fetched at once. With those that
+        are being fetched, at most twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes
+        its slot of the downloader and no other place."""
+        return self._parts.flights.fetched >= self._concurrency
 
     def _full(self) -> bool:
         """As many pages as were asked for are fetched, or under way."""

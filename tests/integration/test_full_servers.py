@@ -4,6 +4,7 @@ when there is room, the better levels first."""
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +166,37 @@ def test_no_page_is_finished_before_all_hear_of_its_links_on_a_disk(server: Redi
             assert [
                 set(server.client().smembers(keys.outboxes("t", shard))) for shard in range(2)
             ].count({b"w"}) == 1
+            assert totals(server, "done") == 1
+
+    asyncio.run(story())
+
+
+def test_no_page_is_finished_before_its_links_on_a_disk_survive_a_power_cut(
+    server: RedisServer,
+) -> None:
+    async def story() -> None:
+        mark = Mark()
+        begun, may_end = threading.Event(), threading.Event()
+
+        def sync() -> None:
+            begun.set()
+            assert may_end.wait(60)
+
+        worker = LoneWorker(server.url, full_bytes=mark, sync_outbox=sync)
+        async with at_work(worker):
+            await worker.add(candidate("page"))
+            (lease,) = await worker.lease(1)
+            mark.bytes = 1
+            await until(lambda: bool(worker.frontier._fullness.full))
+            worker.frontier.add([candidate("link")], time.time())
+            worker.release(lease)
+            worker.frontier.finish(lease, Done(), time.time())
+            await until(begun.is_set)
+            assert len(worker.outbox) == 1
+            await asyncio.sleep(0.2)  # in which a verdict would leave
+            assert totals(server, "done") == 0
+            may_end.set()
+            await worker.told()
             assert totals(server, "done") == 1
 
     asyncio.run(story())

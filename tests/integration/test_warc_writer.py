@@ -28,7 +28,7 @@ from crawler.storage.warc.members import READ_BYTES, Damaged
 from crawler.storage.warc.openfile import OpenFile, lock
 from crawler.storage.warc.reading import records
 from crawler.storage.warc.recovery import Recovered, recover
-from crawler.storage.warc.writer import Sync, WarcRules, WarcWriter
+from crawler.storage.warc.writer import WarcRules, WarcWriter
 from tests.warc_judges import read, read_folder
 
 FIRST = "crawl-20260102030405-00000-h-1.warc.gz"
@@ -75,13 +75,12 @@ def assert_found(folder: Path, placed: list[tuple[RecordPlace, Capture]]) -> Non
     assert len(answers) == len(placed)
 
 
-@pytest.mark.parametrize("sync", Sync)
-def test_captures_lie_where_the_writer_said(tmp_path: Path, sync: Sync) -> None:
-    warcs = writer(tmp_path / "not there yet", sync=sync)
+def test_captures_lie_where_the_writer_said(tmp_path: Path) -> None:
+    warcs = writer(tmp_path / "not there yet")
     placed = []
     for number in range(50):
         placed.append((warcs.append(page(number)), page(number)))
-        warcs.commit()
+        warcs.sync()
     warcs.close()
     assert_found(tmp_path / "not there yet", placed)
 
@@ -205,7 +204,7 @@ def test_after_a_failed_fsync_a_file_is_given_up(tmp_path: Path) -> None:
     reading, writing = os.pipe()  # cannot be forced to any disk
     os.close(reading)
     file = OpenFile(writing, tmp_path / "x.warc.gz")
-    for call in (file.sync, lambda: file.append(b"x"), lambda: file.finish(durable=False)):
+    for call in (file.sync, lambda: file.append(b"x"), lambda: file.finish()):
         with pytest.raises(StoreUnavailable):
             call()
     file.discard()
@@ -227,7 +226,7 @@ class GatedWriter(WarcWriter):
 
 @on_a_loop
 async def test_captures_of_many_tasks_all_come_to_lie(tmp_path: Path) -> None:
-    archive = Archive(writer(tmp_path, max_file_bytes=20_000, sync=Sync.ALWAYS), queued_captures=8)
+    archive = Archive(writer(tmp_path, max_file_bytes=20_000), queued_captures=8)
     captures = [page(number) for number in range(200)]
     places = await asyncio.gather(*map(archive.append, captures))
     await archive.close()

@@ -76,7 +76,8 @@ class Outbox:
         return {level: count for level, count in sorted(counts.items()) if count}
 
     def put(self, found: Iterable[Candidate]) -> None:
-        """To the ends of their queues, all or none; durable when it returns. Most of those
+        """To the ends of their queues, all or none; they survive the death of the process when it
+        returns. Most of those
         that wait here already are not put again; the level they came with first counts."""
         links = [link for link in found if not self._is_here(link)]
         parts: defaultdict[Queue, list[Candidate]] = defaultdict(list)

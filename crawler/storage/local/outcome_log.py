@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -50,6 +51,13 @@ class OutcomeLog:
         self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
         if self._unwritten:
             raise OSError(errno.ENOSPC, "No space left for the whole line")
+
+    def sync(self) -> None:
+        """All lines so far survive a power cut. Raises StoreUnavailable."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as refused:
+            raise refused_write("the outcome log cannot be synced", refused) from refused
 
     def close(self) -> None:
         try:

@@ -1,9 +1,10 @@
 """RocksDB as the ordered store: durable, atomic batches, bounded memory.
 
 Rule: driver exceptions end here, as StoreUnavailable. Writes go through the write-ahead
-log to the operating system before a call returns, so a killed process loses nothing. The
-log is one sequence: what a power cut takes of it is its end, so a page whose finish survived
-has its links too, and one whose finish was lost is fetched again.
+log to the operating system before a call returns, so a killed process loses nothing; after the
+next `sync` a power cut does not either. The log is one sequence: what a power cut takes of it is
+its end, so a page whose finish survived has its links too, and one whose finish was lost is
+fetched again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from rocksdict import (
     Rdict,
     ReadOptions,
     WriteBatch,
-    WriteOptions,
 )
 
 from crawler.core.errors import DataDirError, StoreFull, StoreUnavailable
@@ -47,12 +47,9 @@ CACHE_BYTES: Final = 32 << 20
 class RocksStore:
     """Implements scheduler.ports.OrderedStore."""
 
-    def __init__(self, folder: Path, *, read_only: bool = False, sync: bool = False) -> None:
-        """Raises DataDirError if *folder* cannot be opened; nothing in it is changed then.
-        *sync*: what is written survives a power cut too, not only our death."""
+    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+        """Raises DataDirError if *folder* cannot be opened; nothing in it is changed then."""
         _refuse_headless(folder)
-        self._how = WriteOptions()
-        self._how.sync = sync
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
         try:
             self._db = Rdict(str(folder), _options(), access_type=access)
@@ -96,11 +93,19 @@ class RocksStore:
             else:
                 batch.put(key, value)
         try:
-            self._db.write(batch, self._how)
+            self._db.write(batch)
         except Exception as refused:  # rocksdict raises bare Exception
             # Of the others, such as a broken disk, it never recovers while it is open.
             kind = StoreFull if _NO_SPACE in str(refused) else StoreUnavailable
             raise kind(f"the frontier cannot be written: {refused}") from refused
+
+    def sync(self) -> None:
+        """All that was written before survives a power cut. For a thread: other threads may read
+        and write meanwhile. Raises StoreUnavailable."""
+        try:
+            self._db.flush_wal(sync=True)
+        except Exception as refused:  # rocksdict raises bare Exception
+            raise StoreUnavailable(f"the frontier cannot be synced: {refused}") from refused
 
     def close(self) -> None:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final
@@ -30,14 +30,14 @@ class Archive:
     def __init__(
         self,
         writer: WarcWriter,
+        rooms: Sequence[Callable[[], Awaitable[None]]] = (),
         queued_captures: int = 64,
-        room: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """*room*: waits until finished files leave room for more. None: there always is."""
+        """*rooms*: each waits until there is room for one more."""
         self.waits_for_room: Callable[[StoreFull], bool] = lambda _: False
         """Is asked when the disk is full: whether a capture is to be tried again later."""
         self._writer = writer
-        self._room = room
+        self._rooms = rooms
         self._queued_captures = queued_captures
         self._places = asyncio.Semaphore(queued_captures)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -46,8 +46,8 @@ class Archive:
         self._thread.start()
 
     async def append(self, capture: Capture) -> RecordPlace:
-        """Where it lies, once it is as durable as the settings ask. StoreUnavailable: it is
-        not in the archive. Cancelled: it may be."""
+        """Where it lies, once it survives the death of this process; a power cut after the next
+        `sync` only. StoreUnavailable: it is not in the archive. Cancelled: it may be."""
         while True:
             try:
                 return await self._append(capture)
@@ -59,12 +59,20 @@ class Archive:
     async def _append(self, capture: Capture) -> RecordPlace:
         if self._closed:
             raise StoreUnavailable("the archive is closed")
-        if self._room is not None:
-            await self._room()
+        for room in self._rooms:
+            await room()
         await self._places.acquire()
         future: asyncio.Future[RecordPlace] = asyncio.get_running_loop().create_future()
         self._jobs.put((capture, future))
         return await future
+
+    @property
+    def unsynced_bytes(self) -> int:
+        return self._writer.unsynced_bytes
+
+    def sync(self) -> None:
+        """Make all that was appended survive a power cut. For a thread; raises StoreUnavailable."""
+        self._writer.sync()
 
     async def close(self) -> None:
         """Write all that was accepted, finish the file, end the thread."""
@@ -87,18 +95,10 @@ class Archive:
             # Nothing but captures here: the None of `close` comes when the queue is empty.
             while not self._jobs.empty() and (job := self._jobs.get()) is not None:
                 batch.append(job)
-            answers = self._write(batch)
+            answers = [(future, self._written(capture)) for capture, future in batch]
             # A loop that is gone has nobody waiting on it.
             with suppress(RuntimeError):
                 batch[0][1].get_loop().call_soon_threadsafe(self._deliver, answers)
-
-    def _write(self, batch: list[Job]) -> list[Answer]:
-        answers: list[Answer] = [(future, self._written(capture)) for capture, future in batch]
-        try:
-            self._writer.commit()
-        except StoreUnavailable as error:
-            return [(future, error) for future, _ in answers]
-        return answers
 
     def _written(self, capture: Capture) -> RecordPlace | Exception:
         try:

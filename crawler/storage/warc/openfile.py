@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -52,6 +53,8 @@ class OpenFile:
         self._torn = False  # there may be bytes beyond size_bytes
         self._name_safe = False  # the folder was forced to the disk since we began
         self._lost = False  # an fsync failed: what it covered may be gone without notice
+        self._closing = threading.Lock()  # held while the descriptor is duplicated or closed
+        self._closed = False
 
     @classmethod
     def create(cls, final: Path) -> Self | None:
@@ -80,10 +83,18 @@ class OpenFile:
 
     def sync(self) -> None:
         """Make all of it survive a power cut. After a failure the file is given up: the
-        kernel may have dropped what it could not write, and would not say so again."""
+        kernel may have dropped what it could not write, and would not say so again. Another thread
+        may call it while this one appends or finishes; of a finished file it does nothing."""
         try:
             self._check()
-            os.fsync(self._fd)
+            with self._closing:
+                if self._closed:
+                    return
+                fd = os.dup(self._fd)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
             if not self._name_safe:
                 sync_folder(self.final.parent)
                 self._name_safe = True
@@ -91,23 +102,27 @@ class OpenFile:
             self._lost = True
             raise _unavailable(open_name(self.final), error) from error
 
-    def finish(self, *, durable: bool) -> None:
-        """Give it its final name. StoreUnavailable: it is still open, try again."""
+    def finish(self) -> None:
+        """Give it its final name, synced. StoreUnavailable: it is still open, try again."""
         try:
             self._mend()
-            if durable:
-                self.sync()
+            self.sync()
             # A power cut may undo the renaming; recovery then does it again.
             open_name(self.final).rename(self.final)
         except OSError as error:
             raise _unavailable(open_name(self.final), error) from error
-        os.close(self._fd)
+        self._close()
 
     def discard(self) -> None:
         """Remove it; nothing of worth is in it."""
         with suppress(OSError):
             open_name(self.final).unlink()
-        os.close(self._fd)
+        self._close()
+
+    def _close(self) -> None:
+        with self._closing:
+            self._closed = True
+            os.close(self._fd)
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(data)

@@ -1,8 +1,8 @@
 """Captures into WARC files: gzip a record, one file after the other.
 
-Rule: synchronous, one thread. What `append` returned is in the operating system's hands: it
-survives the death of the process at any moment. What it takes to survive a power cut is
-`Sync`. No file is ever written over.
+Rule: synchronous; one thread appends. What `append` returned is in the operating system's hands:
+it survives the death of the process at any moment. After the next `sync` it survives a power cut
+too. No file is ever written over.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -27,14 +26,6 @@ from crawler.storage.warc.records import RANDOM_BYTES, capture_records, warcinfo
 SAFE_NAME: Final = re.compile(r"[\w.~-]+", re.ASCII)
 
 
-class Sync(StrEnum):
-    """When a file is forced to the disk itself (fsync)."""
-
-    NEVER = "never"  # when the operating system likes, within half a minute or so
-    ROTATE = "rotate"  # when a file is finished
-    ALWAYS = "always"  # before a batch is acknowledged
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarcRules:
     """Settings of the archive."""
@@ -44,7 +35,6 @@ class WarcRules:
     origin: str  # which process of which machine: "host-pid"
     max_file_bytes: int = 1_000_000_000  # the target size of WARC 1.1 annex B
     gzip_level: int = 1  # isal's 1 costs 90 us a 30 KB page, 2 the same for 1 % less, 3 230 us
-    sync: Sync = Sync.ROTATE
     info: tuple[tuple[str, str], ...] = ()  # warcinfo: software, operator, robots...
 
     def __post_init__(self) -> None:
@@ -67,27 +57,40 @@ class WarcWriter:
         self._serial = 0
         self._file: OpenFile | None = None
         self._beside = Companions((), Path())  # those of the file
+        self._appended_bytes = 0
+        self._synced_bytes = 0  # of these
 
     def append(self, capture: Capture) -> RecordPlace:
         """Write its records; the place of the first, the response or revisit."""
         records, answer = capture_records(capture, os.urandom(RANDOM_BYTES))
         members = [self._packed(records[0]), *map(_lightly_packed, records[1:])]
         file = self._current(capture.fetched_at)
-        offset = file.append(b"".join(members))
+        data = b"".join(members)
+        offset = file.append(data)
+        self._appended_bytes += len(data)
         place = RecordPlace(file.final.name, offset, len(members[0]))
         self._beside.add(Written(capture, place, answer))
         return place
 
-    def commit(self) -> None:
-        """All that was appended is as durable as `Sync` says."""
-        if self._file is not None and self._rules.sync is Sync.ALWAYS:
-            self._file.sync()
+    @property
+    def unsynced_bytes(self) -> int:
+        """Of records that were appended since the last sync began."""
+        return self._appended_bytes - self._synced_bytes
+
+    def sync(self) -> None:
+        """All that was appended before survives a power cut. One other thread may call it: nothing
+        that appends waits for it. Files before the one at hand were synced when they were
+        finished."""
+        appended, file = self._appended_bytes, self._file
+        if file is not None and self._synced_bytes < appended:
+            file.sync()
+        self._synced_bytes = appended
 
     def close(self) -> None:
-        """Finish the file at hand. The writer may be used again."""
+        """Finish the file at hand, synced. The writer may be used again."""
         if self._file is not None:
             self._beside.finish()
-            self._file.finish(durable=self._rules.sync is not Sync.NEVER)
+            self._file.finish()
             self._file = None
 
     def _current(self, now: float) -> OpenFile:

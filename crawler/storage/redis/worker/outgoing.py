@@ -63,8 +63,10 @@ class Outgoing:
         now: Callable[[], float],
         journal: Journal,
         is_sure: bool,
+        sync_outbox: Callable[[], None] | None,
     ) -> None:
-        """*is_sure*: what a server acknowledges is on its disk (appendfsync always)."""
+        """*is_sure*: what a server acknowledges is on its disk (appendfsync always).
+        *sync_outbox*: makes the outbox survive a power cut; None if it need not."""
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
@@ -72,6 +74,8 @@ class Outgoing:
         self._events = events
         self._now = now
         self._is_sure = is_sure
+        self._sync_outbox = sync_outbox
+        self._is_synced = True  # the outbox
         self._waiting = Batch()
         self.tells = Tells()
         self._ripening: deque[tuple[float, Finished]] = deque()  # verdicts, by when they may go
@@ -156,7 +160,8 @@ class Outgoing:
             whole = await self._send_first(batch)
             self._leaving = []
             is_known = not len(self._outbox) or await self.is_outbox_known()
-            if self._unsaved or not is_known:  # their links are nowhere but here, for all we know
+            is_safe = not self._unsaved and await self._outbox_synced()
+            if not is_safe or not is_known:  # their links are nowhere but here, for all we know
                 self._waiting.finishes[:0] = batch.finishes
                 whole = False
             else:
@@ -244,11 +249,26 @@ class Outgoing:
         """Into the outbox, on our disk."""
         try:
             self._outbox.put(found)
+            self._is_synced = False
         except StoreUnavailable as refused:
             self._waiting.links[:0] = found
             self._unsaved = True
             waits = isinstance(refused, StoreFull)
             (self._events.paused if waits else self._events.failed)(refused)
+            return False
+        return True
+
+    async def _outbox_synced(self) -> bool:
+        """Make what was put there survive a power cut, or links of finished pages would be lost.
+        False: it may not, for now."""
+        if self._is_synced or self._sync_outbox is None:
+            return True
+        self._is_synced = True
+        try:
+            await asyncio.to_thread(self._sync_outbox)
+        except StoreUnavailable as refused:
+            self._is_synced = False
+            self._events.failed(refused)
             return False
         return True
 

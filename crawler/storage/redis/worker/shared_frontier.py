@@ -74,7 +74,8 @@ class SharedFrontier:
             listener.added, listener.refused, tidings.crowded, tidings.paused, tidings.failed
         )
         self.outgoing = Outgoing(
-            nodes, ops, self._holdings, outbox, events, now, journal, rules.is_sure
+            *(nodes, ops, self._holdings, outbox, events, now, journal),
+            *(rules.is_sure, rules.sync_outbox),
         )
         self._reckoning = Reckoning(nodes, ops, self._holdings, journal, self._runs)
         self.incoming = Incoming(

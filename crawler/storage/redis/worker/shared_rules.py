@@ -19,6 +19,8 @@ class SharedRules:
     fetch_s: float  # the longest fetch
     most_leases: int  # fetched at once
     is_sure: bool  # what a server acknowledges is on its disk
+    # Makes what the outbox took survive a power cut at this worker, in a thread. None: it may not.
+    sync_outbox: Callable[[], None] | None = None
     full_bytes: Callable[[int], int | None]  # of a server's maxmemory: where it is full
 
 

@@ -1,0 +1,143 @@
+"""Pages wait for a sync that begins after their record was written; many for the same."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from crawler.core.errors import StoreUnavailable
+from crawler.group_commit import MOST_BYTES, GroupCommit
+
+LONG_S = 300.0
+
+
+class Disk:
+    """Syncs as long as its gate is open."""
+
+    def __init__(self, every_s: float = LONG_S) -> None:
+        self.acts: list[str] = []
+        self.failures: list[Exception] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.unsynced_bytes = 0
+        self.error: StoreUnavailable | None = None
+        self.commits = GroupCommit(
+            every_s,
+            self._sync_records,
+            lambda: self.unsynced_bytes,
+            lambda: self.acts.append("verdicts"),
+            self.failures.append,
+        )
+
+    def _sync_records(self) -> None:
+        self.acts.append("records")
+        assert self.gate.wait(60)
+        self.unsynced_bytes = 0
+        if self.error is not None:
+            raise self.error
+
+    def write(self, name: str) -> None:
+        self.commits.when_synced(
+            lambda error: self.acts.append(f"{name}: {error}" if error else name)
+        )
+
+    async def until(self, act: str) -> None:
+        while act not in self.acts:
+            await asyncio.sleep(0.001)
+
+
+def test_all_that_wait_are_finished_after_one_sync_and_their_verdicts_are_synced_too():
+    async def story() -> None:
+        disk = Disk(every_s=0.02)
+        disk.write("a")
+        disk.write("b")
+        await disk.until("verdicts")
+        assert disk.acts == ["records", "a", "b", "verdicts"]
+
+    asyncio.run(story())
+
+
+def test_what_comes_during_a_sync_waits_for_the_next():
+    async def story() -> None:
+        disk = Disk(every_s=0.02)
+        disk.gate.clear()
+        disk.write("a")
+        await disk.until("records")
+        disk.write("b")
+        disk.gate.set()
+        await disk.until("b")
+        assert disk.acts[:5] == ["records", "a", "verdicts", "records", "b"]
+
+    asyncio.run(story())
+
+
+def test_closing_and_hurrying_wait_for_no_interval():
+    async def story() -> None:
+        disk = Disk()
+        disk.write("a")
+        disk.commits.hurry()
+        await disk.until("verdicts")
+        disk.write("b")
+        await disk.commits.close()
+        assert disk.acts == ["records", "a", "verdicts", "records", "b", "verdicts"]
+
+    asyncio.run(asyncio.wait_for(story(), LONG_S / 2))
+
+
+def test_a_sync_that_fails_is_told_to_each_page_and_stops_the_crawl():
+    async def story() -> None:
+        disk = Disk()
+        disk.error = StoreUnavailable("no disk")
+        disk.write("a")
+        disk.write("b")
+        await disk.commits.close()
+        assert disk.acts == ["records", "a: no disk", "b: no disk", "verdicts"]
+        assert disk.failures == [disk.error]
+
+    asyncio.run(story())
+
+
+def test_a_page_that_cannot_be_finished_keeps_no_other_waiting():
+    def fail(error: object) -> None:
+        raise ValueError("a bug")
+
+    async def story() -> None:
+        disk = Disk()
+        disk.commits.when_synced(fail)
+        disk.write("b")
+        await disk.commits.close()
+        assert disk.acts == ["records", "b", "verdicts"]
+        assert "a bug" in str(disk.failures[0])
+
+    asyncio.run(story())
+
+
+def test_records_wait_while_too_many_are_not_synced():
+    async def story() -> None:
+        disk = Disk()
+        disk.gate.clear()
+        disk.unsynced_bytes = MOST_BYTES - 1
+        await disk.commits.room()  # half of it begins a sync, and does not wait for it
+        await disk.until("records")
+        disk.unsynced_bytes = MOST_BYTES
+        waiting = asyncio.create_task(disk.commits.room())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        disk.gate.set()
+        await waiting
+
+    asyncio.run(asyncio.wait_for(story(), LONG_S / 2))
+
+
+def test_where_the_sync_fails_no_record_waits_for_room():
+    async def story() -> None:
+        disk = Disk(every_s=0.01)
+        disk.error = StoreUnavailable("no disk")
+        disk.commits._unsynced_bytes = lambda: MOST_BYTES
+        with pytest.raises(StoreUnavailable, match="no disk"):
+            await disk.commits.room()
+
+    asyncio.run(story())
