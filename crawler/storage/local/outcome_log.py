@@ -40,7 +40,7 @@ class OutcomeLog:
         try:
             self._write()
         except OSError as refused:
-            error = refused_write("the outcome log cannot be written", refused)
+            error = refused_write(f"cannot write {self._file.name}", refused)
             if isinstance(error, StoreFull) and self._waits_for_room(error):
                 return
             self._unwritten = b""
@@ -50,14 +50,14 @@ class OutcomeLog:
         # A disk that fills up takes a part of it, and says so only the next time.
         self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
         if self._unwritten:
-            raise OSError(errno.ENOSPC, "No space left for the whole line")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
         """All lines so far survive a power cut. Raises StoreUnavailable."""
         try:
             os.fsync(self._file.fileno())
         except OSError as refused:
-            raise refused_write("the outcome log cannot be synced", refused) from refused
+            raise refused_write(f"cannot sync {self._file.name}", refused) from refused
 
     def close(self) -> None:
         try:
