@@ -29,6 +29,7 @@ from crawler.scheduler.flights import Flights
 from crawler.scheduler.landing import Landing
 from crawler.scheduler.ports import Frontier
 from crawler.scheduler.probes import Probes
+from crawler.scheduler.slots import Slots
 from crawler.storage.digests import Duplicates
 from crawler.storage.local.datadir import DataDir
 from crawler.storage.local.outcome_log import OutcomeLog
@@ -60,6 +61,7 @@ class Parts:
     clearance: Clearance
     uplink: Uplink
     flights: Flights
+    slots: Slots
     landing: Landing
     commits: GroupCommit | None  # None: no page waits for a sync
     exchanges: Exchanges

@@ -264,6 +264,15 @@ CONCURRENT_REQUESTS = 64
 # Longest fetch, pauses apart; a request's download_timeout can only shorten it. [seconds]
 # CRAWLER_TOTAL_TIMEOUT_S = 30.0
 
+# A fetch that brings nothing for so long gives its place to another, and goes on. [seconds]
+# CRAWLER_SLOW_AFTER_S = 0.3
+
+# What brings less in that time counts as nothing; it is fetched to its end, too. [bytes]
+# CRAWLER_SLOW_BYTES = 300
+
+# Most fetches that so wait for slow hosts, beside CONCURRENT_REQUESTS. [fetches]
+# CRAWLER_MAX_WAITING = 1024
+
 # Bytes kept of a page, its headers included. [bytes]
 # CRAWLER_HTML_MAX_BYTES = 2_097_152
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Final
 from weakref import WeakKeyDictionary, ref
 
 from scrapy.crawler import Crawler
@@ -41,6 +43,7 @@ from crawler.scheduler.clearance import Clearance
 from crawler.scheduler.flights import Flights
 from crawler.scheduler.landing import Landing, Ledger, Reservations
 from crawler.scheduler.probes import Probes
+from crawler.scheduler.slots import SlotRules, Slots
 from crawler.sharing import redis_address
 from crawler.storage.local.datadir import DataDir, refuse_other_kind
 from crawler.storage.local.outcome_log import OutcomeLog
@@ -54,6 +57,8 @@ from crawler.tally import Tally
 
 logger = logging.getLogger(__name__)
 
+OTHER_FILES: Final = 512
+"""Open files of a crawl beside its fetches: databases, archive, connections kept alive (guess)."""
 
 _parts: WeakKeyDictionary[Crawler, Parts] = WeakKeyDictionary()
 
@@ -214,6 +219,9 @@ def _over(
     if ground.shared is not None:
         keeping.waits_for_room = ground.shared.disk_full
     flights, outcomes = Flights(), OutcomeLog(data.outcomes, keeping.waits_for_room)
+    slots = _slots(crawler, config)
+    if ground.shared is not None:
+        ground.shared.incoming.room = slots.room
     memory = _body_memory(config, flights, ground, tally)
     contents: list[Reservations] = [ground.digests, ground.nearest]
     ledger = Ledger(outcomes, memory, contents, ground.yields, tally)
@@ -235,6 +243,7 @@ def _over(
         flights=flights,
         landing=_landing(config, ground, flights, ledger, robots, random, commits),
         commits=commits,
+        slots=slots,
         exchanges=Exchanges(),
         body_memory=memory,
         digests=ground.digests,
@@ -250,6 +259,29 @@ def _over(
         shared=ground.shared,
         on_stop=[keeping.stopping, *([ground.shared.stopping] if ground.shared else [])],
     )
+
+
+def _slots(crawler: Crawler, config: Config) -> Slots:
+    """As many as there may be open files: a connection that gets none would be its host's fault."""
+    slots = SlotRules(
+        concurrency=crawler.settings.getint("CONCURRENT_REQUESTS"),
+        max_waiting=config.fetch.max_waiting,
+        slow_after_s=config.fetch.slow_after_s,
+        slow_bytes=config.fetch.slow_bytes,
+    )
+    files = slots.most_connections + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < files:
+        fewer = slots.with_connections(most - OTHER_FILES)
+        logger.warning(
+            "At most %d files can be open (ulimit -n), so CRAWLER_MAX_WAITING is %d, not %d",
+            *(most, fewer.max_waiting, slots.max_waiting),
+        )
+        slots = fewer
+    return Slots(slots)
 
 
 def _body_memory(config: Config, flights: Flights, ground: Ground, tally: Tally) -> BodyMemory:

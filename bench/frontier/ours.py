@@ -14,7 +14,7 @@ from typing import Any, Final
 from xxhash import xxh3_64_intdigest
 
 from bench.frontier import links
-from crawler.core.types import Candidate, Claim, Done, HostKey, Lease, Pace, Rest
+from crawler.core.types import Candidate, Claim, Done, HostKey, Lease, Pace, Rest, Standing
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis import keys
 from crawler.storage.redis.calls import Call
@@ -31,6 +31,7 @@ A_SHARD: Final = 25  # leases of one call
 LEASE_S: Final = 120.0
 RULES: Final = FrontierRules(min_gap_s=0.0, gap_factor=0.0)
 AT_ONCE: Final = Rest(0.0, Pace())
+_NEW: Final = {Standing.NEW: A_SHARD}  # hosts of this measurement stay so
 
 
 class Ours:
@@ -58,7 +59,7 @@ class Ours:
             asked = 0
             while len(leases) < limit and asked < shards:
                 some = list(islice(turn, -(-(limit - len(leases)) // A_SHARD)))
-                replies = self._link.run([self._ops.lease(shard, A_SHARD) for shard in some])
+                replies = self._link.run([self._ops.lease(shard, _NEW) for shard in some])
                 for shard, reply in zip(some, replies, strict=True):
                     leases += read_leases(reply, shard).leases
                 asked += len(some)

@@ -175,6 +175,23 @@ class Fetch:
         number("seconds", least=0.1),
         "Longest fetch, pauses apart; a request's download_timeout can only shorten it.",
     )
+    slow_after_s: float = knob(
+        # As many new hosts are tried a second as CONCURRENT_REQUESTS holds of this.
+        0.3,
+        number("seconds", least=0.01),
+        "A fetch that brings nothing for so long gives its place to another, and goes on.",
+    )
+    slow_bytes: int = knob(
+        # 1 kB/s: a modem of 1995 is three times as fast.
+        300,
+        whole("bytes", least=1),
+        "What brings less in that time counts as nothing; it is fetched to its end, too.",
+    )
+    max_waiting: int = knob(
+        1024,
+        whole("fetches", least=0),
+        "Most fetches that so wait for slow hosts, beside CONCURRENT_REQUESTS.",
+    )
     html_max_bytes: int = knob(
         2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a page, its headers included."
     )

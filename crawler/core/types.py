@@ -7,7 +7,7 @@ position, so fields are only ever added at the end and with a default.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final, NewType
 
 import msgspec
@@ -46,6 +46,18 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lost: bool = False  # what a lease of it brought may be archived, and nobody claimed it
 
 
+class Standing(IntEnum):
+    """What is known of a host: hosts of each standing have slots of their own."""
+
+    NEW = 0  # it was never asked
+    ANSWERS = 1
+    FAILS = 2  # its last fetch brought no answer, or hung
+
+
+STANDINGS: Final = (Standing.ANSWERS, Standing.NEW, Standing.FAILS)
+"""The best first."""
+
+
 class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How a host has answered, kept with it for ever. Units: seconds, counts."""
 
@@ -53,6 +65,7 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     failures: int = 0  # in a row
     pauses: int = 0  # how often in a row it was paused for failing
     crawl_delay_s: float = 0.0  # from its robots.txt
+    standing: Standing = Standing.NEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +168,7 @@ class Answer:
     # body broke off.
     error: str = ""
     retry_after_s: float | None = None
+    hung: bool = False  # it came, but dripped
 
 
 @dataclass(frozen=True, slots=True)

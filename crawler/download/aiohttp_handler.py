@@ -57,7 +57,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
     def from_crawler(cls, crawler: Crawler) -> Self:
         parts = parts_of(crawler)
         options = parts.download_options()
-        keeper = Keeper(crawler, options, parts.exchanges, parts.body_memory)
+        keeper = Keeper(crawler, options, parts.exchanges, parts.body_memory, parts.slots)
         handler = cls(crawler, keeper, Resolver(options.admits, AresLookup()))
         parts.on_stop.append(handler.transfers.cancel_all)
         return handler

@@ -1,23 +1,27 @@
 """Scrapy's downloader, and the moment a host is released: when its fetch is over.
 
 Rule: every request that was handed out ends here, whatever became of it; no signal of
-Scrapy's does that. Nothing waits here: delays live in the frontier.
+Scrapy's does that. Nothing waits here: delays live in the frontier. How many are fetched at once is
+counted by `Slots`, where a fetch that only waits for its host takes no place.
 """
 
 from __future__ import annotations
+
+import time
 
 from scrapy import Request, Spider
 from scrapy.core.downloader import Downloader, Slot
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
+from scrapy.utils.asyncio import CallLaterResult, call_later
 from scrapy.utils.defer import _schedule_coro
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from crawler.core.errors import StoreUnavailable
 from crawler.core.exchange import AddressRefused
-from crawler.core.types import PutBack
+from crawler.core.types import PutBack, Standing
 from crawler.failures import LeaseEnded
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.wiring import parts_of
@@ -30,6 +34,8 @@ class FrontierDownloader(Downloader):
         # Asked for before the download handlers do: what a handler raises is logged, and the
         # crawl goes on without it.
         self._parts = parts_of(crawler)
+        self._slots = self._parts.slots
+        self._looking: CallLaterResult | None = None
         self._of = crawler
         try:
             super().__init__(crawler)
@@ -39,6 +45,8 @@ class FrontierDownloader(Downloader):
 
     def close(self) -> None:
         super().close()
+        if self._looking is not None:
+            self._looking.cancel()
         if not _has_engine(self._of):  # it failed to be built, and no scheduler will close them
             self._parts.abandon()
 
@@ -46,9 +54,31 @@ class FrontierDownloader(Downloader):
         flight = self._parts.flights.of(request.meta.get(LEASE))
         if flight is not None:
             flight.begun = self._parts.clock.now()
+        # What a spider fetches beside the frontier is a request of a host that answers.
+        standing = Standing.ANSWERS if flight is None else flight.lease.pace.standing
+        self._slots.begin(request, standing)
+        if self._looking is None:
+            self._look_later()
         fetched: Deferred[Response | Request] = super().fetch(request)
+        fetched.addBoth(self._end, request)
         fetched.addBoth(self._release, flight)
         return fetched
+
+    def needs_backout(self) -> bool:
+        return not self._slots.free()
+
+    def _end(self, result: Fetched, request: Request) -> Fetched:
+        self._slots.end(request)
+        return result
+
+    def _look_later(self) -> None:
+        self._looking = call_later(self._slots.rules.look_s, self._look, time.monotonic())
+
+    def _look(self, last_s: float) -> None:
+        self._looking = None
+        self._slots.look(time.monotonic() - last_s)
+        if len(self._slots):
+            self._look_later()
 
     def _process_queue(self, slot: Slot) -> None:
         # Scrapy counts a transfer when its task begins, a turn of the loop after it was started:

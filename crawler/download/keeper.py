@@ -25,6 +25,7 @@ from scrapy.utils._download_handlers import check_stop_download
 from crawler.body_memory import LOOK_S, BodyMemory, Share
 from crawler.core.exchange import STOPPED, DownloadOptions, Exchange, Exchanges, Truncated
 from crawler.download.head import MAX_DIGITS
+from crawler.scheduler.slots import Slots
 
 HTTP_1_0: Final = b"HTTP/1.0"
 
@@ -47,11 +48,13 @@ class Keeper:
         options: DownloadOptions,
         exchanges: Exchanges,
         memory: BodyMemory,
+        slots: Slots | None = None,
     ) -> None:
         self.options = options
         self._crawler = crawler
         self._exchanges = exchanges
         self._memory = memory
+        self._slots = Slots() if slots is None else slots
 
     def timeout_s(self, request: Request) -> float:
         """From the lookup of the name to the last byte. A request may ask for less, not for more:
@@ -66,11 +69,15 @@ class Keeper:
         """*fetch* with the time that *request* has, of which `keep` is to hear.
         Raises DownloadTimeoutError: by then there was no head."""
         total_s = self.timeout_s(request)
+        progress = self._slots.of(request)
+        self._slots.waits(progress, for_host=True)
         try:
             async with asyncio.timeout(total_s) as limit:
                 return await fetch(request, limit)
         except TimeoutError as late:
             raise DownloadTimeoutError(f"{request.url}: no answer in {total_s:g} s") from late
+        finally:
+            self._slots.waits(progress, for_host=False)
 
     async def keep(
         self,
@@ -132,10 +139,13 @@ class Keeper:
         limit: asyncio.Timeout,
     ) -> tuple[Truncated, StopDownload | None]:
         memory = self._memory
-        share = memory.share_of(request)
+        share, progress = memory.share_of(request), self._slots.of(request)
         async for chunk in chunks:
+            progress.received_bytes += len(chunk)
             if not memory.has_room(share, len(chunk)):
+                self._slots.waits(progress, for_host=False)
                 await self._pause(share, len(chunk), limit)
+                self._slots.waits(progress, for_host=True)
             memory.add(share, len(chunk))
             kept.write(chunk)
             if kept.tell() > room:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scrapy.http import Response
 
 from crawler.core.exchange import breakage
@@ -18,13 +20,15 @@ def answer_of(response: Response, flight: Flight, parts: Parts) -> Answer:
     now = parts.clock.now()
     asked = response.headers.get(b"Retry-After")
     cap_s = parts.config.politeness.max_retry_after_s
-    return Answer(
+    answer = Answer(
         _duration_s(flight, parts),
         status=response.status,
         # A status that is tried again anyway says more.
         error="" if response.status in RETRIED else breakage(response.flags),
         retry_after_s=retry_after_s(asked, now, cap_s) if asked else None,
     )
+    is_hung = parts.slots.rules.is_hung(answer, len(response.body))
+    return replace(answer, hung=True) if is_hung else answer
 
 
 def failed_answer(exception: Exception, flight: Flight, parts: Parts) -> Answer | None:

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.core.config import Politeness
-from crawler.core.types import Answer, Pace, Rest
+from crawler.core.types import Answer, Pace, Rest, Standing
 from crawler.policy.backoff import full_jitter_s
 
 HOST_ERRORS: Final = frozenset({"timeout", "connect", "dns", "tls", "disconnect"})
@@ -109,7 +109,7 @@ def event_of(answer: Answer, pace: Pace, rules: Politeness) -> Event:
 def next_rest(pace: Pace, answer: Answer, rules: Politeness, random: Random) -> Rest:
     """How long to leave the host alone after *answer*, and its pace from then on."""
     event = event_of(answer, pace, rules)
-    after = _counted(pace, event)
+    after = replace(_counted(pace, event), standing=_standing(pace, answer, event))
     wishes = _gaps(pace, answer, event, rules)
     gap_s = max(wishes)[0]
     if circuit(after, resting=True) is Circuit.OPEN and event is not Event.CANCELLED:
@@ -137,6 +137,14 @@ def _counted(pace: Pace, event: Event) -> Pace:
         return replace(pace, failures=pace.failures + 1, pauses=0)
     paused = TRANSITIONS[circuit(pace), event] is Circuit.OPEN
     return replace(pace, failures=pace.failures + 1, pauses=pace.pauses + paused)
+
+
+def _standing(pace: Pace, answer: Answer, event: Event) -> Standing:
+    if event is Event.CANCELLED:
+        return pace.standing
+    # A host in trouble that says so at once holds nothing up.
+    answered = answer.status is not None or not is_trouble(answer)
+    return Standing.ANSWERS if answered and not answer.hung else Standing.FAILS
 
 
 def _gaps(pace: Pace, answer: Answer, event: Event, rules: Politeness) -> list[tuple[float, str]]:

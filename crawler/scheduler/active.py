@@ -1,7 +1,8 @@
 """The back tier: the active hosts, each with the head of one level in memory.
 
 Rule: no disk here. A host is leased, or due (its rest is over), or in the heap by the
-end of its rest; those due wait per level. Memory is bounded by the number of active hosts.
+end of its rest; those due wait per standing and level. Memory is bounded by the number of active
+hosts.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from crawler.core.types import HostKey
+from crawler.core.types import HostKey, Standing
 from crawler.scheduler.records import HostRecord
 
 
@@ -34,12 +35,12 @@ class ActiveSet:
 
     levels: int
     _hosts: dict[HostKey, ActiveHost] = field(default_factory=dict)
-    _due: list[deque[ActiveHost]] = field(default_factory=list)
+    _due: list[list[deque[ActiveHost]]] = field(default_factory=list)  # by standing, then level
     _heap: list[tuple[float, int, ActiveHost]] = field(default_factory=list)
     _tick: int = 0  # equals leave the heap in the order they came
 
     def __post_init__(self) -> None:
-        self._due = [deque() for _ in range(self.levels)]
+        self._due = [[deque() for _ in range(self.levels)] for _ in Standing]
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -60,7 +61,7 @@ class ActiveSet:
     def wait(self, active: ActiveHost, now: float) -> None:
         """Until its rest is over, then among the due ones."""
         if active.record.rest_until <= now:
-            self._due[active.level].append(active)
+            self._add_due(active)
             return
         self._tick += 1
         heappush(self._heap, (active.record.rest_until, self._tick, active))
@@ -70,18 +71,19 @@ class ActiveSet:
         while self._heap and self._heap[0][0] <= now:
             _, _, active = heappop(self._heap)
             if not active.gone:
-                self._due[active.level].append(active)
+                self._add_due(active)
 
-    def due(self) -> list[int]:
-        """The levels with due hosts."""
-        for hosts in self._due:
+    def due(self, standing: Standing) -> list[int]:
+        """The levels with due hosts of *standing*."""
+        levels = self._due[standing]
+        for hosts in levels:
             while hosts and hosts[0].gone:
                 hosts.popleft()
-        return [level for level, hosts in enumerate(self._due) if hosts]
+        return [level for level, hosts in enumerate(levels) if hosts]
 
-    def take(self, level: int) -> ActiveHost | None:
-        """The due host of *level* that has waited longest."""
-        hosts = self._due[level]
+    def take(self, standing: Standing, level: int) -> ActiveHost | None:
+        """The due host of *standing* and *level* that has waited longest."""
+        hosts = self._due[standing][level]
         while hosts:
             active = hosts.popleft()
             if not active.gone:
@@ -91,3 +93,6 @@ class ActiveSet:
     def next_at(self) -> float | None:
         """When the next host of the heap is due."""
         return self._heap[0][0] if self._heap else None
+
+    def _add_due(self, active: ActiveHost) -> None:
+        self._due[active.record.pace.standing][active.level].append(active)

@@ -94,7 +94,8 @@ class Books:
                 f"this crawl was begun with {len(totals.front)} levels, the setting has"
                 f" {self._levels}: CRAWLER_LEVEL_SHARES may grow between runs, not shrink"
             )
-        totals.front += [Ends() for _ in range(self._levels - len(totals.front))]
+        for front in totals.fronts():
+            front += [Ends() for _ in range(self._levels - len(front))]
         return totals
 
     def commit(self, now: float) -> None:

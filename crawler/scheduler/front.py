@@ -1,4 +1,4 @@
-"""The front tier: a FIFO of hosts per level, on disk.
+"""The front tier: a FIFO of hosts per standing and level, on disk.
 
 Rule: it holds hosts, not URLs, so one big host takes one place. A host that is filed
 again leaves its older entry behind, which its generation shows to be stale.
@@ -6,7 +6,7 @@ again leaves its older entry behind, which its generation shows to be stale.
 
 from __future__ import annotations
 
-from crawler.core.types import HostKey
+from crawler.core.types import HostKey, Standing
 from crawler.scheduler import keys
 from crawler.scheduler.books import Books
 from crawler.scheduler.places import Event, Place, move
@@ -17,24 +17,26 @@ class Front:
     def __init__(self, books: Books) -> None:
         self._books = books
 
-    def busy(self) -> list[int]:
-        """The levels with entries, stale ones among them."""
-        return [level for level, ends in enumerate(self._books.totals.front) if len(ends)]
+    def busy(self, standing: Standing) -> list[int]:
+        """The levels with entries of such hosts, stale ones among them."""
+        fronts = self._books.totals.fronts()[standing]
+        return [level for level, ends in enumerate(fronts) if len(ends)]
 
     def file(self, host: HostKey, record: HostRecord, level: int) -> None:
-        """To the end of *level*'s queue. O(1)."""
+        """To the end of *level*'s queue of such hosts. O(1)."""
         record.place = move(record.place, Event.FILE)
         record.level = level
         record.generation += 1
-        ends = self._books.totals.front[level]
+        standing = record.pace.standing
+        ends = self._books.totals.fronts()[standing][level]
         entry = FrontEntry(host, record.generation)
-        self._books.put(keys.front(level, ends.tail), encode(entry))
+        self._books.put(keys.front(standing, level, ends.tail), encode(entry))
         ends.tail += 1
 
-    def take(self, level: int) -> HostKey | None:
+    def take(self, standing: Standing, level: int) -> HostKey | None:
         """The next entry's host; None if the entry was stale. Call only while `busy`. O(1)."""
-        ends = self._books.totals.front[level]
-        key = keys.front(level, ends.head)
+        ends = self._books.totals.fronts()[standing][level]
+        key = keys.front(standing, level, ends.head)
         packed = self._books.get(key)
         self._books.delete(key)
         ends.head += 1

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from crawler.core.types import (
+    STANDINGS,
     Added,
     Candidate,
     Claim,
@@ -24,6 +25,7 @@ from crawler.core.types import (
     Pace,
     Rest,
     RetryAt,
+    Standing,
     Verdict,
 )
 from crawler.scheduler import keys
@@ -85,11 +87,13 @@ class TwoTierFrontier:
         self._books.commit(now)
         return added
 
-    def lease(self, now: float, limit: int = 1) -> list[Lease]:
+    def lease(
+        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+    ) -> list[Lease]:
         self._come_due(now)
         leases: list[Lease] = []
         while len(leases) < limit:
-            active = self._turns.next_due(now)
+            active = self._turns.next_due(now, standings)
             if active is None:
                 break
             leases.append(self._take(active, now))
@@ -129,8 +133,8 @@ class TwoTierFrontier:
     def renew(self, leases: Iterable[Lease], now: float) -> None:
         """Nothing to do: an embedded lease ends only with its process."""
 
-    def wake_at(self) -> float | None:
-        times = (self._turns.wake_at(), self._later.next_at)
+    def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
+        times = (self._turns.wake_at(standings), self._later.next_at)
         return min((time for time in times if time is not None), default=None)
 
     def counts(self) -> Counts:

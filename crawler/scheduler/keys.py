@@ -6,7 +6,8 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so bytes sort
     s <key 8>               seen URL
     b <host> 0 <level> <n>  body: a waiting URL; level and number give its turn
     h <host>                host record: place, rest, pace, ends of its queues
-    f <level> <n>           front queue: a host waiting for its turn
+    f p q <level> <n>       front queues: a host waiting for its turn; f: it was never asked, p: it
+                            answers, q: its last fetch failed
     a <host>                host in memory when we died
     r <time> <host>         host at rest, by the end of its rest
     l <time> <n>            later URL, by its date
@@ -28,13 +29,13 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-from crawler.core.types import HostKey
+from crawler.core.types import HostKey, Standing
 
 TOTALS: Final = b"m"
 SEEN: Final = b"s"
 BODY: Final = b"b"
 HOST: Final = b"h"
-FRONT: Final = b"f"
+FRONTS: Final = (b"f", b"p", b"q")  # by standing
 ACTIVE: Final = b"a"
 RESTING: Final = b"r"
 LATER: Final = b"l"
@@ -88,8 +89,8 @@ def pattern_of_host(host: HostKey, pattern: str) -> bytes:
     return YIELD + host.encode() + b"\0" + pattern.encode()
 
 
-def front(level: int, number: int) -> bytes:
-    return FRONT + _LEVEL_NUMBER.pack(level, number)
+def front(standing: Standing, level: int, number: int) -> bytes:
+    return FRONTS[standing] + _LEVEL_NUMBER.pack(level, number)
 
 
 def timed(prefix: bytes, when: float, rest: bytes) -> bytes:

@@ -34,6 +34,7 @@ from crawler.core.types import (
     PutBack,
     Rest,
     RetryAt,
+    Standing,
     Verdict,
 )
 from crawler.core.url import authority_of
@@ -126,6 +127,12 @@ class Landing:
         # ended the fetch. The host may have been asked, so it gets its gap.
         answer = flight.answer or Answer(flight.fetched_s(self._now()), error="cancelled")
         rest = next_rest(_pace(flight), answer, self._rules.politeness, self._random)
+        if flight.purpose is Purpose.ROBOTS and rest.pace.standing is Standing.ANSWERS:
+            # A robots.txt says nothing about pages: hosts that answer it and hang with each page
+            # would all take slots of hosts that answer, and wait there together.
+            proven = flight.lease.pace.standing is Standing.ANSWERS
+            pace = rest.pace if proven else replace(rest.pace, standing=Standing.NEW)
+            rest = dataclasses.replace(rest, pace=pace)
         now = self._now()
         self._frontier.release(flight.lease, rest, now)
         self._tally.rested(flight.lease.candidate.host, answer, rest, now)

@@ -6,7 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from crawler.core.types import Added, Candidate, Counts, Lease, Rest, Verdict
+from crawler.core.types import (
+    STANDINGS,
+    Added,
+    Candidate,
+    Counts,
+    Lease,
+    Rest,
+    Standing,
+    Verdict,
+)
 
 
 class Frontier(Protocol):
@@ -18,15 +27,18 @@ class Frontier(Protocol):
        across eviction and restart too.
     3. A result under a lease that is no longer held returns False and changes nothing.
     4. Each call is one atomic, durable act: after a crash it happened whole or not at all.
-    5. Among due hosts, higher levels get more turns, and none starves.
+    5. Among due hosts of one standing, higher levels get more turns, and none starves.
     6. A call costs no more with more hosts or more URLs (a logarithm at most).
     """
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
         """Admit the URLs not seen before. The seen test is inside."""
 
-    def lease(self, now: float, limit: int = 1) -> list[Lease]:
-        """Take up to *limit* URLs, each of another host, all of them due."""
+    def lease(
+        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+    ) -> list[Lease]:
+        """Take up to *limit* URLs, each of another host, all of them due: of hosts of the first of
+        *standings*, then of the next. Those of others keep their turns."""
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
         """The fetch is over: its host may be contacted after the rest. False: not held."""
@@ -38,8 +50,9 @@ class Frontier(Protocol):
     def renew(self, leases: Iterable[Lease], now: float) -> None:
         """Heartbeat of a shared frontier; an embedded one needs none."""
 
-    def wake_at(self) -> float | None:
-        """When to call `lease` again: may be early, never late. None: nothing to wait for."""
+    def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
+        """When to call `lease` again with *standings*: may be early, never late. None: nothing to
+        wait for."""
 
     def counts(self) -> Counts:
         """O(1)."""

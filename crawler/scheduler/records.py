@@ -51,7 +51,7 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
 class Totals(msgspec.Struct, array_like=True, gc=False):
     """The frontier's own record, written with every call: nothing is ever counted again."""
 
-    front: list[Ends]
+    front: list[Ends]  # of hosts that were never asked, by level
     schema: int = SCHEMA
     waiting: int = 0
     later: int = 0
@@ -61,6 +61,12 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
     next_number: int = 1  # of leases, later URLs and dead letters: never used twice
     leased: int = 0
     clock: float = 0.0  # the latest `now` of any call: time never goes back between runs
+    front_answers: list[Ends] = []
+    front_fails: list[Ends] = []
+
+    def fronts(self) -> tuple[list[Ends], list[Ends], list[Ends]]:
+        """By standing."""
+        return self.front, self.front_answers, self.front_fails
 
 
 class FrontEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):

@@ -76,6 +76,7 @@ class FrontierScheduler(BaseScheduler):
         self._parts.frontier.on_due(self._hooks.wake)
         if self._parts.commits is not None:
             self._parts.commits.on_finished = self._hooks.wake
+        self._parts.slots.on_free = self._hooks.wake
         self._parts.begin()
         if isinstance(self._parts.frontier, TwoTierFrontier):
             taking = take_retry_requests(self._parts, self._parts.frontier, self._hooks.wake)
@@ -131,7 +132,7 @@ class FrontierScheduler(BaseScheduler):
             now = parts.clock.now()
             if not self._may_lease(now):
                 break
-            leases = parts.frontier.lease(now)
+            leases = parts.frontier.lease(now, 1, parts.slots.free())
             if not leases:
                 break
             request = self._cleared(parts.flights.open(leases[0]), now)
@@ -259,7 +260,11 @@ class FrontierScheduler(BaseScheduler):
         if self._is_barred():
             return  # not for want of a due host: what ends it wakes the engine by itself
         now, uplink = self._parts.clock.now(), self._parts.uplink
-        wake_at = uplink.probe_at if uplink.is_down(now) else self._parts.frontier.wake_at()
+        if uplink.is_down(now):
+            wake_at: float | None = uplink.probe_at
+        else:
+            # Hosts that wait for a slot: a fetch that ends, or waits, wakes the engine by itself.
+            wake_at = self._parts.frontier.wake_at(self._parts.slots.free())
         if wake_at is not None and self._hooks is not None:
             delay_s = max(0.0, wake_at - now)
             self._timer = call_later(delay_s, self._hooks.wake)

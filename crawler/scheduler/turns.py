@@ -7,7 +7,9 @@ host is one of `places.MOVES`.
 
 from __future__ import annotations
 
-from crawler.core.types import Candidate, HostKey
+from collections.abc import Iterable
+
+from crawler.core.types import Candidate, HostKey, Standing
 from crawler.scheduler import keys
 from crawler.scheduler.active import ActiveHost, ActiveSet
 from crawler.scheduler.bodies import Bodies
@@ -30,13 +32,16 @@ class Turns:
         self._stride = Stride(rules.level_shares)
         self.active = ActiveSet(len(rules.level_shares))
 
-    def next_due(self, now: float) -> ActiveHost | None:
-        """The host that may be leased next, taken out of the due ones."""
-        for level in self._stride.order({*self.active.due(), *self._front.busy()}):
-            active = self.active.take(level) or self._activate(level, now)
-            if active is not None:
-                self._stride.charge(level)
-                return active
+    def next_due(self, now: float, standings: Iterable[Standing]) -> ActiveHost | None:
+        """The host that may be leased next, of the first of *standings* that has one; taken out of
+        the due ones."""
+        for standing in standings:
+            busy = {*self.active.due(standing), *self._front.busy(standing)}
+            for level in self._stride.order(busy):
+                active = self.active.take(standing, level) or self._activate(standing, level, now)
+                if active is not None:
+                    self._stride.charge(level)
+                    return active
         return None
 
     def come_due(self, now: float) -> None:
@@ -47,8 +52,8 @@ class Turns:
             record = self._books.host(host)
             self._front.file(host, record, _best(record))
 
-    def wake_at(self) -> float | None:
-        if self.active.due() or self._front.busy():
+    def wake_at(self, standings: Iterable[Standing]) -> float | None:
+        if any(self.active.due(each) or self._front.busy(each) for each in standings):
             return 0.0
         times = (self.active.next_at(), self._resting.next_at)
         return min((time for time in times if time is not None), default=None)
@@ -56,7 +61,8 @@ class Turns:
     def has_hosts(self) -> bool:
         """Whether any host has URLs that wait, be it due or at rest; until the next leases also
         where an entry of the front is stale."""
-        return bool(len(self.active) or self._front.busy() or self._resting.next_at is not None)
+        is_filed = any(self._front.busy(standing) for standing in Standing)
+        return bool(len(self.active) or is_filed or self._resting.next_at is not None)
 
     def notice(self, host: HostKey, level: int) -> None:
         """A URL of *host* has come to wait at *level*."""
@@ -105,12 +111,13 @@ class Turns:
             self._leave(active)
             self._front.file(active.host, active.record, level)
 
-    def _activate(self, level: int, now: float) -> ActiveHost | None:
-        """Bring in hosts of *level* until one is due; those that rest wait in the heap."""
+    def _activate(self, standing: Standing, level: int, now: float) -> ActiveHost | None:
+        """Bring in hosts of *standing* and *level* until one is due; those that rest wait in the
+        heap."""
         for _ in range(self._rules.look):
-            if level not in self._front.busy():
+            if level not in self._front.busy(standing):
                 return None
-            host = self._front.take(level)
+            host = self._front.take(standing, level)
             active = self._begin_turn(host, now) if host is not None else None
             if active is not None:
                 return active

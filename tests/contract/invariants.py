@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from crawler.core.types import HostKey
+from crawler.core.types import HostKey, Standing
 from crawler.scheduler import keys
 from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.scheduler.places import Place
 from crawler.scheduler.ports import OrderedStore
-from crawler.scheduler.records import HostRecord, decode_candidate, decode_entry, decode_host
+from crawler.scheduler.records import (
+    FrontEntry,
+    HostRecord,
+    decode_candidate,
+    decode_entry,
+    decode_host,
+)
 
 ALL = 1_000_000
 
@@ -30,13 +36,17 @@ def check(frontier: TwoTierFrontier, store: OrderedStore) -> None:
 def _check_places(
     hosts: dict[HostKey, HostRecord], frontier: TwoTierFrontier, store: OrderedStore
 ) -> None:
-    entries = {decode_entry(packed) for _, packed in _all(store, keys.FRONT)}
+    entries = {
+        (standing, decode_entry(packed))
+        for standing in Standing
+        for _, packed in _all(store, keys.FRONTS[standing])
+    }
     resting = {key[9:].decode() for key, _ in _all(store, keys.RESTING)}
     markers = {keys.name_of(key) for key, _ in _all(store, keys.ACTIVE)}
     active = {one.host for one in frontier._turns.active}
     assert markers == active, "the marker on disk says who is in memory"
     for host, record in hosts.items():
-        filed = any((one.host, one.generation) == (host, record.generation) for one in entries)
+        filed = (record.pace.standing, FrontEntry(host, record.generation)) in entries
         assert (record.place is Place.FRONT) <= filed, f"{host} waits in no queue"
         assert (record.place is Place.RESTING) == (host in resting)
         assert (record.place is Place.ACTIVE) == (host in active)

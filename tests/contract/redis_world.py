@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from crawler.core.types import Added, Candidate, Claim, Lease, Rest, Verdict
+from crawler.core.types import STANDINGS, Added, Candidate, Claim, Lease, Rest, Standing, Verdict
 from crawler.scheduler.records import DeadLetter, decode_letter
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis import keys
@@ -62,9 +62,11 @@ class ToldFrontier(RedisFrontier):
         self._told.tell(now)
         return super().add(found, now)
 
-    def lease(self, now: float, limit: int = 1) -> list[Lease]:
+    def lease(
+        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+    ) -> list[Lease]:
         self._told.tell(now)
-        return super().lease(now, limit)
+        return super().lease(now, limit, standings)
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
         self._told.tell(now)

@@ -20,6 +20,7 @@ from crawler.core.types import (
     PutBack,
     Rest,
     RetryAt,
+    Standing,
 )
 from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.storage.memory import MemoryStore
@@ -492,3 +493,36 @@ def test_after_a_refused_write_nothing_more_is_promised_and_nothing_is_lost():
     reopened = TwoTierFrontier(store, world.rules, 0.0)
     assert reopened.counts().waiting == 2
     assert len(drain(reopened, 0.0)) == 1
+
+
+def failing(seconds: float) -> Rest:
+    return Rest(seconds, Pace(gap_s=seconds, standing=Standing.FAILS))
+
+
+def answering(seconds: float) -> Rest:
+    return Rest(seconds, Pace(gap_s=seconds, standing=Standing.ANSWERS))
+
+
+def test_hosts_of_a_standing_that_may_not_be_leased_hold_up_no_others(world):
+    frontier = world.reopen(0.0)
+    frontier.add([candidate(name, host=host) for host in "abcdef" for name in "xy"], 0.0)
+    rests = {"a": answering(1), "b": failing(1), "c": answering(9), "d": failing(9)}
+    for lease in drain(frontier, 0.0):
+        if lease.candidate.host in rests:
+            frontier.release(lease, rests[lease.candidate.host], 0.0)
+            frontier.finish(lease, Done(), 0.0)
+    frontier = world.reopen(0.5)  # what was not released is NEW still, and rests until 2.5
+
+    def hosts(now, *standings):
+        leases = [lease for _ in range(8) for lease in frontier.lease(now, 1, standings)]
+        assert all(lease.pace.standing in standings for lease in leases)
+        return [lease.candidate.host for lease in leases]
+
+    assert hosts(3.0, Standing.ANSWERS) == ["a"]
+    assert frontier.wake_at((Standing.ANSWERS,)) == pytest.approx(9.0, abs=1e-5), "b, e and f wait"
+    assert sorted(hosts(3.0, Standing.NEW)) == ["e", "f"]
+    assert hosts(3.0, Standing.ANSWERS, Standing.NEW) == []
+    assert frontier.wake_at((Standing.FAILS,)) <= 3.0
+    assert hosts(3.0, Standing.FAILS) == ["b"]
+    assert hosts(9.0, Standing.FAILS) == ["d"]
+    assert hosts(9.0, Standing.ANSWERS) == ["c"]

@@ -12,7 +12,18 @@ import redis
 from xxhash import xxh3_64_intdigest
 
 from crawler.core.errors import ConfigError
-from crawler.core.types import Candidate, Claim, Done, HostKey, Lease, Pace, PutBack, Rest, RetryAt
+from crawler.core.types import (
+    Candidate,
+    Claim,
+    Done,
+    HostKey,
+    Lease,
+    Pace,
+    PutBack,
+    Rest,
+    RetryAt,
+    Standing,
+)
 from crawler.storage.redis import keys
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.ops import (
@@ -148,15 +159,15 @@ def test_a_worker_is_told_that_it_lost_its_leases_and_may_go_on(world):
     shard = shard_of("a", SHARDS)
     told = link(world, 0.0)
     told.run(ops.add([candidate(name) for name in "xyz"], 0.0))
-    (reply,) = told.run([ops.lease(shard, 1)])
+    (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
     assert len(read_leases(reply, shard).leases) == 1
     told.tell(LEASE_S + 1)
-    (reply,) = told.run([ops.lease(shard, 1)])
+    (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
     leased = read_leases(reply, shard)
     assert leased.lost
     assert leased.leases == []
     told.tell(LEASE_S + 100)
-    (reply,) = told.run([ops.lease(shard, 1)])
+    (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
     leased = read_leases(reply, shard)
     assert not leased.lost
     assert [lease.candidate.url for lease in leased.leases] == ["http://a/x"]
@@ -192,7 +203,7 @@ def test_orphans_are_known_and_can_be_handed_back(world):
     shard = shard_of("a", SHARDS)
     told = link(world, 0.0)
     told.run(ops.add([candidate("x")], 0.0))
-    (reply,) = told.run([ops.lease(shard, 1)])
+    (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
     (orphan,) = read_leases(reply, shard).leases
     (reply,) = told.run([ops.mine(shard)])
     assert read_ids(reply, shard) == {orphan.id}
@@ -289,7 +300,7 @@ def test_a_poll_that_finds_nothing_writes_nothing(world, client):
     frontier.release(lease, rest(10), 0.0)
     told = link(world, 5.0)
     ops = Ops("w", SHARDS, TIGHT, LEASE_S)
-    polls = [ops.lease(shard, 1) for shard in range(SHARDS)]
+    polls = [ops.lease(shard, {Standing.NEW: 1}) for shard in range(SHARDS)]
     told.run(polls)
     before = changes(client)
     for _ in range(3):
@@ -474,7 +485,7 @@ def test_a_record_that_nobody_can_read_becomes_a_dead_letter(world):
     world.client.lset(keys.queue(NAME, shard, 1, "a"), 0, b"\xc1rubbish")
     ops = Ops("w", SHARDS, TIGHT, LEASE_S)
     told = link(world, 0.0)
-    (reply,) = told.run([ops.lease(shard, 1)])
+    (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
     leased = read_leases(reply, shard)
     assert leased.leases == []
     (reply,) = told.run([ops.give_up(shard, leased.unreadable, 0.0)])

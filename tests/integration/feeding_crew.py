@@ -16,7 +16,7 @@ from scrapy.utils.test import get_crawler
 from crawler.core.arguments import Arguments
 from crawler.core.choices import Scope
 from crawler.core.config_reader import read_config
-from crawler.core.types import Candidate
+from crawler.core.types import Candidate, Standing
 from crawler.doors import Doors
 from crawler.feeding import Around, Feeding
 from crawler.policy.priority import DepthPrioritizer
@@ -77,7 +77,9 @@ class Crew:
     def waiting(self) -> list[str]:
         """Of servers that answer, each host's next: leased by somebody, to see them."""
         reader = Ops("reader", SHARDS, RULES, 60)
-        replies = self._turn(self.nodes.run([reader.lease(shard, 50) for shard in range(SHARDS)]))
+        replies = self._turn(
+            self.nodes.run([reader.lease(shard, {Standing.NEW: 50}) for shard in range(SHARDS)])
+        )
         return sorted(
             lease.candidate.url
             for shard, reply in enumerate(replies)

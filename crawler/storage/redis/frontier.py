@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from crawler.core.types import Added, Candidate, Counts, KeptOut, Lease, Moved, Rest, Verdict
+from crawler.core.types import (
+    STANDINGS,
+    Added,
+    Candidate,
+    Counts,
+    KeptOut,
+    Lease,
+    Moved,
+    Rest,
+    Standing,
+    Verdict,
+)
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.fates import claim_of
 from crawler.storage.redis.ops import Finished, Ops, Released, shard_of_lease
@@ -31,6 +42,7 @@ class RedisFrontier:
         self._link = link
         self._ops = ops
         self._wake_at: dict[int, float] = dict.fromkeys(range(ops.shards), 0.0)
+        self._standings: Sequence[Standing] = STANDINGS  # of which `_wake_at` tells
         self._next_shard = 0
         self.put_back_at_open = self._bury(dead_session) if dead_session else 0
 
@@ -51,7 +63,12 @@ class RedisFrontier:
         self._touched(calls)
         return Added(new, seen, over_budget, kept_out=tuple(kept_out))
 
-    def lease(self, now: float, limit: int = 1) -> list[Lease]:
+    def lease(
+        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+    ) -> list[Lease]:
+        if standings != self._standings:
+            self._standings = standings
+            self._wake_at = dict.fromkeys(self._wake_at, 0.0)
         leases: list[Lease] = []
         for _ in range(self._ops.shards):
             shard = self._next_shard
@@ -84,7 +101,9 @@ class RedisFrontier:
         shards = {shard_of_lease(lease) for lease in leases}
         self._link.run([self._ops.beat(shard) for shard in shards])
 
-    def wake_at(self) -> float | None:
+    def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
+        if standings != self._standings:
+            return 0.0
         first = min(self._wake_at.values())
         return None if first == float("inf") else first
 
@@ -106,8 +125,8 @@ class RedisFrontier:
         """Nobody waits for it."""
 
     def _lease_of(self, shard: int, now: float, limit: int) -> list[Lease]:
-        (reply,) = self._link.run([self._ops.lease(shard, limit)])
-        leased = read_leases(reply, shard)
+        limits = dict.fromkeys(self._standings, limit)
+        leased = read_leases(self._link.run([self._ops.lease(shard, limits, limit)])[0], shard)
         self._wake_at[shard] = float("inf") if leased.wake_s is None else now + leased.wake_s
         return leased.leases
 

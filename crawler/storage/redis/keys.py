@@ -30,7 +30,11 @@ SHARD_KEYS: Final = (
     Key("<root>:m", "hash", "Totals, clock, run of the server, turns of the levels.", "one"),
     Key("<root>:h", "hash", "Host to its record: place, fronts, rest, pace.", "known hosts"),
     Key("<root>:b:<front>:<host>", "list", "Bodies: waiting URLs, packed.", "waiting URLs"),
-    Key("<root>:f:<front>", "list", "Due hosts, in the order of their turns.", "due hosts"),
+    Key("<root>:f:<front>", "list", "Due hosts that are new, in turn.", "due hosts"),
+    Key(
+        *("<root>:f:<front>:<standing>", "list"),
+        *("The same of hosts that answer (1), and of those that failed (2).", "due hosts"),
+    ),
     Key("<root>:r", "zset", "Hosts at rest, by the end of their rest.", "hosts with URLs at rest"),
     Key("<root>:l", "zset", "Later URLs, by their date.", "retries and revisits"),
     Key("<root>:w", "zset", "Sessions with leases, by when they end.", "workers"),

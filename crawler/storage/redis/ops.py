@@ -23,6 +23,7 @@ from crawler.core.types import (
     Pace,
     Purpose,
     Rest,
+    Standing,
     Verdict,
 )
 from crawler.scheduler.records import DeadLetter
@@ -44,7 +45,7 @@ _HALF: Final = 1 << 63
 _PACKERS: Final = 10_000  # hosts of which one is kept ready, 0.5 kB each
 _Group = tuple[list[Any], Callable[[Candidate], bytes]]
 """The arguments of a host's links, and what packs them."""
-PACE = Struct("<ddHH")
+PACE = Struct("<ddHHB")
 _DELAY = Struct("<d")
 _RULES = Struct("<dddddd")
 _MOST_FAILURES: Final = 0xFFFF
@@ -179,9 +180,12 @@ class Ops:
         calls += [Call(shard, "add", tuple(args)) for shard, (args, _) in open_calls.items()]
         return calls
 
-    def lease(self, shard: int, limit: int) -> Call:
-        args = (self.session, limit, self._lease_s, self._shares, self._rules)
-        return Call(shard, "lease", (*args, self._look, self._slice))
+    def lease(self, shard: int, limits: Mapping[Standing, int], most: int | None = None) -> Call:
+        """Up to so many of hosts of each standing, the first of *limits* first; *most* in all."""
+        wanted = ",".join(f"{int(each)}:{limit}" for each, limit in limits.items() if limit)
+        args = (self.session, wanted, self._lease_s, self._shares, self._rules)
+        most = sum(limits.values()) if most is None else most
+        return Call(shard, "lease", (*args, self._look, self._slice, most))
 
     def release(self, shard: int, released: Iterable[Released]) -> Call:
         """All of them are leases of *shard*."""
@@ -305,4 +309,5 @@ def _signed(key: int) -> int:
 
 def _pace_bytes(pace: Pace) -> bytes:
     failures = min(pace.failures, _MOST_FAILURES)
-    return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, min(pace.pauses, _MOST_FAILURES))
+    pauses = min(pace.pauses, _MOST_FAILURES)
+    return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, pauses, pace.standing)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.core.types import Added, KeptOut, Lease, Pace
+from crawler.core.types import Added, KeptOut, Lease, Pace, Standing
 from crawler.storage.redis.fates import Unreadable
 from crawler.storage.redis.ops import PACE, lease_id
 from crawler.storage.redis.packed import unpack
@@ -61,5 +61,5 @@ def read_ids(reply: Sequence[Any], shard: int) -> set[int]:
 
 
 def read_pace(packed: bytes) -> Pace:
-    gap_s, crawl_delay_s, failures, pauses = PACE.unpack(packed)
-    return Pace(gap_s, failures, pauses, crawl_delay_s)
+    gap_s, crawl_delay_s, failures, pauses, standing = PACE.unpack(packed.ljust(PACE.size, b"\0"))
+    return Pace(gap_s, failures, pauses, crawl_delay_s, Standing(standing))

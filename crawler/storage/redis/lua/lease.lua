@@ -1,13 +1,15 @@
 #!lua flags=allow-oom
--- Take up to `limit` URLs, each of another host, all of them due.
+-- Take URLs, each of another host, all of them due.
 --
--- ARGV  session, limit, lease_s, shares of the levels ("60,30,10"), rules, entries looked at for one
---       lease, slice of what came due
+-- ARGV  session, how many of hosts of each standing ("1:4,0:2": four of standing 1, then two of
+--       standing 0, none of others), lease_s, shares of the levels ("60,30,10"), rules, entries
+--       looked at for one lease, slice of what came due, how many in all
 -- Reply run, state, wake_s, now; then for each lease: number, front, host, pace, body
 --       state: 'ok'; 'lost': leases of this session have ended and come back;
 --       wake_s: when to ask again, '' when nothing waits for a time
-local session, limit, lease_s = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local session, lease_s = ARGV[1], tonumber(ARGV[3])
 local rules, look, slice = rules_of(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local most = tonumber(ARGV[8])
 
 local quiet = redis.call('HMGET', TOTALS, 'quiet_until', 'restarted')
 local quiet_until, restarted = tonumber(quiet[1] or 0), tonumber(quiet[2] or '-inf')
@@ -55,8 +57,16 @@ if stride then
 end
 for level = 1, #steps do passes[level] = passes[level] or steps[level] end
 
-local lengths = {}
-for front = 0, #steps do lengths[front] = redis.call('LLEN', front_key(front)) end
+local wanted = {}
+local lengths = {}  -- of the front queues, by standing
+for standing, limit in string.gmatch(ARGV[2], '(%d+):(%d+)') do
+  standing = tonumber(standing)
+  wanted[#wanted + 1] = {standing = standing, limit = tonumber(limit)}
+  lengths[standing] = {}
+  for front = 0, #steps do
+    lengths[standing][front] = redis.call('LLEN', front_key(front, standing))
+  end
+end
 
 -- A host may have been asked in the moments that its server forgot, by a worker that died with it:
 -- from the restart on it rests at least its gap.
@@ -65,11 +75,11 @@ local function gap_since_restart(it)
   return restarted + math.min(math.max(gap, crawl_delay), rules.max_rest)
 end
 
-local function due_host(front)
+local function due_host(standing, front)
   for _ = 1, look do
-    if lengths[front] == 0 then return end
-    local entry = redis.call('LPOP', front_key(front))
-    lengths[front] = lengths[front] - 1
+    if lengths[standing][front] == 0 then return end
+    local entry = redis.call('LPOP', front_key(front, standing))
+    lengths[standing][front] = lengths[standing][front] - 1
     moved = moved + 1
     local host = string.sub(entry, 5)
     local it = load(host)
@@ -82,10 +92,11 @@ local function due_host(front)
   end
 end
 
-local function next_front()
+local function next_front(standing)
+  if lengths[standing][URGENT] > 0 then return URGENT end
   local best
   for front = 1, #steps do
-    if lengths[front] > 0 then
+    if lengths[standing][front] > 0 then
       local pass = math.max(passes[front], last)
       if not best or pass < math.max(passes[best], last) then best = front end
     end
@@ -119,20 +130,23 @@ local function grant(host, it)
 end
 
 local granted = 0
-local looked = 0
-while granted < limit and looked < limit + look do
-  looked = looked + 1
-  local front = lengths[URGENT] > 0 and URGENT or next_front()
-  if not front then break end
-  local host, it = due_host(front)
-  if host then
-    if front ~= URGENT then
-      last = math.max(passes[front], last)
-      passes[front] = last + steps[front]
+local function take(standing, limit)
+  local taken = 0
+  for _ = 1, limit + look do
+    local front = taken < limit and next_front(standing)
+    if not front then break end
+    local host, it = due_host(standing, front)
+    if host then
+      if front ~= URGENT then
+        last = math.max(passes[front], last)
+        passes[front] = last + steps[front]
+      end
+      taken = taken + grant(host, it)
     end
-    granted = granted + grant(host, it)
   end
+  granted = granted + taken
 end
+for _, each in ipairs(wanted) do take(each.standing, math.min(each.limit, most - granted)) end
 
 if granted > 0 then
   count('waiting', -granted)
@@ -146,8 +160,10 @@ if moved > 0 or was_set_back then close_books() end
 
 -- May be early, never late.
 local function wake_s()
-  for front = 0, #steps do
-    if lengths[front] > 0 then return '0' end
+  for _, each in ipairs(wanted) do
+    for front = 0, #steps do
+      if lengths[each.standing][front] > 0 then return '0' end
+    end
   end
   local earliest
   for _, times in ipairs({RESTING, LATER, SESSIONS}) do

@@ -6,7 +6,9 @@
 --   <root>:m            hash    totals, clock, run of the server, turns of the levels
 --   <root>:h            hash    host -> record: place, front, rest, pace
 --   <root>:b:<f>:<host> list    bodies: the waiting URLs of a host at front f, packed
---   <root>:f:<f>        list    front queue f: due hosts in the order of their turns
+--   <root>:f:<f>        list    front queue f: due hosts in the order of their turns, that were never
+--                               asked
+--   <root>:f:<f>:<s>    list    the same of hosts of standing s
 --   <root>:r            zset    hosts at rest, by the end of their rest
 --   <root>:l            zset    later URLs, by their date
 --   <root>:w            zset    sessions with leases, by the time they end unless they are renewed
@@ -31,7 +33,9 @@ local TOTALS, HOSTS, RESTING, LATER, SESSIONS, DEAD, DOMAINS, FILES, OUTBOXES =
   root .. ':c', root .. ':n', root .. ':x'
 
 local function queue_key(front, host) return root .. ':b:' .. front .. ':' .. host end
-local function front_key(front) return root .. ':f:' .. front end
+local function front_key(front, standing)
+  return root .. ':f:' .. front .. (standing > 0 and ':' .. standing or '')
+end
 local function leases_key(session) return root .. ':o:' .. session end
 local function ended_key(session) return root .. ':e:' .. session end
 local function seen_key(bucket) return root .. ':s:' .. bucket end
@@ -42,6 +46,8 @@ local function robots_key(authority) return root .. ':t:' .. authority end
 local function reservation_key(digest) return root .. ':v:' .. digest end
 
 local EMPTY, FRONT, RESTS, LEASED = 0, 1, 2, 3
+-- What is known of a host: it was never asked, it answers, its last fetch failed.
+local STANDINGS = 3
 local URGENT, FRONTS = 0, 16
 
 -- The time of a shard never goes back, though the server's clock may be set back.
@@ -80,8 +86,10 @@ end
 local function exactly(value) return string.format('%.17g', value) end
 
 -- A host: place 1, front 1, fronts with URLs 2 (bits), filings 4, rest 8, URLs admitted 4; then its
--- pace, 20 bytes: gap 8, crawl-delay 8, failures 2, pauses 2.
-local NO_PACE = string.rep('\0', 20)
+-- pace, 21 bytes: gap 8, crawl-delay 8, failures 2, pauses 2, standing 1.
+local NO_PACE = string.rep('\0', 21)
+
+local function standing_of(it) return string.byte(it.pace, 21) or 0 end
 
 local function load(host)
   local packed = redis.call('HGET', HOSTS, host)
@@ -107,7 +115,7 @@ end
 -- To the end of a front queue. An older entry of the host shows by its number that it is stale.
 local function file(host, it, front)
   it.place, it.front, it.filed = FRONT, front, (it.filed + 1) % 4294967296
-  redis.call('RPUSH', front_key(front), struct.pack('<I4', it.filed) .. host)
+  redis.call('RPUSH', front_key(front, standing_of(it)), struct.pack('<I4', it.filed) .. host)
 end
 
 -- Where a host belongs that is not leased.

@@ -7,12 +7,12 @@ shards first (warm robots and DNS caches, connections); the others when those ha
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from crawler.core.types import Lease
+from crawler.core.types import STANDINGS, Lease, Standing
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.connection.faults import FAULTS
 from crawler.storage.redis.ops import Ops
@@ -56,13 +56,14 @@ class Incoming:
         self._now = now
         self._due: deque[Lease] = deque()
         self.is_asking = False  # leases may be on their way to us
-        self._taken = 0  # since the last round: what the slots use
+        self._taken: Counter[Standing] = Counter()  # since the last round: what the slots use
         self._hungry = True
         self._ask_at = dict.fromkeys(range(ops.shards), 0.0)
         self._turn: deque[int] = deque(range(ops.shards))
         self._asked = asyncio.Event()
         self.preferred: frozenset[int] = frozenset()
         self.may_ask: Callable[[], bool] = lambda: True
+        self.room: Callable[[Standing], int] = lambda _: most  # for fetches that begin now
         self.prepare: Callable[[Sequence[Lease]], Awaitable[None]] | None = None
         self.on_due: Callable[[], None] = lambda: None
         self.failed: Callable[[Any], None] = lambda _: None
@@ -70,16 +71,19 @@ class Incoming:
         self.give_back: Callable[[Lease], None] = lambda _: None
         self.tell: Callable[[Call], None] = lambda _: None
 
-    def take(self) -> Lease | None:
-        """One that may be begun. None: nothing is ready; `on_due` tells when something is."""
+    def take(self, standings: Container[Standing] = STANDINGS) -> Lease | None:
+        """One of a host of *standings* that may be begun. None: nothing is ready; `on_due` tells
+        when something is."""
         steady = monotonic()
         for _ in range(len(self._due)):
             lease = self._due.popleft()
-            if self._holdings.may_begin(lease, steady):
-                self._taken += 1
+            if lease.pace.standing not in standings:
+                self._due.append(lease)
+            elif self._holdings.may_begin(lease, steady):
+                self._taken[lease.pace.standing] += 1
                 self._asked.set()
                 return lease
-            if lease in self._holdings:
+            elif lease in self._holdings:
                 self._due.append(lease)  # its time is short: the next heartbeat renews it
         self._hungry = True
         self._asked.set()
@@ -88,10 +92,13 @@ class Incoming:
     def __len__(self) -> int:
         return len(self._due)
 
-    def has_some(self) -> bool:
+    def has_some(self, standings: Container[Standing] = STANDINGS) -> bool:
         """Whether `take` would give one."""
         steady = monotonic()
-        return any(self._holdings.may_begin(lease, steady) for lease in self._due)
+        return any(
+            lease.pace.standing in standings and self._holdings.may_begin(lease, steady)
+            for lease in self._due
+        )
 
     def empty(self) -> list[Lease]:
         """All that is ready, to be given back."""
@@ -123,17 +130,29 @@ class Incoming:
             else:
                 await self._wait(bool(wanted))
 
-    def _wanted(self) -> int:
+    def _wanted(self) -> dict[Standing, int]:
+        """Of each standing, the best first; none that is zero."""
         if not self.may_ask():
-            return 0
-        # As many as were taken since the last round: the time of a round trip and a little more.
-        target = min(self._most, max(LEAST, 2 * self._taken))
+            return {}
         steady = monotonic()
         # Those of a server that is down may not be begun, and are not to starve the others.
-        usable = sum(self._holdings.may_begin(lease, steady) for lease in self._due)
-        if self._hungry and not usable:
-            target = min(self._most, max(target, 2 * LEAST))
-        return max(0, min(target - usable, 2 * self._most - len(self._due)))
+        usable = Counter(
+            lease.pace.standing for lease in self._due if self._holdings.may_begin(lease, steady)
+        )
+        wanted = {}
+        for standing in STANDINGS:
+            # As many as were taken since the last round: for a round trip and a little more.
+            target = max(LEAST, 2 * self._taken[standing])
+            if self._hungry and not usable[standing]:
+                target = max(target, 2 * LEAST)
+            # Of hosts that answer a slot is free soon; the others may hold theirs for long.
+            most = self._most
+            if standing is not Standing.ANSWERS:
+                most = min(most, self.room(standing))
+            more = min(min(target, most) - usable[standing], 2 * self._most - len(self._due))
+            if more > 0:
+                wanted[standing] = more
+        return wanted
 
     def _next_shards(self) -> list[int]:
         steady = monotonic()
@@ -145,10 +164,10 @@ class Incoming:
             self._turn.append(shard)
         return chosen
 
-    async def _ask(self, shards: Sequence[int], wanted: int) -> None:
-        each = -(-wanted // len(shards))
+    async def _ask(self, shards: Sequence[int], wanted: Mapping[Standing, int]) -> None:
+        each = {standing: -(-number // len(shards)) for standing, number in wanted.items()}
         asked_at = monotonic()
-        self._taken, self._hungry = 0, False
+        self._taken, self._hungry = Counter(), False
         self.is_asking = True
         try:
             replies = await self._nodes.run([self._ops.lease(shard, each) for shard in shards])
@@ -190,8 +209,9 @@ class Incoming:
 
     def _give_back_old(self) -> None:
         oldest = self._now() - UNBEGUN_S
-        while self._due and self._due[0].taken_at < oldest:
-            lease = self._due.popleft()
+        old = [lease for lease in self._due if lease.taken_at < oldest]
+        for lease in old:
+            self._due.remove(lease)
             if lease in self._holdings:
                 self.give_back(lease)
 

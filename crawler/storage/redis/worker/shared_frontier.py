@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Final
@@ -16,7 +16,18 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.core.errors import CrawlerError, StoreUnavailable
-from crawler.core.types import Added, Candidate, Claim, Counts, Lease, PutBack, Rest, Verdict
+from crawler.core.types import (
+    STANDINGS,
+    Added,
+    Candidate,
+    Claim,
+    Counts,
+    Lease,
+    PutBack,
+    Rest,
+    Standing,
+    Verdict,
+)
 from crawler.storage.redis.connection.faults import FAULTS, Unreachable
 from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.fates import claim_of
@@ -126,11 +137,13 @@ class SharedFrontier:
         self._overview.begin_again()
         return Added(undecided=len(links))
 
-    def lease(self, now: float, limit: int = 1) -> list[Lease]:
+    def lease(
+        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+    ) -> list[Lease]:
         leases: list[Lease] = []
         if self._is_disk_full():
             return leases
-        while len(leases) < limit and (lease := self.incoming.take()) is not None:
+        while len(leases) < limit and (lease := self.incoming.take(standings)) is not None:
             leases.append(lease)
         return leases
 
@@ -153,8 +166,8 @@ class SharedFrontier:
     def renew(self, leases: Iterable[Lease], now: float) -> None:
         """Nothing to do: a task of ours renews all that is held."""
 
-    def wake_at(self) -> float | None:
-        return 0.0 if self.incoming.has_some() and not self.is_congested() else None
+    def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
+        return 0.0 if self.incoming.has_some(standings) and not self.is_congested() else None
 
     def counts(self) -> Counts:
         """Of the whole crawl, a second old."""

@@ -1,0 +1,126 @@
+"""Which fetches take a slot: by looks at them, one after another, without a clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.core.types import Answer, Standing
+from crawler.scheduler.slots import SlotRules, Slots
+
+RULES = SlotRules(concurrency=4, max_waiting=8, slow_after_s=1.0, slow_bytes=100)
+NEW, ANSWERS, FAILS = Standing.NEW, Standing.ANSWERS, Standing.FAILS
+
+
+def begin(slots, number, standing):
+    for request in range(number):
+        slots.begin((standing, request), standing)
+        slots.waits(slots.of((standing, request)), for_host=True)
+
+
+def pass_s(slots, seconds):
+    for _ in range(round(seconds / RULES.look_s) + 1):
+        slots.look(RULES.look_s)
+
+
+def test_hosts_of_one_standing_take_no_slot_of_another():
+    slots = Slots(RULES)
+    begin(slots, 4, NEW)
+    assert slots.free() == (ANSWERS, FAILS), "the best first"
+    begin(slots, 1, FAILS)
+    assert slots.free() == (ANSWERS,), "hosts that failed have a quarter"
+    begin(slots, 4, ANSWERS)
+    assert slots.free() == ()
+
+
+def test_a_fetch_that_brings_nothing_gives_its_slot_to_another():
+    slots, freed = Slots(RULES), []
+    slots.on_free = lambda: freed.append(slots.free())
+    begin(slots, 4, ANSWERS)
+    assert ANSWERS not in slots.free()
+    pass_s(slots, 1.0)
+    assert slots.room(ANSWERS) == 4
+    assert slots.waiting == 4
+    assert len(slots) == 4, "it goes on"
+    assert freed == [(ANSWERS, NEW, FAILS)], "who waits for a slot is told, once"
+
+
+def test_one_that_brings_enough_keeps_its_slot_and_one_that_does_again_takes_one_again():
+    slots = Slots(RULES)
+    begin(slots, 1, ANSWERS)
+    progress = slots.of((ANSWERS, 0))
+    progress.received_bytes += 100
+    pass_s(slots, 1.0)
+    assert slots.waiting == 0
+    progress.received_bytes += 99  # it drips
+    pass_s(slots, 1.0)
+    assert slots.waiting == 1
+    progress.received_bytes += 5000
+    pass_s(slots, 1.0)
+    assert slots.waiting == 0
+
+
+def test_one_that_waits_for_us_keeps_its_slot():
+    slots = Slots(RULES)
+    begin(slots, 1, ANSWERS)
+    slots.waits(slots.of((ANSWERS, 0)), for_host=False)
+    pass_s(slots, 5.0)
+    assert slots.waiting == 0
+
+
+def test_what_waits_for_its_host_is_bounded_and_then_takes_slots():
+    slots = Slots(RULES)
+    for _ in range(5):
+        begin_at = len(slots)
+        for request in range(begin_at, begin_at + slots.room(NEW)):
+            slots.begin(request, NEW)
+            slots.waits(slots.of(request), for_host=True)
+        pass_s(slots, 1.0)
+    assert len(slots) == 4 + 8
+    assert slots.free() == (ANSWERS, FAILS)
+    slots.end(0)
+    assert slots.room(NEW) == 1
+
+
+def test_a_late_event_loop_makes_no_host_slow():
+    slots = Slots(RULES)
+    begin(slots, 1, ANSWERS)
+    slots.look(60.0)
+    slots.look(60.0)
+    assert slots.waiting == 0
+
+
+def test_all_is_given_back_at_the_end():
+    slots = Slots(RULES)
+    begin(slots, 3, NEW)
+    pass_s(slots, 1.0)
+    begin_more = [(NEW, request) for request in range(3)]
+    for request in begin_more:
+        slots.end(request)
+    pass_s(slots, 3.0)
+    assert (len(slots), slots.waiting, slots.room(NEW)) == (0, 0, 4)
+
+
+def test_without_a_limit_there_is_always_room():
+    slots = Slots(SlotRules(concurrency=0))
+    begin(slots, 500, ANSWERS)
+    assert slots.free() == (ANSWERS, NEW, FAILS)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "size", "hung"),
+    [
+        pytest.param(30.0, 30, True, id="a byte a second"),
+        pytest.param(30.0, 30_000, False, id="slow, and large enough"),
+        pytest.param(9.0, 30, False, id="slow to answer, and short"),
+    ],
+)
+def test_an_answer_that_dripped_shows_a_host_that_hangs(seconds, size, hung):
+    assert RULES.is_hung(Answer(seconds, 200), size) is hung
+
+
+@pytest.mark.parametrize("most", [50_000, 2_000, 300, 10])
+def test_there_are_never_more_connections_than_files(most):
+    rules = SlotRules().with_connections(most)
+    slots_alone = SlotRules(max_waiting=0).most_connections
+    assert rules.most_connections <= max(most, slots_alone)
+    assert 0 <= rules.max_waiting <= SlotRules().max_waiting

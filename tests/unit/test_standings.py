@@ -1,0 +1,53 @@
+"""Where a host's standing is kept, and what was written before there were any."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from crawler.core.config import Politeness
+from crawler.core.types import Answer, Pace, Standing
+from crawler.policy.politeness import next_rest
+from crawler.scheduler.records import HostRecord, Totals, decode_host, decode_totals, encode
+from crawler.storage.redis.ops import PACE
+from crawler.storage.redis.replies import read_pace
+from tests.unit.test_politeness import Least
+
+
+def test_records_of_a_frontier_without_standings_are_of_new_hosts():
+    old_pace = (2.0, 1, 0, 3.0)
+    record = decode_host(msgspec.msgpack.encode([[], 1, 0, 7, 9.0, old_pace, 4]))
+    assert record == HostRecord([], 1, 0, 7, 9.0, Pace(2.0, 1, 0, 3.0, Standing.NEW), 4)
+    totals = decode_totals(msgspec.msgpack.encode([[[1, 2]]]))
+    assert [list(map(len, front)) for front in totals.fronts()] == [[1], [], []]
+    assert decode_totals(encode(Totals(front=[]))).fronts() == ([], [], [])
+
+
+def test_so_are_those_in_redis():
+    pace = Pace(2.0, 1, 1, 3.0, Standing.FAILS)
+    packed = PACE.pack(2.0, 3.0, 1, 1, Standing.FAILS)
+    assert read_pace(packed) == pace
+    assert read_pace(packed[:20]).standing is Standing.NEW
+
+
+@pytest.mark.parametrize(
+    ("before", "answer", "after"),
+    [
+        pytest.param(Standing.NEW, Answer(0.1, 200), Standing.ANSWERS, id="a page"),
+        pytest.param(Standing.NEW, Answer(0.1, 404), Standing.ANSWERS, id="an error page"),
+        pytest.param(Standing.ANSWERS, Answer(0.1, 503), Standing.ANSWERS, id="trouble, at once"),
+        pytest.param(Standing.NEW, Answer(0.1, None, "protocol"), Standing.ANSWERS, id="nonsense"),
+        pytest.param(Standing.FAILS, Answer(0.1, 200), Standing.ANSWERS, id="it is back"),
+        pytest.param(
+            Standing.ANSWERS, Answer(30, None, "timeout"), Standing.FAILS, id="a time-out"
+        ),
+        pytest.param(Standing.NEW, Answer(5, None, "connect"), Standing.FAILS, id="no connection"),
+        pytest.param(Standing.NEW, Answer(5, None, "dns"), Standing.FAILS, id="no name"),
+        pytest.param(Standing.ANSWERS, Answer(30, 200, hung=True), Standing.FAILS, id="it drips"),
+        pytest.param(Standing.NEW, Answer(9, None, "cancelled"), Standing.NEW, id="we left"),
+        pytest.param(Standing.FAILS, Answer(9, None, "cancelled"), Standing.FAILS, id="we left it"),
+    ],
+)
+def test_the_last_fetch_decides(before, answer, after):
+    rest = next_rest(Pace(standing=before), answer, Politeness(), Least())
+    assert rest.pace.standing is after
