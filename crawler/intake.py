@@ -219,15 +219,13 @@ class Intake:
 
     async def _refuse(self, refused: Sequence[Refused]) -> None:
         if refused:
-            self._tell_refused([(repr(item.text), why) for item, why in refused])
+            self._tell_refused([(_shown(item.text), why) for item, why in refused])
             await self.feed.refuse(refused)
 
     def _tell_refused(self, refused: Sequence[tuple[str, str]]) -> None:
         self._tally.count("pushed/refused", len(refused))
         for text, why in refused[: max(0, _TOLD - self._refused)]:
-            logger.warning(
-                "Pushed to %s and refused: %s: %s", self.feed.key, text[:_SHOWN], why[:_SHOWN]
-            )
+            logger.warning("Pushed to %s and refused: %s: %s", self.feed.key, text, why[:_SHOWN])
         if self._refused < _TOLD <= self._refused + len(refused):
             logger.warning("Others are counted, and kept in %s", self.feed.refused_key)
         self._refused += len(refused)
@@ -239,3 +237,8 @@ class Intake:
 
     def _shard(self, candidate: Candidate) -> int:
         return self._delivery.shard(candidate)
+
+
+def _shown(text: bytes) -> str:
+    """What was pushed, as far as a log line needs it: on one line, whatever it holds."""
+    return ascii(text[:_SHOWN].decode("utf-8", "replace"))

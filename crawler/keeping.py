@@ -131,7 +131,13 @@ def _mend(folder: Path, kept: Sequence[Companion]) -> None:
     began_at = monotonic()
     mended = recover(folder, kept)
     for each in mended:
-        logger.warning("Archive left unfinished by a crash, now whole: %s", each)
+        logger.warning(
+            "%s was left unfinished by a crash, and is whole again: %d records kept, %d bytes"
+            " without an end removed",
+            each.file,
+            each.records,
+            each.cut_bytes,
+        )
     took_s, read_bytes = monotonic() - began_at, sum(each.kept_bytes for each in mended)
     if read_bytes:
         per_gb_s = took_s * 1e9 / read_bytes

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from scrapy import signals
 
+from crawler.core.outcome import Outcome
 from crawler.doors import LOOPBACK
 from crawler.spiders.web import WebSpider
+from crawler.storage.local.outcome_log import OutcomeLog, read_outcomes
 from crawler.storage.local.rocks import RocksStore
 from tests.crawling import crawl
 from tests.servers.pages import Answer, site
@@ -89,3 +91,15 @@ def test_a_list_on_loopback_opens_loopback_for_nothing_else(tmp_path: Path):
     store = RocksStore(tmp_path / "data" / "frontier", read_only=True)
     assert store.get(LOOPBACK) is None
     store.close()
+
+
+@pytest.mark.parametrize("end", [b"\n", b'\n{"url": "http'], ids=["whole lines", "a torn line"])
+def test_the_outcome_log_goes_on_without_an_empty_line(tmp_path: Path, end: bytes):
+    file = tmp_path / "outcomes.jsonl"
+    file.write_bytes(b'{"at": 1}' + end)
+    log = OutcomeLog(file)
+    log.append(Outcome(at=2.0, url="http://a/", host="a", fate="done"))
+    log.close()
+    lines = file.read_bytes().splitlines()
+    assert b"" not in lines
+    assert [outcome.at for outcome in read_outcomes(file)][-1] == 2.0

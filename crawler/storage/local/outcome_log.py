@@ -1,7 +1,7 @@
 """The outcome log: one JSON line for each lease that came to an end.
 
-Rule: appended, never changed. A line torn by a crash is skipped by its readers; the next
-run begins a line of its own.
+Rule: appended, never changed. Readers skip a line that a crash has cut off; the next run begins
+a new line behind it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ class OutcomeLog:
         some. Bound: the leases that are open, for no more are taken meanwhile."""
         self._waits_for_room = waits_for_room
         self._unwritten = b""
-        self._file = file.open("ab", buffering=0)
+        self._file = file.open("ab+", buffering=0)
         if self._file.tell():
-            self._file.write(b"\n")
+            self._file.seek(-1, os.SEEK_END)
+            if self._file.read(1) != b"\n":
+                self._file.write(b"\n")
 
     def append(self, outcome: Outcome) -> None:
         """Raises StoreUnavailable if the disk refuses."""
