@@ -15,6 +15,7 @@ PROJECT: Final = Path(__file__).parents[1]
 
 WITHOUT_DELAYS: Final = {
     "CRAWLER_MIN_DELAY_S": "0",
+    "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8",  # its hosts link to each other
     "CRAWLER_DELAY_FACTOR": "0",
     "LOG_LEVEL": "INFO",
 }

@@ -1,13 +1,15 @@
 """What the crawl may reach: known for good only when it is known where it begins.
 
-Rule: a beginning that is literally loopback opens loopback for this crawl, across its restarts,
-and nothing else does. As long as the seeds are not read, nothing may be leased: a page fetched
-before would have its links judged by bounds that are not known yet. The same holds for the hosts
-that other workers of a shared crawl have opened.
+Rule: a URL that a person named (a seed that was typed or stands in a local file, the URL of a list
+of seeds, a start request of a spider) opens its own host and port where that is literally
+loopback. Nothing else does: no fetched list, no pushed URL, no redirect, no link. As long as the
+seeds are not read, nothing may be leased: a page fetched before would have its links judged by
+bounds that are not known yet. The same holds for the hosts that other workers have opened.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -18,13 +20,15 @@ from crawler.core.choices import Scope
 from crawler.core.config import Config
 from crawler.core.types import Candidate
 from crawler.core.url import fetch_form, split
-from crawler.policy.addresses import AddressRules, Place, place_of_host
+from crawler.policy.addresses import AddressRules, Origin, loopback_origin
 from crawler.policy.admission import Admission, AdmissionRules
 from crawler.policy.refusal import Refusal
 from crawler.scheduler import keys
 from crawler.scheduler.ports import OrderedStore
 
-LOOPBACK: Final = keys.named(keys.DOORS, "loopback")
+_TOLD: Final = 20  # origins named in one log line
+_ORIGINS: Final = 1000  # of a spider's start requests, read back at its next start
+logger = logging.getLogger(__name__)
 
 
 class Doors:
@@ -42,13 +46,16 @@ class Doors:
         """*arguments*: of a spider that has seeds. None: it begins wherever its code says. *now*:
         the day that calendars are judged by."""
         self._config = config
+        self._is_spiders = arguments is None
         # Without arguments the scope is any: the spider's own code is its bound.
         self._arguments = arguments or Arguments(seeds="none")
         self._store = store
         self._key_seed = key_seed
         self._now = now
-        self._loopback = store.get(LOOPBACK) is not None
-        self._lent = False
+        # Only a spider without arguments of ours leaves any: its start requests come one by one,
+        # when URLs of the run before may be leased already.
+        kept = store.scan(keys.DOORS, keys.after(keys.DOORS), _ORIGINS)
+        self._opened = frozenset(_read_origin(keys.name_of(key)) for key, _ in kept)
         self._hosts: set[str] = set()
         self._seeds_known = arguments is None
         self._others_known = True
@@ -58,13 +65,12 @@ class Doors:
     def known(self) -> bool:
         return self._seeds_known and self._others_known
 
-    def open_for(self, urls: Iterable[str]) -> None:
-        """Take *urls*, all of the seeds as fetch forms, as where the crawl begins."""
-        hosts = {split(url).hostname for url in urls}
-        if any(place_of_host(host) is Place.LOOPBACK for host in hosts):
-            self._open_loopback()
-        self._hosts |= hosts
-        self._lent = False
+    def open_for(self, urls: Iterable[str], *, fetched: bool = False) -> None:
+        """Take *urls*, all of the seeds as fetch forms, as where the crawl begins. *fetched*: their
+        list came from the network, and opens nothing."""
+        if not fetched:
+            self._open(urls)
+        self._hosts |= {split(url).hostname for url in urls}
         self._seeds_known = True
         self._hang()
 
@@ -77,50 +83,46 @@ class Doors:
         new = set(hosts) - self._hosts
         self._hosts |= new
         self._others_known = True
-        if any(place_of_host(host) is Place.LOOPBACK for host in new) and not self._loopback:
-            self._open_loopback()
-            self._hang()
-        elif new:
+        if new:
             self._rules = replace(self._rules, scope=self._rules.scope.wider(new))
             self.admission = Admission(self._rules)
 
     def unopened(self, urls: Iterable[str]) -> set[str]:
         """Hosts of *urls*, fetch forms of seeds, that must be opened before these are admitted."""
-        hosts = {split(url).hostname for url in urls} - self._hosts
         if self._arguments.scope is Scope.ANY:
-            return {host for host in hosts if place_of_host(host) is Place.LOOPBACK}
-        return hosts
+            return set()
+        return {split(url).hostname for url in urls} - self._hosts
 
     def open_also(self, text: str) -> None:
-        """Where a spider of its own begins."""
+        """Where a spider of its own begins, or the URL of a list of seeds."""
         url = fetch_form(text)
-        if url is None or self._loopback:
-            return
-        if place_of_host(split(url).hostname) is Place.LOOPBACK:
-            self._open_loopback()
+        if url is not None and self._open([url]):
             self._hang()
 
-    def lend(self, url: str) -> None:
-        """Let the list of seeds be fetched from loopback, until it is known where it leads."""
-        self._lent = place_of_host(split(url).hostname) is Place.LOOPBACK
-        self._hang()
-
-    def admits(self, ip: str, hostname: str) -> bool:
+    def admits(self, ip: str, hostname: str, port: int) -> bool:
         """May *ip*, which *hostname* led to, be connected to?"""
-        return self._addresses.admits(ip, hostname)
+        return self._addresses.admits(ip, hostname, port)
 
     def robots(self, url: str, authority: str) -> Candidate | Refusal:
         return self.admission.robots(url, None, authority)
 
-    def _open_loopback(self) -> None:
-        if not self._loopback:
-            self._store.write({LOOPBACK: b""})
-        self._loopback = True
+    def _open(self, urls: Iterable[str]) -> bool:
+        """Whether one of *urls* is loopback that was not open before."""
+        origins = {origin for url in urls if (origin := loopback_origin(url))} - self._opened
+        if not origins:
+            return False
+        self._opened |= origins
+        names = sorted(map(_written, origins))
+        if self._is_spiders:
+            self._store.write({keys.named(keys.DOORS, name): b"" for name in names})
+        more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
+        logger.info("Loopback that may be fetched from: %s%s", ", ".join(names[:_TOLD]), more)
+        return True
 
     def _hang(self) -> None:
         self._addresses = AddressRules(
             allow_public=self._config.may_go_public,
-            allow_loopback=self._loopback or self._lent,
+            opened=self._opened,
             inside=self._config.fetch.allow_inside,
         )
         seeds = frozenset(self._hosts)
@@ -128,3 +130,13 @@ class Doors:
             self._config, self._arguments, self._addresses, seeds, self._key_seed, self._now
         )
         self.admission = Admission(self._rules)
+
+
+def _written(origin: Origin) -> str:
+    hostname, port = origin
+    return f"{hostname}:{port}"
+
+
+def _read_origin(written: str) -> Origin:
+    hostname, _, port = written.rpartition(":")
+    return hostname, int(port or 0)

@@ -27,6 +27,7 @@ DELAY_FACTOR: Final = 10.0
 ARGUMENTS: Final = {"max_pages": "300"}  # should anything have no end after all
 SETTINGS: Final = {
     "CRAWLER_MIN_DELAY_S": str(MIN_DELAY_S),
+    "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8",  # its hosts link to each other
     "CRAWLER_PATTERN_BARREN_PAGES": str(BARREN_PAGES),  # of 100: nobody wants to wait so long
     "CRAWLER_DATA_DIR": DATA_DIR,
 }

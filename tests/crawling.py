@@ -18,6 +18,7 @@ from tests.command import PATIENCE_S
 QUICK = {
     "ADDONS": {"crawler.addon.Addon": 0},
     "TWISTED_REACTOR_ENABLED": False,
+    "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8",  # the web of the tests: its hosts link to each other
     "CRAWLER_MIN_DELAY_S": 0.01,
     "CRAWLER_DELAY_FACTOR": 1,
     "CRAWLER_BACKOFF_BASE_S": 0.05,

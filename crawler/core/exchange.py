@@ -129,7 +129,8 @@ class DownloadOptions:
     """What the download edge is told. It decides nothing itself."""
 
     cap: Callable[[bytes | None, str], int]  # Content-Type, URL -> bytes kept, headers included
-    admits: Callable[[str, str], bool]  # address, host name -> may it be connected to?
+    # address, host name, port -> may it be connected to?
+    admits: Callable[[str, str, int], bool]
     # lease -> may its host still be asked? If not, its URL is put back.
     begin_or_put_back: Callable[[object], bool] = lambda _: True
     tls: Tls = Tls.STRICT

@@ -122,7 +122,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
         proxy = self._extract_proxy_url_with_creds(request)
         # As it is: the fetch form is what the seen test, robots and the archive know it by.
         url = URL(request.url, encoded=True)
-        self._resolver.check_literal(url.raw_host or "")
+        self._resolver.check_literal(url.raw_host or "", url.port or 0)
         LEAVE.set(partial(self._options.begin_or_put_back, request.meta.get(LEASE)))
         try:
             response = await (self._session_via_proxy() if proxy else self._session).request(
@@ -163,7 +163,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
     def _session_via_proxy(self) -> aiohttp.ClientSession:
         """A proxy is where the user says it is, inside or not."""
         if self._proxied is None:
-            self._proxied = self._open_session(Resolver(lambda ip, host: True, AresLookup()))
+            self._proxied = self._open_session(Resolver(lambda ip, host, port: True, AresLookup()))
         return self._proxied
 
 

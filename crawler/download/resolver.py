@@ -40,7 +40,8 @@ class LookupFailed(OSError):
     """No answer about a name; another try may get one."""
 
 
-Admits = Callable[[str, str], bool]
+Admits = Callable[[str, str, int], bool]
+"""Address, the host name that led to it, and port."""
 
 
 class Lookup(Protocol):
@@ -70,33 +71,32 @@ class Resolver(AbstractResolver):
         self._known: OrderedDict[str, tuple[Found, float]] = OrderedDict()
         self._asking: dict[str, asyncio.Task[Found]] = {}
 
-    async def addresses(self, host: str) -> list[str]:
+    async def addresses(self, host: str, port: int) -> list[str]:
         """The addresses of *host* that may be connected to; at least one.
         Raises AddressRefused, or OSError: nothing is known of such a name."""
         if is_address(host):
-            self.check_literal(host)
+            self.check_literal(host, port)
             return [host]
         ips = (await self._find(host)).ips
         if not ips:
             raise OSError(None, f"no address for {host}")
-        admitted = [ip for ip in ips if self._admits(ip, host)]
+        admitted = [ip for ip in ips if self._admits(ip, host, port)]
         if not admitted:
             raise AddressRefused(f"{host} is {', '.join(ips[:3])}: {_what_is(ips[0])}")
         return admitted
 
-    def check_literal(self, host: str) -> None:
+    def check_literal(self, host: str, port: int) -> None:
         """Refuse an address written in a URL, if it is one. (aiohttp resolves names only.)"""
         if not is_address(host):
             return
-        written = f"[{host}]" if ":" in host else host  # as it stands in a URL
-        if not self._admits(host, written):
+        if not self._admits(host, host, port):
             raise AddressRefused(f"{host} is {_what_is(host)}")
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """For aiohttp."""
-        return [_result(host, ip, port) for ip in await self.addresses(host)]
+        return [_result(host, ip, port) for ip in await self.addresses(host, port)]
 
     async def close(self) -> None:
         """End lookups under way. What is known stays."""

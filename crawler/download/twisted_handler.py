@@ -149,10 +149,11 @@ class TwistedHandler(HTTP11DownloadHandler):
         timeout_s = self._options.connect_timeout_s
         url = urlparse_cached(request)
         host = url.hostname or ""
+        port = url.port or (443 if url.scheme == "https" else 80)
         if request.meta.get("proxy"):
-            self._resolver.check_literal(host)
+            self._resolver.check_literal(host, port)
             return self._via_proxy._get_agent(request, timeout_s)
-        ips = await self._resolver.addresses(host)
+        ips = await self._resolver.addresses(host, port)
         local = normalize_bind_address(request.meta.get("bindaddress") or self._bind_address)
         tls = self._contextFactory
         endpoints = AdmittedEndpoints(self._reactor, ips, tls, timeout_s, local)

@@ -20,6 +20,7 @@ from ipaddress import (
 from typing import Final
 
 from crawler.core.domains import is_ip
+from crawler.core.url import split
 from crawler.policy.refusal import Reason, Refusal
 
 Network = IPv4Network | IPv6Network
@@ -87,35 +88,52 @@ def place_of_host(hostname: str) -> Place:
     return Place.LOOPBACK if local else Place.PUBLIC
 
 
+Origin = tuple[str, int]
+"""A hostname without brackets and last dot, and a port."""
+
+
+def loopback_origin(url: str) -> Origin | None:
+    """The host and port of *url*, a fetch form, if its host is literally loopback."""
+    parts = split(url)
+    is_loopback = place_of_host(parts.hostname) is Place.LOOPBACK
+    return (_plain(parts.hostname), parts.port) if is_loopback else None
+
+
+def _plain(hostname: str) -> str:
+    return hostname.strip("[]").rstrip(".")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressRules:
     """What one crawl may contact."""
 
     allow_public: bool  # the user has said who they are
-    allow_loopback: bool = False  # a seed is a literal loopback address
+    opened: frozenset[Origin] = frozenset()  # loopback that a person has named
     inside: tuple[Network, ...] = ()  # admitted though not public
 
-    def refusal(self, hostname: str) -> Refusal | None:
-        """Judge the hostname of a URL."""
+    def refusal(self, hostname: str, port: int) -> Refusal | None:
+        """Judge the host of a URL."""
         place = place_of_host(hostname)
         if place is Place.PUBLIC:
             if self.allow_public:
                 return None
             return Refusal(Reason.NO_CONTACT, f"{hostname} is not loopback")
-        if place is Place.LOOPBACK and self.allow_loopback:
+        if (_plain(hostname), port) in self.opened:
             return None
         if self._named(hostname if is_ip(hostname) else "127.0.0.1"):
             return None
-        return Refusal(Reason.INSIDE_ADDRESS, f"{hostname} is not public but {place}")
+        where = f"{hostname}:{port}" if place is Place.LOOPBACK else hostname
+        return Refusal(Reason.INSIDE_ADDRESS, f"{where} is not public but {place}")
 
-    def admits(self, ip: str, hostname: str = "localhost") -> bool:
-        """Judge an address that *hostname* resolved to. Only names of this machine may be
-        loopback: a public name that says so wants to be let in (DNS rebinding)."""
+    def admits(self, ip: str, hostname: str, port: int) -> bool:
+        """Judge an address that *hostname* resolved to. Only what was opened by its name may be
+        loopback: a public name that leads there may be an attack (DNS rebinding)."""
         place = place_of_ip(ip)
         if place is Place.PUBLIC:
             return self.allow_public
-        local = place is Place.LOOPBACK and place_of_host(hostname) is Place.LOOPBACK
-        return (local and self.allow_loopback) or self._named(ip)
+        if place is Place.LOOPBACK and (_plain(hostname), port) in self.opened:
+            return True
+        return self._named(ip)
 
     def _named(self, ip: str) -> bool:
         try:

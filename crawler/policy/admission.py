@@ -170,8 +170,9 @@ class Admission:
         return key_of(canonical(url, self._rules.canonical), self._rules.key_seed)
 
     def _judged_authority(self, authority: str) -> _Judged:
-        hostname = split(authority + "/").hostname
-        unreachable = _nameless(hostname) or self._rules.addresses.refusal(hostname)
+        parts = split(authority + "/")
+        hostname = parts.hostname
+        unreachable = _nameless(hostname) or self._rules.addresses.refusal(hostname, parts.port)
         return _Judged(
             host_key(hostname, self._rules.unit),
             registered_domain(hostname),

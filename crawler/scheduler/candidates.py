@@ -16,12 +16,16 @@ from crawler.scheduler.flights import Flight
 from crawler.scheduler.requests import pack
 
 
-def candidate_of(request: Request, spider: Spider, parts: Parts) -> Candidate | Refusal:
-    """Raises UnstorableRequest."""
+def candidate_of(
+    request: Request, spider: Spider, parts: Parts, *, is_returned: bool = False
+) -> Candidate | Refusal:
+    """*is_returned*: by a downloader middleware, perhaps as the redirect of a start request, whose
+    meta it has. Raises UnstorableRequest."""
     is_start = bool(request.meta.get("is_start_request"))
-    if is_start:
-        parts.doors.open_also(request.url)
     depth = int(request.meta.get("depth", 0))
+    # A callback may have copied the meta of its answer, whose depth a link does not have.
+    if is_start and not depth and not is_returned:
+        parts.doors.open_also(request.url)
     hints = Hints(depth=depth, is_seed=is_start, priority=request.priority)
     return parts.doors.admission.candidate(
         request.url,
@@ -36,7 +40,7 @@ def candidate_of(request: Request, spider: Spider, parts: Parts) -> Candidate | 
 def verdict_on_returned(request: Request, flight: Flight, spider: Spider, parts: Parts) -> Verdict:
     """A downloader middleware returned *request* in place of an answer: a retry or redirect of
     its own. It is this lease's Moved, and meets no seen test: its author wants it fetched."""
-    found = candidate_of(request, spider, parts)
+    found = candidate_of(request, spider, parts, is_returned=True)
     if isinstance(found, Refusal):
         flight.reason = f"a middleware asked for {request.url}: {found.explain()}"
         return Done()

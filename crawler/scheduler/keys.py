@@ -17,7 +17,7 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so bytes sort
     g <digest>              content digest: the page that owns it
     n <digest>              fingerprint of its text, until the near-duplicate index has it
     t <authority>           robots.txt of scheme://host:port
-    w <place>               what a seed has opened: loopback
+    w <host:port>           loopback that a spider's start requests have opened
     y <host>                how many patterns of it are known, and how many have stopped
     y <host> 0 <pattern>    what the URLs of a pattern have brought
     e <kind of URL>         what its host says of a name it does not have

@@ -93,7 +93,7 @@ class WebSpider(Spider):
             if parts.is_stopping:
                 return
             refuse_anonymous(seeds.urls, parts.config)
-            parts.doors.open_for(seeds.urls)
+            parts.doors.open_for(seeds.urls, fetched=self.seeds is None)
             added = 0
             for batch in batches(seeds.urls, _BATCH):
                 if parts.is_stopping:
@@ -147,7 +147,7 @@ class WebSpider(Spider):
     async def _fetched_seeds(self) -> Seeds:
         url = list_url(self.arguments.seeds)
         assert url is not None and self.crawler.engine is not None
-        parts_of(self.crawler).doors.lend(url)
+        parts_of(self.crawler).doors.open_also(url)
         request = Request(url, dont_filter=True, meta={"download_maxsize": MAX_BYTES})
         try:
             response = await self.crawler.engine.download_async(request)

@@ -65,7 +65,7 @@ class Names(AresLookup):
 def options(tls: str, keepalive_s: float) -> DownloadOptions:
     return DownloadOptions(
         cap=lambda content_type, url: CAP_BYTES,
-        admits=lambda ip, host: ip == ADMITTED,
+        admits=lambda ip, host, port: ip == ADMITTED,
         begin_or_put_back=lambda lease: lease not in ASKED,
         tls=Tls(tls),
         connect_timeout_s=4.0,

@@ -192,15 +192,19 @@ def test_where_all_hosts_are_in_scope_nobody_waits(client: redis.Redis, crew: Cr
     assert crew.waiting() == ["https://a.example/"] and not client.exists("t:doors")
 
 
-def test_loopback_is_opened_by_all_or_not_used(client: redis.Redis, crew: Crew) -> None:
-    one, two = crew.hire(), crew.hire()
+@pytest.mark.parametrize("scope", [Scope.ANY, Scope.HOST])
+def test_what_is_pushed_does_not_open_loopback(
+    client: redis.Redis, crew: Crew, scope: Scope
+) -> None:
+    one = crew.hire(scope)
     client.rpush(KEY, "http://127.0.0.1:8000/")
-    for worker in (one, two, one):
-        worker.tick()
-        worker.announce()
-    one.tick()
-    assert crew.waiting() == ["http://127.0.0.1:8000/"]
-    assert two.admits("http://127.0.0.1:8000/link")
+    for _ in range(3):
+        one.tick()
+        one.announce()
+    assert crew.waiting() == []
+    assert not one.admits("http://127.0.0.1:8000/link")
+    (refused,) = client.lrange(f"{{{KEY}}}:refused", 0, -1)
+    assert b"not public" in refused
 
 
 def test_what_a_dead_worker_had_taken_another_takes(client: redis.Redis, crew: Crew) -> None:

@@ -12,10 +12,8 @@ import pytest
 from scrapy import signals
 
 from crawler.core.outcome import Outcome
-from crawler.doors import LOOPBACK
 from crawler.spiders.web import WebSpider
 from crawler.storage.local.outcome_log import OutcomeLog, read_outcomes
-from crawler.storage.local.rocks import RocksStore
 from tests.crawling import crawl
 from tests.servers.pages import Answer, site
 
@@ -81,16 +79,6 @@ def test_the_engine_sleeps_while_the_last_page_is_on_its_way(tmp_path: Path):
         done = crawl(tmp_path / "data", Counted, seeds=seeds, max_pages="1")
     assert done.reason == "max_pages"
     assert done.spider.vain < 200
-
-
-def test_a_list_on_loopback_opens_loopback_for_nothing_else(tmp_path: Path):
-    # Its seed is refused for want of a contact: nothing but the list is asked for.
-    with site("127.0.5.14", {"/seeds.txt": Answer("https://example.com/\n")}) as web:
-        done = crawl(tmp_path / "data", seeds=web.url("/seeds.txt"))
-    assert done.reason == "bad_seeds"
-    store = RocksStore(tmp_path / "data" / "frontier", read_only=True)
-    assert store.get(LOOPBACK) is None
-    store.close()
 
 
 @pytest.mark.parametrize("end", [b"\n", b'\n{"url": "http'], ids=["whole lines", "a torn line"])

@@ -19,9 +19,10 @@ from crawler.policy.refusal import Reason
 
 PUBLIC, LOOPBACK, INSIDE = Place.PUBLIC, Place.LOOPBACK, Place.INSIDE
 NOBODY = AddressRules(allow_public=False)
-LOCAL = AddressRules(allow_public=False, allow_loopback=True)
+OPENED = frozenset({("127.0.0.1", 80), ("::1", 80), ("a.localhost", 80), ("localhost", 80)})
+LOCAL = AddressRules(allow_public=False, opened=OPENED)
 KNOWN = AddressRules(allow_public=True)
-KNOWN_AND_LOCAL = AddressRules(allow_public=True, allow_loopback=True)
+KNOWN_AND_LOCAL = AddressRules(allow_public=True, opened=OPENED)
 OFFICE = AddressRules(allow_public=True, inside=(ip_network("10.1.0.0/16"), ip_network("fd00::/8")))
 EVERYWHERE = AddressRules(allow_public=True, inside=(ip_network("0.0.0.0/0"),))
 
@@ -127,9 +128,11 @@ def test_place_of_host_in_all_its_disguises(url: str, want: Place) -> None:
         pytest.param(NOBODY, "example.com", Reason.NO_CONTACT, id="no contact, no public host"),
         pytest.param(NOBODY, "8.8.8.8", Reason.NO_CONTACT, id="nor a public address"),
         pytest.param(NOBODY, "127.0.0.1", Reason.INSIDE_ADDRESS, id="loopback needs its seed"),
-        pytest.param(LOCAL, "127.9.9.9", None, id="a loopback seed admits all of it"),
-        pytest.param(LOCAL, "[::1]", None, id="and IPv6's"),
-        pytest.param(LOCAL, "a.localhost", None, id="and its names"),
+        pytest.param(LOCAL, "127.0.0.1", None, id="a loopback seed admits its own host"),
+        pytest.param(LOCAL, "127.0.0.2", Reason.INSIDE_ADDRESS, id="and no other of loopback"),
+        pytest.param(LOCAL, "b.localhost", Reason.INSIDE_ADDRESS, id="nor another name"),
+        pytest.param(LOCAL, "[::1]", None, id="an IPv6 one too"),
+        pytest.param(LOCAL, "a.localhost", None, id="and a name"),
         pytest.param(LOCAL, "example.com", Reason.NO_CONTACT, id="but nothing public"),
         pytest.param(LOCAL, "10.0.0.1", Reason.INSIDE_ADDRESS, id="and nothing inside"),
         pytest.param(KNOWN, "example.com", None, id="a contact admits public hosts"),
@@ -143,8 +146,15 @@ def test_place_of_host_in_all_its_disguises(url: str, want: Place) -> None:
     ],
 )
 def test_refusal(rules: AddressRules, hostname: str, want: Reason | None) -> None:
-    refusal = rules.refusal(hostname)
+    refusal = rules.refusal(hostname, 80)
     assert (refusal.reason if refusal else None) is want
+
+
+def test_a_loopback_seed_opens_its_own_port_only() -> None:
+    assert LOCAL.refusal("127.0.0.1", 80) is None
+    assert LOCAL.refusal("127.0.0.1", 8080) is not None
+    assert LOCAL.admits("127.0.0.1", "localhost", 80)
+    assert not LOCAL.admits("127.0.0.1", "localhost", 8080)
 
 
 @pytest.mark.parametrize(
@@ -168,4 +178,4 @@ def test_refusal(rules: AddressRules, hostname: str, want: Reason | None) -> Non
     ],
 )
 def test_admits(rules: AddressRules, ip: str, hostname: str, want: bool) -> None:
-    assert rules.admits(ip, hostname) is want
+    assert rules.admits(ip, hostname, 80) is want

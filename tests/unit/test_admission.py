@@ -21,7 +21,7 @@ PAGE = "https://www.example.com/news/today.html"
 PUBLIC = AddressRules(allow_public=True)
 OPEN = AdmissionRules(addresses=PUBLIC, key_seed=7)
 NARROW = AdmissionRules(
-    addresses=AddressRules(allow_public=True, allow_loopback=True),
+    addresses=AddressRules(allow_public=True, opened=frozenset({("127.0.0.1", 80)})),
     key_seed=7,
     scope=Scope(
         mode=ScopeMode.DOMAIN,
@@ -220,7 +220,7 @@ def test_every_reason_has_its_sentence() -> None:
 
 
 def test_without_a_contact_public_links_are_refused_and_counted() -> None:
-    local = AddressRules(allow_public=False, allow_loopback=True)
+    local = AddressRules(allow_public=False, opened=frozenset({("127.0.0.1", 8000)}))
     admission = Admission(AdmissionRules(addresses=local, key_seed=7))
     links = ["/a", "https://example.com/", "https://example.org/x", "http://10.0.0.1/"]
     selected = admission.select(links, "http://127.0.0.1:8000/", depth=1)

@@ -18,7 +18,7 @@ from tests.memories import Memory
 
 HTML = "<html><p>caf\xe9</p></html>".encode("latin-1")
 GZIP = zlib.compress(HTML, 9, 31)
-OPTIONS = DownloadOptions(cap=lambda kind, url: 1000, admits=lambda ip, host: True)
+OPTIONS = DownloadOptions(cap=lambda kind, url: 1000, admits=lambda ip, host, port: True)
 
 
 class Desk:

@@ -60,13 +60,44 @@ def test_a_domain_is_open_with_all_its_hosts():
     assert admits(one, "https://other.a.example/") and not admits(one, "https://b.example/")
 
 
-def test_loopback_is_opened_for_this_crawl_and_its_restarts():
-    store = MemoryStore()
-    one = doors(Scope.ANY, store)
-    assert not admits(one, "http://127.0.0.1/x")
+LOCAL, OTHER_PORT, OTHER_HOST = (
+    f"http://{origin}/x" for origin in ("127.0.0.1:8000", "127.0.0.1:6379", "127.0.0.2:8000")
+)
+
+
+def test_a_seed_opens_its_own_host_and_port(caplog):
+    one = doors(Scope.ANY)
+    with caplog.at_level("INFO"):
+        one.open_for(["http://127.0.0.1:8000/"])
+    assert [admits(one, url) for url in (LOCAL, OTHER_PORT, OTHER_HOST)] == [True, False, False]
+    assert one.admits("127.0.0.1", "127.0.0.1", 8000)
+    assert not one.admits("127.0.0.1", "127.0.0.1", 6379)
+    assert "127.0.0.1:8000" in caplog.text
+
+
+def test_a_fetched_list_opens_nothing():
+    one = doors(Scope.ANY)
+    one.open_for(["http://127.0.0.1:8000/", "https://a.example/"], fetched=True)
+    assert not admits(one, LOCAL)
+    assert admits(one, "https://a.example/x")
+
+
+def test_what_is_pushed_opens_no_loopback():
+    one = doors(Scope.HOST)
+    one.open_for(["https://a.example/"])
     one.open_more(["127.0.0.1"])
-    assert admits(one, "http://127.0.0.1/x")
-    assert admits(doors(Scope.ANY, store), "http://127.0.0.1/x")
+    assert not admits(one, LOCAL)
+
+
+def test_what_a_spider_has_opened_stays_open_for_its_next_start():
+    def of_a_spider() -> Doors:
+        return Doors(read_config({}), None, store, 7, 1e9)
+
+    store = MemoryStore()
+    of_a_spider().open_also("http://localhost:8000/")
+    again = of_a_spider()
+    assert admits(again, "http://localhost:8000/x")
+    assert not admits(again, "http://localhost/x")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +105,7 @@ def test_loopback_is_opened_for_this_crawl_and_its_restarts():
     [
         pytest.param(Scope.HOST, {"b.example", "127.0.0.1"}, id="by host: all that are new"),
         pytest.param(Scope.DOMAIN, {"b.example", "127.0.0.1"}, id="by domain: the same"),
-        pytest.param(Scope.ANY, {"127.0.0.1"}, id="anywhere: only what opens loopback"),
+        pytest.param(Scope.ANY, set(), id="anywhere: none"),
     ],
 )
 def test_what_is_yet_to_be_opened(scope: Scope, hosts: set[str]) -> None:

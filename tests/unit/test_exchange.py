@@ -93,5 +93,5 @@ def test_a_whole_body_is_not_truncated() -> None:
     ],
 )
 def test_how_much_is_kept(asked: int | None, room: int) -> None:
-    options = DownloadOptions(cap=lambda kind, url: 7, admits=lambda ip, host: True)
+    options = DownloadOptions(cap=lambda kind, url: 7, admits=lambda ip, host, port: True)
     assert options.room(b"text/html", "http://a.example/", asked) == room

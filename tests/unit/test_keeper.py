@@ -23,7 +23,7 @@ from tests.memories import Memory
 
 HEAD = b"HTTP/1.0 200 OK\r\n\r\n"
 CAP_BYTES = len(HEAD) + 10
-OPTIONS = DownloadOptions(cap=lambda kind, url: CAP_BYTES, admits=lambda ip, host: True)
+OPTIONS = DownloadOptions(cap=lambda kind, url: CAP_BYTES, admits=lambda ip, host, port: True)
 
 
 class Desk:

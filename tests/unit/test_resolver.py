@@ -50,10 +50,10 @@ class Desk:
         self.now = 1000.0
         self.book = Book(**names)
         self.resolver = Resolver(self.admits, self.book, lambda: self.now, size)
-        self.judged: list[tuple[str, str]] = []
+        self.judged: list[tuple[str, str, int]] = []
 
-    def admits(self, ip: str, host: str) -> bool:
-        self.judged.append((ip, host))
+    def admits(self, ip: str, host: str, port: int) -> bool:
+        self.judged.append((ip, host, port))
         return ip != INSIDE
 
 
@@ -66,7 +66,7 @@ def test_an_answer_counts_as_long_as_it_says() -> None:
         desk = Desk(name=found(PUBLIC, ttl_s=60.0))
         for now, asked in ((0.0, 1), (59.0, 1), (60.0, 2), (119.0, 2), (121.0, 3)):
             desk.now = now
-            assert await desk.resolver.addresses("name") == [PUBLIC]
+            assert await desk.resolver.addresses("name", 80) == [PUBLIC]
             assert desk.book.asked["name"] == asked
 
     asyncio.run(scenario())
@@ -84,7 +84,7 @@ def test_the_time_of_an_answer_has_bounds(ttl_s: float, counts_s: float) -> None
         desk = Desk(name=found(PUBLIC, ttl_s=ttl_s))
         for now, asked in ((0.0, 1), (counts_s - 1, 1), (counts_s, 2)):
             desk.now = now
-            await desk.resolver.addresses("name")
+            await desk.resolver.addresses("name", 80)
             assert desk.book.asked["name"] == asked
 
     asyncio.run(scenario())
@@ -96,7 +96,7 @@ def test_that_a_name_does_not_exist_is_remembered_for_a_while() -> None:
         for now, asked in ((0.0, 1), (NEGATIVE_TTL_S - 1, 1), (NEGATIVE_TTL_S, 2)):
             desk.now = now
             with pytest.raises(OSError, match="no address"):
-                await desk.resolver.addresses("name")
+                await desk.resolver.addresses("name", 80)
             assert desk.book.asked["name"] == asked
 
     asyncio.run(scenario())
@@ -107,7 +107,7 @@ def test_no_answer_is_not_remembered() -> None:
         desk = Desk()
         for asked in (1, 2):
             with pytest.raises(LookupFailed):
-                await desk.resolver.addresses("name")
+                await desk.resolver.addresses("name", 80)
             assert desk.book.asked["name"] == asked
 
     asyncio.run(scenario())
@@ -117,7 +117,7 @@ def test_the_least_recently_used_name_is_forgotten() -> None:
     async def scenario() -> None:
         desk = Desk(2, a=found(PUBLIC), b=found(PUBLIC), c=found(PUBLIC))
         for name in ("a", "b", "a", "c", "a", "b"):
-            await desk.resolver.addresses(name)
+            await desk.resolver.addresses(name, 80)
         assert desk.book.asked == {"a": 1, "b": 2, "c": 1}
 
     asyncio.run(scenario())
@@ -127,7 +127,7 @@ def test_many_who_want_a_name_ask_once() -> None:
     async def scenario() -> None:
         desk = Desk(name=found(PUBLIC))
         desk.book.open.clear()
-        asking = [asyncio.create_task(desk.resolver.addresses("name")) for _ in range(5)]
+        asking = [asyncio.create_task(desk.resolver.addresses("name", 80)) for _ in range(5)]
         await asyncio.sleep(0)
         asking[0].cancel()
         await asyncio.sleep(0)
@@ -144,7 +144,7 @@ def test_spellings_of_a_name_are_one() -> None:
     async def scenario() -> None:
         desk = Desk(name=found(PUBLIC))
         for spelling in ("name", "NAME", "name."):
-            await desk.resolver.addresses(spelling)
+            await desk.resolver.addresses(spelling, 80)
         assert desk.book.asked == {"name": 1}
 
     asyncio.run(scenario())
@@ -153,10 +153,10 @@ def test_spellings_of_a_name_are_one() -> None:
 def test_only_admitted_addresses_are_given_out() -> None:
     async def scenario() -> None:
         desk = Desk(both=found(INSIDE, PUBLIC, OTHER), inside=found(INSIDE))
-        assert await desk.resolver.addresses("both") == [PUBLIC, OTHER]
+        assert await desk.resolver.addresses("both", 80) == [PUBLIC, OTHER]
         with pytest.raises(AddressRefused):
-            await desk.resolver.addresses("inside")
-        assert (INSIDE, "inside") in desk.judged
+            await desk.resolver.addresses("inside", 80)
+        assert (INSIDE, "inside", 80) in desk.judged
 
     asyncio.run(scenario())
 
@@ -164,11 +164,11 @@ def test_only_admitted_addresses_are_given_out() -> None:
 def test_a_name_that_changes_its_mind_is_judged_again() -> None:
     async def scenario() -> None:
         desk = Desk(name=found(PUBLIC, ttl_s=60.0))
-        assert await desk.resolver.addresses("name") == [PUBLIC]
+        assert await desk.resolver.addresses("name", 80) == [PUBLIC]
         desk.book.names["name"] = found(INSIDE)
         desk.now += 61.0
         with pytest.raises(AddressRefused):
-            await desk.resolver.addresses("name")
+            await desk.resolver.addresses("name", 80)
 
     asyncio.run(scenario())
 
@@ -176,14 +176,14 @@ def test_a_name_that_changes_its_mind_is_judged_again() -> None:
 def test_an_address_is_not_asked_about_but_judged() -> None:
     async def scenario() -> None:
         desk = Desk()
-        assert await desk.resolver.addresses(PUBLIC) == [PUBLIC]
+        assert await desk.resolver.addresses(PUBLIC, 80) == [PUBLIC]
         with pytest.raises(AddressRefused):
-            await desk.resolver.addresses(INSIDE)
+            await desk.resolver.addresses(INSIDE, 80)
         with pytest.raises(AddressRefused):
-            desk.resolver.check_literal(INSIDE)
-        desk.resolver.check_literal("name")
-        desk.resolver.check_literal(OTHER)
-        assert desk.judged[-1] == (OTHER, f"[{OTHER}]"), "as it stands in a URL"
+            desk.resolver.check_literal(INSIDE, 80)
+        desk.resolver.check_literal("name", 80)
+        desk.resolver.check_literal(OTHER, 80)
+        assert desk.judged[-1] == (OTHER, OTHER, 80)
         assert not desk.book.asked
 
     asyncio.run(scenario())

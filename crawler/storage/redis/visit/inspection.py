@@ -19,7 +19,6 @@ from crawler.core.domains import registered_domain
 from crawler.core.outcome import Outcome
 from crawler.core.types import Candidate, Counts, HostKey
 from crawler.core.url import split
-from crawler.policy.addresses import Place, place_of_host
 from crawler.policy.robots_fetch import Known, RobotsRecord
 from crawler.policy.yields import Yield
 from crawler.scheduler.ports import OrderedStore
@@ -130,17 +129,14 @@ class RedisInspection:
             return int(used or 0)
 
     def opened_hosts(self, it: Named) -> set[str]:
-        """Those of its domain, which a scope may ask for, and one that opens loopback."""
+        """Those of its domain, which a scope may ask for."""
         key = keys.doors(self._visit.name)
         matter: set[str] = set()
-        loopback = ""
         for found in self._visit.scored(key):
             with self._visit.reading(key):
                 hosts = [host.decode() for host, _ in found]
             matter |= {host for host in hosts if registered_domain(host) == it.domain}
-            local = (host for host in hosts if place_of_host(host) is Place.LOOPBACK)
-            loopback = loopback or next(local, "")
-        return matter | {loopback} if loopback else matter
+        return matter
 
     @cached_property
     def _store(self) -> OrderedStore:
