@@ -10,7 +10,8 @@ bounds that are not known yet. The same holds for the hosts that other workers h
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +19,7 @@ from crawler import rules
 from crawler.core.arguments import Arguments
 from crawler.core.choices import Scope
 from crawler.core.config import Config
+from crawler.core.outcome import Outcome
 from crawler.core.types import Candidate
 from crawler.core.url import fetch_form, split
 from crawler.policy.addresses import AddressRules, Origin, loopback_origin
@@ -25,6 +27,8 @@ from crawler.policy.admission import Admission, AdmissionRules
 from crawler.policy.refusal import Refusal
 from crawler.scheduler import keys
 from crawler.scheduler.ports import OrderedStore
+from crawler.storage.local.outcome_log import OutcomeLog
+from crawler.tally import Tally
 
 _TOLD: Final = 20  # origins named in one log line
 _ORIGINS: Final = 1000  # of a spider's start requests, read back at its next start
@@ -42,20 +46,25 @@ class Doors:
         store: OrderedStore,
         key_seed: int,
         now: float,
+        *,
+        is_looking: bool = False,
     ) -> None:
         """*arguments*: of a spider that has seeds. None: it begins wherever its code says. *now*:
-        the day that calendars are judged by."""
+        the day that calendars are judged by. *is_looking*: from outside, at what the last start has
+        opened."""
         self._config = config
-        self._is_spiders = arguments is None
         # Without arguments the scope is any: the spider's own code is its bound.
         self._arguments = arguments or Arguments(seeds="none")
         self._store = store
         self._key_seed = key_seed
         self._now = now
-        # Only a spider without arguments of ours leaves any: its start requests come one by one,
-        # when URLs of the run before may be leased already.
+        # The start requests of a spider without arguments come one by one, when URLs of the run
+        # before may be leased already. Else the seeds of this start alone count.
         kept = store.scan(keys.DOORS, keys.after(keys.DOORS), _ORIGINS)
-        self._opened = frozenset(_read_origin(keys.name_of(key)) for key, _ in kept)
+        self._kept = {key for key, _ in kept}
+        is_open = arguments is None or is_looking
+        names = (keys.name_of(key) for key in self._kept if is_open)
+        self._opened = frozenset(map(_read_origin, names))
         self._hosts: set[str] = set()
         self._seeds_known = arguments is None
         self._others_known = True
@@ -70,6 +79,9 @@ class Doors:
         list came from the network, and opens nothing."""
         if not fetched:
             self._open(urls)
+        stale = self._kept - {keys.named(keys.DOORS, _written(each)) for each in self._opened}
+        if stale:
+            self._store.write(dict.fromkeys(stale))
         self._hosts |= {split(url).hostname for url in urls}
         self._seeds_known = True
         self._hang()
@@ -113,8 +125,7 @@ class Doors:
             return False
         self._opened |= origins
         names = sorted(map(_written, origins))
-        if self._is_spiders:
-            self._store.write({keys.named(keys.DOORS, name): b"" for name in names})
+        self._store.write({keys.named(keys.DOORS, name): b"" for name in names})
         more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
         logger.info("Loopback that may be fetched from: %s%s", ", ".join(names[:_TOLD]), more)
         return True
@@ -130,6 +141,53 @@ class Doors:
             self._config, self._arguments, self._addresses, seeds, self._key_seed, self._now
         )
         self.admission = Admission(self._rules)
+
+
+class RulesOfThisStart:
+    """Implements scheduler.ports.LeaseRules: what waits is judged as what is found, and what is
+    refused goes into the outcome log, with its rule."""
+
+    def __init__(
+        self, doors: Doors, outcomes: OutcomeLog, tally: Tally, now: Callable[[], float]
+    ) -> None:
+        self._doors = doors
+        self._outcomes = outcomes
+        self._tally = tally
+        self._now = now
+
+    @property
+    def known(self) -> bool:
+        return self._doors.known
+
+    def refusal(self, it: Candidate) -> Refusal | None:
+        return self._doors.admission.refusal(it)
+
+    def refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
+        if not self._tally.counted["fate/refused"]:
+            logger.info(
+                "Waiting URLs that the rules of this start refuse are kept for a start that admits"
+                " them; the first: %s: %s",
+                *(urls[0][0].url, urls[0][1].explain()),
+            )
+        at = round(self._now(), 3)
+        self._outcomes.append_all(
+            Outcome(
+                at=at,
+                url=it.url,
+                host=it.host,
+                fate="refused",
+                reason=f"{why.reason}: {why.explain()}",
+                attempts=it.attempts,
+                depth=it.depth,
+            )
+            for it, why in urls
+        )
+        self._tally.count("fate/refused", len(urls))
+        for reason, count in Counter(why.reason for _, why in urls).items():
+            self._tally.count(f"refused_waiting/{reason}", count)
+
+    def readmitted(self, urls: int) -> None:
+        self._tally.count("readmitted", urls)
 
 
 def _written(origin: Origin) -> str:

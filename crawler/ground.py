@@ -15,11 +15,12 @@ from crawler.core.arguments import Arguments
 from crawler.core.config import Config
 from crawler.core.errors import CrawlerError
 from crawler.core.types import Claim, Lease
+from crawler.doors import Doors
 from crawler.joining import Joined, join
 from crawler.policy.robots_cache import RobotsStore
 from crawler.policy.yields import Yields
 from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.ports import Frontier
+from crawler.scheduler.ports import Frontier, LeaseRules
 from crawler.sharing import RedisAddress
 from crawler.storage.digests import Digests, Duplicates
 from crawler.storage.local.datadir import DataDir
@@ -47,7 +48,7 @@ class Ground:
 
     frontier: Frontier
     clock: Clock
-    key_seed: int
+    doors: Doors
     digests: Duplicates
     nearest: Nearest
     robots: RobotsStore
@@ -59,13 +60,20 @@ class Ground:
 
 
 def embedded(
-    config: Config, arguments: Arguments | None, data: DataDir, store: RocksStore
+    config: Config,
+    arguments: Arguments | None,
+    data: DataDir,
+    store: RocksStore,
+    lease_rules: Callable[[Doors], LeaseRules],
 ) -> Ground:
-    frontier = TwoTierFrontier(store, rules.frontier_rules(config, arguments), Clock().now())
+    clock = Clock()
+    doors = Doors(config, arguments, store, data.format.key_seed, clock.now())
+    frontier_rules = rules.frontier_rules(config, arguments)
+    frontier = TwoTierFrontier(store, frontier_rules, clock.now(), lease_rules(doors))
     return Ground(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),
-        key_seed=data.format.key_seed,
+        doors=doors,
         digests=Digests(Claims(store)),
         nearest=NearPages(open_index(data.near, store), store, config.content.near_max_bits),
         robots=RobotsRecords(store),
@@ -84,8 +92,15 @@ def shared(
     tally: Tally,
     fail: Callable[[CrawlerError], None],
     look: Look,
+    lease_rules: Callable[[Doors], LeaseRules],
+    kept: bytes | None,
 ) -> Ground:
-    """Raises CrawlerError: the crawl cannot be joined."""
+    """*kept*: arguments for the next start. Raises CrawlerError: the crawl cannot be joined."""
+
+    def doors_of(key_seed: int) -> tuple[Doors, LeaseRules]:
+        doors = Doors(config, arguments, store, key_seed, Clock().now())
+        return doors, lease_rules(doors)
+
     joined = join(
         address,
         config,
@@ -96,6 +111,8 @@ def shared(
         tally,
         fail,
         look,
+        doors_of,
+        kept,
     )
     frontier, clock = joined.frontier, joined.clock
     batcher = Batcher(frontier.nodes.run)
@@ -114,7 +131,7 @@ def shared(
     return Ground(
         frontier=frontier,
         clock=clock,
-        key_seed=joined.format.key_seed,
+        doors=joined.doors,
         digests=digests,
         nearest=nearest,
         robots=robots,

@@ -29,6 +29,8 @@ from crawler.core.choices import RedisFsync
 from crawler.core.config import Config
 from crawler.core.errors import ConfigError, CrawlerError
 from crawler.core.types import Added, Lease
+from crawler.doors import Doors
+from crawler.scheduler.ports import LeaseRules
 from crawler.scheduler.rules import FrontierRules
 from crawler.sharing import RedisAddress
 from crawler.storage.local.datadir import DataDir
@@ -85,6 +87,7 @@ class Joined:
     clock: Clock
     format: CrawlFormat
     put_back: int  # leases of this worker's last life
+    doors: Doors
 
 
 class Told:
@@ -117,9 +120,11 @@ def join(
     tally: Tally,
     fail: Callable[[CrawlerError], None],
     look: Look,
+    doors_of: Callable[[int], tuple[Doors, LeaseRules]],
+    kept: bytes | None,
 ) -> Joined:
-    """*look*: what our archive has of leases. Raises CrawlerError: it is not there, not ours, or
-    another kind of crawl."""
+    """*look*: what our archive has of leases; *doors_of*: by the key of the URLs; *kept*: arguments
+    for the next start. Raises CrawlerError: it is not there, not ours, or another kind of crawl."""
     shared, clock = config.shared, Clock()
     last = read_worker(data.path)
     where = Address.parse(address.url, address.params)
@@ -153,15 +158,39 @@ def join(
 
     back = partial(give_back, look=look, now=clock.now)
     is_sure = shared.redis_fsync is RedisFsync.ALWAYS
-    crawl, put_back = _aside(
-        nodes,
-        lambda there: _open(there, ops, ours, worker.name, dead, back, check, begin, is_sure),
-        wait_s,
-    )
+
+    async def opened(there: Nodes) -> tuple[CrawlFormat, int]:
+        found = await _open(there, ops, ours, worker.name, dead, back, check, begin, is_sure)
+        if kept is not None:
+            key = keys.arguments(name)
+            await _asked(there, key, "SET", key, kept)
+        return found
+
+    crawl, put_back = _aside(nodes, opened, wait_s)
     listener, our_rules = Told(tally, fail), _shared_rules(config, most_leases, store)
-    frontier = SharedFrontier(nodes(), ops, outbox, our_rules, listener, say, clock.now)
+    doors, lease_rules = doors_of(crawl.key_seed)
+    frontier = SharedFrontier(
+        nodes(), ops, outbox, our_rules, listener, say, clock.now, lease_rules
+    )
     frontier.confirm = lambda: _confirm(frontier.nodes, name, crawl)
-    return Joined(frontier, frontier.nodes, ops, worker, clock, crawl, put_back)
+    return Joined(frontier, frontier.nodes, ops, worker, clock, crawl, put_back, doors)
+
+
+def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
+    """Of the last start of any worker; None: there was none. Raises CrawlerError."""
+    shared = config.shared
+    where = Address.parse(address.url, address.params)
+    opening = (0.0, shared.lease_s, keys.SCHEMA)  # no shard is opened for it
+    key = keys.arguments(shared.frontier_name)
+
+    def nodes() -> Nodes:
+        return Nodes(where, Scripts(), shared.frontier_name, shared.frontier_shards, opening)
+
+    async def asked(there: Nodes) -> bytes | None:
+        packed = await _asked(there, key, "GET", key)
+        return packed if isinstance(packed, bytes) else None
+
+    return _aside(nodes, asked, shared.redis_wait_s)
 
 
 def _shared_rules(config: Config, most_leases: int, store: RocksStore) -> SharedRules:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -21,17 +22,18 @@ from scrapy.utils.misc import load_object
 
 from crawler import rules
 from crawler.body_memory import BodyMemory
-from crawler.core.arguments import Arguments
+from crawler.core.arguments import Arguments, encode_kept, read_kept, to_keep
 from crawler.core.config import Config
 from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError, CrawlerError
 from crawler.core.exchange import Exchanges
-from crawler.doors import Doors
+from crawler.doors import Doors, RulesOfThisStart
 from crawler.errand import is_errand
 from crawler.feeding import feed
 from crawler.ground import Ground, embedded, shared
 from crawler.group_commit import GroupCommit
 from crawler.items import make_pages_items
+from crawler.joining import kept_arguments
 from crawler.keeping import Keeping
 from crawler.parsing import Parsers
 from crawler.parts import Parts
@@ -42,14 +44,17 @@ from crawler.pushing import Judge, push_rules
 from crawler.scheduler.clearance import Clearance
 from crawler.scheduler.flights import Flights
 from crawler.scheduler.landing import Landing, Ledger, Reservations
+from crawler.scheduler.ports import LeaseRules
 from crawler.scheduler.probes import Probes
 from crawler.scheduler.slots import SlotRules, Slots
 from crawler.sharing import redis_address
+from crawler.storage.local import datadir
 from crawler.storage.local.datadir import DataDir, refuse_other_kind
 from crawler.storage.local.outcome_log import OutcomeLog
 from crawler.storage.local.passing import PassingDir
 from crawler.storage.local.records import Soft404Records
 from crawler.storage.local.rocks import RocksStore
+from crawler.storage.redis import keys
 from crawler.storage.redis.ops import Ops
 from crawler.storage.redis.worker.shared_frontier import SharedFrontier
 from crawler.storage.warc.replay import Replay
@@ -78,6 +83,8 @@ def _assemble(crawler: Crawler) -> Parts:
     config = rules.in_force(given)
     # Spiders other than `web` have no arguments of ours, and go where their requests say.
     arguments = getattr(crawler.spider, "arguments", None)
+    given_as_text = getattr(crawler.spider, "given", None)
+    kept = encode_kept(to_keep(given_as_text)) if given_as_text is not None else None
     address = redis_address(crawler.settings, config)
     with ExitStack() as opened:
         data = _data(crawler, config)
@@ -90,20 +97,31 @@ def _assemble(crawler: Crawler) -> Parts:
         if address is None:
             keeping.claim_unfinished(store)
         tally = Tally(crawler.stats)
+        outcomes = OutcomeLog(data.outcomes, lambda full: keeping.waits_for_room(full))
+        opened.callback(outcomes.close)
+
+        def lease_rules(doors: Doors) -> LeaseRules:
+            return RulesOfThisStart(doors, outcomes, tally, time.time)
+
         ground = (
-            embedded(config, arguments, data, store)
+            embedded(config, arguments, data, store, lease_rules)
             if address is None
             else shared(
                 *(address, config, arguments, data, store),
                 crawler.settings.getint("CONCURRENT_REQUESTS"),
-                *(tally, partial(_fail, ref(crawler)), keeping.look),
+                *(tally, partial(_fail, ref(crawler)), keeping.look, lease_rules, kept),
             )
         )
+        if kept is not None and address is None:
+            data.keep_arguments(kept)
         opened.callback(ground.nearest.close)
         if ground.put_back:
             logger.info("Leases open when the last run ended, put back: %d", ground.put_back)
         _tell_finished(ground, data.path)
-        parts = _over(crawler, config, arguments, data, store, tally, ground, keeping, random)
+        parts = _over(
+            *(crawler, config, arguments, data, store, tally, outcomes),
+            *(ground, keeping, random),
+        )
         parts.replay = replay
         if ground.shared is not None and ground.ops is not None:
             _feed(crawler, parts, ground.shared, ground.ops)
@@ -135,7 +153,7 @@ def _tell_finished(ground: Ground, data: Path) -> None:
     """Who runs a spider every day, as with Scrapy, is to know why it brings nothing new."""
     counts = ground.frontier.counts()
     open_ones = counts.waiting + counts.later + counts.leased
-    if ground.shared is None and counts.done and not open_ones:
+    if ground.shared is None and counts.done and not open_ones and not counts.refused:
         logger.warning(
             "The crawl in %s was finished, and what it has seen is not fetched again. To crawl"
             " anew, choose another CRAWLER_DATA_DIR",
@@ -207,18 +225,19 @@ def _over(
     data: DataDir,
     store: RocksStore,
     tally: Tally,
+    outcomes: OutcomeLog,
     ground: Ground,
     keeping: Keeping,
     random: Random,
 ) -> Parts:
     probes = _probes(config, store, random)
-    doors = Doors(config, arguments, store, ground.key_seed, ground.clock.now())
+    doors = ground.doors
     robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
     # What may be refused comes first: nothing of it has to be closed again.
     prioritizer, parsers = _prioritizer(config), Parsers(config.content)
     if ground.shared is not None:
         keeping.waits_for_room = ground.shared.disk_full
-    flights, outcomes = Flights(), OutcomeLog(data.outcomes, keeping.waits_for_room)
+    flights = Flights()
     slots = _slots(crawler, config)
     if ground.shared is not None:
         ground.shared.incoming.room = slots.room
@@ -296,6 +315,16 @@ def _prioritizer(config: Config) -> Prioritizer:
     except (ImportError, NameError) as missing:
         raise ConfigError(f"CRAWLER_PRIORITIZER is {path!r}: {missing}") from missing
     return made
+
+
+def arguments_of_last_start(settings: BaseSettings) -> dict[str, str]:
+    """Of the crawl that *settings* name, as they were given. Raises CrawlerError."""
+    config = read_config({name: settings[name] for name in settings})
+    address = redis_address(settings, config)
+    if address is None:
+        path = data_dir(settings, config)
+        return read_kept(datadir.kept_arguments(path), str(path / datadir.ARGUMENTS))
+    return read_kept(kept_arguments(address, config), keys.arguments(config.shared.frontier_name))
 
 
 def data_dir(settings: BaseSettings, config: Config) -> Path:

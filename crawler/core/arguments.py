@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from crawler.core.choices import Scope
 from crawler.core.errors import ConfigError
 from crawler.core.kinds import choice, many, or_none, pattern, text, whole
@@ -65,6 +67,53 @@ def read_arguments(given: Mapping[str, object]) -> Arguments:
     ours = {name: value for name, value in given.items() if name not in NOT_OURS}
     refuse_unknown("argument", ours, [row.name for row in knobs(Arguments)])
     return read_group(Arguments, ours)
+
+
+OF_ONE_RUN: Final = frozenset({"max_pages"})  # all others are kept for the next start
+
+
+def with_kept(given: Mapping[str, object], kept: Mapping[str, str]) -> dict[str, object]:
+    """*given*, and of *kept*, the arguments of the last start, those that were not given. An empty
+    one (`-a max_depth=`) is cleared: it is as if it had never been given."""
+    merged: dict[str, object] = {name: kept[name] for name in kept if name not in given}
+    merged.update((name, value) for name, value in given.items() if value != "" or name == "seeds")
+    return merged
+
+
+def to_keep(arguments: Mapping[str, object]) -> dict[str, str]:
+    """What the next start is to know of *arguments*, as they were given."""
+    passing = OF_ONE_RUN | NOT_OURS
+    return {name: str(value) for name, value in arguments.items() if name not in passing}
+
+
+def differences(given: Mapping[str, object], kept: Mapping[str, str]) -> str:
+    """What a start takes from the last one, and what is another now; empty: nothing."""
+    taken = [f"{name}={value!r}" for name, value in kept.items() if name not in given]
+    other = [
+        f"{name}={value!r} (was {kept.get(name, '')!r})"
+        for name, value in sorted(to_keep(given).items())
+        if value != kept.get(name, "")
+    ]
+    parts = []
+    if taken:
+        parts.append(f"kept of the last start: {', '.join(taken)} (-a NAME= clears one)")
+    if other and kept:
+        parts.append(f"other than at the last start: {', '.join(other)}")
+    return "; ".join(parts)
+
+
+def encode_kept(kept: Mapping[str, str]) -> bytes:
+    return msgspec.json.encode(kept)
+
+
+def read_kept(packed: bytes | None, where: str) -> dict[str, str]:
+    """Raises ConfigError: what is at *where* are no arguments."""
+    try:
+        return msgspec.json.decode(packed, type=dict[str, str]) if packed else {}
+    except msgspec.MsgspecError as broken:
+        raise ConfigError(
+            f"{where} cannot be read ({broken}): remove it, and give all arguments again"
+        ) from broken
 
 
 def join_repeated(pairs: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float  # epoch seconds
     url: str
     host: str
-    fate: str  # done | retry | moved | put_back | dead
+    fate: str  # done | retry | moved | put_back | dead | refused
     status: int | None = None  # of the answer; None: there was none
     reason: str = ""  # robots, duplicate, timeout...; a rule's or an error's own words
     seconds: float = 0.0  # the fetch, from before the request to the last byte

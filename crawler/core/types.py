@@ -44,6 +44,7 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     filtered: bool = True  # False: admitted without a seen test
     modified: float = 0.0  # epoch seconds, as a sitemap or feed says; 0: nobody said
     lost: bool = False  # what a lease of it brought may be archived, and nobody claimed it
+    named: bool = False  # a sitemap: neither its type nor a pattern keeps it out
 
 
 class Standing(IntEnum):
@@ -182,3 +183,4 @@ class Counts:
     seen: int  # URLs ever admitted
     done: int
     dead: int
+    refused: int = 0  # URLs that waited, and that a rule or budget of this start keeps out

@@ -102,7 +102,9 @@ class InDataDir:
 
     def whole(self) -> Said:
         with self.inspection() as inspection:
-            look = looks.FrontierLook(inspection.counts(), holder(self._path), str(self._path))
+            look = looks.FrontierLook(
+                *(inspection.counts(), holder(self._path), str(self._path), inspection.arguments)
+            )
         return look, looks_text.whole_text(look)
 
     def workers(self) -> Said:
@@ -161,6 +163,7 @@ class InRedis:
                 visit.where,
                 workers=sum(is_alive(worker, now) for worker in known),
                 outbox=sum(worker.outbox for worker in known),
+                arguments=inspection.arguments,
             )
         return look, looks_text.shared_text(look)
 

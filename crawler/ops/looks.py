@@ -22,6 +22,7 @@ class FrontierLook(msgspec.Struct, frozen=True):
     counts: Counts
     process: int | None  # of the crawl at work
     data_dir: str
+    arguments: dict[str, str] = {}  # of the spider's last start
 
 
 class SharedLook(msgspec.Struct, frozen=True):
@@ -31,6 +32,7 @@ class SharedLook(msgspec.Struct, frozen=True):
     where: str  # in words
     workers: int  # alive
     outbox: int  # links on the disks of workers, alive or not
+    arguments: dict[str, str] = {}  # of the spider's last start
 
 
 class HostLook(msgspec.Struct, frozen=True):

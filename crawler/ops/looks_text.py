@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from crawler.core.types import Counts
 from crawler.ops.figures import many, number, plain, rate, since, span, until
@@ -15,6 +15,7 @@ def whole_text(look: FrontierLook) -> Iterator[str]:
     yield f"{plain(look.data_dir)}: {at_work}"
     hosts = ("hosts", look.counts.hosts_active, "hosts in memory")
     yield from _counted([*_figures(look.counts), hosts])
+    yield from _arguments(look.arguments)
 
 
 def checked_text(
@@ -43,6 +44,7 @@ def shared_text(look: SharedLook) -> Iterator[str]:
     yield f"{plain(look.where)}: {at_work}"
     outbox = ("outbox", look.outbox, "links on workers' disks, until Redis can take them")
     yield from _counted([*_figures(look.counts), outbox])
+    yield from _arguments(look.arguments)
 
 
 def hosts_text(looks: Sequence[HostLook], now: float) -> Iterator[str]:
@@ -105,7 +107,14 @@ def _figures(counts: Counts) -> list[tuple[str, int, str]]:
         ("seen", counts.seen, "URLs ever admitted"),
         ("done", counts.done, "URLs finished"),
         ("dead", counts.dead, "URLs given up"),
+        ("refused", counts.refused, "URLs that waited, and that a rule of the last start refuses"),
     ]
+
+
+def _arguments(given: Mapping[str, str]) -> Iterator[str]:
+    if given:
+        told = " ".join(f"-a {plain(name)}={plain(value)}" for name, value in given.items())
+        yield f"arguments of the last start: {told}"
 
 
 def _counted(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:

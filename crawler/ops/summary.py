@@ -54,6 +54,8 @@ class Links(msgspec.Struct, frozen=True):
     refused: dict[str, int]  # by rule; seeds and redirects among them
     left: int = 0  # waiting ones, unfetched: their pattern had brought enough
     top_over_budget: list[OverBudget] = []  # those with most links beyond their budget
+    refused_waiting: dict[str, int] = {}  # waiting ones, unfetched: by rule of this start
+    readmitted: int = 0  # that earlier starts refused, and that wait again
 
 
 class Politeness(msgspec.Struct, frozen=True):
@@ -83,6 +85,7 @@ class FrontierCounts(msgspec.Struct, frozen=True):
     done: int
     dead: int
     put_back_at_open: int
+    refused: int = 0  # that waited, and that a rule keeps out; put back by a start without it
 
 
 class BodyPauses(msgspec.Struct, frozen=True):
@@ -199,6 +202,8 @@ def _links(tally: Tally, limits: FrontierRules) -> Links:
             OverBudget(*budgets[unit], name, links)
             for (unit, name), links in tally.kept_out.most_common(TOP_OVER_BUDGET)
         ],
+        refused_waiting=_below(tally.counted, "refused_waiting/"),
+        readmitted=tally.counted["readmitted"],
     )
 
 
@@ -211,6 +216,7 @@ def _frontier(counts: Counts, put_back_at_open: int) -> FrontierCounts:
         done=counts.done,
         dead=counts.dead,
         put_back_at_open=put_back_at_open,
+        refused=counts.refused,
     )
 
 

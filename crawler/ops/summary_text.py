@@ -113,6 +113,13 @@ def _links(summary: Summary) -> Iterator[Row]:
         yield "" if index else "refused", f"{number(n)}: {_rule(rule)}"
     if len(ordered) > _REFUSALS_SHOWN:
         yield "", f"{number(sum(n for _, n in ordered[_REFUSALS_SHOWN:]))} by other rules"
+    ordered = sorted(links.refused_waiting.items(), key=lambda pair: -pair[1])
+    for index, (rule, n) in enumerate(ordered):
+        yield "" if index else "kept out", f"{number(n)} that waited: {_rule(rule)}"
+    if ordered:
+        yield "", "they wait again from a start on, whose rules admit them"
+    if links.readmitted:
+        yield "readmitted", f"{many(links.readmitted, 'URL')} that rules of earlier starts refused"
     if links.left:
         yield "left", f"{many(links.left, 'URL')} unfetched, of patterns that have brought enough"
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler import rules
-from crawler.core.arguments import PUSHED, read_arguments
+from crawler.core.arguments import PUSHED, read_arguments, with_kept
 from crawler.core.canonical import canonical, key_of
 from crawler.core.choices import Scope
 from crawler.core.config import Config
@@ -60,6 +60,8 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     later_at: float | None = None
     dead_at: float | None = None
     dead_reason: str = ""
+    refused_at: float | None = None  # it waited, and a rule of the last start refused it
+    refused_by: str = ""  # that rule
     attempts: int = 0  # failed ones, of what waits
     host_next_at: float | None = None
     outcomes: list[Outcome] = []
@@ -99,7 +101,7 @@ class Namer:
 def why(
     text: str, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
 ) -> Why:
-    """*given*: arguments of the crawl, as after -a. Raises CrawlerError."""
+    """*given*: arguments in place of those of the last start, as after -a. Raises CrawlerError."""
     refuse_other_identity(inspection.where, inspection.identity, config, inspection.is_shared)
     namer = Namer(config, inspection.key_seed)
     asked = namer.named(text)
@@ -144,12 +146,14 @@ def _judged(
     asked: Named, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
 ) -> tuple[Candidate | Refusal, bool]:
     """Judged as a link, unless it is a seed."""
+    given = {name: str(value) for name, value in with_kept(given, inspection.arguments).items()}
     arguments = read_arguments({"seeds": "none", **given})
     seeds = _seeds(given)
     are_known = bool(seeds) or arguments.are_pushed
     if arguments.scope is not Scope.ANY and not are_known:
         raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
-    doors = Doors(config, arguments, inspection.remembered(), inspection.key_seed, now)
+    remembered, seed = inspection.remembered(), inspection.key_seed
+    doors = Doors(config, arguments, remembered, seed, now, is_looking=True)
     if seeds:
         doors.open_for(seeds)
     doors.open_more(inspection.opened_hosts(asked))
@@ -245,6 +249,8 @@ def _with_place(answer: Why, asked: Named, inspection: Inspection) -> Why:
         return replace(answer, later_at=later.not_before, attempts=later.attempts)
     if letter := inspection.dead(asked):
         return replace(answer, dead_at=letter.at, dead_reason=letter.reason)
+    if kept := inspection.refused(asked):
+        return replace(answer, refused_at=kept.at, refused_by=kept.reason)
     return answer
 
 

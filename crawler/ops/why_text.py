@@ -48,6 +48,11 @@ def _whereabouts(why: Why, now: float) -> Iterator[str]:
         yield f"  tried again {until(why.later_at, now)}{tried}"
     if why.dead_at is not None:
         yield f"  dead letter, {since(why.dead_at, now)}: {plain(why.dead_reason)}"
+    if why.refused_at is not None:
+        yield (
+            f"  refused by a rule when its turn came, {since(why.refused_at, now)}:"
+            f" {plain(why.refused_by)}; it waits again from a start on, whose rules admit it"
+        )
 
 
 def _seen(why: Why) -> str:
@@ -108,5 +113,5 @@ def _pattern(why: Why, now: float) -> Iterator[str]:
 
 
 def _found(why: Why) -> bool:
-    places = (why.waiting, why.leased_at, why.later_at, why.dead_at, why.kept_at)
+    places = (why.waiting, why.leased_at, why.later_at, why.dead_at, why.kept_at, why.refused_at)
     return bool(why.outcomes) or any(place is not None for place in places)

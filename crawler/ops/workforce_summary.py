@@ -146,6 +146,8 @@ def _links(parts: Sequence[Summary]) -> Links:
         refused=_sum(part.links.refused for part in parts),
         left=_total(parts, lambda part: part.links.left),
         top_over_budget=_over_budget(parts),
+        refused_waiting=_sum(part.links.refused_waiting for part in parts),
+        readmitted=_total(parts, lambda part: part.links.readmitted),
     )
 
 
@@ -199,4 +201,5 @@ def _frontier(counts: Counts, put_back: int) -> FrontierCounts:
         done=counts.done,
         dead=counts.dead,
         put_back_at_open=put_back,
+        refused=counts.refused,
     )

@@ -125,7 +125,8 @@ class Admission:
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
             elif verdict.key not in found:
-                hinted = msgspec.structs.replace(verdict, modified=link.modified or 0.0)
+                modified = link.modified or 0.0
+                hinted = msgspec.structs.replace(verdict, modified=modified, named=named)
                 found[verdict.key] = hinted
         return Selected(list(found.values()), refused)
 
@@ -148,6 +149,15 @@ class Admission:
             filtered=False,
         )
 
+    def refusal(self, it: Candidate) -> Refusal | None:
+        """Judge what was admitted by an earlier start, or before it was known where all begins."""
+        authority = authority_of(it.url)
+        judged = self._authority(authority)
+        if it.purpose is Purpose.ROBOTS:
+            return judged.unreachable
+        named = it.named or it.depth == 0 or bool(it.request)
+        return judged.refusal or self._refusal(it.url, authority, it.depth, named)
+
     def hosts_remembered(self) -> int:
         """How many verdicts on hosts are kept."""
         return self._authority.cache_info().currsize
@@ -157,14 +167,19 @@ class Admission:
         judged = self._authority(authority)
         if judged.refusal:
             return judged.refusal
+        refusal = self._refusal(url, authority, depth, named)
+        if refusal:
+            return refusal
+        return Candidate(url, self._key(url), judged.host, judged.domain, depth, level)
+
+    def _refusal(self, url: str, authority: str, depth: int, named: bool) -> Refusal | None:
+        """By all rules but those about its host."""
         path, _, query = url[len(authority) :].partition("?")
         rules = self._rules
         refusal = rules.scope.refusal(url, path, depth, named) or rules.traps.refusal(url, path)
         if refusal is None and not named:
             refusal = rules.calendar.refusal(path, query)
-        if refusal:
-            return refusal
-        return Candidate(url, self._key(url), judged.host, judged.domain, depth, level)
+        return refusal
 
     def _key(self, url: str) -> int:
         return key_of(canonical(url, self._rules.canonical), self._rules.key_seed)

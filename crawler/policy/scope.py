@@ -69,4 +69,7 @@ class Scope:
 
 
 def _first(patterns: tuple[re.Pattern[str], ...], url: str) -> re.Pattern[str] | None:
-    return next((each for each in patterns if each.search(url)), None)
+    for each in patterns:
+        if each.search(url):
+            return each
+    return None

@@ -17,8 +17,10 @@ from crawler.policy.robots_fetch import Known, RobotsRecord
 from crawler.scheduler import keys
 from crawler.scheduler.bodies import Bodies
 from crawler.scheduler.books import Books
+from crawler.scheduler.gate import Gate
 from crawler.scheduler.ports import OrderedStore
 from crawler.scheduler.records import DeadLetter, decode_letter
+from crawler.scheduler.refused import Refusals
 from crawler.scheduler.rules import FrontierRules
 from crawler.scheduler.turns import Turns
 
@@ -45,7 +47,9 @@ class Reviver:
     def __init__(self, store: OrderedStore, rules: FrontierRules) -> None:
         self._books = Books(store, len(rules.level_shares))
         self._bodies = Bodies(self._books)
-        self._turns = Turns(self._books, self._bodies, rules)
+        gate = Gate(self._books, rules)
+        refusals = Refusals(self._books, self._bodies, gate, rules, None)
+        self._turns = Turns(self._books, self._bodies, rules, refusals)
 
     def put_back(self, letters: Sequence[Letter], now: float) -> None:
         """One atomic write. A host at rest is left at rest; its URLs wait."""

@@ -33,7 +33,7 @@ from crawler.scheduler.active import ActiveHost
 from crawler.scheduler.bodies import Bodies
 from crawler.scheduler.books import Books
 from crawler.scheduler.gate import Gate
-from crawler.scheduler.ports import OrderedStore
+from crawler.scheduler.ports import LeaseRules, OrderedStore
 from crawler.scheduler.records import (
     DeadLetter,
     OpenRecord,
@@ -42,6 +42,7 @@ from crawler.scheduler.records import (
     decode_open,
     encode,
 )
+from crawler.scheduler.refused import Refusals
 from crawler.scheduler.rules import FrontierRules
 from crawler.scheduler.timed import Timed
 from crawler.scheduler.turns import Turns
@@ -57,13 +58,21 @@ class TwoTierFrontier:
     """Front: hosts by level. Back: the active hosts by the end of their rest. See
     docs/architecture.md for the picture and `ports.Frontier` for the promises."""
 
-    def __init__(self, store: OrderedStore, rules: FrontierRules, now: float) -> None:
-        """Opens what *store* holds; leases left open by a dead process are put back."""
+    def __init__(
+        self,
+        store: OrderedStore,
+        rules: FrontierRules,
+        now: float,
+        lease_rules: LeaseRules | None = None,
+    ) -> None:
+        """Opens what *store* holds; leases left open by a dead process are put back. *lease_rules*:
+        judge what waits when it is to be leased; None: all of it is."""
         self._rules = rules
         self._books = Books(store, len(rules.level_shares))
         self._bodies = Bodies(self._books)
         self._gate = Gate(self._books, rules)
-        self._turns = Turns(self._books, self._bodies, rules)
+        self._refusals = Refusals(self._books, self._bodies, self._gate, rules, lease_rules)
+        self._turns = Turns(self._books, self._bodies, rules, self._refusals)
         self._later = Timed(self._books, keys.LATER)
         self._open: dict[int, OpenLease] = {}
         self.put_back_at_open = self._recover(max(now, self.clock))
@@ -90,6 +99,7 @@ class TwoTierFrontier:
     def lease(
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
     ) -> list[Lease]:
+        self._refusals.begin_call()
         self._come_due(now)
         leases: list[Lease] = []
         while len(leases) < limit:
@@ -98,6 +108,7 @@ class TwoTierFrontier:
                 break
             leases.append(self._take(active, now))
         self._books.commit(now)
+        self._refusals.end_call()
         return leases
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
@@ -134,6 +145,8 @@ class TwoTierFrontier:
         """Nothing to do: an embedded lease ends only with its process."""
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
+        if self._refusals.is_pending:
+            return 0.0
         times = (self._turns.wake_at(standings), self._later.next_at)
         return min((time for time in times if time is not None), default=None)
 
@@ -147,6 +160,7 @@ class TwoTierFrontier:
             seen=totals.seen,
             done=totals.done,
             dead=totals.dead,
+            refused=totals.refused,
         )
 
     def may_begin(self, lease: Lease) -> bool:
@@ -155,7 +169,8 @@ class TwoTierFrontier:
     def is_over(self) -> bool:
         """By the queues, never by the counters: one that drifted would end a crawl early, or
         never."""
-        return not (self._open or self._turns.has_hosts() or self._later.next_at is not None)
+        is_pending = self._refusals.is_pending or self._open
+        return not (is_pending or self._turns.has_hosts() or self._later.next_at is not None)
 
     def is_congested(self) -> bool:
         """Never: what is added is written."""
@@ -243,6 +258,7 @@ class TwoTierFrontier:
         for _, packed in self._later.take_due(now, self._rules.slice):
             self._books.totals.later -= 1
             self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
+        self._refusals.put_back_some(self._arrive)
         # On its own: a head is read from the store, so it must be there.
         self._books.commit(now)
 

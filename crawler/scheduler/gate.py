@@ -12,8 +12,10 @@ from operator import attrgetter
 from typing import Final
 
 from crawler.core.types import Added, Candidate, HostKey, KeptOut, Purpose
+from crawler.policy.refusal import Reason
 from crawler.scheduler import keys
 from crawler.scheduler.books import Books
+from crawler.scheduler.records import HostRecord
 from crawler.scheduler.rules import FrontierRules
 from crawler.scheduler.seen import SeenKeys
 
@@ -54,6 +56,32 @@ class Gate:
         kept_out = tuple(KeptOut(*budget, links) for budget, links in over.items())
         seen = len(found) - new - over_budget
         return admitted, Added(new, seen, over_budget, kept_out=kept_out)
+
+    def excess(self, record: HostRecord, it: Candidate) -> tuple[int, Reason]:
+        """How many URLs more than its budgets allow were admitted of the host, which has *record*,
+        or of the domain of *it*; and which budget that is. Budgets may have shrunk since."""
+        rules, over, reason = self._rules, 0, Reason.HOST_BUDGET
+        if rules.max_urls_per_host is not None:
+            over = max(0, record.admitted - rules.max_urls_per_host)
+        if rules.max_urls_per_domain is not None:
+            used = _of_domain(self._books, self._by_domain, HostKey(it.domain))
+            if used - rules.max_urls_per_domain > over:
+                over, reason = used - rules.max_urls_per_domain, Reason.DOMAIN_BUDGET
+        return over, reason
+
+    def release(self, refused: Sequence[Candidate]) -> None:
+        """They count against no budget any more."""
+        pages = [one for one in refused if one.purpose is Purpose.PAGE]
+        for host, count in Counter(one.host for one in pages).items():
+            record = self._books.host(host)
+            record.admitted = max(0, record.admitted - count)
+        if self._rules.max_urls_per_domain is None:
+            return
+        for name, count in Counter(one.domain for one in pages).items():
+            domain = HostKey(name)
+            used = max(0, _of_domain(self._books, self._by_domain, domain) - count)
+            self._books.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
+            self._by_domain[domain] = used
 
     def _count(self, admitted: Sequence[Candidate]) -> None:
         pages = Counter(one.host for one in admitted if one.purpose is Purpose.PAGE)

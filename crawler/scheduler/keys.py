@@ -13,11 +13,12 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so bytes sort
     l <time> <n>            later URL, by its date
     o <lease id>            open lease: the URL it holds
     d <n>                   dead letter
+    x <n>                   URL that a rule of the last start refused when its turn came
     c <domain>              URLs admitted of a registered domain
     g <digest>              content digest: the page that owns it
     n <digest>              fingerprint of its text, until the near-duplicate index has it
     t <authority>           robots.txt of scheme://host:port
-    w <host:port>           loopback that a spider's start requests have opened
+    w <host:port>           loopback that seeds or start requests have opened
     y <host>                how many patterns of it are known, and how many have stopped
     y <host> 0 <pattern>    what the URLs of a pattern have brought
     e <kind of URL>         what its host says of a name it does not have
@@ -41,6 +42,7 @@ RESTING: Final = b"r"
 LATER: Final = b"l"
 OPEN: Final = b"o"
 DEAD: Final = b"d"
+REFUSED: Final = b"x"
 DOMAIN: Final = b"c"
 DIGEST: Final = b"g"
 NEAR: Final = b"n"

@@ -16,6 +16,7 @@ from crawler.core.types import (
     Standing,
     Verdict,
 )
+from crawler.policy.refusal import Refusal
 
 
 class Frontier(Protocol):
@@ -69,6 +70,23 @@ class Frontier(Protocol):
 
     def on_due(self, wake: Callable[[], None]) -> None:
         """Call *wake* when something is due that `wake_at` could not know of."""
+
+
+class LeaseRules(Protocol):
+    """What a frontier judges waiting URLs by: the rules of this start."""
+
+    @property
+    def known(self) -> bool:
+        """Whether they are complete: before, nothing is judged, and so nothing leased."""
+
+    def refusal(self, it: Candidate) -> Refusal | None:
+        """None: it may be leased."""
+
+    def refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
+        """They are kept, and leased by no start under whose rules they are refused."""
+
+    def readmitted(self, urls: int) -> None:
+        """So many that earlier starts refused wait again."""
 
 
 class OrderedStore(Protocol):

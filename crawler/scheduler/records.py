@@ -61,6 +61,7 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
     next_number: int = 1  # of leases, later URLs and dead letters: never used twice
     leased: int = 0
     clock: float = 0.0  # the latest `now` of any call: time never goes back between runs
+    refused: int = 0  # URLs that waited, and that a rule keeps out
     front_answers: list[Ends] = []
     front_fails: list[Ends] = []
 
@@ -89,6 +90,14 @@ class DeadLetter(msgspec.Struct, array_like=True, gc=False, frozen=True):
     at: float  # epoch seconds
 
 
+class RefusedRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """A URL that waited and that a rule of a later start refused."""
+
+    candidate: Candidate
+    reason: str  # which rule, as policy.refusal.Reason
+    at: float  # epoch seconds
+
+
 encode = msgspec.msgpack.Encoder().encode
 decode_candidate = msgspec.msgpack.Decoder(Candidate).decode
 decode_host = msgspec.msgpack.Decoder(HostRecord).decode
@@ -96,4 +105,5 @@ decode_totals = msgspec.msgpack.Decoder(Totals).decode
 decode_entry = msgspec.msgpack.Decoder(FrontEntry).decode
 decode_open = msgspec.msgpack.Decoder(OpenRecord).decode
 decode_claim = msgspec.msgpack.Decoder(Claim).decode
+decode_refused = msgspec.msgpack.Decoder(RefusedRecord).decode
 decode_letter = msgspec.msgpack.Decoder(DeadLetter).decode

@@ -20,5 +20,6 @@ class FrontierRules:
     evict_rest_s: float = 60.0
     look: int = 16  # front entries looked at for one lease: bounds the call when most rest
     slice: int = 64  # of what has come due, moved in one call (12 us each)
+    judged_slice: int = 1000  # refused URLs of one call: 10 ms
     max_urls_per_domain: int | None = None
     max_urls_per_host: int | None = None

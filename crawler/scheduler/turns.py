@@ -17,16 +17,20 @@ from crawler.scheduler.books import Books
 from crawler.scheduler.front import Front
 from crawler.scheduler.places import Event, Place, move
 from crawler.scheduler.records import HostRecord, encode
+from crawler.scheduler.refused import Refusals
 from crawler.scheduler.rules import FrontierRules
 from crawler.scheduler.stride import Stride
 from crawler.scheduler.timed import Timed
 
 
 class Turns:
-    def __init__(self, books: Books, bodies: Bodies, rules: FrontierRules) -> None:
+    def __init__(
+        self, books: Books, bodies: Bodies, rules: FrontierRules, refusals: Refusals
+    ) -> None:
         self._books = books
         self._bodies = bodies
         self._rules = rules
+        self._refusals = refusals
         self._front = Front(books)
         self._resting = Timed(books, keys.RESTING)
         self._stride = Stride(rules.level_shares)
@@ -115,7 +119,7 @@ class Turns:
         """Bring in hosts of *standing* and *level* until one is due; those that rest wait in the
         heap."""
         for _ in range(self._rules.look):
-            if level not in self._front.busy(standing):
+            if level not in self._front.busy(standing) or self._refusals.is_spent:
                 return None
             host = self._front.take(standing, level)
             active = self._begin_turn(host, now) if host is not None else None
@@ -129,9 +133,16 @@ class Turns:
             self._rest(host, record)
             return None
         record.place = move(record.place, Event.ACTIVATE)
+        head = self._refusals.head(host, record, record.level, self._rules.head_urls, now)
+        if not head:  # all that waited there was refused, or as many as one call may look at
+            level = record.best_level()
+            if level is None:
+                record.place = move(record.place, Event.RUN_DRY)
+            else:
+                self._front.file(host, record, level)
+            return None
         self._books.hold(host)
         self._books.put(keys.named(keys.ACTIVE, host), b"")
-        head = self._bodies.head(host, record, record.level, self._rules.head_urls)
         active = ActiveHost(host, record, record.level, head)
         self.active.enter(active)
         if record.rest_until <= now:

@@ -19,11 +19,12 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.python import global_object_name
 
-from crawler.core.arguments import PUSHED, Arguments, read_arguments
+from crawler.core.arguments import PUSHED, Arguments, differences, read_arguments, with_kept
 from crawler.core.config_reader import read_config
 from crawler.core.errors import ConfigError, SeedsError, StoreUnavailable
 from crawler.core.exchange import Flag, Truncated
 from crawler.core.page import Page
+from crawler.errand import is_errand
 from crawler.parts import Parts
 from crawler.policy.priority import Hints
 from crawler.policy.refusal import Refusal
@@ -38,7 +39,7 @@ from crawler.spiders.seeds import (
     read_seeds,
     refuse_anonymous,
 )
-from crawler.wiring import parts_of
+from crawler.wiring import arguments_of_last_start, parts_of
 
 # Flags of an answer of which something is missing.
 _NOT_WHOLE: Final = frozenset({*(cut.flag for cut in Truncated if cut), *Flag})
@@ -61,6 +62,7 @@ class WebSpider(Spider):
     # Every answer is a page of the archive, 404 too.
     custom_settings = {"HTTPERROR_ALLOW_ALL": True}  # noqa: RUF012 - Scrapy's own form
     arguments: Arguments
+    given: dict[str, Any]  # the same as text, those of the last start among them
     seeds: Seeds | None  # None: their list is yet to be fetched
 
     @classmethod
@@ -76,7 +78,11 @@ class WebSpider(Spider):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         _refuse_without_effect(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
-        spider.arguments = read_arguments(_with_pushed(kwargs, crawler))
+        kept = {} if is_errand(crawler.settings) else arguments_of_last_start(crawler.settings)
+        spider.given = with_kept(kwargs, kept)
+        spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
+        if said := differences(kwargs, kept):
+            spider.logger.info("Arguments %s", said)
         seeds = spider.arguments.seeds
         if spider.arguments.are_pushed:
             spider.seeds = Seeds((), ())

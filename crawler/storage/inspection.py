@@ -13,7 +13,7 @@ from crawler.core.outcome import Outcome
 from crawler.core.types import Candidate, Counts, HostKey, Pace
 from crawler.policy.robots_cache import RobotsStore
 from crawler.policy.yields import Yield
-from crawler.scheduler.records import DeadLetter
+from crawler.scheduler.records import DeadLetter, RefusedRecord
 from crawler.storage.memory import MemoryStore
 
 
@@ -88,6 +88,10 @@ class Inspection(Protocol):
         """Which settings the keys of URLs and hosts were made with."""
 
     @property
+    def arguments(self) -> dict[str, str]:
+        """Of the spider's last start, as they were given."""
+
+    @property
     def robots(self) -> RobotsStore: ...
 
     def now(self) -> float:
@@ -114,6 +118,9 @@ class Inspection(Protocol):
     def later(self, it: Named) -> Candidate | None: ...
 
     def dead(self, it: Named) -> DeadLetter | None: ...
+
+    def refused(self, it: Named) -> RefusedRecord | None:
+        """It waited, and a rule of the last start refuses it."""
 
     def owned(self, it: Named, is_it: Callable[[str], bool]) -> Owned | None:
         """What is known of its page where no log of it is here."""

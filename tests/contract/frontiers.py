@@ -3,7 +3,7 @@ line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,9 +11,10 @@ from typing import Any, Protocol
 from xxhash import xxh3_64_intdigest
 
 from crawler.core.types import Candidate, Claim, HostKey, Lease, Pace, Rest
+from crawler.policy.refusal import Reason, Refusal
 from crawler.scheduler.dead_letters import dead_letters
 from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.ports import Frontier, OrderedStore
+from crawler.scheduler.ports import Frontier, LeaseRules, OrderedStore
 from crawler.scheduler.records import DeadLetter
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.local.records import Claims
@@ -29,6 +30,7 @@ TIGHT = FrontierRules(
     evict_rest_s=4.0,
     look=2,
     slice=2,
+    judged_slice=2,
     gap_factor=0.5,
     longest_fetch_s=10.0,
 )
@@ -41,7 +43,7 @@ class World(Protocol):
     notes_releases: bool
     """Whether a lease that was released in the moment it was taken is known to be."""
 
-    def reopen(self, now: float) -> Any:
+    def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> Any:
         """A Frontier that also has `put_back_at_open` and `clock`."""
 
     def letters(self) -> list[DeadLetter]: ...
@@ -62,8 +64,8 @@ class EmbeddedWorld:
         self.store = store
         self.rules = rules
 
-    def reopen(self, now: float) -> TwoTierFrontier:
-        return TwoTierFrontier(self.store, self.rules, now)
+    def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> TwoTierFrontier:
+        return TwoTierFrontier(self.store, self.rules, now, lease_rules)
 
     def letters(self) -> list[DeadLetter]:
         return [letter for _, letter in dead_letters(self.store)]
@@ -113,3 +115,25 @@ def drain(frontier: Frontier, now: float) -> list[Lease]:
         wake_at = frontier.wake_at()
         if not got and (wake_at is None or wake_at > now):
             return leases
+
+
+class Refusing:
+    """Lease rules that refuse the URLs that *refuses* names; keeps what it was told."""
+
+    known = True
+
+    def __init__(self, refuses: Callable[[str], bool]) -> None:
+        self.refuses = refuses
+        self.told: list[tuple[str, str]] = []  # URL, rule
+
+    def refusal(self, it: Candidate) -> Refusal | None:
+        return Refusal(Reason.DENIED, "by the test") if self.refuses(it.url) else None
+
+    def refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
+        self.told += ((it.url, str(refusal.reason)) for it, refusal in urls)
+
+    def readmitted(self, urls: int) -> None:
+        """Nothing to keep."""
+
+
+ADMIT_ALL = Refusing(lambda url: False)

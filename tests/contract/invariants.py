@@ -27,6 +27,7 @@ def check(frontier: TwoTierFrontier, store: OrderedStore) -> None:
     assert len(queued) == counts.waiting == sum(record.waiting() for record in hosts.values())
     assert len(_all(store, keys.LATER)) == counts.later
     assert len(_all(store, keys.OPEN)) == counts.leased
+    assert len(_all(store, keys.REFUSED)) == counts.refused
     _check_places(hosts, frontier, store)
     for active in frontier._turns.active:
         on_disk = frontier._bodies.head(active.host, active.record, active.level, len(active.head))

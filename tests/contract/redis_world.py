@@ -10,6 +10,7 @@ from typing import Any
 import redis
 
 from crawler.core.types import STANDINGS, Added, Candidate, Claim, Lease, Rest, Standing, Verdict
+from crawler.scheduler.ports import LeaseRules
 from crawler.scheduler.records import DeadLetter, decode_letter
 from crawler.scheduler.rules import FrontierRules
 from crawler.storage.redis import keys
@@ -45,18 +46,36 @@ class ToldLink:
             pipeline.evalsha(_SCRIPTS.sha(call.script), 1, root, *call.args)
         return pipeline.execute()
 
+    def commands(self, asks: Sequence[tuple[int, tuple[Any, ...]]]) -> list[Any]:
+        pipeline = self.client.pipeline(transaction=False)
+        for _, (word, *args) in asks:
+            pipeline.execute_command(word, *args, NEVER_DECODE=[])
+        return [_flat(reply) for reply in pipeline.execute()]
+
     def totals(self) -> list[Totals]:
         return [Totals.read(self.client.hgetall(keys.totals(NAME, n))) for n in range(SHARDS)]
+
+
+def _flat(reply: Any) -> Any:
+    """As a server sends a hash: redis-py makes a dictionary of it."""
+    return [each for pair in reply.items() for each in pair] if isinstance(reply, dict) else reply
 
 
 class ToldFrontier(RedisFrontier):
     """Tells the server the time of each call before it."""
 
-    def __init__(self, link: ToldLink, ops: Ops, dead_session: str | None, now: float) -> None:
+    def __init__(
+        self,
+        link: ToldLink,
+        ops: Ops,
+        dead_session: str | None,
+        now: float,
+        lease_rules: LeaseRules | None,
+    ) -> None:
         self._told = link
         # As the embedded one: whoever keeps the time goes on where it stood.
         link.tell(max(now, *(each.clock for each in link.totals())))
-        super().__init__(link, ops, dead_session)
+        super().__init__(link, ops, dead_session, NAME, lease_rules)
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
         self._told.tell(now)
@@ -91,14 +110,15 @@ class RedisWorld:
         for name in _SCRIPTS.names():
             client.script_load(_SCRIPTS.text(name))
 
-    def reopen(self, now: float) -> ToldFrontier:
+    def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> ToldFrontier:
         link = ToldLink(self.client)
         ours = new_format(SHARDS, len(self.rules.level_shares), ())
         if not self.client.set(keys.format_key(NAME), encode_format(ours), nx=True):
             agreed(self.client.get(keys.format_key(NAME)), ours, NAME)
         link.run([Call(n, "open", ("a" * 40, 30, FOR_EVER_S, keys.SCHEMA)) for n in range(SHARDS)])
         dead, self._last = self._last, f"session{next(self._sessions)}"
-        return ToldFrontier(link, Ops(self._last, SHARDS, self.rules, FOR_EVER_S), dead, now)
+        ops = Ops(self._last, SHARDS, self.rules, FOR_EVER_S)
+        return ToldFrontier(link, ops, dead, now, lease_rules)
 
     def letters(self) -> list[DeadLetter]:
         kept = [self.client.hgetall(keys.dead(NAME, shard)) for shard in range(SHARDS)]
@@ -122,10 +142,11 @@ class RedisWorld:
 
 EMPTY, FRONT, RESTS, LEASED = range(4)
 READS = {
-    **dict.fromkeys("mhodcny", "hgetall"),
+    **dict.fromkeys("mhodcnyk", "hgetall"),
     **dict.fromkeys("rlw", "zrange"),
     **dict.fromkeys("bfg", "lrange"),
     "s": "smembers",
+    "x": "smembers",
     **dict.fromkeys("evta", "get"),
 }
 Dump = dict[str, Any]
@@ -156,6 +177,7 @@ def _check_shard(dump: Dump, root: str) -> None:
     assert totals.later == len(dump.get(f"{root}:l", ()))
     assert totals.leased == len(leases)
     assert totals.dead == len(dump.get(f"{root}:d", ()))
+    assert totals.refused == len(dump.get(f"{root}:k", ()))
     assert totals.seen == sum(map(len, seen)) == len(set().union(*seen))
     assert len(set(unreleased)) == len(unreleased), "two unreleased leases on one host"
     for host, packed in dump.get(f"{root}:h", {}).items():

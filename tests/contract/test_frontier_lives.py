@@ -15,8 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from crawler.core.types import Dead, Done, Lease, Moved, PutBack, RetryAt
 from tests.contract.frontiers import (
+    ADMIT_ALL,
     TIGHT,
     EmbeddedWorld,
+    Refusing,
     World,
     candidate,
     memory_store,
@@ -62,6 +64,7 @@ class FrontierLives(RuleBasedStateMachine):
         self.unreleased: dict[int, Lease] = {}
         self.gap: dict[str, float] = {}
         self.done = self.dead = self.born = 0
+        self.rules = ADMIT_ALL
 
     def new_world(self, folder: Path) -> World:
         return EmbeddedWorld(self.stack.enter_context(memory_store(folder)), TIGHT)
@@ -112,7 +115,8 @@ class FrontierLives(RuleBasedStateMachine):
                 break
         else:
             raise AssertionError("it asks to be asked for ever")
-        due = [max(self.due_at(url), self.now) for url in self.waiting if not self.blocked(url)]
+        waiting = [url for url in self.waiting if not self.rules.refuses(url)]
+        due = [max(self.due_at(url), self.now) for url in waiting if not self.blocked(url)]
         if due:
             assert min(due) > self.now, "a due URL is starved"
             assert wake_at is not None, "asleep for ever with work to do"
@@ -126,6 +130,7 @@ class FrontierLives(RuleBasedStateMachine):
 
     def leased_now(self, lease):
         url = lease.candidate.url
+        assert not self.rules.refuses(url), f"{url} is refused by the rules of this start"
         assert url in self.waiting, f"{url} was not waiting: leased twice, or finished before"
         assert self.waiting.pop(url) <= self.now, "fetched before its date"
         self.server.visited(lease.candidate.host, self.now)
@@ -179,9 +184,11 @@ class FrontierLives(RuleBasedStateMachine):
                 return Dead("the test said so")
         return Done()
 
-    @rule()
-    def crash(self):
-        old, self.frontier = self.frontier, self.world.reopen(self.now)
+    @rule(refused=st.sampled_from([(), (), (0,), (1, 2), (0, 1, 2)]))
+    def crash(self, refused):
+        """The next start may have other rules."""
+        self.rules = Refusing(lambda url: int(url.rpartition("/")[2]) % 3 in refused)
+        old, self.frontier = self.frontier, self.world.reopen(self.now, self.rules)
         assert self.frontier.put_back_at_open == len(self.leased)
         for url, lease in self.leased.items():
             self.waiting[url] = 0.0
@@ -213,7 +220,7 @@ class FrontierLives(RuleBasedStateMachine):
     @invariant()
     def the_books_balance(self):
         counts = self.frontier.counts()
-        assert counts.waiting + counts.later == len(self.waiting)
+        assert counts.waiting + counts.later + counts.refused == len(self.waiting)
         assert counts.leased == len(self.leased)
         assert (counts.done, counts.dead) == (self.done, self.dead)
         self.world.check(self.frontier)

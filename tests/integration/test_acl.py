@@ -60,6 +60,7 @@ def settings(folder: Path, server: RedisServer) -> list[str]:
     given = {
         "CRAWLER_FRONTIER_URL": f"file:{url}",
         "CRAWLER_DATA_DIR": folder / "data",
+        "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8",  # of what is pushed
         "CRAWLER_MIN_DELAY_S": 0.05,
         "CRAWLER_DELAY_FACTOR": 1,
         "CRAWLER_RETRIES": 1,

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from random import Random
+from zlib import crc32
 
 import pytest
 import redis
@@ -23,7 +26,7 @@ from crawler.storage.redis.keys import SHARD_KEYS
 from crawler.storage.redis.near_rows import mark_of, rows_of
 from crawler.storage.redis.ops import Ops, Released, shard_of_lease
 from crawler.storage.redis.scripts import Scripts
-from tests.contract.frontiers import candidate, rest
+from tests.contract.frontiers import Refusing, candidate, rest
 from tests.servers.redis import RedisServer
 from tests.servers.redis_glossary import WITHOUT_KEYS, Glossary
 from tests.servers.redis_monitor import Asked, monitored
@@ -71,8 +74,12 @@ class Life:
 
     def _reopen(self, dead: str | None) -> None:
         self._sessions += 1
-        self._ops = Ops(f"session{self._sessions}", SHARDS, RULES, 100.0)
-        self._frontier = RedisFrontier(self._link, self._ops, dead)
+        # Each start has other rules than the one before.
+        budget = None if self._sessions % 2 else 40
+        rules = replace(RULES, max_urls_per_host=budget)
+        refusing = Refusing(partial(_is_refused, self._sessions % 5))
+        self._ops = Ops(f"session{self._sessions}", SHARDS, rules, 100.0)
+        self._frontier = RedisFrontier(self._link, self._ops, dead, NAME, refusing)
         self.leases = []
 
     def _add(self) -> None:
@@ -149,6 +156,10 @@ class Life:
 
     def _die(self) -> None:
         self._reopen(f"session{self._sessions}")
+
+
+def _is_refused(number: int, url: str) -> bool:
+    return crc32(url.encode()) % 5 == number
 
 
 @pytest.fixture(scope="module")

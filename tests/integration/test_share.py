@@ -31,6 +31,7 @@ from tests.servers.redis import RedisServer
 HOSTS: Final = tuple(f"127.0.21.{number}" for number in range(1, 7))
 MIN_DELAY_S: Final = 0.1
 SETTINGS: Final[Mapping[str, object]] = {
+    "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8",  # its hosts link to each other
     "CRAWLER_MIN_DELAY_S": MIN_DELAY_S,
     "CRAWLER_DELAY_FACTOR": 1,
     "CRAWLER_TOTAL_TIMEOUT_S": 2,

@@ -28,6 +28,7 @@ NEAR: Final = "near"  # the index of near-duplicates
 OUTCOMES: Final = "outcomes.jsonl"
 SUMMARY: Final = "summary.json"
 LOG: Final = "crawl.log"
+ARGUMENTS: Final = "arguments.json"  # of the last start
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -80,6 +81,17 @@ class DataDir:
     @property
     def summary(self) -> Path:
         return self.path / SUMMARY
+
+    def keep_arguments(self, packed: bytes) -> None:
+        """For the next start. Raises DataDirError."""
+        _replace(self.path / ARGUMENTS, packed)
+
+
+def kept_arguments(path: Path) -> bytes | None:
+    """Of the last start in *path*, which somebody may be using; None: there was none."""
+    with suppress(OSError):
+        return (path / ARGUMENTS).read_bytes()
+    return None
 
 
 def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
@@ -185,10 +197,15 @@ def _read_or_begin(file: Path, identity: tuple[str, ...], spider: str) -> Format
             " back from a copy, or begin again in another data directory (CRAWLER_DATA_DIR)"
         )
     begun = Format(FORMAT, secrets.randbits(63), identity, spider)
+    _replace(file, msgspec.json.encode(begun))
+    return begun
+
+
+def _replace(file: Path, content: bytes) -> None:
     draft = file.with_suffix(".draft")
     try:
         with draft.open("wb") as out:
-            out.write(msgspec.json.encode(begun))
+            out.write(content)
             out.flush()
             os.fsync(out.fileno())
         draft.replace(file)
@@ -197,7 +214,6 @@ def _read_or_begin(file: Path, identity: tuple[str, ...], spider: str) -> Format
             f"data directory {file.parent} cannot be written: {refused.strerror}."
             " Choose another with CRAWLER_DATA_DIR"
         ) from refused
-    return begun
 
 
 def _read(file: Path) -> Format:

@@ -13,6 +13,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Final, Self
 
+from crawler.core.arguments import read_kept
 from crawler.core.content_settings import Budgets
 from crawler.core.errors import DataDirError
 from crawler.core.outcome import Outcome
@@ -24,15 +25,17 @@ from crawler.scheduler.ports import OrderedStore
 from crawler.scheduler.records import (
     DeadLetter,
     HostRecord,
+    RefusedRecord,
     Totals,
     decode_candidate,
     decode_host,
     decode_open,
+    decode_refused,
     decode_totals,
 )
 from crawler.scheduler.recount import Counter, count_again
 from crawler.storage.inspection import HostState, Leased, Named, Waiting
-from crawler.storage.local.datadir import FRONTIER, read_format
+from crawler.storage.local.datadir import ARGUMENTS, FRONTIER, kept_arguments, read_format
 from crawler.storage.local.records import RobotsRecords
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.local.traces import Traces
@@ -71,6 +74,10 @@ class LocalInspection:
     def where(self) -> str:
         return str(self.path)
 
+    @property
+    def arguments(self) -> dict[str, str]:
+        return read_kept(kept_arguments(self.path), str(self.path / ARGUMENTS))
+
     def now(self) -> float:
         return time.time()
 
@@ -85,6 +92,7 @@ class LocalInspection:
             seen=totals.seen,
             done=totals.done,
             dead=totals.dead,
+            refused=totals.refused,
         )
 
     def count_again(self) -> list[Counter]:
@@ -127,6 +135,10 @@ class LocalInspection:
     def dead(self, it: Named) -> DeadLetter | None:
         letters = (letter for _, letter in dead_letters(self._store))
         return next((letter for letter in letters if letter.candidate.key == it.key), None)
+
+    def refused(self, it: Named) -> RefusedRecord | None:
+        kept = (decode_refused(packed) for _, packed in self._each(keys.REFUSED))
+        return next((each for each in kept if each.candidate.key == it.key), None)
 
     def owned(self, it: Named, is_it: Callable[[str], bool]) -> None:
         """The log is here."""

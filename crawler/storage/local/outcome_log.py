@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -38,7 +38,11 @@ class OutcomeLog:
 
     def append(self, outcome: Outcome) -> None:
         """Raises StoreUnavailable if the disk refuses."""
-        self._unwritten += encode_outcome(outcome) + b"\n"
+        self.append_all([outcome])
+
+    def append_all(self, outcomes: Iterable[Outcome]) -> None:
+        """In one write. Raises StoreUnavailable if the disk refuses."""
+        self._unwritten += b"".join(encode_outcome(outcome) + b"\n" for outcome in outcomes)
         try:
             self._write()
         except OSError as refused:

@@ -20,10 +20,13 @@ from crawler.core.types import (
     Standing,
     Verdict,
 )
-from crawler.storage.redis.calls import Call
+from crawler.scheduler.ports import LeaseRules
+from crawler.storage.redis import keys
+from crawler.storage.redis.calls import Argument, Call
 from crawler.storage.redis.fates import claim_of
-from crawler.storage.redis.ops import Finished, Ops, Released, shard_of_lease
+from crawler.storage.redis.ops import BATCH, Finished, Ops, Released, shard_of_lease
 from crawler.storage.redis.replies import read_added, read_held, read_leases
+from crawler.storage.redis.sieve import Sieve, readmissions
 from crawler.storage.redis.totals import Totals
 from crawler.storage.redis.worker.ending import Look
 
@@ -31,19 +34,33 @@ from crawler.storage.redis.worker.ending import Look
 class Link(Protocol):
     def run(self, calls: Sequence[Call]) -> list[Any]: ...
 
+    def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]: ...
+
     def totals(self) -> list[Totals]: ...
 
 
 class RedisFrontier:
     """Implements scheduler.ports.Frontier. One object is one session of a worker."""
 
-    def __init__(self, link: Link, ops: Ops, dead_session: str | None = None) -> None:
-        """*dead_session*: of this worker's last life; its leases come back at once."""
+    def __init__(
+        self,
+        link: Link,
+        ops: Ops,
+        dead_session: str | None = None,
+        name: str = "",
+        lease_rules: LeaseRules | None = None,
+    ) -> None:
+        """*dead_session*: of this worker's last life; its leases come back at once. *name*: of the
+        crawl, which *lease_rules* need."""
         self._link = link
         self._ops = ops
         self._wake_at: dict[int, float] = dict.fromkeys(range(ops.shards), 0.0)
         self._standings: Sequence[Standing] = STANDINGS  # of which `_wake_at` tells
         self._next_shard = 0
+        self._lease_rules = lease_rules
+        self._sieve = Sieve(ops, name, lease_rules) if lease_rules is not None else None
+        if lease_rules is not None:
+            self._readmit(name, lease_rules)
         self.put_back_at_open = self._bury(dead_session) if dead_session else 0
 
     @property
@@ -128,7 +145,22 @@ class RedisFrontier:
         limits = dict.fromkeys(self._standings, limit)
         leased = read_leases(self._link.run([self._ops.lease(shard, limits, limit)])[0], shard)
         self._wake_at[shard] = float("inf") if leased.wake_s is None else now + leased.wake_s
-        return leased.leases
+        if self._sieve is None:
+            return leased.leases
+        asks = self._sieve.asks(leased.leases)
+        admitted = self._sieve.sort(leased.leases, self._link.commands(asks))
+        if len(self._sieve):
+            self._wake_at[shard] = now  # their hosts have others, perhaps
+        while len(self._sieve):
+            admitted += self._sieve.answered(self._link.run(self._sieve.calls())).admitted
+        return admitted
+
+    def _readmit(self, name: str, rules: LeaseRules) -> None:
+        for shard in range(self._ops.shards):
+            (kept,) = self._link.commands([(shard, ("HGETALL", keys.refused_urls(name, shard)))])
+            pairs = list(zip(kept[::2], kept[1::2], strict=True))
+            for part in readmissions(pairs, rules, BATCH):
+                self._link.run([self._ops.readmit(shard, part)])
 
     def _touched(self, calls: Iterable[Call]) -> None:
         """Its answer of when to ask again holds no more."""

@@ -43,6 +43,7 @@ SHARD_KEYS: Final = (
     Key("<root>:x", "set", "Workers that have links on their own disks.", "workers"),
     Key("<root>:s:<bucket>", "set", "Seen: 100-400 keys of admitted URLs each.", "URLs seen"),
     Key("<root>:d", "hash", "Dead letters, by their number.", "URLs given up"),
+    Key("<root>:k", "hash", "URLs that a rule refused at their turn.", "URLs refused"),
     Key("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
     Key("<root>:g:<bucket>", "list", "Claims: pages that own a digest, 10-40.", "different pages"),
     Key("<root>:n", "hash", "Archive files, by their number and back.", "archive files"),
@@ -61,6 +62,7 @@ SHARD_KEYS: Final = (
 )
 CRAWL_KEYS: Final = (
     Key("<name>:format", "string", "Schema, shards, levels, identity and key of the URLs.", "one"),
+    Key("<name>:arguments", "string", "Arguments of the spider's last start.", "one"),
     Key("<name>:workers", "hash", "Worker to what it last said of itself.", "workers"),
     Key(
         *("{<name>:workers}:alive", "zset", "Workers that take part, by when they last said so."),
@@ -126,6 +128,10 @@ def dead(name: str, shard: int) -> str:
     return f"{root(name, shard)}:d"
 
 
+def refused_urls(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:k"
+
+
 def domains(name: str, shard: int) -> str:
     return f"{root(name, shard)}:c"
 
@@ -156,6 +162,10 @@ def yields(name: str, shard: int, host: str) -> str:
 
 def format_key(name: str) -> str:
     return f"{name}:format"
+
+
+def arguments(name: str) -> str:
+    return f"{name}:arguments"
 
 
 def workers(name: str) -> str:

@@ -107,6 +107,9 @@ class Ops:
         self._look, self._slice = rules.look, rules.slice
         self._shares = ",".join(format(share, "g") for share in rules.level_shares)
         self._max_rest_s = rules.max_rest_s
+        self.max_urls_per_host = rules.max_urls_per_host
+        self.max_urls_per_domain = rules.max_urls_per_domain
+        self.judged_slice = rules.judged_slice
         self._budgets = tuple(
             "" if limit is None else limit
             for limit in (rules.max_urls_per_host, rules.max_urls_per_domain)
@@ -263,6 +266,29 @@ class Ops:
             again = replace(letter.candidate, attempts=0, not_before=0.0)
             args += (number, again.host, again.level + 1, pack(again))
         return Call(shard, "revive", tuple(args))
+
+    def sift(
+        self, lease: Lease, own: str, most: int, judged: Iterable[tuple[bytes, str]] = ()
+    ) -> Call:
+        """Of a *lease* that was not begun. *judged*: bodies behind its URL, and which rule refuses
+        each; *own*: which rule refuses its own, which ends the lease."""
+        args: list[Any] = [self.session, lease.id // MOST_SHARDS, lease.candidate.domain, own, most]
+        for body, rule in judged:
+            args += (body, rule)
+        return Call(shard_of_lease(lease), "sift", tuple(args))
+
+    def trim(self, lease: Lease, most: int, rule: str) -> Call:
+        """At most *most* URLs from the ends of the queues of its host."""
+        domain = lease.candidate.domain
+        args = (self.session, lease.id // MOST_SHARDS, domain, most, rule)
+        return Call(shard_of_lease(lease), "trim", args)
+
+    def readmit(self, shard: int, refused: Iterable[tuple[int, str]]) -> Call:
+        """*refused*: numbers, and the registered domains of their URLs."""
+        args: list[Any] = [*self._budgets]
+        for number, domain in refused:
+            args += (number, domain)
+        return Call(shard, "readmit", tuple(args))
 
     def holder(self, lease: int) -> str:
         return f"{self.session}/{lease}"

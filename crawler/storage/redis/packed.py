@@ -30,6 +30,7 @@ class _Full(_Short, array_like=True, gc=False, frozen=True):
     request: bytes = b""
     filtered: bool = True
     modified: float = 0.0
+    named: bool = False
 
 
 LOST: Final = b"\xc1"
@@ -59,13 +60,13 @@ class Packer:
             tail = "!" + url[self._skip_http :]
         else:
             tail = url
-        told = it.attempts or it.chain or it.request or it.modified
+        told = it.attempts or it.chain or it.request or it.modified or it.named
         if it.filtered and not told and it.purpose is _PAGE:
             return _encode((tail, it.key, self._domain, it.depth))  # a third cheaper than _Short
         return _encode(
             _Full(
                 *(tail, it.key, self._domain, it.depth, it.attempts, it.chain),
-                *(it.purpose, it.authority, it.request, it.filtered, it.modified),
+                *(it.purpose, it.authority, it.request, it.filtered, it.modified, it.named),
             )
         )
 
@@ -102,4 +103,5 @@ def unpack(packed: bytes, host: str, level: int) -> Candidate:
         filtered=it.filtered,
         modified=it.modified,
         lost=lost,
+        named=it.named,
     )

@@ -26,6 +26,7 @@ OPERATIONS: Final = (
         "outbox",
         "repair",
     ),
+    *("sift", "trim", "readmit"),
 )
 FEED: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
 CRAWL: Final = ("open_doors", "announce")

@@ -20,6 +20,7 @@ from crawler.storage.redis.replies import read_pace
 FRONTS: Final = 16
 _HOST: Final = Struct("<BBHIdI")
 _LEASE: Final = Struct("<dBBH")
+_REFUSED: Final = Struct("<dBHB")
 _LATER: Final = Struct("<6sBH")
 
 
@@ -66,6 +67,15 @@ def read_lease(packed: bytes) -> ShardLease:
 def read_later(entry: bytes, when: float) -> Candidate:
     _, front, length = _LATER.unpack_from(entry)
     return replace(_candidate(entry[_LATER.size :], length, front), not_before=when)
+
+
+def read_refused(packed: bytes) -> tuple[Candidate, str, float]:
+    """The URL, which rule refused it, and when."""
+    at, front, length, rule_length = _REFUSED.unpack_from(packed)
+    host_end = _REFUSED.size + length
+    rule_end = host_end + rule_length
+    host = packed[_REFUSED.size : host_end].decode()
+    return unpack(packed[rule_end:], host, front - 1), packed[host_end:rule_end].decode(), at
 
 
 def read_waiting(body: bytes, host: str, front: int) -> Candidate:

@@ -20,6 +20,7 @@ class Totals:
     seen: int = 0
     done: int = 0
     dead: int = 0
+    refused: int = 0
     adds: int = 0  # URLs ever admitted: two looks that agree on it saw no add between them
     clock: float = 0.0  # epoch seconds by the server
     run: bytes = b""  # of its server, as replies begin with it; empty: the shard is not there
@@ -53,4 +54,5 @@ class Totals:
             seen=sum(each.seen for each in every),
             done=sum(each.done for each in every),
             dead=sum(each.dead for each in every),
+            refused=sum(each.refused for each in every),
         )

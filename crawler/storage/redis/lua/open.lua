@@ -12,6 +12,7 @@ local SURE_S = 10
 
 local types = {[TOTALS] = 'hash', [HOSTS] = 'hash', [RESTING] = 'zset', [LATER] = 'zset',
                [SESSIONS] = 'zset', [DEAD] = 'hash', [DOMAINS] = 'hash', [FILES] = 'hash', [OUTBOXES] = 'set',
+               [REFUSED] = 'hash',
                [claims_key(0)] = 'list', [seen_key(0)] = 'set'}
 for front = 0, FRONTS - 1 do
   for standing = 0, STANDINGS - 1 do types[front_key(front, standing)] = 'list' end

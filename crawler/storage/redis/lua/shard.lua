@@ -17,6 +17,7 @@
 --   <root>:x            set     workers that have links on their own disks
 --   <root>:s:<n>        set     seen: bucket n of the keys of admitted URLs (an intset)
 --   <root>:d            hash    number -> dead letter
+--   <root>:k            hash    number -> URL that a rule refused when its turn came
 --   <root>:c            hash    registered domain -> URLs admitted (only while there is a budget)
 --   <root>:g:<n>        list    bucket n of the claims: which page owns a content digest
 --   <root>:n            hash    names of archive files, by number and back
@@ -28,9 +29,9 @@
 -- Front 0 holds what is urgent and goes before all others; level n of a Candidate is front n + 1.
 -- Numbers that leave Lua as text have 17 digits: %.14g, its default, would round times.
 local root = KEYS[1]
-local TOTALS, HOSTS, RESTING, LATER, SESSIONS, DEAD, DOMAINS, FILES, OUTBOXES =
+local TOTALS, HOSTS, RESTING, LATER, SESSIONS, DEAD, DOMAINS, FILES, OUTBOXES, REFUSED =
   root .. ':m', root .. ':h', root .. ':r', root .. ':l', root .. ':w', root .. ':d',
-  root .. ':c', root .. ':n', root .. ':x'
+  root .. ':c', root .. ':n', root .. ':x', root .. ':k'
 
 local function queue_key(front, host) return root .. ':b:' .. front .. ':' .. host end
 local function front_key(front, standing)
@@ -160,6 +161,27 @@ end
 local function unpack_lease(packed)
   local taken, released, front, length = struct.unpack('<dBBI2', packed)
   return taken, released, front, string.sub(packed, 13, 12 + length), string.sub(packed, 13 + length)
+end
+
+-- A robots.txt counts against no budget; "robots" as msgpack writes it.
+local function is_free(body) return string.find(body, '\166robots', 1, true) ~= nil end
+
+-- A URL that left its queue, or its lease, because of a rule: when 8, front 1, lengths of host 2 and
+-- rule 1; then host, rule, body.
+local function refuse(it, domain, host, front, rule, body)
+  redis.call('HSET', REFUSED, exactly(number()),
+    struct.pack('<dBI2B', now, front, #host, #rule) .. host .. rule .. body)
+  count('refused', 1)
+  if front == URGENT or is_free(body) then return end
+  it.admitted = math.max(0, it.admitted - 1)
+  if tonumber(redis.call('HGET', DOMAINS, domain) or 0) > 0 then
+    redis.call('HINCRBY', DOMAINS, domain, -1)
+  end
+end
+
+local function unpack_refused(packed)
+  local _, front, length, rule = struct.unpack('<dBI2B', packed)
+  return front, string.sub(packed, 13, 12 + length), string.sub(packed, 13 + length + rule)
 end
 
 local function held(session)

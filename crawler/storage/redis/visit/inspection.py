@@ -15,6 +15,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from crawler.core.arguments import read_kept
 from crawler.core.domains import registered_domain
 from crawler.core.outcome import Outcome
 from crawler.core.types import Candidate, Counts, HostKey
@@ -22,7 +23,7 @@ from crawler.core.url import split
 from crawler.policy.robots_fetch import Known, RobotsRecord
 from crawler.policy.yields import Yield
 from crawler.scheduler.ports import OrderedStore
-from crawler.scheduler.records import DeadLetter
+from crawler.scheduler.records import DeadLetter, RefusedRecord
 from crawler.storage.inspection import HostState, Leased, Named, Owned, Unsearched, Waiting
 from crawler.storage.local.datadir import WORKER
 from crawler.storage.local.inspection import doors_of, opened
@@ -64,6 +65,11 @@ class RedisInspection:
         self._closing.close()
 
     @property
+    def arguments(self) -> dict[str, str]:
+        key = keys.arguments(self._visit.name)
+        return read_kept(self._visit.ask(key, "GET"), key)
+
+    @property
     def robots(self) -> RobotsLook:
         return RobotsLook(self._visit, RobotsRecords(self._store), self._most_bytes)
 
@@ -103,6 +109,9 @@ class RedisInspection:
 
     def dead(self, it: Named) -> DeadLetter | None:
         return Search(self._visit, it).dead()
+
+    def refused(self, it: Named) -> RefusedRecord | None:
+        return Search(self._visit, it).refused()
 
     def owned(self, it: Named, is_it: Callable[[str], bool]) -> Owned | None:
         return Search(self._visit, it).owned(is_it)

@@ -10,12 +10,18 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from crawler.core.types import Candidate, Claim
-from crawler.scheduler.records import DeadLetter
+from crawler.scheduler.records import DeadLetter, RefusedRecord
 from crawler.storage.inspection import Leased, Named, Owned, Unsearched, Waiting
 from crawler.storage.redis import keys
 from crawler.storage.redis.claims import buckets_of, read_filed
 from crawler.storage.redis.ops import shard_of
-from crawler.storage.redis.shard_records import ShardLease, read_later, read_lease, read_waiting
+from crawler.storage.redis.shard_records import (
+    ShardLease,
+    read_later,
+    read_lease,
+    read_refused,
+    read_waiting,
+)
 from crawler.storage.redis.visit.revival import dead_letters
 from crawler.storage.redis.visit.visit import SLICE, Visit
 from crawler.storage.redis.visit.visit_hosts import host_record
@@ -83,6 +89,16 @@ class Search:
     def dead(self) -> DeadLetter | None:
         letters = (letter for _, letter in dead_letters(self._visit, self._shard))
         return next((each for each in letters if each.candidate.key == self._it.key), None)
+
+    def refused(self) -> RefusedRecord | None:
+        key = keys.refused_urls(self._visit.name, self._shard)
+        with self._visit.reading(key):
+            for found in self._visit.pairs(key):
+                for _, packed in found:
+                    candidate, rule, at = read_refused(packed)
+                    if candidate.key == self._it.key:
+                        return RefusedRecord(candidate, rule, at)
+        return None
 
     def owned(self, is_it: Callable[[str], bool]) -> Owned | None:
         """A claim is filed under its digest, so all may have to be looked at."""

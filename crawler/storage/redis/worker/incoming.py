@@ -13,10 +13,11 @@ from time import monotonic
 from typing import Any, Final, Protocol
 
 from crawler.core.types import STANDINGS, Lease, Standing
-from crawler.storage.redis.calls import Call
+from crawler.storage.redis.calls import Argument, Call
 from crawler.storage.redis.connection.faults import FAULTS
-from crawler.storage.redis.ops import Ops
+from crawler.storage.redis.ops import Ops, shard_of_lease
 from crawler.storage.redis.replies import read_leases
+from crawler.storage.redis.sieve import Sieve
 from crawler.storage.redis.worker.holdings import Holdings
 from crawler.storage.redis.worker.reckoning import RETRY_S, Reckoning
 from crawler.storage.redis.worker.runs import Runs
@@ -28,11 +29,14 @@ LEAST: Final = 2  # leases to have ready
 UNBEGUN_S: Final = 5.0
 """A lease that nobody takes goes back after so long: what a dead worker's host rests is reckoned
 from when its lease was given."""
+MOST_JUDGED: Final = 64  # leases whose hosts' queues are judged; then no others are asked for
 FOR_EVER: Final = float("inf")
 
 
 class Nodes(Protocol):
     async def run(self, calls: Sequence[Call]) -> list[Any]: ...
+
+    async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]: ...
 
 
 class Incoming:
@@ -45,8 +49,9 @@ class Incoming:
         runs: Runs,
         most: int,
         now: Callable[[], float],
+        sieve: Sieve | None = None,
     ) -> None:
-        """*most*: leases that can be fetched at once."""
+        """*most*: leases that can be fetched at once; *sieve*: None, none is judged."""
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
@@ -54,6 +59,7 @@ class Incoming:
         self._runs = runs
         self._most = most
         self._now = now
+        self._sieve = sieve
         self._due: deque[Lease] = deque()
         self.is_asking = False  # leases may be on their way to us
         self._taken: Counter[Standing] = Counter()  # since the last round: what the slots use
@@ -104,6 +110,8 @@ class Incoming:
         """All that is ready, to be given back."""
         leases = [lease for lease in self._due if lease in self._holdings]
         self._due.clear()
+        if self._sieve is not None and not self.is_asking:
+            leases += (lease for lease in self._sieve.empty() if lease in self._holdings)
         return leases
 
     def touched(self, shard: int, in_s: float) -> None:
@@ -127,12 +135,18 @@ class Incoming:
             shards = self._next_shards() if wanted else []
             if shards:
                 await self._ask(shards, wanted)
-            else:
+            if self._sieve:
+                await self._sift(self._sieve)
+            elif not shards:
                 await self._wait(bool(wanted))
 
     def _wanted(self) -> dict[Standing, int]:
         """Of each standing, the best first; none that is zero."""
         if not self.may_ask():
+            return {}
+        if self._sieve is not None and (
+            not self._sieve.may_judge or len(self._sieve) >= MOST_JUDGED
+        ):
             return {}
         steady = monotonic()
         # Those of a server that is down may not be begun, and are not to starve the others.
@@ -174,12 +188,45 @@ class Incoming:
             given: list[Lease] = []
             for shard, reply in zip(shards, replies, strict=True):
                 given += self._given(shard, reply, asked_at)
+            if given and self._sieve is not None:
+                given = await self._judged(given, self._sieve)
             if given and self.prepare is not None:
                 await self.prepare(given)
         finally:
             self.is_asking = False
         self._due += given
         if self._due:
+            self.on_due()
+
+    async def _judged(self, given: list[Lease], sieve: Sieve) -> list[Lease]:
+        """Those of *given* that may be begun."""
+        asks = sieve.asks(given)
+        replies = await self._nodes.commands(asks) if asks else []
+        faults = [reply for reply in replies if isinstance(reply, FAULTS)]
+        if not faults:
+            return sieve.sort(given, replies)
+        self.failed(faults[0])
+        for lease in given:
+            self.give_back(lease)
+        return []
+
+    async def _sift(self, sieve: Sieve) -> None:
+        """One round with what waits behind refused URLs."""
+        self.is_asking = True
+        try:
+            answered = sieve.answered(await self._nodes.run(sieve.calls()))
+        finally:
+            self.is_asking = False
+        for lease in answered.ended:
+            self._holdings.drop(lease)
+            self.touched(shard_of_lease(lease), 0.0)
+        if answered.faults:
+            self.failed(answered.faults[0])
+            await asyncio.sleep(RETRY_S)
+        if answered.admitted:
+            if self.prepare is not None:
+                await self.prepare(answered.admitted)
+            self._due += answered.admitted
             self.on_due()
 
     def _given(self, shard: int, reply: Any, asked_at: float) -> list[Lease]:

@@ -28,11 +28,14 @@ from crawler.core.types import (
     Standing,
     Verdict,
 )
+from crawler.scheduler.ports import LeaseRules
+from crawler.storage.redis import keys
 from crawler.storage.redis.connection.faults import FAULTS, Unreachable
 from crawler.storage.redis.connection.nodes import Nodes
 from crawler.storage.redis.fates import claim_of
-from crawler.storage.redis.ops import Ops
+from crawler.storage.redis.ops import BATCH, Ops
 from crawler.storage.redis.scripts import Scripts
+from crawler.storage.redis.sieve import Sieve, readmissions
 from crawler.storage.redis.worker.burial import bury
 from crawler.storage.redis.worker.drain import Drain, Outbox
 from crawler.storage.redis.worker.ending import OutboxNote
@@ -54,6 +57,7 @@ from crawler.storage.redis.worker_record import WorkerSaid
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
+READMITTED_AT_ONCE: Final = 500  # judged in 4 ms
 CLOSE_S: Final = 10.0  # then what is not told is left: its leases end, and its URLs come back
 
 
@@ -69,6 +73,7 @@ class SharedFrontier:
         listener: Listener,
         say: Callable[[], WorkerSaid],
         now: Callable[[], float],
+        lease_rules: LeaseRules | None = None,
     ) -> None:
         self.nodes = nodes
         self._ops = ops
@@ -89,8 +94,12 @@ class SharedFrontier:
             *(rules.is_sure, rules.sync_outbox),
         )
         self._reckoning = Reckoning(nodes, ops, self._holdings, journal, self._runs)
+        self._lease_rules = lease_rules
+        sieve = Sieve(ops, rules.name, lease_rules) if lease_rules is not None else None
+        self._unjudged = set(range(rules.shards)) if lease_rules is not None else set()
         self.incoming = Incoming(
-            nodes, ops, self._holdings, self._reckoning, self._runs, rules.most_leases, now
+            *(nodes, ops, self._holdings, self._reckoning, self._runs),
+            *(rules.most_leases, now, sieve),
         )
         self.membership = Membership(nodes, Scripts(), rules.name, rules.shards, self._said)
         self._note = OutboxNote(nodes, ops, say().name, outbox)
@@ -245,7 +254,8 @@ class SharedFrontier:
         await self._reach()
         incoming, outgoing, heartbeat = self.incoming, self.outgoing, self._heartbeat
         async with asyncio.TaskGroup() as group:
-            for work in (outgoing.work, incoming.work, heartbeat.work, self._look_after):
+            works = (outgoing.work, incoming.work, heartbeat.work, self._look_after, self._readmit)
+            for work in works:
                 group.create_task(self._kept(work))
 
     async def _reach(self) -> None:
@@ -290,6 +300,41 @@ class SharedFrontier:
             await self._look(heard)
             await asyncio.sleep(TICK_S)
 
+    async def _readmit(self) -> None:
+        """Once: what earlier starts refused and the rules of this one admit waits again."""
+        rules = self._lease_rules
+        while rules is not None and self._unjudged:
+            await asyncio.sleep(0 if rules.known else TICK_S)
+            if rules.known:
+                shard = min(self._unjudged)
+                try:
+                    await self._readmit_shard(shard, rules)
+                except StoreUnavailable as fault:
+                    logger.debug("What was refused before cannot be read now: %s", fault)
+                    await asyncio.sleep(TICK_S)
+                else:
+                    self._unjudged.discard(shard)
+
+    async def _readmit_shard(self, shard: int, rules: LeaseRules) -> None:
+        key = keys.refused_urls(self._rules.name, shard)
+        cursor = b"0"
+        while True:
+            (reply,) = await self.nodes.commands(
+                [(shard, ("HSCAN", key, cursor, "COUNT", READMITTED_AT_ONCE))]
+            )
+            if isinstance(reply, FAULTS):
+                raise reply
+            cursor, found = reply
+            pairs = list(zip(found[::2], found[1::2], strict=True))
+            for part in readmissions(pairs, rules, BATCH):
+                (told,) = await self.nodes.run([self._ops.readmit(shard, part)])
+                if isinstance(told, FAULTS):
+                    raise told
+                rules.readmitted(int(told[1]))
+                self.incoming.touched(shard, 0.0)
+            if cursor == b"0":
+                return
+
     async def _confirm(self) -> None:
         if self._is_confirmed or self.confirm is None:
             return
@@ -324,7 +369,8 @@ class SharedFrontier:
         return self._state != "working" or not self.outgoing.is_idle() or len(self._holdings) > 0
 
     def _is_elsewhere(self) -> bool:
-        return self._is_busy() or self.membership.starting > 0 or self.is_elsewhere()
+        is_judging = bool(self._unjudged)
+        return is_judging or self._is_busy() or self.membership.starting > 0 or self.is_elsewhere()
 
     def _may_ask(self) -> bool:
         return self._state != "stopping" and not self.is_congested() and not self._overview.is_over

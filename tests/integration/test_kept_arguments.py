@@ -1,0 +1,60 @@
+"""A crawl that goes on without its arguments goes on with those of its last start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler.storage.local.inspection import LocalInspection
+from tests.crawling import crawl
+from tests.servers.pages import page, site
+from tests.servers.redis import RedisServer
+
+ROUTES = {"/": page("/1"), "/1": page("/2"), "/2": page("/3"), "/3": page()}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["embedded", "shared"])
+def where(request: pytest.FixtureRequest) -> dict[str, Any]:
+    if request.param == "embedded":
+        return {}
+    server = request.getfixturevalue("server")
+    server.client().flushall()
+    return {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
+
+
+def test_what_is_not_given_is_that_of_the_last_start(
+    tmp_path: Path, where: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tmp_path / "data"
+    with site("127.0.14.3", ROUTES) as web, caplog.at_level(logging.INFO):
+        crawl(data, settings=where, seeds=web.url("/"), max_depth="1", max_pages="1")
+        assert "kept of the last start" not in caplog.text
+        done = crawl(data, settings=where)
+        assert done.reason == "finished"
+        assert "/2" not in web.asked and "/1" in web.asked
+        (said,) = (each for each in caplog.messages if each.startswith("Arguments "))
+        assert "max_depth='1'" in said and "max_pages" not in said
+        crawl(data, settings=where, max_depth="2", seeds=web.url("/"))
+        assert "max_depth='2' (was '1')" in caplog.text
+        if not where:
+            with LocalInspection(data) as inspection:
+                assert inspection.arguments == {"seeds": web.url("/"), "max_depth": "2"}
+
+
+def test_an_empty_argument_clears_what_was_kept(tmp_path: Path, where: dict[str, Any]) -> None:
+    data = tmp_path / "data"
+    with site("127.0.14.4", ROUTES) as web:
+        crawl(data, settings=where, seeds=web.url("/"), deny="/2", max_pages="1")
+        done = crawl(data, settings=where, deny="")
+    assert done.reason == "finished"
+    assert {"/", "/1", "/2", "/3"} <= set(web.asked)
