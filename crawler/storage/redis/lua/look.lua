@@ -7,7 +7,9 @@
 -- A front queue may hold entries that are stale; the next leases take them out.
 local function is_anything_left()
   for front = 0, FRONTS - 1 do
-    if redis.call('LLEN', front_key(front)) > 0 then return 1 end
+    for standing = 0, STANDINGS - 1 do
+      if redis.call('LLEN', front_key(front, standing)) > 0 then return 1 end
+    end
   end
   if redis.call('ZCARD', RESTING) > 0 or redis.call('ZCARD', LATER) > 0 then return 1 end
   -- A session without leases is taken out with its last one; a few may stand there after a restart.
