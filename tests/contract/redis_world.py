@@ -70,7 +70,7 @@ class ToldFrontier(RedisFrontier):
         ops: Ops,
         dead_session: str | None,
         now: float,
-        lease_rules: LeaseRules | None,
+        lease_rules: LeaseRules | None = None,
     ) -> None:
         self._told = link
         # As the embedded one: whoever keeps the time goes on where it stood.
