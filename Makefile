@@ -21,13 +21,15 @@ ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 .PHONY: help setup crawl demo lint check test fuzz bench format settings again
 
 help:  ## print this
-	@echo 'make crawl SEEDS=seeds.txt CONTACT=you@your-organisation.org'
+	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
+	@echo '  ADDRESS: a mail address that you read, or the URL of a page about your crawl'
+	@echo '  without a scope links are followed into the whole web'
 	@echo
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 setup: $(WORK)  ## a .venv with all that crawling and working on the crawler need
 
-crawl: $(CRAWL)  ## crawl from SEEDS, said to be by CONTACT; WORKERS=4 share it, ARGS='-a max_pages=9' adds more
+crawl: $(CRAWL)  ## crawl from SEEDS with CONTACT in each request; WORKERS=4 share it, ARGS='-a max_pages=9' adds more
 	@$(PY) -m scrapy $(RUN) -a 'seeds=$(SEEDS)' $(if $(CONTACT),-s 'CRAWLER_CONTACT=$(CONTACT)') $(ARGS)
 
 demo: $(CRAWL)  ## crawl a small web on this machine, made of all that a crawler meets

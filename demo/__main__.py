@@ -14,14 +14,13 @@ import time
 from pathlib import Path
 from typing import Final
 
-from demo.story import BARREN_PAGES, Chapter, story
+from demo.story import BARREN_PAGES, DATA_DIR, Chapter, story
 from demo.summary import read_summary
 from demo.web import HOSTS, RULES, SQUARE, SmallWeb
 from tests.servers.judge import Gap, Violations, judge
 from tests.servers.loopback import LoopbackWeb
 
 PROJECT: Final = Path(__file__).parents[1]
-DATA_DIR: Final = "crawl-data-demo"  # made anew by each run, left to be looked at
 MIN_DELAY_S: Final = 0.2
 DELAY_FACTOR: Final = 10.0
 ARGUMENTS: Final = {"max_pages": "300"}  # should anything have no end after all

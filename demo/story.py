@@ -34,6 +34,8 @@ from tests.servers.loopback import Visit
 
 BARREN_PAGES: Final = 10
 """As the demo sets it."""
+DATA_DIR: Final = "crawl-data-demo"  # made anew by each run, left to be looked at
+IN_DEMO: Final = f"-s CRAWLER_DATA_DIR={DATA_DIR}"
 HTML_CAP_MB: Final = 2.0  # of a page, its headers included
 MOST_HOPS: Final = 11  # the first request and ten redirects
 
@@ -159,7 +161,8 @@ def _lift(books: Books, summary: Summary) -> Chapter:
     return Chapter(
         "500 Internal Server Error, for good",
         f"tried {_times(asked)}, {_seconds(waits)} apart, then kept as a dead letter{listed}:"
-        " `scrapy frontier dead` lists them, `scrapy frontier retry` puts them back",
+        f" `scrapy frontier dead {IN_DEMO}` lists them,"
+        f" `scrapy frontier retry --all {IN_DEMO}` puts them back",
         asked == [500] * 4,
     )
 

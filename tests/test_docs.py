@@ -13,6 +13,7 @@ from crawler import settings
 from crawler.components import COMPONENTS
 from crawler.core.arguments import Arguments
 from crawler.core.config_reader import read_config, settings_table
+from crawler.core.errors import ConfigError
 from crawler.core.knobs import knobs
 from crawler.replaced import REPLACED
 from scripts import write_redis_keys, write_settings
@@ -62,6 +63,15 @@ def test_each_line_of_meaning_is_one() -> None:
 def test_every_setting_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8").replace("CRAWLER_MIN_DELAYS", "")  # the bad example
     assert set(re.findall(r"\bCRAWLER_[A-Z_]+\b", text)) <= NAMES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_no_contact_of_a_page_can_be_copied_by_mistake(page: Path) -> None:
+    """ADDRESS is refused, with a sentence that says what to type."""
+    given = re.findall(r"CONTACT ?= ?([^\s`]+)", page.read_text(encoding="utf-8"))
+    assert set(given) <= {"ADDRESS", '""'}
+    with pytest.raises(ConfigError, match="want a mail address that you read"):
+        read_config({"CRAWLER_CONTACT": "ADDRESS"})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

@@ -1,7 +1,8 @@
 """Who runs the crawl: a page or a mail address a webmaster can turn to.
 
 Rule: a contact that nobody answers is worse than none, so names reserved for examples
-(RFC 2606, RFC 6761) and addresses that only this machine can reach are refused.
+(RFC 2606, RFC 6761) and addresses that only this machine can reach are refused. No text of ours
+gives an example that would be accepted here: it would be copied.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from urllib.parse import urlsplit
 from crawler.core.kinds import Kind, Unfit
 
 WANT: Final = (
-    "a web page about your crawl or a mail address, "
-    "as in CRAWLER_CONTACT = 'https://your-organisation.org/crawler'"
+    "a mail address that you read (name@host) or the http(s) URL of a page about your crawl"
 )
 RESERVED: Final = ("example", "invalid", "localhost", "test", "local", "internal")
 PLACEHOLDERS: Final = frozenset(
@@ -64,4 +64,4 @@ def _refuse_unreachable(name: str) -> None:
         raise Unfit(f"{name!r} is not a public host name")
     last_two = ".".join(name.split(".")[-2:])
     if last_two in PLACEHOLDERS or name.rpartition(".")[2] in RESERVED:
-        raise Unfit(f"{name} is a placeholder, nobody can be reached there")
+        raise Unfit(f"{name} is a placeholder: give an address of your own")

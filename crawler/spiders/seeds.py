@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from crawler.core.config import Config
+from crawler.core.contact import WANT
 from crawler.core.errors import ConfigError, SeedsError
 from crawler.core.url import split
 from crawler.policy.addresses import Place, place_of_host
@@ -107,16 +108,15 @@ def _decoded(content: bytes, source: str) -> str:
 
 
 def refuse_anonymous(urls: Iterable[str], config: Config) -> None:
-    """Raises ConfigError if a public host is to be crawled by nobody in particular."""
+    """Raises ConfigError if a public host is to be crawled without a contact."""
     if config.may_go_public:
         return
     for url in urls:
         if place_of_host(split(url).hostname) is Place.PUBLIC:
             raise ConfigError(
-                f"no crawl of {split(url).hostname} before you say who you are: set CRAWLER_CONTACT"
-                " to a page about your crawl or a mail address, for example in settings.py"
-                ' CRAWLER_CONTACT = "https://your-organisation.org/crawler", or'
-                " -s CRAWLER_CONTACT=you@your-organisation.org"
+                f"{split(url).hostname} is a public host, and without a contact only loopback is"
+                f" crawled: add -s CRAWLER_CONTACT=ADDRESS (make crawl: CONTACT=ADDRESS), or set it"
+                f" in settings.py; ADDRESS is {WANT}. It is sent with every request"
             )
 
 

@@ -134,7 +134,7 @@ def test_a_bad_line_is_skipped_and_named(web: Site, tmp_path: Path) -> None:
         pytest.param(
             {"seeds": "https://www.example.com/"},
             {},
-            "no crawl of www.example.com before you say who you are: set CRAWLER_CONTACT",
+            "add -s CRAWLER_CONTACT=ADDRESS (make crawl: CONTACT=ADDRESS), or set it",
             id="a public host, and nobody to answer for it",
         ),
         pytest.param(

@@ -130,8 +130,8 @@ def test_a_page_leads_to_no_file(project: Path, web: Site, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        pytest.param(["fetch", "http://public.example/"], "before you say who you are: set"
-                     " CRAWLER_CONTACT", id="a public host, by nobody"),
+        pytest.param(["fetch", "http://public.example/"], "without a contact only loopback"
+                     " is crawled", id="a public host, without a contact"),
         pytest.param(["shell", "-c", "fetch('http://8.8.8.8/')"], "8.8.8.8 is a public address,"
                      " and CRAWLER_CONTACT does not say who asks", id="a public address"),
         pytest.param(["parse", "http://127.0.0.1:1/", "--spider", "web", "-s",

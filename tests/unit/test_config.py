@@ -123,7 +123,8 @@ def test_impossible_values_are_refused_by_name(name, value):
     [
         pytest.param("you@example.org", id="a mail address at a placeholder"),
         pytest.param("https://www.example.com/bot", id="a page at a placeholder"),
-        pytest.param("you@your-organisation.org", id="what our own texts show"),
+        pytest.param("you@your-organisation.org", id="a placeholder of many texts"),
+        pytest.param("ADDRESS", id="what our own texts show"),
         pytest.param("https://EXAMPLE.com./bot", id="the same, disguised"),
         pytest.param("https://crawler.test/", id="a reserved ending"),
         pytest.param("https://localhost/bot", id="this machine"),
