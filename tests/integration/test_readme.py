@@ -76,7 +76,7 @@ def of(program: str) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def web() -> Iterator[Site]:
     routes = {
-        "/": page("/a", "http://127.0.0.77:9/"),
+        "/": page("/a", "http://elsewhere.invalid/"),
         "/a": page(text="one"),
     }
     with site("127.0.0.76", routes) as served:
