@@ -111,6 +111,10 @@ class RobotsMiddleware:
                 # It ran out since the lease was cleared: the next lease asks.
                 flight.verdict = PutBack()
                 return request.replace(dont_filter=True)
+            authority = authority_of(url)
+            is_refused = isinstance(self._parts.doors.robots(verdict.url, authority), Refusal)
+            if is_refused and authority_of(verdict.url) == authority:
+                return None  # the handler refuses this address, with its own reason
             verdict = await self._found(url, verdict)
         if isinstance(verdict, Allowed):
             return None

@@ -13,13 +13,18 @@ from crawler.core.config import Config
 from crawler.core.types import Candidate, HostKey, Lease, Pace
 from crawler.middlewares.answers import answer_of, failed_answer
 from crawler.scheduler.flights import Flight
+from crawler.scheduler.slots import SlotRules
 
 BEGUN = 1000.0
 FOUND = Candidate("http://a.example/", 1, HostKey("a.example"), "a.example")
 
 
 def parts(now: float) -> Any:
-    return SimpleNamespace(clock=SimpleNamespace(now=lambda: now), config=Config())
+    return SimpleNamespace(
+        clock=SimpleNamespace(now=lambda: now),
+        config=Config(),
+        slots=SimpleNamespace(rules=SlotRules()),
+    )
 
 
 def test_what_we_let_it_wait_is_not_the_hosts_time() -> None:
