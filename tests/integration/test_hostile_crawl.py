@@ -68,7 +68,7 @@ LONG_HEADS: Final = ("redirect-100k",)  # archived as far as readers of archives
 FOUND_BESIDE: Final = (
     "/pl%20ain%20here",  # redirect-with-spaces
     "/caf%E9/%FF",  # redirect-not-ascii
-    "/%C3%BF%C3%BE",  # links-invalid: two bytes that are no UTF-8, and so of Windows-1252
+    "/%C3%BF%C5%9F",  # links-invalid: two bytes that are no UTF-8, and guessed as Windows-1254
     "/h%EF%BF%BDttp://a/",  # links-invalid: a NUL in the scheme, so it is no scheme
     "/y",  # base-is-javascript: a base that cannot be one does not count
 )
