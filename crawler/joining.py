@@ -46,7 +46,7 @@ from crawler.storage.local.worker_file import (
 )
 from crawler.storage.redis import keys
 from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.faults import FAULTS, Unreachable
+from crawler.storage.redis.connection.faults import FAULTS, OutOfMemory, Unreachable
 from crawler.storage.redis.connection.greeting import info_fields
 from crawler.storage.redis.connection.nodes import Nodes, Replicas
 from crawler.storage.redis.crawl_format import CrawlFormat, agreed, encode_format, new_format
@@ -162,8 +162,7 @@ def join(
     async def opened(there: Nodes) -> tuple[CrawlFormat, int]:
         found = await _open(there, ops, ours, worker.name, dead, back, check, begin, is_sure)
         if kept is not None:
-            key = keys.arguments(name)
-            await _asked(there, key, "SET", key, kept)
+            await _keep_arguments(there, keys.arguments(name), kept)
         return found
 
     crawl, put_back = _aside(nodes, opened, wait_s)
@@ -418,6 +417,15 @@ async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:
             f"Redis forgot the crawl {name}, which had just begun, and another worker has begun it"
             " anew. Start this one again"
         )
+
+
+async def _keep_arguments(nodes: Nodes, key: str, packed: bytes) -> None:
+    if await _asked(nodes, key, "GET", key) == packed:
+        return
+    try:
+        await _asked(nodes, key, "SET", key, packed)
+    except OutOfMemory as full:
+        logger.warning("The arguments of this start are not kept for the next one: %s", full)
 
 
 async def _asked(nodes: Nodes, key: str, *command: Any) -> Any:

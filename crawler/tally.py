@@ -92,8 +92,8 @@ class Tally:
             self.count("patterns/unfetched")
         if outcome.fate in ("retry", "dead"):
             self._count_error(flight, outcome)
-        elif outcome.fate != "put_back" and flight.exchange and flight.exchange.truncated:
-            self.count(f"truncated/{flight.exchange.truncated}")
+        elif outcome.fate != "put_back" and flight.truncated:
+            self.count(f"truncated/{flight.truncated}")
         if is_page(outcome):
             self.pages += 1
             self.count("pages")

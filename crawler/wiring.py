@@ -25,7 +25,7 @@ from crawler.body_memory import BodyMemory
 from crawler.core.arguments import Arguments, encode_kept, read_kept, to_keep
 from crawler.core.config import Config
 from crawler.core.config_reader import read_config
-from crawler.core.errors import ConfigError, CrawlerError
+from crawler.core.errors import ConfigError, CrawlerError, StoreFull
 from crawler.core.exchange import Exchanges
 from crawler.doors import Doors, RulesOfThisStart
 from crawler.errand import is_errand
@@ -184,8 +184,13 @@ def _group_commit(
         return None
 
     def sync_verdicts() -> None:
-        store.sync()
-        outcomes.sync()
+        try:
+            store.sync()
+            outcomes.sync()
+        except StoreFull as full:
+            # The verdicts of a shared crawl are in Redis: it waits for room here.
+            if not keeping.waits_for_room(full):
+                raise
 
     commits = GroupCommit(
         config.archive.fsync_every_s,

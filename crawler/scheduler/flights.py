@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from crawler.core.exchange import Exchange
+from crawler.core.exchange import Exchange, Truncated
 from crawler.core.types import (
     Answer,
     Candidate,
@@ -39,6 +39,7 @@ class Flight:
     released: bool = False
     exchange: Exchange | None = None  # until the flight lands
     size: int = 0  # of its body, once it has landed
+    truncated: Truncated = Truncated.NO  # why that is not whole, once it has landed
     verdict: Verdict | None = None
     reason: str = ""  # why that verdict, in words a person can read
     broken: str = ""  # an error of a callback or a pipeline: ours or a user's, not the host's

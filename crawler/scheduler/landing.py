@@ -153,7 +153,9 @@ class Landing:
             raise
         finally:
             flight.links = []
-            flight.size = len(flight.exchange.body) if flight.exchange else 0
+            if flight.exchange is not None:
+                flight.size = len(flight.exchange.body)
+                flight.truncated = flight.exchange.truncated
             flight.exchange = None
             self._flights.fetched -= 1
             self._bodies.settle(flight.lease.id)

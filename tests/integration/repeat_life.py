@@ -80,6 +80,7 @@ def live(
             "ITEM_PIPELINES": {Dies: 350},
             "CRAWLER_MIN_DELAY_S": 0,
             "CRAWLER_DELAY_FACTOR": 0,
+            "CRAWLER_FSYNC": False,  # lives of a few answers would never finish a page
             "CRAWLER_WARC_MAX_BYTES": 1024 * 1024,
             **(settings or {}),
         },

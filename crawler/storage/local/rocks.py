@@ -49,6 +49,7 @@ class RocksStore:
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         """Raises DataDirError if *folder* cannot be opened; nothing in it is changed then."""
+        self._is_full = False  # the last write found no room
         _refuse_headless(folder)
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
         try:
@@ -94,14 +95,19 @@ class RocksStore:
                 batch.put(key, value)
         try:
             self._db.write(batch)
+            self._is_full = False
         except Exception as refused:  # rocksdict raises bare Exception
             # Of the others, such as a broken disk, it never recovers while it is open.
-            kind = StoreFull if _NO_SPACE in str(refused) else StoreUnavailable
+            self._is_full = _NO_SPACE in str(refused)
+            kind = StoreFull if self._is_full else StoreUnavailable
             raise kind(f"the frontier cannot be written: {refused}") from refused
 
     def sync(self) -> None:
         """All that was written before survives a power cut. For a thread: other threads may read
         and write meanwhile. Raises StoreUnavailable."""
+        if self._is_full:
+            # RocksDB goes on by itself when there is room, but never after a sync that failed.
+            raise StoreFull("the frontier cannot be synced: its last write found no room")
         try:
             self._db.flush_wal(sync=True)
         except Exception as refused:  # rocksdict raises bare Exception

@@ -268,7 +268,8 @@ class Outgoing:
             await asyncio.to_thread(self._sync_outbox)
         except StoreUnavailable as refused:
             self._is_synced = False
-            self._events.failed(refused)
+            waits = isinstance(refused, StoreFull)
+            (self._events.paused if waits else self._events.failed)(refused)
             return False
         return True
 
