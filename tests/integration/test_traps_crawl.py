@@ -23,7 +23,12 @@ from tests.servers.redis import RedisServer
 HOST = "127.0.5.41"
 DAYS = tuple((f"/day/{number}", str(number)) for number in range(1, 61))
 # No page is asked for before the last one is judged, however long that takes: numbers are exact.
-ONE_BY_ONE = {"CONCURRENT_REQUESTS": 1, "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 1}
+# (What waits for a sync is judged only then.)
+ONE_BY_ONE = {
+    "CONCURRENT_REQUESTS": 1,
+    "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 1,
+    "CRAWLER_FSYNC": False,
+}
 BUDGETS = {"CRAWLER_PATTERN_BARREN_PAGES": 5, **ONE_BY_ONE}
 TO_THE_LETTER = {**BUDGETS, "CRAWLER_FOLLOW_DUPLICATES": True}
 
