@@ -38,6 +38,8 @@ SHELL_LINES: Final = {
     "pip install .",
     "export SCRAPY_SETTINGS_MODULE=crawler.settings",
 }
+# By these a make that runs the tests has the one below it print where it is.
+OF_MAKE: Final = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
 QUICK: Final = ("CRAWLER_MIN_DELAY_S=0.01", "CRAWLER_DELAY_FACTOR=1", "CRAWLER_PROGRESS=off")
 
 
@@ -103,7 +105,7 @@ def sh(script: str, folder: Path, **given: str) -> subprocess.CompletedProcess[s
     return subprocess.run(
         ["sh", "-euc", script],
         cwd=folder,
-        env={**os.environ, **given},
+        env={name: value for name, value in os.environ.items() if name not in OF_MAKE} | given,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
