@@ -165,7 +165,7 @@ CONCURRENT_REQUESTS = 64
 # Parsers of your own; they go before those that are installed. [list of class path]
 # CRAWLER_PARSERS = []
 
-# Longest time for a page that is parsed apart (PDF, feeds, long ones). [seconds]
+# Longest processor time for a page that is parsed apart (PDF, feeds, long ones). [seconds]
 # CRAWLER_PARSE_TIMEOUT_S = 20.0
 
 # Most memory of each process that parses apart. [bytes]

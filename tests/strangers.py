@@ -50,6 +50,9 @@ class Apart(Notes):
     def slow(self):
         time.sleep(600)
 
+    def waits(self):
+        time.sleep(1)
+
     def busy(self):
         while True:
             pass

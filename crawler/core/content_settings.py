@@ -49,7 +49,7 @@ class Content:
     parse_timeout_s: float = knob(
         20.0,
         number("seconds", least=0.1),
-        "Longest time for a page that is parsed apart (PDF, feeds, long ones).",
+        "Longest processor time for a page that is parsed apart (PDF, feeds, long ones).",
     )
     parse_max_bytes: int = knob(
         # guess: pdfium reads most PDFs of 64 MB in less

@@ -123,6 +123,7 @@ class Summary(msgspec.Struct, frozen=True):
     data_dir: str
     pauses: BodyPauses = BodyPauses()
     truncated: dict[str, int] = {}  # answers that are not whole, by why, as WARC-Truncated
+    unreadable: dict[str, int] = {}  # pages stored without their text and links, by parser
 
 
 def summary_of(
@@ -167,6 +168,7 @@ def summary_of(
             tally.counted["memory/pauses"], tally.counted["memory/paused_ms"] / 1_000
         ),
         truncated=_below(tally.counted, "truncated/"),
+        unreadable=_below(tally.counted, "parse/unreadable/"),
     )
 
 

@@ -98,6 +98,9 @@ def _copies(summary: Summary) -> Iterator[Row]:
     if summary.truncated:
         cut = [f"{number(n)} {_TRUNCATED.get(why, why)}" for why, n in summary.truncated.items()]
         yield "not whole", ", ".join(cut)
+    if summary.unreadable:
+        by_parser = [f"{number(n)} by {name}" for name, n in summary.unreadable.items()]
+        yield "unreadable", f"{', '.join(by_parser)}: stored without their text and links"
 
 
 def _links(summary: Summary) -> Iterator[Row]:

@@ -88,6 +88,7 @@ def summary_of_all(run: Run, parts: Sequence[Summary], folders: Iterable[Path]) 
         near_duplicates=_total(parts, lambda part: part.near_duplicates),
         not_pages=_sum(part.not_pages for part in parts),
         truncated=_sum(part.truncated for part in parts),
+        unreadable=_sum(part.unreadable for part in parts),
         answers=_sum(part.answers for part in parts),
         top_hosts=_top(parts),
         links=_links(parts),

@@ -8,6 +8,7 @@ the body it had is unreadable. They start with their first body and end with the
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +19,8 @@ from crawler.parsers.apart_wire import Answer
 from crawler.parsers.child import Child, Ended, Nonsense, said_end
 
 BODIES_EACH: Final = 200  # guess: then a new process, for what a library may leak
+# A body is given so many times its time where other work has the processor, or the parser sleeps.
+_WAITS: Final = 5
 _MEMORY_SHARE: Final = 4  # a body that takes more than this part of the memory leaves no room
 
 
@@ -33,7 +36,7 @@ class BrokenParser(CrawlerError):
 class Limits:
     """What a body may take."""
 
-    timeout_s: float
+    timeout_s: float  # of processor time, to the next whole second; of real time _WAITS as much
     max_bytes: int  # of memory
 
 
@@ -72,13 +75,16 @@ class Apart:
         self._busy.add(child)
         answer = None
         try:
-            answer = await child.answer(path, source, limits.timeout_s)
+            answer = await child.answer(path, source, _WAITS * limits.timeout_s)
         except TimeoutError:
-            raise Unreadable(f"took longer than {limits.timeout_s:g} s") from None
+            raise _too_long(limits) from None
         except Nonsense as nonsense:
             raise Unreadable(str(nonsense)) from None
         except Ended:
-            raise BrokenParser("died", said_end(await self._end(child))) from None
+            status = await self._end(child)
+            if status == -signal.SIGXCPU:
+                raise _too_long(limits) from None
+            raise BrokenParser("died", said_end(status)) from None
         finally:  # also where we are cancelled: it may be in the middle of a body
             self._busy.discard(child)
             self._keep_or_end(path, child, answer)
@@ -96,6 +102,10 @@ class Apart:
         self._ending.add(status)
         status.add_done_callback(self._ending.discard)
         return status
+
+
+def _too_long(limits: Limits) -> Unreadable:
+    return Unreadable(f"took longer than {limits.timeout_s:g} s")
 
 
 def _result(answer: Answer, limits: Limits) -> Parsed:

@@ -25,7 +25,6 @@ from crawler.parsers.loading import parser_at
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _MAX_SAID_CHARS: Final = 300
-_SPARE_CPU_S: Final = 2  # the crawl, which counts real time, should be the one that ends it
 
 
 def main(starter: int, max_bytes: int, timeout_s: float) -> None:
@@ -40,7 +39,7 @@ def main(starter: int, max_bytes: int, timeout_s: float) -> None:
         parsers: dict[str, Parser] = {}
         while head := inward.read(LENGTH.size):
             question = QUESTIONS.decode(inward.read(*LENGTH.unpack(head)))
-            _limit(resource.RLIMIT_CPU, _cpu_s() + math.ceil(timeout_s) + _SPARE_CPU_S)
+            _limit(resource.RLIMIT_CPU, math.ceil(_cpu_s() + timeout_s))
             answer = _answered(question.path, question.source, inward, question.length, parsers)
             outward.write(framed(answer))
             outward.flush()
@@ -86,9 +85,9 @@ def _limit(what: int, most: int) -> None:
         resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
 
 
-def _cpu_s() -> int:
+def _cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return math.ceil(used.ru_utime + used.ru_stime)
+    return used.ru_utime + used.ru_stime
 
 
 def _end_with(starter: int) -> None:

@@ -121,6 +121,14 @@ def test_the_next_body_is_parsed(
     run(scenario())
 
 
+def test_time_in_which_others_have_the_processor_is_not_its_own(run: Callable[..., None]) -> None:
+    async def scenario() -> None:
+        async with bench(timeout_s=SHORT_S) as parsers:
+            assert (await parsers.parse(b"waits")).title
+
+    run(scenario())
+
+
 def test_what_a_library_prints_is_no_answer(run: Callable[..., None]) -> None:
     async def scenario() -> None:
         async with bench() as parsers:

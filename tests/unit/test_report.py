@@ -96,6 +96,8 @@ BUSY = msgspec.structs.replace(
     frontier=FrontierCounts(100, 20, 1, 5_000, 4_000, 7, 3),
     data_dir="/var/crawl one",
     pauses=BodyPauses(31, 95.2),
+    truncated={"disconnect": 1},
+    unreadable={"pdf": 2, "xml": 1},
 )
 
 
@@ -130,6 +132,8 @@ answers       2xx 1,190, 3xx 7, 4xx 40
 duplicates    12 pages whose content is stored already
               7 pages with nearly the same text
 no pages      3 empty, 2 soft 404
+not whole     1 ended early by their servers
+unreadable    2 by pdf, 1 by xml: stored without their text and links
 hosts         1,200  example.com
                  34  example.org
 links         4,000 new, 40,000 seen before, 12 over budget
