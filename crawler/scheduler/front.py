@@ -22,16 +22,20 @@ class Front:
         fronts = self._books.totals.fronts()[standing]
         return [level for level, ends in enumerate(fronts) if len(ends)]
 
-    def file(self, host: HostKey, record: HostRecord, level: int) -> None:
-        """To the end of *level*'s queue of such hosts. O(1)."""
+    def file(self, host: HostKey, record: HostRecord, level: int, *, first: bool = False) -> None:
+        """To the end of *level*'s queue of such hosts, or *first* of them. O(1)."""
         record.place = move(record.place, Event.FILE)
         record.level = level
         record.generation += 1
         standing = record.pace.standing
         ends = self._books.totals.fronts()[standing][level]
         entry = FrontEntry(host, record.generation)
-        self._books.put(keys.front(standing, level, ends.tail), encode(entry))
-        ends.tail += 1
+        if first:
+            ends.head -= 1
+            self._books.put(keys.front(standing, level, ends.head), encode(entry))
+        else:
+            self._books.put(keys.front(standing, level, ends.tail), encode(entry))
+            ends.tail += 1
 
     def take(self, standing: Standing, level: int) -> HostKey | None:
         """The next entry's host; None if the entry was stale. Call only while `busy`. O(1)."""

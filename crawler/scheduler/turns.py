@@ -54,7 +54,7 @@ class Turns:
         for key, _ in self._resting.take_due(now, self._rules.slice):
             host = HostKey(key[9:].decode())
             record = self._books.host(host)
-            self._front.file(host, record, _best(record))
+            self._front.file(host, record, _best(record), first=_is_begun(record))
 
     def wake_at(self, standings: Iterable[Standing]) -> float | None:
         if any(self.active.due(each) or self._front.busy(each) for each in standings):
@@ -68,11 +68,11 @@ class Turns:
         is_filed = any(self._front.busy(standing) for standing in Standing)
         return bool(len(self.active) or is_filed or self._resting.next_at is not None)
 
-    def notice(self, host: HostKey, level: int) -> None:
-        """A URL of *host* has come to wait at *level*."""
+    def notice(self, host: HostKey, level: int, *, first: bool = False) -> None:
+        """A URL of *host* has come to wait at *level*; *first*: its host before others there."""
         record = self._books.host(host)
         if record.place is Place.EMPTY or (record.place is Place.FRONT and level < record.level):
-            self._front.file(host, record, level)
+            self._front.file(host, record, level, first=first)
         elif record.place is Place.ACTIVE:
             active = self.active.get(host)
             assert active is not None, f"{host} is active, but not in memory"
@@ -84,7 +84,8 @@ class Turns:
         active = self.active.get(candidate.host)
         if active is not None and active.level == candidate.level:
             active.head.appendleft(encode(candidate))
-        self.notice(candidate.host, candidate.level)
+        is_begun = _is_begun(self._books.peek(candidate.host))
+        self.notice(candidate.host, candidate.level, first=is_begun)
 
     def carry_on(self, active: ActiveHost, now: float) -> None:
         """Its fetch is over and its rest has begun: wait for it, or end the turn."""
@@ -179,6 +180,12 @@ class Turns:
 
     def _rests_long(self, record: HostRecord, now: float) -> bool:
         return record.rest_until > now + self._rules.evict_rest_s
+
+
+def _is_begun(record: HostRecord) -> bool:
+    """New, but asked: its robots.txt has come and its first page has not. It goes before hosts that
+    were never asked, or it would wait for all of them twice."""
+    return record.pace.standing is Standing.NEW and record.rest_until > 0
 
 
 def _best(record: HostRecord) -> int:

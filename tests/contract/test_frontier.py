@@ -526,3 +526,17 @@ def test_hosts_of_a_standing_that_may_not_be_leased_hold_up_no_others(world):
     assert hosts(3.0, Standing.FAILS) == ["b"]
     assert hosts(9.0, Standing.FAILS) == ["d"]
     assert hosts(9.0, Standing.ANSWERS) == ["c"]
+
+
+def test_a_host_whose_robots_txt_has_come_goes_before_those_never_asked(world):
+    """Else it would wait for all the others twice: for its robots.txt, and for its first page."""
+    frontier = world.reopen(0.0)
+    frontier.add([candidate("x", host=f"h{n}") for n in range(60)], 0.0)
+    (robots,) = frontier.lease(0.0)
+    frontier.release(robots, rest(1.0), 0.0)
+    frontier.finish(robots, PutBack(), 0.0)
+    early = frontier.lease(0.9, 10)
+    order = [lease.candidate for lease in [*early, *drain(frontier, 1.0)]]
+    assert len(order) == 60
+    # Three shards of a shared frontier, four of each asked for.
+    assert robots.candidate in order[len(early) : len(early) + 12]

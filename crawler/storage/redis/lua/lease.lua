@@ -21,7 +21,7 @@ local moved = reap(rules, slice)
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', RESTING, '-inf', now, 'LIMIT', 0, slice)) do
   local it = load(host)
   redis.call('ZREM', RESTING, host)
-  seat(host, it)
+  seat(host, it, true)
   save(host, it)
   moved = moved + 1
 end

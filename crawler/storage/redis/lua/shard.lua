@@ -48,7 +48,7 @@ local function reservation_key(digest) return root .. ':v:' .. digest end
 
 local EMPTY, FRONT, RESTS, LEASED = 0, 1, 2, 3
 -- What is known of a host: it was never asked, it answers, its last fetch failed.
-local STANDINGS = 3
+local STANDINGS, NEW = 3, 0
 local URGENT, FRONTS = 0, 16
 
 -- The time of a shard never goes back, though the server's clock may be set back.
@@ -113,21 +113,25 @@ local function best_front(fronts)
   end
 end
 
--- To the end of a front queue. An older entry of the host shows by its number that it is stale.
-local function file(host, it, front)
+-- To the end of a front queue, or before the others there. An older entry of the host shows by its
+-- number that it is stale.
+local function file(host, it, front, first)
   it.place, it.front, it.filed = FRONT, front, (it.filed + 1) % 4294967296
-  redis.call('RPUSH', front_key(front, standing_of(it)), struct.pack('<I4', it.filed) .. host)
+  redis.call(first and 'LPUSH' or 'RPUSH', front_key(front, standing_of(it)),
+    struct.pack('<I4', it.filed) .. host)
 end
 
--- Where a host belongs that is not leased.
-local function seat(host, it)
+-- Where a host belongs that is not leased; `rested`: it comes from its rest. If it is new all the
+-- same, its robots.txt has come and its first page has not: it goes before hosts that were never
+-- asked, or it would wait for all of them twice.
+local function seat(host, it, rested)
   if it.fronts == 0 then
     it.place = EMPTY
   elseif it.rest > now then
     it.place = RESTS
     redis.call('ZADD', RESTING, it.rest, host)
   else
-    file(host, it, best_front(it.fronts))
+    file(host, it, best_front(it.fronts), rested and standing_of(it) == NEW)
   end
 end
 
