@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -14,11 +13,13 @@ from crawler.core.config import Config
 from crawler.core.errors import DataDirError
 from crawler.core.types import Candidate
 from crawler.ops.why import Namer, refuse_other_identity
-from crawler.scheduler.dead_letters import BATCH, Reviver, dead_letters
+from crawler.policy.robots_cache import RobotsCache
+from crawler.scheduler import dead_letters
 from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.storage.inspection import Named
 from crawler.storage.local import retry_requests
 from crawler.storage.local.datadir import DataDir, holder, read_format
+from crawler.storage.local.records import RobotsRecords
 from crawler.storage.local.rocks import RocksStore
 from crawler.storage.redis.ops import Ops, shard_of
 from crawler.storage.redis.visit.revival import Revival
@@ -88,13 +89,8 @@ def _chooser(wanted: Named | None) -> Callable[[Candidate], bool]:
 def _put_back(
     store: RocksStore, config: Config, chosen: Callable[[Candidate], bool], now: float
 ) -> int:
-    frontier_rules = rules.frontier_rules(config, None)
-    # Opened only to be recovered: leases of a dead process would stand in the way.
-    recovered = TwoTierFrontier(store, frontier_rules, now)
-    reviver = Reviver(store, frontier_rules)
-    letters = (each for each in dead_letters(store) if chosen(each[1].candidate))
-    total = 0
-    while batch := list(islice(letters, BATCH)):
-        reviver.put_back(batch, max(now, recovered.clock))
-        total += len(batch)
-    return total
+    frontier = TwoTierFrontier(store, rules.frontier_rules(config, None), now)
+    agent = config.identity.user_agent_name
+    robots = RobotsCache(RobotsRecords(store), agent, config.robots)
+    now = max(now, frontier.clock)
+    return sum(dead_letters.put_back(store, frontier, robots, chosen, lambda: now))

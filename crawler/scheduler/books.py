@@ -57,6 +57,9 @@ class Books:
     def delete(self, key: bytes) -> None:
         self._staged[key] = None
 
+    def delete_all(self, names: Iterable[bytes]) -> None:
+        self._staged.update(dict.fromkeys(names))
+
     def host(self, host: HostKey) -> HostRecord:
         """The record of *host* to be changed in place; it is written at the commit."""
         record = self._touched.get(host)
@@ -82,9 +85,12 @@ class Books:
         del self._held[host]
 
     def next_number(self) -> int:
-        number = self.totals.next_number
-        self.totals.next_number += 1
-        return number
+        return self.next_numbers(1)[0]
+
+    def next_numbers(self, count: int) -> range:
+        first = self.totals.next_number
+        self.totals.next_number += count
+        return range(first, first + count)
 
     def _read_totals(self) -> Totals:
         packed = self._store.get(keys.TOTALS)

@@ -99,6 +99,13 @@ class RefusedRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
+
+
+def encode_refused(candidate: bytes, reason: str, at: float) -> bytes:
+    """A RefusedRecord of *candidate* as it is packed already."""
+    return encode((msgspec.Raw(candidate), reason, at))
+
+
 decode_candidate = msgspec.msgpack.Decoder(Candidate).decode
 decode_host = msgspec.msgpack.Decoder(HostRecord).decode
 decode_totals = msgspec.msgpack.Decoder(Totals).decode

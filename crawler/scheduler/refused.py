@@ -22,10 +22,9 @@ from crawler.scheduler.gate import Gate
 from crawler.scheduler.ports import LeaseRules
 from crawler.scheduler.records import (
     HostRecord,
-    RefusedRecord,
     decode_candidate,
     decode_refused,
-    encode,
+    encode_refused,
 )
 from crawler.scheduler.rules import FrontierRules
 
@@ -83,6 +82,7 @@ class Refusals:
         head: deque[bytes] = deque()
         begin = at = ends.head
         refused: list[tuple[Candidate, Refusal]] = []
+        bodies: list[bytes] = []  # of those that are refused, as they are packed
         while at < ends.tail and len(head) < limit and (at == begin or len(refused) < self._left):
             stop = min(ends.tail, at + (limit if at == begin else _CHUNK))
             start, until = keys.body(host, level, at), keys.body(host, level, stop)
@@ -93,6 +93,7 @@ class Refusals:
                 refusal = self._rules.refusal(candidate)
                 if refusal is not None:
                     refused.append((candidate, refusal))
+                    bodies.append(packed)
                 else:
                     head.append(packed)
                 at += 1
@@ -102,11 +103,10 @@ class Refusals:
             # The numbers of a queue are consecutive: what is admitted moves up to the rest of it.
             ends.head = at - len(head)
             queue = keys.body_queue(host, level)
-            for key in keys.all_numbered(queue, range(begin, ends.head)):
-                self._books.delete(key)
+            self._books.delete_all(keys.all_numbered(queue, range(begin, ends.head)))
             names = keys.all_numbered(queue, range(ends.head, at))
             self._books.put_all(zip(names, head, strict=True))
-            self._keep(refused, now)
+            self._keep(refused, bodies, now)
         return head
 
     def put_back_some(self, arrive: Callable[[HostKey, int, list[Candidate]], None]) -> None:
@@ -142,6 +142,7 @@ class Refusals:
             return False
         refusal = Refusal(reason, f"{excess} URLs too many")
         taken: list[tuple[Candidate, Refusal]] = []
+        bodies: list[bytes] = []
         for level in reversed(range(self._levels)):
             wanted = min(excess, self._slice) - len(taken)
             ends = record.ends[level]
@@ -155,6 +156,7 @@ class Refusals:
                 self._books.delete(key)
                 if candidate.purpose is Purpose.PAGE and wanted:
                     taken.append((candidate, refusal))
+                    bodies.append(packed)
                     wanted -= 1
                 else:
                     stays.appendleft(packed)
@@ -163,16 +165,21 @@ class Refusals:
             self._books.put_all(zip(names, stays, strict=True))
         if taken:
             self._left = 0  # what was moved can be read again when it is written
-            self._keep(taken, now)
+            self._keep(taken, bodies, now)
         return bool(taken)
 
-    def _keep(self, refused: list[tuple[Candidate, Refusal]], now: float) -> None:
+    def _keep(
+        self, refused: list[tuple[Candidate, Refusal]], bodies: list[bytes], now: float
+    ) -> None:
         self._left -= len(refused)
         totals = self._books.totals
         totals.waiting -= len(refused)
         totals.refused += len(refused)
-        for candidate, refusal in refused:
-            record = RefusedRecord(candidate, refusal.reason, now)
-            self._books.put(keys.numbered(keys.REFUSED, self._books.next_number()), encode(record))
+        names = keys.all_numbered(keys.REFUSED, self._books.next_numbers(len(refused)))
+        records = (
+            encode_refused(packed, why.reason, now)
+            for packed, (_, why) in zip(bodies, refused, strict=True)
+        )
+        self._books.put_all(zip(names, records, strict=True))
         self._gate.release([candidate for candidate, _ in refused])
         self._new += refused

@@ -11,7 +11,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
 from typing import Final, Self
 
 from scrapy import Request, Spider, signals
@@ -23,13 +22,12 @@ from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
 from crawler.core.errors import StoreUnavailable, UnstorableRequest
-from crawler.core.types import Dead, Done, Purpose
-from crawler.core.url import authority_of
+from crawler.core.types import Candidate, Dead, Done, Purpose
 from crawler.parts import Parts
 from crawler.policy.refusal import Refusal
+from crawler.scheduler import dead_letters
 from crawler.scheduler.candidates import candidate_of, verdict_on_returned
 from crawler.scheduler.clearance import Fetch
-from crawler.scheduler.dead_letters import BATCH, dead_letters
 from crawler.scheduler.flights import LEASE, Flight
 from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.scheduler.requests import unpack
@@ -296,16 +294,14 @@ async def take_retry_requests(
 
 
 async def _put_back(key: int | None, parts: Parts, frontier: TwoTierFrontier) -> int:
-    letters = (
-        each for each in dead_letters(parts.store) if key is None or each[1].candidate.key == key
-    )
+    def chosen(candidate: Candidate) -> bool:
+        return key is None or candidate.key == key
+
     total = 0
-    while batch := list(islice(letters, BATCH)):
-        now = parts.clock.now()
-        for authority in {authority_of(letter.candidate.url) for _, letter in batch}:
-            parts.robots.ask_again(authority, now)
-        frontier.put_back_dead(batch, now)
-        total += len(batch)
+    for put_back in dead_letters.put_back(
+        parts.store, frontier, parts.robots, chosen, parts.clock.now
+    ):
+        total += put_back
         await asyncio.sleep(0)
     return total
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from crawler.core.config import Robots
 from crawler.core.types import Candidate, Dead, Lease, RetryAt
+from crawler.policy.robots_cache import RobotsCache, Unknown
 from crawler.policy.robots_fetch import Known, RobotsRecord
-from crawler.scheduler import keys
-from crawler.scheduler.dead_letters import Reviver, dead_letters
+from crawler.scheduler import dead_letters, keys
 from crawler.scheduler.frontier import TwoTierFrontier
 from crawler.scheduler.places import Place
 from crawler.scheduler.records import decode_host
+from crawler.storage.local.records import RobotsRecords
 from tests.contract.frontiers import EmbeddedWorld, candidate, drain, rest
 from tests.contract.invariants import check
 
@@ -32,13 +34,17 @@ def bury(frontier: TwoTierFrontier, found: list[Candidate], now: float) -> float
 
 
 def put_back(embedded: EmbeddedWorld, now: float) -> None:
-    Reviver(embedded.store, embedded.rules).put_back(list(dead_letters(embedded.store)), now)
+    """As nobody who has the frontier open, after the crawl."""
+    store = embedded.store
+    robots = RobotsCache(RobotsRecords(store), "Gossamer", Robots())
+    found = dead_letters.put_back(store, embedded.reopen(now), robots, lambda _: True, lambda: now)
+    assert sum(found)
 
 
 def test_letters_are_told_oldest_first(embedded: EmbeddedWorld) -> None:
     frontier = embedded.reopen(0.0)
     bury(frontier, [candidate(str(number)) for number in range(5)], 0.0)
-    letters = [letter for _, letter in dead_letters(embedded.store)]
+    letters = [letter for _, letter in dead_letters.dead_letters(embedded.store)]
     assert [letter.candidate.url for letter in letters] == [f"http://a/{n}" for n in range(5)]
     assert [letter.at for letter in letters] == sorted(letter.at for letter in letters)
 
@@ -48,11 +54,11 @@ def test_a_frontier_at_work_puts_them_back_itself(embedded: EmbeddedWorld) -> No
     now = bury(frontier, [candidate(str(number), host=host) for host in "ab" for number in "12"], 0)
     frontier.add([candidate("3")], now)
     held = drain(frontier, now)  # of one host a URL is under way
-    frontier.put_back_dead(list(dead_letters(embedded.store)), now)
+    frontier.put_back_dead(list(dead_letters.dead_letters(embedded.store)), now)
     check(frontier, embedded.store)
     counts = frontier.counts()
     assert (counts.waiting + len(held), counts.dead, counts.seen) == (5, 0, 5)
-    assert list(dead_letters(embedded.store)) == []
+    assert list(dead_letters.dead_letters(embedded.store)) == []
     again: list[str] = []
     for lease in held:
         frontier.release(lease, rest(1.0), now)
@@ -68,7 +74,6 @@ def test_a_frontier_at_work_puts_them_back_itself(embedded: EmbeddedWorld) -> No
 def test_put_back_they_wait_as_if_they_had_never_failed(embedded: EmbeddedWorld) -> None:
     found = [candidate(str(number), host=host) for host in "ab" for number in range(5)]
     now = bury(embedded.reopen(0.0), found, 0.0)
-    embedded.reopen(now)
     put_back(embedded, now)
     frontier = embedded.reopen(now)
     check(frontier, embedded.store)
@@ -93,7 +98,6 @@ def test_its_failures_are_forgotten(embedded: EmbeddedWorld) -> None:
         frontier.release(lease, rest(1.0), now)
         frontier.finish(lease, verdict, now)
         now += 10.0
-    embedded.reopen(now)
     put_back(embedded, now)
     (lease,) = drain(embedded.reopen(now), now)
     assert (lease.candidate.attempts, lease.candidate.not_before) == (0, 0.0)
@@ -105,7 +109,6 @@ def test_a_host_at_rest_is_left_at_rest(embedded: EmbeddedWorld) -> None:
     (lease,) = drain(frontier, 0.0)
     frontier.release(lease, rest(50.0), 0.0)
     frontier.finish(lease, Dead("timeout"), 0.0)
-    embedded.reopen(1.0)
     put_back(embedded, 1.0)
     record = decode_host(embedded.store.get(keys.named(keys.HOST, "a")) or b"")
     assert (record.place, record.rest_until) == (Place.RESTING, 50.0)
@@ -116,23 +119,22 @@ def test_a_host_at_rest_is_left_at_rest(embedded: EmbeddedWorld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("packed", "kept"),
+    ("packed", "asked"),
     [
-        pytest.param(msgspec.msgpack.encode(FORBIDDEN), False, id="a verdict that forbids all"),
+        pytest.param(msgspec.msgpack.encode(FORBIDDEN), True, id="a verdict that forbids all"),
         pytest.param(
             msgspec.msgpack.encode(msgspec.structs.replace(FORBIDDEN, kind=Known.RULES)),
-            True,
+            False,
             id="rules that were read",
         ),
         pytest.param(b"\xc1", True, id="a record that cannot be read counts as none"),
     ],
 )
 def test_an_unreachable_robots_txt_is_asked_for_again(
-    embedded: EmbeddedWorld, packed: bytes, kept: bool
+    embedded: EmbeddedWorld, packed: bytes, asked: bool
 ) -> None:
     now = bury(embedded.reopen(0.0), [candidate("x")], 0.0)
-    key = keys.named(keys.ROBOTS, "http://a")
-    embedded.store.write({key: packed})
-    embedded.reopen(now)
+    embedded.store.write({keys.named(keys.ROBOTS, "http://a"): packed})
     put_back(embedded, now)
-    assert (embedded.store.get(key) is not None) is kept
+    robots = RobotsCache(RobotsRecords(embedded.store), "Gossamer", Robots())
+    assert isinstance(robots.verdict("http://a/x", now), Unknown) is asked
