@@ -184,6 +184,7 @@ class Judge(LoopbackWeb):
 
     def answered(self) -> set[str]:
         """Every URL that got a 200, robots.txt and its hops apart."""
+        self.settle()
         robots = (ROBOTS, MOVED_ROBOTS)
         good = [visit for visit in self.visits if visit.status == 200 and not visit.cut]
         return {self.url(visit.host, visit.path) for visit in good if visit.path not in robots}
@@ -191,6 +192,7 @@ class Judge(LoopbackWeb):
     def report(
         self, min_delay_s: float, delay_factor: float = 10.0, max_delay_s: float = 300.0
     ) -> Violations:
+        self.settle()
         rules = {host: self.judged_web.rules(host) for host in self.hosts}
         return judge(self.visits, rules, Gap(min_delay_s, delay_factor, max_delay_s))
 

@@ -22,6 +22,7 @@ from typing import Final, Self, cast
 HEAD_END: Final = b"\r\n\r\n"
 LARGEST_HEAD_BYTES: Final = 64 * 1024  # no client of ours sends as much
 LAST_BYTES: Final = 16 * 1024  # stamped and sent as one; a fresh socket buffer takes them whole
+SETTLED_S: Final = 2.0
 PORT_TRIES: Final = 20  # a port free on one address may be taken on another
 LOOK_S: Final = 0.01
 LOOKS: Final = 5
@@ -87,6 +88,13 @@ class LoopbackWeb:
 
     def url(self, host: str, path: str = "/") -> str:
         return f"http://{host}:{self.port}{path}"
+
+    def settle(self) -> None:
+        """Wait until each answer that was begun is in the books, which a busy machine writes late;
+        at most SETTLED_S, for some answers have no end."""
+        deadline_s = time.monotonic() + SETTLED_S
+        while len(self.visits) < self.turns.total() and time.monotonic() < deadline_s:
+            time.sleep(0.005)
 
     def __enter__(self) -> Self:
         sockets = _listen(self.hosts)
