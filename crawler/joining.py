@@ -110,6 +110,11 @@ class Told:
         self._fail(error)
 
 
+def quiet_s(config: Config) -> float:
+    """How long no host is asked after a restart of Redis: fetches of before it may be under way."""
+    return FRESH_S + config.fetch.total_timeout_s + TELL_S
+
+
 def join(
     address: RedisAddress,
     config: Config,
@@ -128,8 +133,7 @@ def join(
     shared, clock = config.shared, Clock()
     last = read_worker(data.path)
     where = Address.parse(address.url, address.params)
-    quiet_s = FRESH_S + config.fetch.total_timeout_s + TELL_S
-    opening = (quiet_s, shared.lease_s, keys.SCHEMA)
+    opening = (quiet_s(config), shared.lease_s, keys.SCHEMA)
     shards = shared.frontier_shards
 
     def nodes() -> Nodes:

@@ -176,6 +176,8 @@ def _kept(summary: Summary) -> Iterator[Row]:
         yield "", f"{many(archive.delivered, 'file')} brought to {plain(archive.store)}"
     later = f", {number(frontier.later)} later" if frontier.later else ""
     ended = f"{number(frontier.done)} done, {number(frontier.dead)} dead"
+    if frontier.refused:
+        ended += f", {number(frontier.refused)} kept out by rules"
     yield "frontier", f"{number(frontier.waiting)} waiting{later}, {ended}"
     if frontier.put_back_at_open:
         left = number(frontier.put_back_at_open)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from crawler.core.errors import CrawlerError, DataDirError
+from crawler.joining import quiet_s
 from crawler.ops.endings import ending
 from crawler.ops.figures import many, span
 from crawler.ops.hiring import Plan, hired
@@ -96,7 +97,7 @@ class Supervisor:
     def _tell_going_on(self, look: WorkforceLook) -> None:
         to_do = look.counts.waiting + look.counts.later + look.counts.leased
         if to_do and self._redis is not None:
-            quiet = span(self._plan.config.fetch.total_timeout_s)
+            quiet = span(quiet_s(self._plan.config))
             self._screen.tell(
                 f"Going on: {many(to_do, 'URL')} to do. Fetches of the run before may be under way"
                 f" still, so for {quiet} no host is asked"

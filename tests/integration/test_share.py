@@ -279,6 +279,7 @@ def test_a_redis_that_was_left_is_ended_before_another_opens_its_file(shared: Sh
         ),
         pytest.param(["--workers", "many"], "--workers is 'many'", id="no number of workers"),
         pytest.param(["-a", "max_pages=0"], "max_pages is", id="an argument of the spider"),
+        pytest.param(["-O", "x.jsonl"], "no option -O. (Of feeds each", id="a feed of them all"),
     ],
 )
 def test_what_is_wrong_is_told_once(shared: Shared, more: list[str], sentence: str) -> None:

@@ -93,7 +93,7 @@ BUSY = msgspec.structs.replace(
     errors={"timeout": 4, "status_503": 2, "broken": 1},
     dead_letters=7,
     dead_letters_new=[DeadUrl("http://example.com/\x1b[2J", "timeout, tried 4 times")],
-    frontier=FrontierCounts(100, 20, 1, 5_000, 4_000, 7, 3),
+    frontier=FrontierCounts(100, 20, 1, 5_000, 4_000, 7, 3, refused=9),
     data_dir="/var/crawl one",
     pauses=BodyPauses(31, 95.2),
     truncated={"disconnect": 1},
@@ -151,7 +151,7 @@ dead letters  7 URLs given up
               http://example.com/?[2J: timeout, tried 4 times
               all of them: scrapy frontier dead -s 'CRAWLER_DATA_DIR=/var/crawl one'
 archive       1 file, 2.0 kB, in crawl-data/warc
-frontier      100 waiting, 20 later, 4,000 done, 7 dead
+frontier      100 waiting, 20 later, 4,000 done, 7 dead, 9 kept out by rules
               3 put back at the start: the run before did not finish them
 as JSON       /var/crawl one/summary.json
 """

@@ -68,9 +68,15 @@ class Command(ScrapyCommand):
         )
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        if len(args) != 1:
+        unknown = next((arg for arg in args if arg.startswith("-")), "")
+        if len(args) != 1 and not unknown:
             raise UsageError("name one spider, for example: scrapy share web -a seeds=seeds.txt")
         try:
+            if unknown:
+                raise ConfigError(
+                    f"scrapy share has no option {unknown}. (Of feeds each worker writes its own,"
+                    " which FEEDS in settings.py names: docs/feeds.md)"
+                )
             plan = self._plan(args[0], opts)
             ended = self._crawl(plan)
         except CrawlerError as refused:
