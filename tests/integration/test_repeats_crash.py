@@ -88,7 +88,7 @@ def test_a_page_near_to_one_that_was_there_is_marked(books: Books) -> None:
     """By brute force. Each life wrote a file: what earlier ones hold was archived, finished or
     not, before a page was looked up; what its own holds was in flight beside it."""
     rows = [row for row in books.rows if row["simhash"] is not None]
-    # In which lives pages come, and in which answers that are none, is a matter of their hosts' turns.
+    # In which lives pages come, and in which what is none, is a matter of turns.
     assert len({row["warc_file"] for row in rows}) > 2
     for at, row in enumerate(rows):
         before = {each["url"]: each for each in rows[:at]}
