@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from crawler.storage.delivery.address import read_address
 from crawler.storage.delivery.folder_store import FolderStore
-from crawler.storage.warc.openfile import OPEN_SUFFIX
+from crawler.storage.warc.openfile import OPEN_SUFFIX, open_name
 from tests.delivering import (
     IN_PARTS_BYTES,
     PATIENCE_S,
@@ -146,6 +146,20 @@ def test_kills_on_the_way_to_a_folder(tmp_path: Path) -> None:
     assert asyncio.run(delivery(data, folder).close()) == []
     judge.look(data, seen(store))
     assert judge.saw_all() and is_empty(data)
+    assert not list(store.rglob(f"*{OPEN_SUFFIX}"))
+
+
+def test_killed_between_the_two_names_of_a_file_the_first_is_removed(tmp_path: Path) -> None:
+    data, store = tmp_path / "data", tmp_path / "store"
+    store.mkdir()
+    finish(data, "crawl-000", 3000)
+    (store / "warc").mkdir()
+    target = store / "warc" / "crawl-000.warc.gz"
+    target.write_bytes((data / "warc" / target.name).read_bytes())
+    os.link(target, open_name(target))
+    folder = FolderStore(read_address(f"file://{store}"))
+    assert asyncio.run(delivery(data, folder).close()) == []
+    assert is_empty(data) and target.exists()
     assert not list(store.rglob(f"*{OPEN_SUFFIX}"))
 
 

@@ -40,10 +40,16 @@ class FolderStore:
             raise ConfigError(f"{SETTING} names the folder {self._root}: it cannot be written to")
 
     def has(self, name: str) -> bool:
+        target = self._root / name
         with _translated():
             # A disk that is gone takes its folder with it, and must not look empty.
             self._root.stat()
-            return (self._root / name).exists()
+            if not target.exists():
+                return False
+            aside = open_name(target)
+            if aside.exists() and aside.samefile(target):  # `put` died between its two names
+                aside.unlink(missing_ok=True)
+        return True
 
     def put(self, file: Path, name: str, moved: Moved) -> bool:
         target = self._root / name
