@@ -15,9 +15,11 @@ from unittest.mock import patch
 
 import pytest
 
+from crawler.core.errors import StoreUnavailable
 from crawler.storage.delivery.address import read_address
 from crawler.storage.delivery.delivery import LAST_TRIES, LAST_TRIES_DOWN, Delivery
 from crawler.storage.delivery.object_store import ObjectStore
+from crawler.storage.delivery.store import bring
 from tests.delivering import (
     IN_PARTS_BYTES,
     delivery,
@@ -211,6 +213,23 @@ def test_other_credentials_are_taken_without_a_new_start(
     with patch.dict(os.environ, {"AWS_ACCESS_KEY_ID": "NEW"}):
         assert asyncio.run(made.close()) == []
     assert stored(s3) == under("crawl", files)
+
+
+def test_the_first_try_after_new_credentials_has_them(
+    s3: S3Server, network: TroubledNetwork, tmp_path: Path
+) -> None:
+    """At the end of a crawl there may be no second."""
+    finish(tmp_path, "a")
+    file = tmp_path / "warc" / "a.cdxj"
+    network.deal = lambda call: (
+        Fault.NONE if "Credential=NEW/" in call.authorization else Fault.FORBIDDEN
+    )
+    store = ObjectStore(read_address(URL), attempts=1, renew_s=0)
+    with pytest.raises(StoreUnavailable):
+        bring(store, file, "a.cdxj", lambda: None)
+    with patch.dict(os.environ, {"AWS_ACCESS_KEY_ID": "NEW"}):
+        bring(store, file, "a.cdxj", lambda: None)
+    assert stored(s3) == {"crawl/a.cdxj": file.read_bytes()}
 
 
 def test_what_was_damaged_on_its_way_is_sent_again(

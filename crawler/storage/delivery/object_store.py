@@ -60,6 +60,7 @@ class ObjectStore:
         self._attempts = attempts
         self._renew_s = renew_s
         self._connected_at = 0.0
+        self._has_failed = False  # since then
         self._fs: Any = None
         self._can_create = True  # it takes a condition with what is put
 
@@ -77,14 +78,9 @@ class ObjectStore:
                 raise ConfigError(f"{SETTING} is {self._address}: {reason(error)}") from error
 
     def has(self, name: str) -> bool:
-        with self._translated(f"look for {name}"):
-            try:
-                self._info(name)
-            # Without the right to list, S3 says of what is not there that it is forbidden. Who
-            # may not put it either is told so then.
-            except (FileNotFoundError, PermissionError):
-                return False
-            return True
+        # Asked before each try, and by none after its failure: a try has the newest credentials.
+        self._renew()
+        return self._is_there(name)
 
     def put(self, file: Path, name: str, moved: Moved) -> bool:
         try:
@@ -92,7 +88,7 @@ class ObjectStore:
                 self._put(file, self._path(name), moved)
         except StoreUnavailable:
             # Its answer may have been lost, or somebody was faster: stores say that in many ways.
-            if self.has(name):
+            if self._is_there(name):
                 return False
             raise
         return True
@@ -110,6 +106,16 @@ class ObjectStore:
     def discard(self, name: str) -> None:
         with self._translated(f"remove {name}"):
             self._connected().rm_file(self._path(name))
+
+    def _is_there(self, name: str) -> bool:
+        with self._translated(f"look for {name}"):
+            try:
+                self._info(name)
+            # Without the right to list, S3 says of what is not there that it is forbidden. Who
+            # may not put it either is told so then.
+            except (FileNotFoundError, PermissionError):
+                return False
+            return True
 
     def _put(self, file: Path, path: str, moved: Moved) -> None:
         fs = self._connected()
@@ -165,11 +171,17 @@ class ObjectStore:
     def _connected(self) -> Any:
         if self._fs is None:
             self._connected_at = monotonic()
+            self._has_failed = False
             options = {"config_kwargs": self._s3_config()} if self._is_s3 else {}
             self._fs, _ = fsspec.url_to_fs(self._address.url, skip_instance_cache=True, **options)
             if self._is_s3:
                 self._fs.retries = 1  # its own come on top of those
         return self._fs
+
+    def _renew(self) -> None:
+        """Made anew, a client reads credentials anew: they may have been what was wrong."""
+        if self._has_failed and monotonic() - self._connected_at >= self._renew_s:
+            self._fs = None
 
     def _s3_config(self) -> dict[str, Any]:
         return {
@@ -185,9 +197,7 @@ class ObjectStore:
         except CrawlerError:
             raise
         except Exception as error:
-            if monotonic() - self._connected_at >= self._renew_s:
-                # Made anew, it reads credentials anew: they may have been what was wrong.
-                self._fs = None
+            self._has_failed = True
             raise StoreUnavailable(f"cannot {doing}: {reason(error)}") from error
 
 
