@@ -20,7 +20,8 @@ import pytest
 
 from crawler.core.outcome import Outcome
 from crawler.storage.local.outcome_log import read_outcomes
-from tests.command import crawl_command, run
+from tests.command import crawl_command
+from tests.ready import run
 from tests.servers.hostile import HostileServer
 from tests.servers.hostile_kit import (
     HTML_TYPE,

@@ -19,7 +19,8 @@ import redis
 
 from crawler.storage.redis import keys
 from crawler.storage.redis.worker_record import WorkerSaid
-from tests.command import crawl_command, run
+from tests.command import crawl_command
+from tests.ready import run
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
 

@@ -23,7 +23,8 @@ from crawler.storage.redis.ops import shard_of_digest
 from crawler.storage.redis.worker.batcher import Batcher
 from crawler.storage.redis.worker.near_look import NearLook
 from crawler.storage.redis.worker.shared_nearest import UNSURE, SharedNearest
-from tests.command import crawl_command, run
+from tests.command import crawl_command
+from tests.ready import run
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster

@@ -8,6 +8,7 @@ import asyncio
 import random
 import re
 import resource
+import signal
 import socket
 import threading
 import time
@@ -25,9 +26,10 @@ from crawler.rules import identity_of_urls
 from crawler.storage.local.outcome_log import read_outcomes
 from crawler.storage.redis import keys
 from crawler.storage.redis.crawl_format import CrawlFormat, encode_format
-from tests.command import crawl_command, run, running
+from tests.command import crawl_command
 from tests.crew import BOUND_S, SETTINGS, Crew
 from tests.integration.test_disk_full import SmallDisk, can_mount
+from tests.ready import run, running
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
@@ -198,7 +200,7 @@ def test_a_worker_that_waits_for_its_server_can_be_ended(tmp_path: Path) -> None
     log = tmp_path / "log"
     with running(command, log) as process:
         until(lambda: "Waiting up to 300 s" in log.read_text())
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         assert process.wait(BOUND_S) == TRY_AGAIN
     assert "ended while it waited: Redis at" in log.read_text().splitlines()[-1]
 
