@@ -62,7 +62,9 @@ class Addon:
         # A value that is neither is refused later, where the error can be told in one line.
         twisted = settings.get("CRAWLER_HTTP_HANDLER") == HttpHandler.TWISTED
         settings.set("TWISTED_REACTOR_ENABLED", twisted, "addon")
-        if find_spec("uvloop"):  # not made for Windows
+        # Not made for Windows. With Twisted's readers it never tells of a reset that comes together
+        # with data, and the fetch would hang until its time-out.
+        if find_spec("uvloop") and not twisted:
             settings.set("ASYNCIO_EVENT_LOOP", "uvloop.Loop", "addon")
 
     def update_settings(self, settings: BaseSettings) -> None:

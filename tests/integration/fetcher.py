@@ -102,19 +102,23 @@ class Decode(DecodeMiddleware):
 class Fetches(Spider):
     name = "fetches"
     fetches: list[dict[str, Any]]
-    cancel_after_s: float | None = None
+    is_cancelled = False
 
     async def start(self) -> AsyncIterator[Request]:
-        if self.cancel_after_s is not None:
-            call_later(self.cancel_after_s, self.cancel)
+        if self.is_cancelled:
+            self.cancel_when_under_way()
         for fetch in self.fetches:
             yield Request(callback=self.page, errback=self.error, dont_filter=True, **fetch)
 
-    def cancel(self) -> None:
+    def cancel_when_under_way(self) -> None:
         assert self.crawler.engine
-        for handler in self.crawler.engine.downloader.handlers._handlers.values():
-            transfers: Transfers = handler.transfers  # type: ignore[attr-defined]  # ours has them
-            transfers.cancel_all()
+        handlers = self.crawler.engine.downloader.handlers._handlers.values()
+        transfers: list[Transfers] = [handler.transfers for handler in handlers]  # type: ignore[attr-defined]  # ours have them
+        if not any(map(len, transfers)):
+            call_later(0.05, self.cancel_when_under_way)
+            return
+        for each in transfers:
+            each.cancel_all()
 
     def page(self, response: Response, name: str) -> None:
         assert response.request
@@ -162,7 +166,7 @@ def settings(
         "TLS": tls,
         "KEEPALIVE_S": keepalive_s,
         "TWISTED_REACTOR_ENABLED": handler is Twisted,
-        "ASYNCIO_EVENT_LOOP": "uvloop.Loop",
+        "ASYNCIO_EVENT_LOOP": None if handler is Twisted else "uvloop.Loop",
         "DOWNLOAD_HANDLERS": {**dict.fromkeys(DOWNLOAD_HANDLERS_BASE), **ours},
         "DOWNLOADER_MIDDLEWARES": {**dict.fromkeys(DOWNLOADER_MIDDLEWARES_BASE), Decode: 590},
         "SPIDER_MIDDLEWARES": dict.fromkeys(SPIDER_MIDDLEWARES_BASE),

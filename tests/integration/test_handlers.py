@@ -73,7 +73,8 @@ class Servers:
         }
 
     def crawls(self) -> list[Crawl]:
-        one_by_one = {"CONCURRENT_REQUESTS": 1, "DOWNLOAD_DELAY": 0.2, "DOWNLOAD_DELAY_JITTER": 0}
+        # An answer that nobody asked for is there before the next request goes out.
+        one_by_one = {"CONCURRENT_REQUESTS": 1, "DOWNLOAD_DELAY": 1, "DOWNLOAD_DELAY_JITTER": 0}
         cancelled = [fetch("cancelled", self.hostile.url + "/silence?again")]
         table = [fetch(row.name, self.hostile.url + row.path) for row in TABLE]
         return [
@@ -83,7 +84,7 @@ class Servers:
             {"fetches": [*self._addresses(), *self._requests(), *self._certificates()]},
             {"fetches": self._lenient(), "settings": {"tls": "lenient"}},
             {"fetches": self._in_a_row(), "settings": one_by_one},
-            {"fetches": cancelled, "cancel_after_s": 0.5},
+            {"fetches": cancelled, "is_cancelled": True},
         ]
 
     def _addresses(self) -> list[Fetch]:

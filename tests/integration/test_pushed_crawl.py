@@ -65,7 +65,7 @@ def test_two_workers_crawl_what_is_pushed_and_end_when_nothing_is(tmp_path: Path
         settings = {
             "CRAWLER_FRONTIER_URL": server.url,
             "CRAWLER_FRONTIER_SHARDS": 16,
-            "MAX_IDLE_TIME_BEFORE_CLOSE": 3,
+            "MAX_IDLE_TIME_BEFORE_CLOSE": 10,
         }
         client.rpush("web:start_urls", *map(books.url, HOSTS[:3]))
         unsaid = crawl_command(tmp_path / "0", settings, scope="host")

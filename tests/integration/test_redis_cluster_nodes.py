@@ -37,7 +37,7 @@ def empty(cluster: RedisCluster) -> None:
 
 
 def new_nodes(url: str) -> Nodes:
-    return Nodes(Address.parse(f"{url}?socket_timeout=0.5"), FewScripts(), NAME, SHARDS, ())
+    return Nodes(Address.parse(f"{url}?socket_timeout=2"), FewScripts(), NAME, SHARDS, ())
 
 
 @asynccontextmanager
@@ -45,6 +45,7 @@ async def opened(url: str) -> AsyncIterator[Nodes]:
     nodes = new_nodes(url)
     try:
         await nodes.open()
+        await nodes.open_shards()  # so all are connected
         yield nodes
     finally:
         await nodes.close()
@@ -76,7 +77,6 @@ def test_each_shard_is_asked_where_it_is(cluster: RedisCluster) -> None:
     async def story() -> None:
         for node in cluster.nodes:
             async with opened(node.url) as nodes:
-                await nodes.open_shards()
                 assert not nodes.single_server
                 for shard in ALL:
                     there = cluster.node_of(root(shard))
@@ -118,10 +118,12 @@ def test_one_that_is_down_harms_no_other(cluster: RedisCluster, hurt: object) ->
                         assert reply[1] == turn
             assert len(await nodes.memory()) == 2
             victim.resume() if victim.is_up else victim.start()
+            tries = 1
             while isinstance((reply := (await nodes.run([count(3)]))[0]), Unreachable):
+                tries += 1
                 await asyncio.sleep(0.01)
             # Paused, it read what we had sent before we gave up, and what it sent nobody heard.
-            assert reply[1] == 2 if hurt is RedisServer.kill else reply[1] in {2, 3}
+            assert 2 <= reply[1] <= 1 + tries + 2 * (hurt is RedisServer.pause)
             assert reply[0] == run_of(victim)
 
     asyncio.run(story())
