@@ -15,7 +15,7 @@ from crawler.storage.delivery.object_store import ObjectStore
 from crawler.storage.delivery.store import Store
 from crawler.storage.warc.openfile import open_name
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 PART_BYTES = 5 * 1024 * 1024  # no less is a part for S3
 IN_PARTS_BYTES = 2 * PART_BYTES + 100_000
 QUICK = DeliveryRules(

@@ -40,7 +40,7 @@ SHARDS: Final = 8
 LEASE_S: Final = 100.0
 CONFIG: Final = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
 RULES: Final = FrontierRules(min_gap_s=0.0, gap_factor=0.0)
-SOON: Final = "?socket_timeout=1&socket_connect_timeout=1"
+SOON: Final = "?socket_timeout=60&socket_connect_timeout=60"
 OPENING: Final = (0.0, LEASE_S, keys.SCHEMA)  # after a restart nobody waits here
 
 Turn = Callable[[Coroutine[Any, Any, Any]], Any]

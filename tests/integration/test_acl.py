@@ -65,9 +65,9 @@ def settings(folder: Path, server: RedisServer) -> list[str]:
         "CRAWLER_DELAY_FACTOR": 1,
         "CRAWLER_RETRIES": 1,
         "CRAWLER_BACKOFF_BASE_S": 0.05,
-        "CRAWLER_TOTAL_TIMEOUT_S": 2,
-        "CRAWLER_CONNECT_TIMEOUT_S": 1,
-        "CRAWLER_LEASE_S": 10,
+        "CRAWLER_TOTAL_TIMEOUT_S": 10,
+        "CRAWLER_CONNECT_TIMEOUT_S": 5,
+        "CRAWLER_LEASE_S": 30,
         "CRAWLER_HEARTBEAT_S": 0.5,
         "CRAWLER_FRONTIER_SHARDS": 4,
     }

@@ -47,7 +47,7 @@ SETTINGS: Final = {
     "CRAWLER_ROBOTS_TRIES": RETRIES,
     "CRAWLER_BACKOFF_BASE_S": 0.01,
     "CRAWLER_BACKOFF_MAX_S": 0.01,
-    "CRAWLER_TOTAL_TIMEOUT_S": 5.0,  # of the robots.txt that drips
+    "CRAWLER_TOTAL_TIMEOUT_S": 15.0,  # of the robots.txt that drips
     "CRAWLER_DELAY_FACTOR": 0,
 }
 CHUNKED: Final = b"Transfer-Encoding: chunked"

@@ -41,7 +41,7 @@ def rows() -> list[Held]:
     """Of a line that leaks in its second half."""
     arguments = [PAGES, EVERY, WARM_UP + 2 * STRETCH, LEAKED]
     command = [sys.executable, "-m", "tests.integration.content_line", *map(str, arguments)]
-    fed = run(command, timeout_s=240, env={**os.environ, **ALL_BY_MALLOC})
+    fed = run(command, timeout_s=900, env={**os.environ, **ALL_BY_MALLOC})
     assert fed.returncode == 0, fed.stderr
     _, *lines = fed.stdout.splitlines()
     return [Held(*map(int, line.split()[:4])) for line in lines]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from crawler.storage.delivery.object_store import ObjectStore
 from crawler.storage.delivery.store import bring
 from tests.delivering import (
     IN_PARTS_BYTES,
+    PATIENCE_S,
     delivery,
     finish,
     is_empty,
@@ -158,11 +160,12 @@ def test_a_store_that_is_down_is_waited_for(
 ) -> None:
     caplog.set_level(logging.INFO)
     files = finish(tmp_path, "a")
-    network.deal = for_the_first(20, fault)
+    network.deal = lambda call: fault
     made = delivery(tmp_path, store)
     wait_until(lambda: made.figures.failures >= 3)
     assert made.figures.is_down
     assert local(tmp_path) == files
+    network.deal = no_fault
     wait_until(lambda: is_empty(tmp_path))
     assert asyncio.run(made.close()) == []
     assert stored(s3) == under("crawl", files)
@@ -408,8 +411,21 @@ def test_at_the_end_it_is_tried_a_few_times(
 ) -> None:
     """And not again and again, even though each time pieces arrive: they are damaged."""
     finish(tmp_path, "a")
-    network.deal = lambda call: Fault.FLIPPED if is_put(call) else Fault.NONE
-    made, left = deliver(tmp_path, store)
+    is_the_end = threading.Event()
+
+    def deal(call: Call) -> Fault:
+        assert is_the_end.wait(PATIENCE_S)  # what fails before is not one of the last tries
+        return Fault.FLIPPED if is_put(call) else Fault.NONE
+
+    async def end() -> list[Path]:
+        closing = asyncio.create_task(made.close())
+        await asyncio.sleep(0)
+        is_the_end.set()
+        return await closing
+
+    network.deal = deal
+    made = delivery(tmp_path, store)
+    left = asyncio.run(end())
     assert (len(left), made.figures.damaged) == (3, LAST_TRIES)
 
 

@@ -111,8 +111,8 @@ def test_fetching_waits_for_the_store(
     # is at most 5 MB more.
     slow = command(tmp_path / "data", pages, CRAWLER_MIN_DELAY_S=0.15)
     with running(slow, log) as crawl:
-        wait_until(lambda: "Fetching waits" in log.read_text())
-        wait_until(lambda: stands_still(pages))
+        wait_until(lambda: "Fetching waits" in log.read_text(), PATIENCE_S)
+        wait_until(lambda: stands_still(pages), PATIENCE_S)
         assert len(pages.visits) < PAGES
         network.end_trouble()
         assert crawl.wait(PATIENCE_S) == 0, log.read_text()[-2000:]

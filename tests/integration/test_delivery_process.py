@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import PATIENCE_S
 from tests.delivering import finish, is_empty, local
 from tests.servers.s3 import BUCKET, UNSPOKEN, S3Server, environment
 from tests.servers.troubled import Fault, TroubledNetwork
@@ -53,7 +54,7 @@ def live(data: Path, port: int, patience_s: float) -> subprocess.CompletedProces
         env={**os.environ, **environment(port)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
 
@@ -61,7 +62,7 @@ def live(data: Path, port: int, patience_s: float) -> subprocess.CompletedProces
 def test_memory_does_not_depend_on_the_size_of_a_file(tmp_path: Path) -> None:
     finish(tmp_path, "a", LARGE_BYTES)
     with S3Server() as s3:
-        told = live(tmp_path, s3.port, patience_s=20)
+        told = live(tmp_path, s3.port, patience_s=120)
     left, taken_bytes = map(int, told.stdout.split())
     assert (left, is_empty(tmp_path)) == (0, True)
     assert taken_bytes < MOST_BYTES

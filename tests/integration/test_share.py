@@ -41,7 +41,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "CRAWLER_FRONTIER_SHARDS": 8,
     "CRAWLER_PROGRESS_LOG_S": 1,
 }
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 300.0
 POLL_S: Final = 0.02
 
 
@@ -100,12 +100,20 @@ class Shared:
     def said(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def looked_at(self) -> Any:
+    def look(self) -> subprocess.CompletedProcess[str]:
         """By `scrapy frontier`, which is told no more than the data directory."""
         look = [sys.executable, "-m", "scrapy", "frontier", "counts", "--json"]
-        told = ready.run([*look, "-s", f"CRAWLER_DATA_DIR={self.data}"])
+        return ready.run([*look, "-s", f"CRAWLER_DATA_DIR={self.data}"])
+
+    def looked_at(self) -> Any:
+        told = self.look()
         assert told.returncode == 0, told.stderr[-3000:]
         return json.loads(told.stdout)
+
+    def workers_seen(self) -> int:
+        """By who looks while the crawl runs. 0: Redis could not be asked."""
+        told = self.look()
+        return json.loads(told.stdout)["workers"] if told.returncode == 0 else 0
 
     def summary(self) -> Any:
         return json.loads((self.data / "summary.json").read_text())
@@ -117,7 +125,8 @@ class Shared:
 
     @property
     def redis(self) -> int:
-        return int((self.data / "redis" / "redis.pid").read_text())
+        """Its process. 0: it is writing that down."""
+        return int((self.data / "redis" / "redis.pid").read_text() or 0)
 
     def processes(self) -> list[int]:
         return [self.worker(1), self.worker(2), self.redis]
@@ -147,7 +156,7 @@ def is_there(pid: int) -> bool:
     """Not one that has ended and is not yet buried by its new parent."""
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -165,9 +174,9 @@ def test_whoever_is_killed_the_crawl_goes_on_and_ends(shared: Shared) -> None:
         shared.until_more(6)
         begun.append(shared.worker(1))
         os.kill(redis, signal.SIGKILL)
-        shared.until(lambda: shared.redis != redis)
+        shared.until(lambda: shared.redis not in (0, redis))
         begun.append(shared.redis)
-        assert shared.looked_at()["workers"] == 2, "also while it runs"
+        shared.until(lambda: shared.workers_seen() == 2)
         shared.web.is_full = True
         assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
         assert not any(map(is_there, begun))
@@ -194,12 +203,12 @@ def test_a_worker_that_begins_while_redis_is_away_ends_no_other(
             shared.until(lambda: all(map(shared.worker, (1, 2))))
             server.kill()
             os.kill(shared.worker(1), signal.SIGKILL)
-            shared.until(lambda: "It was waited for 1 s" in shared.said)
+            shared.until(lambda: "worker 1 has died (Redis at" in shared.said)
             server.start()
             shared.until_more(12)
             shared.web.is_full = True
             assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
-    assert "worker 1 has died (Redis at" in shared.said
+    assert "It was waited for 1 s" in shared.said
     shared.judge()
 
 
@@ -244,7 +253,7 @@ def test_killed_itself_it_leaves_nobody_and_goes_on(shared: Shared) -> None:
         assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
     shared.judge()
     twice = {page: n for page, n in shared.fetched().items() if n > 1}
-    assert len(twice) <= len(HOSTS), "no more than what was under way"
+    assert set(twice.values()) <= {2}, "what was under way, and what was not yet safe on a disk"
 
 
 def test_a_redis_that_was_left_is_ended_before_another_opens_its_file(shared: Shared) -> None:

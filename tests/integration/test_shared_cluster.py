@@ -61,7 +61,9 @@ def test_one_node_down_and_the_others_go_on(tmp_path: Path, cluster: RedisCluste
     with it its last moments, while the others keep theirs."""
     name = "down"
     announced = cluster.node_of(keys.workers(name))
-    with Crew(tmp_path, cluster.url, WEB, {"CRAWLER_FRONTIER_NAME": name}) as crew:
+    with Crew(
+        tmp_path, cluster.url, WEB, {"CRAWLER_FRONTIER_NAME": name, "CRAWLER_LEASE_S": 60}
+    ) as crew:
         crew.start("one", "two")
         for node in (announced, next(node for node in cluster.nodes if node is not announced)):
             crew.until_more(30)

@@ -33,6 +33,13 @@ ROBOTS_HOPS = 2  # where robots.txt has moved
 # busy with other things makes of it: as long as it took to start. Who waited for a lease to end
 # would take ten minutes.
 SOON_S = 10.0
+
+
+def patient(server: RedisServer) -> dict[str, object]:
+    """A worker that stands still blames no server."""
+    return {**SETTINGS, "CRAWLER_FRONTIER_URL": f"{server.url}?socket_timeout=60"}
+
+
 FAR_APART = {"CRAWLER_MIN_DELAY_S": 300, "CRAWLER_MAX_DELAY_S": 300}
 IDLE = 0.1  # of a core
 WINDOW_S = 1.0
@@ -51,7 +58,7 @@ def test_every_page_once_and_no_host_has_anything_to_complain_of(
     with (
         RedisServer() as server,
         Judge(web) as judge,
-        Workers(tmp_path, server, judge, SETTINGS) as crawl,
+        Workers(tmp_path, server, judge, patient(server)) as crawl,
     ):
         at_s = time.monotonic()
         workers = crawl.start_together(count)
@@ -79,7 +86,7 @@ def test_workers_come_and_go_and_nobody_waits_for_a_lease_of_theirs(tmp_path: Pa
     with (
         RedisServer() as server,
         Judge(JudgedWeb(hosts=20, pages=20)) as judge,
-        Workers(tmp_path, server, judge, SETTINGS) as crawl,
+        Workers(tmp_path, server, judge, patient(server)) as crawl,
     ):
         leaving, staying = crawl.start_together(2)
         crawl.until_pages(60)

@@ -173,7 +173,7 @@ def test_a_limit_ends_a_crawl_that_still_reads_its_seeds(tmp_path: Path) -> None
     """In the first start the seeds are new, in the second they are known."""
     data, seeds = tmp_path / "data", tmp_path / "seeds.txt"
     with LoopbackWeb(lambda ask: Reply(b"<title>a page</title>"), HOSTS) as web:
-        seeds.write_text("".join(f"{web.url(HOSTS[n % 30], f'/{n}')}\n" for n in range(20_000)))
+        seeds.write_text("".join(f"{web.url(HOSTS[n % 30], f'/{n}')}\n" for n in range(100_000)))
         for _ in range(2):
             command = crawl_command(data, {"CLOSESPIDER_PAGECOUNT": 1}, seeds=seeds)
             done = ready.run(command)

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.command import PROJECT
+from tests.command import PATIENCE_S, PROJECT
 from tests.servers.pages import Answer, site
 
 PAGE: Final = (PROJECT / "docs" / "testing.md").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ class Shop:
             env={**others, **paths, **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,  # its output is told below
         )
         assert done.returncode == 0, done.stdout + done.stderr

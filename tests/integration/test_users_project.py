@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from crawler.storage.local.outcome_log import read_outcomes
-from tests.command import PROJECT, crawl_command
+from tests.command import PATIENCE_S, PROJECT, crawl_command
 from tests.servers.pages import Answer, Site, page, site
 from tests.warc_judges import Read, read_folder
 
@@ -79,7 +79,7 @@ def crawled(tmp_path: Path, web: Site, spider: str, **arguments: object) -> Done
         env={**os.environ, "PYTHONPATH": str(PROJECT)},  # as if it were installed
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,  # its log is told below
     )
     assert done.returncode == 0, done.stderr[-3000:]

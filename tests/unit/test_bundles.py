@@ -51,6 +51,19 @@ def test_bundles(there: list[str], expected: list[list[str]], tmp_path: Path) ->
     assert [[file.name for file in bundle.files] for bundle in found] == expected
 
 
+def test_a_file_that_is_finished_while_we_look_keeps_its_companions_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "warc"
+    folder.mkdir()
+    for name in ("a.cdxj", "a.warc.gz.open"):
+        (folder / name).touch()
+    listed = list(folder.iterdir())
+    (folder / "a.warc.gz.open").rename(folder / "a.warc.gz")
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter(listed))
+    assert bundles(tmp_path) == []
+
+
 def test_only_files_of_our_own_go(tmp_path: Path) -> None:
     """Not what a link leads to: it would be brought, and the link removed."""
     (tmp_path / "warc" / "a.warc.gz").mkdir(parents=True)

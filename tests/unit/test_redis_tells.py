@@ -6,6 +6,7 @@ import pytest
 
 from crawler.storage.redis.calls import Call
 from crawler.storage.redis.worker.tells import AGAIN_S, MOST, UNTOLD, Tells
+from crawler.storage.redis.worker.troubles import Troubles
 
 
 def claim(number: int, shard: int = 0) -> Call:
@@ -93,3 +94,23 @@ def test_of_one_host_only_the_latest_waits(earlier: Call, later: Call, told: Cal
 def test_no_rest_is_dropped() -> None:
     calls = [rest(f"{n}", 1.0) for n in range(2000)]
     assert waiting(*calls).take(0.0) == calls
+
+
+def test_a_trouble_is_told_once_though_the_worker_stands_still(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    clock = [0.0]
+    troubles = Troubles(lambda: clock[0])
+    for now, does in (
+        *((0.0, "meet"), (0.5, "look")),
+        *((9.0, "look"), (9.1, "meet"), (10.0, "look")),  # it stood still until then
+        *((11.0, "look"), (12.0, "look")),
+    ):
+        clock[0] = now
+        troubles.meet("redis", "no answer") if does == "meet" else troubles.look()
+    assert caplog.messages == ["Waiting: no answer"]
+    for now in (12.5, 13.5):
+        clock[0] = now
+        troubles.look()
+    assert caplog.messages == ["Waiting: no answer", "Going on: redis"]

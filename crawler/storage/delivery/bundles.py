@@ -48,7 +48,12 @@ def bundles(data: Path) -> list[Bundle]:
 
 def _files(folder: Path) -> list[Path]:
     try:
-        return [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
+        # An open file may be renamed while we look: by the name that was listed it is open.
+        return [
+            path
+            for path in folder.iterdir()
+            if path.name.endswith(OPEN_SUFFIX) or (path.is_file() and not path.is_symlink())
+        ]
     except OSError:  # whoever writes there says so
         return []
 

@@ -176,14 +176,14 @@ class Delivery:
         self._counted["bytes"] += sum(sizes)
 
     def _failed(self, bundle: Bundle, error: Exception) -> None:
-        self._counted["failures"] += 1
-        self._counted["damaged"] += isinstance(error, DamagedOnTheWay)
         self._failures_in_row[bundle.stem] += 1
         self._tell_down(error)
-        if self._ending.is_set():
-            self._tries_left -= 1
-            if not self._tries_left:
-                return
+        is_last = self._ending.is_set()
+        self._tries_left -= is_last
+        self._counted["damaged"] += isinstance(error, DamagedOnTheWay)
+        self._counted["failures"] += 1  # at last: whoever sees it finds all the rest done
+        if not self._tries_left:
+            return
         failures, rules = self._failures_in_row[bundle.stem], self._rules
         cap_s = min(rules.backoff_max_s, LAST_BACKOFF_S if self._ending.is_set() else inf)
         self._rest(full_jitter_s(failures, rules.backoff_base_s, cap_s, self._random))
