@@ -355,7 +355,8 @@ def test_a_pdf_is_read_apart(body: bytes, text: str, notes: tuple[str, ...]) -> 
 def test_a_pdf_that_loops_is_ended() -> None:
     async def scenario() -> None:
         async with bench(parser="", timeout_s=SHORT_S) as parsers:
-            with pytest.raises(Unreadable, match="took longer"):
+            # By its time, or by its memory, which grows with each turn.
+            with pytest.raises(Unreadable, match=r"took longer|died"):
                 await parsers.parse(form_in_itself(), "application/pdf")
             assert (await parsers.parse(story("next"), "application/pdf")).text == "next"
 
