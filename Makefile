@@ -18,7 +18,7 @@ RUN = $(if $(filter-out 1,$(WORKERS)),share web --workers '$(WORKERS)',crawl web
 ALIVE := $(shell $(PY) -c '' 2>/dev/null && echo yes)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup crawl demo lint check test fuzz bench format settings again
+.PHONY: help setup crawl demo lint check test retest fuzz bench format settings again
 
 help:  ## print this
 	@echo "make crawl SEEDS=seeds.txt CONTACT=ADDRESS ARGS='-a scope=host'"
@@ -48,6 +48,9 @@ check: lint  ## lint, and what needs nothing but this folder: import floors, doc
 test: lint $(JUDGES)  ## lint, and every test; installs nginx, redis-server, chromium and pages to crawl where they are missing
 	@sh scripts/system-packages.sh
 	$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+
+retest: $(WORK)  ## what failed in the last run of tests, each alone and three times
+	@$(PY) scripts/retest.py
 
 fuzz: $(WORK)  ## property tests with new examples, for MINUTES=10
 	@sh scripts/fuzz.sh '$(MINUTES)'
