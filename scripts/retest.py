@@ -1,7 +1,7 @@
 """Run what failed last once more, each test alone and three times.
 
-In one of many whole runs a test meets a coincidence that it should not mind. A change is not
-refused for that, but the test is named here, and is to be mended: it, or what it tests, is wrong.
+A test that fails only among others depends on their timing. No change is refused for that, but the
+test is named here and is to be mended: it, or what it tests, is wrong.
 """
 
 from __future__ import annotations

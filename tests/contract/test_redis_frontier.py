@@ -37,7 +37,7 @@ from crawler.storage.redis.ops import (
 from crawler.storage.redis.replies import read_added, read_held, read_ids, read_leases
 from tests.contract.frontiers import TIGHT, candidate, drain, rest
 from tests.contract.redis_world import NAME, SHARDS, RedisWorld, ToldFrontier, ToldLink
-from tests.servers.redis import RedisServer
+from tests.servers.redis import RedisServer, used_memory
 
 LEASE_S = 60.0
 
@@ -347,11 +347,6 @@ def test_the_first_claim_on_a_digest_stands_and_frees_its_reservation(world):
     told.run([ops.claim(b"d", 2, Claim(b"d", "http://a/2"))])
     assert told.run([ops.reserve(b"d", 2, 60.0)])[0][1] == b"claimed"
     assert world.claim(b"d").url == "http://a/1"
-
-
-def used_memory(client: redis.Redis) -> int:
-    memory = client.info("memory")
-    return int(memory["used_memory"] - memory["mem_aof_buffer"])
 
 
 def many(number: int, hosts: int = 100) -> list[Candidate]:

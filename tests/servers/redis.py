@@ -35,6 +35,11 @@ KEEPER_PASSWORD: Final = secrets.token_hex(16)
 Option = str | int | Path
 
 
+def used_memory(client: redis.Redis) -> int:
+    memory = client.info("memory")
+    return int(memory["used_memory"] - memory["mem_aof_buffer"])
+
+
 class RedisServer:
     """By default with an append-only file, everysec, no snapshots, noeviction.
 
@@ -172,8 +177,7 @@ class RedisServer:
     def used_memory(self) -> int:
         """Bytes, as Redis itself counts them, but for what waits to be written to its file."""
         with self.client() as client:
-            memory = client.info("memory")
-        return int(memory["used_memory"] - memory["mem_aof_buffer"])
+            return used_memory(client)
 
     def log(self) -> str:
         path = self.folder / "redis.log"

@@ -150,6 +150,8 @@ def test_the_handler_and_its_event_loop_are_one_choice(handler):
     settings = settled(CRAWLER_HTTP_HANDLER=str(handler))
     handlers = settings.getwithbase("DOWNLOAD_HANDLERS")
     assert settings.getbool("TWISTED_REACTOR_ENABLED") == (handler == "twisted")
+    # With Twisted's readers uvloop reports no reset that comes together with data.
+    assert (settings["ASYNCIO_EVENT_LOOP"] == "uvloop.Loop") == (handler != "twisted")
     assert handlers["http"] == handlers["https"] == HANDLERS[handler]
     assert [handlers[scheme] for scheme in NO_HANDLER] == [None] * len(NO_HANDLER)
 

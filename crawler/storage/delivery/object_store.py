@@ -60,7 +60,7 @@ class ObjectStore:
         self._attempts = attempts
         self._renew_s = renew_s
         self._connected_at = 0.0
-        self._has_failed = False  # since then
+        self._has_failed = False  # since the client was made
         self._fs: Any = None
         self._can_create = True  # it takes a condition with what is put
 
@@ -78,7 +78,8 @@ class ObjectStore:
                 raise ConfigError(f"{SETTING} is {self._address}: {reason(error)}") from error
 
     def has(self, name: str) -> bool:
-        # Asked before each try, and by none after its failure: a try has the newest credentials.
+        # `bring` calls this first, and `put` does not after a failure: so each try begins with a
+        # client that has the newest credentials.
         self._renew()
         return self._is_there(name)
 
@@ -179,7 +180,7 @@ class ObjectStore:
         return self._fs
 
     def _renew(self) -> None:
-        """Made anew, a client reads credentials anew: they may have been what was wrong."""
+        """Drop a client that failed: the next one reads the credentials again."""
         if self._has_failed and monotonic() - self._connected_at >= self._renew_s:
             self._fs = None
 
