@@ -19,27 +19,35 @@ from typing import Final, cast
 import numpy as np
 
 from bench.pages import KINDS, ORIGIN
-from crawler.archiving import archived_page
-from crawler.core.config import Config
-from crawler.core.exchange import Exchange, head_fields
-from crawler.core.page import Page
-from crawler.core.parsed import Link, Parsed, Source
-from crawler.parsers.html import HtmlParser
-from crawler.policy.following import followed, robots_header, with_headers
-from crawler.policy.link_header import link_headers
-from crawler.policy.rows import base_of, resolved
+from crawler.archive.capture import Capture, Written
+from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.columns_companion import ColumnsCompanion
+from crawler.archive.reader import Stored
+from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.config.settings import Config
+from crawler.content.parsers.html import HtmlParser
+from crawler.content.parsing import again
+from crawler.content.to_capture import archived_page
+from crawler.duplicates.index.index import NearIndex, open_index
+from crawler.frontier.memory_store import MemoryStore
+from crawler.model.page import (
+    Exchange,
+    Link,
+    Page,
+    Parsed,
+    Source,
+    head_fields,
+)
+from crawler.policy.links import (
+    base_of,
+    followed,
+    link_headers,
+    resolved,
+    robots_header,
+    with_headers,
+)
+from crawler.policy.media_type import actual_type
 from crawler.policy.simhash import fingerprint
-from crawler.policy.sniff import actual_type
-from crawler.reparsing import again
-from crawler.storage.columns.companion import ColumnsCompanion
-from crawler.storage.memory import MemoryStore
-from crawler.storage.near.index import NearIndex
-from crawler.storage.near.recovery import open_index
-from crawler.storage.warc.archive import Archive
-from crawler.storage.warc.capture import Capture, Written
-from crawler.storage.warc.cdxj import CdxjCompanion
-from crawler.storage.warc.stored import Stored
-from crawler.storage.warc.writer import WarcRules, WarcWriter
 
 PAGES: Final = 400  # a round
 ROUNDS: Final = 5

@@ -30,29 +30,31 @@ from random import Random
 from typing import Final
 
 from bench.content import TYPE, exchange
-from crawler.archiving import archived_page
-from crawler.core.config import Config
-from crawler.core.page import Page
-from crawler.core.parsed import Source
-from crawler.core.types import Claim
-from crawler.parsers.html import HtmlParser
-from crawler.policy.rows import base_of, most_kept, resolved
+from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.columns_companion import ColumnsCompanion
+from crawler.archive.files import Companion
+from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.config.settings import Config
+from crawler.content.parsers.html import HtmlParser
+from crawler.content.parsing import again
+from crawler.content.to_capture import archived_page
+from crawler.data.records import Claims
+from crawler.duplicates.exact import Digests
+from crawler.duplicates.index.index import open_index
+from crawler.duplicates.near import NearPages
+from crawler.frontier import records as keys
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.records import encode
+from crawler.frontier.rocks_store import RocksStore
+from crawler.model.page import Page, Source
+from crawler.model.types import Claim
+from crawler.policy.links import (
+    base_of,
+    most_kept,
+    resolved,
+)
 from crawler.policy.simhash import fingerprint
-from crawler.reparsing import again
-from crawler.scheduler import keys
-from crawler.scheduler.ports import OrderedStore
-from crawler.scheduler.records import encode
-from crawler.storage.columns.companion import ColumnsCompanion
-from crawler.storage.digests import Digests
-from crawler.storage.local.records import Claims
-from crawler.storage.local.rocks import RocksStore
-from crawler.storage.memory import MemoryStore
-from crawler.storage.near.recovery import open_index
-from crawler.storage.nearest import NearPages
-from crawler.storage.warc.archive import Archive
-from crawler.storage.warc.cdxj import CdxjCompanion
-from crawler.storage.warc.companions import Companion
-from crawler.storage.warc.writer import WarcRules, WarcWriter
 
 AT_ONCE: Final = 64  # as CONCURRENT_REQUESTS
 ORIGIN: Final = "http://127.3.0.1:8000"

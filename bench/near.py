@@ -20,10 +20,9 @@ from typing import Final
 
 import numpy as np
 
+from crawler.duplicates.index.index import NearIndex
+from crawler.duplicates.index.manifest import Folder, Limits, Manifest
 from crawler.policy.simhash import fingerprint
-from crawler.storage.near.folder import Folder, Manifest
-from crawler.storage.near.index import NearIndex
-from crawler.storage.near.limits import Limits
 
 _ASKED: Final = 2000
 _ROUNDS: Final = 5

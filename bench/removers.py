@@ -14,9 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.copies import EDITS, Variant, variants
-from crawler.parsers.html_prose import PROSE_CHARS, Line
-from crawler.parsers.html_reader import Reader
-from crawler.parsers.html_text import lines, page_text, without
+from crawler.content.parsers.html import (
+    PROSE_CHARS,
+    Line,
+    Reader,
+    lines,
+    page_text,
+    without,
+)
 from crawler.policy.simhash import fingerprint
 
 BITS: Final = 3
@@ -44,7 +49,7 @@ def both(page: Reader) -> str:
 
 
 def chosen(page: Reader) -> str:
-    """Both, and what the crawler adds to them (crawler/parsers/html_prose.py)."""
+    """Both, and what the crawler adds to them (crawler/content/parsers/html.py)."""
     return page_text(page.parts, page.noise)
 
 

@@ -8,7 +8,7 @@ work as ever, but for those that ours replace: these are refused with the right 
 BOT_NAME = "gossamer"
 SPIDER_MODULES = ["crawler.spiders"]
 NEWSPIDER_MODULE = "crawler.spiders"
-COMMANDS_MODULE = "crawler.ops.commands"
+COMMANDS_MODULE = "crawler.commands"
 
 # Scheduler, downloader, middlewares, pipelines and extensions of ours: see crawler/addon.py.
 # Your own go where they always do, their numbers beside ours: DOWNLOADER_MIDDLEWARES,

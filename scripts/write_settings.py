@@ -18,9 +18,8 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
 
-from crawler.core.arguments import Arguments  # noqa: E402  # needs the path above
-from crawler.core.config_reader import settings_table  # noqa: E402  # needs the path above
-from crawler.core.knobs import Knob, knobs  # noqa: E402  # needs the path above
+from crawler.config.kinds import Knob, knobs  # noqa: E402  # needs the path above
+from crawler.config.settings import Arguments, settings_table  # noqa: E402  # needs the path above
 
 WIDTH: Final = 98
 BEGIN, END = "made by `make settings` from here", "to here"  # in <!-- -->, in Python after #

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from isal.igzip import decompress
 
-from crawler.core.outcome import Outcome
-from crawler.storage.columns.companion import SUFFIX
+from crawler.archive.columns_companion import SUFFIX
+from crawler.model.types import Outcome
 from tests.cdxj_judge import judged_archive
 from tests.rows import read
 from tests.servers.copied_web import ROBOTS, CopiedServer

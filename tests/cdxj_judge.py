@@ -8,8 +8,8 @@ import sys
 import warnings
 from pathlib import Path
 
-from crawler.storage.warc.checking import checking
-from crawler.storage.warc.companions import beside
+from crawler.archive.check import checking
+from crawler.archive.files import beside
 from tests.command import run
 
 with warnings.catch_warnings():

@@ -10,9 +10,9 @@ from typing import Any
 from scrapy import Spider
 from scrapy.crawler import AsyncCrawlerRunner
 
-from crawler.core.outcome import Outcome
+from crawler.data.outcomes import read_outcomes
+from crawler.model.types import Outcome
 from crawler.spiders.web import WebSpider
-from crawler.storage.local.outcome_log import read_outcomes
 from tests.command import PATIENCE_S
 
 QUICK = {

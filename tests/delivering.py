@@ -9,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from crawler.storage.delivery.address import read_address
-from crawler.storage.delivery.delivery import Delivery, DeliveryRules
-from crawler.storage.delivery.object_store import ObjectStore
-from crawler.storage.delivery.store import Store
-from crawler.storage.warc.openfile import open_name
+from crawler.archive.delivery import Delivery, DeliveryRules
+from crawler.archive.destinations import ObjectStore, Store, read_address
+from crawler.archive.files import open_name
 
 PATIENCE_S = 60.0
 PART_BYTES = 5 * 1024 * 1024  # no less is a part for S3

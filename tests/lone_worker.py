@@ -11,20 +11,25 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from crawler.core.errors import CrawlerError, StoreFull
-from crawler.core.types import Added, Candidate, Lease, Rest
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.local.outbox import Outbox
-from crawler.storage.memory import MemoryStore
-from crawler.storage.redis import keys
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.nodes import Nodes
-from crawler.storage.redis.ops import Ops, shard_of
-from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.worker.holdings import FRESH_S
-from crawler.storage.redis.worker.shared_frontier import SharedFrontier
-from crawler.storage.redis.worker.shared_rules import SharedRules
-from crawler.storage.redis.worker_record import WorkerSaid
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import FrontierRules
+from crawler.model.types import (
+    Added,
+    Candidate,
+    CrawlerError,
+    Lease,
+    Rest,
+    StoreFull,
+)
+from crawler.shared import keys
+from crawler.shared.client import Address, Nodes
+from crawler.shared.codec import WorkerSaid
+from crawler.shared.keys import Scripts
+from crawler.shared.shard import Ops, shard_of
+from crawler.shared.worker.frontier import SharedFrontier
+from crawler.shared.worker.leases import FRESH_S
+from crawler.shared.worker.outbox import Outbox
+from crawler.shared.worker.status import SharedRules
 from tests.contract.frontiers import rest
 
 NAME: Final = "t"

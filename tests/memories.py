@@ -7,9 +7,18 @@ from typing import Final
 
 from scrapy import Request
 
-from crawler.body_memory import BodyMemory
-from crawler.core.types import Candidate, HostKey, Lease, Pace
-from crawler.scheduler.flights import LEASE, Flight, Flights
+from crawler.crawl.body_memory import BodyMemory
+from crawler.crawl.in_flight import (
+    LEASE,
+    Flight,
+    Flights,
+)
+from crawler.model.types import (
+    Candidate,
+    HostKey,
+    Lease,
+    Pace,
+)
 
 PLENTY: Final = 1 << 40
 

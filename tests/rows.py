@@ -8,8 +8,8 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
 
-from crawler.core.row import Row
-from crawler.storage.warc.capture import RecordPlace
+from crawler.archive.capture import RecordPlace
+from crawler.model.page import Row
 
 HOUR_S = 3600.0
 

@@ -21,7 +21,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """As it is imported: crawler.core.url. A package is called by its own name."""
+        """As it is imported: crawler.model.url. A package is called by its own name."""
         parts = self.path.relative_to(PROJECT).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

@@ -10,12 +10,11 @@ import pytest
 from scrapy.utils.misc import walk_modules_iter
 
 from crawler import settings
-from crawler.components import COMPONENTS
-from crawler.core.arguments import Arguments
-from crawler.core.config_reader import read_config, settings_table
-from crawler.core.errors import ConfigError
-from crawler.core.knobs import knobs
-from crawler.replaced import REPLACED
+from crawler.addon import REPLACED
+from crawler.assembly.components import COMPONENTS
+from crawler.config.kinds import knobs
+from crawler.config.settings import Arguments, read_config, settings_table
+from crawler.model.types import ConfigError
 from scripts import write_redis_keys, write_settings
 from scripts.write_settings import written
 from tests.sources import PROJECT
@@ -97,9 +96,7 @@ def test_every_target_a_page_names_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_every_scrapy_command_a_page_names_exists(page: Path) -> None:
-    ours = {
-        module.__name__.rpartition(".")[2] for module in walk_modules_iter("crawler.ops.commands")
-    }
+    ours = {module.__name__.rpartition(".")[2] for module in walk_modules_iter("crawler.commands")}
     assert set(commands("scrapy", page)) <= ours | {"genspider", "startproject"}
 
 
@@ -123,7 +120,7 @@ def test_our_numbers_are_as_the_page_has_them(setting: str) -> None:
     page = (PROJECT / "docs" / "settings.md").read_text(encoding="utf-8")
     row = page.partition("## Your own components")[2].partition(f"| `{setting}` |")[2]
     ours = [
-        f"{path.split('.')[2]} {order}"
+        f"{path.rpartition('.')[2]} {order}"
         for path, order in COMPONENTS[setting].items()
         if order is not None
     ]

@@ -19,8 +19,8 @@ from pathlib import Path
 from struct import unpack_from
 from typing import Any, Final, Self
 
-from crawler.storage.redis import packed
-from crawler.storage.warc.recovery import recover
+from crawler.archive.recovery import recover
+from crawler.shared import codec as packed
 from tests.command import crawl_command
 from tests.ready import Begun, running
 from tests.servers.judged_web import Judge

@@ -14,16 +14,29 @@ from typing import Any, Final
 from xxhash import xxh3_64_intdigest
 
 from bench.frontier import links
-from crawler.core.types import Candidate, Claim, Done, HostKey, Lease, Pace, Rest, Standing
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.link import Link
-from crawler.storage.redis.connection.nodes import Nodes
-from crawler.storage.redis.ops import Finished, Ops, Released, shard_of_lease
-from crawler.storage.redis.replies import read_added, read_held, read_leases
-from crawler.storage.redis.scripts import Scripts
+from crawler.frontier.port import FrontierRules
+from crawler.model.types import (
+    Candidate,
+    Claim,
+    Done,
+    HostKey,
+    Lease,
+    Pace,
+    Rest,
+    Standing,
+)
+from crawler.shared import keys
+from crawler.shared.client import Address, Call, Link, Nodes
+from crawler.shared.keys import Scripts
+from crawler.shared.shard import (
+    Finished,
+    Ops,
+    Released,
+    read_added,
+    read_held,
+    read_leases,
+    shard_of_lease,
+)
 
 NAME: Final = "gossamer"
 SHARDS: Final = 64

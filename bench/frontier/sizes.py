@@ -13,7 +13,7 @@ from bench.frontier.client import Act
 from bench.frontier.clients import Clients, clients
 from bench.frontier.links import URLS_A_HOST
 from bench.redis_server import Server, redis_server
-from crawler.storage.redis import keys
+from crawler.shared import keys
 
 URLS: Final = 100_000
 CLAIMS: Final = 20_000

@@ -27,16 +27,21 @@ from scrapy.exceptions import (
 from scrapy.http import Response
 from yarl import URL
 
-from crawler.core.exchange import Exchange
-from crawler.download.head import MAX_LINES
-from crawler.download.keeper import Keeper, headers_of
+from crawler.assembly.build import parts_of
+from crawler.crawl.errors import ConnectionDropped, TlsFailed
+from crawler.crawl.in_flight import LEASE
+from crawler.download.body import Keeper, headers_of
+from crawler.download.connection import (
+    LEAVE,
+    BareRequest,
+    Transfers,
+    WireResponse,
+    open_connector,
+    ssl_context,
+)
+from crawler.download.http_head import MAX_LINES
 from crawler.download.resolver import AresLookup, Resolver
-from crawler.download.tls import ssl_context
-from crawler.download.transfers import Transfers
-from crawler.download.wire import LEAVE, BareRequest, WireResponse, open_connector
-from crawler.failures import ConnectionDropped, TlsFailed
-from crawler.scheduler.flights import LEASE
-from crawler.wiring import parts_of
+from crawler.model.page import Exchange
 
 UNASKED_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """aiohttp would add these; what is sent is what the request says."""

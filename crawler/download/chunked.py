@@ -11,7 +11,7 @@ import re
 from enum import Enum, auto
 from typing import Final
 
-from crawler.core.exchange import Truncated
+from crawler.model.page import Truncated
 
 MAX_LINE_BYTES: Final = 16 * 1024  # of a size line with its extensions: Chrome's kMaxLineBufLen
 MAX_TRAILER_BYTES: Final = 16 * 1024  # of all trailers, which nobody reads; guess

@@ -19,12 +19,11 @@ from scrapy.utils.defer import _schedule_coro
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from crawler.core.errors import StoreUnavailable
-from crawler.core.exchange import AddressRefused
-from crawler.core.types import PutBack, Standing
-from crawler.failures import LeaseEnded
-from crawler.scheduler.flights import LEASE, Flight
-from crawler.wiring import parts_of
+from crawler.assembly.build import parts_of
+from crawler.crawl.errors import LeaseEnded
+from crawler.crawl.in_flight import LEASE, Flight
+from crawler.model.page import AddressRefused
+from crawler.model.types import PutBack, Standing, StoreUnavailable
 
 Fetched = Response | Request | Failure
 

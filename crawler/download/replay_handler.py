@@ -20,13 +20,13 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError, IgnoreRequest, NotConfigured
 from scrapy.http import Response
 
-from crawler.core.errors import DataDirError
-from crawler.core.exchange import Exchange, head_fields
-from crawler.download.head import BadHead, HeadGate
-from crawler.download.keeper import Keeper, headers_of
-from crawler.parts import Parts
-from crawler.storage.warc.replay import Replay
-from crawler.wiring import parts_of
+from crawler.archive.replay import Replay
+from crawler.assembly.build import parts_of
+from crawler.assembly.crawl import Parts
+from crawler.download.body import Keeper, headers_of
+from crawler.download.http_head import BadHead, HeadGate
+from crawler.model.page import Exchange, head_fields
+from crawler.model.types import DataDirError
 
 _ROBOTS: Final = "/robots.txt"
 _NO_ROBOTS: Final = b"HTTP/1.1 404 Not archived\r\nX-Crawler-Replay: missing\r\n\r\n"

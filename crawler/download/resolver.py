@@ -18,8 +18,8 @@ from typing import Final, Protocol
 import aiodns
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from crawler.core.exchange import AddressRefused
-from crawler.policy.addresses import Place, place_of_ip
+from crawler.model.page import AddressRefused
+from crawler.policy.scope import Place, place_of_ip
 
 CACHE_SIZE: Final = 65_536  # about 20 MB; a host back after so many others is resolved anew
 MIN_TTL_S: Final = 5.0  # guess: a TTL of 0, and the hosts file, are not asked for each page

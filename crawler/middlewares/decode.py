@@ -15,10 +15,18 @@ from scrapy.http import Response, TextResponse
 from scrapy.responsetypes import responsetypes
 from scrapy.statscollectors import StatsCollector
 
-from crawler.body_memory import FREE_BYTES, BodyMemory, Share
-from crawler.core.exchange import DownloadOptions, Flag
-from crawler.policy.codings import Decoded, codings_of, decoded
-from crawler.wiring import parts_of
+from crawler.assembly.build import parts_of
+from crawler.crawl.body_memory import (
+    FREE_BYTES,
+    BodyMemory,
+    Share,
+)
+from crawler.model.page import DownloadOptions, Flag
+from crawler.policy.encodings import (
+    Decoded,
+    codings_of,
+    decoded,
+)
 
 ACCEPTED: Final = b"gzip, deflate, br, zstd"
 

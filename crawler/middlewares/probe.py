@@ -13,16 +13,19 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from crawler.core.errors import StoreUnavailable
-from crawler.core.parsed import Source, Unreadable
-from crawler.core.types import Purpose, PutBack
-from crawler.failures import LeaseEnded
-from crawler.middlewares.answers import answer_of, failed_answer, judged
-from crawler.parts import Parts
-from crawler.policy.sniff import actual_type
-from crawler.scheduler.flights import LEASE, Flight
-from crawler.scheduler.probes import Said
-from crawler.wiring import parts_of
+from crawler.assembly.build import parts_of
+from crawler.assembly.crawl import Parts
+from crawler.crawl.errors import LeaseEnded
+from crawler.crawl.in_flight import LEASE, Flight
+from crawler.crawl.precheck import Said
+from crawler.middlewares.pace import (
+    answer_of,
+    failed_answer,
+    judged,
+)
+from crawler.model.page import Source, Unreadable
+from crawler.model.types import Purpose, PutBack, StoreUnavailable
+from crawler.policy.media_type import actual_type
 
 
 class ProbeMiddleware:

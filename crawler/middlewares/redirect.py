@@ -16,14 +16,25 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRe
 from scrapy.http import Response
 from scrapy.spidermiddlewares.referer import RefererMiddleware
 
-from crawler.archiving import archived, wire_sha1
-from crawler.core.errors import StoreUnavailable
-from crawler.core.types import Candidate, Claim, Dead, Moved, PutBack
-from crawler.parts import Parts
-from crawler.policy.redirects import Follow, NotARedirect, TooMany, onward
-from crawler.policy.refusal import Refusal
-from crawler.scheduler.flights import LEASE, Flight
-from crawler.wiring import parts_of
+from crawler.assembly.build import parts_of
+from crawler.assembly.crawl import Parts
+from crawler.content.to_capture import archived, wire_sha1
+from crawler.crawl.in_flight import LEASE, Flight
+from crawler.model.types import (
+    Candidate,
+    Claim,
+    Dead,
+    Moved,
+    PutBack,
+    StoreUnavailable,
+)
+from crawler.policy.redirects import (
+    Follow,
+    NotARedirect,
+    TooMany,
+    onward,
+)
+from crawler.policy.scope import Refusal
 
 
 class RedirectMiddleware(ScrapyRedirects):

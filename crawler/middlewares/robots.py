@@ -11,27 +11,73 @@ import asyncio
 import logging
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Self
+from typing import Final, Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
-from crawler.core.errors import StoreUnavailable
-from crawler.core.exchange import Flag, Truncated, breakage
-from crawler.core.types import Done, Purpose, PutBack
-from crawler.core.url import authority_of, fetch_form
-from crawler.failures import LeaseEnded, error_of
-from crawler.middlewares.answers import answer_of, failed_answer, judged
-from crawler.middlewares.sitemaps import sitemaps_of
-from crawler.parts import Parts
+from crawler.assembly.build import parts_of
+from crawler.assembly.crawl import Parts
+from crawler.crawl.errors import LeaseEnded, error_of
+from crawler.crawl.in_flight import LEASE, Flight
+from crawler.middlewares.pace import (
+    answer_of,
+    failed_answer,
+    judged,
+)
+from crawler.model.page import (
+    Flag,
+    Truncated,
+    breakage,
+)
+from crawler.model.types import (
+    Candidate,
+    Done,
+    Purpose,
+    PutBack,
+    StoreUnavailable,
+)
+from crawler.model.url import authority_of, fetch_form
+from crawler.policy.priority import Hints
 from crawler.policy.redirects import location_text
-from crawler.policy.refusal import Refusal
-from crawler.policy.robots_cache import Allowed, Disallowed, RobotsVerdict, Unknown, Unreachable
-from crawler.policy.robots_fetch import REFUSED, Brought, RobotsFetch, brought
-from crawler.scheduler.flights import LEASE, Flight
-from crawler.wiring import parts_of
+from crawler.policy.robots_cache import (
+    REFUSED,
+    Allowed,
+    Brought,
+    Disallowed,
+    RobotsFetch,
+    RobotsVerdict,
+    Unknown,
+    Unreachable,
+    brought,
+)
+from crawler.policy.scope import Refusal
+
+# The sitemaps that a robots.txt names: found like links, with the last turn of their host.
+
+MOST: Final = 100
+"""Of one robots.txt (guess: big sites name a few dozen, and an index counts as one)."""
+
+
+def sitemaps_of(authority: str, robots_url: str, parts: Parts) -> list[Candidate]:
+    """Those of the rules that were learned for *authority*, as far as the crawl may fetch them."""
+    if not parts.config.links.follow_sitemaps or not parts.doors.known:
+        return []
+    if parts.arguments is None:
+        return []  # a spider of the user's own asks for them itself, with a callback for them
+    level = parts.prioritizer.level(Hints(is_sitemap=True))
+    found = []
+    for written in parts.robots.rules(authority).sitemaps[:MOST]:
+        # As if a person had named it: its type (.gz) is not one of a page.
+        candidate = parts.doors.admission.candidate(written, robots_url, level=level)
+        if isinstance(candidate, Refusal):
+            parts.tally.count(f"refused/{candidate.reason}")
+        else:
+            found.append(candidate)
+    return found
+
 
 logger = logging.getLogger(__name__)
 

@@ -15,17 +15,26 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from crawler.core.canonical import CanonicalRules, canonical, key_of
-from crawler.core.choices import HostUnit
-from crawler.core.domains import host_key, is_ip, registered_domain
-from crawler.core.parsed import Link, LinkKind
-from crawler.core.types import Candidate, HostKey, Purpose
-from crawler.core.url import MAX_TEXT_CHARS, authority_of, fetch_form, split
-from crawler.policy.addresses import AddressRules
-from crawler.policy.calendars import CalendarRules
-from crawler.policy.refusal import Reason, Refusal
-from crawler.policy.scope import Scope
-from crawler.policy.traps import TrapRules
+from crawler.model.choices import HostUnit
+from crawler.model.page import Link, LinkKind
+from crawler.model.types import (
+    Candidate,
+    HostKey,
+    Purpose,
+)
+from crawler.model.url import (
+    MAX_TEXT_CHARS,
+    CanonicalRules,
+    authority_of,
+    canonical,
+    fetch_form,
+    host_key,
+    is_ip,
+    key_of,
+    registered_domain,
+    split,
+)
+from crawler.policy.scope import AddressRules, CalendarRules, Reason, Refusal, Scope, TrapRules
 
 _AUTHORITIES: Final = 16_384
 """Judged and remembered: 10 us each to judge again, 350 bytes each to keep."""

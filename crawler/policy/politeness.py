@@ -11,15 +11,41 @@ crawl-delay is cut by max_delay_s, only by a maximum of its own.
 
 from __future__ import annotations
 
+import re
+from calendar import timegm
+from collections import OrderedDict
+from dataclasses import dataclass
+from email.utils import parsedate_tz
 from enum import StrEnum
 from random import Random
 from typing import Final
 
 from msgspec.structs import replace
 
-from crawler.core.config import Politeness
-from crawler.core.types import Answer, Pace, Rest, Standing
-from crawler.policy.backoff import full_jitter_s
+from crawler.config.settings import Politeness
+from crawler.model.types import (
+    Answer,
+    Candidate,
+    Dead,
+    HostKey,
+    Pace,
+    PutBack,
+    Rest,
+    RetryAt,
+    Standing,
+)
+
+# How long to wait before trying again what has failed.
+
+
+def full_jitter_s(failures: int, base_s: float, cap_s: float, random: Random) -> float:
+    """Any time up to base_s doubled with each failure after the first, up to cap_s.
+
+    Full jitter: of the usual schemes the one with the least work for the server and the
+    shortest time to success (1,000 simulated clients: 798 calls, against 2,449 without).
+    """
+    return random.uniform(0.0, min(cap_s, base_s * 2.0 ** min(failures - 1, 60)))
+
 
 HOST_ERRORS: Final = frozenset({"timeout", "connect", "dns", "tls", "disconnect"})
 """Errors that are the host's. A protocol error is its page's: the host did answer."""
@@ -162,3 +188,171 @@ def _at_least_s(retry_after_s: float, rules: Politeness, random: Random) -> floa
     # Jitter upward only, lest all that was put off comes back in the same second.
     asked_s = min(max(retry_after_s, 0.0), rules.max_retry_after_s)
     return asked_s + random.uniform(0.0, min(asked_s / 10, rules.backoff_max_s))
+
+
+# Is a URL tried again after this answer, and when?
+#
+# Rule: what may be better next time is tried again, `retries` times, then it is a dead letter.
+# Trouble of the whole host uses them up as well: no URL is tried for ever. An answer whose body
+# broke
+# off is tried again likewise, but stands at the last try, as far as it came. Everything else, 404
+# and 410 among it, is an answer and stands.
+
+# 522 and 524 are Cloudflare's: no connection to the server, no answer from it in time.
+RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The answer stands: store it, follow it, forget it, but do not ask again."""
+
+
+Fate = RetryAt | Dead | PutBack | Keep
+
+
+def fate(
+    candidate: Candidate,
+    answer: Answer,
+    rest_s: float,
+    rules: Politeness,
+    now: float,
+    random: Random,
+) -> Fate:
+    """What becomes of *candidate*, whose host now rests for *rest_s*."""
+    if answer.error == "cancelled":
+        return PutBack()
+    if not may_be_better(answer):
+        return Keep()
+    tries = candidate.attempts + 1
+    if tries > rules.retries:
+        if answer.error and answer.status is not None:
+            return Keep()  # its body broke off, and what came of it is all there will be
+        what = answer.error or f"status {answer.status}"
+        return Dead(f"{what}, tried {tries} times")
+    wait_s = full_jitter_s(tries, rules.backoff_base_s, rules.backoff_max_s, random)
+    return RetryAt(now + rest_s + wait_s)
+
+
+def may_be_better(answer: Answer) -> bool:
+    """Whether the same request may bring something else next time."""
+    return bool(answer.error) or answer.status is None or answer.status in RETRIED
+
+
+# How long a Retry-After header asks us to stay away (RFC 9110, 10.2.3): seconds, or a date.
+#
+# Rule: any bytes may come. What cannot be read asks for nothing; a date gone by asks for 0 s.
+
+MAX_BYTES: Final = 64
+"""The longest form of a date has 33 (RFC 850); no more is looked at."""
+
+_is_seconds = re.compile(rb"(\d+)(?:\.\d*)?").fullmatch
+# A weekday and a time must be there: parsedate_tz reads a date into much else.
+_is_date = re.compile(rb"[A-Za-z]+,? [\x20-\x7e]*\d\d:\d\d:\d\d[\x20-\x7e]*").fullmatch
+
+
+def retry_after_s(value: bytes, now: float, max_s: float) -> float | None:
+    """Seconds from *now*, from 0 to *max_s*. None: it does not say."""
+    text = value.strip()
+    seconds = _is_seconds(text)
+    if seconds:
+        # Rounded up, and ten digits are beyond any maximum: no huge number is ever built.
+        digits = seconds[1].lstrip(b"0")
+        return min(max_s, float(digits[:10] or b"0") + (b"." in text))
+    if len(text) > MAX_BYTES or not _is_date(text):
+        return None
+    at = _epoch_s(text.decode("ascii"))
+    return None if at is None else min(max_s, max(0.0, at - now))
+
+
+def _epoch_s(text: str) -> float | None:
+    try:
+        parts = parsedate_tz(text)
+        if parts is None:
+            return None
+        return float(timegm((*parts[:6], 0, 1, 0)) - (parts[9] or 0))  # no zone: GMT
+    except (ValueError, OverflowError):  # a year that no calendar has
+        return None
+
+
+# Is it them or us? When nearly all hosts fail at once, it is our own line.
+#
+# Rule: only hosts that have answered before can tell, each by its last answer: a list of dead hosts
+# looks like a dead line and would keep a crawl waiting for ever. While the line is down a fetch is
+# let through now and then, and no host is charged for what fails: the caller asks before it does.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UplinkRules:
+    """Settings; all are guesses, revisit."""
+
+    window_s: float = 60.0
+    min_hosts: int = 20  # heard of within it; fewer may well be one server, and it is down
+    max_hosts: int = 1024  # remembered
+    failing: float = 0.9  # of those heard of
+    probe_s: float = 10.0
+    longest_s: float = 6 * 3600.0  # then it is them: a crawl must end
+
+
+class Uplink:
+    """The state of our own connection."""
+
+    def __init__(self, rules: UplinkRules) -> None:
+        self._rules = rules
+        self._last: OrderedDict[HostKey, tuple[float, bool]] = OrderedDict()  # latest last
+        self._down_since = 0.0
+        self._probe_at: float | None = None  # None: the line is up
+
+    def __len__(self) -> int:
+        """Hosts it remembers."""
+        return len(self._last)
+
+    def observe(self, host: HostKey, answer: Answer, now: float) -> None:
+        """Take note of how *host* answered."""
+        if answer.error == "cancelled":
+            return
+        failed = no_contact(answer)
+        if self._probe_at is not None:
+            self._probed(failed, now)
+        elif host in self._last or not failed:
+            self._note(host, failed, now)
+            if failed and self._most_fail(now):
+                self._down_since, self._probe_at = now, now + self._rules.probe_s
+
+    def is_down(self, now: float) -> bool:
+        """Whether to hand nothing out: the line is down and no probe is due."""
+        return self._probe_at is not None and now < self._probe_at
+
+    @property
+    def probe_at(self) -> float | None:
+        """When the next fetch may try the line. None: it is up."""
+        return self._probe_at
+
+    def charges(self) -> bool:
+        """Whether a failure is the host's own. Asked after `observe`."""
+        return self._probe_at is None
+
+    def _probed(self, failed: bool, now: float) -> None:
+        if failed and now - self._down_since < self._rules.longest_s:
+            self._probe_at = now + self._rules.probe_s
+        else:
+            self._probe_at = None
+            self._last.clear()
+
+    def _note(self, host: HostKey, failed: bool, now: float) -> None:
+        self._last[host] = (now, failed)
+        self._last.move_to_end(host)
+        if len(self._last) > self._rules.max_hosts:
+            self._last.popitem(last=False)
+
+    def _most_fail(self, now: float) -> bool:
+        since = now - self._rules.window_s
+        recent = [failed for at, failed in self._last.values() if at > since]
+        enough = len(recent) >= self._rules.min_hosts
+        return enough and sum(recent) >= self._rules.failing * len(recent)
+
+
+def no_contact(answer: Answer) -> bool:
+    """Whether not even the head of an answer came."""
+    if answer.status is not None:
+        return False
+    return answer.error in ("dns", "connect", "disconnect", "timeout")

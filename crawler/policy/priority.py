@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from crawler.core.errors import ConfigError
+from crawler.model.types import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

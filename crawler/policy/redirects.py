@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from crawler.core.types import Candidate
-from crawler.policy.refusal import Refusal
+from crawler.model.types import Candidate
+from crawler.policy.scope import Refusal
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 MAX_HOPS: Final = 10

@@ -1,18 +1,98 @@
-"""Which URLs belong to this crawl.
+"""Why a URL is not admitted: the reasons, in one table.
 
-Rule: the user's own words decide, a denial over an allowance. A URL that a person named, as
-a seed or in a spider's code, is such a word too: it needs no allowance.
+Rule: a refusal is a value that explains itself to a person: which rule, and which figure.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import lru_cache
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+)
+from types import MappingProxyType
+from typing import Final
 
-from crawler.core.choices import Scope as ScopeMode
-from crawler.core.domains import registered_domain
-from crawler.policy.refusal import Reason, Refusal
+from crawler.model.choices import Scope as ScopeMode
+from crawler.model.types import ConfigError
+from crawler.model.url import is_ip, registered_domain, split
+
+
+class Reason(StrEnum):
+    """Which rule refused."""
+
+    NOT_A_URL = "not_a_url"
+    SCHEME = "scheme"
+    BAD_HOST = "bad_host"
+    NO_CONTACT = "no_contact"
+    INSIDE_ADDRESS = "inside_address"
+    OUT_OF_SCOPE = "out_of_scope"
+    MAX_DEPTH = "max_depth"
+    DENIED = "denied"
+    NOT_ALLOWED = "not_allowed"
+    FILE_TYPE = "file_type"
+    URL_TOO_LONG = "url_too_long"
+    PATH_TOO_DEEP = "path_too_deep"
+    REPEATED_SEGMENTS = "repeated_segments"
+    REPEATED_QUERY = "repeated_query"
+    QUERY_TOO_LONG = "query_too_long"
+    REPEATED_SESSION = "repeated_session"
+    CALENDAR = "calendar"
+    PATTERN = "pattern"
+    HOST_BUDGET = "host_budget"
+    DOMAIN_BUDGET = "domain_budget"
+
+
+RULES: Final = MappingProxyType(
+    {
+        Reason.NOT_A_URL: "it cannot be read as a URL",
+        Reason.SCHEME: "only http and https are fetched",
+        Reason.BAD_HOST: "no server can have this host name",
+        Reason.NO_CONTACT: "without a contact address only loopback is crawled",
+        Reason.INSIDE_ADDRESS: "addresses that are not public need a setting",
+        Reason.OUT_OF_SCOPE: "the scope of this crawl is the seeds' own hosts or domains",
+        Reason.MAX_DEPTH: "it is too many links away from the seeds",
+        Reason.DENIED: "it matches a pattern of what is denied",
+        Reason.NOT_ALLOWED: "it matches no pattern of what is allowed",
+        Reason.FILE_TYPE: "files of this type are not fetched",
+        Reason.URL_TOO_LONG: "longer URLs are taken for a trap",
+        Reason.PATH_TOO_DEEP: "deeper paths are taken for a trap",
+        Reason.REPEATED_SEGMENTS: "a path that repeats itself is taken for a trap",
+        Reason.REPEATED_QUERY: "a query that repeats itself is taken for a trap",
+        Reason.QUERY_TOO_LONG: "a query with more parameters is taken for a trap",
+        Reason.REPEATED_SESSION: "a session id inside another is taken for a trap",
+        Reason.CALENDAR: "a date so far away is taken for that of a calendar without an end",
+        Reason.PATTERN: "URLs like it have brought enough",
+        Reason.HOST_BUDGET: "its host has its full number of URLs",
+        Reason.DOMAIN_BUDGET: "its registered domain has its full number of URLs",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A URL that is not admitted. Arrow: links -> counters and `why`."""
+
+    reason: Reason
+    detail: str  # what this URL has and what the rule wants
+
+    def explain(self) -> str:
+        """One sentence for the person who asks why."""
+        return f"{RULES[self.reason]}: {self.detail}"
+
+
+# Which URLs belong to this crawl.
+#
+# Rule: the user's own words decide, a denial over an allowance. A URL that a person named, as
+# a seed or in a spider's code, is such a word too: it needs no allowance.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +153,318 @@ def _first(patterns: tuple[re.Pattern[str], ...], url: str) -> re.Pattern[str] |
         if each.search(url):
             return each
     return None
+
+
+# Which URLs look like a trap: a site that makes new URLs for ever.
+#
+# Rule: judged by the URL alone. The length is judged first, so that the rest is bounded by it.
+
+# Names that are of sessions only; `sid` may as well choose what the page shows.
+_sessions: Final = re.compile(
+    r"jsessionid|phpsessid|aspsessionid[a-z]{8}|cftoken|sessionid"
+).findall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrapRules:
+    """The figures of one crawl. To switch a rule off, choose a figure out of reach."""
+
+    max_url_chars: int = 2048  # Internet Explorer read 2,083: nobody could publish longer ones
+    max_path_segments: int = 10  # guess, revisit: Heritrix allows 20 slashes
+    max_repeats: int = 2  # as Heritrix: a third time in a row is a trap
+    max_parameters: int = 50  # guess, revisit: a form of a search has 10 or 20
+
+    def __post_init__(self) -> None:
+        figures = (self.max_url_chars, self.max_path_segments, self.max_repeats)
+        if min(*figures, self.max_parameters) < 1:
+            raise ConfigError(f"want figures of 1 or more, got {self}")
+
+    def refusal(self, url: str, path: str) -> Refusal | None:
+        """Judge a fetch form and its path."""
+        if len(url) > self.max_url_chars:
+            return Refusal(
+                Reason.URL_TOO_LONG, f"{len(url)} characters are over {self.max_url_chars}"
+            )
+        if "=" in url:
+            refusal = self._of_parameters(url, url.partition("?")[2])
+            if refusal:
+                return refusal
+        slashes = path.count("/")
+        if slashes <= self.max_repeats + 1 and slashes <= self.max_path_segments:
+            return None  # too short for anything below
+        count = slashes - path.endswith("/")
+        if count > self.max_path_segments:
+            return Refusal(
+                Reason.PATH_TOO_DEEP, f"{count} segments are over {self.max_path_segments}"
+            )
+        return self._repetition(path.split("/")[1:-1])
+
+    def _of_parameters(self, url: str, query: str) -> Refusal | None:
+        pairs = query.split("&")
+        if len(pairs) > self.max_parameters:
+            return Refusal(
+                Reason.QUERY_TOO_LONG, f"{len(pairs)} parameters are over {self.max_parameters}"
+            )
+        if len(set(pairs)) + self.max_repeats <= len(pairs):
+            pair, times = _most_often(pair for pair in pairs if pair.partition("=")[2])
+            if times > self.max_repeats:
+                return Refusal(Reason.REPEATED_QUERY, f"{pair[:80]!r} comes {times} times")
+        if "sess" in (lower := url.lower()) or "cftoken" in lower:
+            name, times = _most_often(_sessions(lower))
+            if times > 1:
+                return Refusal(Reason.REPEATED_SESSION, f"{name} comes {times} times")
+        return None
+
+    def _repetition(self, directories: list[str]) -> Refusal | None:
+        if len(set(directories)) == len(directories):
+            return None
+        times = self.max_repeats + 1
+        again = _in_a_row(directories, times) or _every_other(directories, times)
+        if again is None:
+            return None
+        return Refusal(Reason.REPEATED_SEGMENTS, f"{again!r} comes {times} times")
+
+
+def _most_often(words: Iterable[str]) -> tuple[str, int]:
+    return next(iter(Counter(words).most_common(1)), ("", 0))
+
+
+def _in_a_row(directories: list[str], times: int) -> str | None:
+    """The first group of directories that comes *times* times in a row: a/b/a/b/a/b."""
+    for size in range(1, len(directories) // times + 1):
+        run = 0  # how many directories in a row equal the one a group further on
+        for start in range(len(directories) - size):
+            run = run + 1 if directories[start] == directories[start + size] else 0
+            if run == size * (times - 1):
+                return "/".join(directories[start + 1 : start + 1 + size]) + "/"
+    return None
+
+
+def _every_other(directories: list[str], times: int) -> str | None:
+    """The first directory that comes *times* times with one other between: a/x/a/y/a, as Nutch."""
+    for start in range(len(directories) - 2 * (times - 1)):
+        stretch = directories[start : start + 2 * times - 1]
+        if all(stretch) and len(set(stretch[::2])) == 1:
+            return stretch[0] + "/"
+    return None
+
+
+# Which URLs name a day so far away that only a calendar without an end leads there.
+#
+# Rule: judged by the URL alone, and only where it is a date beyond doubt: directories of year and
+# month, a date as a whole name, or a parameter that says it is one. A number that only looks like a
+# year is none (/product/2099).
+
+# A calendar steps out of its range. What lies further away is more likely a number: /pull/4099/12/.
+_FAR_YEARS: Final = 100
+_YEAR: Final = "[12][0-9]{3}"
+_MONTH, _DAY = "0[1-9]|1[0-2]", "0[1-9]|[12][0-9]|3[01]"
+_may_have_year: Final = re.compile(_YEAR).search
+_in_path: Final = re.compile(
+    rf"/(?P<y>{_YEAR})/(?P<m>{_MONTH})(?:/(?P<d>{_DAY}))?(?=/|$)"
+    rf"|/(?P<Y>{_YEAR})-(?P<M>{_MONTH})(?:-(?P<D>{_DAY}))?(?=/|\.[a-z]{{2,5}}$|$)"
+).search
+# A parameter whose name is one of these words, or ends in it: tribe-bar-date, cal[month].
+_parameter: Final = re.compile(
+    r"(?:^|&)(?:[^&=]*(?:[_.\-\[]|%5B))?(date|day|month|year)(?:\]|%5D)?=([^&]{1,20})(?=&|$)", re.I
+)
+_of_year_first: Final = re.compile(
+    rf"({_YEAR})(?:-(1[0-2]|0?[1-9])(?:-([12][0-9]|3[01]|0?[1-9]))?|({_MONTH})({_DAY}))"
+).fullmatch
+# Whether the day or the month comes first differs from country to country.
+_of_year_last: Final = re.compile(rf"[0-3]?[0-9](?:[./-]|%2F)[0-3]?[0-9](?:[./-]|%2F)({_YEAR})",
+                                  re.I).fullmatch  # fmt: skip
+_year: Final = re.compile(_YEAR).fullmatch
+_month: Final = re.compile(r"0?[1-9]|1[0-2]").fullmatch
+
+_Date = tuple[int, int, int]
+"""Year, month and day; 1 where that is not told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalendarRules:
+    """The days of one crawl, from the first of a year to the last one that is not too far ahead."""
+
+    from_year: int = 0
+    until: _Date = (9999, 12, 31)
+
+    def refusal(self, path: str, query: str) -> Refusal | None:
+        """Judge the parts of a fetch form."""
+        if _may_have_year(path) and (found := _in_path(path)):
+            year, month, day = (found[low] or found[high] for low, high in ("yY", "mM", "dD"))
+            if refusal := self._judged((int(year), int(month), int(day or 1)), found[0][1:]):
+                return refusal
+        if query and _may_have_year(query):
+            return self._of_query(query)
+        return None
+
+    def _of_query(self, query: str) -> Refusal | None:
+        found = {name.lower(): value for name, value in _parameter.findall(query)}
+        year, month = found.get("year", ""), found.get("month", "")
+        if _year(year) and _month(month):
+            return self._judged((int(year), int(month), 1), f"{year}-{month}")
+        dates = ((_date(value), value) for value in found.values())
+        refusals = (self._judged(day, value) for day, value in dates if day)
+        return next(filter(None, refusals), None)
+
+    def _judged(self, day: _Date, told: str) -> Refusal | None:
+        year = day[0]
+        if self.from_year - _FAR_YEARS <= year < self.from_year:
+            return Refusal(Reason.CALENDAR, f"{told} is before {self.from_year}")
+        if day > self.until and year <= self.until[0] + _FAR_YEARS:
+            last = "-".join(f"{part:02}" for part in self.until)
+            return Refusal(Reason.CALENDAR, f"{told} is after {last}")
+        return None
+
+
+def _date(text: str) -> _Date | None:
+    if told := _of_year_first(text):
+        year, month, day, joined_month, joined_day = told.groups("")
+        return int(year), int(month or joined_month or 1), int(day or joined_day or 1)
+    told = _of_year_last(text)
+    return (int(told[1]), 1, 1) if told else None
+
+
+# Which addresses may be contacted.
+#
+# Rule: an address is public, loopback, or inside (somebody's own network, or no network at
+# all), by the registries of special-purpose addresses (IANA, RFC 6890). A name is public until
+# it is resolved; then its address is judged again, so that a public name cannot lead inside.
+
+Network = IPv4Network | IPv6Network
+
+
+class Place(StrEnum):
+    """Where an address is."""
+
+    PUBLIC = "public"
+    LOOPBACK = "loopback"
+    INSIDE = "inside"
+
+
+_LOOPBACK: Final[tuple[Network, ...]] = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
+
+_INSIDE: Final[tuple[Network, ...]] = (
+    IPv4Network("0.0.0.0/8"),  # "this network"; 0.0.0.0 reaches the machine itself
+    IPv4Network("10.0.0.0/8"),
+    IPv4Network("100.64.0.0/10"),  # carrier-grade NAT, RFC 6598
+    IPv4Network("168.63.129.16/32"),  # a public address, but a cloud's host agent answers on it
+    IPv4Network("169.254.0.0/16"),  # link-local, and the clouds' metadata service
+    IPv4Network("172.16.0.0/12"),
+    IPv4Network("192.0.0.0/24"),  # protocol assignments
+    IPv4Network("192.0.2.0/24"),  # documentation
+    IPv4Network("192.88.99.0/24"),  # 6to4 relays, withdrawn by RFC 7526
+    IPv4Network("192.168.0.0/16"),
+    IPv4Network("198.18.0.0/15"),  # benchmarks
+    IPv4Network("198.51.100.0/24"),  # documentation
+    IPv4Network("203.0.113.0/24"),  # documentation
+    IPv4Network("224.0.0.0/3"),  # multicast, reserved, broadcast
+    IPv6Network("2001::/23"),  # protocol assignments, Teredo among them
+    IPv6Network("2001:db8::/32"),  # documentation
+    IPv6Network("3fff::/20"),  # documentation
+)
+
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
+"""All that IANA has given out. Unique-local, link-local, multicast and the rest lie outside."""
+
+_CARRIES_IPV4: Final = (
+    (IPv6Network("::ffff:0:0/96"), 0),  # mapped
+    (IPv6Network("64:ff9b::/96"), 0),  # NAT64, RFC 6052
+    (IPv6Network("2002::/16"), 80),  # 6to4, RFC 3056
+)
+"""IPv6 networks whose addresses end up at an IPv4 address, and how many bits follow it."""
+
+
+@lru_cache(maxsize=4096)  # asked at each fetch of a host that is an address: 17 us each time
+def place_of_ip(ip: str) -> Place:
+    """Where *ip* is. What cannot be read is inside: nobody is let in by a slip."""
+    try:
+        address = ip_address(ip.partition("%")[0])  # a zone ("fe80::1%eth0") changes nothing
+    except ValueError:
+        return Place.INSIDE
+    if isinstance(address, IPv6Address):
+        return _place_of_ipv6(address)
+    return _place_of_ipv4(address)
+
+
+def place_of_host(hostname: str) -> Place:
+    """Where a hostname is, as far as can be said without resolving it."""
+    if is_ip(hostname):
+        return place_of_ip(hostname.strip("[]"))
+    name = hostname.rstrip(".")
+    local = name == "localhost" or name.endswith(".localhost")  # RFC 6761
+    return Place.LOOPBACK if local else Place.PUBLIC
+
+
+Origin = tuple[str, int]
+"""A hostname without brackets and last dot, and a port."""
+
+
+def loopback_origin(url: str) -> Origin | None:
+    """The host and port of *url*, a fetch form, if its host is literally loopback."""
+    parts = split(url)
+    is_loopback = place_of_host(parts.hostname) is Place.LOOPBACK
+    return (_plain(parts.hostname), parts.port) if is_loopback else None
+
+
+def _plain(hostname: str) -> str:
+    return hostname.strip("[]").rstrip(".")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressRules:
+    """What one crawl may contact."""
+
+    allow_public: bool  # the user has said who they are
+    opened: frozenset[Origin] = frozenset()  # loopback that a person has named
+    inside: tuple[Network, ...] = ()  # admitted though not public
+
+    def refusal(self, hostname: str, port: int) -> Refusal | None:
+        """Judge the host of a URL."""
+        place = place_of_host(hostname)
+        if place is Place.PUBLIC:
+            if self.allow_public:
+                return None
+            return Refusal(Reason.NO_CONTACT, f"{hostname} is not loopback")
+        if (_plain(hostname), port) in self.opened:
+            return None
+        if self._named(hostname if is_ip(hostname) else "127.0.0.1"):
+            return None
+        where = f"{hostname}:{port}" if place is Place.LOOPBACK else hostname
+        return Refusal(Reason.INSIDE_ADDRESS, f"{where} is not public but {place}")
+
+    def admits(self, ip: str, hostname: str, port: int) -> bool:
+        """Judge an address that *hostname* resolved to. Only what was opened by its name may be
+        loopback: a public name that leads there may be an attack (DNS rebinding)."""
+        place = place_of_ip(ip)
+        if place is Place.PUBLIC:
+            return self.allow_public
+        if place is Place.LOOPBACK and (_plain(hostname), port) in self.opened:
+            return True
+        return self._named(ip)
+
+    def _named(self, ip: str) -> bool:
+        try:
+            address = ip_address(ip.strip("[]").partition("%")[0])
+        except ValueError:
+            return False
+        return any(address in network for network in self.inside)
+
+
+def _place_of_ipv4(address: IPv4Address) -> Place:
+    if any(address in network for network in _LOOPBACK):
+        return Place.LOOPBACK
+    return Place.INSIDE if any(address in network for network in _INSIDE) else Place.PUBLIC
+
+
+def _place_of_ipv6(address: IPv6Address) -> Place:
+    if any(address in network for network in _LOOPBACK):
+        return Place.LOOPBACK
+    for network, bits in _CARRIES_IPV4:
+        if address in network:
+            carried = IPv4Address(int(address) >> bits & 0xFFFF_FFFF)
+            public = _place_of_ipv4(carried) is Place.PUBLIC
+            return Place.PUBLIC if public else Place.INSIDE
+    if address not in _GLOBAL_UNICAST or any(address in network for network in _INSIDE):
+        return Place.INSIDE
+    return Place.PUBLIC

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from crawler.core.domains import is_ip
-from crawler.core.url import fetch_form
+import msgspec
+
+from crawler.model.url import fetch_form, is_ip
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")  # as editors number lines; not U+2028 and the like
 _COMMENT: Final = re.compile(r"(?:^|\s)#.*")  # a "#" inside a word begins a fragment
@@ -171,3 +172,66 @@ def _with_scheme(text: str) -> str:
     name, port = typed.groups("")
     local = is_ip(name) or f".{name}".endswith(".localhost")
     return f"http://{text}" if (local or port) and port != ":443" else f"https://{text}"
+
+
+# What somebody pushed to be crawled: a URL, or scrapy-redis' JSON form of a request.
+#
+# Rule: it comes from outside: each part is what it must be, or the whole is refused and named.
+# Nothing in it is code, and nothing is made of it but text, numbers, lists and dicts.
+
+_METHOD: Final = re.compile(r"[A-Z]{1,20}")
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+Form = Mapping[str, str | list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A request as it was pushed."""
+
+    url: str  # its fetch form
+    method: str = "GET"
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    form: Form = field(default_factory=dict)
+
+    @property
+    def is_plain(self) -> bool:
+        """Its URL says all."""
+        return self.method == "GET" and not self.meta and not self.form
+
+
+def read_pushed(item: bytes) -> Pushed:
+    """ValueError: the reason why it is none."""
+    try:
+        text = item.decode("utf-8-sig").strip()
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    if not text:
+        raise ValueError("it is empty")
+    if not text.startswith("{"):
+        return Pushed(seed_url(text))
+    try:
+        fields = _decode(text)
+    except (msgspec.MsgspecError, RecursionError) as broken:
+        raise ValueError(f"not JSON that can be read: {broken}") from None
+    return _of_fields(fields)
+
+
+def _of_fields(fields: dict[str, Any]) -> Pushed:
+    url, meta = fields.pop("url", None), fields.pop("meta", None)
+    method = fields.pop("method", "GET")
+    if not isinstance(url, str):
+        raise ValueError("no URL in it, under the name url")
+    if not (isinstance(method, str) and _METHOD.fullmatch(method.upper())):
+        raise ValueError("its method is none")
+    if not (meta is None or isinstance(meta, dict)):
+        raise ValueError("its meta is no object")
+    for name, value in fields.items():
+        if not _is_form_data(value):
+            raise ValueError(f"its field {name[:80]!r} can be no form data: text, or a list of it")
+    return Pushed(seed_url(url), method.upper(), meta or {}, fields)
+
+
+def _is_form_data(value: object) -> bool:
+    values = value if isinstance(value, list) else [value]
+    return all(isinstance(each, str) for each in values)

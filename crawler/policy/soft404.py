@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 from xxhash import xxh32_intdigest
 
-from crawler.core.url import authority_of
+from crawler.model.url import authority_of
 
 KNOWN_S: Final = 7 * 86_400.0
 FAILED_S: Final = 3_600.0

@@ -15,8 +15,8 @@ from scrapy import Request, Spider
 from scrapy.http import FormRequest, JsonRequest, XmlRpcRequest
 from scrapy.utils.request import request_from_dict
 
-from crawler.core.errors import UnstorableRequest
-from crawler.scheduler.flights import LEASE
+from crawler.crawl.in_flight import LEASE
+from crawler.model.types import UnstorableRequest
 
 # Made anew by the downloader at each fetch.
 _PASSING: Final = frozenset({LEASE, "download_slot", "download_latency"})

@@ -11,9 +11,11 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Self
+from typing import Any, Final, Self
 
+from msgspec.structs import replace
 from scrapy import Request, Spider, signals
+from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
@@ -21,19 +23,124 @@ from scrapy.utils.asyncio import CallLaterResult, call_later
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
-from crawler.core.errors import StoreUnavailable, UnstorableRequest
-from crawler.core.types import Candidate, Dead, Done, Purpose
-from crawler.parts import Parts
-from crawler.policy.refusal import Refusal
-from crawler.scheduler import dead_letters
-from crawler.scheduler.candidates import candidate_of, verdict_on_returned
-from crawler.scheduler.clearance import Fetch
-from crawler.scheduler.flights import LEASE, Flight
-from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.requests import unpack
-from crawler.scheduler.wake import EngineHooks
-from crawler.storage.local import retry_requests
-from crawler.wiring import parts_of
+from crawler.assembly.build import parts_of
+from crawler.assembly.crawl import Parts
+from crawler.crawl.in_flight import LEASE, Flight
+from crawler.crawl.precheck import Fetch
+from crawler.data import retry_requests
+from crawler.frontier import dead_letters
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import (
+    Candidate,
+    Dead,
+    Done,
+    IncompatibleScrapy,
+    Moved,
+    Purpose,
+    StoreUnavailable,
+    UnstorableRequest,
+    Verdict,
+)
+from crawler.policy.priority import Hints
+from crawler.policy.scope import Refusal
+from crawler.scheduler.requests import pack, unpack
+
+# The private names of Scrapy's engine that we stand on, and nowhere else.
+#
+# Rule: each is tested for when the crawl opens, so that another Scrapy stops with a clear
+# message before the first request (docs/decisions/0006-one-hook-lands-every-request.md).
+
+_NEEDED = ("inprogress", "nextcall", "remove_request", "close")
+
+
+class EngineHooks:
+    """Wake the engine; be told when a request has gone all its way, and when it stops."""
+
+    def __init__(self, engine: ExecutionEngine) -> None:
+        """Raises IncompatibleScrapy. Call it when the engine has its slot: in `open`."""
+        slot: Any = getattr(engine, "_slot", None)
+        missing = [name for name in _NEEDED if not hasattr(slot, name)]
+        if missing or not hasattr(getattr(slot, "nextcall", None), "schedule"):
+            raise IncompatibleScrapy(
+                "this Scrapy has no ExecutionEngine._slot with "
+                f"{', '.join(missing) or 'nextcall.schedule'}; install scrapy>=2.19,<2.20"
+            )
+        self._engine = engine
+        self._slot = slot
+
+    def wake(self) -> None:
+        """Let the engine ask for requests again, at the loop's next turn."""
+        if self._slot.closing is None and self._engine.running:
+            # Never with a delay: CallLaterOnce then ignores the calls that follow.
+            self._slot.nextcall.schedule()
+
+    def on_finished(self, finished: Callable[[Request], None]) -> None:
+        """Call *finished* once for each request handed out, after its callback and pipelines
+        are through, whatever became of it: the only hook that fires in every case."""
+        remove = self._slot.remove_request
+
+        def remove_request(request: Request) -> None:
+            finished(request)
+            remove(request)
+
+        self._slot.remove_request = remove_request
+
+    def on_stopping(self, stopping: Callable[[], None]) -> None:
+        """Call *stopping* once, when the engine begins to wait for what is under way."""
+        close = self._slot.close
+
+        async def close_slot() -> None:
+            stopping()
+            await close()
+
+        self._slot.close = close_slot
+
+
+# A spider's own requests as candidates, and what a middleware put in place of one.
+#
+# Rule: whatever Scrapy hands to its scheduler becomes a candidate, a verdict or a refusal here.
+
+
+def candidate_of(
+    request: Request, spider: Spider, parts: Parts, *, is_returned: bool = False
+) -> Candidate | Refusal:
+    """*is_returned*: by a downloader middleware, perhaps as the redirect of a start request, whose
+    meta it has. Raises UnstorableRequest."""
+    is_start = bool(request.meta.get("is_start_request"))
+    depth = int(request.meta.get("depth", 0))
+    # A callback may have copied the meta of its answer, whose depth a link does not have.
+    if is_start and not depth and not is_returned:
+        parts.doors.open_also(request.url)
+    hints = Hints(depth=depth, is_seed=is_start, priority=request.priority)
+    return parts.doors.admission.candidate(
+        request.url,
+        depth=depth,
+        level=parts.prioritizer.level(hints),
+        request=pack(request, spider),
+        key=_key(request, spider),
+        filtered=not request.dont_filter,
+    )
+
+
+def verdict_on_returned(request: Request, flight: Flight, spider: Spider, parts: Parts) -> Verdict:
+    """A downloader middleware returned *request* in place of an answer: a retry or redirect of
+    its own. It is this lease's Moved, and meets no seen test: its author wants it fetched."""
+    found = candidate_of(request, spider, parts, is_returned=True)
+    if isinstance(found, Refusal):
+        flight.reason = f"a middleware asked for {request.url}: {found.explain()}"
+        return Done()
+    origin = flight.lease.candidate
+    return Moved(replace(found, depth=origin.depth, level=origin.level, filtered=False))
+
+
+def _key(request: Request, spider: Spider) -> int | None:
+    """None: its URL says all. Else the spider's own idea of what makes two requests the same."""
+    if request.method == "GET" and not request.body:
+        return None
+    fingerprinter = spider.crawler.request_fingerprinter
+    assert fingerprinter is not None
+    return int.from_bytes(fingerprinter.fingerprint(request)[:8])
+
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from scrapy import Spider
 from scrapy.http import Response
 
-from crawler.core.page import Page
-from crawler.scheduler.flights import LEASE
-from crawler.wiring import parts_of
+from crawler.assembly.build import parts_of
+from crawler.crawl.in_flight import LEASE
+from crawler.model.page import Page
 
 
 def page_of(response: Response, spider: Spider) -> Page | None:

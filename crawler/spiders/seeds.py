@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from crawler.core.config import Config
-from crawler.core.contact import WANT
-from crawler.core.errors import ConfigError, SeedsError
-from crawler.core.url import split
-from crawler.policy.addresses import Place, place_of_host
-from crawler.policy.seeds import Seeds, parse_seeds, parse_table, seed_url
+from crawler.config.kinds import WANT_CONTACT
+from crawler.config.settings import Config
+from crawler.model.types import ConfigError, SeedsError
+from crawler.model.url import split
+from crawler.policy.scope import Place, place_of_host
+from crawler.policy.seeds import (
+    Seeds,
+    parse_seeds,
+    parse_table,
+    seed_url,
+)
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -116,7 +121,7 @@ def refuse_anonymous(urls: Iterable[str], config: Config) -> None:
             raise ConfigError(
                 f"{split(url).hostname} is a public host, and without a contact only loopback is"
                 f" crawled: add -s CRAWLER_CONTACT=ADDRESS (make crawl: CONTACT=ADDRESS), or set it"
-                f" in settings.py; ADDRESS is {WANT}. It is sent with every request"
+                f" in settings.py; ADDRESS is {WANT_CONTACT}. It is sent with every request"
             )
 
 

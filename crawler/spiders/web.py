@@ -19,17 +19,27 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.python import global_object_name
 
-from crawler.core.arguments import PUSHED, Arguments, differences, read_arguments, with_kept
-from crawler.core.config_reader import read_config
-from crawler.core.errors import ConfigError, SeedsError, StoreUnavailable
-from crawler.core.exchange import Flag, Truncated
-from crawler.core.page import Page
-from crawler.errand import is_errand
-from crawler.parts import Parts
+from crawler.assembly.build import arguments_of_last_start, parts_of
+from crawler.assembly.crawl import Parts
+from crawler.config.settings import (
+    PUSHED,
+    Arguments,
+    differences,
+    read_arguments,
+    read_config,
+    with_kept,
+)
+from crawler.crawl.interactive import is_errand
+from crawler.model.page import Flag, Page, Truncated
+from crawler.model.types import (
+    ConfigError,
+    SeedsError,
+    StoreUnavailable,
+)
 from crawler.policy.priority import Hints
-from crawler.policy.refusal import Refusal
+from crawler.policy.scope import Refusal
 from crawler.policy.seeds import Seeds
-from crawler.sharing import redis_address
+from crawler.shared.address import redis_address
 from crawler.spiders.pages import page_of
 from crawler.spiders.seeds import (
     MAX_BYTES,
@@ -39,14 +49,13 @@ from crawler.spiders.seeds import (
     read_seeds,
     refuse_anonymous,
 )
-from crawler.wiring import arguments_of_last_start, parts_of
 
 # Flags of an answer of which something is missing.
 _NOT_WHOLE: Final = frozenset({*(cut.flag for cut in Truncated if cut), *Flag})
 _ADDON: Final = "crawler.addon.Addon"
 _CONGESTED_S: Final = 0.05
 _UNUSED: Final = (
-    "crawler.middlewares.leases.LeaseMiddleware",
+    "crawler.middlewares.lease.LeaseMiddleware",
     "scrapy.spidermiddlewares.depth.DepthMiddleware",
     "scrapy.spidermiddlewares.httperror.HttpErrorMiddleware",
     "scrapy.spidermiddlewares.referer.RefererMiddleware",

@@ -10,16 +10,27 @@ from typing import Any, Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from crawler.core.types import Candidate, Claim, HostKey, Lease, Pace, Rest
-from crawler.policy.refusal import Reason, Refusal
-from crawler.scheduler.dead_letters import dead_letters
-from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.ports import Frontier, LeaseRules, OrderedStore
-from crawler.scheduler.records import DeadLetter
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.local.records import Claims
-from crawler.storage.local.rocks import RocksStore
-from crawler.storage.memory import MemoryStore
+from crawler.data.records import Claims
+from crawler.frontier.dead_letters import dead_letters
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import (
+    Frontier,
+    FrontierRules,
+    LeaseRules,
+    OrderedStore,
+)
+from crawler.frontier.records import DeadLetter
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import (
+    Candidate,
+    Claim,
+    HostKey,
+    Lease,
+    Pace,
+    Rest,
+)
+from crawler.policy.scope import Reason, Refusal
 from tests.contract.invariants import check
 
 # Small limits, so that ordinary tests cross every boundary.

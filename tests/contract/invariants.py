@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from crawler.core.types import HostKey, Standing
-from crawler.scheduler import keys
-from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.places import Place
-from crawler.scheduler.ports import OrderedStore
-from crawler.scheduler.records import (
+from crawler.frontier import records as keys
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.records import (
     FrontEntry,
     HostRecord,
+    Place,
     decode_candidate,
     decode_entry,
     decode_host,
 )
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import HostKey, Standing
 
 ALL = 1_000_000
 

@@ -9,18 +9,29 @@ from typing import Any
 
 import redis
 
-from crawler.core.types import STANDINGS, Added, Candidate, Claim, Lease, Rest, Standing, Verdict
-from crawler.scheduler.ports import LeaseRules
-from crawler.scheduler.records import DeadLetter, decode_letter
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.claims import read_claim
-from crawler.storage.redis.crawl_format import agreed, encode_format, new_format
-from crawler.storage.redis.frontier import RedisFrontier
-from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.totals import Totals
+from crawler.frontier.port import FrontierRules, LeaseRules
+from crawler.frontier.records import DeadLetter, decode_letter
+from crawler.model.types import (
+    STANDINGS,
+    Added,
+    Candidate,
+    Claim,
+    Lease,
+    Rest,
+    Standing,
+    Verdict,
+)
+from crawler.shared import keys
+from crawler.shared.client import Call
+from crawler.shared.codec import Totals, read_claim
+from crawler.shared.crawl_format import (
+    agreed,
+    encode_format,
+    new_format,
+)
+from crawler.shared.keys import Scripts
+from crawler.shared.shard import Ops
+from crawler.shared.sync_frontier import RedisFrontier
 from tests.contract.frontiers import TIGHT
 
 NAME = "t"

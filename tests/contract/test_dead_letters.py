@@ -5,15 +5,19 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from crawler.core.config import Robots
-from crawler.core.types import Candidate, Dead, Lease, RetryAt
-from crawler.policy.robots_cache import RobotsCache, Unknown
-from crawler.policy.robots_fetch import Known, RobotsRecord
-from crawler.scheduler import dead_letters, keys
-from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.places import Place
-from crawler.scheduler.records import decode_host
-from crawler.storage.local.records import RobotsRecords
+from crawler.config.settings import Robots
+from crawler.data.records import RobotsRecords
+from crawler.frontier import dead_letters
+from crawler.frontier import records as keys
+from crawler.frontier.records import Place, decode_host
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import (
+    Candidate,
+    Dead,
+    Lease,
+    RetryAt,
+)
+from crawler.policy.robots_cache import Known, RobotsCache, RobotsRecord, Unknown
 from tests.contract.frontiers import EmbeddedWorld, candidate, drain, rest
 from tests.contract.invariants import check
 

@@ -8,9 +8,11 @@ from functools import partial
 import msgspec
 import pytest
 
-from crawler.core.errors import ConfigError, StoreUnavailable
-from crawler.core.types import (
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import (
     Claim,
+    ConfigError,
     Dead,
     Done,
     KeptOut,
@@ -21,9 +23,8 @@ from crawler.core.types import (
     Rest,
     RetryAt,
     Standing,
+    StoreUnavailable,
 )
-from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.storage.memory import MemoryStore
 from tests.contract.frontiers import EmbeddedWorld, candidate, drain, rest
 
 

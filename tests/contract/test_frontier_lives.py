@@ -13,7 +13,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from crawler.core.types import Dead, Done, Lease, Moved, PutBack, RetryAt
+from crawler.model.types import (
+    Dead,
+    Done,
+    Lease,
+    Moved,
+    PutBack,
+    RetryAt,
+)
 from tests.contract.frontiers import (
     ADMIT_ALL,
     TIGHT,

@@ -11,10 +11,10 @@ import pytest
 import redis
 from xxhash import xxh3_64_intdigest
 
-from crawler.core.errors import ConfigError
-from crawler.core.types import (
+from crawler.model.types import (
     Candidate,
     Claim,
+    ConfigError,
     Done,
     HostKey,
     Lease,
@@ -24,17 +24,20 @@ from crawler.core.types import (
     RetryAt,
     Standing,
 )
-from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.ops import (
+from crawler.shared import keys
+from crawler.shared.client import Call
+from crawler.shared.shard import (
     MOST_SHARDS,
     Finished,
     Ops,
     Released,
+    read_added,
+    read_held,
+    read_ids,
+    read_leases,
     shard_of,
     shard_of_lease,
 )
-from crawler.storage.redis.replies import read_added, read_held, read_ids, read_leases
 from tests.contract.frontiers import TIGHT, candidate, drain, rest
 from tests.contract.redis_world import NAME, SHARDS, RedisWorld, ToldFrontier, ToldLink
 from tests.servers.redis import RedisServer, used_memory

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from crawler.core.types import Done, Purpose
-from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.local.rocks import RocksStore
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import Done, Purpose
 from tests.contract.frontiers import ADMIT_ALL, Refusing, candidate, drain, rest
 
 

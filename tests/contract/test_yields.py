@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from crawler.core.content_settings import Budgets
-from crawler.core.types import Candidate
-from crawler.policy.refusal import Reason
-from crawler.policy.yields import Go, Stopped, Yields
+from crawler.config.settings import Budgets
+from crawler.model.types import Candidate
+from crawler.policy.patterns import (
+    Go,
+    Stopped,
+    Yields,
+)
+from crawler.policy.scope import Reason
 from tests.contract.frontiers import candidate
 from tests.contract.yield_worlds import WORLDS, SharedWorld, World, local_world
 from tests.servers.redis import RedisServer

@@ -11,14 +11,23 @@ from typing import Any, Protocol
 
 import redis
 
-from crawler.core.content_settings import Budgets
-from crawler.core.types import Candidate, HostKey, Lease, Pace
-from crawler.policy.refusal import Refusal
-from crawler.policy.yields import Go, Stopped, Yields
-from crawler.scheduler.ports import OrderedStore
-from crawler.storage.local.yields import LocalYields
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.worker.shared_yields import SharedYields
+from crawler.config.settings import Budgets
+from crawler.data.records import LocalYields
+from crawler.frontier.port import OrderedStore
+from crawler.model.types import (
+    Candidate,
+    HostKey,
+    Lease,
+    Pace,
+)
+from crawler.policy.patterns import (
+    Go,
+    Stopped,
+    Yields,
+)
+from crawler.policy.scope import Refusal
+from crawler.shared.client import Call
+from crawler.shared.worker.patterns import SharedYields
 from tests.contract.frontiers import STORES
 from tests.contract.redis_world import SHARDS, RedisWorld, ToldLink
 

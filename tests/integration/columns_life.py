@@ -11,16 +11,15 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from crawler.core.config_reader import read_config
-from crawler.core.page import Page
-from crawler.core.parsed import Parsed
-from crawler.policy.rows import row_of
-from crawler.reparsing import again
-from crawler.storage.columns.companion import ColumnsCompanion
-from crawler.storage.warc.capture import Capture
-from crawler.storage.warc.companions import Companion, owed
-from crawler.storage.warc.recovery import recover
-from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.archive.capture import Capture
+from crawler.archive.columns_companion import ColumnsCompanion
+from crawler.archive.files import Companion, owed
+from crawler.archive.recovery import recover
+from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.config.settings import read_config
+from crawler.content.parsing import again
+from crawler.model.page import Page, Parsed
+from crawler.policy.links import row_of
 
 AT: Final = 1767323045.0
 TYPE: Final = "text/plain; charset=utf-8"

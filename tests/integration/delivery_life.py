@@ -8,9 +8,7 @@ from pathlib import Path
 
 import s3fs  # type: ignore[import-untyped]  # noqa: F401 - a life begins sooner with it loaded
 
-from crawler.storage.delivery.address import read_address
-from crawler.storage.delivery.folder_store import FolderStore
-from crawler.storage.delivery.store import Store
+from crawler.archive.destinations import FolderStore, Store, read_address
 from tests.delivering import delivery, object_store
 from tests.servers.s3 import environment
 

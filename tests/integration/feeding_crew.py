@@ -13,25 +13,21 @@ from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.request import RequestFingerprinter
 from scrapy.utils.test import get_crawler
 
-from crawler.core.arguments import Arguments
-from crawler.core.choices import Scope
-from crawler.core.config_reader import read_config
-from crawler.core.types import Candidate, Standing
-from crawler.doors import Doors
-from crawler.feeding import Around, Feeding
+from crawler.config.settings import Arguments, read_config
+from crawler.crawl.allowed_origins import Doors
+from crawler.crawl.stats import Tally
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import FrontierRules
+from crawler.model.choices import Scope
+from crawler.model.types import Candidate, Standing
 from crawler.policy.priority import DepthPrioritizer
-from crawler.pushing import Judge, PushRules
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.memory import MemoryStore
-from crawler.storage.redis import keys
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.faults import FAULTS
-from crawler.storage.redis.connection.nodes import Nodes
-from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.replies import read_leases
-from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.worker.feeds import Delivery, Feeds
-from crawler.tally import Tally
+from crawler.shared import keys
+from crawler.shared.client import Address, Nodes
+from crawler.shared.faults import FAULTS
+from crawler.shared.keys import Scripts
+from crawler.shared.pushed import Around, Feeding, Judge, PushRules
+from crawler.shared.shard import Ops, read_leases
+from crawler.shared.worker.feeds import Delivery, Feeds
 
 KEY: Final = "web:start_urls"
 TAKEN: Final = "{web:start_urls}:taken"

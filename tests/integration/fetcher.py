@@ -24,15 +24,20 @@ from scrapy.settings.default_settings import (
 from scrapy.utils.asyncio import call_later
 from twisted.python.failure import Failure
 
-from crawler.core.choices import Tls
-from crawler.core.exchange import DownloadOptions, Exchanges
+from crawler.crawl.errors import error_of
 from crawler.download.aiohttp_handler import AiohttpHandler
-from crawler.download.keeper import Keeper
-from crawler.download.resolver import AresLookup, Found, LookupFailed, Resolver
-from crawler.download.transfers import Transfers
+from crawler.download.body import Keeper
+from crawler.download.connection import Transfers
+from crawler.download.resolver import (
+    AresLookup,
+    Found,
+    LookupFailed,
+    Resolver,
+)
 from crawler.download.twisted_handler import TwistedHandler
-from crawler.failures import error_of
 from crawler.middlewares.decode import DecodeMiddleware
+from crawler.model.choices import Tls
+from crawler.model.page import DownloadOptions, Exchanges
 from tests.memories import Memory
 
 CAP_BYTES: Final = 2_000_000

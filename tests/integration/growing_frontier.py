@@ -9,10 +9,15 @@ import random
 import sys
 from pathlib import Path
 
-from crawler.core.types import Candidate, Done, HostKey, Rest
-from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.local.rocks import RocksStore
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import (
+    Candidate,
+    Done,
+    HostKey,
+    Rest,
+)
 
 HOSTS = 20_000
 PAGE = 40

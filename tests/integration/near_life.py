@@ -10,12 +10,12 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from crawler.core.types import Claim
-from crawler.scheduler import keys
-from crawler.scheduler.records import encode
-from crawler.storage.local.rocks import RocksStore
-from crawler.storage.near.limits import Limits
-from crawler.storage.near.recovery import open_index
+from crawler.duplicates.index.index import open_index
+from crawler.duplicates.index.manifest import Limits
+from crawler.frontier import records as keys
+from crawler.frontier.records import encode
+from crawler.frontier.rocks_store import RocksStore
+from crawler.model.types import Claim
 
 # Small: most of the deaths come while a run is written or merged.
 SMALL: Final = Limits(newest=16, waiting=4, ratio=2, piece=50, ten_orders=300, stretch=16)

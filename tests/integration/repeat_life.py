@@ -12,8 +12,8 @@ from typing import Any, Final, Self, TypeVar
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 
-from crawler.core.page import Page
-from crawler.scheduler.flights import LEASE
+from crawler.crawl.in_flight import LEASE
+from crawler.model.page import Page
 from tests.crawling import crawl
 
 DEATH: Final = "REPEAT_LIFE_DEATH"

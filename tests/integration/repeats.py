@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from crawler.storage.columns.companion import SUFFIX
+from crawler.archive.columns_companion import SUFFIX
 from tests.rows import read
 from tests.servers.pages import Answer, Routes
 from tests.warc_judges import Read, marked, read_folder

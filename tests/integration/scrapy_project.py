@@ -10,7 +10,7 @@ BOT_NAME = "theirs"
 SPIDER_MODULES = ["theirs.spiders"]
 NEWSPIDER_MODULE = "theirs.spiders"
 ADDONS = {"crawler.addon.Addon": 500}
-COMMANDS_MODULE = "crawler.ops.commands"
+COMMANDS_MODULE = "crawler.commands"
 CRAWLER_MIN_DELAY_S = 0.01
 CRAWLER_DELAY_FACTOR = 1
 """

@@ -15,11 +15,21 @@ from typing import Self, TypeVar
 import pytest
 import uvloop
 
-from crawler.core.content_settings import Content
-from crawler.core.parsed import Parsed, Source, Unreadable
-from crawler.parsers.bounds import LINKS_CUT, MAX_LINKS, MAX_TEXT_CHARS, TEXT_CUT, bounded
-from crawler.parsers.html import HtmlParser
-from crawler.parsing import Parsers
+from crawler.config.settings import Content
+from crawler.content.parsers.html import HtmlParser
+from crawler.content.parsers.loading import (
+    LINKS_CUT,
+    MAX_LINKS,
+    MAX_TEXT_CHARS,
+    TEXT_CUT,
+    bounded,
+)
+from crawler.content.parsing import Parsers
+from crawler.model.page import (
+    Parsed,
+    Source,
+    Unreadable,
+)
 from tests.pdfs import bomb, form_in_itself, many_pages, story, tree_in_itself
 from tests.sources import PROJECT
 from tests.strangers import strangers
@@ -262,9 +272,9 @@ def test_its_process_does_not_outlive_a_crawl_that_is_killed() -> None:
     """By the kernel on Linux; it would notice the end of its input after the body elsewhere."""
     program = """
         import asyncio, sys
-        from crawler.core.content_settings import Content
-        from crawler.core.parsed import Source
-        from crawler.parsing import Parsers
+        from crawler.config.settings import Content
+        from crawler.model.page import Source
+        from crawler.content.parsing import Parsers
 
         async def crawl():
             parsers = Parsers(Content(parsers=("strange_parsers.Apart",)))
@@ -297,9 +307,9 @@ def test_it_works_under_the_reactor_of_twisted(loop: str) -> None:
         from scrapy.utils.reactor import install_reactor
         install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor", "{loop}")
         from twisted.internet import reactor
-        from crawler.core.content_settings import Content
-        from crawler.core.parsed import Source, Unreadable
-        from crawler.parsing import Parsers
+        from crawler.config.settings import Content
+        from crawler.model.page import Source, Unreadable
+        from crawler.content.parsing import Parsers
 
         async def crawl():
             parsers = Parsers(Content(parsers=("strange_parsers.Apart",)))
@@ -377,8 +387,8 @@ def test_the_crawl_itself_loads_no_library_of_theirs() -> None:
     """Not one that reads what may be hostile, and not their memory."""
     program = """
         import sys
-        from crawler.core.content_settings import Content
-        from crawler.parsing import Parsers
+        from crawler.config.settings import Content
+        from crawler.content.parsing import Parsers
         Parsers(Content())
         print({"pypdfium2", "feedparser"} & sys.modules.keys())
         """

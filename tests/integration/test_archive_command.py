@@ -21,19 +21,16 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from crawler.core.config_reader import read_config
-from crawler.core.types import Claim
-from crawler.keeping import companions
-from crawler.ops.archive_looks import OWED
-from crawler.ops.archive_place import ArchivePlace
-from crawler.ops.archive_work import whole_again
-from crawler.storage.local.datadir import DataDir
-from crawler.storage.warc.capture import Capture
-from crawler.storage.warc.cdxj import CdxjCompanion
-from crawler.storage.warc.companions import beside
-from crawler.storage.warc.openfile import OPEN_SUFFIX, open_name
-from crawler.storage.warc.recovery import recover
-from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.archive.capture import Capture
+from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.files import OPEN_SUFFIX, beside, open_name
+from crawler.archive.recovery import recover
+from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.config.settings import read_config
+from crawler.content.crawl_archive import companions
+from crawler.data.data_dir import DataDir
+from crawler.inspect.archive_tools import OWED, ArchivePlace, whole_again
+from crawler.model.types import Claim
 from tests.cdxj_judge import judged_index, judged_package
 from tests.command import PROJECT
 from tests.crawling import crawl

@@ -13,7 +13,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem
 from scrapy.http import Response
 
-from crawler.core.page import Page
+from crawler.model.page import Page
 from tests.crawling import crawl
 from tests.servers.pages import Answer, page, site
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 import pytest
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 
-from crawler.core.outcome import Outcome
-from crawler.storage.local.outcome_log import read_outcomes
+from crawler.data.outcomes import read_outcomes
+from crawler.model.types import Outcome
 from tests.command import crawl_command, running
 from tests.servers.hostile_content import MEGABYTE, PDF, XML, bomb, endless
 from tests.servers.hostile_kit import gzipped

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.core.outcome import Outcome
-from crawler.storage.local.outcome_log import read_outcomes
+from crawler.data.outcomes import read_outcomes
+from crawler.model.types import Outcome
 from tests.command import crawl_command
 from tests.ready import run
 from tests.servers.hostile import HostileServer

@@ -12,14 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.errors import DataDirError, StoreUnavailable
-from crawler.core.types import Claim
-from crawler.storage.warc.capture import Capture
-from crawler.storage.warc.cdxj import CdxjCompanion, key_of
-from crawler.storage.warc.companions import beside
-from crawler.storage.warc.lookup import Entry, entries, lookup, original, read_entry
-from crawler.storage.warc.records import RANDOM_BYTES, capture_records
-from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.archive.capture import Capture
+from crawler.archive.cdxj import CdxjCompanion, key_of
+from crawler.archive.files import beside
+from crawler.archive.lookup import (
+    Entry,
+    entries,
+    lookup,
+    original,
+    read_entry,
+)
+from crawler.archive.record_bytes import RANDOM_BYTES, capture_records
+from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.model.types import Claim, DataDirError, StoreUnavailable
 from tests.cdxj_judge import judged_index, judged_key
 from tests.unit.test_warc_records import CUT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANGED
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from crawler.storage.columns.companion import SUFFIX
-from crawler.storage.warc.companions import beside
+from crawler.archive.columns_companion import SUFFIX
+from crawler.archive.files import beside
 from tests.integration.columns_life import companions, live, recovered, text
 from tests.rows import ask, read
 from tests.warc_judges import read_file

@@ -11,13 +11,18 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.core.config_reader import read_config
-from crawler.core.errors import CrawlerError
-from crawler.core.parsed import Link, LinkKind, Parsed, Source
-from crawler.reparsing import again
-from crawler.storage.columns.companion import SUFFIX, ColumnsCompanion
-from crawler.storage.columns.schema import COLUMNS
-from crawler.storage.warc.companions import beside
+from crawler.archive.columns import COLUMNS
+from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
+from crawler.archive.files import beside
+from crawler.config.settings import read_config
+from crawler.content.parsing import again
+from crawler.model.page import (
+    Link,
+    LinkKind,
+    Parsed,
+    Source,
+)
+from crawler.model.types import CrawlerError
 from tests.crawling import Crawled, crawl
 from tests.rows import ask, read
 from tests.servers.pages import Answer, Site, site

@@ -12,18 +12,21 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.columns_later import ColumnsLater
-from crawler.core.config_reader import read_config
-from crawler.core.parsed import Parsed, Source
-from crawler.keeping import companions
-from crawler.storage.columns.companion import SUFFIX
-from crawler.storage.delivery.bundles import bundles
-from crawler.storage.warc.capture import Capture
-from crawler.storage.warc.companions import beside, held, owed
-from crawler.storage.warc.openfile import open_name
-from crawler.storage.warc.recovery import recover
-from crawler.storage.warc.stored import captures
-from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.archive.capture import Capture
+from crawler.archive.columns_companion import SUFFIX
+from crawler.archive.delivery import bundles
+from crawler.archive.files import (
+    beside,
+    held,
+    open_name,
+    owed,
+)
+from crawler.archive.reader import captures
+from crawler.archive.recovery import recover
+from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.config.settings import read_config
+from crawler.content.crawl_archive import ColumnsLater, companions
+from crawler.model.page import Parsed, Source
 from tests.crawling import crawl
 from tests.integration.columns_life import capture
 from tests.rows import read

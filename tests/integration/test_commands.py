@@ -24,11 +24,10 @@ import pytest
 from scrapy.cmdline import execute
 from scrapy.settings import Settings
 
-from crawler.ops.summary import Summary
-from crawler.ops.summary_text import text
-from crawler.scheduler import keys
-from crawler.scheduler.records import decode_totals, encode
-from crawler.storage.local.rocks import RocksStore
+from crawler.frontier import records as keys
+from crawler.frontier.records import decode_totals, encode
+from crawler.frontier.rocks_store import RocksStore
+from crawler.report.summary import Summary, text
 from tests import ready
 from tests.command import PATIENCE_S, PROJECT, crawl_command, run
 from tests.crawling import crawl

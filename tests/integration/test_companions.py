@@ -8,13 +8,18 @@ from typing import Final
 
 import pytest
 
-from crawler.core.errors import StoreUnavailable
-from crawler.storage.warc.capture import Capture, Written
-from crawler.storage.warc.companions import beside, clear, held, owed
-from crawler.storage.warc.openfile import open_name
-from crawler.storage.warc.recovery import recover
-from crawler.storage.warc.stored import Stored, captures
-from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.archive.capture import Capture, Written
+from crawler.archive.files import (
+    beside,
+    clear,
+    held,
+    open_name,
+    owed,
+)
+from crawler.archive.reader import Stored, captures
+from crawler.archive.recovery import recover
+from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.model.types import StoreUnavailable
 
 URLS: Final = [f"http://example.com/{number}" for number in range(6)]
 

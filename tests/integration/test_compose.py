@@ -19,8 +19,8 @@ import pytest
 import redis
 import yaml
 
-from crawler.core.config_reader import settings_table
-from crawler.storage.redis.connection.address import Address
+from crawler.config.settings import settings_table
+from crawler.shared.client import Address
 from tests.sources import PROJECT
 
 COMPOSE: Final[Any] = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())

@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from crawler.scheduler import keys
-from crawler.storage.local.datadir import FRONTIER, OUTCOMES, WARC
-from crawler.storage.local.outcome_log import read_outcomes
-from crawler.storage.local.rocks import RocksStore
-from crawler.storage.warc.companions import beside
+from crawler.archive.files import beside
+from crawler.data.data_dir import (
+    FRONTIER,
+    OUTCOMES,
+    WARC,
+)
+from crawler.data.outcomes import read_outcomes
+from crawler.frontier import records as keys
+from crawler.frontier.rocks_store import RocksStore
 from tests.accounts import Accounts
 from tests.command import crawl_command
 from tests.deaths import Aim, kill_on

@@ -14,8 +14,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from crawler.core.outcome import Outcome
-from crawler.storage.local.outcome_log import read_outcomes
+from crawler.data.outcomes import read_outcomes
+from crawler.model.types import Outcome
 from tests.command import crawl_command, run
 from tests.servers.files import has_nginx, nginx, walk
 from tests.warc_judges import Read, read_folder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.core.errors import ConfigError
+from crawler.model.types import ConfigError
 from tests.crawling import crawl
 from tests.servers.pages import page, site
 from tests.warc_judges import read_folder

@@ -16,11 +16,13 @@ from unittest.mock import patch
 
 import pytest
 
-from crawler.core.errors import StoreUnavailable
-from crawler.storage.delivery.address import read_address
-from crawler.storage.delivery.delivery import LAST_TRIES, LAST_TRIES_DOWN, Delivery
-from crawler.storage.delivery.object_store import ObjectStore
-from crawler.storage.delivery.store import bring
+from crawler.archive.delivery import (
+    LAST_TRIES,
+    LAST_TRIES_DOWN,
+    Delivery,
+)
+from crawler.archive.destinations import ObjectStore, bring, read_address
+from crawler.model.types import StoreUnavailable
 from tests.delivering import (
     IN_PARTS_BYTES,
     PATIENCE_S,
@@ -37,7 +39,7 @@ from tests.servers.s3 import BUCKET, UNSPOKEN, S3Server, environment
 from tests.servers.troubled import Call, Fault, TroubledNetwork, no_fault
 
 URL = f"s3://{BUCKET}/crawl"
-LOGGER = "crawler.storage.delivery.delivery"
+LOGGER = "crawler.archive.delivery"
 
 
 @dataclass(frozen=True)

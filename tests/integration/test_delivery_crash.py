@@ -15,9 +15,8 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
-from crawler.storage.delivery.address import read_address
-from crawler.storage.delivery.folder_store import FolderStore
-from crawler.storage.warc.openfile import OPEN_SUFFIX, open_name
+from crawler.archive.destinations import FolderStore, read_address
+from crawler.archive.files import OPEN_SUFFIX, open_name
 from tests.delivering import (
     IN_PARTS_BYTES,
     PATIENCE_S,

@@ -29,8 +29,8 @@ LIFE = """
 import asyncio, logging, resource, sys
 from pathlib import Path
 from random import Random
-from crawler.storage.delivery.delivery import Delivery, DeliveryRules
-from crawler.storage.delivery.opening import open_store
+from crawler.archive.delivery import Delivery, DeliveryRules
+from crawler.archive.destinations import open_store
 
 logging.basicConfig(level=logging.DEBUG)
 def most_bytes():

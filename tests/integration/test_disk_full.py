@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from crawler.storage.local.outcome_log import read_outcomes
+from crawler.data.outcomes import read_outcomes
 from tests import ready
 from tests.command import crawl_command, run
 from tests.servers.pages import Answer, Routes, site

@@ -17,8 +17,8 @@ from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
-from crawler.core.errors import ConfigError
-from crawler.ops.feeds import Feeds
+from crawler.model.types import ConfigError
+from crawler.report.report import Feeds
 from crawler.spiders.web import WebSpider
 from tests import ready
 from tests.command import crawl_command, run

@@ -11,11 +11,10 @@ from random import Random
 
 import redis
 
-from crawler.storage.redis import keys
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.nodes import Nodes
-from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.worker.feeds import Feed, Item
+from crawler.shared import keys
+from crawler.shared.client import Address, Nodes
+from crawler.shared.keys import Scripts
+from crawler.shared.worker.feeds import Feed, Item
 from tests.servers.redis import RedisServer
 
 KEY = "web:start_urls"

@@ -10,9 +10,15 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from crawler.core.choices import Scope
-from crawler.core.errors import CrawlerError
-from crawler.intake import MOST_BATCHES, MOVES, TAKE, Batch, Stage
+from crawler.model.choices import Scope
+from crawler.model.types import CrawlerError
+from crawler.shared.pushed import (
+    MOST_BATCHES,
+    MOVES,
+    TAKE,
+    Batch,
+    Stage,
+)
 from tests.integration.feeding_crew import KEY, LEASE_S, TAKEN, URGENT, Crew, Turn, taken
 from tests.servers.redis import RedisServer
 

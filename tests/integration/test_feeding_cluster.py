@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from crawler.core.choices import Scope
-from crawler.storage.redis import keys
-from crawler.storage.redis.ops import shard_of
+from crawler.model.choices import Scope
+from crawler.shared import keys
+from crawler.shared.shard import shard_of
 from tests.integration.feeding_crew import KEY, SHARDS, URGENT, Crew, Turn, taken
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster

@@ -12,12 +12,19 @@ import redis
 from redis.crc import key_slot
 from scrapy_redis.spiders import RedisMixin
 
-from crawler.storage.redis import keys
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.faults import FAULTS, ForeignData, OutOfMemory
-from crawler.storage.redis.connection.nodes import Nodes
-from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.worker.feeds import Feed, Item, OpenedDoors
+from crawler.shared import keys
+from crawler.shared.client import Address, Nodes
+from crawler.shared.faults import (
+    FAULTS,
+    ForeignData,
+    OutOfMemory,
+)
+from crawler.shared.keys import Scripts
+from crawler.shared.worker.feeds import (
+    Feed,
+    Item,
+    OpenedDoors,
+)
 from tests.servers.redis import RedisServer
 
 KEY = "web:start_urls"

@@ -6,11 +6,11 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.exceptions import DropItem, IgnoreRequest
 
-from crawler.core.types import PutBack
+from crawler.assembly.build import parts_of
+from crawler.crawl.errors import LeaseEnded
+from crawler.crawl.in_flight import LEASE
 from crawler.download.aiohttp_handler import AiohttpHandler
-from crawler.failures import LeaseEnded
-from crawler.scheduler.flights import LEASE
-from crawler.wiring import parts_of
+from crawler.model.types import PutBack
 from tests.crawling import crawl
 from tests.servers.pages import Answer, page, site
 

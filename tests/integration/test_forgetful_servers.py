@@ -13,10 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from crawler.core.types import Candidate, Done, Pace, Rest
-from crawler.storage.redis import keys
-from crawler.storage.redis.connection.faults import ForeignData
-from crawler.storage.redis.worker.journal import KEPT_S
+from crawler.model.types import (
+    Candidate,
+    Done,
+    Pace,
+    Rest,
+)
+from crawler.shared import keys
+from crawler.shared.faults import ForeignData
+from crawler.shared.worker.leases import KEPT_S
 from tests.contract.frontiers import candidate
 from tests.lone_worker import NAME, QUIET_S, LoneWorker, at_work, until
 from tests.servers.redis import RedisServer

@@ -14,12 +14,12 @@ from scrapy import Request, Spider
 from scrapy.settings import Settings
 from scrapy_redis.queue import PriorityQueue
 
-from crawler.core.errors import ConfigError
-from crawler.policy.pushed import read_pushed
-from crawler.replaced import refuse_replaced
-from crawler.storage.redis import keys
-from crawler.storage.redis.keys import CRAWL_KEYS
-from crawler.storage.redis.worker.feeds import MOST_BYTES
+from crawler.addon import refuse_replaced
+from crawler.model.types import ConfigError
+from crawler.policy.seeds import read_pushed
+from crawler.shared import keys
+from crawler.shared.keys import CRAWL_KEYS
+from crawler.shared.worker.feeds import MOST_BYTES
 from tests.servers.redis import RedisServer
 from tests.sources import PROJECT
 

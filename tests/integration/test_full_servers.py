@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.core.types import Done
-from crawler.storage.redis import keys
-from crawler.storage.redis.worker import drain
+from crawler.model.types import Done
+from crawler.shared import keys
+from crawler.shared.worker import outgoing as drain
 from tests.contract.frontiers import candidate
 from tests.lone_worker import LoneWorker, at_work, until
 from tests.servers.redis import RedisServer

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.core.outcome import Outcome
-from crawler.storage.columns.companion import SUFFIX
-from crawler.storage.local.outcome_log import read_outcomes
+from crawler.archive.columns_companion import SUFFIX
+from crawler.data.outcomes import read_outcomes
+from crawler.model.types import Outcome
 from tests.cdxj_judge import judged_archive
 from tests.command import crawl_command, running
 from tests.rows import read

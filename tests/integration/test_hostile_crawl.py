@@ -16,11 +16,10 @@ from typing import Final
 
 import pytest
 
-from crawler.core.outcome import Outcome
-from crawler.core.page import Flaw
-from crawler.ops.archive_place import ArchivePlace
-from crawler.ops.archive_work import pack
-from crawler.storage.local.outcome_log import read_outcomes
+from crawler.data.outcomes import read_outcomes
+from crawler.inspect.archive_tools import ArchivePlace, pack
+from crawler.model.page import Flaw
+from crawler.model.types import Outcome
 from tests.cdxj_judge import judged_archive, judged_package
 from tests.command import crawl_command, running
 from tests.comparing import assert_same

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crawler.storage.local.inspection import LocalInspection
+from crawler.inspect.local import LocalInspection
 from tests.crawling import crawl
 from tests.servers.pages import page, site
 from tests.servers.redis import RedisServer

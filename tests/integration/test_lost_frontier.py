@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.core.errors import DataDirError
+from crawler.model.types import DataDirError
 from tests.crawling import crawl
 from tests.servers.pages import page, site
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from crawler.storage.local.rocks import CACHE_BYTES, MEMTABLES_BYTES
+from crawler.frontier.rocks_store import CACHE_BYTES, MEMTABLES_BYTES
 from tests.command import run
 
 MOST = 1_000_000

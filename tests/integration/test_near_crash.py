@@ -9,12 +9,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
-from crawler.core.types import Claim
-from crawler.storage.local.rocks import RocksStore
-from crawler.storage.near.folder import Folder, Manifest
-from crawler.storage.near.index import NearIndex
-from crawler.storage.near.limits import Limits
-from crawler.storage.near.recovery import open_index
+from crawler.duplicates.index.index import NearIndex, open_index
+from crawler.duplicates.index.manifest import Folder, Limits, Manifest
+from crawler.frontier.rocks_store import RocksStore
+from crawler.model.types import Claim
 from tests.integration.near_life import SMALL, live, page
 
 LIVES = 8

@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 import pytest
 
-from crawler.core.errors import ConfigError, StoreUnavailable
-from crawler.storage.delivery.opening import open_store
+from crawler.archive.destinations import open_store
+from crawler.model.types import ConfigError, StoreUnavailable
 from tests.delivering import delivery, finish, is_empty, wait_until
 from tests.servers.redis_process import free_port
 from tests.servers.s3 import BUCKET, UNSPOKEN, S3Server, environment
@@ -66,7 +66,7 @@ def test_a_package_that_is_missing(url: str, package: str, tmp_path: Path) -> No
     """In a process of its own, which cannot import it whether or not it is installed."""
     code = (
         f"import sys; sys.modules[{package!r}] = None; from pathlib import Path\n"
-        "from crawler.storage.delivery.opening import open_store\n"
+        "from crawler.archive.destinations import open_store\n"
         f"open_store({url!r}, Path({str(tmp_path)!r}))"
     )
     told = subprocess.run(

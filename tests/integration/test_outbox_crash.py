@@ -15,10 +15,9 @@ from random import Random
 import msgspec
 import pytest
 
-from crawler.core.errors import StoreUnavailable
-from crawler.core.types import Candidate, HostKey
-from crawler.storage.local.outbox import Outbox
-from crawler.storage.local.rocks import RocksStore
+from crawler.frontier.rocks_store import RocksStore
+from crawler.model.types import Candidate, HostKey, StoreUnavailable
+from crawler.shared.worker.outbox import Outbox
 from tests.integration.test_disk_full import SmallDisk, can_mount
 
 LIVES = 30

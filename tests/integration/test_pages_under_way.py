@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scrapy.crawler import Crawler
 
-from crawler.wiring import parts_of
+from crawler.assembly.build import parts_of
 from tests.crawling import crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 

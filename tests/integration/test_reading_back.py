@@ -16,9 +16,9 @@ from unittest.mock import patch
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
 
-from crawler.storage.warc.capture import Capture
-from crawler.storage.warc.cdxj import CdxjCompanion
-from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.archive.capture import Capture
+from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.writer import WarcRules, WarcWriter
 from tests.delivering import delivery, object_store
 from tests.servers.s3 import BUCKET, S3Server, environment
 

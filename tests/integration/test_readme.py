@@ -20,8 +20,7 @@ from typing import Final
 import duckdb
 import pytest
 
-from crawler.core.arguments import join_repeated, read_arguments
-from crawler.core.config_reader import read_config
+from crawler.config.settings import join_repeated, read_arguments, read_config
 from tests import ready
 from tests.command import PATIENCE_S, PROJECT
 from tests.servers.pages import Site, page, site

@@ -9,12 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 import redis
 
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.faults import Unreachable
-from crawler.storage.redis.connection.link import Link
-from crawler.storage.redis.connection.nodes import Nodes
-from crawler.storage.redis.connection.topology import hash_of
+from crawler.shared.client import Address, Call, Link, Nodes, hash_of
+from crawler.shared.faults import Unreachable
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
 from tests.servers.redis_scripts import FewScripts

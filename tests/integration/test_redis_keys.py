@@ -13,19 +13,27 @@ from zlib import crc32
 import pytest
 import redis
 
-from crawler.core.types import Claim, Dead, Done, Lease, Moved, PutBack, RetryAt
-from crawler.scheduler.records import decode_letter
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.link import Link
-from crawler.storage.redis.connection.nodes import Nodes
-from crawler.storage.redis.frontier import RedisFrontier
-from crawler.storage.redis.keys import SHARD_KEYS
-from crawler.storage.redis.near_rows import mark_of, rows_of
-from crawler.storage.redis.ops import Ops, Released, shard_of_lease
-from crawler.storage.redis.scripts import Scripts
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.records import decode_letter
+from crawler.model.types import (
+    Claim,
+    Dead,
+    Done,
+    Lease,
+    Moved,
+    PutBack,
+    RetryAt,
+)
+from crawler.shared import keys
+from crawler.shared.client import Address, Call, Link, Nodes
+from crawler.shared.codec import mark_of, rows_of
+from crawler.shared.keys import SHARD_KEYS, Scripts
+from crawler.shared.shard import (
+    Ops,
+    Released,
+    shard_of_lease,
+)
+from crawler.shared.sync_frontier import RedisFrontier
 from tests.contract.frontiers import Refusing, candidate, rest
 from tests.servers.redis import RedisServer
 from tests.servers.redis_glossary import WITHOUT_KEYS, Glossary
@@ -211,7 +219,7 @@ def test_this_test_would_notice(command: str, told: str) -> None:
 
 def test_the_prelude_has_the_same_glossary() -> None:
     """Its placeholders are shorter: the names stand in a column."""
-    lua = (PROJECT / "crawler/storage/redis/lua/shard.lua").read_text("utf-8")
+    lua = (PROJECT / "crawler/shared/lua/shard.lua").read_text("utf-8")
     listed = re.findall(r"(?m)^--   (<root>\S*) +(\w+)  ", lua)
     ours = [(key.name, key.kind) for key in SHARD_KEYS]
     assert sorted((_bare(name), kind) for name, kind in listed) == sorted(
@@ -237,7 +245,7 @@ def _bare(name: str) -> str:
         (keys.dead("n", 1), "<root>:d"),
         (keys.outboxes("n", 1), "<root>:x"),
         (keys.claims("n", 1, 4), "<root>:g:4"),
-        (keys.files("n", 1), "<root>:n"),
+        (keys.key_files("n", 1), "<root>:n"),
         (keys.robots("n", 1, "http://a"), "<root>:t:http://a"),
         (keys.near("n", 1, 2, 3), "<root>:a:2:3"),
         (keys.yields("n", 1, "a"), "<root>:y:a"),

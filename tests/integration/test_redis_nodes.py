@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import uvloop
 
-from crawler.joining import look_at_replicas
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.faults import ForeignData, OutOfMemory, Refused, Unreachable
-from crawler.storage.redis.connection.link import Link
-from crawler.storage.redis.connection.nodes import Nodes
+from crawler.shared.client import Address, Call, Link, Nodes
+from crawler.shared.faults import (
+    ForeignData,
+    OutOfMemory,
+    Refused,
+    Unreachable,
+)
+from crawler.shared.worker.join import look_at_replicas
 from tests.servers.certificates import write_certificate
 from tests.servers.redis import RedisServer
 from tests.servers.redis_scripts import FewScripts

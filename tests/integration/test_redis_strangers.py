@@ -9,11 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.core.errors import CrawlerError
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.faults import Refused, Unreachable
-from crawler.storage.redis.connection.nodes import Nodes
+from crawler.model.types import CrawlerError
+from crawler.shared.client import Address, Call, Nodes
+from crawler.shared.faults import Refused, Unreachable
 from tests.servers.redis_scripts import FewScripts
 
 SECRET: Final = "s3cr3t"  # noqa: S105 - of nothing

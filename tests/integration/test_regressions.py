@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from scrapy import signals
 
-from crawler.core.outcome import Outcome
+from crawler.data.outcomes import OutcomeLog, read_outcomes
+from crawler.model.types import Outcome
 from crawler.spiders.web import WebSpider
-from crawler.storage.local.outcome_log import OutcomeLog, read_outcomes
 from tests.crawling import crawl
 from tests.servers.pages import Answer, site
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.core.page import Page
+from crawler.model.page import Page
 from tests.crawling import crawl
 from tests.integration.repeats import Books, routes
 from tests.servers.pages import site

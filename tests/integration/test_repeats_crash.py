@@ -12,12 +12,11 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.core.config_reader import read_config
-from crawler.keeping import companions
-from crawler.ops.archive_place import ArchivePlace
-from crawler.ops.archive_work import check
-from crawler.storage.columns.companion import SUFFIX
-from crawler.storage.warc.companions import beside
+from crawler.archive.columns_companion import SUFFIX
+from crawler.archive.files import beside
+from crawler.config.settings import read_config
+from crawler.content.crawl_archive import companions
+from crawler.inspect.archive_tools import ArchivePlace, check
 from tests.command import PATIENCE_S
 from tests.integration.repeat_life import live
 from tests.integration.repeats import Books, pages, routes

@@ -18,20 +18,25 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import Settings
 
-from crawler import archiving, rules
 from crawler.addon import REPLAY, Addon
-from crawler.core.config_reader import read_config
-from crawler.core.errors import ConfigError, DataDirError
-from crawler.core.exchange import Exchange
-from crawler.core.types import Answer, Claim, Pace
+from crawler.archive.capture import Capture
+from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.replay import Replay
+from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.assembly.build import parts_of
+from crawler.config.settings import read_config
+from crawler.content import to_capture as archiving
+from crawler.crawl import rules
+from crawler.data.outcomes import read_outcomes
+from crawler.model.page import Exchange
+from crawler.model.types import (
+    Answer,
+    Claim,
+    ConfigError,
+    DataDirError,
+    Pace,
+)
 from crawler.policy.politeness import next_rest
-from crawler.storage.local.outcome_log import read_outcomes
-from crawler.storage.warc.archive import Archive
-from crawler.storage.warc.capture import Capture
-from crawler.storage.warc.cdxj import CdxjCompanion
-from crawler.storage.warc.replay import Replay
-from crawler.storage.warc.writer import WarcRules, WarcWriter
-from crawler.wiring import parts_of
 from tests import pdfs
 from tests.command import crawl_command, run
 from tests.comparing import assert_same

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from scrapy import Request
 
-from crawler.storage.local.outcome_log import read_outcomes
+from crawler.data.outcomes import read_outcomes
 from tests.command import PATIENCE_S, crawl_command
 from tests.integration.restart_spider import HOLD, SENT
 from tests.ready import run, running

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from scrapy import Request, Spider
 
-from crawler.core.url import authority_of
-from crawler.policy.robots_fetch import RobotsFetch
-from crawler.wiring import parts_of
+from crawler.assembly.build import parts_of
+from crawler.model.url import authority_of
+from crawler.policy.robots_cache import RobotsFetch
 from tests.crawling import Crawled, crawl
 from tests.servers.judge import ROBOTS, Gap, Kind, Rules, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, Visit

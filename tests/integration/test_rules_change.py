@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from crawler.core.config_reader import read_config
-from crawler.ops.why import why
-from crawler.ops.why_text import why_text
-from crawler.storage.local.inspection import LocalInspection
+from crawler.config.settings import read_config
+from crawler.inspect.local import LocalInspection
+from crawler.inspect.why import why, why_text
 from tests.crawling import Crawled, crawl
 from tests.servers.pages import Site, page, site
 from tests.servers.redis import RedisServer

@@ -18,7 +18,7 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
 from twisted.python.failure import Failure
 
-from crawler.core.errors import ConfigError, DataDirError
+from crawler.model.types import ConfigError, DataDirError
 from crawler.spiders.pages import page_of
 from crawler.spiders.web import WebSpider
 from tests.crawling import QUICK, Crawled, crawl

@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from crawler.storage.local.outcome_log import read_outcomes
+from crawler.data.outcomes import read_outcomes
 from tests.servers.pages import Answer, Routes, Site, page, site
 from tests.servers.scrapyd import WAIT_S, Scrapyd, scrapyd_with_project, until
 from tests.warc_judges import read_folder

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.storage.local.handed_lock import HandedLock
+from crawler.data.data_dir import HandedLock
 from tests import ready
 from tests.command import crawl_command, run
 from tests.servers.judge import ROBOTS, Gap, judge

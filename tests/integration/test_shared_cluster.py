@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from crawler.core.types import Done
-from crawler.storage.redis import keys
-from crawler.storage.redis.ops import shard_of
+from crawler.model.types import Done
+from crawler.shared import keys
+from crawler.shared.shard import shard_of
 from tests import lone_worker
 from tests.contract.frontiers import candidate
 from tests.crew import SETTINGS, Crew

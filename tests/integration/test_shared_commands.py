@@ -20,29 +20,31 @@ from msgspec.structs import replace
 from scrapy.cmdline import execute
 from scrapy.settings import Settings
 
-from crawler import rules
-from crawler.core.config import Config
-from crawler.core.config_reader import read_config
-from crawler.core.types import Candidate, Claim, Dead, Done, Lease, Pace, Rest, RetryAt, Verdict
-from crawler.core.url import authority_of
-from crawler.ops.why import Namer
-from crawler.policy.robots_fetch import Known, RobotsRecord
-from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.link import Link
-from crawler.storage.redis.connection.nodes import Nodes
-from crawler.storage.redis.crawl_format import CrawlFormat, encode_format
-from crawler.storage.redis.frontier import RedisFrontier
-from crawler.storage.redis.ops import Ops, shard_of
-from crawler.storage.redis.packed import pack
-from crawler.storage.redis.robots_packed import pack_robots
-from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.visit.recount import Recount
-from crawler.storage.redis.visit.visit import Visit
-from crawler.storage.redis.visit.visit_urls import MOST_LOOKED_AT
-from crawler.storage.redis.worker.shared_yields import field_of
-from crawler.storage.redis.worker_record import WorkerSaid
+from crawler.config.settings import Config, read_config
+from crawler.crawl import rules
+from crawler.inspect.shared import MOST_LOOKED_AT, Recount, Visit
+from crawler.inspect.why import Namer
+from crawler.model.types import (
+    Candidate,
+    Claim,
+    Dead,
+    Done,
+    Lease,
+    Pace,
+    Rest,
+    RetryAt,
+    Verdict,
+)
+from crawler.model.url import authority_of
+from crawler.policy.robots_cache import Known, RobotsRecord
+from crawler.shared import keys
+from crawler.shared.client import Address, Call, Link, Nodes
+from crawler.shared.codec import WorkerSaid, pack, pack_robots
+from crawler.shared.crawl_format import CrawlFormat, encode_format, identity_of_shards
+from crawler.shared.keys import Scripts
+from crawler.shared.shard import Ops, shard_of
+from crawler.shared.sync_frontier import RedisFrontier
+from crawler.shared.worker.patterns import field_of
 from tests.command import PROJECT
 from tests.crawling import crawl
 from tests.servers.pages import Answer, page, site
@@ -76,7 +78,7 @@ class Crawl:
     data: Path
 
     def __post_init__(self) -> None:
-        ours = CrawlFormat(SHARDS, 3, rules.identity_of_shards(CONFIG), SEED)
+        ours = CrawlFormat(SHARDS, 3, identity_of_shards(CONFIG), SEED)
         self.client.set(keys.format_key(self.name), encode_format(ours))
         self.ops = Ops("anna.1234", SHARDS, rules.frontier_rules(CONFIG, None), 100.0)
         self.frontier = RedisFrontier(self.link, self.ops)

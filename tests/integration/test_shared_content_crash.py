@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from crawler.storage.local.datadir import OUTCOMES, WARC
-from crawler.storage.local.outcome_log import read_outcomes
+from crawler.data.data_dir import OUTCOMES, WARC
+from crawler.data.outcomes import read_outcomes
 from tests.accounts import Accounts
 from tests.servers.copied_web import CopiedServer, CopiedWeb
 from tests.servers.redis import RedisServer

@@ -11,13 +11,17 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.core.types import Claim
-from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.claims import A_BUCKET, buckets_of, read_filed
-from crawler.storage.redis.ops import shard_of_digest
-from crawler.storage.redis.worker.batcher import Batcher
-from crawler.storage.redis.worker.shared_digests import UNSURE, SharedDigests
+from crawler.model.types import Claim
+from crawler.shared import keys
+from crawler.shared.client import Call
+from crawler.shared.codec import (
+    A_BUCKET,
+    buckets_of,
+    read_filed,
+)
+from crawler.shared.shard import shard_of_digest
+from crawler.shared.worker.batcher import Batcher
+from crawler.shared.worker.exact_duplicates import UNSURE, SharedDigests
 from tests.servers.redis import RedisServer
 from tests.servers.redis_worker import NAME, SHARDS, RedisWorker, redis_workers, soon
 
@@ -351,7 +355,7 @@ def test_claims_are_found_in_any_number_and_take_little(server: RedisServer) -> 
         buckets = [keys.claims(NAME, shard, n) for n in range(buckets_of(total))]
         filed = [client.lrange(bucket, 0, -1) for bucket in buckets]
         assert sum(map(len, filed)) == total
-        files = client.hgetall(keys.files(NAME, shard))
+        files = client.hgetall(keys.key_files(NAME, shard))
         assert len(files) == 2, "a file is named once, for all of its claims"
         claims = [read_filed(each, files) for bucket in filed for each in bucket]
         assert {shard_of_digest(claim.digest, SHARDS) for claim in claims} == {shard}

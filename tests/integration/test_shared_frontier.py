@@ -15,22 +15,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.core.errors import CrawlerError
-from crawler.core.types import Added, Candidate, Claim, Done, Lease, Moved, Pace, Rest
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.local.outbox import Outbox
-from crawler.storage.memory import MemoryStore
-from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Argument, Call
-from crawler.storage.redis.claims import read_claim
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.faults import Unreachable
-from crawler.storage.redis.connection.nodes import Memory, Nodes
-from crawler.storage.redis.ops import Ops, shard_of
-from crawler.storage.redis.scripts import Scripts
-from crawler.storage.redis.worker.shared_frontier import SharedFrontier
-from crawler.storage.redis.worker.shared_rules import SharedRules
-from crawler.storage.redis.worker_record import WorkerSaid
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import FrontierRules
+from crawler.model.types import (
+    Added,
+    Candidate,
+    Claim,
+    CrawlerError,
+    Done,
+    Lease,
+    Moved,
+    Pace,
+    Rest,
+)
+from crawler.shared import keys
+from crawler.shared.client import Address, Argument, Call, Memory, Nodes
+from crawler.shared.codec import WorkerSaid, read_claim
+from crawler.shared.faults import Unreachable
+from crawler.shared.keys import Scripts
+from crawler.shared.shard import Ops, shard_of
+from crawler.shared.worker.frontier import SharedFrontier
+from crawler.shared.worker.outbox import Outbox
+from crawler.shared.worker.status import SharedRules
 from tests.contract.frontiers import candidate
 from tests.servers.redis import RedisServer
 

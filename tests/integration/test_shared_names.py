@@ -17,8 +17,8 @@ import msgspec
 import pytest
 import redis
 
-from crawler.storage.redis import keys
-from crawler.storage.redis.worker_record import WorkerSaid
+from crawler.shared import keys
+from crawler.shared.codec import WorkerSaid
 from tests.command import crawl_command
 from tests.ready import run
 from tests.servers.loopback import Ask, LoopbackWeb, Reply

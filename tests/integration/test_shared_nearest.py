@@ -13,16 +13,18 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.core.outcome import decode_outcome
-from crawler.core.page import Near
-from crawler.core.types import Claim
-from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.near_rows import TABLES, cell, rows_of
-from crawler.storage.redis.ops import shard_of_digest
-from crawler.storage.redis.worker.batcher import Batcher
-from crawler.storage.redis.worker.near_look import NearLook
-from crawler.storage.redis.worker.shared_nearest import UNSURE, SharedNearest
+from crawler.model.page import Near
+from crawler.model.types import Claim, decode_outcome
+from crawler.shared import keys
+from crawler.shared.client import Call
+from crawler.shared.codec import (
+    TABLES,
+    cell,
+    rows_of,
+)
+from crawler.shared.shard import shard_of_digest
+from crawler.shared.worker.batcher import Batcher
+from crawler.shared.worker.near_duplicates import UNSURE, NearLook, SharedNearest
 from tests.command import crawl_command
 from tests.ready import run
 from tests.servers.loopback import Ask, LoopbackWeb, Reply

@@ -21,11 +21,11 @@ from typing import Final
 
 import pytest
 
-from crawler.core.config_reader import read_config
-from crawler.keeping import companions
-from crawler.storage.columns.companion import SUFFIX
-from crawler.storage.warc.companions import owed
-from crawler.storage.warc.recovery import recover
+from crawler.archive.columns_companion import SUFFIX
+from crawler.archive.files import owed
+from crawler.archive.recovery import recover
+from crawler.config.settings import read_config
+from crawler.content.crawl_archive import companions
 from tests.integration.repeat_life import LAST, live
 from tests.integration.repeats import Books, pages, routes
 from tests.servers.pages import site

@@ -16,8 +16,8 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from crawler.storage.redis import keys
-from crawler.storage.redis.crawl_format import encode_format, known
+from crawler.shared import keys
+from crawler.shared.crawl_format import encode_format, known
 from tests.crew import Crew
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.redis import RedisServer

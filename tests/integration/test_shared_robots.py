@@ -13,29 +13,42 @@ import msgspec
 import pytest
 from isal import isal_zlib
 
-from crawler.core.config import Robots
-from crawler.core.content_settings import Budgets
-from crawler.core.domains import registered_domain
-from crawler.core.errors import StoreFull
-from crawler.core.types import Candidate, HostKey, Lease, Pace, Purpose, PutBack
-from crawler.core.url import split
+from crawler.config.settings import Budgets, Robots
+from crawler.crawl.in_flight import Flight
+from crawler.crawl.precheck import (
+    Clearance,
+    Fetch,
+    Unfetched,
+)
+from crawler.data.records import LocalYields
+from crawler.frontier.memory_store import MemoryStore
+from crawler.model.types import (
+    Candidate,
+    HostKey,
+    Lease,
+    Pace,
+    Purpose,
+    PutBack,
+    StoreFull,
+)
+from crawler.model.url import registered_domain, split
 from crawler.policy.robots_cache import (
+    MAX_REDIRECTS,
     Allowed,
     Disallowed,
+    Known,
     RobotsCache,
+    RobotsFetch,
+    RobotsRecord,
     RobotsVerdict,
     Unknown,
     Unreachable,
+    robots_url,
 )
-from crawler.policy.robots_fetch import MAX_REDIRECTS, Known, RobotsFetch, RobotsRecord, robots_url
-from crawler.scheduler.clearance import Clearance, Fetch, Unfetched
-from crawler.scheduler.flights import Flight
-from crawler.storage.local.yields import LocalYields
-from crawler.storage.memory import MemoryStore
-from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.ops import shard_of
-from crawler.storage.redis.worker.shared_robots import (
+from crawler.shared import keys
+from crawler.shared.client import Call
+from crawler.shared.shard import shard_of
+from crawler.shared.worker.robots import (
     FOUND,
     MOST_AWAITED_BYTES,
     MOST_BYTES,

@@ -20,12 +20,12 @@ from typing import Any, Final
 import pytest
 import redis
 
-from crawler.core.config_reader import read_config
-from crawler.ops.endings import TRY_AGAIN
-from crawler.rules import identity_of_urls
-from crawler.storage.local.outcome_log import read_outcomes
-from crawler.storage.redis import keys
-from crawler.storage.redis.crawl_format import CrawlFormat, encode_format
+from crawler.config.settings import read_config
+from crawler.crawl.rules import identity_of_urls
+from crawler.data.outcomes import read_outcomes
+from crawler.report.endings import TRY_AGAIN
+from crawler.shared import keys
+from crawler.shared.crawl_format import CrawlFormat, encode_format
 from tests.command import crawl_command
 from tests.crew import BOUND_S, SETTINGS, Crew
 from tests.integration.test_disk_full import SmallDisk, can_mount

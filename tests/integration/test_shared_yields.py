@@ -10,10 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from crawler.core.content_settings import Budgets
-from crawler.core.types import Candidate, HostKey, Lease, Pace
-from crawler.policy.yields import Go, Stopped
-from crawler.storage.redis.worker.shared_yields import (
+from crawler.config.settings import Budgets
+from crawler.model.types import (
+    Candidate,
+    HostKey,
+    Lease,
+    Pace,
+)
+from crawler.policy.patterns import Go, Stopped
+from crawler.shared.worker.patterns import (
     FRESH_S,
     MOST_PATTERNS,
     QUIET_S,

@@ -24,11 +24,11 @@ from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from crawler.core.types import Counts
-from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.local.outcome_log import read_outcomes
-from crawler.storage.local.rocks import RocksStore
+from crawler.data.outcomes import read_outcomes
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import Counts
 from tests import ready
 from tests.command import crawl_command, running
 from tests.crawling import crawl

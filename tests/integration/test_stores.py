@@ -13,11 +13,16 @@ from unittest.mock import patch
 
 import pytest
 
-from crawler.core.errors import StoreUnavailable
-from crawler.storage.delivery.address import StoreAddress, read_address
-from crawler.storage.delivery.folder_store import FolderStore
-from crawler.storage.delivery.object_store import ObjectStore
-from crawler.storage.delivery.store import NameTaken, Store, bring
+from crawler.archive.destinations import (
+    FolderStore,
+    NameTaken,
+    ObjectStore,
+    Store,
+    StoreAddress,
+    bring,
+    read_address,
+)
+from crawler.model.types import StoreUnavailable
 from tests.delivering import IN_PARTS_BYTES, object_store
 from tests.servers.s3 import BUCKET, S3Server, environment
 

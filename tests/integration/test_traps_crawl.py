@@ -10,10 +10,9 @@ from struct import unpack
 
 import pytest
 
-from crawler.core.config_reader import read_config
-from crawler.ops.why import why
-from crawler.ops.why_text import why_text
-from crawler.storage.local.inspection import LocalInspection
+from crawler.config.settings import read_config
+from crawler.inspect.local import LocalInspection
+from crawler.inspect.why import why, why_text
 from demo.pages import MONTHS_AHEAD, page
 from demo.web import CALENDAR, SmallWeb
 from tests.crawling import crawl

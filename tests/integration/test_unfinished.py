@@ -14,23 +14,28 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.core.config import Fetch
-from crawler.core.page import Flaw
-from crawler.core.types import Candidate, Claim, HostKey, Purpose
-from crawler.policy.content import cap_bytes
-from crawler.scheduler import keys
-from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.records import OpenRecord, encode
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.local.records import Claims
-from crawler.storage.local.rocks import RocksStore
-from crawler.storage.local.unfinished import Reading, claim_unfinished
-from crawler.storage.near.recovery import open_index
-from crawler.storage.near.sources import DIGEST_BYTES
-from crawler.storage.warc.capture import Capture
-from crawler.storage.warc.cdxj import CdxjCompanion
-from crawler.storage.warc.fields import labelled
-from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.archive.capture import Capture
+from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.record_bytes import labelled
+from crawler.archive.recovery import Reading, claim_unfinished
+from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.config.settings import Fetch
+from crawler.data.records import Claims
+from crawler.duplicates.index.index import open_index
+from crawler.duplicates.index.orders import DIGEST_BYTES
+from crawler.frontier import records as keys
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.records import OpenRecord, encode
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.page import Flaw
+from crawler.model.types import (
+    Candidate,
+    Claim,
+    HostKey,
+    Purpose,
+)
+from crawler.policy.media_type import cap_bytes
 
 AT: Final = 1767323045.123456
 URL: Final = "http://www.example.com/a?b"

@@ -7,11 +7,17 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from crawler.core.types import Dead, Done, Lease, Moved, PutBack, RetryAt
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.redis.keys import URGENT_LEVEL
-from crawler.storage.redis.ops import Ops, shard_of
-from crawler.storage.redis.replies import read_added
+from crawler.frontier.port import FrontierRules
+from crawler.model.types import (
+    Dead,
+    Done,
+    Lease,
+    Moved,
+    PutBack,
+    RetryAt,
+)
+from crawler.shared.keys import URGENT_LEVEL
+from crawler.shared.shard import Ops, read_added, shard_of
 from tests.contract.frontiers import TIGHT, candidate, rest
 from tests.contract.redis_world import SHARDS, RedisWorld, ToldFrontier, ToldLink
 from tests.servers.redis import RedisServer

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from crawler.storage.local.outcome_log import read_outcomes
+from crawler.data.outcomes import read_outcomes
 from tests.command import PATIENCE_S, PROJECT, crawl_command
 from tests.servers.pages import Answer, Site, page, site
 from tests.warc_judges import Read, read_folder

@@ -9,10 +9,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
-from crawler.storage.warc.capture import RecordPlace
-from crawler.storage.warc.cdxj import CdxjCompanion
-from crawler.storage.warc.companions import beside
-from crawler.storage.warc.recovery import recover
+from crawler.archive.capture import RecordPlace
+from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.files import beside
+from crawler.archive.recovery import recover
 from tests.cdxj_judge import judged_index
 from tests.integration.warc_life import live, page
 from tests.warc_judges import read_folder

@@ -11,13 +11,11 @@ from typing import Final
 
 import pytest
 
-from crawler.core.parsed import Link
-from crawler.core.types import Claim
-from crawler.storage.warc.capture import Capture
-from crawler.storage.warc.members import Damaged
-from crawler.storage.warc.reading import MAX_FIELDS_BYTES, records
-from crawler.storage.warc.stored import captures
-from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.archive.capture import Capture
+from crawler.archive.reader import MAX_FIELDS_BYTES, Damaged, captures, records
+from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.model.page import Link
+from crawler.model.types import Claim
 from tests.unit.test_warc_records import PAGE, UNCHANGED
 
 AT: Final = 1767323045.0  # 2026-01-02T03:04:05Z

@@ -21,14 +21,16 @@ from typing import Any, BinaryIO
 import pytest
 from warcio.cli import main as warcio  # type: ignore[import-untyped]  # it ships no types
 
-from crawler.core.errors import ConfigError, DataDirError, StoreUnavailable
-from crawler.storage.warc.archive import Archive
-from crawler.storage.warc.capture import Capture, RecordPlace
-from crawler.storage.warc.members import READ_BYTES, Damaged
-from crawler.storage.warc.openfile import OpenFile, lock
-from crawler.storage.warc.reading import records
-from crawler.storage.warc.recovery import Recovered, recover
-from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.archive.capture import Capture, RecordPlace
+from crawler.archive.files import OpenFile, lock
+from crawler.archive.reader import READ_BYTES, Damaged, records
+from crawler.archive.recovery import Recovered, recover
+from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.model.types import (
+    ConfigError,
+    DataDirError,
+    StoreUnavailable,
+)
 from tests.warc_judges import read, read_folder
 
 FIRST = "crawl-20260102030405-00000-h-1.warc.gz"
@@ -159,7 +161,7 @@ def test_a_folder_that_cannot_be_is_named_and_later_it_can(tmp_path: Path) -> No
 FULL_DISK = """
 import json, resource, sys
 from pathlib import Path
-from crawler.core.errors import StoreUnavailable
+from crawler.model.types import StoreUnavailable
 from tests.integration.test_warc_writer import page, writer
 
 folder, placed = Path(sys.argv[1]), []

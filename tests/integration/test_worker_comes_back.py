@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.storage.local.worker_file import read_worker, write_worker
-from crawler.storage.redis import keys
-from crawler.storage.redis.worker_record import WorkerSaid
+from crawler.shared import keys
+from crawler.shared.codec import WorkerSaid
+from crawler.shared.worker.worker_file import read_worker, write_worker
 from tests.command import crawl_command
 from tests.ready import run
 from tests.servers.pages import page, site

@@ -11,12 +11,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
-from crawler.core.types import Claim
-from crawler.storage.warc.archive import Archive
-from crawler.storage.warc.capture import Capture, RecordPlace
-from crawler.storage.warc.cdxj import CdxjCompanion
-from crawler.storage.warc.recovery import recover
-from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.archive.capture import Capture, RecordPlace
+from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.recovery import recover
+from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.model.types import Claim
 
 TASKS = 8  # that append to the archive at once
 

@@ -10,7 +10,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from crawler.storage.redis.keys import CRAWL_KEYS, SHARD_KEYS, Key
+from crawler.shared.keys import (
+    CRAWL_KEYS,
+    SHARD_KEYS,
+    Key,
+)
 from tests.servers.redis_monitor import Asked
 
 KINDS: Final = {

@@ -8,14 +8,12 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.connection.address import Address
-from crawler.storage.redis.connection.faults import FAULTS
-from crawler.storage.redis.connection.nodes import Nodes
-from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.scripts import Scripts
+from crawler.frontier.port import FrontierRules
+from crawler.shared import keys
+from crawler.shared.client import Address, Call, Nodes
+from crawler.shared.faults import FAULTS
+from crawler.shared.keys import Scripts
+from crawler.shared.shard import Ops
 
 NAME: Final = "t"
 SHARDS: Final = 8

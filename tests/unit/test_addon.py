@@ -9,12 +9,24 @@ from scrapy.downloadermiddlewares.retry import RetryMiddleware
 from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
 
-from crawler import errand
-from crawler.addon import HANDLERS, NO_HANDLER, PAGES, SETTINGS, Addon
-from crawler.components import COMPONENTS, OUR_FEEDS, SCRAPYS_FEEDS
-from crawler.core.errors import ConfigError
+from crawler.addon import (
+    DOWNLOADER,
+    HANDLERS,
+    NO_HANDLER,
+    PAGES,
+    REPLACED,
+    SCHEDULER,
+    SETTINGS,
+    Addon,
+)
+from crawler.assembly.components import (
+    COMPONENTS,
+    OUR_FEEDS,
+    SCRAPYS_FEEDS,
+)
+from crawler.crawl import interactive as errand
 from crawler.middlewares.decode import DecodeMiddleware
-from crawler.replaced import DOWNLOADER, REPLACED, SCHEDULER
+from crawler.model.types import ConfigError
 from crawler.spiders.web import WebSpider
 
 OWN = "tests.unit.test_addon.Own"
@@ -106,7 +118,7 @@ def test_a_middleware_of_an_add_on_is_not_left_alone(place):
     """It is asked when the spider has had its say."""
     crawler = Crawler(WebSpider, {"ADDONS": {Addon: 5, Adding: place}})
     crawler.addons.load_settings(crawler.settings)
-    spared = {OWN, DEPTH, "crawler.middlewares.leases.LeaseMiddleware"}
+    spared = {OWN, DEPTH, "crawler.middlewares.lease.LeaseMiddleware"}
     assert spared <= active(crawler.settings, "SPIDER_MIDDLEWARES").keys()
 
 
@@ -124,10 +136,10 @@ def test_a_project_may_move_our_components_or_take_them_out():
         == 1
     )
     out = active(
-        settled({"ITEM_PIPELINES": {"crawler.pipelines.archive.ArchivePipeline": None}}),
+        settled({"ITEM_PIPELINES": {"crawler.pipelines.ArchivePipeline": None}}),
         "ITEM_PIPELINES",
     )
-    assert "crawler.pipelines.archive.ArchivePipeline" not in out
+    assert "crawler.pipelines.ArchivePipeline" not in out
     by_class = active(
         settled({"DOWNLOADER_MIDDLEWARES": {DecodeMiddleware: 2}}), "DOWNLOADER_MIDDLEWARES"
     )

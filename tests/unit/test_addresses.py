@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.url import fetch_form, split
-from crawler.policy.addresses import (
+from crawler.model.url import fetch_form, split
+from crawler.policy.scope import (
     AddressRules,
     Place,
+    Reason,
     place_of_host,
     place_of_ip,
 )
-from crawler.policy.refusal import Reason
 
 PUBLIC, LOOPBACK, INSIDE = Place.PUBLIC, Place.LOOPBACK, Place.INSIDE
 NOBODY = AddressRules(allow_public=False)

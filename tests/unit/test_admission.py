@@ -8,14 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.canonical import canonical, key_of
-from crawler.core.domains import HostUnit
-from crawler.core.types import Candidate, Purpose
-from crawler.policy.addresses import AddressRules
+from crawler.model.types import Candidate, Purpose
+from crawler.model.url import HostUnit, canonical, key_of
 from crawler.policy.admission import Admission, AdmissionRules
-from crawler.policy.calendars import CalendarRules
-from crawler.policy.refusal import RULES, Reason, Refusal
-from crawler.policy.scope import Scope, ScopeMode
+from crawler.policy.scope import (
+    RULES,
+    AddressRules,
+    CalendarRules,
+    Reason,
+    Refusal,
+    Scope,
+    ScopeMode,
+)
 
 PAGE = "https://www.example.com/news/today.html"
 PUBLIC = AddressRules(allow_public=True)

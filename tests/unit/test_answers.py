@@ -9,11 +9,16 @@ import pytest
 from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
-from crawler.core.config import Config
-from crawler.core.types import Candidate, HostKey, Lease, Pace
-from crawler.middlewares.answers import answer_of, failed_answer
-from crawler.scheduler.flights import Flight
-from crawler.scheduler.slots import SlotRules
+from crawler.config.settings import Config
+from crawler.crawl.in_flight import Flight
+from crawler.crawl.slots import SlotRules
+from crawler.middlewares.pace import answer_of, failed_answer
+from crawler.model.types import (
+    Candidate,
+    HostKey,
+    Lease,
+    Pace,
+)
 
 BEGUN = 1000.0
 FOUND = Candidate("http://a.example/", 1, HostKey("a.example"), "a.example")

@@ -11,15 +11,20 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from crawler.archiving import archived, archived_page
-from crawler.core.exchange import Exchange, Truncated
-from crawler.core.page import Flaw, Near, Page
-from crawler.core.parsed import Link, Parsed
-from crawler.core.row import Row
-from crawler.core.types import Claim
-from crawler.storage.warc.archive import Archive
-from crawler.storage.warc.capture import Capture, RecordPlace
-from crawler.storage.warc.writer import WarcRules, WarcWriter
+from crawler.archive.capture import Capture, RecordPlace
+from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.content.to_capture import archived, archived_page
+from crawler.model.page import (
+    Exchange,
+    Flaw,
+    Link,
+    Near,
+    Page,
+    Parsed,
+    Row,
+    Truncated,
+)
+from crawler.model.types import Claim
 
 BODY: Final = b"<title>T</title>"
 SHA1: Final = sha1(BODY).digest()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.arguments import Arguments, join_repeated, read_arguments
-from crawler.core.choices import Scope
-from crawler.core.errors import ConfigError
+from crawler.config.settings import (
+    Arguments,
+    join_repeated,
+    read_arguments,
+)
+from crawler.model.choices import Scope
+from crawler.model.types import ConfigError
 
 
 def test_only_seeds_are_needed():

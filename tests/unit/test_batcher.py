@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.connection.faults import Unreachable
-from crawler.storage.redis.worker.batcher import Batcher
+from crawler.shared.client import Call
+from crawler.shared.faults import Unreachable
+from crawler.shared.worker.batcher import Batcher
 
 
 def call(number: int) -> Call:

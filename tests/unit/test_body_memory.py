@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy import Request
 
-from crawler.body_memory import FREE_BYTES
+from crawler.crawl.body_memory import FREE_BYTES
 from tests.hurried import hurried
 from tests.memories import Memory
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.storage.delivery.bundles import bundles
+from crawler.archive.delivery import bundles
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.policy.calendars import CalendarRules
-from crawler.policy.refusal import Reason
+from crawler.policy.scope import CalendarRules, Reason
 
 RULES = CalendarRules(from_year=1990, until=(2027, 6, 20))
 

@@ -7,9 +7,17 @@ import w3lib.url
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.canonical import ALWAYS, MERGES, USUAL, CanonicalRules, Rule, canonical, key_of
-from crawler.core.tracking import TRACKING_NAMES
-from crawler.core.url import fetch_form
+from crawler.model.url import (
+    ALWAYS,
+    MERGES,
+    TRACKING_NAMES,
+    USUAL,
+    CanonicalRules,
+    Rule,
+    canonical,
+    fetch_form,
+    key_of,
+)
 
 NO_RULES = CanonicalRules(frozenset())
 USUAL_RULES = CanonicalRules()

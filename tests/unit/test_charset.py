@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webencodings.labels import LABELS  # type: ignore[import-untyped]  # it ships no types
 
-from crawler.policy.charset import _guess, read_text
+from crawler.policy.encodings import _guess, read_text
 
 GERMAN = "Stra\xdfen, \xdcbung, sch\xf6n, gr\xfc\xdfen, M\xe4dchen, K\xf6nig, T\xfcr \u20ac"
 RUSSIAN = "\u0417\u0430\u0433\u043b\u0430\u0432\u043d\u0430\u044f " * 3

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.exchange import Truncated
 from crawler.download.chunked import (
     MAX_CHUNKS,
     MAX_LINE_BYTES,
@@ -16,6 +15,7 @@ from crawler.download.chunked import (
     ChunkedBody,
     one_chunk,
 )
+from crawler.model.page import Truncated
 from tests.servers.hostile_kit import chunked
 
 BODY = b"<p>text</p>"

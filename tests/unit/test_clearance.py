@@ -6,17 +6,34 @@ from typing import Any
 
 import pytest
 
-from crawler.core.config import Robots
-from crawler.core.content_settings import Budgets
-from crawler.core.types import Candidate, Dead, Done, HostKey, Lease, Pace, Purpose, PutBack
-from crawler.core.url import split
-from crawler.policy.refusal import Reason, Refusal
-from crawler.policy.robots_cache import RobotsCache
-from crawler.policy.robots_fetch import REFUSED, RobotsFetch, RobotsRecord
-from crawler.scheduler.clearance import HOP_WAIT_S, Clearance, Fetch, Unfetched
-from crawler.scheduler.flights import Flight
-from crawler.storage.local.yields import LocalYields
-from crawler.storage.memory import MemoryStore
+from crawler.config.settings import Budgets, Robots
+from crawler.crawl.in_flight import Flight
+from crawler.crawl.precheck import (
+    HOP_WAIT_S,
+    Clearance,
+    Fetch,
+    Unfetched,
+)
+from crawler.data.records import LocalYields
+from crawler.frontier.memory_store import MemoryStore
+from crawler.model.types import (
+    Candidate,
+    Dead,
+    Done,
+    HostKey,
+    Lease,
+    Pace,
+    Purpose,
+    PutBack,
+)
+from crawler.model.url import split
+from crawler.policy.robots_cache import (
+    REFUSED,
+    RobotsCache,
+    RobotsFetch,
+    RobotsRecord,
+)
+from crawler.policy.scope import Reason, Refusal
 
 RULES = b"User-agent: *\nDisallow: /private\nCrawl-delay: 7\n"
 

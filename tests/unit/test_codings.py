@@ -13,8 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.exchange import Flag
-from crawler.policy.codings import NOT_CODED, Decoded, codings_of, decoded
+from crawler.model.page import Flag
+from crawler.policy.encodings import (
+    NOT_CODED,
+    Decoded,
+    codings_of,
+    decoded,
+)
 from tests.servers.hostile_kit import brotli_bomb, gzip_bomb, gzipped, zstd_bomb
 
 if sys.version_info >= (3, 14):
@@ -148,7 +153,7 @@ def test_codings_are_read_off_all_lines(values: list[bytes], codings: list[bytes
 
 BOMBS: Final = """
 import resource
-from crawler.policy.codings import decoded
+from crawler.policy.encodings import decoded
 from tests.servers.hostile_kit import brotli_bomb, gzip_bomb, zstd_bomb
 room = 1 << 21
 bombs = [(gzip_bomb(1000), b"gzip"), (brotli_bomb(10), b"br"), (zstd_bomb(10), b"zstd")]

@@ -17,13 +17,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.errors import StoreUnavailable
-from crawler.core.parsed import Link, LinkKind
-from crawler.core.row import Row
-from crawler.storage.columns.batches import batch, cells
-from crawler.storage.columns.file import BATCH_ROWS, GROUP_BYTES, MEGABYTE, ColumnsFile
-from crawler.storage.columns.schema import COLUMNS, SCHEMA
-from crawler.storage.warc.openfile import open_name
+from crawler.archive.columns import (
+    BATCH_ROWS,
+    COLUMNS,
+    GROUP_BYTES,
+    MEGABYTE,
+    SCHEMA,
+    ColumnsFile,
+    batch,
+    cells,
+)
+from crawler.archive.files import open_name
+from crawler.model.page import Link, LinkKind, Row
+from crawler.model.types import StoreUnavailable
 from tests.rows import ask, place, read, row
 
 FULL: Final = row(

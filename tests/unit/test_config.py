@@ -9,12 +9,22 @@ import pytest
 from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
 
-from crawler.core.choices import ByServer, HttpHandler, Scope, Tls
-from crawler.core.config import Config, Fetch, Identity, Politeness
-from crawler.core.config_reader import read_config, settings_table
-from crawler.core.errors import ConfigError
-from crawler.core.url_settings import Limits
-from crawler.core.version import VERSION
+from crawler.config.settings import (
+    Config,
+    Fetch,
+    Identity,
+    Limits,
+    Politeness,
+    read_config,
+    settings_table,
+)
+from crawler.model.choices import (
+    ByServer,
+    HttpHandler,
+    Scope,
+    Tls,
+)
+from crawler.model.types import VERSION, ConfigError
 from crawler.policy.priority import Prioritizer
 
 ROWS = [row for rows in settings_table().values() for row in rows]

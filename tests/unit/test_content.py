@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.config import Fetch
-from crawler.policy.content import cap_bytes, media_type
+from crawler.config.settings import Fetch
+from crawler.policy.media_type import cap_bytes, media_type
 from crawler.policy.robots import MIN_BODY_BYTES
 
 CAPS = Fetch(html_max_bytes=2_000, pdf_max_bytes=64_000, other_max_bytes=15_000)

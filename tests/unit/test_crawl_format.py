@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from crawler import rules
-from crawler.core.config_reader import read_config
-from crawler.core.errors import ConfigError
-from crawler.ops.why import refuse_other_identity
-from crawler.storage.redis.crawl_format import agreed, encode_format, new_format
+from crawler.config.settings import read_config
+from crawler.crawl import rules
+from crawler.inspect.why import refuse_other_identity
+from crawler.model.types import ConfigError
+from crawler.shared.crawl_format import (
+    agreed,
+    encode_format,
+    identity_of_shards,
+    new_format,
+)
 
 CONFIG = read_config({})
 URLS = rules.identity_of_urls(CONFIG)
-OURS = rules.identity_of_shards(CONFIG)
+OURS = identity_of_shards(CONFIG)
 LIST = "another public suffix list: .*suffixes=0.*[Ii]nstall the same version of publicsuffixlist"
 
 

@@ -10,9 +10,9 @@ import pytest
 from scrapy.http import HtmlResponse, Response
 from scrapy.utils.test import get_crawler
 
-from crawler.body_memory import FREE_BYTES
-from crawler.core.exchange import DownloadOptions, Flag
+from crawler.crawl.body_memory import FREE_BYTES
 from crawler.middlewares.decode import DecodeMiddleware
+from crawler.model.page import DownloadOptions, Flag
 from tests.hurried import hurried
 from tests.memories import Memory
 

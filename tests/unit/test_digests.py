@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from crawler.core.types import Claim
-from crawler.storage.digests import Digests
+from crawler.duplicates.exact import Digests
+from crawler.model.types import Claim
 
 
 class Finished:

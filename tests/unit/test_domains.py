@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.domains import HostUnit, digest_of_list, host_key, is_ip, registered_domain
+from crawler.model.url import (
+    HostUnit,
+    digest_of_list,
+    host_key,
+    is_ip,
+    registered_domain,
+)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.arguments import Arguments
-from crawler.core.choices import Scope
-from crawler.core.config_reader import read_config
-from crawler.core.types import Candidate
-from crawler.doors import Doors
-from crawler.storage.memory import MemoryStore
+from crawler.config.settings import Arguments, read_config
+from crawler.crawl.allowed_origins import Doors
+from crawler.frontier.memory_store import MemoryStore
+from crawler.model.choices import Scope
+from crawler.model.types import Candidate
 
 
 def doors(scope: Scope = Scope.HOST, store: MemoryStore | None = None) -> Doors:

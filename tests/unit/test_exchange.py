@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.exchange import (
+from crawler.model.page import (
     NO_LIMIT,
     DownloadOptions,
     Exchange,

@@ -15,11 +15,14 @@ from scrapy.exceptions import (
     IgnoreRequest,
 )
 
-from crawler.core.choices import Tls
-from crawler.core.exchange import AddressRefused
-from crawler.download.tls import ssl_context
-from crawler.download.transfers import Transfers
-from crawler.failures import ConnectionDropped, TlsFailed, error_of
+from crawler.crawl.errors import (
+    ConnectionDropped,
+    TlsFailed,
+    error_of,
+)
+from crawler.download.connection import Transfers, ssl_context
+from crawler.model.choices import Tls
+from crawler.model.page import AddressRefused
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.parsed import Link, LinkKind, Parsed, Source, Unreadable
-from crawler.parsers.feed import FeedParser
-from crawler.policy.sniff import actual_type
+from crawler.content.parsers.feed import FeedParser
+from crawler.model.page import (
+    Link,
+    LinkKind,
+    Parsed,
+    Source,
+    Unreadable,
+)
+from crawler.policy.media_type import actual_type
 
 MAY_6 = 1714989600.0  # 2024, 10:00 UTC
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.types import (
+from crawler.crawl.in_flight import (
+    Flight,
+    Flights,
+    fate_of,
+)
+from crawler.model.types import (
     Candidate,
     Claim,
     Dead,
@@ -16,7 +21,6 @@ from crawler.core.types import (
     RetryAt,
     Verdict,
 )
-from crawler.scheduler.flights import Flight, Flights, fate_of
 
 
 def flight(attempts: int = 0, **given: object) -> Flight:

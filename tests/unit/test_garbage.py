@@ -7,10 +7,10 @@ from scrapy import Spider
 from scrapy.settings import Settings
 
 from crawler.addon import Addon
-from crawler.core.content_settings import Content
-from crawler.ops.garbage import leaves_no_cycles
-from crawler.parsers.html import HtmlParser
-from crawler.parsing import Parsers
+from crawler.config.settings import Content
+from crawler.content.parsers.html import HtmlParser
+from crawler.content.parsing import Parsers
+from crawler.report.garbage import leaves_no_cycles
 from crawler.spiders.web import WebSpider
 
 HERE = "tests.unit.test_garbage"
@@ -53,7 +53,7 @@ def settled(project: dict[str, object]) -> Settings:
         ),
         pytest.param(
             WebSpider,
-            {"EXTENSIONS": {"crawler.ops.unheard.PageLines": 900}},
+            {"EXTENSIONS": {"crawler.report.logs.PageLines": 900}},
             (),
             False,
             id="what lies in the package, but has no place of ours",
@@ -63,7 +63,7 @@ def settled(project: dict[str, object]) -> Settings:
         ),
         pytest.param(
             WebSpider,
-            {"ITEM_PIPELINES": {"crawler.pipelines.links.LinksPipeline": 950}},
+            {"ITEM_PIPELINES": {"crawler.pipelines.LinksPipeline": 950}},
             (),
             True,
             id="one of ours, moved",

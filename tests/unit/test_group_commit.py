@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from crawler.core.errors import StoreUnavailable
-from crawler.group_commit import MOST_BYTES, GroupCommit
+from crawler.crawl.group_commit import MOST_BYTES, GroupCommit
+from crawler.model.types import StoreUnavailable
 
 LONG_S = 300.0
 

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.download.head import MAX_INTERIM, MAX_LINES, BadHead, HeadGate, mended
+from crawler.download.http_head import (
+    MAX_INTERIM,
+    MAX_LINES,
+    BadHead,
+    HeadGate,
+    mended,
+)
 
 LIMIT_BYTES = 4096
 OK = b"HTTP/1.1 200 OK"

@@ -6,9 +6,17 @@ import lxml.etree
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.core.parsed import LinkKind, Parsed, Source
-from crawler.parsers.html import HtmlParser
-from crawler.parsers.html_links import MAX_LINKS, refresh, srcset
+from crawler.content.parsers.html import (
+    MAX_LINKS,
+    HtmlParser,
+    refresh,
+    srcset,
+)
+from crawler.model.page import (
+    LinkKind,
+    Parsed,
+    Source,
+)
 
 
 def read(body: str | bytes, content_type: str = "text/html; charset=utf-8") -> Parsed:

@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.core.parsed import LinkKind, Parsed, Source
-from crawler.parsers.html import HtmlParser
-from crawler.parsers.html_reader import Reader
-from crawler.parsers.html_text import lines
+from crawler.content.parsers.html import HtmlParser, Reader, lines
+from crawler.model.page import (
+    LinkKind,
+    Parsed,
+    Source,
+)
 from tests.examples import examples
 
 # What the tree moves or forgets (<select>, <template>, <frameset>, a script that comments

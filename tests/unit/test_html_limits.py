@@ -7,9 +7,8 @@ from itertools import product
 
 import pytest
 
-from crawler.core.parsed import Parsed, Source
-from crawler.parsers.html import HtmlParser
-from crawler.parsers.html_links import MAX_LINKS
+from crawler.content.parsers.html import MAX_LINKS, HtmlParser
+from crawler.model.page import Parsed, Source
 from tests.cpu_time import cpu_seconds
 
 ENOUGH_TO_TELL = 20_000  # tags: at a quadratic price they would take a quarter of a minute

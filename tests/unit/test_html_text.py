@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.parsed import Source
-from crawler.parsers.html import HtmlParser
-from crawler.parsers.html_prose import LEAST_PART, PROSE_CHARS, Line, prose
+from crawler.content.parsers.html import (
+    LEAST_PART,
+    PROSE_CHARS,
+    HtmlParser,
+    Line,
+    prose,
+)
+from crawler.model.page import Source
 
 PROSE = (
     "Many words that stand in one line, as they do where somebody tells somebody else something."

@@ -26,13 +26,23 @@ from scrapy.exporters import (
 )
 from scrapy.extensions.feedexport import ItemFilter
 
-from crawler.core.exchange import Exchange
-from crawler.core.page import Flaw, Near, Page
-from crawler.core.parsed import Link, LinkKind, Parsed
-from crawler.core.types import Claim
-from crawler.items import FIELDS, ON_REQUEST, make_pages_items
-from crawler.ops.feeds import PageFilter, holds_stdout
-from crawler.storage.columns.schema import COLUMNS
+from crawler.archive.columns import COLUMNS
+from crawler.content.feed_export import (
+    FIELDS,
+    ON_REQUEST,
+    make_pages_items,
+)
+from crawler.model.page import (
+    Exchange,
+    Flaw,
+    Link,
+    LinkKind,
+    Near,
+    Page,
+    Parsed,
+)
+from crawler.model.types import Claim
+from crawler.report.report import PageFilter, holds_stdout
 from tests.examples import examples
 from tests.sources import PROJECT
 

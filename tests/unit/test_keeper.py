@@ -15,9 +15,19 @@ from scrapy.exceptions import DownloadTimeoutError, StopDownload
 from scrapy.http import Headers, HtmlResponse, Response
 from scrapy.utils.test import get_crawler
 
-from crawler.body_memory import FREE_BYTES
-from crawler.core.exchange import DownloadOptions, Exchange, Exchanges, Truncated
-from crawler.download.keeper import Keeper, Kept, declared_length, headers_of
+from crawler.crawl.body_memory import FREE_BYTES
+from crawler.download.body import (
+    Keeper,
+    Kept,
+    declared_length,
+    headers_of,
+)
+from crawler.model.page import (
+    DownloadOptions,
+    Exchange,
+    Exchanges,
+    Truncated,
+)
 from tests.hurried import hurried
 from tests.memories import Memory
 

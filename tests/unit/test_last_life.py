@@ -9,16 +9,20 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.core.types import Candidate, Claim, HostKey
-from crawler.scheduler.records import OpenRecord
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.local.unfinished import Archived
-from crawler.storage.redis import keys
-from crawler.storage.redis.calls import Argument, Call
-from crawler.storage.redis.connection.faults import Unreachable
-from crawler.storage.redis.ops import Ops
-from crawler.storage.redis.packed import pack
-from crawler.storage.redis.worker.last_life import give_back
+from crawler.archive.recovery import Archived
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.records import OpenRecord
+from crawler.model.types import (
+    Candidate,
+    Claim,
+    HostKey,
+)
+from crawler.shared import keys
+from crawler.shared.client import Argument, Call
+from crawler.shared.codec import pack
+from crawler.shared.faults import Unreachable
+from crawler.shared.shard import Ops
+from crawler.shared.worker.membership import give_back
 
 SHARDS: Final = 3
 NOW: Final = 1e9

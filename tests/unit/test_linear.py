@@ -12,19 +12,21 @@ from itertools import product
 
 import pytest
 
-from crawler.core.parsed import Source
-from crawler.parsers.html_dates import epoch
-from crawler.parsers.sitemap_loose import loose_entries
-from crawler.parsers.unpack import PIECE_BYTES
-from crawler.parsers.xml import XmlParser
-from crawler.policy.calendars import CalendarRules
-from crawler.policy.charset import read_text
-from crawler.policy.following import robots_header
+from crawler.content.parsers.dates import epoch
+from crawler.content.parsers.sitemap import loose_entries
+from crawler.content.parsers.xml import PIECE_BYTES, XmlParser
+from crawler.model.page import Source
+from crawler.policy.encodings import read_text
+from crawler.policy.links import robots_header
 from crawler.policy.patterns import pattern_of
-from crawler.policy.retry_after import retry_after_s
-from crawler.policy.robots_text import canonical_pattern
-from crawler.policy.soft404 import kind_of, looks_like_error, words_of
-from crawler.policy.traps import TrapRules
+from crawler.policy.politeness import retry_after_s
+from crawler.policy.robots import canonical_pattern
+from crawler.policy.scope import CalendarRules, TrapRules
+from crawler.policy.soft404 import (
+    kind_of,
+    looks_like_error,
+    words_of,
+)
 from tests.cpu_time import cpu_seconds
 
 FEW, MANY = 4_000, 32_000  # letters

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.parsed import Link, LinkKind
-from crawler.policy.link_header import MAX_LINKS, link_headers
+from crawler.model.page import Link, LinkKind
+from crawler.policy.links import MAX_LINKS, link_headers
 from tests.cpu_time import cpu_seconds
 
 A, B = LinkKind.ALTERNATE, LinkKind.CANONICAL

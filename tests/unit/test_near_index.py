@@ -13,13 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.core.errors import DataDirError, StoreFull
-from crawler.storage.near.folder import Folder, Manifest
-from crawler.storage.near.index import NearIndex
-from crawler.storage.near.limits import Limits
-from crawler.storage.near.narrowing import narrowed
-from crawler.storage.near.orders import FOUR, TEN, Order
-from crawler.storage.near.sources import sorted_in
+from crawler.duplicates.index.index import NearIndex
+from crawler.duplicates.index.manifest import Folder, Limits, Manifest
+from crawler.duplicates.index.orders import (
+    FOUR,
+    TEN,
+    Order,
+    sorted_in,
+)
+from crawler.duplicates.index.search import narrowed
+from crawler.model.types import DataDirError, StoreFull
 from tests.examples import examples
 
 # So small that every border is crossed by a test: batches of 4, pieces of 5, ten orders from 17.

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from crawler.core.types import Claim
-from crawler.storage.nearest import NearReservations
-from crawler.storage.redis.worker.near_lately import Lately
+from crawler.duplicates.near import NearReservations
+from crawler.model.types import Claim
+from crawler.shared.worker.near_duplicates import Lately
 
 
 def claim(name):

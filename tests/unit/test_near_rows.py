@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.storage.redis.near_rows import (
+from crawler.shared.codec import (
     TABLES,
     can_mark,
     cell,
@@ -16,7 +16,7 @@ from crawler.storage.redis.near_rows import (
     near_in,
     rows_of,
 )
-from crawler.storage.redis.ops import shard_of_digest
+from crawler.shared.shard import shard_of_digest
 
 PRINTS = st.integers(0, 2**64 - 1)
 FLIPS = st.sets(st.integers(0, 63), max_size=3)

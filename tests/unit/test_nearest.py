@@ -11,18 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from crawler.core.errors import DataDirError
-from crawler.core.page import Near
-from crawler.core.types import Candidate, Claim, Done, HostKey, Moved
-from crawler.scheduler import keys
-from crawler.scheduler.frontier import TwoTierFrontier
-from crawler.scheduler.records import encode
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.memory import MemoryStore
-from crawler.storage.near.folder import Folder, Manifest
-from crawler.storage.near.limits import Limits
-from crawler.storage.near.recovery import open_index
-from crawler.storage.nearest import NearPages
+from crawler.duplicates.index.index import open_index
+from crawler.duplicates.index.manifest import Folder, Limits, Manifest
+from crawler.duplicates.near import NearPages
+from crawler.frontier import records as keys
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.records import encode
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.page import Near
+from crawler.model.types import (
+    Candidate,
+    Claim,
+    DataDirError,
+    Done,
+    HostKey,
+    Moved,
+)
 
 TINY = Limits(newest=16, waiting=2, ratio=2, piece=5, ten_orders=16, stretch=8)
 TEXT = 0x0123456789ABCDEF  # a fingerprint; `TEXT ^ 1` is of nearly the same text

@@ -12,12 +12,20 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from crawler.core.errors import StoreUnavailable
-from crawler.core.types import Candidate, HostKey, Purpose
-from crawler.scheduler.ports import OrderedStore
-from crawler.storage.local.outbox import Batch, Outbox, Queue
-from crawler.storage.local.rocks import RocksStore
-from crawler.storage.memory import MemoryStore
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.rocks_store import RocksStore
+from crawler.model.types import (
+    Candidate,
+    HostKey,
+    Purpose,
+    StoreUnavailable,
+)
+from crawler.shared.worker.outbox import (
+    Batch,
+    Outbox,
+    Queue,
+)
 from tests.examples import examples
 
 Reopen = Callable[[], Outbox]

@@ -11,10 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from crawler.core.content_settings import Content
-from crawler.core.errors import ConfigError
-from crawler.core.parsed import Link, Parsed, Source, Unreadable
-from crawler.parsing import OURS, Parsers
+from crawler.config.settings import Content
+from crawler.content.parsing import OURS, Parsers
+from crawler.model.page import (
+    Link,
+    Parsed,
+    Source,
+    Unreadable,
+)
+from crawler.model.types import ConfigError
 from tests.sources import PROJECT
 from tests.strangers import strangers
 

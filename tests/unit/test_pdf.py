@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.core.parsed import Link, LinkKind, Parsed, Source, Unreadable
-from crawler.parsers.pdf import PdfParser
+from crawler.content.parsers.pdf import PdfParser
+from crawler.model.page import (
+    Link,
+    LinkKind,
+    Parsed,
+    Source,
+    Unreadable,
+)
 from tests.examples import examples
 from tests.pdfs import many_pages, pdf, story, tree_in_itself
 

@@ -6,7 +6,13 @@ from itertools import product
 
 import pytest
 
-from crawler.scheduler.places import MOVES, Event, IllegalMove, Place, move
+from crawler.frontier.records import (
+    MOVES,
+    Event,
+    IllegalMove,
+    Place,
+    move,
+)
 
 
 @pytest.mark.parametrize(("place", "event"), list(product(Place, Event)))

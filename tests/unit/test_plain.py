@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.parsed import Link, LinkKind, Parsed, Source
-from crawler.parsers.bounds import MAX_LINKS, MAX_TEXT_CHARS, MAX_TITLE_CHARS, bounded
-from crawler.parsers.plain import PlainParser, urls
+from crawler.content.parsers.loading import (
+    MAX_LINKS,
+    MAX_TEXT_CHARS,
+    MAX_TITLE_CHARS,
+    bounded,
+)
+from crawler.content.parsers.plain import PlainParser, urls
+from crawler.model.page import (
+    Link,
+    LinkKind,
+    Parsed,
+    Source,
+)
 from tests.cpu_time import cpu_seconds
 
 

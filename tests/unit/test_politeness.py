@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.config import Politeness
-from crawler.core.types import Answer, Pace
+from crawler.config.settings import Politeness
+from crawler.model.types import Answer, Pace
 from crawler.policy.politeness import (
     TRANSITIONS,
     Circuit,

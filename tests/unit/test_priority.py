@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.errors import ConfigError
+from crawler.model.types import ConfigError
 from crawler.policy.priority import DepthPrioritizer, Hints
 
 

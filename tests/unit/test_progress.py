@@ -9,12 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.choices import ProgressStyle
-from crawler.ops.figures import listed, many, plain, rate, since, size, span, until
-from crawler.ops.glance import Glance, RecentRate, line, sentence
-from crawler.ops.logbook import HeldLog, Notices
-from crawler.ops.progress import style_of
-from crawler.ops.screen import Screen
+from crawler.model.choices import ProgressStyle
+from crawler.report.figures import (
+    listed,
+    many,
+    plain,
+    rate,
+    since,
+    size,
+    span,
+    until,
+)
+from crawler.report.logs import HeldLog, Notices
+from crawler.report.progress import style_of
+from crawler.report.screen import (
+    Glance,
+    RecentRate,
+    Screen,
+    line,
+    sentence,
+)
 
 BUSY = Glance(
     pages=1_234,
@@ -210,7 +224,9 @@ def record(name: str, level: int, message: str) -> logging.LogRecord:
     ("name", "level", "message", "want"),
     [
         pytest.param("web", logging.WARNING, "a seed", "warning: a seed", id="our warning"),
-        pytest.param("crawler.wiring", logging.WARNING, "x", "warning: x", id="of any module"),
+        pytest.param(
+            "crawler.assembly.build", logging.WARNING, "x", "warning: x", id="of any module"
+        ),
         pytest.param("scrapy.core", logging.WARNING, "x", "", id="not of somebody else's"),
         pytest.param("scrapy.core", logging.ERROR, "x\ny", "error: x", id="errors of anybody"),
         pytest.param("crawlers", logging.WARNING, "x", "", id="a name that only looks like ours"),

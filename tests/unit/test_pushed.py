@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.policy.pushed import Pushed, read_pushed
+from crawler.policy.seeds import Pushed, read_pushed
 
 URL = "https://example.com/a"
 

@@ -11,18 +11,20 @@ from scrapy.settings import Settings
 from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.spiders import RedisCrawlSpider, RedisMixin, RedisSpider
 
-from crawler.core.arguments import Arguments
-from crawler.core.choices import Scope
-from crawler.core.config_reader import read_config
-from crawler.core.errors import ConfigError
-from crawler.core.types import Candidate
-from crawler.doors import Doors
+from crawler.config.settings import Arguments, read_config
+from crawler.crawl.allowed_origins import Doors
+from crawler.frontier.memory_store import MemoryStore
+from crawler.model.choices import Scope
+from crawler.model.types import Candidate, ConfigError
 from crawler.policy.priority import DepthPrioritizer
-from crawler.policy.pushed import Pushed, read_pushed
-from crawler.policy.refusal import Reason, Refusal
-from crawler.pushing import Judge, PushRules, push_rules
+from crawler.policy.scope import Reason, Refusal
+from crawler.policy.seeds import Pushed, read_pushed
 from crawler.scheduler.requests import unpack
-from crawler.storage.memory import MemoryStore
+from crawler.shared.pushed import (
+    Judge,
+    PushRules,
+    push_rules,
+)
 
 CONFIG = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
 

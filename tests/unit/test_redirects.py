@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.choices import Scope as ScopeMode
-from crawler.core.types import Candidate, HostKey, Purpose
-from crawler.policy.addresses import AddressRules
+from crawler.model.choices import Scope as ScopeMode
+from crawler.model.types import (
+    Candidate,
+    HostKey,
+    Purpose,
+)
 from crawler.policy.admission import Admission, AdmissionRules
 from crawler.policy.redirects import (
     Broken,
@@ -17,7 +20,7 @@ from crawler.policy.redirects import (
     location_text,
     onward,
 )
-from crawler.policy.scope import Scope
+from crawler.policy.scope import AddressRules, Scope
 
 WAY_IN = Admission(AdmissionRules(addresses=AddressRules(allow_public=True), key_seed=7))
 HOME = Admission(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from crawler.core.errors import ConfigError
-from crawler.storage.redis.connection.address import Address
+from crawler.model.types import ConfigError
+from crawler.shared.client import Address
 from tests.servers.certificates import write_certificate
 
 SECRET = "s3cr3t"  # noqa: S105 - of nothing

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crawler.core.types import Claim
-from crawler.storage.redis.claims import pack_claim, read_claim, read_filed
+from crawler.model.types import Claim
+from crawler.shared.codec import (
+    pack_claim,
+    read_claim,
+    read_filed,
+)
 
 SHA1 = bytes(range(20))
 URL = "https://www.example.com/" + "x" * 66

@@ -10,8 +10,16 @@ import hiredis
 import pytest
 from redis.crc import key_slot
 
-from crawler.core.errors import CrawlerError, StoreUnavailable
-from crawler.storage.redis.connection.faults import (
+from crawler.model.types import CrawlerError, StoreUnavailable
+from crawler.shared.client import (
+    NOBODY,
+    SLOTS,
+    hash_of,
+    read_moved,
+    read_slots,
+    single,
+)
+from crawler.shared.faults import (
     BY_WORD,
     MOST_QUOTED,
     ForeignData,
@@ -19,14 +27,6 @@ from crawler.storage.redis.connection.faults import (
     Refused,
     Unreachable,
     fault_of,
-)
-from crawler.storage.redis.connection.topology import (
-    NOBODY,
-    SLOTS,
-    hash_of,
-    read_moved,
-    read_slots,
-    single,
 )
 
 NODE = "redis.example.com:6379"

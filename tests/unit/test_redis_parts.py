@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from crawler.core.types import Candidate
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.redis.ops import BATCH, Ops
-from crawler.storage.redis.parts import MOST_BYTES, parts_of
+from crawler.frontier.port import FrontierRules
+from crawler.model.types import Candidate
+from crawler.shared.codec import MOST_BYTES, parts_of
+from crawler.shared.shard import BATCH, Ops
 from tests.contract.frontiers import candidate
 
 OPS = Ops("w.1", 1, FrontierRules(), 60.0)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.worker.tells import AGAIN_S, MOST, UNTOLD, Tells
-from crawler.storage.redis.worker.troubles import Troubles
+from crawler.shared.client import Call
+from crawler.shared.worker.outgoing import (
+    AGAIN_S,
+    MOST,
+    UNTOLD,
+    Tells,
+)
+from crawler.shared.worker.status import Troubles
 
 
 def claim(number: int, shard: int = 0) -> Call:

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from bench.templates import TEMPLATES
-from crawler.core.parsed import Source
-from crawler.parsers.html import HtmlParser
+from crawler.content.parsers.html import HtmlParser
+from crawler.model.page import Source
 
 PROSE = (
     "A heron stood in the shallow water and did not move for so long that the ducks forgot"

@@ -13,13 +13,29 @@ from scrapy.settings import Settings
 from scrapy.statscollectors import StatsCollector
 from scrapy.utils.test import get_crawler
 
-from crawler.core.config_reader import read_config
-from crawler.core.outcome import Outcome
-from crawler.core.types import Answer, Candidate, HostKey, Lease, Pace, Purpose, Rest
-from crawler.ops.advice import frontier_command
-from crawler.ops.endings import ENDINGS, FAILED, ending
-from crawler.ops.report import replace_file
-from crawler.ops.summary import (
+from crawler.assembly.build import data_dir
+from crawler.config.settings import read_config
+from crawler.crawl.in_flight import Flight
+from crawler.crawl.stats import Tally
+from crawler.model.types import (
+    Answer,
+    Candidate,
+    HostKey,
+    Lease,
+    Outcome,
+    Pace,
+    Purpose,
+    Rest,
+)
+from crawler.policy.scope import RULES
+from crawler.report.advice import frontier_command
+from crawler.report.endings import (
+    ENDINGS,
+    FAILED,
+    ending,
+)
+from crawler.report.report import replace_file
+from crawler.report.summary import (
     ArchiveFiles,
     BodyPauses,
     DeadUrl,
@@ -32,12 +48,9 @@ from crawler.ops.summary import (
     Summary,
     archive_files,
     encoded,
+    nothing_fetched,
+    text,
 )
-from crawler.ops.summary_text import nothing_fetched, text
-from crawler.policy.refusal import RULES
-from crawler.scheduler.flights import Flight
-from crawler.tally import Tally
-from crawler.wiring import data_dir
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "summary.md"
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scrapy import Request, Spider
 from scrapy.http import FormRequest, JsonRequest, XmlRpcRequest
 
-from crawler.core.errors import UnstorableRequest
-from crawler.scheduler.flights import LEASE
+from crawler.crawl.in_flight import LEASE
+from crawler.model.types import UnstorableRequest
 from crawler.scheduler.requests import pack, unpack
 from tests.examples import examples
 

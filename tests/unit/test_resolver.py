@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from crawler.core.exchange import AddressRefused
 from crawler.download.resolver import (
     MAX_TTL_S,
     MIN_TTL_S,
@@ -18,6 +17,7 @@ from crawler.download.resolver import (
     Resolver,
     is_address,
 )
+from crawler.model.page import AddressRefused
 from tests.servers.names import NameServer
 
 PUBLIC, OTHER, INSIDE = "192.0.2.1", "2001:db8::1", "10.0.0.1"

@@ -9,9 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.config import Politeness
-from crawler.core.types import Answer, Candidate, Dead, HostKey, PutBack, RetryAt
-from crawler.policy.retry import Fate, Keep, fate
+from crawler.config.settings import Politeness
+from crawler.model.types import (
+    Answer,
+    Candidate,
+    Dead,
+    HostKey,
+    PutBack,
+    RetryAt,
+)
+from crawler.policy.politeness import (
+    Fate,
+    Keep,
+    fate,
+)
 
 RULES = Politeness()
 NOW = 1e9

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crawler.policy.retry_after import retry_after_s
+from crawler.policy.politeness import retry_after_s
 
 NOW = 784_111_777.0  # Sun, 06 Nov 1994 08:49:37 GMT, the date of the RFC
 DAY_S = 86_400.0

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.core.url import authority_of, fetch_form
+from crawler.model.url import authority_of, fetch_form
 from crawler.policy.robots import Rules, Ruling
 
 CASES: Final = json.loads(

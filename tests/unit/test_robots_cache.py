@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.config import Robots
+from crawler.config.settings import Robots
 from crawler.policy.robots import Rules
 from crawler.policy.robots_cache import (
     Allowed,
     Disallowed,
+    Known,
     RobotsCache,
+    RobotsFetch,
+    RobotsRecord,
     Unknown,
     Unreachable,
 )
-from crawler.policy.robots_fetch import Known, RobotsFetch, RobotsRecord
 
 NOW = 1e9
 HOUR_S = 3600.0

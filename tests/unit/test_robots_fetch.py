@@ -8,8 +8,8 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from crawler.core.config import Robots
-from crawler.policy.robots_fetch import (
+from crawler.config.settings import Robots
+from crawler.policy.robots_cache import (
     Brought,
     Known,
     RobotsFetch,

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from protego import Protego
 
-from crawler.core.url import fetch_form
+from crawler.model.url import fetch_form
 from crawler.policy.robots import Rules
 
 HOST: Final = "http://example.com"

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crawler.core.url import fetch_form
-from crawler.policy.robots import MIN_BODY_BYTES, TOO_COSTLY, Rules, Ruling, capped
+from crawler.model.url import fetch_form
+from crawler.policy.robots import (
+    MIN_BODY_BYTES,
+    TOO_COSTLY,
+    Rules,
+    Ruling,
+    capped,
+)
 from tests.cpu_time import cpu_seconds
 
 HOST: Final = "http://example.com"

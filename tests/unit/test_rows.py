@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.parsed import Link
-from crawler.policy.rows import BASE_CHARS, MOST, most_kept, resolved
+from crawler.model.page import Link
+from crawler.policy.links import (
+    BASE_CHARS,
+    MOST,
+    most_kept,
+    resolved,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from crawler.core.types import Candidate, HostKey, Lease, Pace
-from crawler.scheduler.rules import FrontierRules
-from crawler.storage.redis.calls import Call
-from crawler.storage.redis.ops import Ops, lease_id
-from crawler.storage.redis.worker.holdings import FRESH_S, Holdings
-from crawler.storage.redis.worker.journal import KEPT_S, Journal
-from crawler.storage.redis.worker.reckoning import Reckoning
-from crawler.storage.redis.worker.runs import Runs
+from crawler.frontier.port import FrontierRules
+from crawler.model.types import (
+    Candidate,
+    HostKey,
+    Lease,
+    Pace,
+)
+from crawler.shared.client import Call
+from crawler.shared.shard import Ops, lease_id
+from crawler.shared.worker.leases import FRESH_S, KEPT_S, Holdings, Journal, Reckoning, Runs
 
 LEASE_S, FETCH_S = 20.0, 5.0
 

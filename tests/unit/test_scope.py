@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from crawler.core.url import split
-from crawler.policy.refusal import Reason
-from crawler.policy.scope import Scope, ScopeMode
+from crawler.model.url import split
+from crawler.policy.scope import Reason, Scope, ScopeMode
 
 SEEDS = frozenset({"www.example.com", "docs.example.co.uk"})
 

@@ -11,10 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.errors import SeedsError
-from crawler.core.url import fetch_form
-from crawler.policy.seeds import BadLine, Seeds, parse_seeds, parse_table, seed_url
-from crawler.spiders.seeds import list_url, read_list, read_seeds
+from crawler.model.types import SeedsError
+from crawler.model.url import fetch_form
+from crawler.policy.seeds import (
+    BadLine,
+    Seeds,
+    parse_seeds,
+    parse_table,
+    seed_url,
+)
+from crawler.spiders.seeds import (
+    list_url,
+    read_list,
+    read_seeds,
+)
 
 if sys.version_info >= (3, 14):
     from compression import zstd

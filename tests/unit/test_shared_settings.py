@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.choices import ByServer
-from crawler.core.config_reader import read_config
-from crawler.core.errors import ConfigError
-from crawler.core.redis_url import file_of
-from crawler.core.shared_settings import Shared
+from crawler.config.kinds import file_of
+from crawler.config.settings import Shared, read_config
+from crawler.model.choices import ByServer
+from crawler.model.types import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,14 @@ from redis.connection import ConnectionPool
 from scrapy.settings import Settings
 
 from crawler.addon import Addon
-from crawler.core.config_reader import read_config
-from crawler.core.errors import ConfigError
-from crawler.sharing import IGNORED, KEYS, RedisAddress, redis_address
+from crawler.config.settings import read_config
+from crawler.model.types import ConfigError
+from crawler.shared.address import (
+    IGNORED,
+    KEYS,
+    RedisAddress,
+    redis_address,
+)
 
 OURS = "redis://:s3cr3t@ours"
 THEIRS = "redis://:s3cr3t@theirs"

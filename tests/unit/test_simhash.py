@@ -12,8 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simhash import Simhash
 
-from crawler.policy.simhash import by_weight, fingerprint, shingle_hashes, simhash_of
-from crawler.policy.words import MOST_CHARS, _letters, word_hashes
+from crawler.policy.simhash import (
+    MOST_CHARS,
+    _letters,
+    by_weight,
+    fingerprint,
+    shingle_hashes,
+    simhash_of,
+    word_hashes,
+)
 from tests.examples import examples
 
 FOX = "The quick brown fox jumps over the lazy dog. " * 3 + "It was not amused; nor was the cat!"

@@ -11,10 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.parsed import Link, LinkKind, Parsed, Source, Unreadable
-from crawler.parsers.bounds import MAX_LINKS
-from crawler.parsers.unpack import MAX_BYTES, PIECE_BYTES, Unpacked
-from crawler.parsers.xml import XmlParser
+from crawler.content.parsers.loading import MAX_LINKS
+from crawler.content.parsers.xml import (
+    MAX_BYTES,
+    PIECE_BYTES,
+    Unpacked,
+    XmlParser,
+)
+from crawler.model.page import (
+    Link,
+    LinkKind,
+    Parsed,
+    Source,
+    Unreadable,
+)
 
 MEGABYTE: Final = 1024 * 1024
 SPACES: Final = (

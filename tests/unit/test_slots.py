@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.types import Answer, Standing
-from crawler.scheduler.slots import SlotRules, Slots
+from crawler.crawl.slots import SlotRules, Slots
+from crawler.model.types import Answer, Standing
 
 RULES = SlotRules(concurrency=4, max_waiting=8, slow_after_s=1.0, slow_bytes=100)
 NEW, ANSWERS, FAILS = Standing.NEW, Standing.ANSWERS, Standing.FAILS

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.policy.markup import HEAD_BYTES, Markup, markup
-from crawler.policy.sniff import Sniffed, actual_type
+from crawler.policy.media_type import (
+    HEAD_BYTES,
+    Markup,
+    Sniffed,
+    actual_type,
+    markup,
+)
 from tests.cpu_time import cpu_seconds
 
 PAGE = b"<!DOCTYPE html><html><head><title>x</title>"

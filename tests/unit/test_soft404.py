@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.content_settings import Content
-from crawler.core.types import HostKey
+from crawler.config.settings import Content
+from crawler.crawl.precheck import (
+    Judgement,
+    Probes,
+    Said,
+)
+from crawler.model.types import HostKey
 from crawler.policy.soft404 import Said as Says
 from crawler.policy.soft404 import (
     Soft404Record,
@@ -17,7 +22,6 @@ from crawler.policy.soft404 import (
     record_of,
     words_of,
 )
-from crawler.scheduler.probes import Judgement, Probes, Said
 
 HOST = HostKey("example.com")
 PAGE = "https://example.com/news/2024/item.html?id=3"

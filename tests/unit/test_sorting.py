@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from crawler.core.errors import StoreUnavailable
-from crawler.storage.warc.sorting import MOST_RUNS, SortedLines
+from crawler.archive.cdxj import MOST_RUNS, SortedLines
+from crawler.model.types import StoreUnavailable
 
 LINES = [f"line {number:04}\n" for number in range(3 * MOST_RUNS)]
 

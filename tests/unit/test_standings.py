@@ -5,12 +5,21 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from crawler.core.config import Politeness
-from crawler.core.types import Answer, Pace, Standing
+from crawler.config.settings import Politeness
+from crawler.frontier.records import (
+    HostRecord,
+    Totals,
+    decode_host,
+    decode_totals,
+    encode,
+)
+from crawler.model.types import (
+    Answer,
+    Pace,
+    Standing,
+)
 from crawler.policy.politeness import next_rest
-from crawler.scheduler.records import HostRecord, Totals, decode_host, decode_totals, encode
-from crawler.storage.redis.ops import PACE
-from crawler.storage.redis.replies import read_pace
+from crawler.shared.shard import PACE, read_pace
 from tests.unit.test_politeness import Least
 
 

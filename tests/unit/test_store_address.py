@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.errors import ConfigError
-from crawler.storage.delivery.address import read_address, reason, shown
+from crawler.archive.destinations import (
+    read_address,
+    reason,
+    shown,
+)
+from crawler.model.types import ConfigError
 
 UNSPOKEN = "s3cr3t"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.storage.delivery.stored_digest import agrees
+from crawler.archive.destinations import agrees
 
 CONTENT = b"0123456789"
 PART_BYTES = 4

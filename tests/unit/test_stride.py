@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.scheduler.stride import Stride
+from crawler.frontier.hosts import Stride
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=6), st.integers(1, 400))

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.url import fetch_form, split
-from crawler.storage.warc.surt import surt
+from crawler.archive.cdxj import surt
+from crawler.model.url import fetch_form, split
 from tests.cdxj_judge import judged_key
 
 URL_CASES: Final = Path(__file__).parents[1] / "data" / "urltestdata.json"

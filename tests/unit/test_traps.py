@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.errors import ConfigError
-from crawler.policy.refusal import Reason
-from crawler.policy.traps import TrapRules
+from crawler.model.types import ConfigError
+from crawler.policy.scope import Reason, TrapRules
 
 HOST = "http://example.com"
 RULES = TrapRules()

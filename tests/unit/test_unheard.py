@@ -11,7 +11,7 @@ from scrapy import Request, Spider
 from scrapy.http import Response
 from twisted.python.failure import Failure
 
-from crawler.ops.unheard import PageLines
+from crawler.report.logs import PageLines
 
 REQUEST = Request("http://a.example/")
 RESPONSE = Response("http://a.example/", request=REQUEST)

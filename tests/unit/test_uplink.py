@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.types import Answer, HostKey
-from crawler.policy.uplink import Uplink, UplinkRules, no_contact
+from crawler.model.types import Answer, HostKey
+from crawler.policy.politeness import (
+    Uplink,
+    UplinkRules,
+    no_contact,
+)
 
 RULES = UplinkRules()
 OK = Answer(0.1, 200)

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.url import MAX_TEXT_CHARS, UrlParts, authority_of, fetch_form, split
+from crawler.model.url import (
+    MAX_TEXT_CHARS,
+    UrlParts,
+    authority_of,
+    fetch_form,
+    split,
+)
 
 WEB_PLATFORM = json.loads(
     (Path(__file__).parents[1] / "data" / "urltestdata.json").read_text(encoding="utf-8")

@@ -13,11 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.core.parsed import Link, LinkKind
-from crawler.core.types import Claim
-from crawler.storage.warc.capture import Capture, RecordPlace, Truncated
-from crawler.storage.warc.head import MAX_HEAD_BYTES, response_head
-from crawler.storage.warc.records import RANDOM_BYTES, capture_records, warcinfo
+from crawler.archive.capture import (
+    Capture,
+    RecordPlace,
+    Truncated,
+)
+from crawler.archive.record_bytes import (
+    MAX_HEAD_BYTES,
+    RANDOM_BYTES,
+    capture_records,
+    response_head,
+    warcinfo,
+)
+from crawler.model.page import Link, LinkKind
+from crawler.model.types import Claim
 from tests.warc_judges import Read, read
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "warc"

@@ -9,26 +9,43 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.core.choices import RedisFsync
-from crawler.core.errors import ConfigError
-from crawler.core.shared_settings import Shared
-from crawler.core.types import Counts
-from crawler.ops.redis_conf import Door, kept_door, most_bytes, new_door, write_conf
-from crawler.ops.redis_program import redis_program
-from crawler.ops.summary import OverBudget, Summary, encoded
-from crawler.ops.worker_command import (
+from crawler.config.settings import Shared
+from crawler.model.choices import RedisFsync
+from crawler.model.types import ConfigError, Counts
+from crawler.report.summary import (
+    OverBudget,
+    Summary,
+    encoded,
+)
+from crawler.shared.codec import WorkerSaid
+from crawler.workers.redis_server import (
+    Door,
+    kept_door,
+    most_bytes,
+    new_door,
+    redis_program,
+    write_conf,
+)
+from crawler.workers.view import (
+    KILLED,
+    Run,
+    SharedGlance,
+    line,
+    read_summary,
+    sentence,
+    summary_of_all,
+)
+from crawler.workers.workers import (
+    MAX_PAUSE_S,
+    WELL_S,
     Typed,
+    WorkerProcess,
+    Workforce,
     parts_of_pages,
     worker_arguments,
     worker_folder,
     worker_folders,
 )
-from crawler.ops.worker_process import MAX_PAUSE_S, WELL_S, WorkerProcess
-from crawler.ops.workforce import Workforce
-from crawler.ops.workforce_look import SharedGlance
-from crawler.ops.workforce_screen import line, sentence
-from crawler.ops.workforce_summary import KILLED, Run, read_summary, summary_of_all
-from crawler.storage.redis.worker_record import WorkerSaid
 
 TYPED = Typed(
     spider="web",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.core.content_settings import Budgets
-from crawler.core.types import Candidate, HostKey, Purpose
-from crawler.policy.yields import (
+from crawler.config.settings import Budgets
+from crawler.model.types import (
+    Candidate,
+    HostKey,
+    Purpose,
+)
+from crawler.policy.patterns import (
     OTHER,
     Go,
     Stopped,

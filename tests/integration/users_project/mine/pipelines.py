@@ -10,7 +10,7 @@ from typing import Any, Self
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem
 
-from crawler.core.page import Page
+from crawler.model.page import Page
 
 
 class Editor:

@@ -1,0 +1,208 @@
+"""Whether an archive is what it says: every record, every digest, every index.
+
+Rule: each file is read once, in bounded memory, and what is found is told at once: what, where,
+and what to do. Whether revisits have their originals is known when all files were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha1
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from crawler.archive.capture import Answer, RecordPlace
+from crawler.archive.cdxj import (
+    SUFFIX,
+    SortedLines,
+    index_line,
+    key_of,
+    timestamp,
+)
+from crawler.archive.files import OPEN_SUFFIX, beside
+from crawler.archive.reader import (
+    ANSWERS,
+    Damaged,
+    Record,
+    head_of_resource,
+    records,
+    sha1_of,
+)
+from crawler.archive.record_bytes import MAX_HEAD_BYTES, labelled
+from crawler.model.types import DataDirError
+
+KINDS: Final = frozenset(
+    {"warcinfo", "response", "revisit", "request", "metadata", "resource", "conversion"}
+)
+"""Of ours and of others."""
+_END: Final = b"\r\n\r\n"
+_HAS, _WANTS = "0", "1"  # in this order
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something is wrong."""
+
+    where: str  # a file, or "file:offset"
+    what: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One file, read to its end or to where it is damaged."""
+
+    file: str
+    records: int
+    captures: int
+    faults: tuple[Fault, ...]
+
+
+class Checking:
+    """Of one archive, file by file. Use it in a `with` of `checking`."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._claims = SortedLines(scratch / "claims")
+
+    def file(self, path: Path, *, is_being_written: bool) -> Checked:
+        """*path* as it is now. Raises DataDirError: it cannot be read at all."""
+        lines = SortedLines(self._scratch / "index")
+        faults: list[Fault] = []
+        count, captures = 0, 0
+        name = path.name.removesuffix(OPEN_SUFFIX)
+        try:
+            with path.open("rb") as file:
+                for record in records(file):
+                    looked = _Looked(record, name)
+                    count += 1
+                    captures += looked.line is not None
+                    faults += looked.faults
+                    self._note(lines, looked)
+        except Damaged as damage:
+            if not is_being_written:
+                faults.append(Fault(name, str(damage), _CUT))
+        except OSError as error:
+            raise DataDirError(f"cannot read {path}: {error.strerror or error}") from error
+        faults += _state(path, lines, is_being_written)
+        lines.discard()
+        return Checked(name, count, captures, tuple(faults))
+
+    def _note(self, lines: SortedLines, looked: _Looked) -> None:
+        if looked.line is not None:
+            lines.add(looked.line)
+            self._claims.add(looked.claim)
+
+    def orphans(self) -> Iterator[Fault]:
+        """The revisits whose original is in no file."""
+        for _, claims in groupby(self._claims.sorted(), key=lambda line: line.split(" ", 2)[:2]):
+            held: set[str] = set()
+            for line in claims:
+                _, _, is_wanted, digest, place = line.rstrip("\n").split(" ", 4)
+                if is_wanted == _HAS:
+                    held.add(digest)
+                elif digest not in held and not (digest == "-" and held):
+                    yield Fault(place, "a revisit, and what it repeats is in no file here")
+
+    def close(self) -> None:
+        self._claims.discard()
+
+
+@contextmanager
+def checking() -> Iterator[Checking]:
+    """Where temporary files are kept it takes a few MB of each GB, until it is done."""
+    with TemporaryDirectory(prefix="gossamer-check-") as scratch:
+        check = Checking(Path(scratch))
+        try:
+            yield check
+        finally:
+            check.close()
+
+
+class _Looked:
+    """One record, read and judged."""
+
+    def __init__(self, record: Record, file: str) -> None:
+        """Raises Damaged."""
+        self._record = record
+        self._where = f"{file}:{record.offset}"
+        self.faults: list[Fault] = []
+        self.line: str | None = None  # of the index; None: it is no answer
+        self.claim = ""
+        self._is_answer = record.kind in ANSWERS
+        if record.kind not in KINDS:
+            self._fault(f"a record of kind {record.kind or '(none)'}, which is not known")
+        if record.kind == "warcinfo" and record.field("WARC-Filename") != file:
+            self._fault(f"says that its file is {record.field('WARC-Filename')}", _RENAMED)
+        head = self._digests()
+        place = RecordPlace(file, record.offset, record.finish())
+        if self._is_answer:
+            self._index(head, place)
+
+    def _digests(self) -> bytes:
+        """Compare them; the head of HTTP, of an answer."""
+        is_resource = self._record.kind == "resource"
+        has_head = self._is_answer and not is_resource
+        begin = self._record.read_all(MAX_HEAD_BYTES) if has_head else b""
+        head, end, rest = begin.partition(_END)
+        block, payload = sha1(begin, usedforsecurity=False), sha1(rest, usedforsecurity=False)
+        while piece := self._record.read():
+            block.update(piece)
+            payload.update(piece)
+        self._compare("WARC-Block-Digest", block.digest())
+        if self._record.kind in ("response", "resource"):
+            self._compare("WARC-Payload-Digest", payload.digest())
+        return head_of_resource(self._record) if is_resource else head + end
+
+    def _compare(self, name: str, found: bytes) -> None:
+        said = self._record.field(name)
+        is_sha1 = said.lower().startswith("sha1:")  # others' digests may be by another algorithm
+        if is_sha1 and sha1_of(said) != found:
+            self._fault(f"its {name} is {said}, its content has {labelled(found)}", _CHANGED)
+
+    def _index(self, head: bytes, place: RecordPlace) -> None:
+        record = self._record
+        digest = sha1_of(record.field("WARC-Payload-Digest"))
+        is_revisit = record.kind == "revisit"
+        answer = Answer("revisit" if is_revisit else "response", head, digest)
+        url, date = record.field("WARC-Target-URI"), record.field("WARC-Date")
+        self.line = index_line(url, date, answer, place)
+        if is_revisit:
+            url = record.field("WARC-Refers-To-Target-URI")
+            date = record.field("WARC-Refers-To-Date")
+        label = labelled(digest) if digest else "-"
+        told = f"{_WANTS if is_revisit else _HAS} {label} {place}"
+        self.claim = f"{key_of(url) or '-'} {timestamp(date) or '-'} {told}\n"
+
+    def _fault(self, what: str, advice: str = "") -> None:
+        self.faults.append(Fault(self._where, what, advice))
+
+
+def _state(path: Path, lines: SortedLines, is_being_written: bool) -> Iterator[Fault]:
+    if is_being_written:
+        return
+    if path.name.endswith(OPEN_SUFFIX):
+        yield Fault(path.name, "left unfinished by a process that died", _UNFINISHED)
+        return
+    index = beside(path, SUFFIX)
+    try:
+        with index.open(encoding="ascii", errors="replace", newline="\n") as file:
+            if not _same(file, lines.sorted()):
+                yield Fault(index.name, f"does not say what is in {path.name}", _INDEX)
+    except FileNotFoundError:
+        yield Fault(path.name, "has no index", _INDEX)
+
+
+def _same(these: Iterable[str], those: Iterator[str]) -> bool:
+    return all(line == next(those, None) for line in these) and next(those, None) is None
+
+
+_INDEX: Final = "make it again: scrapy archive index"
+_UNFINISHED: Final = "the next run mends it"
+_CUT: Final = "records before it are good; fetch a copy of the file from where you keep one"
+_CHANGED: Final = "the file was changed after it was written; fetch a copy of it"
+_RENAMED: Final = "give the file its own name again, by which indexes and claims know it"

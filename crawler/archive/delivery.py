@@ -1,0 +1,318 @@
+"""Finished files are brought to a store, oldest first, and removed here once they are there.
+
+Rule: a thread of its own does all of it: neither the event loop nor the archive ever waits for a
+store. One that is down is tried again until it is up; files wait on the disk meanwhile, and when
+too much of it waits, fetching waits too. Nothing is kept in memory that the folder does not say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Final
+
+from crawler.archive.destinations import (
+    DamagedOnTheWay,
+    NameTaken,
+    Store,
+    bring,
+    reason,
+)
+from crawler.archive.files import OPEN_SUFFIX
+from crawler.model.types import CrawlerError
+from crawler.policy.politeness import full_jitter_s
+
+# What lies finished in a data directory: WARC files, and with each what belongs to it.
+#
+# Rule: the folder is the queue, so there is no other record of it that could be lost or wrong.
+# What belongs together goes together, and only when none of it is open any more: companions are
+# finished before their WARC file, and one that is being made again needs that file to be here.
+
+FOLDER: Final = "warc"
+# In this order they are brought: an index or a row in the store names a WARC file that is there.
+# And in this order they are removed here: a WARC file left alone would look as if it had lost its
+# companions, and get others, while one of these left alone needs nothing.
+SUFFIXES: Final = (".warc.gz", ".parquet", ".cdxj")
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One WARC file and its companions, in the order in which they go."""
+
+    stem: str  # what their names begin with
+    files: tuple[Path, ...]
+
+
+def bundles(data: Path) -> list[Bundle]:
+    """Those that are finished, oldest first: names begin with when they were begun."""
+    found: defaultdict[str, list[Path]] = defaultdict(list)
+    open_stems = set()
+    for path in _files(data / FOLDER):
+        name = path.name.removesuffix(OPEN_SUFFIX)
+        if not name.endswith(SUFFIXES):
+            continue
+        found[_stem(name)].append(path)
+        if path.name != name:
+            open_stems.add(_stem(name))
+    return [
+        Bundle(stem, tuple(sorted(found[stem], key=_turn)))
+        for stem in sorted(found.keys() - open_stems)
+    ]
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        # An open file may be renamed while we look: by the name that was listed it is open.
+        return [
+            path
+            for path in folder.iterdir()
+            if path.name.endswith(OPEN_SUFFIX) or (path.is_file() and not path.is_symlink())
+        ]
+    except OSError:  # whoever writes there says so
+        return []
+
+
+def _stem(name: str) -> str:
+    """x of x.warc.gz, x.parquet and x.cdxj. Host names in it hold dots too."""
+    suffix = next(suffix for suffix in SUFFIXES if name.endswith(suffix))
+    return name.removesuffix(suffix)
+
+
+def _turn(file: Path) -> int:
+    return next(n for n, suffix in enumerate(SUFFIXES) if file.name.endswith(suffix))
+
+
+logger = logging.getLogger(__name__)
+
+ROOM_LOOK_S: Final = 0.2  # how late fetching goes on, once there is room
+# At the end of the crawl, where somebody waits.
+LAST_BACKOFF_S: Final = 5.0
+LAST_TRIES: Final = 5  # that fail in a row: then files stay here
+LAST_TRIES_DOWN: Final = 2  # the same, of a store that was down before
+NAMED: Final = 5  # files in a message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryRules:
+    """How long, how much."""
+
+    waiting_bytes: int  # of finished files; with more, there is no room
+    look_s: float = 5.0  # a file that is finished is seen so much later
+    backoff_base_s: float = 1.0
+    backoff_max_s: float = 120.0
+    patience_s: float = 60.0  # at the end: so long without a piece arriving, and files stay here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What became of files so far."""
+
+    files: int  # delivered
+    bytes: int  # of these
+    failures: int  # tries that a store refused or did not answer
+    damaged: int  # among these: what arrived was not what was sent
+    refused: int  # left here: other content has their name
+    waiting_bytes: int
+    is_down: bool  # the last try failed
+
+
+class Delivery:
+    """Begins with `begin`, ends with `close`. All but `room` and `close` may be called from
+    anywhere."""
+
+    def __init__(self, data: Path, store: Store, rules: DeliveryRules, random: Random) -> None:
+        self._data = data
+        self._store = store
+        self._rules = rules
+        self._random = random
+        self._failures_in_row: Counter[str] = Counter()  # of each bundle that waits
+        self._refused: set[str] = set()
+        self._counted: Counter[str] = Counter()
+        self._waiting_bytes = 0
+        self._is_down = False
+        self._is_full = False
+        self._tries_left = LAST_TRIES  # at the end of the crawl
+        self._lets_through = False
+        self._looked_at = self._moved_at = monotonic()
+        self._ending = threading.Event()  # bring what there is, then end
+        self._over = threading.Event()  # end now
+        self._thread = threading.Thread(target=self._work, name="delivery", daemon=True)
+
+    def begin(self) -> None:
+        """Unfinished files of a dead process must have been recovered by now."""
+        self._thread.start()
+
+    def is_congested(self) -> bool:
+        """Whether more files wait than may."""
+        return self._is_full and not self._lets_through
+
+    async def room(self) -> None:
+        """Wait until another page may be archived."""
+        while self.is_congested():
+            await asyncio.sleep(ROOM_LOOK_S)
+
+    def let_through(self) -> None:
+        """From now on there is room: the crawl ends, and pages under way are the last."""
+        self._lets_through = True
+
+    @property
+    def destination(self) -> str:
+        """The store, as a person may be told: without what opens it."""
+        return str(self._store)
+
+    @property
+    def figures(self) -> Figures:
+        counted = self._counted
+        return Figures(
+            files=counted["files"],
+            bytes=counted["bytes"],
+            failures=counted["failures"],
+            damaged=counted["damaged"],
+            refused=counted["refused"],
+            waiting_bytes=self._waiting_bytes,
+            is_down=self._is_down,
+        )
+
+    async def close(self) -> list[Path]:
+        """Bring what is left, as long as the store takes it; the files that stay here, for the
+        next start."""
+        self.let_through()
+        begun_at = monotonic()
+        self._look()
+        if self._waiting_bytes and self._thread.is_alive():
+            logger.info("Bringing the last %d bytes to %s", self._waiting_bytes, self._store)
+        if self._is_down:
+            self._tries_left = LAST_TRIES_DOWN
+        self._ending.set()
+        while self._thread.is_alive():
+            if monotonic() - max(begun_at, self._moved_at) > self._rules.patience_s:
+                break
+            await asyncio.sleep(0.02)
+        self._over.set()
+        left = [file for bundle in bundles(self._data) for file in bundle.files]
+        self._tell_left(left)
+        return left
+
+    def _work(self) -> None:
+        while self._tries_left and not self._over.is_set():
+            bundle = self._next()
+            if bundle is not None:
+                self._try(bundle)
+            elif self._ending.is_set():
+                return
+            else:
+                self._ending.wait(self._rules.look_s)
+
+    def _next(self) -> Bundle | None:
+        """The oldest. One that failed lets the others go first: it may be the only one that
+        cannot be brought."""
+        waiting = self._look()
+        return min(waiting, key=lambda each: self._failures_in_row[each.stem], default=None)
+
+    def _try(self, bundle: Bundle) -> None:
+        try:
+            self._bring(bundle)
+        except NameTaken as taken:
+            self._refused.add(bundle.stem)
+            self._counted["refused"] += len(bundle.files)
+            logger.error("Not delivered to %s: %s", self._store, taken)
+        except Exception as error:
+            self._failed(bundle, error)
+        else:
+            del self._failures_in_row[bundle.stem]
+            self._is_well()
+
+    def _bring(self, bundle: Bundle) -> None:
+        sizes = [file.stat().st_size for file in bundle.files]
+        for file in bundle.files:
+            if self._over.is_set():
+                return
+            bring(self._store, file, f"{file.parent.name}/{file.name}", self._moved)
+        for file in bundle.files:
+            file.unlink(missing_ok=True)
+        self._counted["files"] += len(sizes)
+        self._counted["bytes"] += sum(sizes)
+
+    def _failed(self, bundle: Bundle, error: Exception) -> None:
+        self._failures_in_row[bundle.stem] += 1
+        self._tell_down(error)
+        is_last = self._ending.is_set()
+        self._tries_left -= is_last
+        self._counted["damaged"] += isinstance(error, DamagedOnTheWay)
+        self._counted["failures"] += 1  # at last: whoever sees it finds all the rest done
+        if not self._tries_left:
+            return
+        failures, rules = self._failures_in_row[bundle.stem], self._rules
+        cap_s = min(rules.backoff_max_s, LAST_BACKOFF_S if self._ending.is_set() else inf)
+        self._rest(full_jitter_s(failures, rules.backoff_base_s, cap_s, self._random))
+
+    def _rest(self, wait_s: float) -> None:
+        """The end of the crawl cuts it short, once."""
+        until = monotonic() + wait_s
+        cut_short = self._over if self._ending.is_set() else self._ending
+        while (left_s := until - monotonic()) > 0:
+            if cut_short.wait(min(left_s, self._rules.look_s)):
+                return
+            self._look()
+
+    def _is_well(self) -> None:
+        self._tries_left = LAST_TRIES
+        if self._is_down:
+            self._is_down = False
+            logger.info("%s takes files again", self._store)
+
+    def _moved(self) -> None:
+        """Called by threads of fsspec too."""
+        self._moved_at = monotonic()
+        if self._moved_at - self._looked_at > self._rules.look_s:
+            self._look()
+
+    def _look(self) -> list[Bundle]:
+        """What waits, and is there room?"""
+        self._looked_at = monotonic()
+        waiting = [each for each in bundles(self._data) if each.stem not in self._refused]
+        self._waiting_bytes = sum(_size(file) for each in waiting for file in each.files)
+        is_full = self._waiting_bytes > self._rules.waiting_bytes
+        if is_full and not self._is_full:
+            what = "CRAWLER_ARCHIVE_WAITING_BYTES"
+            logger.warning("Fetching waits: more than %s wait for %s", what, self._store)
+        self._is_full = is_full
+        return waiting
+
+    def _tell_down(self, error: Exception) -> None:
+        """Once."""
+        if not self._is_down:
+            self._is_down = True
+            logger.warning(
+                "%s takes no files: %s. %d bytes wait in %s; it is tried again and again",
+                *(self._store, _said(error), self._waiting_bytes, self._data),
+                exc_info=not isinstance(error, CrawlerError | OSError),
+            )
+
+    def _tell_left(self, left: list[Path]) -> None:
+        if left:
+            names = ", ".join(file.name for file in left[:NAMED])
+            more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+            logger.warning(
+                "%d files were not brought to %s; they are in %s, and the next start takes them"
+                " up: %s%s",
+                *(len(left), self._store, self._data, names, more),
+            )
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, CrawlerError) else reason(error)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # removed in between
+        return 0

@@ -1,0 +1,183 @@
+"""An archive as one file: WACZ 1.1, which ReplayWeb.page and others open as it is.
+
+Rule: bounded memory, whatever the size: WARC files are copied as they are, their indexes merged.
+By our own hand: the package `wacz` keeps every page in memory and reads all files three times.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from time import gmtime
+from typing import IO, Final
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
+
+import msgspec
+
+from crawler.archive.cdxj import SUFFIX, SortedLines
+from crawler.archive.files import beside, open_name
+from crawler.model.types import DataDirError, StoreUnavailable
+
+VERSION: Final = "1.1.1"  # of the format
+BLOCK_LINES: Final = 1024  # of the index, packed together
+COPY_BYTES: Final = 1024 * 1024
+INDEX: Final = "indexes/index.cdx.gz"
+_GZIP: Final = 31  # zlib's number for it
+
+
+@dataclass(frozen=True, slots=True)
+class PageLine:
+    """A page that a reader finds in the list of a WACZ file."""
+
+    url: str
+    at: str  # 2026-01-02T03:04:05Z
+    title: str = ""
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    name: str
+    path: str
+    hash: str
+    bytes: int
+
+
+class Wacz:
+    """A file that is being packed."""
+
+    def __init__(self, file: ZipFile, now: float) -> None:
+        self._file = file
+        self._date = gmtime(now)
+        self._resources: list[_Resource] = []
+
+    def archive(self, warc: Path) -> None:
+        with warc.open("rb") as source, self._entry(f"archive/{warc.name}", ZIP_STORED) as entry:
+            while piece := source.read(COPY_BYTES):
+                entry.write(piece)
+
+    def index(self, lines: Iterator[str]) -> None:
+        """*lines*: sorted. Packed in blocks, with a list of their beginnings."""
+        begins = ['!meta 0 {"format": "cdxj-gzip-1.0", "filename": "index.cdx.gz"}\n']
+        offset = 0
+        with self._entry(INDEX, ZIP_STORED) as entry:
+            while block := list(islice(lines, BLOCK_LINES)):
+                packed = _gzipped("".join(block).encode())
+                entry.write(packed)
+                key = block[0].partition(" {")[0]
+                digest = sha256(packed).hexdigest()
+                begins.append(
+                    f'{key} {{"offset": {offset}, "length": {len(packed)},'
+                    f' "digest": "sha256:{digest}", "filename": "index.cdx.gz"}}\n'
+                )
+                offset += len(packed)
+        with self._entry("indexes/index.idx", ZIP_DEFLATED) as entry:
+            entry.write("".join(begins).encode())
+
+    def pages(self, pages: Iterable[PageLine]) -> int:
+        """How many there were."""
+        count = 0
+        with self._entry("pages/pages.jsonl", ZIP_DEFLATED) as entry:
+            entry.write(b'{"format": "json-pages-1.0", "id": "pages", "title": "All Pages"}\n')
+            for count, page in enumerate(pages, 1):
+                line = {"id": f"{count:x}", "url": page.url, "ts": page.at}
+                if page.title:
+                    line["title"] = page.title
+                entry.write(msgspec.json.encode(line) + b"\n")
+        return count
+
+    def describe(self, title: str, software: str) -> None:
+        """The last entry: what is in it."""
+        created = "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*self._date[:6])
+        said = {
+            "profile": "data-package",
+            "title": title,
+            "created": created,
+            "wacz_version": VERSION,
+            "software": software,
+            "resources": self._resources,
+        }
+        package = msgspec.json.format(msgspec.json.encode(said), indent=2)
+        digest = {"path": "datapackage.json", "hash": f"sha256:{sha256(package).hexdigest()}"}
+        for name, content in (
+            ("datapackage.json", package),
+            ("datapackage-digest.json", msgspec.json.encode(digest)),
+        ):
+            with self._file.open(self._info(name, ZIP_DEFLATED), "w") as entry:
+                entry.write(content)
+
+    @contextmanager
+    def _entry(self, path: str, compression: int) -> Iterator[_Hashed]:
+        with self._file.open(self._info(path, compression), "w", force_zip64=True) as entry:
+            hashed = _Hashed(entry)
+            yield hashed
+        name = path.rpartition("/")[2].lower()
+        digest = f"sha256:{hashed.digest.hexdigest()}"
+        self._resources.append(_Resource(name, path, digest, hashed.size_bytes))
+
+    def _info(self, path: str, compression: int) -> ZipInfo:
+        info = ZipInfo(path, self._date[:6])
+        info.compress_type = compression
+        info.external_attr = 0o644 << 16
+        return info
+
+
+class _Hashed:
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = sha256()
+        self.size_bytes = 0
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+        self.digest.update(piece)
+        self.size_bytes += len(piece)
+
+
+@contextmanager
+def packing(out: Path, now: float) -> Iterator[Wacz]:
+    """*out* gets its name when all is in it. Raises DataDirError: it is there already;
+    StoreUnavailable."""
+    unfinished = open_name(out)
+    if out.exists():
+        raise DataDirError(f"{out} is there already; remove it, or name another file")
+    try:
+        with unfinished.open("wb") as file, ZipFile(file, "w", allowZip64=True) as packed:
+            yield Wacz(packed, now)
+        unfinished.rename(out)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {out}: {error.strerror or error}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def merged(warcs: Sequence[Path], scratch: Path) -> Iterator[Iterator[str]]:
+    """The lines of all their indexes, sorted. *scratch*: a file beside which there is room.
+    Raises DataDirError: one has none."""
+    lines = SortedLines(scratch)
+    try:
+        for warc in warcs:
+            for line in _index_of(warc):
+                lines.add(line)
+        yield lines.sorted()
+    finally:
+        lines.discard()
+
+
+def _index_of(warc: Path) -> Iterator[str]:
+    try:
+        with beside(warc, SUFFIX).open(encoding="ascii", newline="\n") as index:
+            yield from index
+    except (FileNotFoundError, UnicodeDecodeError) as error:
+        raise DataDirError(
+            f"{warc.name} has no index, or not one of ours; make it: scrapy archive index"
+        ) from error
+
+
+def _gzipped(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=_GZIP)
+    return packer.compress(data) + packer.flush()

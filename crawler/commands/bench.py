@@ -1,0 +1,23 @@
+"""`scrapy bench`: refused. It measures Scrapy's speed on one host, which we ask once a second."""
+
+from __future__ import annotations
+
+import argparse
+
+from scrapy.commands import ScrapyCommand
+
+from crawler.report.advice import complain
+
+
+class Command(ScrapyCommand):
+    requires_crawler_process = False
+
+    def short_desc(self) -> str:
+        return "Not here: make bench measures this crawler"
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        complain(
+            "scrapy bench asks one host as fast as it can, which a polite crawl does not: for"
+            " Scrapy's own speed run it outside this project, for this crawler's: make bench"
+        )
+        self.exitcode = 1

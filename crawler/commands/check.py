@@ -1,0 +1,11 @@
+"""`scrapy check`: the contracts of spiders, in the docstrings of their callbacks."""
+
+from __future__ import annotations
+
+from scrapy.commands.check import Command as Scrapys
+
+from crawler.inspect.interactive import Errand
+
+
+class Command(Errand, Scrapys):
+    pass

@@ -1,0 +1,182 @@
+"""`scrapy crawl`: as Scrapy's, with plain errors, a quiet terminal and an honest exit status.
+
+Rule: an error of ours is one sentence. Status 0: the crawl ended by itself or was asked to
+end; 1: it could not begin, no page could be fetched, a store failed it, or it was ended at once by
+a second Ctrl-C; 75: the servers of its frontier could not be reached within CRAWLER_REDIS_WAIT_S.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import traceback
+from difflib import get_close_matches
+
+from scrapy import Spider, signals
+from scrapy.commands.crawl import Command as ScrapyCrawl
+from scrapy.crawler import Crawler
+from scrapy.exceptions import UsageError
+from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.utils.conf import arglist_to_dict
+from twisted.internet.defer import Deferred
+
+from crawler.assembly.build import parts_of
+from crawler.assembly.crawl import Parts
+from crawler.config.settings import join_repeated
+from crawler.data.data_dir import LOG
+from crawler.model.choices import ProgressStyle
+from crawler.model.types import ConfigError, CrawlerError
+from crawler.report.advice import complain
+from crawler.report.endings import (
+    FAILED,
+    TRY_AGAIN,
+    ending,
+)
+from crawler.report.garbage import spare_collector
+from crawler.report.logs import (
+    HeldLog,
+    Notices,
+    hold,
+    write_log,
+)
+from crawler.report.report import Report
+from crawler.report.screen import Screen
+from crawler.report.summary import nothing_fetched
+from crawler.shared.faults import Unreachable
+from crawler.spiders.web import WebSpider
+
+logger = logging.getLogger(__name__)
+
+
+class EndedAtOnce(Exception):
+    """A second Ctrl-C: the process did not wait for the crawl to put its things away."""
+
+
+class Command(ScrapyCrawl):
+    _held: HeldLog | None = None
+    _parts: Parts | None = None  # None: the crawl has not begun
+    _report: Report | None = None
+    _reason = ""
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        self._given = list(opts.spargs)
+        super().process_options(args, opts)
+        if self._keeps_terminal_clear():
+            assert self.settings is not None
+            self.settings.set("LOG_INSTALL_ROOT_HANDLER", False, priority="cmdline")
+            self._held = hold()
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        try:
+            error = self._crawl(self._named(args), opts)
+        except CrawlerError as refused:
+            error = refused
+        self._release_log()
+        self.exitcode = self._status(error)
+
+    def _named(self, args: list[str]) -> str | type[Spider]:
+        if len(args) != 1:
+            raise UsageError("name one spider, for example: scrapy crawl web -a seeds=seeds.txt")
+        assert self.crawler_process is not None
+        known = self.crawler_process.spider_loader.list()
+        if args[0] not in known:
+            near = get_close_matches(args[0], known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ConfigError(f"there is no spider {args[0]}; {hint}")
+        return args[0]
+
+    def _keeps_terminal_clear(self) -> bool:
+        """For the line of progress, unless the user has said where or how to log."""
+        settings = self.settings
+        assert settings is not None
+        style = str(settings.get("CRAWLER_PROGRESS", ProgressStyle.AUTO))
+        level_chosen = settings.getpriority("LOG_LEVEL") == SETTINGS_PRIORITIES["cmdline"]
+        return (
+            style in (ProgressStyle.AUTO, ProgressStyle.LINE)
+            and settings.getbool("LOG_ENABLED")
+            and not (settings["LOG_FILE"] or level_chosen)
+            and Screen(sys.stderr).is_terminal
+        )
+
+    def _crawl(self, spider: str | type[Spider], opts: argparse.Namespace) -> BaseException | None:
+        """Until it ends. The error that ended it, if one did."""
+        process = self.crawler_process
+        assert process is not None
+        crawler = self._create_crawler(spider)
+        if issubclass(crawler.spidercls, WebSpider):
+            opts.spargs = arglist_to_dict(join_repeated(self._given))
+        crawler.signals.connect(self._started, signals.engine_started)
+        crawler.signals.connect(self._closed, signals.spider_closed)
+        crawl = process.crawl(crawler, **opts.spargs)
+        ended: list[BaseException | None] = []
+        if isinstance(crawl, Deferred):
+            crawl.addCallbacks(
+                lambda _: ended.append(None), lambda failure: ended.append(failure.value)
+            )
+        process.start()
+        if isinstance(crawl, asyncio.Future) and crawl.done() and not crawl.cancelled():
+            ended.append(crawl.exception())
+        return ended[0] if ended else EndedAtOnce()
+
+    async def _started(self, sender: Crawler) -> None:
+        self._parts = parts_of(sender)
+        self._report = sender.get_extension(Report)
+        spare_collector(sender)
+        if self._held is not None:
+            try:
+                file = write_log(sender.settings, self._parts.data.path / LOG)
+                print(f"The log is in {file}", file=sys.stderr)
+            except OSError as refused:
+                complain(f"no log can be written: {refused}")
+            self._release_log()
+        engine = sender.engine
+        if not sender.crawling and engine is not None:
+            # A signal came while it opened: Scrapy has taken note, and told nobody.
+            await engine.stop_async()
+
+    def _closed(self, reason: str) -> None:
+        self._reason = reason
+
+    def _nothing_fetched(self) -> str:
+        """Why the crawl brought nothing; empty: it did. Of a shared crawl other workers may have
+        fetched all, and its frontier's counts are as old as their last look."""
+        is_shared = self._parts is not None and self._parts.shared is not None
+        summary = self._report.summary if self._report is not None else None
+        return nothing_fetched(summary) if summary is not None and not is_shared else ""
+
+    def _release_log(self) -> None:
+        if self._held is None:
+            return
+        if self._parts is None:
+            logging.root.addHandler(Notices(Screen(sys.stderr)))
+        self._held.let_go()
+        self._held = None
+
+    def _complain(self, error: CrawlerError | str) -> None:
+        complain(error)
+        if self.settings is not None and self.settings["LOG_FILE"]:
+            # Whoever looks into a log file, as scrapyd's users do, does not see our stderr.
+            logger.error("%s", error)
+
+    def _status(self, error: BaseException | None) -> int:
+        match error:
+            case None if self._parts is None or self._reason in FAILED:
+                failure = self._parts.failure if self._parts else None
+                self._complain(failure or ending(self._reason or "start_error"))
+            case None:
+                if why := self._nothing_fetched():
+                    self._complain(why)
+                    return 1
+                return 0
+            case Unreachable():
+                self._complain(error)
+                return TRY_AGAIN
+            case CrawlerError():
+                self._complain(error)
+            case EndedAtOnce():
+                self._complain("ended at once; what was under way is put back by the next run")
+            case _:
+                traceback.print_exception(error)
+        return 1

@@ -1,0 +1,11 @@
+"""`scrapy fetch URL`: the body (`--headers`: the heads) as the crawler gets it."""
+
+from __future__ import annotations
+
+from scrapy.commands.fetch import Command as Scrapys
+
+from crawler.inspect.interactive import Errand
+
+
+class Command(Errand, Scrapys):
+    pass

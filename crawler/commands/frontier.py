@@ -1,0 +1,198 @@
+"""`scrapy frontier`: look into a crawl, at work or at rest, and put dead letters back.
+
+Rule: looking needs no lock and changes nothing. Output is for people, or JSON for programs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
+from scrapy.utils.conf import arglist_to_dict
+
+from crawler.config.settings import Config, join_repeated, read_config
+from crawler.inspect import frontier_view as looks
+from crawler.inspect import frontier_view as looks_text
+from crawler.inspect.frontier_view import (
+    Checked,
+    Frontier,
+    Said,
+    frontier_of,
+)
+from crawler.inspect.why import why, why_text
+from crawler.model.types import ConfigError, CrawlerError
+from crawler.report.advice import complain
+from crawler.report.figures import many
+
+TOP: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was typed."""
+
+    frontier: Frontier
+    config: Config
+    url: str | None
+    opts: argparse.Namespace
+
+
+class Command(ScrapyCommand):
+    requires_project = True
+    requires_crawler_process = False
+
+    def syntax(self) -> str:
+        return (
+            "counts | hosts | dead | retry URL | retry --all | why URL | workers | check  [options]"
+        )
+
+    def short_desc(self) -> str:
+        return "Look into a crawl's frontier; put dead letters back"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument("--json", action="store_true", help="answer in JSON")
+        parser.add_argument("--top", type=int, metavar="N", help=f"hosts: how many ({TOP})")
+        parser.add_argument("--host", metavar="NAME", help="hosts: this one only")
+        parser.add_argument("--limit", type=int, metavar="N", help=f"dead: how many ({TOP})")
+        parser.add_argument("--all", action="store_true", default=None, help="retry: all of them")
+        parser.add_argument(
+            "--forget", metavar="NAME", help="workers: this one's disk is lost, with its links"
+        )
+        parser.add_argument(
+            "--repair",
+            action="store_true",
+            default=None,
+            help="check: write what was counted to the counters that differ",
+        )
+        parser.add_argument(
+            "-a",
+            dest="spargs",
+            action="append",
+            metavar="NAME=VALUE",
+            help="why: an argument of the crawl, such as seeds, scope or deny",
+        )
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        action = _action(args, opts)
+        assert self.settings is not None
+        try:
+            config = read_config(self.settings)
+            url = args[1] if len(args) > 1 else None
+            value, lines = action(Question(frontier_of(self.settings, config), config, url, opts))
+            said = [_json(value)] if opts.json else lines
+            for line in said:
+                print(line)
+            if isinstance(value, Checked) and not value.is_fine:
+                self.exitcode = 1
+        except CrawlerError as error:
+            complain(error)
+            self.exitcode = 1
+
+
+def _action(args: list[str], opts: argparse.Namespace) -> Action:
+    """Raises UsageError: what was typed must mean something, all of it."""
+    unknown = next((each for each in args if each.startswith("-")), None)
+    if unknown:
+        raise UsageError(f"unknown option {unknown}")
+    if not args or args[0] not in _ACTIONS:
+        raise UsageError(f"say what: {', '.join(_ACTIONS)}", print_help=False)
+    action, wants_url, options = _ACTIONS[args[0]]
+    foreign = [name for name in _OPTIONS - options if getattr(opts, name) is not None]
+    if foreign:
+        raise UsageError(f"{args[0]} takes no {_OPTION_NAMES[foreign[0]]}")
+    if len(args) != 1 + (wants_url and not opts.all):
+        raise UsageError(f"{args[0]} takes {'one URL' if wants_url else 'nothing more'}")
+    return action
+
+
+def _counts(asked: Question) -> Said:
+    return asked.frontier.whole()
+
+
+def _hosts(asked: Question) -> Said:
+    with asked.frontier.inspection() as inspection:
+        if asked.opts.host is not None:
+            found = [looks.one_host(inspection, asked.opts.host)]
+        else:
+            found = looks.busiest(inspection, TOP if asked.opts.top is None else asked.opts.top)
+        now = inspection.now()
+    return found, looks_text.hosts_text(found, now)
+
+
+def _dead(asked: Question) -> Said:
+    with asked.frontier.inspection() as inspection:
+        found = list(looks.dead(inspection, TOP if asked.opts.limit is None else asked.opts.limit))
+        total, now = inspection.counts().dead, inspection.now()
+    return found, looks_text.dead_text(found, total, asked.frontier.advice, now)
+
+
+def _retry(asked: Question) -> Said:
+    total = asked.frontier.put_back(asked.url)
+    if asked.url is not None and not total:
+        raise ConfigError(f"{asked.url} is no dead letter; scrapy frontier why tells what it is")
+    said = f"{many(total, 'URL')} put back, to be tried by {asked.frontier.tried_by}"
+    return {"put_back": total}, [said]
+
+
+def _why(asked: Question) -> Said:
+    try:
+        given = arglist_to_dict(join_repeated(asked.opts.spargs or []))
+    except ValueError:
+        raise ConfigError("want -a NAME=VALUE") from None
+    with asked.frontier.inspection() as inspection:
+        now = inspection.now()
+        answer = why(asked.url or "", inspection, asked.config, given, now)
+    return answer, why_text(answer, now)
+
+
+def _check(asked: Question) -> Said:
+    checked = asked.frontier.check(bool(asked.opts.repair))
+    return checked, looks_text.checked_text(
+        checked.counters, checked.is_repaired, checked.uncounted
+    )
+
+
+def _workers(asked: Question) -> Said:
+    name = asked.opts.forget
+    if name is not None:
+        links = asked.frontier.forget(name)
+        return {"forgotten": name, "links": links}, [
+            f"{name} is forgotten, and with it {many(links, 'link')} on its disk"
+        ]
+    return asked.frontier.workers()
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+Action = Callable[[Question], Said]
+
+_OPTION_NAMES: Final = {
+    "top": "--top",
+    "host": "--host",
+    "limit": "--limit",
+    "all": "--all",
+    "forget": "--forget",
+    "repair": "--repair",
+    "spargs": "-a",
+}
+_OPTIONS: Final = frozenset(_OPTION_NAMES)
+_ACTIONS: Final = MappingProxyType(
+    {  # what it does, whether it wants a URL, and its options
+        "counts": (_counts, False, frozenset[str]()),
+        "hosts": (_hosts, False, frozenset({"top", "host"})),
+        "dead": (_dead, False, frozenset({"limit"})),
+        "retry": (_retry, True, frozenset({"all"})),
+        "why": (_why, True, frozenset({"spargs"})),
+        "check": (_check, False, frozenset({"repair"})),
+        "workers": (_workers, False, frozenset({"forget"})),
+    }
+)

@@ -1,0 +1,11 @@
+"""`scrapy parse URL --spider NAME`: what the callbacks of a spider make of a page."""
+
+from __future__ import annotations
+
+from scrapy.commands.parse import Command as Scrapys
+
+from crawler.inspect.interactive import Errand
+
+
+class Command(Errand, Scrapys):
+    pass

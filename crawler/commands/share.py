@@ -1,0 +1,160 @@
+"""`scrapy share`: a crawl by many workers on this machine, under one line of progress.
+
+Rule: as `scrapy crawl`, whose arguments and settings it takes and hands on to each worker. What
+can be found wrong at once is said once, before anything is started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from typing import Final
+
+from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
+from scrapy.settings import BaseSettings
+from scrapy.spiderloader import get_spider_loader
+from scrapy.utils.conf import arglist_to_dict
+from scrapy.utils.log import configure_logging
+
+from crawler.assembly.build import data_dir
+from crawler.config.settings import (
+    PUSHED,
+    join_repeated,
+    read_arguments,
+    read_config,
+)
+from crawler.data.data_dir import (
+    LOG,
+    SUMMARY,
+    WORKERS,
+)
+from crawler.model.types import ConfigError, CrawlerError
+from crawler.report.advice import complain
+from crawler.report.report import replace_file
+from crawler.report.screen import Screen
+from crawler.report.summary import Summary, encoded, nothing_fetched, text
+from crawler.shared.address import redis_address
+from crawler.spiders.web import WebSpider
+from crawler.workers.supervisor import Ended, Supervisor
+from crawler.workers.view import WorkforceScreen
+from crawler.workers.workers import Plan, Typed
+
+MOST_WORKERS: Final = 256
+
+
+class Command(ScrapyCommand):
+    requires_project = True
+    requires_crawler_process = False
+
+    def syntax(self) -> str:
+        return "[options] <spider>"
+
+    def short_desc(self) -> str:
+        return "Run a spider in many workers on this machine, which share the crawl"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument(
+            "--workers",
+            default=str(os.cpu_count() or 1),
+            metavar="N",
+            help="how many (default: one a core)",
+        )
+        parser.add_argument(
+            "-a",
+            dest="spargs",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="set spider argument (may be repeated)",
+        )
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        unknown = next((arg for arg in args if arg.startswith("-")), "")
+        if len(args) != 1 and not unknown:
+            raise UsageError("name one spider, for example: scrapy share web -a seeds=seeds.txt")
+        try:
+            if unknown:
+                raise ConfigError(
+                    f"scrapy share has no option {unknown}. (Of feeds each worker writes its own,"
+                    " which FEEDS in settings.py names: docs/feeds.md)"
+                )
+            plan = self._plan(args[0], opts)
+            ended = self._crawl(plan)
+        except CrawlerError as refused:
+            ended = Ended(str(refused), None)
+        failure = ended.failure
+        if ended.summary is not None:
+            _report(ended.summary, plan)
+            failure = failure or nothing_fetched(ended.summary)
+        if failure:
+            complain(failure)
+            self.exitcode = 1
+
+    def _plan(self, spider: str, opts: argparse.Namespace) -> Plan:
+        settings = self.settings
+        assert settings is not None
+        config = read_config({name: settings[name] for name in settings})
+        return Plan(
+            workers=_workers(opts.workers),
+            typed=_typed(spider, opts),
+            config=config,
+            data_dir=data_dir(settings, config),
+            address=redis_address(settings, config),
+            max_pages=_max_pages(settings, spider, opts),
+        )
+
+    def _crawl(self, plan: Plan) -> Ended:
+        assert self.settings is not None
+        stderr = Screen(sys.stderr)
+        report = plan.config.report
+        screen = WorkforceScreen(stderr, report.progress, report.progress_log_s)
+        if not screen.is_line:
+            configure_logging(self.settings)
+        screen.tell(f"Logs are in {plan.data_dir / WORKERS}/*/{LOG}")
+        return asyncio.run(Supervisor(plan, screen).run())
+
+
+def _workers(given: str) -> int:
+    workers = int(given) if given.isdecimal() else 0
+    if not 0 < workers <= MOST_WORKERS:
+        raise ConfigError(f"--workers is {given!r}; want 1 to {MOST_WORKERS}")
+    return workers
+
+
+def _typed(spider: str, opts: argparse.Namespace) -> Typed:
+    options = [*(("-L", opts.loglevel) if opts.loglevel else ()), *(["--nolog"] * opts.nolog)]
+    return Typed(
+        spider=spider,
+        arguments=tuple(opts.spargs),
+        settings=tuple(opts.set),
+        options=tuple(options),
+    )
+
+
+def _max_pages(settings: BaseSettings, spider: str, opts: argparse.Namespace) -> int | None:
+    """Of the spider `web`; others' arguments are their own."""
+    try:
+        found = get_spider_loader(settings).load(spider)
+        given = arglist_to_dict(join_repeated(opts.spargs))
+    except KeyError:
+        raise ConfigError(f"there is no spider {spider}; scrapy list names them") from None
+    except ValueError:
+        raise ConfigError("want -a NAME=VALUE") from None
+    if not issubclass(found, WebSpider):
+        return None
+    return read_arguments({"seeds": PUSHED, **given}).max_pages  # seeds are for the workers
+
+
+def _report(summary: Summary, plan: Plan) -> None:
+    try:
+        replace_file(plan.data_dir / SUMMARY, encoded(summary))
+    except OSError as refused:
+        complain(f"the summary cannot be written: {refused}")
+    if plan.config.report.summary:
+        with suppress(OSError, ValueError):  # nobody listens any more
+            print(text(summary), flush=True)

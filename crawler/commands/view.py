@@ -1,0 +1,11 @@
+"""`scrapy view URL`: the page as the crawler gets it, in a browser."""
+
+from __future__ import annotations
+
+from scrapy.commands.view import Command as Scrapys
+
+from crawler.inspect.interactive import Errand
+
+
+class Command(Errand, Scrapys):
+    pass

@@ -1,0 +1,394 @@
+"""How a value from the user becomes a value of ours: strictly, or not at all.
+
+Rule: pure. A string is what a command line gives, a Python value is what a settings
+module gives; both are read by the same Kind, and none of them guesses.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Final, Generic, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from crawler.model.types import ConfigError
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+TRUE: Final = frozenset({"true", "yes", "1"})
+FALSE: Final = frozenset({"false", "no", "0"})
+NONE: Final = "none"
+
+
+class Unfit(ValueError):
+    """A value cannot be read, and the text says more about it than what was wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """One sort of value. *read* raises ValueError (or Unfit) for anything else."""
+
+    want: str  # completes the sentence "want ..."
+    unit: str  # for the tables a person reads
+    read: Callable[[object], T]
+    secret: bool = False  # what was given is in no error text and no repr
+
+
+def number(unit: str, least: float = 0.0, most: float = math.inf) -> Kind[float]:
+    """A finite number of *unit*s."""
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError
+        return _in_range(float(value), least, most)
+
+    return Kind(f"a number of {unit}, {_range(least, most)}", unit, read)
+
+
+def whole(unit: str, least: int = 0, most: float = math.inf) -> Kind[int]:
+    """A whole number of *unit*s; 3.0 is refused, for it hides a calculation gone wrong."""
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError
+        return _in_range(int(value), least, most)
+
+    return Kind(f"a whole number of {unit}, {_range(least, most)}", unit, read)
+
+
+def _in_range(value: T, least: float, most: float) -> T:
+    if not (isinstance(value, int | float) and math.isfinite(value) and least <= value <= most):
+        raise ValueError
+    return value
+
+
+def _range(least: float, most: float) -> str:
+    return f"{least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
+
+
+def flag() -> Kind[bool]:
+    """Yes or no."""
+
+    def read(value: object) -> bool:
+        word = str(value).lower() if isinstance(value, bool | int | str) else ""
+        if word not in TRUE | FALSE:
+            raise ValueError
+        return word in TRUE
+
+    return Kind("True or False", "yes or no", read)
+
+
+def text(want: str, unit: str, pattern: str) -> Kind[str]:
+    """A string that *pattern* matches in full."""
+    shape = re.compile(pattern)
+
+    def read(value: object) -> str:
+        if not (isinstance(value, str) and shape.fullmatch(value)):
+            raise ValueError
+        return value
+
+    return Kind(want, unit, read)
+
+
+def choice(words: type[E]) -> Kind[E]:
+    """One of the words of an enumeration."""
+
+    def read(value: object) -> E:
+        return words(str(value))
+
+    listed = " or ".join(words)
+    return Kind(listed, listed, read)
+
+
+def or_none(kind: Kind[T]) -> Kind[T | None]:
+    """What *kind* reads, or the word none: absence has its own name, never a 0."""
+
+    def read(value: object) -> T | None:
+        if value is None or (isinstance(value, str) and value.lower() == NONE):
+            return None
+        return kind.read(value)
+
+    return Kind(f"{kind.want}, or none", f"{kind.unit}, or none", read)
+
+
+def or_word(kind: Kind[T], words: type[E]) -> Kind[T | E]:
+    """What *kind* reads, or one of the words of an enumeration."""
+
+    def read(value: object) -> T | E:
+        return words(value) if isinstance(value, str) and value in set(words) else kind.read(value)
+
+    return Kind(
+        f"{kind.want}, or {' or '.join(words)}", f"{kind.unit}, or {' or '.join(words)}", read
+    )
+
+
+def many(kind: Kind[T], separator: str = ",", least: int = 0) -> Kind[tuple[T, ...]]:
+    """A list: in Python a list or tuple, on a command line parts with *separator* between."""
+
+    def read(value: object) -> tuple[T, ...]:
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(separator) if part.strip()]
+        if not isinstance(value, list | tuple) or len(value) < least:
+            raise ValueError
+        return tuple(kind.read(one) for one in value)
+
+    return Kind(f"a list, each {kind.want}", f"list of {kind.unit}", read)
+
+
+def network() -> Kind[Network]:
+    """A range of addresses. Host bits set are refused: 10.1.2.3/8 is two things at once."""
+
+    def read(value: object) -> Network:
+        if not isinstance(value, str):
+            raise ValueError
+        try:
+            return ipaddress.ip_network(value)
+        except ValueError as error:
+            raise Unfit(str(error)) from error
+
+    return Kind("a network such as 10.0.0.0/8", "networks", read)
+
+
+def suffix() -> Kind[str]:
+    """A file name extension, lower case, without its dot."""
+    return text("an extension such as jpg", "extensions", r"[a-z0-9]{1,16}")
+
+
+def class_path() -> Kind[str]:
+    """Where a class is. Whether it loads is found out where it is used."""
+    return text(
+        "a class such as package.module.Class", "class path", r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
+    )
+
+
+def pattern() -> Kind[re.Pattern[str]]:
+    """A regular expression, compiled."""
+
+    def read(value: object) -> re.Pattern[str]:
+        if not isinstance(value, str):
+            raise ValueError
+        try:
+            return re.compile(value)
+        except re.error as error:
+            raise Unfit(f"{value!r} does not compile: {error}") from error
+
+    return Kind("a regular expression", "regular expressions", read)
+
+
+# A knob is a field of a frozen dataclass that a user may turn.
+#
+# Rule: its name, type, default, unit and meaning stand in one place, the field itself; the
+# reader, settings.py, the documentation and the error texts are all made from it.
+
+KNOB: Final = "knob"
+_FEW: Final = 10  # names that fit into an error text
+
+
+class Comparable(Protocol):
+    """A value that has an order."""
+
+    def __le__(self, other: Any, /) -> bool:
+        """Whether it is not above *other*."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One row of the table of what can be set."""
+
+    name: str  # as the user writes it
+    field: str  # as we write it
+    default: object
+    kind: Kind[object]
+    meaning: str  # one line
+
+    def read(self, given: Mapping[str, object]) -> object:
+        """The user's value, or the default. Raises ConfigError."""
+        if self.name not in given:
+            return self.default
+        value = given[self.name]
+        try:
+            return self.kind.read(value)
+        except (ValueError, OverflowError) as error:
+            detail = f" ({error})" if isinstance(error, Unfit) else ""
+            shown = "not shown, it may hold a password" if self.kind.secret else repr(value)
+            raise ConfigError(f"{self.name} is {shown}; want {self.kind.want}{detail}") from error
+
+
+def knob(default: T, kind: Kind[T], meaning: str) -> T:
+    """Declare a field that a user may set."""
+    return field(default=default, repr=not kind.secret, metadata={KNOB: (kind, meaning)})
+
+
+def knobs(group: type[Any], prefix: str = "") -> list[Knob]:
+    """The rows of a group, in order. With a prefix the names are settings, in capitals."""
+    rows = []
+    for one in fields(group):
+        kind, meaning = one.metadata[KNOB]
+        name = (prefix + one.name).upper() if prefix else one.name
+        rows.append(Knob(name, one.name, one.default, kind, meaning))
+    return rows
+
+
+def read_group(group: type[T], given: Mapping[str, object], prefix: str = "") -> T:
+    """Build *group* from what the user gave."""
+    return group(**{row.field: row.read(given) for row in knobs(group, prefix)})
+
+
+def refuse_unknown(what: str, given: Iterable[str], names: Iterable[str]) -> None:
+    """Raise ConfigError for the first name that is none of *names*, with the nearest right one."""
+    right = {name.casefold(): name for name in names}
+    for name in given:
+        if name not in right.values():
+            nearest = difflib.get_close_matches(name.casefold(), right, n=1)
+            few = f"; there are {', '.join(right.values())}" if len(right) < _FEW else ""
+            hint = f"; did you mean {right[nearest[0]]}?" if nearest else few
+            raise ConfigError(f"unknown {what} {name}{hint}")
+
+
+def refuse_disorder(low: str, low_value: Comparable, high: str, high_value: Comparable) -> None:
+    """Raise ConfigError if the low end of a range is above its high end."""
+    if not low_value <= high_value:
+        raise ConfigError(f"{low} ({low_value}) is above {high} ({high_value})")
+
+
+# Who runs the crawl: a page or a mail address a webmaster can turn to.
+#
+# Rule: a contact that nobody answers is worse than none, so names reserved for examples
+# (RFC 2606, RFC 6761) and addresses that only this machine can reach are refused. No text of ours
+# gives an example that would be accepted here: it would be copied.
+
+WANT_CONTACT: Final = (
+    "a mail address that you read (name@host) or the http(s) URL of a page about your crawl"
+)
+RESERVED: Final = ("example", "invalid", "localhost", "test", "local", "internal")
+PLACEHOLDERS: Final = frozenset(
+    {"example.com", "example.org", "example.net", "example.edu"}
+    | {"your-organisation.org", "your-site.com", "yoursite.com", "yourdomain.com", "domain.com"}
+)
+# It goes into two header lines: nothing that ends a comment, a quotation or a line.
+SAFE: Final = re.compile(r"[!#-'*-;=?-\[\]^-~]{1,200}")
+MAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@([A-Za-z0-9.-]+)")
+NAME: Final = re.compile(r"([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]")
+
+
+def contact() -> Kind[str]:
+    """A contact in its plain form (no mailto:), or the empty string: not said yet."""
+    return Kind(WANT_CONTACT, "URL or mail address", _read_contact)
+
+
+def is_mail(value: str) -> bool:
+    """Whether a contact can stand in a From header (RFC 9110 10.1.2 wants a mailbox)."""
+    return MAIL.fullmatch(value) is not None
+
+
+def _read_contact(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    plain = value.removeprefix("mailto:")
+    if not plain:
+        return ""
+    if not SAFE.fullmatch(plain):
+        raise ValueError
+    _refuse_unreachable(_name_in(plain))
+    return plain
+
+
+def _name_in(plain: str) -> str:
+    """The host name of a page or of a mail address."""
+    if mail := MAIL.fullmatch(plain):
+        return mail[1].lower()
+    parts = urlsplit(plain)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError
+    return parts.hostname.rstrip(".")
+
+
+def _refuse_unreachable(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise Unfit(f"{name!r} is not a public host name")
+    last_two = ".".join(name.split(".")[-2:])
+    if last_two in PLACEHOLDERS or name.rpartition(".")[2] in RESERVED:
+        raise Unfit(f"{name} is a placeholder: give an address of your own")
+
+
+# Names of files that hold neither text nor links, and so are not worth a visit.
+#
+# Rule: an extension is only a guess at a type. What may hold text (pdf, txt, xml, office
+# documents) is not here, nor what pages are named after: example.com, Node.js, U.S.A.
+
+_IMAGES: Final = """
+    jpg jpeg jpe png gif bmp tif tiff webp avif heic heif ico svg svgz psd eps jp2 jxl xcf dng
+    cr2 nef"""
+_SOUND: Final = "mp3 m4a aac ogg oga opus wav wma flac aiff mid midi amr"
+_FILMS: Final = "mp4 m4v mov avi wmv mpg mpeg mkv webm ogv flv 3gp asf vob m3u8 mpd swf"
+_ARCHIVES: Final = """
+    zip gz tgz bz2 tbz2 xz txz zst 7z rar tar lz lzma cab iso img dmg pkg deb rpm apk ipa jar
+    war whl egg gem crx xpi torrent warc wacz"""
+_PROGRAMS: Final = """
+    exe msi dll bin bat pyc wasm vhd vmdk ova qcow2 sqlite mdb parquet npy pkl h5"""
+_DRESS: Final = "css woff woff2 ttf otf eot cur"
+
+UNWANTED: Final = tuple(" ".join((_IMAGES, _SOUND, _FILMS, _ARCHIVES, _PROGRAMS, _DRESS)).split())
+
+
+# Where a shared frontier is: the URL of a Redis server, or of a file in which that URL stands.
+#
+# Rule: pure, syntax only, and no text made here holds any part of the URL: it may hold a
+# password, which a slip of the pen (a # or a / that is not written %23, %2F) moves anywhere.
+
+MAX_PORT: Final = 65_535
+WANT_REDIS_URL: Final = "redis://, rediss:// or unix:// as in redis://:password@host:6379/0"
+WANT_FILE: Final = "or file:/path of a file that holds such a URL"
+HINT: Final = "a password's / ? # @ and % are written %2F %3F %23 %40 and %25"
+SERVER: Final = re.compile(
+    r"rediss?://([^/?#\s]*@)?"
+    r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?"
+    r"(/[0-9]*)?(\?[^#\s]*)?"
+)
+SOCKET: Final = re.compile(r"unix://([^/?#\s]*@)?/[^?#\s]+(\?[^#\s]*)?")
+FILE: Final = re.compile(r"file:(?://)?(?P<path>/[^/\0\r\n][^\0\r\n]*)")
+
+
+def frontier_url() -> Kind[str]:
+    """A Redis URL, the file of one, or the empty string: nothing is shared."""
+    return Kind(f"{WANT_REDIS_URL}, {WANT_FILE}", "URL", _read_frontier, secret=True)
+
+
+def redis_url() -> Kind[str]:
+    """A Redis URL."""
+    return Kind(WANT_REDIS_URL, "URL", _read_redis_url, secret=True)
+
+
+def refuse_bad_url(url: str) -> None:
+    """Raise Unfit unless *url* is a Redis URL: what a setting and what a file must hold."""
+    server = SERVER.fullmatch(url)
+    if not (server or SOCKET.fullmatch(url)):
+        raise Unfit(HINT)
+    if server and server["port"] and not 0 < int(server["port"]) <= MAX_PORT:
+        raise Unfit(f"a port is from 1 to {MAX_PORT}")
+
+
+def file_of(url: str) -> str | None:
+    """The path of the file in which the URL stands. None: *url* is the URL itself."""
+    found = FILE.fullmatch(url)
+    return found["path"] if found else None
+
+
+def _read_frontier(value: object) -> str:
+    if isinstance(value, str) and (not value or file_of(value) is not None):
+        return value
+    return _read_redis_url(value)
+
+
+def _read_redis_url(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    refuse_bad_url(value)
+    return value

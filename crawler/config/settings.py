@@ -1,0 +1,736 @@
+"""Every setting of ours, as one frozen value: its name, type, default, unit and meaning.
+
+Rule: a setting is named CRAWLER_ and its field in capitals. What one may hold is checked
+by its kind, what two promise together by their group. A number without a source beside it
+is the requirement's own, or a guess to be revisited where it says so.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from crawler.config.kinds import (
+    UNWANTED,
+    Knob,
+    Network,
+    choice,
+    class_path,
+    contact,
+    flag,
+    frontier_url,
+    is_mail,
+    knob,
+    knobs,
+    many,
+    network,
+    number,
+    or_none,
+    or_word,
+    pattern,
+    read_group,
+    refuse_disorder,
+    refuse_unknown,
+    suffix,
+    text,
+    whole,
+)
+from crawler.model.choices import (
+    ByScope,
+    ByServer,
+    HostUnit,
+    HttpHandler,
+    NearDuplicates,
+    ProgressStyle,
+    RedisFsync,
+    Scope,
+    Tls,
+)
+from crawler.model.page import LinkKind
+from crawler.model.types import VERSION, ConfigError
+
+# The settings about content: what is read of a page, what counts as a copy, what is kept.
+#
+# Rule: as in config.py, of which these groups are a part.
+
+MEGABYTE: Final = 1024 * 1024
+GIGABYTE: Final = 1024 * MEGABYTE
+FOLLOWED: Final = tuple(kind for kind in LinkKind if kind not in (LinkKind.MEDIA, LinkKind.TEXT))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Which links of a page are followed."""
+
+    follow_kinds: tuple[LinkKind, ...] = knob(
+        FOLLOWED, many(choice(LinkKind)), "Links that are followed, by where they stand."
+    )
+    follow_sitemaps: bool = knob(
+        True, flag(), "Fetch the sitemaps that robots.txt names, after everything else."
+    )
+    follow_duplicates: bool = knob(
+        False, flag(), "Also follow the links of a page whose content is stored already."
+    )
+    respect_nofollow: bool = knob(
+        True, flag(), "Leave links marked nofollow, on the link, the page or in X-Robots-Tag."
+    )
+    respect_noindex: bool = knob(
+        True, flag(), "Do not archive pages marked noindex; their links are followed."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What counts as a page, and what as a copy."""
+
+    parsers: tuple[str, ...] = knob(
+        (), many(class_path()), "Parsers of your own; they go before those that are installed."
+    )
+    parse_timeout_s: float = knob(
+        20.0,
+        number("seconds", least=0.1),
+        "Longest processor time for a page that is parsed apart (PDF, feeds, long ones).",
+    )
+    parse_max_bytes: int = knob(
+        # guess: pdfium reads most PDFs of 64 MB in less
+        512 * MEGABYTE,
+        whole("bytes", least=64 * MEGABYTE),
+        "Most memory of each process that parses apart.",
+    )
+    soft_404: bool = knob(
+        True, flag(), "Ask a host once for a name it cannot have, where its pages look like errors."
+    )
+    near_duplicates: NearDuplicates = knob(
+        NearDuplicates.FOLLOW,
+        choice(NearDuplicates),
+        "Pages with nearly the same text: marked, stored, followed; or less, or not looked for.",
+    )
+    near_max_bits: int = knob(
+        3, whole("bits", most=3), "So many of the 64 bits of two fingerprints may differ."
+    )
+    near_min_words: int = knob(
+        # facts of the field: fewer than 50 words say little; such pages are compared by hash only
+        50,
+        whole("words", least=3),
+        "A page with fewer words has no fingerprint.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """When URLs of one pattern (digits, dates, queries folded) are enough."""
+
+    pattern_max_pages: int | None = knob(
+        10_000, or_none(whole("pages", least=1)), "Most pages fetched of one pattern of a host."
+    )
+    pattern_barren_pages: int | None = knob(
+        # guess, revisit: a calendar costs a host so many pages, and a list with few new is kept
+        100,
+        or_none(whole("pages", least=1)),
+        "A pattern is left after so many pages in a row with nothing new.",
+    )
+    pattern_probe_s: float = knob(
+        3600.0, number("seconds", least=1), "One page of a pattern that was left is tried again."
+    )
+    calendar_from_year: int = knob(
+        1990, whole("year"), "A date in a URL before this year is taken for a calendar's."
+    )
+    calendar_ahead_days: int = knob(
+        400, whole("days"), "A date in a URL further ahead is taken for a calendar's."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """What is kept on disk, and how safely."""
+
+    data_dir: str = knob(
+        "crawl-data",
+        text("a path", "path", r"[^\0]+"),
+        "Everything of a crawl is under this directory; JOBDIR counts if this is not set.",
+    )
+    warc: bool = knob(True, flag(), "Archive what is fetched, as WARC files.")
+    warc_max_bytes: int = knob(
+        GIGABYTE,
+        whole("bytes", least=MEGABYTE),
+        "A WARC file this long is closed and the next begun.",
+    )
+    columns: bool = knob(
+        True, flag(), "Write text and columns of the pages beside each WARC file, as Parquet."
+    )
+    archive_url: str = knob(
+        "",
+        text("a URL such as s3://bucket/folder, or nothing", "URL", r"|[a-z][a-z0-9+.-]*://\S+"),
+        "Where finished files are brought, by fsspec (s3, gs, az...); empty: they stay here.",
+    )
+    archive_waiting_bytes: int = knob(
+        10 * GIGABYTE,
+        whole("bytes", least=MEGABYTE),
+        "Finished files that may wait for that store; with more, fetching waits.",
+    )
+    fsync: bool = knob(
+        True,
+        flag(),
+        "What is done survives a power cut too, not only the death of the process.",
+    )
+    fsync_every_s: float = knob(
+        1.0,
+        number("seconds", least=0.01),
+        "With CRAWLER_FSYNC, time between two syncs; a page is done after the next one.",
+    )
+
+
+# The settings of a crawl that several workers share.
+#
+# Rule: as in config.py, of which this group is a part. All workers of a crawl are given the
+# same, but for their names.
+
+# Above it a server would soon refuse what is written; the rest is for what must go on:
+# finishes, heartbeats, replication, the buffers of its clients.
+FULL_PART: Final = 0.8
+HEARTBEATS: Final = 4  # in a lease: two may be lost and one late, and nothing expires
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """How workers share a crawl."""
+
+    frontier_url: str = knob(
+        "",
+        frontier_url(),
+        "The Redis (or file:/path of its URL) that holds the frontier; empty: the data directory.",
+    )
+    frontier_name: str = knob(
+        "gossamer",
+        text(
+            "1 to 40 letters, digits, dots, hyphens, underscores", "name", r"[A-Za-z0-9._-]{1,40}"
+        ),
+        "What the crawl's keys begin with, so that one Redis can hold several crawls.",
+    )
+    frontier_shards: int = knob(
+        64,
+        # 1024: a scan for the end of the crawl asks each of them
+        whole("shards", least=1, most=1024),
+        "Parts the crawl is split into, for the servers of a cluster; fixed when it begins.",
+    )
+    worker_name: str = knob(
+        "",
+        text(
+            "64 letters, digits, dots, hyphens, underscores at most",
+            "name",
+            r"[A-Za-z0-9._-]{0,64}",
+        ),
+        "This worker's name; empty: the machine's and a random part, kept in the data directory.",
+    )
+    lease_s: float = knob(
+        120.0,
+        number("seconds", least=1),
+        "How long a worker that is not heard of keeps its URLs; then others get them.",
+    )
+    heartbeat_s: float = knob(
+        10.0, number("seconds", least=0.1), "Time between two signs of life of a worker."
+    )
+    redis_wait_s: float = knob(
+        300.0,  # a file of 10 GB is loaded in 1 to 2 minutes
+        number("seconds"),
+        "How long a worker waits at its start for servers that are away, or loading their data.",
+    )
+    redis_fsync: RedisFsync = knob(
+        RedisFsync.EVERYSEC,
+        choice(RedisFsync),
+        "The servers' appendfsync; everysec: with several, a page is finished 4 s after its links.",
+    )
+    redis_max_bytes: int | ByServer = knob(
+        ByServer.AUTO,
+        or_word(whole("bytes", least=1024 * 1024), ByServer),
+        "Above this a server's new links wait on our disk; auto: 0.8 of its maxmemory, if any.",
+    )
+
+    def __post_init__(self) -> None:
+        refuse_disorder(
+            *("CRAWLER_HEARTBEAT_S", self.heartbeat_s),
+            *("a quarter of CRAWLER_LEASE_S", self.lease_s / HEARTBEATS),
+        )
+
+    def refuse_short_lease(self, total_timeout_s: float) -> None:
+        """Raise ConfigError if fetches of *total_timeout_s* do not fit into a lease.
+
+        Two must, after two heartbeats that were lost: a request begins only if all its time
+        is left, and what it brought must be stored and finished before the lease is over.
+        """
+        refuse_disorder(
+            "2 x CRAWLER_TOTAL_TIMEOUT_S + 2 x CRAWLER_HEARTBEAT_S",
+            2 * total_timeout_s + 2 * self.heartbeat_s,
+            *("CRAWLER_LEASE_S", self.lease_s),
+        )
+
+    def full_bytes(self, maxmemory_bytes: int) -> int | None:
+        """Where a server of *maxmemory_bytes* (0: it has none) is full. None: nowhere."""
+        if self.redis_max_bytes is not ByServer.AUTO:
+            return self.redis_max_bytes
+        return int(maxmemory_bytes * FULL_PART) if maxmemory_bytes else None
+
+
+# The settings about URLs: which are worth a visit, which are one, which links count.
+#
+# Rule: as in config.py, of which these groups are a part.
+
+BROAD_URLS_PER_DOMAIN: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Which URLs are not worth a visit."""
+
+    max_redirects: int = knob(10, whole("redirects"), "Redirects followed in a row.")
+    max_url_length: int = knob(
+        2048,
+        # 4096: longer texts are not parsed at all
+        whole("characters", least=64, most=4096),
+        "Longest URL that is fetched.",
+    )
+    max_path_segments: int = knob(
+        10, whole("segments", least=1), "Most path segments of a URL that is fetched."
+    )
+    max_urls_per_domain: int | None | ByScope = knob(
+        ByScope.AUTO,
+        or_word(or_none(whole("URLs", least=1)), ByScope),
+        "Most URLs of a registered domain; auto: 10,000 if the scope is any, else none.",
+    )
+    max_urls_per_host: int | None = knob(
+        None, or_none(whole("URLs", least=1)), "Most URLs of a host."
+    )
+    deny_extensions: tuple[str, ...] = knob(
+        UNWANTED, many(suffix()), "URLs whose path ends so are not fetched."
+    )
+
+    def urls_per_domain(self, scope: Scope) -> int | None:
+        """The URL budget of a registered domain in a crawl of *scope*. None: no limit."""
+        if self.max_urls_per_domain is not ByScope.AUTO:
+            return self.max_urls_per_domain
+        return BROAD_URLS_PER_DOMAIN if scope is Scope.ANY else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sameness:
+    """Which different URLs count as one."""
+
+    strip_tracking: bool = knob(True, flag(), "Tracking parameters (utm_source...) do not count.")
+    strip_session_ids: bool = knob(False, flag(), "Session ids (PHPSESSID...) do not count.")
+    sort_query: bool = knob(True, flag(), "The order of query parameters does not count.")
+    merge_trailing_slash: bool = knob(False, flag(), "/a and /a/ are one.")
+    merge_www: bool = knob(False, flag(), "www.a.org and a.org are one.")
+    merge_https: bool = knob(False, flag(), "http and https are one.")
+    canonical_identity: bool = knob(
+        False, flag(), "A page that names another URL as its canonical one is that URL."
+    )
+
+
+DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who we say we are."""
+
+    contact: str = knob("", contact(), "Who answers for the crawl: sent with every request.")
+    user_agent_name: str = knob(
+        "Gossamer",
+        # RFC 9309 2.2.1: a product token has letters, hyphens and underscores only.
+        text("letters, hyphens and underscores", "name", r"[A-Za-z_-]{1,40}"),
+        "The crawler's name in User-Agent; the one looked for in robots.txt.",
+    )
+
+    @property
+    def user_agent(self) -> str:
+        """The User-Agent header."""
+        about = f" (+{self.contact})" if self.contact else ""
+        return f"{self.user_agent_name}/{VERSION}{about}"
+
+    @property
+    def mailbox(self) -> str | None:
+        """The From header. None: the contact is a page, and only a mailbox can stand there."""
+        return self.contact if is_mail(self.contact) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Politeness:
+    """How long a host is left alone."""
+
+    host_unit: HostUnit = knob(
+        HostUnit.HOST, choice(HostUnit), "What one host is: a host name, or a registered domain."
+    )
+    min_delay_s: float = knob(
+        1.0, number("seconds"), "Shortest rest of a host, from a fetch's end to the next's start."
+    )
+    max_delay_s: float = knob(
+        300.0, number("seconds"), "Longest rest that a slow answer can lead to."
+    )
+    delay_factor: float = knob(
+        10.0, number("times"), "A host rests so many times as long as its last fetch took."
+    )
+    max_crawl_delay_s: float = knob(
+        # guess: longer ones leave a host fewer than 24 pages a day
+        3600.0,
+        number("seconds"),
+        "A longer Crawl-delay in robots.txt is taken as this.",
+    )
+    max_retry_after_s: float = knob(
+        DAY_S, number("seconds"), "A longer Retry-After is taken as this."
+    )
+    retries: int = knob(
+        3, whole("attempts"), "Times a failed URL is tried again before it is dead."
+    )
+    backoff_base_s: float = knob(
+        1.0, number("seconds"), "First back-off after a failure; doubles each time, full jitter."
+    )
+    backoff_max_s: float = knob(60.0, number("seconds"), "Longest back-off.")
+    pause_after_failures: int = knob(
+        5, whole("failures", least=1), "Failures in a row that pause a host."
+    )
+    pause_s: float = knob(
+        300.0, number("seconds"), "First pause of a failing host, before one probe."
+    )
+    pause_max_s: float = knob(
+        3600.0, number("seconds"), "Longest pause; it doubles with each probe that fails."
+    )
+
+    def __post_init__(self) -> None:
+        refuse_disorder(
+            "CRAWLER_MIN_DELAY_S", self.min_delay_s, "CRAWLER_MAX_DELAY_S", self.max_delay_s
+        )
+        refuse_disorder(
+            *("CRAWLER_BACKOFF_BASE_S", self.backoff_base_s),
+            *("CRAWLER_BACKOFF_MAX_S", self.backoff_max_s),
+        )
+        refuse_disorder("CRAWLER_PAUSE_S", self.pause_s, "CRAWLER_PAUSE_MAX_S", self.pause_max_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Robots:
+    """How robots.txt is asked for and kept."""
+
+    robots_max_age_s: float = knob(
+        DAY_S,
+        # RFC 9309 2.4: no longer than 24 hours.
+        number("seconds", least=60, most=DAY_S),
+        "How long a robots.txt is believed before it is fetched again.",
+    )
+    robots_tries: int = knob(
+        5, whole("attempts", least=1), "Times an unreachable robots.txt is asked for in a row."
+    )
+    robots_unreachable_s: float = knob(
+        3600.0, number("seconds", least=1), "How long its host is then left alone."
+    )
+    robots_max_bytes: int = knob(
+        512 * 1024,
+        # RFC 9309 2.5: the limit is at least 500 kibibytes.
+        whole("bytes", least=500 * 1024),
+        "Bytes of a robots.txt that are read.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontier:
+    """Which URL is next."""
+
+    level_shares: tuple[int, ...] = knob(
+        (60, 30, 10),
+        many(whole("turns", least=1), least=1),
+        "Turns that the levels of priority get of each other, best level first.",
+    )
+    prioritizer: str = knob(
+        "crawler.policy.priority.DepthPrioritizer",
+        class_path(),
+        "The class that gives a URL its level.",
+    )
+    max_active_hosts: int = knob(
+        20_000, whole("hosts", least=1), "Most hosts held in memory, about 4 kB each."
+    )
+    head_urls: int = knob(32, whole("URLs", least=1), "URLs of a host read from disk at a time.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """How a page is fetched, and how much of it."""
+
+    http_handler: HttpHandler = knob(
+        HttpHandler.AIOHTTP,
+        choice(HttpHandler),
+        "The HTTP library; not in a spider's custom_settings, the event loop depends on it.",
+    )
+    tls: Tls = knob(Tls.STRICT, choice(Tls), "Whether a wrong certificate costs its page.")
+    allow_inside: tuple[Network, ...] = knob(
+        (), many(network()), "Addresses inside your network that may be fetched from."
+    )
+    connect_timeout_s: float = knob(
+        5.0, number("seconds", least=0.1), "Longest wait for a connection."
+    )
+    total_timeout_s: float = knob(
+        30.0,
+        number("seconds", least=0.1),
+        "Longest fetch, pauses apart; a request's download_timeout can only shorten it.",
+    )
+    slow_after_s: float = knob(
+        # As many new hosts are tried a second as CONCURRENT_REQUESTS holds of this.
+        0.3,
+        number("seconds", least=0.01),
+        "A fetch that brings nothing for so long gives its place to another, and goes on.",
+    )
+    slow_bytes: int = knob(
+        # 1 kB/s: a modem of 1995 is three times as fast.
+        300,
+        whole("bytes", least=1),
+        "What brings less in that time counts as nothing; it is fetched to its end, too.",
+    )
+    max_waiting: int = knob(
+        1024,
+        whole("fetches", least=0),
+        "Most fetches that so wait for slow hosts, beside CONCURRENT_REQUESTS.",
+    )
+    html_max_bytes: int = knob(
+        2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a page, its headers included."
+    )
+    pdf_max_bytes: int = knob(64 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a PDF.")
+    sitemap_max_bytes: int = knob(
+        50 * MEGABYTE,  # sitemaps.org: no sitemap is longer
+        whole("bytes", least=1024),
+        "Bytes kept of XML, which may be a sitemap.",
+    )
+    other_max_bytes: int = knob(
+        2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of anything else."
+    )
+    bodies_max_bytes: int = knob(
+        # As many pages as are fetched at once by default, each at its cap, as sent and decoded.
+        256 * MEGABYTE,
+        whole("bytes", least=MEGABYTE),
+        "Memory for bodies, from first byte to finished page; if it is full, downloads pause.",
+    )
+    replay: str = knob(
+        "",
+        text("a path", "path", r"[^\0]*"),
+        "Answer from the WARC files under this path, not from the network; for tests.",
+    )
+
+    def __post_init__(self) -> None:
+        refuse_disorder(
+            *("CRAWLER_CONNECT_TIMEOUT_S", self.connect_timeout_s),
+            *("CRAWLER_TOTAL_TIMEOUT_S", self.total_timeout_s),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a person sees of a crawl."""
+
+    progress: ProgressStyle = knob(
+        ProgressStyle.AUTO,
+        choice(ProgressStyle),
+        "How progress is shown; auto: as fits the output.",
+    )
+    progress_log_s: float = knob(
+        60.0, number("seconds", least=1), "Time between two log lines of progress."
+    )
+    summary: bool = knob(
+        True, flag(), "Print a summary at the end; summary.json is written in any case."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All settings. A component gets the group it needs, not the whole."""
+
+    identity: Identity = field(default_factory=Identity)
+    politeness: Politeness = field(default_factory=Politeness)
+    robots: Robots = field(default_factory=Robots)
+    limits: Limits = field(default_factory=Limits)
+    sameness: Sameness = field(default_factory=Sameness)
+    links: Links = field(default_factory=Links)
+    content: Content = field(default_factory=Content)
+    budgets: Budgets = field(default_factory=Budgets)
+    frontier: Frontier = field(default_factory=Frontier)
+    shared: Shared = field(default_factory=Shared)
+    fetch: Fetch = field(default_factory=Fetch)
+    archive: Archive = field(default_factory=Archive)
+    report: Report = field(default_factory=Report)
+
+    @property
+    def may_go_public(self) -> bool:
+        """Whether hosts beyond this machine may be crawled: they learn who asks or, in a replay,
+        are not asked."""
+        return bool(self.identity.contact or self.fetch.replay)
+
+
+GROUPS: Final = (
+    *(Identity, Politeness, Robots, Limits, Sameness),
+    *(Links, Content, Budgets, Frontier, Shared, Fetch, Archive, Report),
+)
+
+
+# From the settings a user wrote to our Config; a mistake stops the crawl before it starts.
+#
+# Rule: pure. Only names that begin with CRAWLER_, or look as if they should, are ours to judge.
+
+PREFIX: Final = "CRAWLER_"
+
+
+def settings_table() -> dict[type, list[Knob]]:
+    """Every setting of ours, by group, in the order of the documentation."""
+    return {group: knobs(group, PREFIX) for group in GROUPS}
+
+
+def read_config(settings: Mapping[str, object]) -> Config:
+    """Read every setting of ours, strictly. Raises ConfigError, whose text names the setting."""
+    names = {row.name for rows in settings_table().values() for row in rows}
+    refuse_unknown("setting", _meant_for_us(settings, names), names)
+    return Config(
+        identity=read_group(Identity, settings, PREFIX),
+        politeness=read_group(Politeness, settings, PREFIX),
+        robots=read_group(Robots, settings, PREFIX),
+        limits=read_group(Limits, settings, PREFIX),
+        sameness=read_group(Sameness, settings, PREFIX),
+        links=read_group(Links, settings, PREFIX),
+        content=read_group(Content, settings, PREFIX),
+        budgets=read_group(Budgets, settings, PREFIX),
+        frontier=read_group(Frontier, settings, PREFIX),
+        shared=read_group(Shared, settings, PREFIX),
+        fetch=read_group(Fetch, settings, PREFIX),
+        archive=read_group(Archive, settings, PREFIX),
+        report=read_group(Report, settings, PREFIX),
+    )
+
+
+def _meant_for_us(settings: Mapping[str, object], names: set[str]) -> Iterator[str]:
+    """The names that are ours to judge: CRAWELR_CONTACT is none of ours, but was meant to be."""
+    rests = {name.removeprefix(PREFIX) for name in names}
+    for name in settings:
+        head, mark, rest = name.upper().partition("_")
+        if head + mark == PREFIX or (rest in rests and _resembles(head)):
+            yield name
+
+
+def _resembles(head: str) -> bool:
+    # 0.8: one letter doubled, lost or swapped in seven.
+    return difflib.SequenceMatcher(None, head, PREFIX.rstrip("_")).ratio() >= 0.8
+
+
+# What a crawl is told on its command line: where to start and how far to go.
+#
+# Rule: as strict as settings. Scrapy hands over one string a name, so the regular expressions
+# of `allow` and `deny` stand on lines of their own: no URL, and so no expression, needs a
+# line break.
+
+SEPARATOR: Final = "\n"
+REPEATABLE: Final = frozenset({"allow", "deny"})
+PUSHED: Final = "redis"  # in place of seeds: what is pushed into the Redis of a shared crawl
+NOT_OURS: Final = frozenset({"_job"})  # scrapyd tells each spider the id of its run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """One crawl's task."""
+
+    seeds: str = knob(
+        "",
+        text(
+            "a path, a URL of a list, or URLs with commas between", "path or URLs", r"(?s:.*\S.*)"
+        ),
+        "Where to start: a path or URL of a list, URLs with commas between; redis: what is pushed.",
+    )
+    max_pages: int | None = knob(
+        None, or_none(whole("pages", least=1)), "Most pages that are fetched."
+    )
+    max_depth: int | None = knob(
+        None, or_none(whole("hops")), "Most hops from a seed; 0: seeds only."
+    )
+    scope: Scope = knob(
+        Scope.ANY, choice(Scope), "Follow links anywhere, or to the seeds' hosts or domains only."
+    )
+    allow: tuple[re.Pattern[str], ...] = knob(
+        (), many(pattern(), SEPARATOR), "Follow only URLs in which one of these is found."
+    )
+    deny: tuple[re.Pattern[str], ...] = knob(
+        (), many(pattern(), SEPARATOR), "Follow no URL in which one of these is found."
+    )
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            raise ConfigError("no seeds: say where to start, for example -a seeds=seeds.txt")
+
+    @property
+    def are_pushed(self) -> bool:
+        """Whether all seeds are pushed from outside while the crawl runs."""
+        return self.seeds == PUSHED
+
+
+def read_arguments(given: Mapping[str, object]) -> Arguments:
+    """Read a spider's arguments, strictly. Raises ConfigError, whose text names the argument."""
+    ours = {name: value for name, value in given.items() if name not in NOT_OURS}
+    refuse_unknown("argument", ours, [row.name for row in knobs(Arguments)])
+    return read_group(Arguments, ours)
+
+
+OF_ONE_RUN: Final = frozenset({"max_pages"})  # all others are kept for the next start
+
+
+def with_kept(given: Mapping[str, object], kept: Mapping[str, str]) -> dict[str, object]:
+    """*given*, and of *kept*, the arguments of the last start, those that were not given. An empty
+    one (`-a max_depth=`) is cleared: it is as if it had never been given."""
+    merged: dict[str, object] = {name: kept[name] for name in kept if name not in given}
+    merged.update((name, value) for name, value in given.items() if value != "" or name == "seeds")
+    return merged
+
+
+def to_keep(arguments: Mapping[str, object]) -> dict[str, str]:
+    """What the next start is to know of *arguments*, as they were given."""
+    passing = OF_ONE_RUN | NOT_OURS
+    return {name: str(value) for name, value in arguments.items() if name not in passing}
+
+
+def differences(given: Mapping[str, object], kept: Mapping[str, str]) -> str:
+    """What a start takes from the last one, and what is another now; empty: nothing."""
+    taken = [f"{name}={value!r}" for name, value in kept.items() if name not in given]
+    other = [
+        f"{name}={value!r} (was {kept.get(name, '')!r})"
+        for name, value in sorted(to_keep(given).items())
+        if value != kept.get(name, "")
+    ]
+    parts = []
+    if taken:
+        parts.append(f"kept of the last start: {', '.join(taken)} (-a NAME= clears one)")
+    if other and kept:
+        parts.append(f"other than at the last start: {', '.join(other)}")
+    return "; ".join(parts)
+
+
+def encode_kept(kept: Mapping[str, str]) -> bytes:
+    return msgspec.json.encode(kept)
+
+
+def read_kept(packed: bytes | None, where: str) -> dict[str, str]:
+    """Raises ConfigError: what is at *where* are no arguments."""
+    try:
+        return msgspec.json.decode(packed, type=dict[str, str]) if packed else {}
+    except msgspec.MsgspecError as broken:
+        raise ConfigError(
+            f"{where} cannot be read ({broken}): remove it, and give all arguments again"
+        ) from broken
+
+
+def join_repeated(pairs: list[str]) -> list[str]:
+    """Join what was given twice (`-a deny=a -a deny=b`): Scrapy would keep the last alone."""
+    joined: dict[str, str] = {}
+    for pair in pairs:
+        name, mark, value = pair.partition("=")
+        if name in joined and name in REPEATABLE:
+            joined[name] += SEPARATOR + value
+        elif name in joined:
+            raise ConfigError(f"argument {name} is given twice")
+        else:
+            joined[name] = mark + value
+    return [name + value for name, value in joined.items()]

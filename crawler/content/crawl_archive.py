@@ -1,0 +1,318 @@
+"""The archive of one crawl: what is written beside each WARC file, and what a dead process left.
+
+Rule: it begins with the first record, as it needs the loop; what is unfinished is mended before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Final
+
+import msgspec
+
+from crawler.archive.cdxj import CdxjCompanion
+from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
+from crawler.archive.columns_companion import SUFFIX as COLUMNS
+from crawler.archive.delivery import Delivery, DeliveryRules
+from crawler.archive.destinations import open_store
+from crawler.archive.files import (
+    Companion,
+    beside,
+    clear,
+    is_owed,
+    owed,
+)
+from crawler.archive.recovery import (
+    Archived,
+    Reading,
+    claim_unfinished,
+    look,
+    recover,
+)
+from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.config.settings import Config
+from crawler.content.columns_child import (
+    Caps,
+    Made,
+    Orders,
+)
+from crawler.content.parsing import again
+from crawler.data.data_dir import DataDir
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.records import OpenRecord
+from crawler.model.types import VERSION, StoreFull
+
+# Columns that a WARC file lacks, made while the crawl runs: after a crash, or a full disk.
+#
+# Rule: neither the start nor the fetching waits for them, nor does the crawl give its processor: a
+# process of its own, which yields to others, makes them. What is not made at the end stays marked,
+# and the next start takes it up.
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 10.0  # so much later a file that came to lack them is seen
+PATIENCE_S: Final = 600.0  # at the end of a crawl that has finished: 3 GB (guess, revisit)
+STOPPED_PATIENCE_S: Final = 5.0  # somebody waits
+_NAMED: Final = 5  # files in a message
+
+
+class ColumnsLater:
+    """Begins with `begin`, ends with `close`."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        self._folder = folder
+        self._config = config
+        self._tried: set[Path] = set()
+        self._ending = threading.Event()  # make what there is, then end
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()  # around its start and its end
+        self._is_over = False
+        self._thread = threading.Thread(target=self._work, name="columns", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the last process; None: there was none."""
+        return self._process.pid if self._process is not None else None
+
+    async def close(self, patience_s: float) -> list[Path]:
+        """Wait for what is being made, so long; the WARC files that still lack columns."""
+        self._ending.set()
+        until = monotonic() + patience_s
+        if self._thread.is_alive() and owed(self._folder, SUFFIX):
+            logger.info("Making the last columns; for %.0f s at most", patience_s)
+        while self._thread.is_alive() and monotonic() < until:
+            await asyncio.sleep(0.02)
+        self._end()
+        left = owed(self._folder, SUFFIX)
+        self._tell_left(left)
+        return left
+
+    def _work(self) -> None:
+        while True:
+            is_last = self._ending.is_set()
+            self._make([warc for warc in owed(self._folder, SUFFIX) if warc not in self._tried])
+            if is_last:
+                return
+            self._ending.wait(LOOK_S)
+
+    def _make(self, warcs: Sequence[Path]) -> None:
+        process = self._started() if warcs else None
+        if process is None or process.stdin is None or process.stdout is None:
+            return
+        self._tried.update(warcs)
+        names = ", ".join(warc.name for warc in warcs[:_NAMED])
+        logger.info("Columns are made in the background of %d files: %s", len(warcs), names)
+        try:
+            process.stdin.write(msgspec.json.encode(self._orders(warcs)) + b"\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                _log_rebuilt(msgspec.json.decode(line, type=Made))
+        except (OSError, msgspec.DecodeError) as error:
+            logger.warning("The process that makes columns: %s", error)
+        finally:
+            process.kill()
+            status = process.wait()
+            process.stdout.close()
+            process.stdin.close()
+        if status and not self._is_over:
+            logger.warning("The process that makes columns ended with status %d", status)
+
+    def _started(self) -> subprocess.Popen[bytes] | None:
+        with self._lock:
+            if self._is_over:
+                return None
+            try:
+                self._process = subprocess.Popen(  # ourselves, and nothing of anybody else's
+                    [sys.executable, "-P", "-m", "crawler.content.columns_child"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env={**os.environ, "PYTHONPATH": _path()},
+                    start_new_session=True,  # a Ctrl-C is for us
+                )
+            except OSError as error:
+                logger.warning("No process that makes columns can be started: %s", error)
+            return self._process
+
+    def _orders(self, warcs: Sequence[Path]) -> Orders:
+        caps = msgspec.convert(self._config.fetch, Caps, from_attributes=True)
+        return Orders([str(warc.resolve()) for warc in warcs], self._config.content, caps)
+
+    def _end(self) -> None:
+        with self._lock:
+            self._is_over = True
+            if self._process is not None and self._process.poll() is None:
+                self._process.kill()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _tell_left(self, left: Sequence[Path]) -> None:
+        if left:
+            names = ", ".join(warc.name for warc in left[:_NAMED])
+            more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+            logger.warning(
+                "%d WARC files have no columns yet; the next start makes them, or scrapy archive"
+                " parse: %s%s",
+                *(len(left), names, more),
+            )
+
+
+def _log_rebuilt(made: Made) -> None:
+    warc = Path(made.warc)
+    if made.fault and is_owed(warc, SUFFIX):
+        logger.warning("No columns of %s: %s", warc.name, made.fault)
+    elif not made.fault:
+        logger.info("Made again in %.1f s: %s", made.seconds, beside(warc, SUFFIX).name)
+
+
+def _path() -> str:
+    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+
+
+class Keeping:
+    def __init__(self, config: Config, data: DataDir, random: Random) -> None:
+        """Mends what is unfinished. Raises CrawlerError."""
+        self._config = config
+        self._data = data
+        self._companions = companions(config)
+        self._archive: Archive | None = None
+        self.waits_for_room: Callable[[StoreFull], bool] = lambda _: False
+        self.delivery = _delivery(config, data, random)
+        self._rooms: list[Callable[[], Awaitable[None]]] = []
+        if self.delivery is not None:
+            self._rooms.append(self.delivery.room)
+        self._later = ColumnsLater(data.warc, config) if config.archive.columns else None
+        _mend(data.warc, self._companions)
+        if self._later is None:  # nobody would ever make them
+            clear(data.warc, COLUMNS, also_owed=True)
+
+    def claim_unfinished(self, store: OrderedStore) -> None:
+        """Before a frontier opens *store*. Raises CrawlerError."""
+        _tell(claim_unfinished(store, self._data.warc, self._reading()))
+
+    def look(self, leases: Iterable[OpenRecord]) -> Archived:
+        """What the archive has of *leases* that the last run left open. Raises DataDirError."""
+        found = look(leases, self._data.warc, self._reading())
+        _tell(len(found.claims))
+        return found
+
+    def _reading(self) -> Reading:
+        reading = again(self._config)
+        return Reading(reading.room, reading.most_bytes, is_all_here=self.delivery is None)
+
+    def begin(self) -> None:
+        """Files that an earlier run finished are brought from now on."""
+        if self._later is not None:
+            self._later.begin()
+        if self.delivery is not None:
+            self.delivery.begin()
+
+    def archive(self) -> Archive | None:
+        """None: the crawl keeps none."""
+        if self._archive is None and self._config.archive.warc:
+            writer = WarcWriter(warc_rules(self._config, self._data.warc), self._companions)
+            self._archive = Archive(writer, self._rooms)
+            self._archive.waits_for_room = self.waits_for_room
+        return self._archive
+
+    def wait_for(self, room: Callable[[], Awaitable[None]]) -> None:
+        """Before each record. To be called before the first."""
+        self._rooms.append(room)
+
+    def sync(self) -> None:
+        """All records so far survive a power cut. For a thread; raises StoreUnavailable."""
+        if self._archive is not None:
+            self._archive.sync()
+
+    def unsynced_bytes(self) -> int:
+        """Of records."""
+        return self._archive.unsynced_bytes if self._archive is not None else 0
+
+    def is_congested(self) -> bool:
+        """Finished files wait for their store, and more pages would have to wait too."""
+        return self.delivery is not None and self.delivery.is_congested()
+
+    def stopping(self) -> None:
+        """What is under way is still archived, however much waits for the store."""
+        if self.delivery is not None:
+            self.delivery.let_through()
+
+    async def close(self, *, is_finished: bool) -> None:
+        """Finish the last files, then bring them; those that cannot be wait for the next run.
+        *is_finished*: the crawl is, and nobody waits for its end."""
+        try:
+            if self._archive is not None:
+                await self._archive.close()
+        finally:
+            if self._later is not None:
+                await self._later.close(PATIENCE_S if is_finished else STOPPED_PATIENCE_S)
+            if self.delivery is not None:
+                await self.delivery.close()
+
+
+def _delivery(config: Config, data: DataDir, random: Random) -> Delivery | None:
+    url = config.archive.archive_url
+    if not url:
+        return None
+    waiting = DeliveryRules(waiting_bytes=config.archive.archive_waiting_bytes)
+    return Delivery(data.path, open_store(url, data.path), waiting, random)
+
+
+def _tell(claimed: int) -> None:
+    if claimed:
+        logger.info("Archived before the last run ended, and not finished: %d pages", claimed)
+
+
+def _mend(folder: Path, kept: Sequence[Companion]) -> None:
+    began_at = monotonic()
+    mended = recover(folder, kept)
+    for each in mended:
+        logger.warning(
+            "%s was left unfinished by a crash, and is whole again: %d records kept, %d bytes"
+            " without an end removed",
+            each.file,
+            each.records,
+            each.cut_bytes,
+        )
+    took_s, read_bytes = monotonic() - began_at, sum(each.kept_bytes for each in mended)
+    if read_bytes:
+        per_gb_s = took_s * 1e9 / read_bytes
+        logger.info("That took %.1f s, or %.0f s for each GB", took_s, per_gb_s)
+
+
+def companions(config: Config, *, tries_unreadable: bool = False) -> Sequence[Companion]:
+    """Of each WARC file of this crawl."""
+    columns = []
+    if config.archive.columns:
+        columns.append(ColumnsCompanion(again(config, tries_unreadable=tries_unreadable)))
+    return [CdxjCompanion(), *columns]
+
+
+def warc_rules(config: Config, folder: Path) -> WarcRules:
+    machine = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
+    info = {
+        "software": f"Gossamer/{VERSION}",
+        "format": "WARC File Format 1.1",
+        "robots": "obeyed (RFC 9309)",
+        "http-header-user-agent": config.identity.user_agent,
+        "operator": config.identity.contact,
+    }
+    return WarcRules(
+        folder=folder,
+        origin=f"{machine or 'host'}-{os.getpid()}",
+        max_file_bytes=config.archive.warc_max_bytes,
+        info=tuple((name, value) for name, value in info.items() if value),
+    )

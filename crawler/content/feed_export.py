@@ -1,0 +1,142 @@
+"""What feeds, and pipelines that ask through ItemAdapter, see of a Page: fields of plain values.
+
+Rule: a field has the name and the meaning of its column (docs/columns.md); what a page does not say
+is a field it does not have. No exporter of Scrapy's fails on a page, whatever a server sent.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Iterator, KeysView, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+from itemadapter import ItemAdapter
+from itemadapter.adapter import AdapterInterface
+
+from crawler.archive.record_bytes import labelled
+from crawler.model.page import Page, Row
+from crawler.policy.links import described
+
+# What XML 1.0 has no way to write, and UTF-8 neither: halves of surrogate pairs.
+_UNWRITABLE: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+_UNLESS_CHOSEN: Final[Mapping[str, Callable[[Page, Row], object]]] = {
+    "url": lambda _, row: row.url,
+    "host": lambda _, row: row.host,
+    "fetched_at": lambda page, row: _time(row.fetched_at if page.exchange else None),
+    "status": lambda _, row: row.status,
+    "media_type": lambda _, row: row.media_type,
+    "language": lambda _, row: row.language,
+    "title": lambda _, row: row.title,
+    "text": lambda _, row: row.text,
+    "links": lambda _, row: row.links,
+    "canonical": lambda _, row: row.canonical,
+    "published": lambda _, row: _time(row.published),
+    "modified": lambda _, row: _time(row.modified),
+    "simhash": lambda _, row: "" if row.simhash is None else f"{row.simhash:016x}",
+    "digest": lambda _, row: labelled(row.digest) if row.digest else "",
+    "original": lambda _, row: row.original,
+    "bits": lambda _, row: row.bits,
+    "warc_file": lambda page, _: page.record.rpartition(":")[0],
+    "warc_offset": lambda page, _: int(page.record.rpartition(":")[2]) if page.record else None,
+    "depth": lambda page, _: page.depth,
+}
+_ON_REQUEST: Final[Mapping[str, Callable[[Page], object]]] = {
+    "content_type": lambda page: page.content_type,
+    "flaw": lambda page: str(page.flaw),
+    "flags": lambda page: list(page.flags),
+    "may_repeat": lambda page: page.may_repeat or None,
+    "outlinks": lambda page: [
+        {"url": link.url, "kind": str(link.kind), "rel": link.rel} for link in page.outlinks
+    ],
+    "body": lambda page: page.body,
+}
+FIELDS: Final = tuple(_UNLESS_CHOSEN)
+ON_REQUEST: Final = tuple(_ON_REQUEST)
+_EMPTY: Final[tuple[object, ...]] = (None, "", b"", [])
+
+
+class PageAdapter(AdapterInterface):
+    item: Page
+
+    def __init__(self, item: Page) -> None:
+        super().__init__(item)
+        row = described(item, item.exchange.at if item.exchange else 0.0)
+        facts = {name: fact_of(item, row) for name, fact_of in _UNLESS_CHOSEN.items()}
+        self._facts = {name: fact for name, fact in facts.items() if fact not in _EMPTY}
+
+    @classmethod
+    def is_item_class(cls, item_class: type) -> bool:
+        return issubclass(item_class, Page)
+
+    @classmethod
+    def get_field_names_from_class(cls, item_class: type) -> list[str]:
+        return list(FIELDS)
+
+    @classmethod
+    def get_field_meta_from_class(
+        cls, item_class: type, field_name: str
+    ) -> MappingProxyType[str, Any]:
+        return MappingProxyType({"serializer": written})
+
+    def field_names(self) -> KeysView[str]:
+        return dict.fromkeys(FIELDS).keys()
+
+    def __getitem__(self, field_name: str) -> object:
+        if field_name not in _ON_REQUEST:
+            return self._facts[field_name]
+        value = _ON_REQUEST[field_name](self.item)
+        if value in _EMPTY:
+            raise KeyError(field_name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def __setitem__(self, field_name: str, value: object) -> None:
+        raise KeyError(f"{field_name}: a Page is not changed, dataclasses.replace makes another")
+
+    def __delitem__(self, field_name: str) -> None:
+        raise KeyError(f"{field_name}: a Page is not changed, dataclasses.replace makes another")
+
+
+def written(value: object) -> object:
+    """*value* as JSON, XML and CSV can hold it: bytes in base64, text without what none can."""
+    match value:
+        case bytes():
+            return b64encode(value).decode("ascii")
+        case str():
+            return _UNWRITABLE.sub(_stand_in, value)
+        case list():
+            return [written(each) for each in value]
+        case dict():
+            return {name: written(each) for name, each in value.items()}
+    return value
+
+
+def _stand_in(found: re.Match[str]) -> str:
+    return " " if found[0] < " " else "\ufffd"
+
+
+def _time(at: float | None) -> str | None:
+    """ISO 8601, in UTC. None: not said, or outside the years 1 to 9999."""
+    try:
+        return None if at is None else datetime.fromtimestamp(at, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def make_pages_items() -> None:
+    """From now on, in this process. Before, and in a test of yours that does not ask for it, a Page
+    is a dataclass to ItemAdapter, with its body and objects inside."""
+    others = ItemAdapter.ADAPTER_CLASSES
+    if PageAdapter not in others:
+        ItemAdapter.ADAPTER_CLASSES = deque([PageAdapter, *others])

@@ -1,0 +1,133 @@
+"""From the name of a parser's class to the parser, here and in a process apart.
+
+Rule: what cannot be a parser is found out here, in words for the user, before the first page.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from importlib import import_module
+from itertools import accumulate, islice
+from operator import attrgetter
+from typing import Final, cast
+
+import msgspec
+
+from crawler.model.page import Link, Parsed, Parser
+from crawler.model.types import ConfigError
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]+/(\*|[a-z0-9!#$&^_.+-]+)")
+
+
+def parser_at(path: str) -> Parser:
+    """The parser whose class is "package.module:Class", or with a dot. Raises ConfigError."""
+    module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
+    try:
+        found = attrgetter(name)(import_module(module))
+    except Exception as error:  # importing it runs somebody's code
+        raise ConfigError(f"does not load: {type(error).__name__}: {error}") from error
+    if not inspect.isclass(found):
+        raise ConfigError(f"is no class but {found!r}")
+    try:
+        parser = cast("Callable[[], Parser]", found)()
+        fault = _fault(parser)
+    except Exception as error:  # as above
+        raise ConfigError(f"cannot be made: {type(error).__name__}: {error}") from error
+    if fault:
+        raise ConfigError(f"is no parser: {fault} (docs/parsers.md)")
+    return parser
+
+
+def path_of(parser: Parser) -> str:
+    """Its class, as a process apart can load it. Raises ConfigError: it cannot."""
+    there = type(parser)
+    path = f"{there.__module__}:{there.__qualname__}"
+    try:
+        same = attrgetter(there.__qualname__)(import_module(there.__module__)) is there
+    except (ImportError, AttributeError):
+        same = False
+    if not same or there.__module__ == "__main__":
+        raise ConfigError(f"is not to be found as {path}, and a process apart must find it")
+    return path
+
+
+def _fault(parser: Parser) -> str:
+    """What it lacks; empty: nothing."""
+    looks = (_fault_of_name, _fault_of_types, _fault_of_limit, _fault_of_parse)
+    return next(filter(None, (look(parser) for look in looks)), "")
+
+
+def _fault_of_name(parser: Parser) -> str:
+    name = getattr(parser, "name", None)
+    fits = isinstance(name, str) and _NAME.fullmatch(name)
+    return "" if fits else f"name is {name!r}; want one word of small letters"
+
+
+def _fault_of_types(parser: Parser) -> str:
+    types = getattr(parser, "types", None)
+    if not isinstance(types, frozenset | set) or not types:
+        return f"types is {types!r}; want a set of media types"
+    wrong = [one for one in types if not (isinstance(one, str) and _TYPE.fullmatch(one))]
+    want = "want media types in lower case, as text/html or text/*"
+    return f"types has {wrong[0]!r}; {want}" if wrong else ""
+
+
+def _fault_of_limit(parser: Parser) -> str:
+    limit = getattr(parser, "inline_max_bytes", None)
+    fits = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+    return "" if fits else f"inline_max_bytes is {limit!r}; want a number of bytes"
+
+
+def _fault_of_parse(parser: Parser) -> str:
+    parse = getattr(parser, "parse", None)
+    fits = callable(parse) and not inspect.iscoroutinefunction(parse)
+    return "" if fits else "parse is no plain method"
+
+
+# How much one page may say: what is beyond is cut, and noted.
+#
+# Rule: every result of a parser passes here before it goes on, also a plug-in's.
+
+MAX_TEXT_CHARS: Final = 4_000_000  # 16 MB at most; the longest novels have 3 million
+MAX_TITLE_CHARS: Final = 1_000
+MAX_LINKS: Final = 50_000  # as many as a sitemap may have
+MAX_LINK_CHARS: Final = 8_000_000  # of all links together
+MAX_WORD_CHARS: Final = 2_048  # a canonical URL, a base, a language
+MAX_WORDS: Final = 100  # of robots, of notes
+
+LINKS_CUT: Final = "links_cut"
+TEXT_CUT: Final = "text_cut"
+
+
+def bounded(parsed: Parsed, parser: str) -> Parsed:
+    """*parsed* within the limits above. *parser*: its name, if it did not say so itself."""
+    links = _first_links(parsed.links)
+    notes = dict.fromkeys(parsed.notes[:MAX_WORDS])
+    if len(links) < len(parsed.links):
+        notes[LINKS_CUT] = None
+    if len(parsed.text) > MAX_TEXT_CHARS:
+        notes[TEXT_CUT] = None
+    return msgspec.structs.replace(
+        parsed,
+        parser=(parsed.parser or parser)[:MAX_WORD_CHARS],
+        title=parsed.title[:MAX_TITLE_CHARS],
+        text=parsed.text[:MAX_TEXT_CHARS],
+        links=links,
+        base=parsed.base[:MAX_WORD_CHARS],
+        canonical=parsed.canonical[:MAX_WORD_CHARS],
+        language=parsed.language[:MAX_WORD_CHARS],
+        robots=frozenset(word[:MAX_WORD_CHARS] for word in islice(parsed.robots, MAX_WORDS)),
+        charset=parsed.charset[:MAX_WORD_CHARS],
+        notes=tuple(note[:MAX_WORD_CHARS] for note in notes),
+    )
+
+
+def _first_links(links: tuple[Link, ...]) -> tuple[Link, ...]:
+    if len(links) > MAX_LINKS:
+        links = links[:MAX_LINKS]
+    lengths = accumulate(len(link.url) + len(link.rel) for link in links)
+    fitting = sum(length <= MAX_LINK_CHARS for length in lengths)
+    return links if fitting == len(links) else links[:fitting]

@@ -1,0 +1,141 @@
+"""XML of no nearer type: a sitemap, packed or not, or a feed, or a page, or just text.
+
+Rule: its first element decides; who declares XML has said nothing yet.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Generator, Iterator
+from html import unescape
+from typing import Final
+
+from crawler.content.parsers.feed import FeedParser
+from crawler.content.parsers.html import HtmlParser
+from crawler.content.parsers.plain import urls
+from crawler.content.parsers.sitemap import Sitemap
+from crawler.model.page import (
+    Link,
+    LinkKind,
+    Parsed,
+    Source,
+    Unreadable,
+)
+from crawler.policy.encodings import read_text
+from crawler.policy.media_type import Markup, markup
+
+# Bytes that may be packed with gzip, piece by piece.
+#
+# Rule: never more than a piece in memory, never more than the limit in all: 1 MB of gzip may be
+# 1 GB of zeros.
+
+MAX_BYTES: Final = 50 * 1024 * 1024  # sitemaps.org: of one sitemap, unpacked
+PIECE_BYTES: Final = 64 * 1024
+GZIP_MAGIC: Final = b"\x1f\x8b"
+CUT: Final = "unpacked_cut"
+BROKEN: Final = "broken_gzip"
+
+_MAX_MEMBERS: Final = 1000  # guess: a file that was appended to day by day
+_WITH_GZIP_HEADER: Final = 16 + zlib.MAX_WBITS
+
+
+class Unpacked:
+    """The pieces of a body; what went wrong with them is in `notes` when they are through."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = memoryview(body)
+        self.is_packed = body.startswith(GZIP_MAGIC)
+        self.notes: list[str] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        left = MAX_BYTES
+        for piece in self._members() if self.is_packed else self._plain():
+            yield piece[:left]
+            left -= len(piece)
+            if left < 0:
+                self.notes.append(CUT)
+                return
+
+    def head(self) -> bytes:
+        """Its first piece."""
+        piece = next(iter(self), b"")
+        self.notes.clear()
+        return piece
+
+    def _plain(self) -> Iterator[bytes]:
+        for start in range(0, len(self._body), PIECE_BYTES):
+            yield bytes(self._body[start : start + PIECE_BYTES])
+
+    def _members(self) -> Iterator[bytes]:
+        """A gzip file is one or more members; what follows them is padding."""
+        slices = self._plain()  # all at once, what zlib leaves over would be copied each time
+        packed = b""
+        for _ in range(_MAX_MEMBERS):
+            try:
+                left = yield from _member(packed, slices)
+            except (zlib.error, EOFError):
+                break
+            packed = left or next(slices, b"")
+            if not packed or not GZIP_MAGIC.startswith(packed[: len(GZIP_MAGIC)]):
+                return
+        self.notes.append(BROKEN)
+
+
+def _member(packed: bytes, slices: Iterator[bytes]) -> Generator[bytes, None, bytes]:
+    """The pieces of one; what is left of the slice that it ends in. Raises zlib.error, EOFError."""
+    unpacker = zlib.decompressobj(_WITH_GZIP_HEADER)
+    while not unpacker.eof:
+        packed = packed or next(slices, b"")
+        piece = unpacker.decompress(packed, PIECE_BYTES)
+        if piece:
+            yield piece
+        elif not packed:
+            raise EOFError
+        packed = unpacker.unconsumed_tail
+    return unpacker.unused_data
+
+
+_SITEMAPS: Final = frozenset({"urlset", "sitemapindex"})
+_FEEDS: Final = frozenset({"rss", "feed"})
+_TAGS: Final = re.compile(r"<[^<>]*>")
+
+
+class XmlParser:
+    """Implements core.parsed.Parser."""
+
+    name: Final = "xml"
+    types: Final = frozenset(
+        {"application/xml", "text/xml", "application/gzip", "application/x-gzip"}
+    )
+    inline_max_bytes: Final = 64 * 1024  # a sitemap of 470 URLs: 5 ms
+
+    def parse(self, source: Source) -> Parsed:
+        unpacked = Unpacked(source.body)
+        seen = markup(unpacked.head())
+        if seen.element in _SITEMAPS:
+            return _sitemap(unpacked)
+        if unpacked.is_packed:
+            raise Unreadable("packed, and no sitemap within")
+        return _other(seen, source)
+
+
+def _sitemap(unpacked: Unpacked) -> Parsed:
+    sitemap = Sitemap()
+    sitemap.read(unpacked)
+    return Parsed(parser="sitemap", links=sitemap.links, notes=(*sitemap.notes, *unpacked.notes))
+
+
+def _other(seen: Markup, source: Source) -> Parsed:
+    if seen.element in _FEEDS:
+        return FeedParser().parse(source)
+    if seen.element == "html" or seen.doctype == "html":
+        return HtmlParser().parse(source)
+    text, charset = read_text(source.body, source.content_type)
+    words = unescape(_TAGS.sub(" ", text))
+    return Parsed(
+        parser="xml",
+        text=" ".join(words.split()),
+        links=tuple(Link(url, LinkKind.TEXT) for url in urls(text)),
+        charset=charset,
+    )

@@ -1,0 +1,193 @@
+"""Who parses what: ours, those that are installed, and those of the settings.
+
+Rule: the first that claims a type has it: settings, then the entry points `crawler.parsers` by
+name, then ours. Whatever a parser does, its page is not lost: it is unreadable at worst.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from crawler.archive.columns_companion import Again, Parse
+from crawler.config.settings import Config, Content
+from crawler.content.parsers.feed import FeedParser
+from crawler.content.parsers.html import HtmlParser
+from crawler.content.parsers.isolated import (
+    Apart,
+    BrokenParser,
+    Limits,
+)
+from crawler.content.parsers.loading import bounded, parser_at, path_of
+from crawler.content.parsers.pdf import PdfParser
+from crawler.content.parsers.plain import PlainParser
+from crawler.content.parsers.xml import XmlParser
+from crawler.model.page import (
+    Parsed,
+    Parser,
+    Source,
+    Unreadable,
+)
+from crawler.model.types import ConfigError
+from crawler.policy.media_type import ROBOTS_BYTES, cap_bytes
+
+logger = logging.getLogger(__name__)
+
+GROUP: Final = "crawler.parsers"
+# In the code and not as entry points: a checkout has none.
+OURS: Final[tuple[type[Parser], ...]] = (HtmlParser, XmlParser, FeedParser, PdfParser, PlainParser)
+# Text that says nothing to a reader, and would be noise in columns and fingerprints.
+_NO_TEXT: Final = frozenset({"text/css", "text/javascript", "text/ecmascript", "text/x-javascript"})
+_XML: Final = "application/xml"
+_LONG_BYTES: Final = 128 * 1024  # 50 ms at worst, and few pages are longer
+
+
+class Parsers:
+    """The parsers of one crawl. Closed by `close`."""
+
+    def __init__(self, content: Content) -> None:
+        """Raises ConfigError."""
+        self._apart = Apart(Limits(content.parse_timeout_s, content.parse_max_bytes))
+        self._by_type: dict[str, Parser] = {}
+        self._paths: dict[int, str] = {}  # by id: somebody's parser need not be hashable
+        self._told: set[tuple[str, str]] = set()
+        self._long = asyncio.Lock()
+        for where, parser in _all(content.parsers):
+            self._add(where, parser)
+
+    def of(self, media_type: str) -> Parser | None:
+        """Who parses this type (in lower case, without parameters). None: nobody."""
+        return next(
+            (self._by_type[one] for one in _names(media_type) if one in self._by_type), None
+        )
+
+    @property
+    def are_ours(self) -> bool:
+        """Whether nobody has put one beside them."""
+        return all(type(parser) in OURS for parser in self._by_type.values())
+
+    async def parse(self, source: Source, parser: Parser) -> Parsed:
+        """By *parser*, which `of` gave. Raises Unreadable."""
+        try:
+            if len(source.body) <= parser.inline_max_bytes:
+                return bounded(_checked(await self._inline(source, parser)), parser.name)
+            return bounded(await self._apart.parse(self._paths[id(parser)], source), parser.name)
+        except Unreadable:
+            raise
+        except BrokenParser as broken:
+            raise self._broken(parser, broken.kind, source.url, broken) from broken
+        except Exception as error:  # a plug-in may throw anything
+            raise self._broken(parser, type(error).__name__, source.url, error) from error
+
+    async def close(self) -> None:
+        await self._apart.close()
+
+    async def _inline(self, source: Source, parser: Parser) -> Parsed:
+        """Of long bodies one in a turn of the loop: of sixty that come at once, each made to take
+        a second, it would stand still for a minute."""
+        if len(source.body) <= _LONG_BYTES:
+            return parser.parse(source)
+        async with self._long:
+            await asyncio.sleep(0)
+            return parser.parse(source)
+
+    def _add(self, where: str, parser: Parser) -> None:
+        try:
+            self._paths[id(parser)] = path_of(parser)
+        except ConfigError as error:
+            raise ConfigError(f"{where} {error}") from error
+        for media_type in sorted(parser.types):
+            first = self._by_type.setdefault(media_type, parser)
+            if first is not parser and not isinstance(parser, OURS):
+                logger.warning(
+                    "%s is left to %s, which comes before %s",
+                    *(media_type, self._paths[id(first)], where),
+                )
+
+    def _broken(self, parser: Parser, kind: str, url: str, error: Exception) -> Unreadable:
+        if (parser.name, kind) not in self._told:
+            self._told.add((parser.name, kind))
+            logger.error(
+                "The parser %s failed at %s: %s: %s. Such pages have no text or links (said once)",
+                *(parser.name, url, kind, error),
+            )
+        return Unreadable(f"the parser {parser.name} is broken: {kind}")
+
+
+def _all(settings: Iterable[str]) -> Iterator[tuple[str, Parser]]:
+    """Where each was named, and it. Raises ConfigError."""
+    named = [(f"CRAWLER_PARSERS: {path}", path) for path in settings]
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    named += [(_origin(point), f"{point.module}:{point.attr}") for point in points]
+    for where, path in named:
+        try:
+            yield where, parser_at(path)
+        except ConfigError as error:
+            raise ConfigError(f"{where} {error}") from error
+    for ours in OURS:
+        yield ours.__name__, ours()
+
+
+def _origin(point: EntryPoint) -> str:
+    dist = f" of {point.dist.name}" if point.dist else ""
+    return f"entry point {point.name} ({GROUP}){dist}"
+
+
+def _names(media_type: str) -> Iterator[str]:
+    """The names under which a parser may claim it, the nearest first."""
+    yield media_type
+    major, _, minor = media_type.partition("/")
+    if major == "application" and minor.endswith("+xml"):
+        yield _XML
+    if media_type not in _NO_TEXT:
+        yield f"{major}/*"
+
+
+def _checked(parsed: object) -> Parsed:
+    if not isinstance(parsed, Parsed):
+        raise TypeError(f"gave {type(parsed).__name__}, not Parsed")
+    return parsed
+
+
+# Pages that are read from their archive again, by the parsers of the crawl as they are set now.
+
+
+def again(config: Config, *, tries_unreadable: bool = False) -> Again:
+    """*tries_unreadable*: also what no parser could read before."""
+    caps = config.fetch
+    return Again(
+        parsing=partial(reparsing, config.content),
+        room=partial(cap_bytes, caps=caps),
+        most_bytes=max(
+            ROBOTS_BYTES,
+            *(caps.html_max_bytes, caps.pdf_max_bytes),
+            *(caps.sitemap_max_bytes, caps.other_max_bytes),
+        ),
+        near_min_words=config.content.near_min_words,
+        tries_unreadable=tries_unreadable,
+    )
+
+
+@asynccontextmanager
+async def reparsing(content: Content) -> AsyncIterator[Parse]:
+    """Raises ConfigError."""
+    parsers = Parsers(content)
+    try:
+        yield partial(_parsed, parsers)
+    finally:
+        await parsers.close()
+
+
+async def _parsed(parsers: Parsers, source: Source, media_type: str) -> Parsed:
+    parser = parsers.of(media_type)
+    if parser is None:
+        return Parsed()
+    try:
+        return await parsers.parse(source, parser)
+    except Unreadable:
+        return Parsed(parser=parser.name)

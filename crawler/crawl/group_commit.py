@@ -1,0 +1,133 @@
+"""Group commit: what was written is synced about once a second, for all pages that wait for it.
+
+Rule: a page's record is written, its links are added, and only then it waits here; a sync that
+begins afterwards covers its record, and only when that sync is over its lease is finished. So
+whatever of our files a power cut takes, no page is done whose record is gone. The event loop never
+waits for the disk: a thread does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from crawler.model.types import CrawlerError, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+MOST_BYTES: Final = 64 << 20  # of records that are not synced; with more, pages wait to be archived
+HURRIED_S: Final = 0.1  # between two syncs where nothing else is left to do
+_AT_ONCE: Final = 50  # leases finished between two turns of the loop: 5 ms
+
+Finish = Callable[[CrawlerError | None], None]
+"""Ends the wait of one page; the error: why its record may not be on the disk."""
+
+
+class GroupCommit:
+    """Bound: the pages whose records, MOST_BYTES at most, were written since the last sync began
+    and while it went on."""
+
+    def __init__(
+        self,
+        every_s: float,
+        sync_records: Callable[[], None],
+        unsynced_bytes: Callable[[], int],
+        sync_verdicts: Callable[[], None],
+        fail: Callable[[CrawlerError], None],
+    ) -> None:
+        """*sync_records* forces all records written so far to the disk, *sync_verdicts* what the
+        finished leases have changed; both run in a thread and raise StoreUnavailable. *fail* stops
+        the crawl."""
+        self._every_s = every_s
+        self._sync_records = sync_records
+        self._unsynced_bytes = unsynced_bytes
+        self._sync_verdicts = sync_verdicts
+        self._fail = fail
+        self._waiting: list[Finish] = []
+        self._work: asyncio.Task[None] | None = None
+        self._now = asyncio.Event()  # sync without waiting any longer
+        self._synced = asyncio.Event()
+        self._is_hurried = False
+        self._is_closing = False
+        self._failure: CrawlerError | None = None
+        self.on_finished: Callable[[], None] = lambda: None  # some leases were finished
+
+    def __len__(self) -> int:
+        """The pages that wait."""
+        return len(self._waiting)
+
+    def when_synced(self, finish: Finish) -> None:
+        """Call *finish* when all that is written by now is synced."""
+        self._waiting.append(finish)
+        self._begin()
+
+    def hurry(self) -> None:
+        """Nothing else is left to do: those that wait need not wait for the whole interval."""
+        if self._waiting and not self._is_hurried:
+            self._is_hurried = True
+            asyncio.get_running_loop().call_later(min(HURRIED_S, self._every_s), self._now.set)
+
+    async def room(self) -> None:
+        """Wait until one more record may be written. Raises StoreUnavailable."""
+        if self._unsynced_bytes() < MOST_BYTES // 2:
+            return
+        self._now.set()
+        self._begin()
+        while self._unsynced_bytes() >= MOST_BYTES:
+            if self._failure is not None:
+                raise StoreUnavailable(str(self._failure))
+            self._synced.clear()
+            await self._synced.wait()
+
+    async def close(self) -> None:
+        """Sync and finish all that wait."""
+        self._is_closing = True
+        self._now.set()
+        if self._work is not None:
+            await self._work
+
+    def _begin(self) -> None:
+        if self._work is None:
+            self._work = asyncio.get_running_loop().create_task(self._sync_all())
+
+    async def _sync_all(self) -> None:
+        """Until nothing waits."""
+        while True:
+            if not self._is_closing:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._now.wait(), self._every_s)
+                self._now.clear()
+            self._is_hurried = False
+            await self._sync_once()
+            if not self._waiting:
+                break
+        self._work = None
+
+    async def _sync_once(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._failure = await self._synced_by(self._sync_records)
+        self._synced.set()
+        for number, finish in enumerate(waiting, 1):
+            try:
+                finish(self._failure)
+            except CrawlerError as error:
+                self._fail(error)
+            except Exception as bug:  # the leases of other pages must still be finished
+                logger.exception("A lease could not be finished")
+                self._fail(StoreUnavailable(f"a lease could not be finished: {bug!r}"))
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        self.on_finished()
+        if waiting:
+            await self._synced_by(self._sync_verdicts)
+
+    async def _synced_by(self, sync: Callable[[], None]) -> CrawlerError | None:
+        try:
+            await asyncio.to_thread(sync)
+        except CrawlerError as error:
+            self._fail(error)
+            return error
+        return None

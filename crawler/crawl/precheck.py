@@ -1,0 +1,224 @@
+"""What a lease is used for: its page, the robots.txt that must come first, or nothing.
+
+Rule: asked when the lease is taken, never when a link is found. A page is fetched only under a
+verdict that allows it, and if its pattern still brings something. A robots.txt that redirects to
+another host waits for that host's turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, NamedTuple, Protocol
+
+from crawler.config.settings import Content
+from crawler.crawl.in_flight import Flight
+from crawler.model.types import (
+    Candidate,
+    Dead,
+    Done,
+    HostKey,
+    Purpose,
+    PutBack,
+    Verdict,
+)
+from crawler.model.url import authority_of
+from crawler.policy.patterns import (
+    Go,
+    Stopped,
+    Yields,
+)
+from crawler.policy.robots_cache import (
+    REFUSED,
+    Allowed,
+    Disallowed,
+    RobotsCache,
+    RobotsFetch,
+    Unreachable,
+)
+from crawler.policy.scope import Refusal
+from crawler.policy.soft404 import (
+    Soft404Record,
+    is_soft_404,
+    kind_of,
+    probe_of,
+    record_of,
+    words_of,
+)
+
+# Soft 404 at work: what hosts were asked, and which are still to be asked.
+#
+# Rule: a page in doubt is put back, the next turn of its host goes to the question, and the page is
+# fetched again and judged. What is to be asked is in memory only: after a crash the doubt comes
+# back
+# with the page.
+
+MOST: Final = 10_000
+
+
+class Soft404Store(Protocol):
+    def get(self, kind: str) -> Soft404Record | None:
+        """What was learned of this host, directory and extension."""
+
+    def put(self, kind: str, record: Soft404Record) -> None:
+        """Raises StoreUnavailable."""
+
+
+class Judgement(Enum):
+    PAGE = auto()
+    SOFT_404 = auto()
+    ASK = auto()  # put it back: its host is asked first
+
+
+class Said(NamedTuple):
+    """An answer, as far as it can be compared."""
+
+    status: int | None  # None: there was none
+    digest: bytes = b""
+    title: str = ""
+    text: str = ""
+
+
+class Probe(NamedTuple):
+    kind: str
+    url: str
+
+
+class Probes:
+    """Bound: one for each host with a page put back, MOST of them."""
+
+    def __init__(self, store: Soft404Store, random_name: Callable[[], str], rules: Content) -> None:
+        self._store = store
+        self._random_name = random_name
+        self._rules = rules
+        self._wanted: dict[HostKey, Probe] = {}
+
+    def judge(self, url: str, host: HostKey, said: Said, now: float) -> Judgement:
+        """Of a page that looks like an error."""
+        kind = kind_of(url) if self._rules.soft_404 else None
+        if kind is None:
+            return Judgement.PAGE
+        record = self._store.get(kind)
+        if record is None or record.until <= now:
+            self._want(host, Probe(kind, probe_of(url, self._random_name())))
+            return Judgement.ASK
+        is_soft = is_soft_404(record, said.digest, words_of(url, said.title, said.text))
+        return Judgement.SOFT_404 if is_soft else Judgement.PAGE
+
+    def wanted(self, host: HostKey) -> Probe | None:
+        """What this turn of *host* is to be used for."""
+        return self._wanted.get(host)
+
+    def learn(self, host: HostKey, kind: str, said: Said, now: float) -> None:
+        """What came of the probe of *kind*. Raises StoreUnavailable."""
+        probe = self._wanted.get(host)
+        if probe is None or probe.kind != kind:
+            return
+        words = words_of(probe.url, said.title, said.text)
+        self._store.put(kind, record_of(said.status, said.digest, words, now))
+        del self._wanted[host]
+
+    def _want(self, host: HostKey, probe: Probe) -> None:
+        if len(self._wanted) >= MOST and host not in self._wanted:
+            # Of a shared crawl: hosts whose turn came to other workers.
+            del self._wanted[next(iter(self._wanted))]
+        self._wanted[host] = probe
+
+
+# How long a host is left alone while its robots.txt waits for another host's turn (guess).
+HOP_WAIT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Ask for *url* under this lease."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfetched:
+    """Nothing is asked: the lease ends with *verdict*, its host rests *rest_s*."""
+
+    verdict: Verdict
+    reason: str
+    rest_s: float = 0.0
+    hop: Candidate | None = None  # a robots.txt to be found on another host
+
+
+class Clearance:
+    def __init__(
+        self,
+        robots: RobotsCache,
+        hop: Callable[[str, str], Candidate | Refusal],
+        yields: Yields,
+        probes: Probes | None = None,
+    ) -> None:
+        """*hop* makes the candidate of a robots.txt: its URL, and whose it is. *probes*: None,
+        nothing is asked but what was found."""
+        self._robots = robots
+        self._hop = hop
+        self._yields = yields
+        self._probes = probes
+        self._hopping: set[str] = set()  # authorities whose robots.txt waits elsewhere
+
+    def of(self, flight: Flight, now: float) -> Fetch | Unfetched:
+        """Decide, and note on *flight* what it is for."""
+        candidate = flight.lease.candidate
+        if candidate.purpose is Purpose.ROBOTS:
+            flight.purpose, flight.authority = Purpose.ROBOTS, candidate.authority
+            return Fetch(candidate.url)
+        go = self._yields.of(candidate, now)
+        if isinstance(go, Stopped):
+            return Unfetched(Done(), go.reason)
+        verdict = self._robots.verdict(candidate.url, now)
+        match verdict:
+            case Allowed(crawl_delay_s):
+                flight.crawl_delay_s = crawl_delay_s
+                probe = self._probe(flight, now)
+                if go is Go.TRY and probe is None:
+                    self._yields.trying(candidate, now)
+                return Fetch(probe or candidate.url)
+            case Disallowed(rule):
+                return Unfetched(Done(), f"robots.txt: {rule}")
+            case Unreachable(_, reason):
+                return Unfetched(Dead(f"robots.txt unreachable: {reason}"), "robots unreachable")
+        flight.purpose, flight.authority = Purpose.ROBOTS, authority_of(candidate.url)
+        return self._fetch_robots(flight, verdict.url, now)
+
+    def learn(self, flight: Flight, fetch: RobotsFetch, now: float, rest_s: float) -> None:
+        """What came of a lease that was used for a robots.txt; its host rests *rest_s* now."""
+        self._hopping.discard(flight.authority)
+        self._robots.learn(flight.authority, fetch, now, rest_s)
+        flight.crawl_delay_s = self._robots.rules(flight.authority).crawl_delay_s
+
+    def learned_elsewhere(self, authority: str) -> None:
+        """Another worker has put its record. If that waits for a host of its own, nobody here has
+        asked for it there."""
+        self._hopping.discard(authority)
+        self._robots.forget(authority)
+
+    def _probe(self, flight: Flight, now: float) -> str | None:
+        """What is asked in place of its URL, if its host is to be asked something first."""
+        host = flight.lease.candidate.host
+        probe = self._probes.wanted(host) if self._probes else None
+        if probe is None or self._probes is None:
+            return None
+        if not isinstance(self._robots.verdict(probe.url, now), Allowed):
+            self._probes.learn(host, probe.kind, Said(None), now)
+            return None
+        flight.purpose, flight.authority = Purpose.PROBE, probe.kind
+        return probe.url
+
+    def _fetch_robots(self, flight: Flight, url: str, now: float) -> Fetch | Unfetched:
+        found = self._hop(url, flight.authority)
+        if isinstance(found, Refusal):
+            self._robots.learn(flight.authority, RobotsFetch(url, error=REFUSED), now)
+            return Unfetched(PutBack(), "robots.txt leads where we may not go")
+        if found.host == flight.lease.candidate.host:
+            return Fetch(url)
+        fresh = flight.authority not in self._hopping
+        self._hopping.add(flight.authority)
+        waits = "its robots.txt waits for another host"
+        return Unfetched(PutBack(), waits, HOP_WAIT_S, found if fresh else None)

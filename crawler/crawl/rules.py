@@ -1,0 +1,129 @@
+"""From the settings to the rules of each part.
+
+Rule: one small function a part, so that no part knows the settings of another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from crawler.config.settings import Arguments, Config
+from crawler.crawl.in_flight import LandingRules
+from crawler.frontier.port import FrontierRules
+from crawler.model.choices import Scope as Scopes
+from crawler.model.url import CanonicalRules, Rule
+from crawler.policy.admission import AdmissionRules
+from crawler.policy.scope import AddressRules, CalendarRules, Scope, TrapRules
+
+_NEVER: Final = 1 << 31
+
+
+def in_force(config: Config) -> Config:
+    """The settings as they count. In a replay no host is asked: none rests, none is given up, and
+    none can be asked for a name that it cannot have. URLs and patterns have no budgets either: what
+    these let pass depends on the order of arrival, which a replay does not repeat."""
+    if not config.fetch.replay:
+        return config
+    politeness = replace(
+        config.politeness,
+        min_delay_s=0.0,
+        max_delay_s=0.0,
+        delay_factor=0.0,
+        max_crawl_delay_s=0.0,
+        max_retry_after_s=0.0,
+        backoff_base_s=0.0,
+        backoff_max_s=0.0,
+        pause_after_failures=_NEVER,
+    )
+    return replace(
+        config,
+        politeness=politeness,
+        content=replace(config.content, soft_404=False),
+        limits=replace(config.limits, max_urls_per_domain=None, max_urls_per_host=None),
+        budgets=replace(config.budgets, pattern_max_pages=None, pattern_barren_pages=None),
+    )
+
+
+def landing_rules(config: Config) -> LandingRules:
+    return LandingRules(
+        politeness=config.politeness,
+        broken_retries=config.politeness.retries,
+        broken_pause_s=config.politeness.backoff_max_s,
+    )
+
+
+def frontier_rules(config: Config, arguments: Arguments | None) -> FrontierRules:
+    shares = config.frontier.level_shares
+    scope = arguments.scope if arguments else Scopes.ANY
+    return FrontierRules(
+        level_shares=tuple(float(share) for share in shares),
+        max_active_hosts=config.frontier.max_active_hosts,
+        head_urls=config.frontier.head_urls,
+        min_gap_s=config.politeness.min_delay_s,
+        gap_factor=config.politeness.delay_factor,
+        max_gap_s=config.politeness.max_delay_s,
+        longest_fetch_s=config.fetch.total_timeout_s,
+        max_rest_s=max(config.politeness.max_retry_after_s, config.politeness.max_crawl_delay_s)
+        + config.politeness.pause_max_s,
+        max_urls_per_domain=config.limits.urls_per_domain(scope),
+        max_urls_per_host=config.limits.max_urls_per_host,
+    )
+
+
+def canonical_rules(config: Config) -> CanonicalRules:
+    given = config.sameness
+    chosen = {
+        Rule.TRACKING: given.strip_tracking,
+        Rule.SESSION: given.strip_session_ids,
+        Rule.SORT: given.sort_query,
+        Rule.SLASH: given.merge_trailing_slash,
+        Rule.WWW: given.merge_www,
+        Rule.HTTPS: given.merge_https,
+    }
+    return CanonicalRules(frozenset(rule for rule, is_on in chosen.items() if is_on))
+
+
+def identity_of_urls(config: Config) -> tuple[str, ...]:
+    """What the keys of a crawl are made with: it is fixed when the crawl begins."""
+    return (*sorted(canonical_rules(config).on), f"unit={config.politeness.host_unit}")
+
+
+def admission_rules(
+    config: Config,
+    arguments: Arguments,
+    addresses: AddressRules,
+    seeds: frozenset[str],
+    key_seed: int,
+    now: float,
+) -> AdmissionRules:
+    return AdmissionRules(
+        addresses=addresses,
+        key_seed=key_seed,
+        scope=Scope(
+            mode=arguments.scope,
+            seeds=seeds,
+            allow=arguments.allow,
+            deny=arguments.deny,
+            max_depth=arguments.max_depth,
+            denied_types=frozenset(config.limits.deny_extensions),
+        ),
+        traps=TrapRules(
+            max_url_chars=config.limits.max_url_length,
+            max_path_segments=config.limits.max_path_segments,
+        ),
+        calendar=calendar_rules(config, now),
+        canonical=canonical_rules(config),
+        unit=config.politeness.host_unit,
+    )
+
+
+def calendar_rules(config: Config, now: float) -> CalendarRules:
+    today = datetime.fromtimestamp(now, UTC).date()
+    try:
+        last = today + timedelta(days=config.budgets.calendar_ahead_days)
+    except OverflowError:
+        last = date.max
+    until = (last.year, last.month, last.day)
+    return CalendarRules(from_year=config.budgets.calendar_from_year, until=until)

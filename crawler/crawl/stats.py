@@ -1,0 +1,173 @@
+"""The figures of a run: what is counted, for the progress line, the summary and Scrapy's stats.
+
+Rule: bounded. Hosts are counted one by one only as long as there are few; no host name ever
+becomes a stats key.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from scrapy.statscollectors import StatsCollector
+
+from crawler.crawl.errors import words_of
+from crawler.crawl.in_flight import Flight
+from crawler.model.types import (
+    Added,
+    Answer,
+    HostKey,
+    Outcome,
+    Purpose,
+    Rest,
+)
+from crawler.policy.politeness import RETRIED, is_trouble
+
+# Beyond this the least busy half is forgotten: the top ten of a crawl are far above it.
+_MAX_HOSTS: Final = 20_000
+_DEAD_KEPT: Final = 5  # of this run's dead letters, to be shown at its end
+_FAILING_KEPT: Final = 1_000  # of a broad crawl's failing hosts: enough to name one
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FailingHost:
+    """A host that failed last time, and is left alone until *until* (epoch seconds)."""
+
+    host: HostKey
+    until: float
+    why: str
+
+    def __str__(self) -> str:
+        clock = time.strftime("%H:%M", time.localtime(self.until))
+        return f"{self.host} until {clock} ({self.why})"
+
+
+_Name = TypeVar("_Name")
+
+
+class Tally:
+    """Implements scheduler.landing.Tally."""
+
+    def __init__(self, stats: StatsCollector) -> None:
+        self._stats = stats
+        # As in the stats, which may be a class of the user's that keeps nothing.
+        self.counted: Counter[str] = Counter()
+        self.pages = 0  # answers that were kept, whatever their status
+        self.duplicates = 0
+        self.errors = 0  # fetches that failed, each try
+        self.bytes = 0  # of bodies, as they crossed the wire
+        self.by_host: Counter[str] = Counter()
+        self.kept_out: Counter[tuple[str, str]] = Counter()  # links, by unit and name of a budget
+        self.dead: list[Outcome] = []  # the first few
+        self._failing: dict[HostKey, FailingHost] = {}  # the latest last, _FAILING_KEPT at most
+        self._failing_logged = 0
+
+    def count(self, key: str, by: int = 1) -> None:
+        if by:
+            self.counted[key] += by
+            self._stats.inc_value(f"crawler/{key}", by)
+
+    def added(self, added: Added) -> None:
+        self.count("links/new", added.new)
+        self.count("links/seen", added.seen)
+        self.refused_by_budget(added)
+
+    def refused_by_budget(self, added: Added) -> None:
+        self.count("links/over_budget", added.over_budget)
+        for each in added.kept_out:
+            self._count_named(self.kept_out, (each.unit, each.name), each.links)
+
+    def landed(self, flight: Flight, outcome: Outcome) -> None:
+        self.count(f"fate/{outcome.fate}")
+        if flight.purpose is not Purpose.PAGE:
+            self._count_beside(flight)
+            return
+        if outcome.status is not None:
+            self.count(f"status/{outcome.status // 100}xx")
+            self.bytes += outcome.size
+            self.count("bytes", outcome.size)
+        elif outcome.fate == "done" and outcome.reason.startswith("robots.txt: "):
+            self.count("robots/disallowed")
+        elif outcome.fate == "done" and outcome.reason.startswith("pattern "):
+            self.count("patterns/unfetched")
+        if outcome.fate in ("retry", "dead"):
+            self._count_error(flight, outcome)
+        elif outcome.fate != "put_back" and flight.truncated:
+            self.count(f"truncated/{flight.truncated}")
+        if is_page(outcome):
+            self.pages += 1
+            self.count("pages")
+            self._count_named(self.by_host, outcome.host)
+        if outcome.reason == "duplicate":
+            self.duplicates += 1
+            self.count("duplicates")
+
+    def rested(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
+        """Count a rest, and keep which hosts fail: nothing else would be seen of a crawl whose
+        hosts cannot be reached. The first _FAILING_KEPT of them are logged one by one."""
+        self.count(f"politeness/rest/{rest.reason}")
+        self._failing.pop(host, None)
+        if not is_trouble(answer) or answer.error == "cancelled":
+            return
+        why = words_of(answer.error or f"status_{answer.status}")
+        failing = self._failing[host] = FailingHost(host, now + rest.seconds, why)
+        if len(self._failing) > _FAILING_KEPT:
+            del self._failing[next(iter(self._failing))]
+        if rest.pace.failures == 1 and self._failing_logged < _FAILING_KEPT:
+            self._failing_logged += 1
+            logger.info("Waiting for %s", failing)
+
+    def next_failing(self, now: float) -> FailingHost | None:
+        """The host that is asked again first, of those that failed last time."""
+        ahead = (each for each in self._failing.values() if each.until > now)
+        return min(ahead, key=lambda each: each.until, default=None)
+
+    def _count_beside(self, flight: Flight) -> None:
+        """What is no page. Without an answer it only waited for the turn of another host."""
+        if flight.purpose is not Purpose.ROBOTS or flight.answer is None:
+            return
+        self.count("robots/fetched")
+        answer = flight.answer
+        if is_trouble(answer) and answer.error != "cancelled":
+            self.errors += 1
+            self.count(f"error/{answer.error or f'status_{answer.status}'}")
+
+    def _count_error(self, flight: Flight, outcome: Outcome) -> None:
+        kind = error_kind(flight, outcome)
+        self.errors += 1
+        self.count(f"error/{kind}")
+        if kind == "robots_unreachable":
+            self.count("robots/unreachable")
+        if outcome.fate == "dead" and len(self.dead) < _DEAD_KEPT:
+            self.dead.append(outcome)
+
+    @staticmethod
+    def _count_named(counted: Counter[_Name], name: _Name, by: int = 1) -> None:
+        counted[name] += by
+        if len(counted) > _MAX_HOSTS:
+            kept = counted.most_common(_MAX_HOSTS // 2)
+            counted.clear()
+            counted.update(dict(kept))
+
+
+def is_page(outcome: Outcome) -> bool:
+    """An answer that stands: neither a redirect nor one that is tried again."""
+    return outcome.status is not None and outcome.fate in ("done", "dead")
+
+
+def error_kind(flight: Flight, outcome: Outcome) -> str:
+    """One word for what went wrong; there are few of them."""
+    if flight.broken:
+        return "broken"  # an error in a callback or a pipeline
+    if flight.answer is not None and flight.answer.error:
+        return flight.answer.error
+    if outcome.status in RETRIED:
+        return f"status_{outcome.status}"
+    if outcome.status is not None and 300 <= outcome.status < 400:
+        return "redirects"
+    return "robots_unreachable" if outcome.reason.startswith("robots.txt ") else "other"

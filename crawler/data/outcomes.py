@@ -1,0 +1,91 @@
+"""The outcome log: one JSON line for each lease that came to an end.
+
+Rule: appended, never changed. Readers skip a line that a crash has cut off; the next run begins
+a new line behind it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from crawler.model.types import (
+    Outcome,
+    StoreFull,
+    decode_outcome,
+    encode_outcome,
+    refused_write,
+)
+
+logger = logging.getLogger(__name__)
+
+WaitsForRoom: TypeAlias = Callable[[StoreFull], bool]
+
+
+class OutcomeLog:
+    def __init__(self, file: Path, waits_for_room: WaitsForRoom = lambda _: False) -> None:
+        """*waits_for_room*: where it says so, what finds no room is kept in memory until there is
+        some. Bound: the leases that are open, for no more are taken meanwhile."""
+        self._waits_for_room = waits_for_room
+        self._unwritten = b""
+        self._file = file.open("ab+", buffering=0)
+        if self._file.tell():
+            self._file.seek(-1, os.SEEK_END)
+            if self._file.read(1) != b"\n":
+                self._file.write(b"\n")
+
+    def append(self, outcome: Outcome) -> None:
+        """Raises StoreUnavailable if the disk refuses."""
+        self.append_all([outcome])
+
+    def append_all(self, outcomes: Iterable[Outcome]) -> None:
+        """In one write. Raises StoreUnavailable if the disk refuses."""
+        self._unwritten += b"".join(encode_outcome(outcome) + b"\n" for outcome in outcomes)
+        try:
+            self._write()
+        except OSError as refused:
+            error = refused_write(f"cannot write {self._file.name}", refused)
+            if isinstance(error, StoreFull) and self._waits_for_room(error):
+                return
+            self._unwritten = b""
+            raise error from refused
+
+    def _write(self) -> None:
+        # A disk that fills up takes a part of it, and says so only the next time.
+        self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+        if self._unwritten:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def sync(self) -> None:
+        """All lines so far survive a power cut. Raises StoreUnavailable."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as refused:
+            raise refused_write(f"cannot sync {self._file.name}", refused) from refused
+
+    def close(self) -> None:
+        try:
+            if self._unwritten:
+                self._write()
+        except OSError as refused:
+            logger.error("The last lines of %s are lost: %s", self._file.name, refused)
+        finally:
+            self._file.close()
+
+
+def read_outcomes(file: Path) -> Iterator[Outcome]:
+    """Oldest first."""
+    if not file.exists():
+        return
+    with file.open("rb") as lines:
+        for line in lines:
+            try:
+                yield decode_outcome(line)
+            except msgspec.MsgspecError:
+                continue

@@ -1,0 +1,364 @@
+"""The index of near-duplicates: fingerprints of pages, and which are within 3 bits.
+
+Rule: what `add` was told is found at once, and exactly; it is on disk once `on_kept` says so,
+and until then somebody else has it. Runs are written and merged aside, in a thread, and the
+caller waits only if that falls far behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import Final, TypeVar
+
+import numpy as np
+from msgspec.structs import replace
+
+from crawler.duplicates.index.manifest import (
+    Folder,
+    Limits,
+    Manifest,
+    translated,
+)
+from crawler.duplicates.index.orders import (
+    DIGEST_BYTES,
+    Batch,
+    Sorted,
+    Source,
+)
+from crawler.duplicates.index.runs import Run, write_run
+from crawler.duplicates.index.search import Found, View
+from crawler.frontier import records as keys
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.records import decode_claim
+from crawler.model.types import Claim, CrawlerError, StoreUnavailable
+
+# The runs that count, and how they come and go.
+#
+# Rule: one change at a time, each in this order: the new run on disk, the manifest that names it
+# instead of what it replaces, the view, and only then are the old runs removed.
+
+
+class Shelf:
+    def __init__(self, folder: Folder, manifest: Manifest, limits: Limits) -> None:
+        """Raises DataDirError: a run is missing or damaged. 1 s for each 2e7 pages or so."""
+        self._folder = folder
+        self._manifest = manifest
+        self._limits = limits
+        self.runs: tuple[Run, ...] = tuple(Run(folder, record) for record in manifest.runs)
+        for run in self.runs:
+            run.check()
+        folder.sweep({record.name for record in manifest.runs})
+
+    def file(self, sources: Sequence[Source], show: Callable[[], None]) -> None:
+        """The newest run, of *sources*. *show* is called when it counts."""
+        self._put(sources, len(self.runs), len(self.runs), lambda: None, show)
+
+    def merge(self, place: int, between: Callable[[], None], show: Callable[[], None]) -> None:
+        """One run of those after the *place* oldest. While *between* runs, others may be filed,
+        and newer ones merged."""
+        merged = self.runs[place:]
+        self._put(merged, place, place + len(merged), between, show)
+
+    def mergeable(self, place: int) -> int | None:
+        """After how many of the oldest runs (*place* at least) all should be one."""
+        newer, first = 0, len(self.runs)
+        for at in range(len(self.runs) - 1, place - 1, -1):
+            pages = self.runs[at].record.pages
+            if pages < self._limits.ratio * newer:
+                first = at
+            newer += pages
+        return first if len(self.runs) - first > 1 else None
+
+    def made_whole(self) -> None:
+        """It has been rebuilt."""
+        self._save(replace(self._manifest, whole=True))
+
+    def _put(
+        self,
+        sources: Sequence[Source],
+        begin: int,
+        end: int,
+        between: Callable[[], None],
+        show: Callable[[], None],
+    ) -> None:
+        name = f"run-{self._manifest.next}"
+        # Runs that are filed in between have other names, also after a crash.
+        self._manifest = replace(self._manifest, next=self._manifest.next + 1)
+        try:
+            record = write_run(self._folder, name, sources, self._limits, between)
+        except BaseException:
+            self._folder.give_up(name)
+            raise
+        run = Run(self._folder, record)
+        replaced = self.runs[begin:end]
+        runs = (*self.runs[:begin], run, *self.runs[end:])
+        self._save(replace(self._manifest, runs=tuple(each.record for each in runs)))
+        self.runs = runs
+        show()
+        for old in replaced:
+            self._folder.remove(old.record.name)
+
+    def _save(self, manifest: Manifest) -> None:
+        self._folder.save(manifest)
+        self._manifest = manifest
+
+
+logger = logging.getLogger(__name__)
+
+
+class _Stopping(Exception):
+    """The index is being closed: the merge is left for the next time."""
+
+
+class NearIndex:
+    """Of one process. All calls come from one thread; the index' own changes nothing they see
+    but the view, in one step."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        manifest: Manifest,
+        on_kept: Callable[[Iterable[bytes]], None],
+        limits: Limits | None = None,
+    ) -> None:
+        """Raises DataDirError: damaged. *on_kept* is told digests that are on disk now, in any
+        thread."""
+        self._limits = limits or Limits()
+        self._on_kept = on_kept
+        self._shelf = Shelf(folder, manifest, self._limits)
+        self._view = View(self._shelf.runs)
+        self._newest = np.empty(self._limits.newest, np.uint64)
+        self._digests: list[bytes] = []
+        self._lock = Lock()  # held for microseconds
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="near")
+        self._failure: CrawlerError | None = None
+        self._stopping = False
+        self._room: list[Callable[[], None]] = []
+
+    def add(self, fingerprint: int, digest: bytes) -> None:
+        self._newest[len(self._digests)] = fingerprint
+        self._digests.append(digest)
+        if len(self._digests) == len(self._newest):
+            self._freeze()
+            self._thread.submit(self._tend_all)
+
+    def near(self, fingerprint: int, max_bits: int) -> list[Found]:
+        """Every fingerprint within *max_bits* (3 at most), nearest first. Raises
+        StoreUnavailable: what was added before cannot be written."""
+        self._check()
+        newest = self._newest[: len(self._digests)]
+        return self._view.near(fingerprint, max_bits, newest, self._limits.stretch)
+
+    def pages(self, fingerprint: int, limit: int) -> tuple[list[bytes], int]:
+        """Of exactly this fingerprint: the first 12 bytes of the digests of its oldest pages,
+        *limit* at most, and how many pages it has."""
+        digests, count = self._view.pages(fingerprint, limit)
+        newest = self._newest[: len(self._digests)] == np.uint64(fingerprint)
+        places = np.flatnonzero(newest).tolist()
+        digests += [self._digests[at][:DIGEST_BYTES] for at in places[: limit - len(digests)]]
+        return digests, count + len(places)
+
+    def known(self, fingerprint: int, digests: set[bytes]) -> set[bytes]:
+        """Which of *digests* are among its pages on disk."""
+        return self._view.known(fingerprint, digests)
+
+    @property
+    def is_behind(self) -> bool:
+        """More is added than can be written: whoever adds should wait."""
+        return len(self._view.waiting) > self._limits.waiting and self._failure is None
+
+    def when_room(self, told: Callable[[], None]) -> None:
+        """*told* is called once it is no longer behind, in any thread."""
+        with self._lock:
+            self._room.append(told)
+        self._tell_room()
+
+    def flush(self) -> None:
+        """All that was added is on disk, in few runs. Blocks. Raises StoreUnavailable."""
+        self._freeze()
+        self._thread.submit(self._tend_all).result()
+        self._check()
+
+    def made_whole(self) -> None:
+        """It has been rebuilt."""
+        with translated():
+            self._shelf.made_whole()
+
+    def close(self) -> None:
+        """Blocks until the newest are on disk; merges are left. What cannot be written is not
+        lost: who added it has it."""
+        self._stopping = True
+        self._thread.shutdown()
+        self._freeze()
+        try:
+            if self._failure is None:
+                self._write_waiting()
+        except (OSError, CrawlerError) as refused:
+            logger.warning("The newest near-duplicates are indexed at the next start: %s", refused)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _freeze(self) -> None:
+        if not self._digests:
+            return
+        batch = Batch(self._newest[: len(self._digests)], self._digests)
+        self._newest, self._digests = np.empty(self._limits.newest, np.uint64), []
+        with self._lock:
+            self._view = View(self._view.runs, (*self._view.waiting, batch))
+
+    def _tend_all(self) -> None:
+        try:
+            with translated():
+                self._tend()
+        except _Stopping:
+            pass
+        except CrawlerError as failure:
+            self._failure = failure
+        except Exception as failure:
+            logger.exception("The index of near-duplicates has failed")
+            self._failure = StoreUnavailable(f"the index of near-duplicates failed: {failure!r}")
+        finally:
+            self._tell_room()
+
+    def _tend(self, older: int = 0, *, within: bool = False) -> None:
+        """*older*: so many of the oldest runs are being merged, *within* which this happens."""
+        self._write_waiting()
+        while (place := self._shelf.mergeable(older)) is not None:
+            end = len(self._shelf.runs)
+            self._shelf.merge(place, partial(self._between, end, within), self._show)
+            self._write_waiting()
+
+    def _between(self, end: int, within: bool) -> None:
+        """Pieces of a merge: what is new is not kept waiting by what is large. But whoever adds
+        faster than we merge waits in the end, or there would be ever more runs."""
+        if self._stopping:
+            raise _Stopping
+        if len(self._shelf.runs) - end < self._limits.newer:
+            self._write_waiting()
+        elif not within:
+            self._tend(end, within=True)
+
+    def _write_waiting(self) -> None:
+        """Once: who adds as fast as we write would keep us from merging."""
+        waiting = self._view.waiting
+        if not waiting:
+            return
+        sources = [Sorted(batch) for batch in waiting]
+        self._shelf.file(sources, partial(self._show, written=len(waiting)))
+        for batch in waiting:
+            self._on_kept(batch.digests)
+        self._tell_room()
+
+    def _show(self, written: int = 0) -> None:
+        with self._lock:
+            self._view = View(self._shelf.runs, self._view.waiting[written:])
+
+    def _tell_room(self) -> None:
+        if self.is_behind:
+            return
+        with self._lock:
+            told, self._room = self._room, []
+        for each in told:
+            each()
+
+
+# The index is opened: what it has yet to take is taken from the store of the frontier.
+#
+# Rule: the commit that finishes a page notes its fingerprint (keys.NEAR) beside its claim, and the
+# note goes when a run on disk has the page. So after a crash the notes are what the index lacks,
+# but for some it has already; and without an index there are the claims.
+
+T = TypeVar("T")
+
+_SLICE: Final = 1000
+# Deleted at a time: the thread that does it holds up the loop for a part of a millisecond.
+_FORGOTTEN: Final = 100
+# Claims sorted by age at a time when all is made again: 30 MB.
+_SORTED: Final = 100_000
+
+
+def open_index(path: Path, store: OrderedStore, limits: Limits | None = None) -> NearIndex:
+    """Raises DataDirError: damaged."""
+    folder = Folder(path)
+    manifest = folder.load()
+    if manifest is None or not manifest.whole:
+        manifest = _made_again(folder, store, limits)
+    index = NearIndex(folder, manifest, partial(_forget, store), limits)
+    _take_noted(index, store)
+    return index
+
+
+def claim_of(store: OrderedStore, begin: bytes) -> Claim | None:
+    """Of the digest that begins with these 12 bytes. None: a power cut took it."""
+    stop = keys.DIGEST + begin + b"\xff" * DIGEST_BYTES
+    found = store.scan(keys.DIGEST + begin, stop, 1)
+    return decode_claim(found[0][1]) if found else None
+
+
+def _take_noted(index: NearIndex, store: OrderedStore) -> None:
+    for noted in _slices(_each(store, keys.NEAR)):
+        by_print: dict[int, set[bytes]] = {}
+        for key, packed in noted:
+            by_print.setdefault(keys.number_of(packed), set()).add(key[1:])
+        for fingerprint, digests in by_print.items():
+            known = index.known(fingerprint, digests)
+            _forget(store, known)
+            for digest in digests - known:
+                index.add(fingerprint, digest)
+        if index.is_behind:
+            index.flush()
+
+
+def _made_again(folder: Folder, store: OrderedStore, limits: Limits | None) -> Manifest:
+    """From the claims. Of equal pages the older ones go first, as far as they fit into memory."""
+    beginning = Manifest(whole=False)
+    folder.save(beginning)
+    index = NearIndex(folder, beginning, lambda digests: None, limits)
+    count = 0
+    for claims in _slices(_claims(store), _SORTED):
+        claims.sort(key=lambda claim: claim.at)
+        for claim in claims:
+            assert claim.simhash is not None, "sorted out before"
+            index.add(claim.simhash, claim.digest)
+        index.flush()
+        count += len(claims)
+    index.flush()
+    index.made_whole()
+    index.close()
+    if count:
+        logger.info("The index of near-duplicates was made again from %d pages", count)
+    manifest = folder.load()
+    assert manifest is not None, "just written"
+    return manifest
+
+
+def _claims(store: OrderedStore) -> Iterator[Claim]:
+    for _, packed in _each(store, keys.DIGEST):
+        claim = decode_claim(packed)
+        if claim.simhash is not None:
+            yield claim
+
+
+def _each(store: OrderedStore, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    begin, stop = prefix, keys.after(prefix)
+    while found := store.scan(begin, stop, _SLICE):
+        yield from found
+        begin = found[-1][0] + b"\0"
+
+
+def _slices(every: Iterator[T], size: int = _SLICE) -> Iterator[list[T]]:
+    while found := list(islice(every, size)):
+        yield found
+
+
+def _forget(store: OrderedStore, digests: Iterable[bytes]) -> None:
+    for some in _slices(iter(digests), _FORGOTTEN):
+        store.write({keys.NEAR + digest: None for digest in some})

@@ -1,0 +1,173 @@
+"""The folder of the index: runs that are never changed, and a manifest that names those that count.
+
+Rule: a run is whole and on disk before the manifest names it; the manifest is replaced in one
+step; a run goes when no manifest names it any more. So a crash at any point leaves the index as
+it was before or after, and what nobody names is removed when it is opened.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from xxhash import xxh3_64_hexdigest
+
+from crawler.model.types import (
+    DataDirError,
+    StoreFull,
+    StoreUnavailable,
+)
+
+VERSION: Final = 1
+_MANIFEST: Final = "manifest.json"
+_DRAFT: Final = ".draft"
+
+
+class FileRecord(msgspec.Struct, frozen=True):
+    size: int
+    xxh3: str
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    name: str
+    fingerprints: int  # different ones
+    pages: int
+    orders: int  # 4 or 10
+    start_bits: int
+    files: dict[str, FileRecord]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    whole: bool = True  # False: it is being rebuilt
+    runs: tuple[RunRecord, ...] = ()  # oldest first
+    next: int = 0  # number of the next run
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    """The file: an error in it is found like one in a run."""
+
+    version: int
+    xxh3: str  # of the manifest
+    manifest: msgspec.Raw
+
+
+class Folder:
+    def __init__(self, path: Path) -> None:
+        """Raises DataDirError if *path* cannot be made."""
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as refused:
+            raise DataDirError(f"{path} cannot be made: {refused.strerror}") from refused
+
+    def load(self) -> Manifest | None:
+        """None: there is no index yet. Raises DataDirError: damaged, or of a newer version."""
+        file = self.path / _MANIFEST
+        try:
+            sealed = msgspec.json.decode(file.read_bytes(), type=_Sealed)
+            if sealed.version != VERSION:
+                raise self.damaged(
+                    f"{file} is of version {sealed.version}, this one reads {VERSION}"
+                )
+            if xxh3_64_hexdigest(sealed.manifest) != sealed.xxh3:
+                raise self.damaged(f"{file} is damaged")
+            return msgspec.json.decode(sealed.manifest, type=Manifest)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as broken:
+            raise self.damaged(f"{file} cannot be read ({broken})") from broken
+
+    def save(self, manifest: Manifest) -> None:
+        file = self.path / _MANIFEST
+        draft = file.with_suffix(_DRAFT)
+        packed = msgspec.json.encode(manifest)
+        sealed = _Sealed(VERSION, xxh3_64_hexdigest(packed), msgspec.Raw(packed))
+        with draft.open("wb") as out:
+            out.write(msgspec.json.encode(sealed))
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(file)
+        _sync(self.path)
+
+    def begin(self, name: str) -> Path:
+        """An empty folder for a run, until `commit`."""
+        draft = self.path / (name + _DRAFT)
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        return draft
+
+    def commit(self, name: str) -> None:
+        """Its files are on disk each."""
+        draft = self.path / (name + _DRAFT)
+        _sync(draft)
+        draft.rename(self.path / name)
+        _sync(self.path)
+
+    def give_up(self, name: str) -> None:
+        """What was begun is not wanted any more."""
+        shutil.rmtree(self.path / (name + _DRAFT), ignore_errors=True)
+
+    def remove(self, name: str) -> None:
+        shutil.rmtree(self.path / name, ignore_errors=True)
+
+    def sweep(self, live: set[str]) -> None:
+        """Remove what a crash has left."""
+        for found in self.path.iterdir():
+            if found.is_dir() and found.name not in live:
+                self.remove(found.name)
+
+    def damaged(self, what: str) -> DataDirError:
+        return DataDirError(
+            f"{what}. Delete the folder {self.path}: the index of near-duplicates is made again"
+            " from the claims of the pages, and nothing is lost"
+        )
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """An error of the disk is one of ours."""
+    try:
+        yield
+    except OSError as refused:
+        kind = StoreFull if refused.errno == errno.ENOSPC else StoreUnavailable
+        raise kind(f"the index of near-duplicates cannot be written: {refused}") from refused
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# The sizes of the near-duplicate index.
+#
+# Rule: they change what is fast, never what is found; tests make them tiny.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    # The newest are compared one by one: 2,048 in 4 us. Then they are a run on disk.
+    newest: int = 2048
+    # So many batches of the newest wait to be written at most; then `add` wants to be waited for.
+    waiting: int = 8
+    # While runs are merged, so many newer ones are written before these are merged too.
+    newer: int = 8
+    # A run is merged with the newer ones when they have a fourth of its pages: every page is
+    # written 13 times on its way to 1e7 (2 us), and 3 or 4 runs are searched, 5 at most.
+    ratio: int = 4
+    # Merging holds so many of each run in memory.
+    piece: int = 1 << 16
+    # From so many fingerprints on a run has ten orders: with four, a search would compare more
+    # than 30 in each.
+    ten_orders: int = 2_000_000
+    # Of a longer stretch to be compared (0.2 ms), only what can be near is read.
+    stretch: int = 1 << 16

@@ -1,0 +1,337 @@
+"""A run is written: its sources merged, in pieces.
+
+Rule: memory is bounded by pieces, not by runs; and each file is on disk before the run counts.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from xxhash import xxh3_64
+
+from crawler.duplicates.index.manifest import (
+    FileRecord,
+    Folder,
+    Limits,
+    RunRecord,
+)
+from crawler.duplicates.index.orders import (
+    BITS,
+    DIGEST_BYTES,
+    FOUR,
+    TEN,
+    Digests,
+    Lists,
+    Order,
+    Piece,
+    Prints,
+    Source,
+    cuts_by_fingerprints,
+    cuts_by_pages,
+    firsts,
+    pieces,
+    sorted_in,
+)
+
+LISTS, DIGESTS = "lists", "digests"
+
+
+def prints_file(order: int) -> str:
+    return f"order-{order}.fingerprints"
+
+
+def starts_file(order: int) -> str:
+    return f"order-{order}.starts"
+
+
+class Written:
+    """A file of a run: appended to, counted, on disk when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb")
+        self._hash = xxh3_64()
+        self.size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def append(self, values: NDArray[np.generic], kind: str) -> None:
+        packed = np.ascontiguousarray(values.astype(kind, copy=False)).data.cast("B")
+        self._file.write(packed)
+        self._hash.update(packed)
+        self.size += len(packed)
+
+    def __exit__(self, *_: object) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def record(self) -> FileRecord:
+        return FileRecord(self.size, self._hash.hexdigest())
+
+
+class Starts:
+    """Where in an order each prefix begins: found without a search."""
+
+    def __init__(self, bits: int) -> None:
+        self._shift = np.uint64(64 - bits)
+        self._starts = np.full((1 << bits) + 1, np.iinfo(np.uint32).max, np.uint32)
+        self._count = 0
+
+    def note(self, keys: Prints) -> None:
+        """The next of all keys, sorted."""
+        prefixes = keys >> self._shift
+        at = np.flatnonzero(firsts(prefixes))
+        prefixes, places = prefixes[at], (at + self._count).astype(np.uint32)
+        # The first may have begun in the piece before.
+        self._starts[prefixes] = np.minimum(self._starts[prefixes], places)
+        self._count += len(keys)
+
+    def whole(self) -> NDArray[np.uint32]:
+        """A prefix that is nowhere begins and ends where the next one begins."""
+        self._starts[-1] = self._count
+        return np.minimum.accumulate(self._starts[::-1])[::-1]
+
+
+def write_run(
+    folder: Folder,
+    name: str,
+    sources: Sequence[Source],
+    limits: Limits,
+    between: Callable[[], None],
+) -> RunRecord:
+    """*sources*: oldest first. *between* is called after each piece; what it raises ends it."""
+    most = sum(len(source.prints) for source in sources)
+    orders = TEN if most > limits.ten_orders else FOUR
+    # 16 to 32 fingerprints a prefix, as far as the blocks that must be equal go: 0.2 bytes each.
+    bits = min(max(most.bit_length() - 5, 1), *(order.equal_bits for order in orders))
+    path = folder.begin(name)
+    writer = RunWriter(path, sources, limits, between)
+    pages = writer.write_pages(bits, orders[0])
+    for number, order in enumerate(orders[1:], 1):
+        writer.write_order(number, order, bits)
+    folder.commit(name)
+    return RunRecord(name, writer.fingerprints, pages, len(orders), bits, writer.files)
+
+
+class RunWriter:
+    def __init__(
+        self, path: Path, sources: Sequence[Source], limits: Limits, between: Callable[[], None]
+    ) -> None:
+        self._path = path
+        self._sources = sources
+        self._limits = limits
+        self._between = between
+        self.files: dict[str, FileRecord] = {}
+        self.fingerprints = 0
+
+    def write_order(self, number: int, order: Order, bits: int) -> None:
+        ordered = [source.ordered(order) for source in self._sources]
+        cuts = cuts_by_fingerprints(ordered, order, self._limits.piece)
+        starts = Starts(bits)
+        with Written(self._path / prints_file(number)) as out:
+            for piece in pieces(ordered, order, cuts):
+                keys = _merged(ordered, piece, order)
+                starts.note(keys)
+                out.append(order.prints(keys), "<u8")
+                self._between()
+        self.files[prints_file(number)] = out.record()
+        self._write_starts(number, starts)
+
+    def write_pages(self, bits: int, order: Order) -> int:
+        """The first order, with the pages of each fingerprint. How many they are."""
+        ordered = [source.prints for source in self._sources]
+        cuts = cuts_by_pages(self._sources, self._limits.piece)
+        starts, pages = Starts(bits), 0
+        names = (prints_file(0), LISTS, DIGESTS)
+        with ExitStack() as opened:
+            files = [opened.enter_context(Written(self._path / name)) for name in names]
+            for piece in pieces(ordered, order, cuts):
+                pages += self._write_piece(piece, files, starts, pages)
+                self._between()
+            files[1].append(np.array([pages]), "<u4")
+        self.files.update({name: out.record() for name, out in zip(names, files, strict=True)})
+        self._write_starts(0, starts)
+        self.fingerprints = files[0].size // 8
+        return pages
+
+    def _write_piece(
+        self, piece: Piece, files: Sequence[Written], starts: Starts, before: int
+    ) -> int:
+        parts = [
+            (source, begin, end)
+            for source, (begin, end) in zip(self._sources, piece, strict=True)
+            if begin < end
+        ]
+        alike = {int(source.prints[at]) for source, begin, end in parts for at in (begin, end - 1)}
+        if len(alike) == 1:
+            prints, lists = parts[0][0].prints[parts[0][1] :][:1], np.zeros(1, np.int64)
+            count = sum(self._copied(part, files[2]) for part in parts)
+        else:
+            prints, lists, digests = _gathered(parts)
+            files[2].append(digests, "u1")
+            count = len(digests)
+        starts.note(prints)
+        files[0].append(prints, "<u8")
+        files[1].append(lists + before, "<u4")
+        return count
+
+    def _copied(self, part: tuple[Source, int, int], out: Written) -> int:
+        """The pages of one fingerprint, which may be more than fit into memory."""
+        source, begin, end = part
+        first, last = int(source.lists[begin]), int(source.lists[end])
+        for at in range(first, last, self._limits.piece):
+            out.append(source.digests[at : min(at + self._limits.piece, last)], "u1")
+        return last - first
+
+    def _write_starts(self, number: int, starts: Starts) -> None:
+        with Written(self._path / starts_file(number)) as out:
+            out.append(starts.whole(), "<u4")
+        self.files[starts_file(number)] = out.record()
+
+
+def _merged(ordered: Sequence[Prints], piece: Piece, order: Order) -> Prints:
+    parts = [
+        order.keys(prints[begin:end]) for prints, (begin, end) in zip(ordered, piece, strict=True)
+    ]
+    keys = np.concatenate(parts)
+    keys.sort(kind="stable")  # timsort finds the sorted parts: 3 times as fast
+    return keys[firsts(keys)]
+
+
+def _gathered(
+    parts: Sequence[tuple[Source, int, int]],
+) -> tuple[Prints, NDArray[np.int64], Digests]:
+    """Fingerprints, where the pages of each begin, and the pages."""
+    prints = np.concatenate(
+        [
+            np.repeat(source.prints[begin:end], np.diff(source.lists[begin : end + 1]))
+            for source, begin, end in parts
+        ]
+    )
+    digests = np.concatenate(
+        [source.digests[source.lists[begin] : source.lists[end]] for source, begin, end in parts]
+    )
+    order = np.argsort(prints, kind="stable")
+    prints = prints[order]
+    begins = np.flatnonzero(firsts(prints))
+    # Not digests[order]: that would hold the interpreter, and the loop with it, for 40 ms.
+    return prints[begins], begins, digests.take(order, axis=0)
+
+
+# A run of the index: sorted fingerprints in files that are mapped, never changed.
+#
+# Rule: what is on disk is checked against the manifest before it counts; and searching copies
+# stretches of the maps, nothing else, so memory does not grow with runs.
+
+_CHUNK: Final = 1 << 20
+
+
+class Probe(NamedTuple):
+    """Where to look in one order of one run. A prefix is the first bits of a key: of the first
+    block, and where it is longer than that, of the second."""
+
+    first_shift: int
+    first_mask: int
+    more: int  # bits from the second block
+    second_shift: int
+    second_mask: int
+    starts: memoryview  # of each prefix, in `prints`
+    prints: Prints
+    order: Order
+
+
+def _probe(order: Order, bits: int, starts: memoryview, prints: Prints) -> Probe:
+    first, second = order.blocks[:2]
+    more = max(0, bits - first.width)
+    own = bits - more
+    return Probe(
+        first_shift=first.shift + first.width - own,
+        first_mask=(1 << own) - 1,
+        more=more,
+        second_shift=second.shift + second.width - more,
+        second_mask=(1 << more) - 1,
+        starts=starts,
+        prints=prints,
+        order=order,
+    )
+
+
+class Run:
+    """Implements sources.Source."""
+
+    def __init__(self, folder: Folder, record: RunRecord) -> None:
+        """Raises DataDirError if a file is missing, or not of its size."""
+        self.record = record
+        self._folder = folder
+        self._orders = TEN if record.orders == len(TEN) else FOUR
+        self._ordered = [self._prints(number) for number in range(record.orders)]
+        self.prints: Prints = self._ordered[0]
+        self.lists: Lists = np.frombuffer(self._mapped(LISTS), "<u4")
+        self.digests: Digests = np.frombuffer(self._mapped(DIGESTS), np.uint8).reshape(
+            -1, DIGEST_BYTES
+        )
+        self.probes = [
+            _probe(order, record.start_bits, self._starts(number), self._ordered[number])
+            for number, order in enumerate(self._orders)
+        ]
+
+    def ordered(self, order: Order) -> Prints:
+        if order in self._orders:
+            return self._ordered[self._orders.index(order)]
+        # A run of four orders on its way into one of ten: it is small enough for memory.
+        return sorted_in(self.prints, order)
+
+    def check(self) -> None:
+        """Reads all of it. Raises DataDirError if it is damaged."""
+        for name, record in self.record.files.items():
+            path = self._path(name)
+            if _checksum(path) != record.xxh3:
+                raise self._folder.damaged(f"{path} is damaged")
+
+    def pages(self, fingerprint: int) -> tuple[int, int]:
+        """Where in `digests` its pages are: from, to."""
+        prefix = fingerprint >> (BITS - self.record.start_bits)
+        starts = self.probes[0].starts
+        begin, end = starts[prefix], starts[prefix + 1]
+        at = bisect_left(self.prints, np.uint64(fingerprint), begin, end)
+        if at == end or int(self.prints[at]) != fingerprint:
+            return 0, 0
+        return int(self.lists[at]), int(self.lists[at + 1])
+
+    def _prints(self, number: int) -> Prints:
+        return np.frombuffer(self._mapped(prints_file(number)), "<u8")
+
+    def _starts(self, number: int) -> memoryview:
+        starts: NDArray[np.uint32] = np.frombuffer(self._mapped(starts_file(number)), "<u4")
+        return starts.astype(np.uint32, copy=False).data  # its items are ints: 40 ns each
+
+    def _mapped(self, name: str) -> mmap.mmap:
+        path, record = self._path(name), self.record.files[name]
+        try:
+            with path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as broken:  # ValueError: it is empty
+            raise self._folder.damaged(f"{path} cannot be read ({broken})") from broken
+        if len(mapped) != record.size:
+            raise self._folder.damaged(f"{path} has {len(mapped)} bytes instead of {record.size}")
+        return mapped
+
+    def _path(self, name: str) -> Path:
+        return self._folder.path / self.record.name / name
+
+
+def _checksum(path: Path) -> str:
+    found = xxh3_64()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            found.update(chunk)
+    return found.hexdigest()

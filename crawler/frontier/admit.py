@@ -1,0 +1,205 @@
+"""Which found URLs become waiting URLs: the seen test and the budgets.
+
+Rule: a URL refused for its budget is not marked seen: it may come in when the budget grows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import compress, repeat
+from operator import attrgetter
+from typing import Final
+
+from crawler.frontier import records as keys
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.records import HostRecord
+from crawler.frontier.staging import Books
+from crawler.model.types import (
+    Added,
+    Candidate,
+    HostKey,
+    KeptOut,
+    Purpose,
+)
+from crawler.policy.scope import Reason
+
+# Seen: do we know this URL? Exact, on disk, with the latest answers in memory.
+#
+# Rule: "seen" is said only of a key that was admitted; the memory in front never decides alone
+# against the store, it only spares the question.
+
+# Eight of nine links were met before, most of them lately. Two generations of this many
+# keys take about 5 MB and answer most questions (a guess to be measured per crawl).
+RECENT: Final = 30_000
+
+
+class SeenKeys:
+    def __init__(self, books: Books, recent: int = RECENT) -> None:
+        self._books = books
+        self._limit = recent
+        self._young: set[int] = set()
+        self._old: set[int] = set()
+
+    def unseen(self, asked: Sequence[int]) -> dict[int, bytes]:
+        """Which of *asked* were never admitted, with the keys of the store that say so."""
+        young, old = self._young, self._old
+        unsure = [key for key in asked if key not in young and key not in old]
+        names = keys.all_numbered(keys.SEEN, unsure)
+        known = self._books.has(names)
+        self._remember(compress(unsure, known))
+        return {key: name for key, name, seen in zip(unsure, names, known, strict=True) if not seen}
+
+    def admit(self, fresh: Mapping[int, bytes]) -> None:
+        """*fresh*: of what `unseen` has given."""
+        self._books.put_all(zip(fresh.values(), repeat(b"")))
+        self._books.totals.seen += len(fresh)
+        self._remember(fresh)
+
+    def _remember(self, fresh: Iterable[int]) -> None:
+        self._young.update(fresh)
+        if len(self._young) > self._limit:
+            self._old, self._young = self._young, set()
+
+
+MOST_DOMAINS: Final = 20_000
+"""Whose counts are kept in memory, 150 bytes each: the links of a page lead to ten of them, and a
+look into the store takes 3 us."""
+
+
+class Gate:
+    def __init__(self, books: Books, rules: FrontierRules) -> None:
+        self._books = books
+        self._rules = rules
+        self._seen = SeenKeys(books)
+        self._by_domain: dict[HostKey, int] = {}  # URLs admitted of those met lately
+
+    def admit(self, found: Sequence[Candidate]) -> tuple[list[Candidate], Added]:
+        """The new ones among *found*, counted against their budgets and marked seen."""
+        unseen = self._seen.unseen([one.key for one in found if one.filtered])
+        budgets = Budgets(self._books, self._rules, self._by_domain)
+        admitted: list[Candidate] = []
+        fresh: dict[int, bytes] = {}
+        over: Counter[tuple[str, HostKey]] = Counter()  # by unit and name of the budget
+        for candidate in found:
+            key = candidate.key
+            if candidate.filtered and key not in unseen:
+                continue
+            used_up = budgets.charge(candidate)
+            if used_up is not None:
+                over[used_up] += 1
+                continue
+            if candidate.filtered:
+                fresh[key] = unseen.pop(key)
+            admitted.append(candidate)
+        self._seen.admit(fresh)
+        budgets.close()
+        self._count(admitted)
+        new, over_budget = len(admitted), over.total()
+        kept_out = tuple(KeptOut(*budget, links) for budget, links in over.items())
+        seen = len(found) - new - over_budget
+        return admitted, Added(new, seen, over_budget, kept_out=kept_out)
+
+    def excess(self, record: HostRecord, it: Candidate) -> tuple[int, Reason]:
+        """How many URLs more than its budgets allow were admitted of the host, which has *record*,
+        or of the domain of *it*; and which budget that is. Budgets may have shrunk since."""
+        rules, over, reason = self._rules, 0, Reason.HOST_BUDGET
+        if rules.max_urls_per_host is not None:
+            over = max(0, record.admitted - rules.max_urls_per_host)
+        if rules.max_urls_per_domain is not None:
+            used = _of_domain(self._books, self._by_domain, HostKey(it.domain))
+            if used - rules.max_urls_per_domain > over:
+                over, reason = used - rules.max_urls_per_domain, Reason.DOMAIN_BUDGET
+        return over, reason
+
+    def release(self, refused: Sequence[Candidate]) -> None:
+        """They count against no budget any more."""
+        pages = [one for one in refused if one.purpose is Purpose.PAGE]
+        for host, count in Counter(one.host for one in pages).items():
+            record = self._books.host(host)
+            record.admitted = max(0, record.admitted - count)
+        if self._rules.max_urls_per_domain is None:
+            return
+        for name, count in Counter(one.domain for one in pages).items():
+            domain = HostKey(name)
+            used = max(0, _of_domain(self._books, self._by_domain, domain) - count)
+            self._books.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
+            self._by_domain[domain] = used
+
+    def _count(self, admitted: Sequence[Candidate]) -> None:
+        pages = Counter(one.host for one in admitted if one.purpose is Purpose.PAGE)
+        for host, count in pages.items():
+            self._books.host(host).admitted += count
+
+    def admit_one(self, candidate: Candidate) -> bool:
+        return bool(self.admit([candidate])[0])
+
+
+class Budgets:
+    """What one call takes from the budgets of hosts and registered domains; each is read once
+    and written once."""
+
+    def __init__(self, books: Books, rules: FrontierRules, by_domain: dict[HostKey, int]) -> None:
+        """*by_domain*: what is known already; what is staged is noted in it."""
+        self._books = books
+        self._known = by_domain
+        # Nothing that points back here: a cycle for each page is work for the collector.
+        read = partial(_of_domain, books, by_domain)
+        self._domains = _budget("domain", rules.max_urls_per_domain, read)
+        hosts = _budget("host", rules.max_urls_per_host, lambda host: books.peek(host).admitted)
+        self._limited = [each for each in (hosts, self._domains) if each is not None]
+
+    def charge(self, candidate: Candidate) -> tuple[str, HostKey] | None:
+        """Count it, and return None; or the unit and name of a budget that is used up. A robots.txt
+        is not counted: it is no page, and without it its authority would wait for ever."""
+        if candidate.purpose is Purpose.ROBOTS:
+            return None
+        for budget in self._limited:
+            if not budget.has_room(candidate):
+                return budget.unit, budget.name_of(candidate)
+        for budget in self._limited:
+            budget.take(candidate)
+        return None
+
+    def close(self) -> None:
+        """Stage what was taken of domains; hosts count for themselves when URLs arrive."""
+        if len(self._known) > MOST_DOMAINS:
+            self._known.clear()
+        domains = self._domains.used if self._domains else {}
+        for domain, used in domains.items():
+            self._books.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
+            self._known[domain] = used
+
+
+def _of_domain(books: Books, known: Mapping[HostKey, int], domain: HostKey) -> int:
+    if domain in known:
+        return known[domain]
+    packed = books.get(keys.named(keys.DOMAIN, domain))
+    return int.from_bytes(packed) if packed else 0
+
+
+class _Budget:
+    """One kind of budget: what each name has used of *limit*."""
+
+    def __init__(self, unit: str, limit: int, read: Callable[[HostKey], int]) -> None:
+        """*unit*: the field of a candidate that says whose it is."""
+        self.unit = unit
+        self._limit = limit
+        self.used: dict[HostKey, int] = {}
+        self.name_of = attrgetter(unit)
+        self._read = read
+
+    def has_room(self, candidate: Candidate) -> bool:
+        name, used = self.name_of(candidate), self.used
+        if name not in used:
+            used[name] = self._read(name)
+        return used[name] < self._limit
+
+    def take(self, candidate: Candidate) -> None:
+        self.used[self.name_of(candidate)] += 1
+
+
+def _budget(unit: str, limit: int | None, read: Callable[[HostKey], int]) -> _Budget | None:
+    """None: it has no end."""
+    return None if limit is None else _Budget(unit, limit, read)

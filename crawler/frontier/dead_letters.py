@@ -1,0 +1,47 @@
+"""Dead letters, put back by a person: each URL waits again as if it had never failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+from crawler.frontier import records as keys
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.records import DeadLetter, decode_letter
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.model.types import Candidate
+from crawler.model.url import authority_of
+from crawler.policy.robots_cache import RobotsCache
+
+BATCH: Final = 500  # letters of one write: 200 kB
+
+Letter = tuple[int, DeadLetter]
+"""A dead letter under its number."""
+
+
+def dead_letters(store: OrderedStore) -> Iterator[Letter]:
+    """Oldest first, in bounded memory."""
+    begin = keys.DEAD
+    while found := store.scan(begin, keys.after(keys.DEAD), BATCH):
+        for key, packed in found:
+            yield keys.number_of(key), decode_letter(packed)
+        begin = found[-1][0] + b"\0"
+
+
+def put_back(
+    store: OrderedStore,
+    frontier: TwoTierFrontier,
+    robots: RobotsCache,
+    chosen: Callable[[Candidate], bool],
+    now: Callable[[], float],
+) -> Iterator[int]:
+    """Let the *chosen* of the dead letters in *store*, which *frontier* is over, wait again; how
+    many, after each write of a batch."""
+    letters = (each for each in dead_letters(store) if chosen(each[1].candidate))
+    while batch := list(islice(letters, BATCH)):
+        # Else a URL would be dead again unasked, as long as that verdict holds.
+        for authority in {authority_of(letter.candidate.url) for _, letter in batch}:
+            robots.ask_again(authority, now())
+        frontier.put_back_dead(batch, now())
+        yield len(batch)

@@ -1,0 +1,72 @@
+"""The counters of a frontier, held against what its records and queues have.
+
+Rule: what can be counted again is; how many URLs are done, or were ever admitted, is nowhere but in
+its counter. Nothing but what people are shown depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from crawler.frontier import records as keys
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.records import (
+    Totals,
+    decode_totals,
+    encode,
+)
+
+_SLICE: Final = 10_000
+_COUNTED: Final[Mapping[str, bytes]] = {
+    "waiting": keys.BODY,
+    "later": keys.LATER,
+    "leased": keys.OPEN,
+    "seen": keys.SEEN,
+    "dead": keys.DEAD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """One that was counted again."""
+
+    name: str
+    said: int
+    counted: int
+    shard: int | None = None  # of a shared frontier
+
+    @property
+    def differs(self) -> bool:
+        return self.said != self.counted
+
+
+def count_again(store: OrderedStore) -> list[Counter]:
+    """O(URLs), in bounded memory."""
+    totals = _totals(store)
+    return [
+        Counter(name, getattr(totals, name), _number(store, prefix))
+        for name, prefix in _COUNTED.items()
+    ]
+
+
+def write_counted(store: OrderedStore, counted: list[Counter]) -> None:
+    """Of a frontier that nobody has open."""
+    totals = _totals(store)
+    for each in counted:
+        setattr(totals, each.name, each.counted)
+    store.write({keys.TOTALS: encode(totals)})
+
+
+def _totals(store: OrderedStore) -> Totals:
+    packed = store.get(keys.TOTALS)
+    return decode_totals(packed) if packed else Totals(front=[])
+
+
+def _number(store: OrderedStore, prefix: bytes) -> int:
+    number, begin, stop = 0, prefix, keys.after(prefix)
+    while found := store.scan(begin, stop, _SLICE):
+        number += len(found)
+        begin = found[-1][0] + b"\0"
+    return number

@@ -1,0 +1,124 @@
+"""The books of one call: what it changes is staged here and written in one piece.
+
+Rule: a call reads through the books, so it sees its own changes; nothing reaches the
+store before `commit`, and then all of it does or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from crawler.frontier import records as keys
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.records import (
+    Ends,
+    HostRecord,
+    Totals,
+    decode_host,
+    decode_totals,
+    encode,
+)
+from crawler.model.types import ConfigError, HostKey, StoreUnavailable
+
+
+class Books:
+    """Staged changes over a store. Host records of active hosts stay here, as one object
+    each: everybody who asks for a host gets the same record."""
+
+    def __init__(self, store: OrderedStore, levels: int) -> None:
+        self._store = store
+        self._levels = levels
+        self._staged: dict[bytes, bytes | None] = {}
+        self._touched: dict[HostKey, HostRecord] = {}
+        self._held: dict[HostKey, HostRecord] = {}
+        self._broken: StoreUnavailable | None = None
+        self.totals = self._read_totals()
+
+    def get(self, key: bytes) -> bytes | None:
+        if key in self._staged:
+            return self._staged[key]
+        return self._store.get(key)
+
+    def has(self, names: Sequence[bytes]) -> list[bool]:
+        """Which exist in the store; staged ones are the caller's to know."""
+        return self._store.has(names)
+
+    def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """As the store's; what this call has staged is not in it."""
+        return self._store.scan(start, stop, limit)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._staged[key] = value
+
+    def put_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        self._staged.update(pairs)
+
+    def delete(self, key: bytes) -> None:
+        self._staged[key] = None
+
+    def delete_all(self, names: Iterable[bytes]) -> None:
+        self._staged.update(dict.fromkeys(names))
+
+    def host(self, host: HostKey) -> HostRecord:
+        """The record of *host* to be changed in place; it is written at the commit."""
+        record = self._touched.get(host)
+        if record is None:
+            record = self._touched[host] = self.peek(host)
+        return record
+
+    def peek(self, host: HostKey) -> HostRecord:
+        """The record of *host*, a fresh one if it is new; changes to it are not written."""
+        known = self._held.get(host) or self._touched.get(host)
+        if known is not None:
+            return known
+        packed = self._store.get(keys.named(keys.HOST, host))
+        record = decode_host(packed) if packed else HostRecord([])
+        record.ends += [Ends() for _ in range(self._levels - len(record.ends))]
+        return record
+
+    def hold(self, host: HostKey) -> None:
+        """Keep the record in memory while its host is active."""
+        self._held[host] = self.host(host)
+
+    def let_go(self, host: HostKey) -> None:
+        del self._held[host]
+
+    def next_number(self) -> int:
+        return self.next_numbers(1)[0]
+
+    def next_numbers(self, count: int) -> range:
+        first = self.totals.next_number
+        self.totals.next_number += count
+        return range(first, first + count)
+
+    def _read_totals(self) -> Totals:
+        packed = self._store.get(keys.TOTALS)
+        totals = decode_totals(packed) if packed else Totals(front=[])
+        if len(totals.front) > self._levels:
+            raise ConfigError(
+                f"this crawl was begun with {len(totals.front)} levels, the setting has"
+                f" {self._levels}: CRAWLER_LEVEL_SHARES may grow between runs, not shrink"
+            )
+        for front in totals.fronts():
+            front += [Ends() for _ in range(self._levels - len(front))]
+        return totals
+
+    def commit(self, now: float) -> None:
+        """Write all that was staged. Raises StoreUnavailable; from then on memory may be
+        ahead of the disk, so every further call raises it too."""
+        if self._broken is not None:
+            raise self._broken
+        if not self._staged and not self._touched:
+            return
+        for host, record in self._touched.items():
+            self._staged[keys.named(keys.HOST, host)] = encode(record)
+        self.totals.clock = max(self.totals.clock, now)
+        self._staged[keys.TOTALS] = encode(self.totals)
+        try:
+            self._store.write(self._staged)
+        except StoreUnavailable as broken:
+            self._broken = broken
+            raise
+        finally:
+            self._staged = {}
+            self._touched = {}

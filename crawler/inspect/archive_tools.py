@@ -1,0 +1,469 @@
+"""One URL out of the archive.
+
+Rule: what is given is what was kept; what else must be known of it is said beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from scrapy.settings import BaseSettings
+
+from crawler.archive.cdxj import SUFFIX as INDEX
+from crawler.archive.check import (
+    Checked,
+    Checking,
+    Fault,
+    checking,
+)
+from crawler.archive.columns import titled
+from crawler.archive.columns_companion import SUFFIX as COLUMNS
+from crawler.archive.files import (
+    OPEN_SUFFIX,
+    Companion,
+    beside,
+    clear,
+    held,
+    is_owed,
+)
+from crawler.archive.lookup import (
+    Entry,
+    entries,
+    lookup,
+    original,
+    read_entry,
+    warc_files,
+)
+from crawler.archive.reader import Damaged, Stored
+from crawler.archive.recovery import left_open, recover_one
+from crawler.archive.wacz import (
+    PageLine,
+    merged,
+    packing,
+)
+from crawler.assembly.build import data_dir
+from crawler.config.settings import Config
+from crawler.data.data_dir import (
+    WARC,
+    WORKER,
+    holder,
+)
+from crawler.inspect.frontier_view import table
+from crawler.model.page import Flag, head_fields
+from crawler.model.types import VERSION, ConfigError, DataDirError
+from crawler.model.url import fetch_form
+from crawler.policy.encodings import codings_of, decoded
+from crawler.policy.media_type import HTML_TYPES, PDF
+from crawler.report.figures import (
+    many,
+    number,
+    plain,
+    size,
+)
+from crawler.workers.workers import worker_folders
+
+# Which archive a command is about: that of a data directory and of all workers below it.
+#
+# Rule: looking needs no lock and changes nothing. What is made again is put in its place whole.
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePlace:
+    path: Path  # the data directory
+    folders: tuple[Path, ...]  # with WARC files
+    store: str  # where finished files are brought; empty: they stay here
+    is_shared: bool  # other machines may have parts of it
+
+    def files(self) -> list[Path]:
+        """Finished, and not."""
+        return [file for folder in self.folders for file in warc_files(folder)]
+
+    def finished(self) -> list[Path]:
+        return [file for file in self.files() if not file.name.endswith(OPEN_SUFFIX)]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the archive is here."""
+        return not (self.store or self.is_shared)
+
+    def elsewhere(self) -> list[str]:
+        """What a person must know of files that are not here."""
+        if self.store:
+            return [f"finished files are brought to {self.store}: those are not looked at"]
+        return ["other workers' archives are not looked at"] if self.is_shared else []
+
+
+def archive_of(settings: BaseSettings, config: Config) -> ArchivePlace:
+    """Raises DataDirError: there is none."""
+    path = data_dir(settings, config)
+    homes = [path, *worker_folders(path)]
+    folders = tuple(home / WARC for home in homes if (home / WARC).is_dir())
+    if not folders:
+        raise DataDirError(
+            f"{path} holds no archive: there is no {path / WARC}. CRAWLER_DATA_DIR says where"
+        )
+    is_shared = bool(config.shared.frontier_url) or (path / WORKER).exists()
+    return ArchivePlace(path, folders, config.archive.archive_url, is_shared)
+
+
+def is_being_written(file: Path) -> bool:
+    """By a crawl that is at work."""
+    return file.name.endswith(OPEN_SUFFIX) and holder(file.parent.parent) is not None
+
+
+# What is in an archive, file by file.
+
+OWED: Final = "(columns to be made)"
+"""The crawl, or the next one, makes them; so does scrapy archive parse."""
+
+
+class FileLook(msgspec.Struct, frozen=True):
+    """One WARC file."""
+
+    file: str
+    state: str  # finished | being written | unfinished
+    bytes: int
+    captures: int  # responses and revisits
+    revisits: int
+    first: str  # when the oldest was fetched, 14 digits; empty: there is none
+    last: str
+    beside: tuple[str, ...]  # index, columns, or that these are still to be made
+
+
+class CaptureLook(msgspec.Struct, frozen=True):
+    """One capture of a URL."""
+
+    at: str  # 14 digits
+    status: str
+    media_type: str  # of a revisit: warc/revisit
+    url: str
+    record: str  # "file:offset"
+    digest: str
+
+
+def file_looks(place: ArchivePlace) -> Iterator[FileLook]:
+    for file in place.files():
+        with suppress(FileNotFoundError):  # finished or brought away since
+            yield _look(file)
+
+
+def capture_look(entry: Entry) -> CaptureLook:
+    return CaptureLook(
+        entry.timestamp, entry.status, entry.mime, entry.url, str(entry.place), entry.digest
+    )
+
+
+def files_text(looks: Sequence[FileLook]) -> Iterator[str]:
+    head = ("file", "state", "captures", "revisits", "size", "first", "last", "beside")
+    rows = [_row(look) for look in looks]
+    yield from table([head, *rows], right={2, 3, 4})
+    captures, taken = sum(look.captures for look in looks), sum(look.bytes for look in looks)
+    yield f"{many(len(looks), 'file')}, {many(captures, 'capture')}, {size(taken)}"
+
+
+def captures_text(looks: Sequence[CaptureLook]) -> Iterator[str]:
+    yield from table(
+        [
+            (moment(look.at), look.status or "-", plain(look.media_type) or "-", look.record)
+            + ((plain(look.url),) if len({each.url for each in looks}) > 1 else ())
+            for look in looks
+        ],
+        right=set(),
+    )
+
+
+def moment(timestamp: str) -> str:
+    """14 digits as a person reads them."""
+    day, time = timestamp[:8], timestamp[8:]
+    return f"{day[:4]}-{day[4:6]}-{day[6:]} {time[:2]}:{time[2:4]}:{time[4:]}"
+
+
+def _look(file: Path) -> FileLook:
+    size_bytes = file.stat().st_size
+    captures, revisits, first, last = 0, 0, "", ""
+    for entry in entries(file):
+        captures += 1
+        revisits += entry.is_revisit
+        first = min(first or entry.timestamp, entry.timestamp)
+        last = max(last, entry.timestamp)
+    name = file.name.removesuffix(OPEN_SUFFIX)
+    has = tuple(_beside(file.with_name(name)))
+    return FileLook(name, _state(file), size_bytes, captures, revisits, first, last, has)
+
+
+def _beside(warc: Path) -> Iterator[str]:
+    if beside(warc, INDEX).exists():
+        yield "index"
+    if is_owed(warc, COLUMNS):
+        yield OWED
+    elif beside(warc, COLUMNS).exists():
+        yield "columns"
+
+
+def _state(file: Path) -> str:
+    if not file.name.endswith(OPEN_SUFFIX):
+        return "finished"
+    return "being written" if is_being_written(file) else "unfinished"
+
+
+def _row(look: FileLook) -> tuple[str, ...]:
+    return (
+        look.file,
+        look.state,
+        number(look.captures),
+        number(look.revisits),
+        size(look.bytes),
+        moment(look.first) if look.first else "-",
+        moment(look.last) if look.last else "-",
+        " ".join(look.beside) or "-",
+    )
+
+
+MOST_BYTES: Final = 1024 * 1024 * 1024  # of a body, packed or not: it is held in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """A body, and what to know of it."""
+
+    body: bytes
+    notes: tuple[str, ...]
+
+
+def found(place: ArchivePlace, text: str) -> list[Entry]:
+    """The captures of the very URL, or of those that an index takes for it; the oldest first.
+    Raises CrawlerError, also if there is none."""
+    url = fetch_form(text)
+    if url is None:
+        raise ConfigError(f"{text!r} cannot be read as an http or https URL")
+    captures = lookup(place.folders, url)
+    exact = [entry for entry in captures if entry.url == url]
+    if not captures:
+        said = "; ".join(
+            [f"{plain(url)} is not in the archive of {place.path}", *place.elsewhere()]
+        )
+        raise ConfigError(said)
+    return exact or captures
+
+
+def chosen(captures: list[Entry], at: str | None) -> Entry:
+    """The latest; of those at *at*, the beginning of a time in digits. Raises ConfigError."""
+    if at is None:
+        return captures[-1]
+    digits = "".join(char for char in at if char.isdigit())
+    fitting = [entry for entry in captures if entry.timestamp.startswith(digits)]
+    if not digits or not fitting:
+        raise ConfigError(f"no capture of {plain(captures[-1].url)} is of {at}; --all lists them")
+    return fitting[-1]
+
+
+def got(place: ArchivePlace, entry: Entry, *, is_raw: bool) -> Got:
+    """Raises CrawlerError: its record, or that of its original, cannot be read."""
+    told = read_entry(entry, MOST_BYTES)
+    holds = told
+    if told.kind == "revisit":
+        first = original(place.folders, told)
+        if first is None:
+            said = [
+                f"{plain(told.url)} repeats {plain(told.refers_to)}, whose record is not here",
+                *place.elsewhere(),
+            ]
+            raise ConfigError("; ".join(said))
+        holds = read_entry(first, MOST_BYTES)
+    body, coding = (holds.body, "") if is_raw else _undone(holds)
+    return Got(body, tuple(_notes(entry, told, holds, coding, len(body))))
+
+
+def _undone(holds: Stored) -> tuple[bytes, str]:
+    headers = head_fields(holds.head)
+    codings = codings_of([value for name, value in headers if name.lower() == b"content-encoding"])
+    if not codings:
+        return holds.body, ""
+    made = decoded(holds.body, codings, MOST_BYTES)
+    names = plain(b", ".join(codings).decode("latin-1"))
+    if Flag.UNDECODED in made.flags:
+        return made.body, f"as it came, in a coding that is not known: {names}"
+    if made.flags:
+        return made.body, f"damaged or short in its coding ({names}): what could be read"
+    return made.body, ""
+
+
+def _notes(
+    entry: Entry, told: Stored, holds: Stored, coding: str, size_bytes: int
+) -> Iterator[str]:
+    kind = plain(entry.mime) if holds is told else f"repeats {plain(holds.url)}"
+    yield (
+        f"{moment(entry.timestamp)}  {entry.status or '-'}  {kind or '-'}  {size(size_bytes)}"
+        f"  {entry.place}"
+    )
+    if holds.truncated:
+        yield f"the body is not whole: it was cut when it was fetched ({holds.truncated})"
+    if holds.body_cut:
+        yield f"the body is not whole: {size(MOST_BYTES)} of it are given"
+    if coding:
+        yield f"the body is {coding}"
+
+
+# What takes its time on an archive: check it, make its indexes and columns again, pack it.
+#
+# Rule: one file after the other, and each is told about when it is done. A file that a crawl
+# writes is left to it; what is made again takes the place of the old in one step.
+
+# What a reader opens by itself, and not as a part of a page.
+SHOWN: Final = frozenset({*HTML_TYPES, PDF, "text/plain"})
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What came of one file, or of all. *line*: the same for a person."""
+
+    file: str
+    line: str
+    faults: tuple[Fault, ...] = ()
+
+
+def check(place: ArchivePlace) -> Iterator[Done]:
+    """Of each file, then of revisits whose original is nowhere. Raises DataDirError, also where
+    there is nothing to check."""
+    if not place.files() and place.is_whole:
+        raise DataDirError(f"{place.path} has no WARC file (.warc.gz, .warc)")
+    with checking() as looking:
+        for file in place.files():
+            with suppress(FileNotFoundError):  # brought away since
+                yield _checked(looking, file)
+        orphans = tuple(looking.orphans())
+    advice = "copy the files of the other parts of this archive here, and check again"
+    faults = tuple(Fault(each.where, each.what, advice) for each in orphans)
+    if faults and not place.is_whole:
+        yield Done("", f"{many(len(faults), 'revisit')} of what is elsewhere")
+    elif faults:
+        yield Done("", f"{many(len(faults), 'revisit')} of nothing that is here", faults)
+
+
+def whole_again(
+    place: ArchivePlace, kept: Sequence[Companion], again: Sequence[Companion]
+) -> Iterator[Done]:
+    """What a dead process left unfinished is mended, as its next start would: it may never be
+    started again. Then companions are made *again* of each finished file. *kept*: all that a file
+    has; of one that is mended the slow ones are owed. A file that cannot be read or mended is a
+    fault, and the others are done all the same. Raises CrawlerError."""
+    mended: set[Path] = set()
+    for folder in place.folders:
+        for path in left_open(folder):
+            yield from _mended(path, kept, mended)
+        for companion in kept:
+            clear(folder, companion.suffix)
+    slow = [companion for companion in again if companion.is_slow]
+    for file in place.finished():
+        if lacks := slow if file in mended else again:
+            yield from _made_again(file, lacks)
+
+
+def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[Done]:
+    """All finished files into *out*. Raises CrawlerError."""
+    files = place.finished()
+    _refuse_unpackable(place, files)
+    scratch = out.with_name(f"{out.name}.index")
+    with packing(out, now) as wacz, merged(files, scratch) as lines:
+        for file in files:
+            wacz.archive(file)
+            yield Done(file.name, file.name)
+        wacz.index(lines)
+        pages = wacz.pages(page for file in files for page in _pages(file))
+        wacz.describe(f"Crawl in {place.path.name}", f"Gossamer/{VERSION}")
+    for file in place.files():
+        if file not in files:
+            yield Done(file.name, f"{file.name} is not finished, and was left out")
+    told = f"{many(len(files), 'file')}, {many(pages, 'page')}, {size(out.stat().st_size)}"
+    yield Done(out.name, f"{out}: {told}")
+
+
+def _mended(path: Path, kept: Sequence[Companion], mended: set[Path]) -> Iterator[Done]:
+    """Nothing, if a crawl writes it."""
+    name = path.name.removesuffix(OPEN_SUFFIX)
+    try:
+        done = recover_one(path, kept)
+    except DataDirError as error:
+        yield _not_done(path, Fault(name, str(error), ""))
+        return
+    if done is not None:
+        mended.add(path.with_name(name))
+        state = f"{many(done.records, 'record')}  was unfinished, is whole now"
+        yield Done(name, f"{name}  {state if done.records else 'had no record'}")
+
+
+def _made_again(file: Path, companions: Sequence[Companion]) -> Iterator[Done]:
+    """Nothing, if it was brought away since."""
+    with suppress(FileNotFoundError), held(file) as is_ours:
+        yield _made(file, companions) if is_ours else _not_done(file, _busy(file))
+
+
+def _made(file: Path, companions: Sequence[Companion]) -> Done:
+    try:
+        for companion in companions:
+            companion.rebuild(file, file)
+    except Damaged as damage:
+        return _not_done(file, Fault(file.name, str(damage), "scrapy archive check tells more"))
+    names = " ".join(beside(file, companion.suffix).name for companion in companions)
+    return Done(file.name, names)
+
+
+def _busy(file: Path) -> Fault:
+    return Fault(file.name, "its columns are being made by the crawl", "try again later")
+
+
+def _not_done(file: Path, fault: Fault) -> Done:
+    return Done(file.name, f"{file.name}  not done", (fault,))
+
+
+def _checked(looking: Checking, file: Path) -> Done:
+    written = is_being_written(file)
+    found = looking.file(file, is_being_written=written)
+    state = "  being written" if written else ""
+    if is_owed(file, COLUMNS):
+        state = "  columns still to be made"
+    verdict = many(len(found.faults), "fault") if found.faults else "good"
+    return Done(found.file, _line(found, f"{verdict}{state}"), found.faults)
+
+
+def _line(found: Checked, verdict: str) -> str:
+    counted = f"{many(found.records, 'record')}, {many(found.captures, 'capture')}"
+    return f"{found.file}  {counted}  {verdict}"
+
+
+def fault_lines(faults: Iterable[Fault]) -> Iterator[str]:
+    for fault in faults:
+        advice = f" ({fault.advice})" if fault.advice else ""
+        yield f"  {fault.where}: {plain(fault.what)}{advice}"
+
+
+def _refuse_unpackable(place: ArchivePlace, files: Sequence[Path]) -> None:
+    if not files:
+        raise DataDirError("; ".join([f"{place.path} has no finished file", *place.elsewhere()]))
+    names = [file.name for file in files]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataDirError(f"two files are called {twice}, which one package cannot hold")
+
+
+def _pages(file: Path) -> Iterator[PageLine]:
+    """By its columns, which have titles; or by its index."""
+    try:
+        for row in titled(beside(file, COLUMNS)):
+            yield PageLine(
+                row.url, f"{row.fetched_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", row.title
+            )
+    except FileNotFoundError:
+        for entry in entries(file):
+            if entry.mime in SHOWN and entry.status.startswith("2"):
+                yield PageLine(entry.url, _iso(entry.timestamp))
+
+
+def _iso(timestamp: str) -> str:
+    day, time = timestamp[:8], timestamp[8:]
+    return f"{day[:4]}-{day[4:6]}-{day[6:]}T{time[:2]}:{time[2:4]}:{time[4:]}Z"

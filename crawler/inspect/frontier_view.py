@@ -1,0 +1,570 @@
+"""Which frontier a command is about: the one of a data directory, or one that workers share.
+
+Rule: the settings say, as they say it to a crawl.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+from scrapy.settings import BaseSettings
+
+from crawler.assembly.build import data_dir
+from crawler.config.settings import Config
+from crawler.crawl import rules
+from crawler.data import retry_requests
+from crawler.data.data_dir import (
+    DataDir,
+    holder,
+    read_format,
+)
+from crawler.data.records import RobotsRecords
+from crawler.frontier import dead_letters
+from crawler.frontier.recount import (
+    Counter,
+    count_again,
+    write_counted,
+)
+from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.two_tier import TwoTierFrontier
+from crawler.inspect.local import LocalInspection
+from crawler.inspect.port import HostState, Inspection, Named
+from crawler.inspect.shared import (
+    Recount,
+    RedisInspection,
+    Revival,
+    Visit,
+    everybody,
+    forget,
+    is_alive,
+)
+from crawler.inspect.why import Namer, refuse_other_identity
+from crawler.model.types import Candidate, ConfigError, Counts, DataDirError, HostKey
+from crawler.policy.robots_cache import RobotsCache
+from crawler.report.advice import frontier_command, shared_command
+from crawler.report.figures import (
+    many,
+    number,
+    plain,
+    rate,
+    since,
+    span,
+    until,
+)
+from crawler.shared import keys
+from crawler.shared.address import RedisAddress, redis_address
+from crawler.shared.client import Address
+from crawler.shared.codec import WorkerSaid
+from crawler.shared.shard import Ops, shard_of
+from crawler.workers.borrowed_redis import has_own_redis, lent
+
+# What can be seen of a crawl: hosts, dead letters and workers, as values to be printed.
+#
+# Rule: bounded memory, however many hosts and letters there are.
+
+
+class FrontierLook(msgspec.Struct, frozen=True):
+    """All of it."""
+
+    counts: Counts
+    process: int | None  # of the crawl at work
+    data_dir: str
+    arguments: dict[str, str] = {}  # of the spider's last start
+
+
+class SharedLook(msgspec.Struct, frozen=True):
+    """All of one that workers share."""
+
+    counts: Counts
+    where: str  # in words
+    workers: int  # alive
+    outbox: int  # links on the disks of workers, alive or not
+    arguments: dict[str, str] = {}  # of the spider's last start
+
+
+class HostLook(msgspec.Struct, frozen=True):
+    """One host."""
+
+    host: str
+    waiting: int  # URLs
+    place: str  # empty | front | active | leased | resting
+    next_at: float  # epoch seconds; it may be contacted from then on
+    gap_s: float  # the last rest it was given
+    crawl_delay_s: float
+    failures: int  # in a row
+    pauses: int  # in a row
+    admitted: int  # URLs, ever
+
+
+class DeadLook(msgspec.Struct, frozen=True):
+    """One dead letter."""
+
+    url: str
+    reason: str
+    at: float  # epoch seconds
+    attempts: int
+    depth: int
+
+
+class WorkerLook(msgspec.Struct, frozen=True):
+    """One worker of a shared crawl, as it said last."""
+
+    name: str
+    host: str  # the machine
+    pid: int
+    state: str  # starting | working | stopping | silent
+    pages: int
+    pages_per_s: float  # since it started; 0: its clock is not the server's
+    bytes: int
+    errors: int
+    leases: int
+    outbox: int  # links on its disk
+    preferred: int  # shards
+    heard_at: float  # epoch seconds
+
+
+def busiest(inspection: Inspection, top: int) -> list[HostLook]:
+    """The *top* hosts by waiting URLs."""
+    return [_host(state) for state in inspection.busiest(top)]
+
+
+def one_host(inspection: Inspection, name: str) -> HostLook:
+    """Raises ConfigError if the frontier does not know it."""
+    state = inspection.host(HostKey(name.lower()))
+    if state is None:
+        raise ConfigError(f"the frontier knows no host {name}")
+    return _host(state)
+
+
+def dead(inspection: Inspection, limit: int) -> Iterator[DeadLook]:
+    """The oldest first."""
+    for letter in inspection.oldest_dead(limit):
+        url = letter.candidate
+        yield DeadLook(url.url, letter.reason, letter.at, url.attempts, url.depth)
+
+
+def workers(everybody: Sequence[WorkerSaid], now: float) -> list[WorkerLook]:
+    return [_worker(said, now) for said in everybody]
+
+
+def _host(state: HostState) -> HostLook:
+    return HostLook(
+        host=state.host,
+        waiting=state.waiting,
+        place=state.place,
+        next_at=state.rest_until,
+        gap_s=state.pace.gap_s,
+        crawl_delay_s=state.pace.crawl_delay_s,
+        failures=state.pace.failures,
+        pauses=state.pace.pauses,
+        admitted=state.admitted,
+    )
+
+
+def _worker(said: WorkerSaid, now: float) -> WorkerLook:
+    ran_s = said.at - said.started
+    return WorkerLook(
+        name=said.name,
+        host=said.host,
+        pid=said.pid,
+        state=said.state if is_alive(said, now) else "silent",
+        pages=said.pages,
+        pages_per_s=said.pages / ran_s if ran_s > 0 else 0.0,
+        bytes=said.bytes,
+        errors=said.errors,
+        leases=said.leases,
+        outbox=said.outbox,
+        preferred=said.preferred,
+        heard_at=said.at,
+    )
+
+
+# What can be seen of a frontier, as tables a person reads. Rule: pure.
+
+
+def whole_text(look: FrontierLook) -> Iterator[str]:
+    at_work = f"process {look.process} crawls now" if look.process else "no crawl is running"
+    yield f"{plain(look.data_dir)}: {at_work}"
+    hosts = ("hosts", look.counts.hosts_active, "hosts in memory")
+    yield from _counted([*_figures(look.counts), hosts])
+    yield from _arguments(look.arguments)
+
+
+def checked_text(
+    counters: Sequence[Counter], is_repaired: bool, uncounted: Sequence[int]
+) -> Iterator[str]:
+    differing = [each for each in counters if each.differs]
+    for each in differing:
+        where = "" if each.shard is None else f"shard {each.shard}: "
+        yield f"{where}{each.name}: the counter says {each.said:,}, counted {each.counted:,}"
+    if differing and is_repaired:
+        yield f"{many(len(differing), 'counter')} repaired"
+    elif differing:
+        yield f"{many(len(differing), 'counter')} differ; scrapy frontier check --repair mends it"
+    elif counters:
+        yield f"{many(len(counters), 'counter')} counted again: all are right"
+    if uncounted:
+        shards = ", ".join(map(str, uncounted[:20]))
+        yield (
+            f"{many(len(uncounted), 'shard')} not counted, because workers changed them all the"
+            f" time: {shards}. Stop the workers, and check again"
+        )
+
+
+def shared_text(look: SharedLook) -> Iterator[str]:
+    at_work = f"{many(look.workers, 'worker')} at work" if look.workers else "no worker is at work"
+    yield f"{plain(look.where)}: {at_work}"
+    outbox = ("outbox", look.outbox, "links on workers' disks, until Redis can take them")
+    yield from _counted([*_figures(look.counts), outbox])
+    yield from _arguments(look.arguments)
+
+
+def hosts_text(looks: Sequence[HostLook], now: float) -> Iterator[str]:
+    head = ("host", "waiting", "next", "last gap", "crawl-delay", "failures", "pauses", "place")
+    rows = [_host_row(look, now) for look in looks]
+    yield from table([head, *rows], right=set(range(1, 7)))
+
+
+def workers_text(looks: Sequence[WorkerLook], now: float) -> Iterator[str]:
+    head = (
+        "worker",
+        "machine",
+        "process",
+        "state",
+        "pages",
+        "pages/s",
+        "leases",
+        "outbox",
+        "heard",
+    )
+    yield from table([head, *(_worker_row(look, now) for look in looks)], right={2, *range(4, 9)})
+    for look in looks:
+        if look.state == "silent" and look.outbox:
+            yield (
+                f"{plain(look.name)} is not heard of, and the crawl does not end while"
+                f" {many(look.outbox, 'link')} on its disk may come. Start it again with its data"
+                f" directory; if that is lost: scrapy frontier workers --forget {plain(look.name)}"
+            )
+
+
+def dead_text(
+    looks: Sequence[DeadLook], total: int, advice: Callable[[str], str], now: float
+) -> Iterator[str]:
+    """*advice*: what to type for an action."""
+    for look in looks:
+        yield f"{since(look.at, now):>18}  {plain(look.url)}"
+        yield f"{'':18}  {plain(look.reason)}"
+    yield f"{number(len(looks))} of {many(total, 'dead letter')}"
+    if looks:
+        yield f"put one back: {advice('retry URL')}"
+        yield f"put all back: {advice('retry --all')}"
+
+
+def table(rows: Sequence[Sequence[str]], right: set[int]) -> Iterator[str]:
+    """*rows* in columns; those numbered in *right* end flush."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _figures(counts: Counts) -> list[tuple[str, int, str]]:
+    return [
+        ("waiting", counts.waiting, "URLs that wait for their host's turn"),
+        ("later", counts.later, "URLs with a date: to be tried again"),
+        ("leased", counts.leased, "URLs under way, or cut off by the end of a process"),
+        ("seen", counts.seen, "URLs ever admitted"),
+        ("done", counts.done, "URLs finished"),
+        ("dead", counts.dead, "URLs given up"),
+        ("refused", counts.refused, "URLs that waited, and that a rule of the last start refuses"),
+    ]
+
+
+def _arguments(given: Mapping[str, str]) -> Iterator[str]:
+    if given:
+        told = " ".join(f"-a {plain(name)}={plain(value)}" for name, value in given.items())
+        yield f"arguments of the last start: {told}"
+
+
+def _counted(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:
+    yield from table([(name, number(value), meaning) for name, value, meaning in rows], right={1})
+
+
+def _worker_row(look: WorkerLook, now: float) -> tuple[str, ...]:
+    return (
+        plain(look.name, 64),
+        plain(look.host, 40),
+        str(look.pid),
+        plain(look.state, 20),
+        number(look.pages),
+        rate(look.pages_per_s) if look.pages_per_s else "-",
+        number(look.leases),
+        number(look.outbox),
+        since(look.heard_at, now),
+    )
+
+
+def _host_row(look: HostLook, now: float) -> tuple[str, ...]:
+    return (
+        plain(look.host, 60),
+        number(look.waiting),
+        until(look.next_at, now),
+        span(look.gap_s),
+        span(look.crawl_delay_s) if look.crawl_delay_s else "-",
+        number(look.failures),
+        number(look.pauses),
+        look.place,
+    )
+
+
+# Put dead letters back: in a data directory, through the crawl that has it in use if there is one,
+# or in a crawl that workers share, be they at work or not.
+
+PATIENCE_S: Final = 30.0  # for a crawl that looks every second; it may be starting, or ending
+_LOOK_S: Final = 0.1
+
+
+def put_back(path: Path, config: Config, url: str | None, now: float) -> int:
+    """How many of them wait again; *url* None: all. A crawl that has the directory in use does it.
+    Raises DataDirError: it is none, or that crawl does not answer."""
+    kept = read_format(path)  # or a mistyped directory would be made
+    named = _named(url, config, kept.key_seed)
+    if holder(path) is not None:
+        answered = _asked_of_crawl(path, named)
+        if answered is not None:
+            return answered
+    chosen = _chooser(named)
+    data = DataDir(path, rules.identity_of_urls(config))
+    try:
+        store = RocksStore(data.frontier)
+        try:
+            return _put_back(store, config, chosen, now)
+        finally:
+            store.close()
+    finally:
+        data.close()
+
+
+def _asked_of_crawl(path: Path, named: Named | None) -> int | None:
+    """What the crawl at work has put back. None: it ended without an answer."""
+    file = retry_requests.ask(path, None if named is None else named.key)
+    deadline = time.monotonic() + PATIENCE_S
+    while (answered := retry_requests.take_answer(file)) is None:
+        at_work = holder(path)
+        if at_work is None:
+            file.unlink(missing_ok=True)
+            return retry_requests.take_answer(file)
+        if time.monotonic() > deadline:
+            raise DataDirError(
+                f"the crawl in {path} (process {at_work}) has not answered for {PATIENCE_S:g} s."
+                " The request stays: it, or the next run, puts the dead letters back"
+            )
+        time.sleep(_LOOK_S)
+    return answered
+
+
+def put_back_shared(visit: Visit, config: Config, url: str | None) -> int:
+    """How many of them wait again; *url* None: all. Raises a Fault, or ConfigError."""
+    refuse_other_identity(visit.where, visit.format.identity, config, is_shared=True)
+    named = _named(url, config, visit.format.key_seed)
+    number = len(visit.shards)
+    ops = Ops("", number, rules.frontier_rules(config, None), config.shared.lease_s)
+    shards = [shard_of(named.domain, number)] if named else visit.shards
+    return Revival(visit, ops).put_back(shards, _chooser(named))
+
+
+def _named(url: str | None, config: Config, key_seed: int) -> Named | None:
+    return None if url is None else Namer(config, key_seed).named(url)
+
+
+def _chooser(wanted: Named | None) -> Callable[[Candidate], bool]:
+    return lambda each: wanted is None or each.key == wanted.key
+
+
+def _put_back(
+    store: RocksStore, config: Config, chosen: Callable[[Candidate], bool], now: float
+) -> int:
+    frontier = TwoTierFrontier(store, rules.frontier_rules(config, None), now)
+    agent = config.identity.user_agent_name
+    robots = RobotsCache(RobotsRecords(store), agent, config.robots)
+    now = max(now, frontier.clock)
+    return sum(dead_letters.put_back(store, frontier, robots, chosen, lambda: now))
+
+
+Said = tuple[object, Iterable[str]]
+"""The same answer twice: for programs, and for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a count of everything has found."""
+
+    counters: list[Counter]
+    is_repaired: bool
+    uncounted: list[int] = field(default_factory=list)  # shards that changed all the time
+
+    @property
+    def is_fine(self) -> bool:
+        differs = any(each.differs for each in self.counters) and not self.is_repaired
+        return not (differs or self.uncounted)
+
+
+class Frontier(Protocol):
+    """All raise CrawlerError: it is not there, not ours, or cannot be asked."""
+
+    def inspection(self) -> AbstractContextManager[Inspection]: ...
+
+    def whole(self) -> Said: ...
+
+    def workers(self) -> Said: ...
+
+    def forget(self, worker: str) -> int:
+        """Give up what is on the disk of a dead *worker*: so many links."""
+
+    def put_back(self, url: str | None) -> int:
+        """The dead letter of *url*, or all: how many wait again."""
+
+    def check(self, is_repair: bool) -> Checked:
+        """Count again; *is_repair*: write what was counted."""
+
+    @property
+    def tried_by(self) -> str:
+        """Who fetches what was put back."""
+
+    def advice(self, action: str) -> str:
+        """What to type for it."""
+
+
+def frontier_of(settings: BaseSettings, config: Config) -> Frontier:
+    path, address = data_dir(settings, config), redis_address(settings, config)
+    if address is not None:
+        advice = partial(shared_command, settings=settings)
+        return InRedis(lambda: nullcontext(address), path, config, advice)
+    if has_own_redis(path):
+        advice = partial(frontier_command, data_dir=str(path))
+        return InRedis(partial(lent, path, config.shared), path, config, advice)
+    return InDataDir(path, config)
+
+
+class InDataDir:
+    tried_by = "the crawl that is at work, or the next run"
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self._path = path
+        self._config = config
+        self.inspection = partial(LocalInspection, path)
+        self.advice = partial(frontier_command, data_dir=str(path))
+
+    def whole(self) -> Said:
+        with self.inspection() as inspection:
+            look = FrontierLook(
+                *(inspection.counts(), holder(self._path), str(self._path), inspection.arguments)
+            )
+        return look, whole_text(look)
+
+    def workers(self) -> Said:
+        raise ConfigError(
+            f"the frontier of {self._path} has no workers: they share one that is in Redis"
+            " (CRAWLER_FRONTIER_URL)"
+        )
+
+    def forget(self, worker: str) -> int:
+        raise ConfigError(f"the frontier of {self._path} has no workers, nor one called {worker}")
+
+    def put_back(self, url: str | None) -> int:
+        return put_back(self._path, self._config, url, time.time())
+
+    def check(self, is_repair: bool) -> Checked:
+        if not is_repair:
+            with self.inspection() as inspection:
+                return Checked(inspection.count_again(), is_repaired=False)
+        read_format(self._path)  # or a mistyped directory would be made
+        with (
+            closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
+            closing(RocksStore(data.frontier)) as store,
+        ):
+            counted = count_again(store)
+            write_counted(store, counted)
+        return Checked(counted, is_repaired=True)
+
+
+class InRedis:
+    tried_by = "workers that are there, or come"
+
+    def __init__(
+        self,
+        lent: Callable[[], AbstractContextManager[RedisAddress]],
+        path: Path,
+        config: Config,
+        advice: Callable[[str], str],
+    ) -> None:
+        """*lent*: where Redis is, for as long; *path*: of the data directory of a worker,
+        perhaps."""
+        self._lent = lent
+        self._path = path
+        self._config = config
+        self.advice = advice
+
+    @contextmanager
+    def inspection(self) -> Iterator[Inspection]:
+        with self._visit() as visit, self._inspection(visit) as inspection:
+            yield inspection
+
+    def whole(self) -> Said:
+        with self._visit() as visit, self._inspection(visit) as inspection:
+            known, now = everybody(visit), visit.now()
+            look = SharedLook(
+                inspection.counts(),
+                visit.where,
+                workers=sum(is_alive(worker, now) for worker in known),
+                outbox=sum(worker.outbox for worker in known),
+                arguments=inspection.arguments,
+            )
+        return look, shared_text(look)
+
+    def workers(self) -> Said:
+        with self._visit() as visit:
+            now = visit.now()
+            found = workers(everybody(visit), now)
+        return found, workers_text(found, now)
+
+    def forget(self, worker: str) -> int:
+        with self._visit() as visit:
+            return forget(visit, worker).outbox
+
+    def put_back(self, url: str | None) -> int:
+        with self._visit() as visit:
+            return put_back_shared(visit, self._config, url)
+
+    def check(self, is_repair: bool) -> Checked:
+        with self._visit() as visit:
+            recount = Recount(visit)
+            if is_repair:
+                shared = self._config.shared
+                frontier_rules = rules.frontier_rules(self._config, None)
+                recount.repair(Ops("", len(visit.shards), frontier_rules, shared.lease_s))
+            else:
+                recount.count()
+        return Checked(recount.counted, is_repair, recount.uncounted)
+
+    def _inspection(self, visit: Visit) -> RedisInspection:
+        return RedisInspection(visit, self._path, self._config.robots.robots_max_bytes)
+
+    @contextmanager
+    def _visit(self) -> Iterator[Visit]:
+        shared, fetch = self._config.shared, self._config.fetch
+        opening = (fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
+        with self._lent() as lent_one:
+            address = Address.parse(lent_one.url, lent_one.params)
+            with Visit(address, shared.frontier_name, opening) as visit:
+                yield visit

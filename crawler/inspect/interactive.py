@@ -1,0 +1,50 @@
+"""Scrapy's commands that bring a page to a person, as errands: beside any crawl, keeping nothing.
+
+Rule: each is Scrapy's own, options and all. What is ours is which scheduler it gets, and that a
+mistake in the settings is one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from scrapy.commands import ScrapyCommand
+
+from crawler.config.settings import read_config
+from crawler.crawl.interactive import SCHEDULER
+from crawler.model.types import ConfigError, CrawlerError
+from crawler.model.url import fetch_form
+from crawler.report.advice import complain
+from crawler.spiders.seeds import refuse_anonymous
+from crawler.spiders.web import WebSpider
+
+
+class Errand(ScrapyCommand):
+    """Stands before Scrapy's own command among the bases of ours."""
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        super().process_options(args, opts)
+        assert self.settings is not None
+        self.settings.set("SCHEDULER", SCHEDULER, priority="cmdline")
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        assert self.settings is not None
+        try:
+            urls = [url for url in map(fetch_form, args) if url is not None]
+            refuse_anonymous(urls, read_config(self.settings))
+            self._refuse_web(getattr(opts, "spider", None))
+            super().run(args, opts)  # type: ignore[safe-super]  # the next base has it
+        except CrawlerError as refused:
+            complain(refused)
+            self.exitcode = 1
+
+    def _refuse_web(self, name: str | None) -> None:
+        """Its pages are made by a frontier and pipelines, which no errand has."""
+        assert self.crawler_process is not None
+        loader = self.crawler_process.spider_loader
+        if name in loader.list() and issubclass(loader.load(name), WebSpider):
+            raise ConfigError(
+                f"the spider {name} has no callbacks to try. What it makes of one page:"
+                f" scrapy crawl {name} -a seeds=URL -a max_pages=1 -s CRAWLER_DATA_DIR=one-page"
+                " -o -:jsonlines"
+            )

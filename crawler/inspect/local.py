@@ -1,0 +1,268 @@
+"""A data directory as it stands, read beside the crawl that uses it.
+
+Rule: nothing is written and no lock is taken.
+"""
+
+from __future__ import annotations
+
+import gzip
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from heapq import nlargest
+from itertools import count, islice
+from pathlib import Path
+from typing import Final, Self
+
+from crawler.archive.files import open_name
+from crawler.config.settings import Budgets, read_kept
+from crawler.data.data_dir import (
+    ARGUMENTS,
+    FRONTIER,
+    OUTCOMES,
+    WARC,
+    kept_arguments,
+    read_format,
+)
+from crawler.data.outcomes import read_outcomes
+from crawler.data.records import LocalYields, RobotsRecords
+from crawler.frontier import records as keys
+from crawler.frontier.dead_letters import dead_letters
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.records import (
+    DeadLetter,
+    HostRecord,
+    RefusedRecord,
+    Totals,
+    decode_candidate,
+    decode_host,
+    decode_open,
+    decode_refused,
+    decode_totals,
+)
+from crawler.frontier.recount import Counter, count_again
+from crawler.frontier.rocks_store import RocksStore
+from crawler.inspect.port import (
+    HostState,
+    Leased,
+    Named,
+    Waiting,
+)
+from crawler.model.types import (
+    Candidate,
+    Counts,
+    DataDirError,
+    HostKey,
+    Outcome,
+)
+from crawler.policy.patterns import Yield
+
+# What a crawl leaves in its data directory beside the frontier: the log of outcomes, the archive.
+#
+# Rule: read beside the crawl that writes it, in bounded memory; without a directory there is none.
+
+_HEAD_BYTES: Final = 64 * 1024  # of a WARC record; ours are below 4 kB
+_REFERS: Final = b"WARC-Refers-To-Target-URI:"
+
+
+class Traces:
+    def __init__(self, path: Path) -> None:
+        """*path*: the data directory."""
+        self._path = path
+
+    def outcomes(self, host: HostKey, is_it: Callable[[str], bool]) -> list[Outcome]:
+        """What came of the leases of one URL of *host*, which *is_it* knows; oldest first."""
+        log = read_outcomes(self._path / OUTCOMES)
+        return [each for each in log if each.host == host and is_it(each.url)]
+
+    def original(self, record: str) -> str:
+        """The URL whose content the archive record at "file:offset" stands for as a revisit;
+        empty if it is none, or gone."""
+        name, _, offset = record.rpartition(":")
+        if not name or Path(name).name != name or not offset.isdigit():
+            return ""
+        final = self._path / WARC / name
+        for file in (final, open_name(final)):
+            with suppress(OSError, EOFError, zlib.error):
+                return _refers_to(file, int(offset))
+        return ""
+
+
+def _refers_to(file: Path, offset: int) -> str:
+    with file.open("rb") as archive:
+        archive.seek(offset)
+        head = gzip.GzipFile(fileobj=archive).read(_HEAD_BYTES).partition(b"\r\n\r\n")[0]
+    for line in head.split(b"\r\n"):
+        if line.startswith(_REFERS):
+            return line.removeprefix(_REFERS).strip().decode("ascii", "replace")
+    return ""
+
+
+_SLICE: Final = 1000
+# The crawl may remove a file between our reading of its list of files and opening them.
+_TRIES: Final = 3
+_PAUSE_S: Final = 0.05
+
+
+class LocalInspection:
+    """Implements storage.inspection.Inspection. Raises DataDirError if *path* is no data directory,
+    or a damaged one."""
+
+    is_shared = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        found = read_format(path)
+        self.key_seed, self.identity = found.key_seed, found.identity
+        if not (path / FRONTIER).is_dir():
+            raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
+        self._store = opened(path / FRONTIER)
+        self.robots = RobotsRecords(self._store)
+        self._traces = Traces(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+    @property
+    def where(self) -> str:
+        return str(self.path)
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        return read_kept(kept_arguments(self.path), str(self.path / ARGUMENTS))
+
+    def now(self) -> float:
+        return time.time()
+
+    def counts(self) -> Counts:
+        packed = self._store.get(keys.TOTALS)
+        totals = decode_totals(packed) if packed else Totals(front=[])
+        return Counts(
+            waiting=totals.waiting,
+            later=totals.later,
+            leased=totals.leased,
+            hosts_active=sum(1 for _ in self._each(keys.ACTIVE)),
+            seen=totals.seen,
+            done=totals.done,
+            dead=totals.dead,
+            refused=totals.refused,
+        )
+
+    def count_again(self) -> list[Counter]:
+        """As the store was when it was opened: every call of a crawl is one write."""
+        return count_again(self._store)
+
+    def busiest(self, top: int) -> list[HostState]:
+        found = nlargest(top, self._hosts(), key=lambda pair: pair[1].waiting())
+        return [_state(name, record) for name, record in found]
+
+    def host(self, host: HostKey) -> HostState | None:
+        record = self._host(host)
+        return None if record is None else _state(host, record)
+
+    def oldest_dead(self, limit: int) -> list[DeadLetter]:
+        return [letter for _, letter in islice(dead_letters(self._store), limit)]
+
+    def is_seen(self, it: Named) -> bool:
+        return self._store.get(keys.numbered(keys.SEEN, it.key)) is not None
+
+    def waiting(self, it: Named) -> Waiting | None:
+        record = self._host(it.host)
+        for level in range(len(record.ends) if record else 0):
+            begin, stop = keys.body(it.host, level, 0), keys.body(it.host, level + 1, 0)
+            for ahead, (_, packed) in zip(count(), _between(self._store, begin, stop)):
+                candidate = decode_candidate(packed)
+                if candidate.key == it.key:
+                    return Waiting(candidate, ahead)
+        return None
+
+    def leased(self, it: Named) -> Leased | None:
+        opened = (decode_open(packed) for _, packed in self._each(keys.OPEN))
+        taken = (each.taken_at for each in opened if each.candidate.key == it.key)
+        return next((Leased(at) for at in taken), None)
+
+    def later(self, it: Named) -> Candidate | None:
+        put_off = (decode_candidate(packed) for _, packed in self._each(keys.LATER))
+        return next((each for each in put_off if each.key == it.key), None)
+
+    def dead(self, it: Named) -> DeadLetter | None:
+        letters = (letter for _, letter in dead_letters(self._store))
+        return next((letter for letter in letters if letter.candidate.key == it.key), None)
+
+    def refused(self, it: Named) -> RefusedRecord | None:
+        kept = (decode_refused(packed) for _, packed in self._each(keys.REFUSED))
+        return next((each for each in kept if each.candidate.key == it.key), None)
+
+    def owned(self, it: Named, is_it: Callable[[str], bool]) -> None:
+        """The log is here."""
+
+    def outcomes(self, it: Named, is_it: Callable[[str], bool]) -> list[Outcome]:
+        return self._traces.outcomes(it.host, is_it)
+
+    def original(self, record: str) -> str:
+        return self._traces.original(record)
+
+    def elsewhere(self) -> dict[str, int]:
+        return {}
+
+    def remembered(self) -> MemoryStore:
+        return doors_of(self._store)
+
+    def brought(self, it: Named, pattern: str) -> tuple[str, Yield]:
+        return LocalYields(self._store, Budgets()).brought(it.host, pattern)
+
+    def admitted_of_domain(self, it: Named) -> int:
+        packed = self._store.get(keys.named(keys.DOMAIN, HostKey(it.domain)))
+        return int.from_bytes(packed) if packed else 0
+
+    def opened_hosts(self, it: Named) -> set[str]:
+        return set()
+
+    def _hosts(self) -> Iterator[tuple[HostKey, HostRecord]]:
+        for key, packed in self._each(keys.HOST):
+            yield HostKey(keys.name_of(key)), decode_host(packed)
+
+    def _host(self, host: HostKey) -> HostRecord | None:
+        packed = self._store.get(keys.named(keys.HOST, host))
+        return decode_host(packed) if packed else None
+
+    def _each(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return _between(self._store, prefix, keys.after(prefix))
+
+
+def doors_of(store: OrderedStore) -> MemoryStore:
+    """What doors remember there, where it may be changed without a trace."""
+    copy = MemoryStore()
+    copy.write(dict(_between(store, keys.DOORS, keys.after(keys.DOORS))))
+    return copy
+
+
+def _between(store: OrderedStore, begin: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+    while found := store.scan(begin, stop, _SLICE):
+        yield from found
+        begin = found[-1][0] + b"\0"
+
+
+def opened(folder: Path) -> RocksStore:
+    """To be read beside whoever has it open. Raises DataDirError."""
+    for _ in range(_TRIES - 1):
+        with suppress(DataDirError):
+            return RocksStore(folder, read_only=True)
+        time.sleep(_PAUSE_S)
+    return RocksStore(folder, read_only=True)
+
+
+def _state(name: HostKey, record: HostRecord) -> HostState:
+    return HostState(
+        host=name,
+        waiting=record.waiting(),
+        place=record.place.name.lower(),
+        rest_until=record.rest_until,
+        pace=record.pace,
+        admitted=record.admitted,
+    )

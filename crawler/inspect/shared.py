@@ -1,0 +1,728 @@
+"""A shared crawl as a tool looks at it: what it was begun with, and its keys in slices.
+
+Rule: looking changes nothing, not even the scripts that a server knows. No key that can be large
+is read at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from heapq import nlargest, nsmallest
+from itertools import islice
+from pathlib import Path
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.config.settings import read_kept
+from crawler.data.data_dir import WORKER
+from crawler.data.records import RobotsRecords
+from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.records import DeadLetter, RefusedRecord, decode_letter
+from crawler.frontier.recount import Counter
+from crawler.inspect.local import Traces, doors_of, opened
+from crawler.inspect.port import (
+    HostState,
+    Leased,
+    Named,
+    Owned,
+    Unsearched,
+    Waiting,
+)
+from crawler.model.types import (
+    Candidate,
+    Claim,
+    ConfigError,
+    Counts,
+    HostKey,
+    Outcome,
+)
+from crawler.model.url import authority_of, registered_domain, split
+from crawler.policy.patterns import (
+    NOTHING,
+    OTHER,
+    Yield,
+)
+from crawler.policy.robots_cache import Known, RobotsRecord
+from crawler.shared import keys
+from crawler.shared.client import Address, Argument, Link, Nodes
+from crawler.shared.codec import Totals, WorkerSaid, buckets_of, read_filed, read_robots
+from crawler.shared.crawl_format import known
+from crawler.shared.faults import ForeignData
+from crawler.shared.keys import Scripts
+from crawler.shared.shard import (
+    BATCH,
+    Ops,
+    ShardHost,
+    ShardLease,
+    read_host,
+    read_later,
+    read_lease,
+    read_refused,
+    read_waiting,
+    shard_of,
+)
+from crawler.shared.worker.membership import ALIVE_S
+from crawler.shared.worker.patterns import MOST_PATTERNS, field_of
+
+SLICE: Final = 1000
+"""Entries of one answer: a millisecond of a server at most."""
+_LISTS: Final = 50  # of 10 to 200 entries each
+
+
+class Visit:
+    """Raises a Fault: it cannot be asked, or is not ours; ConfigError: there is no such crawl."""
+
+    def __init__(self, address: Address, name: str, opening: tuple[Argument, ...]) -> None:
+        """*opening*: as of Nodes, for what does change something."""
+        self.name = name
+        self.where = f"the crawl {name} in Redis at {address}"
+        key = keys.format_key(name)
+        with Link(Nodes(address, Scripts(), name, 1, opening)) as link:
+            kept = link.command(key, "GET", key)
+        if kept is None:
+            raise ConfigError(
+                f"Redis at {address} has no crawl {name}: none has begun there, or its"
+                " CRAWLER_FRONTIER_NAME is another"
+            )
+        self.format = known(kept, key)
+        self.shards = range(self.format.shards)
+        self.link = Link(Nodes(address, Scripts(), name, self.format.shards, opening))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.link.close()
+
+    def ask(self, key: str, command: str, *args: Argument) -> Any:
+        return self.link.command(key, command, key, *args)
+
+    def ask_each(self, asks: Sequence[tuple[str, str]]) -> list[Any]:
+        """Pairs of command and key, all on their way together."""
+        return self.link.ask([(key, (command, key)) for command, key in asks])
+
+    def pairs(self, key: str) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Fields and values of a hash. What is there all the time comes, some of it twice."""
+        for found in self._slices("HSCAN", key):
+            yield list(zip(found[::2], found[1::2], strict=True))
+
+    def scored(self, key: str, match: str = "*") -> Iterator[list[tuple[bytes, float]]]:
+        """Of a zset, in no order; else as `pairs`."""
+        for found in self._slices("ZSCAN", key, match):
+            yield list(zip(found[::2], map(float, found[1::2]), strict=True))
+
+    def lists(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Entries of many lists that are short, each for itself."""
+        for begin in range(0, len(names), _LISTS):
+            part = names[begin : begin + _LISTS]
+            for found in self.link.ask([(key, ("LRANGE", key, 0, -1)) for key in part]):
+                yield from found
+
+    def now(self) -> float:
+        """Epoch seconds by the server that also tells the workers."""
+        told = self.link.command(keys.workers(self.name), "TIME")
+        return int(told[0]) + int(told[1]) / 1e6
+
+    @contextmanager
+    def reading(self, key: str) -> Iterator[None]:
+        """What is read in it was under *key*, and must be ours. Raises ForeignData."""
+        try:
+            yield
+        except (msgspec.MsgspecError, struct_error, ValueError) as broken:
+            raise ForeignData(
+                f"{self.where}: under {key} is what this version does not write ({broken})"
+            ) from broken
+
+    def _slices(self, command: str, key: str, match: str = "*") -> Iterator[list[bytes]]:
+        cursor: bytes = b"0"
+        while True:
+            cursor, found = self.ask(key, command, cursor, "MATCH", match, "COUNT", SLICE)
+            yield found
+            if cursor == b"0":
+                return
+
+
+# The hosts of a shared crawl, as those see them who only look.
+#
+# Rule: as in visit.py. Which are the busiest no structure tells: every host is looked at.
+
+
+def busiest(visit: Visit, top: int) -> list[HostState]:
+    best: dict[HostKey, HostState] = {}  # by name: a scan may tell some twice
+    for shard in visit.shards:
+        key = keys.hosts(visit.name, shard)
+        for found in visit.pairs(key):
+            with visit.reading(key):
+                records = [(HostKey(host.decode()), read_host(packed)) for host, packed in found]
+            best |= {state.host: state for state in _states(visit, shard, records)}
+            leading = nlargest(top, best.values(), key=lambda state: state.waiting)
+            best = {state.host: state for state in leading}
+    return list(best.values())
+
+
+def host_state(visit: Visit, host: HostKey) -> HostState | None:
+    shard = shard_of(registered_domain(host), len(visit.shards))
+    record = host_record(visit, shard, host)
+    return None if record is None else _states(visit, shard, [(host, record)])[0]
+
+
+def host_record(visit: Visit, shard: int, host: HostKey) -> ShardHost | None:
+    key = keys.hosts(visit.name, shard)
+    packed = visit.ask(key, "HGET", host)
+    with visit.reading(key):
+        return None if packed is None else read_host(packed)
+
+
+def _states(
+    visit: Visit, shard: int, records: Sequence[tuple[HostKey, ShardHost]]
+) -> list[HostState]:
+    queues = [
+        (host, keys.queue(visit.name, shard, front, host))
+        for host, record in records
+        for front in record.fronts
+    ]
+    lengths = visit.ask_each([("LLEN", key) for _, key in queues])
+    waiting = dict.fromkeys((host for host, _ in records), 0)
+    for (host, _), length in zip(queues, lengths, strict=True):
+        waiting[host] += length
+    return [
+        HostState(
+            host=host,
+            waiting=waiting[host],
+            place=record.place.name.lower(),
+            rest_until=record.rest_until,
+            pace=record.pace,
+            admitted=record.admitted,
+        )
+        for host, record in records
+    ]
+
+
+# Dead letters of a shared crawl, put back by a person: each waits again as if it had never failed.
+#
+# Rule: it may be done while workers crawl. What dies again meanwhile is left: only letters that
+# were
+# there at the beginning are put back, so it ends.
+
+Letter = tuple[int, DeadLetter]
+"""A dead letter under its number, of its shard."""
+
+_robots: Final = msgspec.msgpack.Decoder(RobotsRecord).decode
+
+
+class Revival:
+    def __init__(self, visit: Visit, ops: Ops) -> None:
+        self._visit = visit
+        self._ops = ops
+
+    def put_back(self, shards: Iterable[int], chosen: Callable[[Candidate], bool]) -> int:
+        """Those of the *chosen* URLs that wait again."""
+        return sum(self._put_back(shard, chosen) for shard in shards)
+
+    def _put_back(self, shard: int, chosen: Callable[[Candidate], bool]) -> int:
+        totals = keys.totals(self._visit.name, shard)
+        begun_at = int(self._visit.ask(totals, "HGET", "next") or 1)
+        letters = (
+            each
+            for each in dead_letters(self._visit, shard)
+            if each[0] < begun_at and chosen(each[1].candidate)
+        )
+        total = 0
+        while batch := list(islice(letters, BATCH)):
+            self._forget_unreachable(shard, batch)
+            (reply,) = self._visit.link.run([self._ops.revive(shard, batch)])
+            total += int(reply[1])
+        return total
+
+    def _forget_unreachable(self, shard: int, letters: Sequence[Letter]) -> None:
+        """Else they would be dead again unasked, as long as that verdict holds."""
+        name = self._visit.name
+        for authority in {authority_of(letter.candidate.url) for _, letter in letters}:
+            key = keys.robots(name, shard, authority)
+            packed = self._visit.ask(key, "GET")
+            if packed is not None and _forbids_all(packed):
+                self._visit.ask(key, "DEL")
+
+
+def dead_letters(visit: Visit, shard: int) -> Iterator[Letter]:
+    """In no order, some perhaps twice."""
+    key = keys.dead(visit.name, shard)
+    with visit.reading(key):
+        for found in visit.pairs(key):
+            for number, letter in found:
+                yield int(number), decode_letter(letter)
+
+
+def _forbids_all(packed: bytes) -> bool:
+    try:
+        return _robots(packed).kind is Known.UNREACHABLE
+    except msgspec.MsgspecError:
+        return False  # it counts as none
+
+
+# The workers of a crawl as a person asks for them: who is there, and who is gone for good.
+#
+# Rule: a worker that is not heard of is not gone: links may wait on its disk, and as long as they
+# do the crawl does not end. Only a person can know that the disk is lost.
+
+_decode = msgspec.json.Decoder(WorkerSaid).decode
+
+
+def everybody(visit: Visit) -> list[WorkerSaid]:
+    """By their names."""
+    key = keys.workers(visit.name)
+    with visit.reading(key):
+        found = {name: _decode(said) for pairs in visit.pairs(key) for name, said in pairs}
+    return [found[name] for name in sorted(found)]
+
+
+def is_alive(worker: WorkerSaid, now: float) -> bool:
+    """*now*: by the server's clock, as what it said."""
+    return now - worker.at < ALIVE_S
+
+
+def forget(visit: Visit, name: str) -> WorkerSaid:
+    """What it said last: the links on its disk are given up. Should it come back after all, it
+    brings them. Raises ConfigError: it is alive, or unknown."""
+    key = keys.workers(visit.name)
+    said = visit.ask(key, "HGET", name)
+    if said is None:
+        raise ConfigError(
+            f"{visit.where} knows no worker {name}; scrapy frontier workers lists them"
+        )
+    with visit.reading(key):
+        worker = _decode(said)
+    now = visit.now()
+    if is_alive(worker, now):
+        raise ConfigError(
+            f"{name} is alive, heard of {now - worker.at:.1f} s ago (process {worker.pid} on"
+            f" {worker.host}). Stop it first: its links then stay on its disk, or are told"
+        )
+    notes = [keys.outboxes(visit.name, shard) for shard in visit.shards]
+    visit.link.ask([(note, ("SREM", note, name)) for note in notes])
+    visit.ask(key, "HDEL", name)
+    return worker
+
+
+# Where one URL of a shared crawl is.
+#
+# Rule: as in visit.py. A host's queue is looked through up to a bound, which the answer tells; what
+# else has no order to look it up by is scanned to its end.
+
+MOST_LOOKED_AT: Final = 100_000
+"""Waiting URLs of a host: 10 MB, and a second."""
+_OVERLAP: Final = 10
+"""While a queue is looked through its head is leased, and the rest moves up. Its host rests after
+each, so ten are more than will be."""
+
+
+class Search:
+    """For one URL."""
+
+    def __init__(self, visit: Visit, it: Named) -> None:
+        self._visit = visit
+        self._it = it
+        self._shard = shard_of(it.domain, len(visit.shards))
+
+    def is_seen(self) -> bool:
+        """Buckets may be split while we look."""
+        signed = int.from_bytes(self._it.key.to_bytes(8), signed=True)
+        buckets = 0
+        while buckets != (now := self._buckets()):
+            buckets = now
+            bucket = keys.seen(self._visit.name, self._shard, bucket_of(signed, buckets))
+            if self._visit.ask(bucket, "SISMEMBER", signed):
+                return True
+        return False
+
+    def waiting(self) -> Waiting | Unsearched | None:
+        host = self._it.host
+        record = host_record(self._visit, self._shard, host)
+        room = MOST_LOOKED_AT
+        unsearched = 0
+        for front in record.fronts if record else ():
+            key = keys.queue(self._visit.name, self._shard, front, host)
+            length = self._visit.ask(key, "LLEN")
+            with self._visit.reading(key):
+                for ahead, body in self._queue(key, room):
+                    candidate = read_waiting(body, host, front)
+                    if candidate.key == self._it.key:
+                        return Waiting(candidate, ahead, is_urgent=front == keys.URGENT)
+            unsearched += max(0, length - room)
+            room = max(0, room - length)
+        return Unsearched(unsearched) if unsearched else None
+
+    def leased(self) -> Leased | None:
+        for session, lease in self._leases():
+            if lease.candidate.key == self._it.key:
+                return Leased(lease.taken_at, self._worker_of(session))
+        return None
+
+    def later(self) -> Candidate | None:
+        key = keys.later(self._visit.name, self._shard)
+        with self._visit.reading(key):
+            for found in self._visit.scored(key, match=f"*{escaped(self._it.host)}*"):
+                for entry, when in found:
+                    candidate = read_later(entry, when)
+                    if candidate.key == self._it.key:
+                        return candidate
+        return None
+
+    def dead(self) -> DeadLetter | None:
+        letters = (letter for _, letter in dead_letters(self._visit, self._shard))
+        return next((each for each in letters if each.candidate.key == self._it.key), None)
+
+    def refused(self) -> RefusedRecord | None:
+        key = keys.refused_urls(self._visit.name, self._shard)
+        with self._visit.reading(key):
+            for found in self._visit.pairs(key):
+                for _, packed in found:
+                    candidate, rule, at = read_refused(packed)
+                    if candidate.key == self._it.key:
+                        return RefusedRecord(candidate, rule, at)
+        return None
+
+    def owned(self, is_it: Callable[[str], bool]) -> Owned | None:
+        """A claim is filed under its digest, so all may have to be looked at."""
+        for shard in self._visit.shards:
+            for claim in self._claims(shard):
+                if is_it(claim.url):
+                    return Owned(claim.at, claim.record)
+        return None
+
+    def _claims(self, shard: int) -> Iterator[Claim]:
+        """Of its host, perhaps of others."""
+        name, host = self._visit.name, self._it.host.encode()
+        total = int(self._visit.ask(keys.totals(name, shard), "HGET", "claims") or 0)
+        buckets = [keys.claims(name, shard, bucket) for bucket in range(buckets_of(total))]
+        files: dict[bytes, bytes] = {}
+        with self._visit.reading(buckets[0]):
+            for filed in self._visit.lists(buckets):
+                if host in filed:
+                    files = files or self._files(shard)
+                    yield read_filed(filed, files)
+
+    def _files(self, shard: int) -> dict[bytes, bytes]:
+        key = keys.key_files(self._visit.name, shard)
+        return {number: file for found in self._visit.pairs(key) for number, file in found}
+
+    def _buckets(self) -> int:
+        totals = keys.totals(self._visit.name, self._shard)
+        return int(self._visit.ask(totals, "HGET", "buckets") or 1)
+
+    def _queue(self, key: str, most: int) -> Iterator[tuple[int, bytes]]:
+        """Up to *most* entries with how many are before them, some twice."""
+        for begin in range(0, most, SLICE - _OVERLAP):
+            found = self._visit.ask(key, "LRANGE", begin, min(begin + SLICE, most) - 1)
+            yield from enumerate(found, begin)
+            if len(found) < SLICE:
+                return
+
+    def _leases(self) -> Iterator[tuple[str, ShardLease]]:
+        """With their sessions."""
+        name = self._visit.name
+        for sessions in self._visit.scored(keys.sessions(name, self._shard)):
+            for session, _ in sessions:
+                key = keys.leases(name, self._shard, session.decode())
+                with self._visit.reading(key):
+                    for found in self._visit.pairs(key):
+                        for _, packed in found:
+                            yield session.decode(), read_lease(packed)
+
+    def _worker_of(self, session: str) -> str:
+        """Its last life's, if it began another since."""
+        named = {worker.session: worker.name for worker in everybody(self._visit)}
+        return named.get(session) or session.rpartition(".")[0] or session
+
+
+def bucket_of(key: int, buckets: int) -> int:
+    """As in lua/add.lua: linear hashing by the last nine digits."""
+    half = 1 << buckets.bit_length() - 1
+    bucket = int(str(abs(key))[-9:]) % (half * 2)
+    return bucket - half if bucket >= buckets else bucket
+
+
+def escaped(text: str) -> str:
+    """What MATCH of Redis takes for itself."""
+    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)
+
+
+# What patterns of URLs have brought, as those see it who only look.
+#
+# Rule: as in visit.py.
+
+_KEPT: Final = Struct("<IIId")  # as note.lua packs it
+_OTHER_FIELD: Final = b""
+
+
+def brought(visit: Visit, it: Named, pattern: str) -> tuple[str, Yield]:
+    """Under which pattern it counts, and what that has brought. Raises ForeignData."""
+    key = keys.yields(visit.name, shard_of(it.domain, len(visit.shards)), it.host)
+    packed = visit.ask(key, "HGET", field_of(pattern))
+    if packed is None and visit.ask(key, "HLEN") >= MOST_PATTERNS:
+        pattern, packed = OTHER, visit.ask(key, "HGET", _OTHER_FIELD)
+    if packed is None:
+        return pattern, NOTHING
+    with visit.reading(key):
+        return pattern, Yield(*_KEPT.unpack(packed))
+
+
+# A shared crawl as it stands, read beside the workers that crawl.
+#
+# Rule: as in visit.py. All times are the server's. Of what workers keep on their own disks (logs,
+# archives, links that wait) only what is in this data directory is known, if there is one.
+
+
+class RedisInspection:
+    """Implements storage.inspection.Inspection."""
+
+    is_shared = True
+
+    def __init__(self, visit: Visit, path: Path, most_bytes: int) -> None:
+        """*path*: of a worker's data, which need not be there; *most_bytes*: of a robots.txt."""
+        self.where = visit.where
+        self.key_seed, self.identity = visit.format.key_seed, visit.format.identity
+        self.now = visit.now
+        self._visit = visit
+        self._most_bytes = most_bytes
+        self._folder = path / WORKER
+        self._traces = Traces(path)
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        key = keys.arguments(self._visit.name)
+        return read_kept(self._visit.ask(key, "GET"), key)
+
+    @property
+    def robots(self) -> RobotsLook:
+        return RobotsLook(self._visit, RobotsRecords(self._store), self._most_bytes)
+
+    def counts(self) -> Counts:
+        names = [keys.totals(self._visit.name, shard) for shard in self._visit.shards]
+        replies = self._visit.ask_each([("HGETALL", name) for name in names])
+        return Totals.summed(Totals.of_reply(reply) for reply in replies)
+
+    def busiest(self, top: int) -> list[HostState]:
+        return busiest(self._visit, top)
+
+    def host(self, host: HostKey) -> HostState | None:
+        return host_state(self._visit, host)
+
+    def oldest_dead(self, limit: int) -> list[DeadLetter]:
+        """Letters of a shard are in no order, so each is looked at."""
+        found: dict[tuple[int, int], DeadLetter] = {}  # by number: a scan may tell some twice
+
+        for shard in self._visit.shards:
+            for number, letter in dead_letters(self._visit, shard):
+                found[shard, number] = letter
+                if len(found) >= limit + SLICE:
+                    found = _oldest(found, limit)
+        return list(_oldest(found, limit).values())
+
+    def is_seen(self, it: Named) -> bool:
+        return Search(self._visit, it).is_seen()
+
+    def waiting(self, it: Named) -> Waiting | Unsearched | None:
+        return Search(self._visit, it).waiting()
+
+    def leased(self, it: Named) -> Leased | None:
+        return Search(self._visit, it).leased()
+
+    def later(self, it: Named) -> Candidate | None:
+        return Search(self._visit, it).later()
+
+    def dead(self, it: Named) -> DeadLetter | None:
+        return Search(self._visit, it).dead()
+
+    def refused(self, it: Named) -> RefusedRecord | None:
+        return Search(self._visit, it).refused()
+
+    def owned(self, it: Named, is_it: Callable[[str], bool]) -> Owned | None:
+        return Search(self._visit, it).owned(is_it)
+
+    def outcomes(self, it: Named, is_it: Callable[[str], bool]) -> list[Outcome]:
+        return self._traces.outcomes(it.host, is_it)
+
+    def original(self, record: str) -> str:
+        return self._traces.original(record)
+
+    def elsewhere(self) -> dict[str, int]:
+        return {one.name: one.outbox for one in everybody(self._visit) if one.outbox}
+
+    def remembered(self) -> MemoryStore:
+        return doors_of(self._store)
+
+    def brought(self, it: Named, pattern: str) -> tuple[str, Yield]:
+        return brought(self._visit, it, pattern)
+
+    def admitted_of_domain(self, it: Named) -> int:
+        key = keys.domains(self._visit.name, shard_of(it.domain, len(self._visit.shards)))
+        used = self._visit.ask(key, "HGET", it.domain)
+        with self._visit.reading(key):
+            return int(used or 0)
+
+    def opened_hosts(self, it: Named) -> set[str]:
+        """Those of its domain, which a scope may ask for."""
+        key = keys.doors(self._visit.name)
+        matter: set[str] = set()
+        for found in self._visit.scored(key):
+            with self._visit.reading(key):
+                hosts = [host.decode() for host, _ in found]
+            matter |= {host for host in hosts if registered_domain(host) == it.domain}
+        return matter
+
+    @cached_property
+    def _store(self) -> OrderedStore:
+        """Of the worker whose data directory this is."""
+        if not self._folder.is_dir():
+            return MemoryStore()
+        store = opened(self._folder)
+        self._closing.callback(store.close)
+        return store
+
+
+def _oldest(
+    letters: dict[tuple[int, int], DeadLetter], limit: int
+) -> dict[tuple[int, int], DeadLetter]:
+    return dict(nsmallest(limit, letters.items(), key=lambda pair: pair[1].at))
+
+
+class RobotsLook:
+    """Implements policy.robots_cache.RobotsStore, to be read: what workers hand on, else what one
+    has kept for itself."""
+
+    def __init__(self, visit: Visit, own: RobotsRecords, most_bytes: int) -> None:
+        self._visit = visit
+        self._own = own
+        self._most_bytes = most_bytes
+
+    def get(self, authority: str) -> RobotsRecord | None:
+        domain = registered_domain(split(f"{authority}/").hostname)
+        shard = shard_of(domain, len(self._visit.shards))
+        key = keys.robots(self._visit.name, shard, authority)
+        packed, left_ms = self._visit.ask_each([("GET", key), ("PTTL", key)])
+        shared = read_robots(authority, packed, left_ms, self._visit.now(), self._most_bytes)
+        own = self._own.get(authority)
+        if shared is None and own is not None and own.kind is Known.UNREACHABLE:
+            return None  # it was taken back, as shared_robots.py has it
+        # When it was fetched nobody hands on, so it holds from ever until it ends.
+        return replace(shared, fetched_at=0.0) if shared else own
+
+    def put(self, record: RobotsRecord) -> None:
+        """Nothing: who only looks learns nothing."""
+
+
+# The counters of a shared frontier, counted again while workers may be at work.
+#
+# Rule: a shard is counted in many small questions. All that changes its queues changes its totals
+# in
+# the same script; so what was counted between two equal looks at them is exact, and is written only
+# if they are still the same. A shard that never stands still long enough is not counted.
+
+TRIES: Final = 3
+_AT_ONCE: Final = 500  # keys asked for together
+_Fields = dict[bytes, bytes]
+Each = TypeVar("Each")
+
+
+class Recount:
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self.counted: list[Counter] = []
+        self.uncounted: list[int] = []
+        """Shards that changed whenever they were counted."""
+
+    def count(self) -> None:
+        for shard in self._visit.shards:
+            self._take(shard, None)
+
+    def repair(self, ops: Ops) -> None:
+        """Write what was counted, where it differs."""
+        for shard in self._visit.shards:
+            self._take(shard, ops)
+
+    def _take(self, shard: int, ops: Ops | None) -> None:
+        """Of one shard; with *ops* what differs is written."""
+        for _ in range(TRIES):
+            before = self._totals(shard)
+            found = [
+                Counter(name, int(before.get(name.encode(), 0)), number, shard)
+                for name, number in self._numbers(shard, before)
+            ]
+            if self._totals(shard) != before:
+                continue
+            differing = {each.name: each.counted for each in found if each.differs}
+            if ops is not None and differing:
+                conditions = {field: before.get(field.encode(), b"") for field in _TELLING}
+                (reply,) = self._visit.link.run([ops.repair(shard, conditions, differing)])
+                if not reply[1]:
+                    continue
+            self.counted += found
+            return
+        self.uncounted.append(shard)
+
+    def _totals(self, shard: int) -> _Fields:
+        key = keys.totals(self._visit.name, shard)
+        (reply,) = self._visit.ask_each([("HGETALL", key)])
+        return dict(zip(reply[::2], reply[1::2], strict=True))
+
+    def _numbers(self, shard: int, totals: _Fields) -> Iterator[tuple[str, int]]:
+        visit, name = self._visit, self._visit.name
+        buckets = [
+            keys.seen(name, shard, bucket) for bucket in range(int(totals.get(b"buckets", 1)))
+        ]
+        sessions = {
+            keys.leases(name, shard, session.decode())
+            for found in visit.scored(keys.sessions(name, shard))
+            for session, _ in found
+        }
+        yield "waiting", self._sum("LLEN", self._queues(shard))
+        yield "later", self._sum("ZCARD", [keys.later(name, shard)])
+        yield "leased", self._sum("HLEN", sorted(sessions))
+        yield "seen", self._sum("SCARD", buckets)
+        yield "dead", self._sum("HLEN", [keys.dead(name, shard)])
+
+    def _queues(self, shard: int) -> list[str]:
+        """Those that its hosts say to have; a scan may tell a host twice."""
+        key = keys.hosts(self._visit.name, shard)
+        queues: set[str] = set()
+        for found in self._visit.pairs(key):
+            with self._visit.reading(key):
+                for host, packed in found:
+                    named = host.decode()
+                    fronts = read_host(packed).fronts
+                    queues.update(keys.queue(self._visit.name, shard, at, named) for at in fronts)
+        return list(queues)
+
+    def _sum(self, command: str, names: Sequence[str]) -> int:
+        return sum(
+            sum(self._visit.ask_each([(command, name) for name in part]))
+            for part in _parts(names, _AT_ONCE)
+        )
+
+
+_TELLING: Final = (
+    *("clock", "offset", "next", "run", "adds", "buckets"),
+    *("waiting", "later", "leased", "seen", "done", "dead"),
+)
+"""Fields of which at least one changes whenever a queue does."""
+
+
+def _parts(sequence: Sequence[Each], size: int) -> Iterator[list[Each]]:
+    rest = iter(sequence)
+    while part := list(islice(rest, size)):
+        yield part

@@ -1,0 +1,401 @@
+"""`why URL`: everything that is known about one URL, and what the rules say of it today.
+
+Rule: the rules are asked again, with the settings and arguments given now; what they said
+when the URL was met is told by the frontier and by the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.config.settings import (
+    PUSHED,
+    Budgets,
+    Config,
+    read_arguments,
+    with_kept,
+)
+from crawler.crawl import rules
+from crawler.crawl.allowed_origins import Doors
+from crawler.inspect.port import (
+    Inspection,
+    Named,
+    Unsearched,
+    Waiting,
+)
+from crawler.model.choices import Scope
+from crawler.model.types import Candidate, ConfigError, DataDirError, Outcome
+from crawler.model.url import canonical, fetch_form, host_key, key_of, registered_domain, split
+from crawler.policy.patterns import (
+    Go,
+    Stopped,
+    is_barren,
+    is_full,
+    judged_pattern,
+    noted_pattern,
+    refused,
+    verdict,
+)
+from crawler.policy.robots_cache import (
+    Allowed,
+    Disallowed,
+    RobotsCache,
+    Unreachable,
+)
+from crawler.policy.scope import Reason, Refusal
+from crawler.report.figures import (
+    many,
+    plain,
+    since,
+    size,
+    until,
+)
+from crawler.shared import crawl_format
+from crawler.shared.crawl_format import identity_of_shards
+from crawler.spiders.seeds import list_url, read_seeds
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer. Times are epoch seconds; None: it is not there."""
+
+    url: str
+    host: str
+    seen: bool
+    rule: str  # that refuses it; empty: none does
+    refused: str  # the same in words
+    scope_judged: bool  # seeds were given, without which there is no scope
+    robots: str  # allowed | disallowed | unreachable | unknown
+    robots_detail: str
+    waiting: int | None = None  # how many URLs of its host and level are before it
+    level: int | None = None  # it waits at; 0 is best
+    urgent: bool = False  # it waits before all levels
+    unsearched: int = 0  # waiting URLs of its host that were not looked at
+    leased_at: float | None = None
+    worker: str = ""  # that has it, of a shared crawl
+    later_at: float | None = None
+    dead_at: float | None = None
+    dead_reason: str = ""
+    refused_at: float | None = None  # it waited, and a rule of the last start refused it
+    refused_by: str = ""  # that rule
+    attempts: int = 0  # failed ones, of what waits
+    host_next_at: float | None = None
+    outcomes: list[Outcome] = []
+    pattern: str = ""  # of its URL, as it is counted; empty: it is the only one
+    pattern_pages: int = 0
+    pattern_new: int = 0
+    pattern_barren: int = 0  # the last ones, that brought nothing new
+    pattern_try_at: float | None = None  # one of a pattern that was left is tried again
+    duplicate_of: str = ""
+    kept_at: float | None = None  # its page is one that others are compared with
+    kept_record: str = ""  # and where it is archived
+    elsewhere: dict[str, int] = {}  # workers with links on their disks: how many
+    is_shared: bool = False  # each worker has a log of its own
+
+
+class Namer:
+    """From a text to the identity that one crawl knows it by."""
+
+    def __init__(self, config: Config, key_seed: int) -> None:
+        self._canonical = rules.canonical_rules(config)
+        self._unit = config.politeness.host_unit
+        self._seed = key_seed
+
+    def key(self, url: str) -> int:
+        """Of a fetch form."""
+        return key_of(canonical(url, self._canonical), self._seed)
+
+    def named(self, text: str) -> Named:
+        """Raises ConfigError if *text* is no URL."""
+        url = fetch_form(text)
+        if url is None:
+            raise ConfigError(f"{text!r} cannot be read as an http or https URL")
+        name = split(url).hostname
+        return Named(url, host_key(name, self._unit), registered_domain(name), self.key(url))
+
+
+def why(
+    text: str, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
+) -> Why:
+    """*given*: arguments in place of those of the last start, as after -a. Raises CrawlerError."""
+    refuse_other_identity(inspection.where, inspection.identity, config, inspection.is_shared)
+    namer = Namer(config, inspection.key_seed)
+    asked = namer.named(text)
+    found, scope_judged = _judged(asked, inspection, config, given, now)
+    refusal = found if isinstance(found, Refusal) else None
+    robots, robots_detail = _robots(asked.url, inspection, config, now)
+    answer = Why(
+        url=asked.url,
+        host=asked.host,
+        seen=inspection.is_seen(asked),
+        rule=refusal.reason if refusal else "",
+        refused=refusal.explain() if refusal else "",
+        scope_judged=scope_judged,
+        robots=robots,
+        robots_detail=robots_detail,
+    )
+    if isinstance(found, Candidate):
+        answer = _with_pattern(answer, found, asked, inspection, config.budgets, now)
+        if not answer.seen and not answer.rule:
+            answer = _with_budget(answer, asked, inspection, config, given)
+    answer = _with_log(_with_place(answer, asked, inspection), asked, namer, inspection)
+    return replace(answer, elsewhere=inspection.elsewhere(), is_shared=inspection.is_shared)
+
+
+def refuse_other_identity(
+    where: str, identity: Iterable[str], config: Config, is_shared: bool
+) -> None:
+    """The key of a URL or its shard would be another, and every answer wrong. Raises
+    DataDirError, or ConfigError if the crawl *is_shared*."""
+    if is_shared:
+        crawl_format.refuse_other_identity(identity, identity_of_shards(config), where)
+        return
+    changed = set(identity) ^ set(rules.identity_of_urls(config))
+    if changed:
+        raise DataDirError(
+            f"{where} was begun with other rules of which URLs are the same:"
+            f" {', '.join(sorted(changed))}. Set them as they were"
+        )
+
+
+def _judged(
+    asked: Named, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
+) -> tuple[Candidate | Refusal, bool]:
+    """Judged as a link, unless it is a seed."""
+    given = {name: str(value) for name, value in with_kept(given, inspection.arguments).items()}
+    arguments = read_arguments({"seeds": "none", **given})
+    seeds = _seeds(given)
+    are_known = bool(seeds) or arguments.are_pushed
+    if arguments.scope is not Scope.ANY and not are_known:
+        raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
+    remembered, seed = inspection.remembered(), inspection.key_seed
+    doors = Doors(config, arguments, remembered, seed, now, is_looking=True)
+    if seeds:
+        doors.open_for(seeds)
+    doors.open_more(inspection.opened_hosts(asked))
+    found = doors.admission.candidate(asked.url, depth=0 if asked.url in seeds else 1)
+    return found, are_known
+
+
+def _with_pattern(
+    answer: Why,
+    found: Candidate,
+    asked: Named,
+    inspection: Inspection,
+    budgets: Budgets,
+    now: float,
+) -> Why:
+    text = noted_pattern(found)
+    if not text:
+        return answer
+    pattern, brought = inspection.brought(asked, text)
+    answer = replace(
+        answer,
+        pattern=pattern,
+        pattern_pages=brought.pages,
+        pattern_new=brought.new,
+        pattern_barren=brought.barren,
+    )
+    decision = verdict(pattern, brought, budgets, now) if judged_pattern(found) else Go.OPEN
+    if isinstance(decision, Stopped):
+        refusal = refused(decision)
+        answer = replace(answer, rule=refusal.reason, refused=refusal.explain())
+    if is_barren(brought, budgets) and not is_full(brought, budgets):
+        answer = replace(answer, pattern_try_at=brought.at + budgets.pattern_probe_s)
+    return answer
+
+
+def _with_budget(
+    answer: Why,
+    asked: Named,
+    inspection: Inspection,
+    config: Config,
+    given: Mapping[str, str],
+) -> Why:
+    """Does the budget of its host or its domain keep it out?"""
+    limits = rules.frontier_rules(config, read_arguments({"seeds": "none", **given}))
+    host = inspection.host(asked.host)
+    of_host, of_domain = limits.max_urls_per_host, limits.max_urls_per_domain
+    if of_host is not None and host is not None and host.admitted >= of_host:
+        used = f"{host.admitted} of {asked.host} (CRAWLER_MAX_URLS_PER_HOST is {of_host})"
+        refusal = Refusal(Reason.HOST_BUDGET, used)
+    elif of_domain is not None and (admitted := inspection.admitted_of_domain(asked)) >= of_domain:
+        used = f"{admitted} of {asked.domain} (CRAWLER_MAX_URLS_PER_DOMAIN is {of_domain})"
+        refusal = Refusal(Reason.DOMAIN_BUDGET, used)
+    else:
+        return answer
+    return replace(answer, rule=refusal.reason, refused=refusal.explain())
+
+
+def _seeds(given: Mapping[str, str]) -> tuple[str, ...]:
+    """None of a list that would have to be fetched, and none that are pushed."""
+    said = given.get("seeds", PUSHED)
+    if said == PUSHED or list_url(said):
+        return ()
+    return read_seeds(said).urls
+
+
+def _robots(url: str, inspection: Inspection, config: Config, now: float) -> tuple[str, str]:
+    agent = config.identity.user_agent_name
+    verdict = RobotsCache(inspection.robots, agent, config.robots).verdict(url, now)
+    match verdict:
+        case Allowed(_, rule):
+            return "allowed", rule
+        case Disallowed(rule):
+            return "disallowed", rule
+        case Unreachable(_, reason):
+            return "unreachable", reason
+    return "unknown", verdict.url
+
+
+def _with_place(answer: Why, asked: Named, inspection: Inspection) -> Why:
+    """Where in the frontier it is, looked for in the order in which it moves on."""
+    if host := inspection.host(asked.host):
+        answer = replace(answer, host_next_at=host.rest_until)
+    match inspection.waiting(asked):
+        case Waiting(it, ahead, is_urgent):
+            level = None if is_urgent else it.level
+            answer = replace(answer, waiting=ahead, level=level, attempts=it.attempts)
+            return replace(answer, urgent=is_urgent)
+        case Unsearched(urls):
+            answer = replace(answer, unsearched=urls)
+    if leased := inspection.leased(asked):
+        return replace(answer, leased_at=leased.taken_at, worker=leased.worker)
+    if later := inspection.later(asked):
+        return replace(answer, later_at=later.not_before, attempts=later.attempts)
+    if letter := inspection.dead(asked):
+        return replace(answer, dead_at=letter.at, dead_reason=letter.reason)
+    if kept := inspection.refused(asked):
+        return replace(answer, refused_at=kept.at, refused_by=kept.reason)
+    return answer
+
+
+def _with_log(answer: Why, asked: Named, namer: Namer, inspection: Inspection) -> Why:
+    """What came of it so far."""
+
+    def is_it(url: str) -> bool:
+        return url == asked.url or namer.key(url) == asked.key
+
+    outcomes = inspection.outcomes(asked, is_it)
+    copies = [each for each in outcomes if each.reason == "duplicate"]
+    # Earlier versions left it to the archive to say.
+    original = copies[-1].original or inspection.original(copies[-1].record) if copies else ""
+    answer = replace(answer, outcomes=outcomes, duplicate_of=original)
+    if outcomes or not answer.seen:
+        return answer
+    if owned := inspection.owned(asked, is_it):
+        return replace(answer, kept_at=owned.at, kept_record=owned.record)
+    return answer
+
+
+# The answer to `why URL` in sentences. Rule: pure.
+
+_SHOWN: Final = 5  # of its outcomes, the latest
+_ROBOTS: Final = MappingProxyType(
+    {
+        "allowed": "robots.txt allows it",
+        "disallowed": "robots.txt forbids it",
+        "unreachable": "robots.txt is unreachable, so nothing of it may be fetched",
+        "unknown": "robots.txt is not known yet; it is fetched first",
+    }
+)
+
+
+def why_text(why: Why, now: float) -> Iterator[str]:
+    yield plain(why.url, 2048)
+    yield from _whereabouts(why, now)
+    yield from _history(why, now)
+    yield _rules(why)
+    yield from _pattern(why, now)
+    detail = f": {plain(why.robots_detail)}" if why.robots_detail else ""
+    yield f"  {_ROBOTS[why.robots]}{detail}"
+
+
+def _whereabouts(why: Why, now: float) -> Iterator[str]:
+    yield _seen(why)
+    tried = f", after {many(why.attempts, 'failure')}" if why.attempts else ""
+    if why.waiting is not None:
+        yield f"  waits behind {many(why.waiting, 'URL')} of its host{_level(why)}{tried}"
+        yield f"  its host may be contacted {until(why.host_next_at or 0.0, now)}"
+    if why.unsearched and not _found(why):
+        yield f"  {many(why.unsearched, 'waiting URL')} of its host were not looked at"
+    if why.leased_at is not None:
+        by = f" by the worker {plain(why.worker)}" if why.worker else ""
+        yield (
+            f"  leased {since(why.leased_at, now)}{by}: it is being fetched, or was when a run died"
+        )
+    if why.later_at is not None:
+        yield f"  tried again {until(why.later_at, now)}{tried}"
+    if why.dead_at is not None:
+        yield f"  dead letter, {since(why.dead_at, now)}: {plain(why.dead_reason)}"
+    if why.refused_at is not None:
+        yield (
+            f"  refused by a rule when its turn came, {since(why.refused_at, now)}:"
+            f" {plain(why.refused_by)}; it waits again from a start on, whose rules admit it"
+        )
+
+
+def _seen(why: Why) -> str:
+    if not why.seen:
+        links = sum(why.elsewhere.values())
+        waiting = f"; it may be among {many(links, 'link')} on workers' disks" if links else ""
+        return f"  not seen: no page so far leads to it, or a rule or budget kept it out{waiting}"
+    if _found(why):
+        return "  seen"
+    if why.is_shared:
+        return "  seen; what came of it is in the log of the worker that fetched it"
+    return "  seen; nothing more is on record"
+
+
+def _level(why: Why) -> str:
+    return ", before all levels" if why.urgent else f" at level {why.level}"
+
+
+def _history(why: Why, now: float) -> Iterator[str]:
+    for outcome in why.outcomes[-_SHOWN:]:
+        yield f"  {since(outcome.at, now)}: {_outcome(outcome)}"
+    if any(each.reason == "duplicate" for each in why.outcomes):
+        original = plain(why.duplicate_of) or "a page that the archive does not name"
+        yield f"  its content is a duplicate of {original}"
+    near = next((each for each in reversed(why.outcomes) if each.bits is not None), None)
+    if near is not None:
+        yield f"  its text is that of {plain(near.original)}, but for {near.bits} of 64 bits"
+    if why.kept_at is not None:
+        record = f", archived at {plain(why.kept_record)}" if why.kept_record else ""
+        yield f"  fetched {since(why.kept_at, now)}, with content of its own{record}"
+
+
+def _outcome(outcome: Outcome) -> str:
+    is_told = outcome.status is None or outcome.reason.startswith("status ")
+    status = "" if is_told else f"status {outcome.status}"
+    target = f"to {plain(outcome.target)}" if outcome.target else ""
+    taken = size(outcome.size) if outcome.size else ""
+    record = f"archived at {outcome.record}" if outcome.record else ""
+    told = ", ".join(filter(None, [status, target, plain(outcome.reason), taken, record]))
+    return f"{outcome.fate.replace('_', ' ')}: {told or 'no more is known'}"
+
+
+def _rules(why: Why) -> str:
+    unjudged = "" if why.scope_judged else " (its scope is judged with -a seeds=... -a scope=...)"
+    if why.rule:
+        return f"  refused by the rule {why.rule}: {plain(why.refused)}{unjudged}"
+    return f"  the rules admit it{unjudged}"
+
+
+def _pattern(why: Why, now: float) -> Iterator[str]:
+    if not why.pattern:
+        return
+    barren = f", the last {why.pattern_barren} not" if why.pattern_barren else ""
+    pages = many(why.pattern_pages, "page")
+    yield f"  of its pattern {plain(why.pattern)}: {pages}, {why.pattern_new} of them new{barren}"
+    if why.pattern_try_at is not None:
+        yield f"  one of its pattern may be tried {until(why.pattern_try_at, now)}"
+
+
+def _found(why: Why) -> bool:
+    places = (why.waiting, why.leased_at, why.later_at, why.dead_at, why.kept_at, why.refused_at)
+    return bool(why.outcomes) or any(place is not None for place in places)

@@ -1,0 +1,49 @@
+"""Say who we are, with every request."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
+
+from crawler.assembly.build import parts_of
+from crawler.config.settings import Identity
+from crawler.crawl.in_flight import LEASE
+
+# What a browser says; some servers answer 406 or an empty page to */* alone.
+ACCEPT = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+class IdentityMiddleware:
+    """User-Agent and From, unless a spider has set its own."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(parts_of(crawler).config.identity)
+
+    def __init__(self, identity: Identity) -> None:
+        self._headers = {b"User-Agent": identity.user_agent.encode(), b"Accept": ACCEPT}
+        if identity.mailbox:
+            self._headers[b"From"] = identity.mailbox.encode()
+
+    def process_request(self, request: Request) -> None:
+        for name, value in self._headers.items():
+            request.headers.setdefault(name, value)
+
+
+# Keep a lease with its own request: `meta=response.meta` in a callback would copy it.
+
+# Of Scrapy's own: what belongs to one fetch, and would follow a copy of its meta.
+_OF_ONE_FETCH = (LEASE, "download_slot", "download_latency", "verbatim_url", "redirect_times")
+
+
+class LeaseMiddleware(BaseSpiderMiddleware):
+    def get_processed_request(self, request: Request, response: Response | None) -> Request | None:
+        if LEASE not in request.meta:
+            return request
+        # A copy: a callback may yield the very request that is being finished.
+        meta = {key: value for key, value in request.meta.items() if key not in _OF_ONE_FETCH}
+        return request.replace(meta=meta)

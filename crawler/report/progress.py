@@ -1,0 +1,130 @@
+"""What a person sees while it runs: a live line on a terminal, log lines elsewhere.
+
+Rule: showing never harms the crawl. Scrapy's repeated calls end for ever at the first
+exception, so none leaves here.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Self
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
+from scrapy.utils.asyncio import create_looping_call
+
+from crawler.assembly.build import parts_of
+from crawler.assembly.crawl import Parts
+from crawler.crawl.interactive import is_errand
+from crawler.model.choices import ProgressStyle
+from crawler.report.logs import Notices, shares_terminal
+from crawler.report.screen import (
+    Glance,
+    RecentRate,
+    Screen,
+    line,
+    sentence,
+)
+
+logger = logging.getLogger(__name__)
+
+REDRAW_S: Final = 0.5
+STOPPING: Final = "Stopping: fetches under way are put back. Once more, and it ends at once."
+
+
+def style_of(wanted: ProgressStyle, is_terminal: bool, log_is_there: bool) -> ProgressStyle:
+    """AUTO decided: a line where nothing else is written."""
+    if wanted is not ProgressStyle.AUTO:
+        return wanted
+    return ProgressStyle.LINE if is_terminal and not log_is_there else ProgressStyle.LOG
+
+
+class Progress:
+    """The extension. Begins when the spider is opened."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        if is_errand(crawler.settings):
+            raise NotConfigured
+        return cls(crawler, Screen(sys.stderr))
+
+    def __init__(self, crawler: Crawler, screen: Screen) -> None:
+        self._crawler = crawler
+        self._screen = screen
+        self._rate = RecentRate()
+        self._end: list[Callable[[], object]] = []
+        crawler.signals.connect(self._opened, signals.spider_opened)
+        crawler.signals.connect(self.end, signals.spider_closed)
+
+    def end(self) -> None:
+        """Nothing is shown any more. May be called twice."""
+        while self._end:
+            with suppress(OSError, ValueError):  # the terminal is gone
+                self._end.pop()()
+
+    def _opened(self) -> None:
+        self._parts = parts_of(self._crawler)
+        self._glance()  # the rate counts from here
+        report = self._parts.config.report
+        match style_of(report.progress, self._screen.is_terminal, shares_terminal()):
+            case ProgressStyle.LINE:
+                self._show_line()
+                self._repeat(self._log, report.progress_log_s)
+            case ProgressStyle.LOG:
+                self._repeat(self._log, report.progress_log_s)
+
+    def _show_line(self) -> None:
+        notices = Notices(self._screen)
+        logging.root.addHandler(notices)
+        self._end.append(lambda: logging.root.removeHandler(notices))
+        self._end.append(self._screen.wipe)
+        self._parts.on_stop.append(self._stopping)
+        self._repeat(self._draw, REDRAW_S)
+
+    def _repeat(self, show: Callable[[], None], interval_s: float) -> None:
+        def shown() -> None:
+            try:
+                show()
+            except (OSError, ValueError):
+                self.end()  # the terminal is gone
+            except Exception:
+                # The next one may succeed.
+                logger.debug("progress could not be shown", exc_info=True)
+
+        call = create_looping_call(shown)
+        call.start(interval_s, now=False)
+        self._end.append(call.stop)
+
+    def _draw(self) -> None:
+        self._screen.draw(line(self._glance(), self._screen.columns))
+
+    def _log(self) -> None:
+        logger.info("%s", sentence(self._glance()))
+
+    def _stopping(self) -> None:
+        engine = self._crawler.engine
+        if self._end and engine is not None and not engine.running:  # asked for by a signal
+            with suppress(OSError, ValueError):
+                self._screen.tell(STOPPING)
+
+    def _glance(self) -> Glance:
+        return glance_at(self._parts, self._rate)
+
+
+def glance_at(parts: Parts, pages_per_s: RecentRate) -> Glance:
+    tally, counts, now = parts.tally, parts.frontier.counts(), parts.clock.now()
+    failing = None if len(parts.flights) else tally.next_failing(now)
+    return Glance(
+        pages=tally.pages,
+        pages_per_s=pages_per_s.at(tally.pages, now),
+        hosts_active=counts.hosts_active,
+        waiting=counts.waiting + counts.later,
+        duplicates=tally.duplicates,
+        errors=tally.errors,
+        size_bytes=tally.bytes,
+        waits_for=str(failing) if failing else "",
+    )

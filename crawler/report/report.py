@@ -1,0 +1,240 @@
+"""What a person sees when it has ended: the summary, on paper and as JSON.
+
+Rule: nothing is asked of a store; they are closed by now.
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+from scrapy import Spider, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
+from scrapy.exporters import (
+    CsvItemExporter,
+    JsonItemExporter,
+    JsonLinesItemExporter,
+    XmlItemExporter,
+)
+from scrapy.extensions.feedexport import (
+    FeedExporter,
+    FeedSlot,
+    FileFeedStorage,
+    GCSFeedStorage,
+    ItemFilter,
+    S3FeedStorage,
+    apply_uri_params,
+)
+
+from crawler.assembly.build import data_dir, parts_of
+from crawler.assembly.crawl import Parts
+from crawler.config.settings import read_config
+from crawler.crawl.interactive import is_errand
+from crawler.data.data_dir import OUTCOMES
+from crawler.model.page import Page
+from crawler.model.types import ConfigError
+from crawler.policy.links import is_row
+from crawler.report.progress import Progress
+from crawler.report.summary import (
+    Summary,
+    encoded,
+    summary_of,
+    text,
+)
+
+# Which pages are in a feed, where it may lie, and what becomes of it when its crawl goes on.
+#
+# Rule: a feed of pages has what the columns have; a feed that says otherwise itself counts. A crawl
+# that goes on never loses what it has exported: its feeds are appended to, or refused.
+
+logger = logging.getLogger(__name__)
+
+_STDOUT: Final = "stdout:"
+_BLOCK_BYTES: Final = 65_536
+_TIMES: Final = (
+    "%(time)",
+    "%(batch_time)",
+)  # in its name: no start writes into the file of another
+
+
+class PageFilter(ItemFilter):
+    """Pages that are archived, copies among them. No errors, flaws, or pages marked noindex: these
+    are items too, for pipelines, but nobody asks for them among the pages of a site."""
+
+    def accepts(self, item: object) -> bool:
+        if isinstance(item, Page) and not (item.archive and is_row(item)):
+            return False
+        return super().accepts(item)
+
+
+class Feeds(FeedExporter):
+    """Scrapy's, but for a crawl that goes on: -O and `overwrite` would leave only its last part."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        """Raises ConfigError: a feed cannot be continued."""
+        super().__init__(crawler)
+        self._goes_on = not is_errand(crawler.settings) and _has_outcomes(_data(crawler))
+        for template, options in self.feeds.items() if self._goes_on else ():
+            assert crawler.spider is not None
+            params = self._get_uri_params(crawler.spider, options["uri_params"])
+            self._refuse(template, apply_uri_params(template, params), options)
+
+    def _start_new_batch(
+        self,
+        batch_id: int,
+        uri: str,
+        feed_options: dict[str, Any],
+        spider: Spider,
+        uri_template: str,
+    ) -> FeedSlot:
+        if self._goes_on:
+            feed_options = self._continued(uri, feed_options)
+        return super()._start_new_batch(batch_id, uri, feed_options, spider, uri_template)
+
+    def _refuse(self, template: str, uri: str, options: dict[str, Any]) -> None:
+        storage, data = self._get_storage(uri, options), _data(self.crawler)
+        if isinstance(storage, S3FeedStorage | GCSFeedStorage):
+            if not any(time in template for time in _TIMES):
+                raise ConfigError(
+                    f"the feed {uri} would replace what the crawl in {data}, which goes on, has"
+                    " exported before: put %(time)s into its name, and each start writes its own"
+                )
+        elif _written(storage) and issubclass(
+            self.exporters[options["format"]], JsonItemExporter | XmlItemExporter
+        ):
+            raise ConfigError(
+                f"the feed {uri} holds what the crawl in {data}, which goes on, has exported"
+                f" before, and a {options['format']} file cannot be appended to: give the feed"
+                " another name, or a format that can be continued (.jsonl, .csv)"
+            )
+
+    def _continued(self, uri: str, options: dict[str, Any]) -> dict[str, Any]:
+        """The options of a feed to which more is to be appended."""
+        options = {**options, "overwrite": False}
+        path = _written(self._get_storage(uri, options))
+        if path is None:
+            return options
+        logger.info("The crawl goes on: the feed %s is appended to", uri)
+        exporter = self.exporters[options["format"]]
+        if issubclass(exporter, JsonLinesItemExporter) and not options.get("postprocessing"):
+            _cut_incomplete_line(path)
+        if issubclass(exporter, CsvItemExporter):
+            chosen = options["item_export_kwargs"]
+            options["item_export_kwargs"] = {**chosen, "include_headers_line": False}
+            if options["fields"] is None and not options.get("postprocessing"):
+                # As in the file: without, they would be those of the first item of this start.
+                options["fields"] = _header(path, options)
+        return options
+
+
+def _data(crawler: Crawler) -> Path:
+    return data_dir(crawler.settings, read_config(crawler.settings))
+
+
+def _has_outcomes(data: Path) -> bool:
+    try:
+        with (data / OUTCOMES).open("rb") as log:
+            return bool(log.read(4096).strip())
+    except FileNotFoundError:
+        return False
+
+
+def _written(storage: object) -> Path | None:
+    """The local file of *storage*, if something is in it."""
+    if not isinstance(storage, FileFeedStorage):
+        return None
+    path = Path(storage.path)
+    return path if path.is_file() and path.stat().st_size else None
+
+
+def _cut_incomplete_line(path: Path) -> None:
+    """A killed process leaves part of a line, and what is appended to it could not be read."""
+    with path.open("rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            begin = max(0, end - _BLOCK_BYTES)
+            file.seek(begin)
+            end = begin + file.read(end - begin).rfind(b"\n") + 1
+            if end > begin:
+                break
+        file.truncate(end)
+
+
+def _header(path: Path, options: dict[str, Any]) -> list[str]:
+    delimiter = options["item_export_kwargs"].get("delimiter", ",")
+    with path.open(encoding=options["encoding"] or "utf-8", newline="") as file:
+        return next(csv.reader(file, delimiter=delimiter))
+
+
+def uri_params(params: dict[str, Any], spider: Spider) -> dict[str, Any]:
+    """`%(data_dir)s` in the place of a feed: each worker of a shared crawl has its own."""
+    crawler = spider.crawler
+    is_passing = is_errand(crawler.settings)
+    path = parts_of(crawler).data.path if is_passing else _data(crawler)
+    return {**params, "data_dir": str(path)}
+
+
+def holds_stdout(feeds: Iterable[str | Path]) -> bool:
+    """Whether one of *feeds* is written where the summary would be."""
+    return any(str(feed).startswith(_STDOUT) for feed in feeds)
+
+
+class Report:
+    """The extension. A crawl that never opened has nothing to report."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        if is_errand(crawler.settings):
+            raise NotConfigured
+        return cls(crawler)
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._parts: Parts | None = None
+        self.summary: Summary | None = None  # None: it has not ended
+        crawler.signals.connect(self._opened, signals.spider_opened)
+        crawler.signals.connect(self._closed, signals.spider_closed)
+
+    def _opened(self) -> None:
+        self._parts = parts_of(self._crawler)
+        self._started_at = self._parts.clock.now()
+
+    def _closed(self, spider: Spider, reason: str) -> None:
+        parts = self._parts
+        if parts is None:
+            return
+        self.summary = summary = summary_of(
+            parts, spider.name, reason, self._started_at, parts.clock.now()
+        )
+        progress = self._crawler.get_extension(Progress)
+        if progress is not None:
+            progress.end()
+        try:
+            replace_file(parts.data.summary, encoded(summary))
+        except OSError as refused:
+            logger.error("The summary cannot be written: %s", refused)
+        if parts.config.report.summary:
+            with suppress(OSError, ValueError):  # nobody listens any more
+                to = sys.stderr if holds_stdout(self._crawler.settings["FEEDS"]) else sys.stdout
+                print(text(summary), file=to, flush=True)
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Whoever reads *file* sees all of the old content or all of the new."""
+    draft = file.with_suffix(f".draft-{os.getpid()}")
+    try:
+        with draft.open("wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(file)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,141 @@
+"""The foot of a terminal: one line, drawn over and over, with messages passing above it.
+
+Rule: nothing is left behind. Who else wants to write there wipes first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, TextIO
+
+from crawler.report.figures import (
+    many,
+    number,
+    plain,
+    rate,
+    size,
+)
+
+_WIPE: Final = "\r\x1b[2K"  # to the first column, erase the line: VT100, so every terminal
+_COLUMNS: Final = 80
+
+
+class Screen:
+    """Over *stream*, which need not be a terminal: then only messages make sense."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown = ""
+
+    @property
+    def is_terminal(self) -> bool:
+        """One that can erase a line."""
+        return self._stream.isatty() and os.environ.get("TERM") != "dumb"
+
+    @property
+    def columns(self) -> int:
+        """Asked each time: windows are resized."""
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS
+        except OSError:
+            return _COLUMNS
+
+    def draw(self, text: str) -> None:
+        """*text* in place of what was drawn last. One line, and no longer than `columns`."""
+        self._stream.write(_WIPE + text)
+        self._stream.flush()
+        self._shown = text
+
+    def wipe(self) -> None:
+        if self._shown:
+            self.draw("")
+
+    def tell(self, message: str) -> None:
+        """*message* above the line, where it stays."""
+        shown = self._shown
+        self.wipe()
+        self._stream.write(message + "\n")
+        if shown:
+            self.draw(shown)
+        self._stream.flush()
+
+
+# A running crawl at a glance, and the one line that shows it.
+#
+# Rule: pure. The line fits its terminal, whatever its width: a line that wraps cannot be
+# drawn over.
+
+RATE_WINDOW_S: Final = 10.0
+_BETWEEN: Final = " | "
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """The figures of one moment."""
+
+    pages: int
+    pages_per_s: float  # of late
+    hosts_active: int
+    waiting: int  # URLs, those with a date among them
+    duplicates: int
+    errors: int
+    size_bytes: int
+    waits_for: str = ""  # the host that failed and is asked next; only where none is being asked
+
+
+class RecentRate:
+    """How many a second over the last `RATE_WINDOW_S`, or since the call before if that is
+    longer ago. Remembers as many points as calls fall into the window."""
+
+    def __init__(self, window_s: float = RATE_WINDOW_S) -> None:
+        self._window_s = window_s
+        self._points: deque[tuple[float, int]] = deque()
+
+    def at(self, total: int, now: float) -> float:
+        self._points.append((now, total))
+        while len(self._points) > 2 and self._points[1][0] <= now - self._window_s:
+            self._points.popleft()
+        began, before = self._points[0]
+        return (total - before) / (now - began) if now > began else 0.0
+
+
+def line(glance: Glance, columns: int) -> str:
+    """As much of *glance* as fits into *columns*, the most important first."""
+    room = columns - 1  # in the last column some terminals wrap already
+    whole = _BETWEEN.join(_fields(glance, short=False))
+    if len(whole) <= room:
+        return whole
+    shown = ""
+    for each in _fields(glance, short=True):
+        longer = shown + _BETWEEN + each if shown else each
+        if len(longer) > room:
+            break
+        shown = longer
+    return shown
+
+
+def sentence(glance: Glance) -> str:
+    """The same for a log."""
+    return (
+        f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second),"
+        f" {many(glance.hosts_active, 'host')} active, {many(glance.waiting, 'URL')} waiting,"
+        f" {many(glance.duplicates, 'duplicate')}, {many(glance.errors, 'error')},"
+        f" {size(glance.size_bytes)}"
+        f"{f'; waits for {plain(glance.waits_for)}' if glance.waits_for else ''}"
+    )
+
+
+def _fields(glance: Glance, *, short: bool) -> tuple[str, ...]:
+    pages = many(glance.pages, "page")
+    pages_per_s = f"{rate(glance.pages_per_s)}/s"
+    hosts = many(glance.hosts_active, "host")
+    waiting = f"{number(glance.waiting)} waiting"
+    n = glance.duplicates
+    duplicates = f"{number(n)} dup" if short else many(n, "duplicate")
+    errors = many(glance.errors, "error")
+    if glance.waits_for:
+        waits_for = f"waits for {plain(glance.waits_for)}"
+        return pages, errors, waits_for, waiting, hosts, duplicates, size(glance.size_bytes)
+    return pages, pages_per_s, hosts, waiting, duplicates, errors, size(glance.size_bytes)

@@ -1,0 +1,412 @@
+"""The summary of a run, as one value. docs/summary.md names every key of it.
+
+Rule: taken from what is in memory and from the names of the archive's files; by the time it
+is made, the stores are closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.archive.delivery import Delivery
+from crawler.assembly.crawl import Parts
+from crawler.crawl import rules
+from crawler.crawl.errors import words_of
+from crawler.crawl.stats import Tally
+from crawler.data.data_dir import SUMMARY
+from crawler.frontier.port import FrontierRules
+from crawler.model.types import VERSION, Counts
+from crawler.policy.scope import RULES, Reason
+from crawler.report.advice import frontier_command
+from crawler.report.endings import NOT_BEGUN, ending
+from crawler.report.figures import (
+    listed,
+    many,
+    number,
+    plain,
+    rate,
+    size,
+    span,
+)
+
+FORMAT: Final = 1
+_TOP_HOSTS: Final = 10
+TOP_OVER_BUDGET: Final = 5
+
+
+class HostPages(msgspec.Struct, frozen=True):
+    host: str
+    pages: int
+
+
+class DeadUrl(msgspec.Struct, frozen=True):
+    url: str
+    reason: str
+
+
+class OverBudget(msgspec.Struct, frozen=True):
+    """Links that one host or domain had beyond its budget of URLs."""
+
+    setting: str
+    limit: int
+    name: str  # of the host or domain
+    links: int
+
+
+class Links(msgspec.Struct, frozen=True):
+    new: int
+    seen: int
+    over_budget: int
+    refused: dict[str, int]  # by rule; seeds and redirects among them
+    left: int = 0  # waiting ones, unfetched: their pattern had brought enough
+    top_over_budget: list[OverBudget] = []  # those with most links beyond their budget
+    refused_waiting: dict[str, int] = {}  # waiting ones, unfetched: by rule of this start
+    readmitted: int = 0  # that earlier starts refused, and that wait again
+
+
+class Politeness(msgspec.Struct, frozen=True):
+    rests: dict[str, int]  # by what made them as long as they were
+    hosts_given_up: int
+
+
+class Robots(msgspec.Struct, frozen=True):
+    fetched: int
+    disallowed: int  # URLs
+    unreachable: int  # URLs
+
+
+class ArchiveFiles(msgspec.Struct, frozen=True):
+    folder: str
+    files: int  # that are there
+    bytes: int
+    delivered: int = 0  # files of this run, index and columns among them
+    store: str = ""  # where they were brought; empty: nowhere
+
+
+class FrontierCounts(msgspec.Struct, frozen=True):
+    waiting: int
+    later: int
+    leased: int
+    seen: int
+    done: int
+    dead: int
+    put_back_at_open: int
+    refused: int = 0  # that waited, and that a rule keeps out; put back by a start without it
+
+
+class BodyPauses(msgspec.Struct, frozen=True):
+    """Of downloads, and of bodies to be decoded, that waited for memory."""
+
+    times: int = 0
+    total_s: float = 0.0
+
+
+class Summary(msgspec.Struct, frozen=True):
+    format: int
+    version: str
+    spider: str
+    reason: str  # Scrapy's finish reason
+    ended: str  # the same in words
+    unfinished: bool  # the same command, run again, goes on
+    started_at: str  # ISO 8601, UTC
+    duration_s: float
+    pages: int
+    pages_per_s: float
+    bytes: int
+    duplicates: int
+    near_duplicates: int
+    not_pages: dict[str, int]  # answers that are none, by what is wrong with them
+    answers: dict[str, int]  # by class of status
+    top_hosts: list[HostPages]
+    links: Links
+    politeness: Politeness
+    robots: Robots
+    errors: dict[str, int]
+    dead_letters: int  # of the whole crawl
+    dead_letters_new: list[DeadUrl]  # the first of this run
+    archive: ArchiveFiles
+    frontier: FrontierCounts
+    data_dir: str
+    pauses: BodyPauses = BodyPauses()
+    truncated: dict[str, int] = {}  # answers that are not whole, by why, as WARC-Truncated
+    unreadable: dict[str, int] = {}  # pages stored without their text and links, by parser
+
+
+def summary_of(
+    parts: Parts, spider: str, reason: str, started_at: float, ended_at: float
+) -> Summary:
+    """*started_at* and *ended_at*: epoch seconds."""
+    tally, counts = parts.tally, parts.frontier.counts()
+    duration_s = max(ended_at - started_at, 0.001)
+    return Summary(
+        format=FORMAT,
+        version=VERSION,
+        spider=spider,
+        reason=reason,
+        ended=ending(reason, str(parts.failure or "")),
+        unfinished=counts.waiting + counts.later + counts.leased > 0,
+        started_at=datetime.fromtimestamp(started_at, UTC).isoformat(timespec="seconds"),
+        duration_s=round(duration_s, 3),
+        pages=tally.pages,
+        pages_per_s=round(tally.pages / duration_s, 3),
+        bytes=tally.bytes,
+        duplicates=tally.duplicates,
+        near_duplicates=tally.counted["near_duplicates"],
+        not_pages=_below(tally.counted, "flaw/"),
+        answers=_below(tally.counted, "status/"),
+        top_hosts=[HostPages(*each) for each in tally.by_host.most_common(_TOP_HOSTS)],
+        links=_links(tally, rules.frontier_rules(parts.config, parts.arguments)),
+        politeness=Politeness(
+            _below(tally.counted, "politeness/rest/"), tally.counted["politeness/given_up"]
+        ),
+        robots=Robots(
+            fetched=tally.counted["robots/fetched"],
+            disallowed=tally.counted["robots/disallowed"],
+            unreachable=tally.counted["robots/unreachable"],
+        ),
+        errors=_below(tally.counted, "error/"),
+        dead_letters=counts.dead,
+        dead_letters_new=[DeadUrl(each.url, each.reason) for each in tally.dead],
+        archive=delivered(archive_files(parts.data.warc), parts.keeping.delivery),
+        frontier=_frontier(counts, parts.put_back_at_open),
+        data_dir=str(parts.data.path),
+        pauses=BodyPauses(
+            tally.counted["memory/pauses"], tally.counted["memory/paused_ms"] / 1_000
+        ),
+        truncated=_below(tally.counted, "truncated/"),
+        unreadable=_below(tally.counted, "parse/unreadable/"),
+    )
+
+
+def archive_files(folder: Path) -> ArchiveFiles:
+    """Those of earlier runs among them, and any that could not be finished."""
+    sizes = [file.stat().st_size for file in folder.glob("*.warc.gz*")]
+    return ArchiveFiles(str(folder), len(sizes), sum(sizes))
+
+
+def delivered(archive: ArchiveFiles, delivery: Delivery | None) -> ArchiveFiles:
+    if delivery is None:
+        return archive
+    return replace(archive, delivered=delivery.figures.files, store=delivery.destination)
+
+
+def encoded(summary: Summary) -> bytes:
+    """As indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
+
+
+def _links(tally: Tally, limits: FrontierRules) -> Links:
+    budgets = {
+        "host": ("CRAWLER_MAX_URLS_PER_HOST", limits.max_urls_per_host or 0),
+        "domain": ("CRAWLER_MAX_URLS_PER_DOMAIN", limits.max_urls_per_domain or 0),
+    }
+    return Links(
+        new=tally.counted["links/new"],
+        seen=tally.counted["links/seen"],
+        over_budget=tally.counted["links/over_budget"],
+        refused=_below(tally.counted, "refused/"),
+        left=tally.counted["patterns/unfetched"],
+        top_over_budget=[
+            OverBudget(*budgets[unit], name, links)
+            for (unit, name), links in tally.kept_out.most_common(TOP_OVER_BUDGET)
+        ],
+        refused_waiting=_below(tally.counted, "refused_waiting/"),
+        readmitted=tally.counted["readmitted"],
+    )
+
+
+def _frontier(counts: Counts, put_back_at_open: int) -> FrontierCounts:
+    return FrontierCounts(
+        waiting=counts.waiting,
+        later=counts.later,
+        leased=counts.leased,
+        seen=counts.seen,
+        done=counts.done,
+        dead=counts.dead,
+        put_back_at_open=put_back_at_open,
+        refused=counts.refused,
+    )
+
+
+def _below(counted: Mapping[str, int], prefix: str) -> dict[str, int]:
+    found = {name.removeprefix(prefix): n for name, n in counted.items() if name.startswith(prefix)}
+    return dict(sorted(found.items()))
+
+
+# The summary of a run as a person reads it.
+#
+# Rule: pure; what did not happen is left out, and what can be done about it stands beside it.
+
+_INDENT: Final = 14
+_REFUSALS_SHOWN: Final = 6
+_TRUNCATED: Final = MappingProxyType(
+    {
+        "length": "at the cap of their type",
+        "time": "out of time",
+        "disconnect": "ended early by their servers",
+        "unspecified": "ended by bad chunks",
+    }
+)
+_PAUSE: Final = "pause"
+_RETRY_AFTER: Final = "retry-after"
+_OTHER_RULES: Final = MappingProxyType({"unstorable": "it holds what cannot be stored"})
+
+Row = tuple[str, str]  # the left column may be empty: the row above goes on
+
+
+def text(summary: Summary) -> str:
+    """Many lines, the last one ended."""
+    shown = ["", f"{plain(summary.ended, 1000)}."]
+    if summary.reason in NOT_BEGUN and not summary.pages:
+        return "\n".join([*shown, ""])
+    if summary.unfinished:
+        left = summary.frontier.waiting + summary.frontier.later + summary.frontier.leased
+        shown.append(f"Still to do: {many(left, 'URL')}. Run the same command again to continue.")
+    shown += ["", *(f"{left:{_INDENT}}{right}" for left, right in _rows(summary)), ""]
+    return "\n".join(shown)
+
+
+def nothing_fetched(summary: Summary) -> str:
+    """Why the whole crawl is over without a page, in one sentence; empty: it is not, or it has."""
+    robots, links = summary.robots, summary.links
+    unfetched = robots.disallowed + links.left
+    if summary.reason != "finished" or summary.pages or summary.frontier.done > unfetched:
+        return ""
+    causes = {
+        **{words_of(kind): n for kind, n in summary.errors.items()},
+        **{_rule(rule): n for rule, n in links.refused.items()},
+        **({"robots.txt forbids it": robots.disallowed} if robots.disallowed else {}),
+    }
+    if not causes and summary.dead_letters:
+        return "no page was fetched: every URL was given up in an earlier run"
+    if not causes:
+        return ""
+    first = "".join(f"; {plain(each.url)}: {each.reason}" for each in summary.dead_letters_new[:1])
+    return f"no page was fetched: {listed(causes)}{first}"
+
+
+def _rows(summary: Summary) -> Iterator[Row]:
+    yield from _pages(summary)
+    yield from _links_rows(summary)
+    yield from _politeness(summary)
+    yield from _pauses(summary)
+    yield from _failures(summary)
+    yield from _kept(summary)
+
+
+def _pages(summary: Summary) -> Iterator[Row]:
+    took = f"in {span(summary.duration_s)} ({rate(summary.pages_per_s)} a second)"
+    yield "pages", f"{number(summary.pages)} {took}, {size(summary.bytes)}"
+    if summary.answers:
+        by_class = [f"{name} {number(n)}" for name, n in sorted(summary.answers.items())]
+        yield "answers", ", ".join(by_class)
+    yield from _copies(summary)
+    width = max((len(number(each.pages)) for each in summary.top_hosts), default=0)
+    for index, each in enumerate(summary.top_hosts):
+        yield "" if index else "hosts", f"{number(each.pages):>{width}}  {plain(each.host)}"
+
+
+def _copies(summary: Summary) -> Iterator[Row]:
+    if summary.duplicates:
+        yield "duplicates", f"{many(summary.duplicates, 'page')} whose content is stored already"
+    if summary.near_duplicates:
+        near = many(summary.near_duplicates, "page")
+        yield "" if summary.duplicates else "duplicates", f"{near} with nearly the same text"
+    if summary.not_pages:
+        flaws = [f"{number(n)} {flaw.replace('_', ' ')}" for flaw, n in summary.not_pages.items()]
+        yield "no pages", ", ".join(flaws)
+    if summary.truncated:
+        cut = [f"{number(n)} {_TRUNCATED.get(why, why)}" for why, n in summary.truncated.items()]
+        yield "not whole", ", ".join(cut)
+    if summary.unreadable:
+        by_parser = [f"{number(n)} by {name}" for name, n in summary.unreadable.items()]
+        yield "unreadable", f"{', '.join(by_parser)}: stored without their text and links"
+
+
+def _links_rows(summary: Summary) -> Iterator[Row]:
+    links = summary.links
+    budget = f", {number(links.over_budget)} over budget" if links.over_budget else ""
+    yield "links", f"{number(links.new)} new, {number(links.seen)} seen before{budget}"
+    for index, each in enumerate(links.top_over_budget):
+        told = f"{many(each.links, 'link')} of {plain(each.name)}, which has its"
+        limit = f"{many(each.limit, 'URL')} ({each.setting})"
+        yield "" if index else "over budget", f"{told} {limit}"
+    ordered = sorted(links.refused.items(), key=lambda pair: -pair[1])
+    for index, (rule, n) in enumerate(ordered[:_REFUSALS_SHOWN]):
+        yield "" if index else "refused", f"{number(n)}: {_rule(rule)}"
+    if len(ordered) > _REFUSALS_SHOWN:
+        yield "", f"{number(sum(n for _, n in ordered[_REFUSALS_SHOWN:]))} by other rules"
+    ordered = sorted(links.refused_waiting.items(), key=lambda pair: -pair[1])
+    for index, (rule, n) in enumerate(ordered):
+        yield "" if index else "kept out", f"{number(n)} that waited: {_rule(rule)}"
+    if ordered:
+        yield "", "they wait again from a start on, whose rules admit them"
+    if links.readmitted:
+        yield "readmitted", f"{many(links.readmitted, 'URL')} that rules of earlier starts refused"
+    if links.left:
+        yield "left", f"{many(links.left, 'URL')} unfetched, of patterns that have brought enough"
+
+
+def _rule(rule: str) -> str:
+    words = RULES[Reason(rule)] if rule in set(Reason) else _OTHER_RULES.get(rule, "")
+    return f"{words} ({rule})" if words else rule
+
+
+def _politeness(summary: Summary) -> Iterator[Row]:
+    polite, robots = summary.politeness, summary.robots
+    if polite.rests:
+        rests = sum(polite.rests.values())
+        yield "politeness", f"{many(rests, 'rest')} of hosts: {listed(polite.rests)}"
+    troubles = {
+        "hosts paused": polite.rests.get(_PAUSE, 0),
+        "hosts given up": polite.hosts_given_up,
+        "Retry-After obeyed": polite.rests.get(_RETRY_AFTER, 0),
+    }
+    told = [f"{what}: {number(n)}" for what, n in troubles.items() if n]
+    if told:
+        yield "", ", ".join(told)
+    left = f", {number(robots.unreachable)} not to be had" if robots.unreachable else ""
+    forbidden = f"{many(robots.disallowed, 'URL')} disallowed{left}"
+    yield "robots.txt", f"{number(robots.fetched)} fetched; {forbidden}"
+
+
+def _pauses(summary: Summary) -> Iterator[Row]:
+    pauses = summary.pauses
+    if pauses.times:
+        took = f"{span(pauses.total_s)} in all (CRAWLER_BODIES_MAX_BYTES)"
+        yield "pauses", f"{many(pauses.times, 'time')} a body waited for memory, {took}"
+
+
+def _failures(summary: Summary) -> Iterator[Row]:
+    if summary.errors:
+        named = {words_of(kind): n for kind, n in summary.errors.items()}
+        yield "errors", f"{listed(named)} (each try)"
+    if not summary.dead_letters:
+        return
+    yield "dead letters", f"{many(summary.dead_letters, 'URL')} given up"
+    for each in summary.dead_letters_new:
+        yield "", f"{plain(each.url)}: {plain(each.reason)}"
+    yield "", f"all of them: {frontier_command('dead', summary.data_dir)}"
+
+
+def _kept(summary: Summary) -> Iterator[Row]:
+    archive, frontier = summary.archive, summary.frontier
+    yield "archive", f"{many(archive.files, 'file')}, {size(archive.bytes)}, in {archive.folder}"
+    if archive.store:
+        yield "", f"{many(archive.delivered, 'file')} brought to {plain(archive.store)}"
+    later = f", {number(frontier.later)} later" if frontier.later else ""
+    ended = f"{number(frontier.done)} done, {number(frontier.dead)} dead"
+    if frontier.refused:
+        ended += f", {number(frontier.refused)} kept out by rules"
+    yield "frontier", f"{number(frontier.waiting)} waiting{later}, {ended}"
+    if frontier.put_back_at_open:
+        left = number(frontier.put_back_at_open)
+        yield "", f"{left} put back at the start: the run before did not finish them"
+    yield "as JSON", f"{summary.data_dir}/{SUMMARY}"

@@ -1,0 +1,1106 @@
+"""Where a Redis server is and how we are let in: a URL, or the file in which it stands.
+
+Rule: no text made here holds any part of the URL but host, port and path of the server: it may
+hold a password. What the URL says counts before the parameters, as it does in redis-py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import os
+import re
+import ssl
+import stat
+from binascii import crc_hqx
+from collections import defaultdict, deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+import hiredis
+
+from crawler.config.kinds import (
+    WANT_REDIS_URL,
+    Kind,
+    Knob,
+    Unfit,
+    file_of,
+    flag,
+    number,
+    refuse_bad_url,
+    text,
+    whole,
+)
+from crawler.model.types import ConfigError
+from crawler.shared import keys
+from crawler.shared.codec import Totals
+from crawler.shared.faults import (
+    ERRORS,
+    FAULTS,
+    OLDEST,
+    Fault,
+    Refused,
+    Unreachable,
+    fault_of,
+    is_word,
+)
+
+# TLS to a Redis server, by the options that redis-py has for it.
+#
+# Rule: what cannot work is refused before the first connection. No text here holds a password.
+
+PREFIX: Final = "ssl_"
+VERIFY: Final = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+_FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+TLS_KINDS: Final[Mapping[str, Kind[Any]]] = {
+    "ssl_cert_reqs": text("none, optional or required", "word", "|".join(VERIFY)),
+    "ssl_check_hostname": flag(),
+    "ssl_password": text("a text", "text", r"[^\0]+"),
+    **dict.fromkeys(_FILES, text("a path", "path", r"[^\0]+")),
+}
+
+
+def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
+    """Certificates are checked, and the host they are for, unless the options say otherwise."""
+    verify = VERIFY[options.get("ssl_cert_reqs", "required")]
+    try:
+        # Certificates of the system count only where none are given, as in redis-py.
+        context = ssl.create_default_context(
+            cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path")
+        )
+        # In this order: no host is checked without a certificate.
+        context.check_hostname = verify != ssl.CERT_NONE and options.get("ssl_check_hostname", True)
+        context.verify_mode = verify
+        if certificate := options.get("ssl_certfile"):
+            # A key that is encrypted must not ask for its password at the terminal.
+            password = options.get("ssl_password", "")
+            context.load_cert_chain(certificate, options.get("ssl_keyfile"), lambda: password)
+        elif "ssl_keyfile" in options:
+            raise ConfigError("TLS of Redis: ssl_keyfile is of no use without its ssl_certfile")
+    except OSError as error:  # and ssl.SSLError, which is one
+        raise ConfigError(f"TLS of Redis: {_which(options)} cannot be used: {error}") from None
+    return context
+
+
+def _which(options: Mapping[str, Any]) -> str:
+    given = [f"{name} ({options[name]})" for name in _FILES if name in options]
+    return " or ".join(given) or "certificates of this machine"
+
+
+PORT: Final = 6379
+CONNECT_S: Final = 5.0
+REPLY_S: Final = 5.0  # without a byte of what was asked for; a script of ours takes milliseconds
+MOST_FILE_BYTES: Final = 4096
+# Kinds are for the words of a query, where everything is text; what is not to be shown is secret.
+KINDS: Final[Mapping[str, Kind[Any]]] = {
+    "db": whole("databases"),
+    "username": text("a text", "text", r"[^\0]+"),
+    "password": text("a text", "text", r"[^\0]+"),
+    "client_name": text("a text without blanks", "text", r"[!-~]+"),
+    "socket_timeout": number("seconds", least=0.01),
+    "socket_connect_timeout": number("seconds", least=0.01),
+    **TLS_KINDS,
+}
+# Of redis-py's way to keep connections. Ours asks often enough to notice one that is dead.
+IGNORED: Final = frozenset({"socket_keepalive", "health_check_interval"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """One server and the keys to it. Its text is `host:port`, or the path of its socket."""
+
+    host: str = "localhost"
+    port: int = PORT
+    path: str = ""  # of a socket; then host and port mean nothing
+    db: int = 0
+    username: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    client_name: str = ""
+    connect_s: float = CONNECT_S
+    reply_s: float = REPLY_S
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+    @classmethod
+    def parse(cls, url: str, params: Mapping[str, object] | None = None) -> Self:
+        """*url* may be file:/path; *params* have redis-py's names. Raises ConfigError."""
+        parts = _split(_url_in(path) if (path := file_of(url)) else url)
+        options = {
+            name: _read(name, value)
+            for name, value in {**(params or {}), **_said_by(parts)}.items()
+            if name not in IGNORED
+        }
+        return cls(
+            host=unquote(parts.hostname or "localhost"),
+            port=parts.port or PORT,
+            path=unquote(parts.path) if parts.scheme == "unix" else "",
+            db=options.get("db", 0),
+            username=options.get("username", ""),
+            password=options.get("password", ""),
+            client_name=options.get("client_name", ""),
+            connect_s=options.get("socket_connect_timeout", CONNECT_S),
+            reply_s=options.get("socket_timeout", REPLY_S),
+            tls=tls_context(options) if parts.scheme == "rediss" else None,
+        )
+
+    def __str__(self) -> str:
+        return self.path or node_name(self.host, self.port)
+
+    def at(self, node: str) -> Self:
+        """Another *node* ("host:port") of the same cluster, which takes the same credentials."""
+        host, _, port = node.rpartition(":")
+        return replace(self, host=host.strip("[]"), port=int(port), path="")
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """What AUTH is asked with; nothing where nobody is to be named."""
+        if not self.username and not self.password:
+            return ()
+        return (self.username, self.password) if self.username else (self.password,)
+
+
+def node_name(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _url_in(path: str) -> str:
+    """What stands in the file: others must not be able to read it, as it may hold a password."""
+    try:
+        with open(path, "rb", opener=_at_once) as file:
+            _refuse_public(os.fstat(file.fileno()).st_mode, path)
+            return file.read(MOST_FILE_BYTES).decode("utf-8", "replace").strip()
+    except OSError as error:
+        raise ConfigError(f"{path}, which is to hold the URL of Redis: {error.strerror}") from None
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Not waiting for a writer, should it be a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _refuse_public(mode: int, path: str) -> None:
+    if not stat.S_ISREG(mode):
+        raise ConfigError(f"{path}, which is to hold the URL of Redis, is no file")
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise ConfigError(
+            f"{path} holds the URL of Redis, and everybody on this machine may read or write it:"
+            f" chmod 600 {path}"
+        )
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        refuse_bad_url(url)
+    except Unfit as why:
+        raise ConfigError(f"the URL of Redis is not shown; want {WANT_REDIS_URL} ({why})") from None
+    return urlsplit(url)
+
+
+def _said_by(url: SplitResult) -> dict[str, str]:
+    """The options that stand in a URL, by redis-py's names. Its query says the db first, and its
+    head who asks."""
+    before = {"username": unquote(url.username or ""), "password": unquote(url.password or "")}
+    behind = {"db": "" if url.scheme == "unix" else url.path.strip("/")}
+    query = dict(parse_qsl(url.query, keep_blank_values=True))
+    _refuse_bad_query(query, url.scheme)
+    return _given(behind) | query | _given(before)
+
+
+def _given(options: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if value}
+
+
+def _refuse_bad_query(query: dict[str, str], scheme: str) -> None:
+    for name in query:
+        if name not in KINDS.keys() | IGNORED:
+            raise ConfigError(f"the URL of Redis has an unknown option{_nearest(name)}")
+        if name.startswith(PREFIX) and scheme != "rediss":
+            raise ConfigError(f"the URL of Redis has {name}, but TLS is what rediss:// is for")
+
+
+def _nearest(name: str) -> str:
+    """Never the *name*: behind a ? that is not written %3F it is a part of a password."""
+    nearest = difflib.get_close_matches(name.casefold(), KINDS, n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else f"; there are {', '.join(KINDS)}"
+
+
+def _read(name: str, value: object) -> Any:
+    kind = KINDS.get(name)
+    if kind is None:
+        raise ConfigError(f"{name} is no option of a connection to Redis")
+    return Knob(f"{name} of Redis", name, None, replace(kind, secret=True), "").read(
+        {f"{name} of Redis": value}
+    )
+
+
+# One operation on one shard, as it is asked for.
+
+Argument: TypeAlias = bytes | str | int | float
+
+
+class Call(NamedTuple):
+    """EVALSHA of *script*, on the root of *shard*."""
+
+    shard: int
+    script: str  # its file in lua/
+    args: tuple[Argument, ...]
+
+
+# One connection to a Redis server: packed commands go out, replies come back in their order.
+#
+# Rule: nothing is sent twice here, and nobody waits for ever. Of what was on its way when the
+# connection broke nobody knows whether it happened: its reply is an Unreachable.
+#
+# redis-py's pipeline takes 26 us of CPU for an EVALSHA of two arguments in sixteens, its bare
+# connection 14, this 5: measured with redis 8.1 and hiredis 3.5. A page has eleven of them.
+
+TICKS: Final = 5
+"""Looks without a new byte until a server counts as dead. A loop that stood still itself looks
+only once, so it does not blame the server."""
+MOST_REPLY_BYTES: Final = 256 * 1024 * 1024
+pack: Final[Callable[[tuple[Argument, ...]], bytes]] = hiredis.pack_command  # type: ignore[assignment]  # its stub says: a tuple of one
+_MORE: Final = object()
+
+
+class _Asked:
+    """Commands that went out together."""
+
+    __slots__ = ("count", "done", "replies")
+
+    def __init__(self, count: int, done: asyncio.Future[None]) -> None:
+        self.count = count
+        self.replies: list[Any] = []
+        self.done = done
+
+    def end(self) -> None:
+        if not self.done.done():  # it is where nobody waits for it any more
+            self.done.set_result(None)
+
+
+class Wire(asyncio.Protocol):
+    """Replies are bytes, ints, None, lists of them; hiredis.ReplyError; Unreachable."""
+
+    def __init__(self, node: str, reply_s: float) -> None:
+        self.broken: Fault | None = None
+        self._node = node
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._asked: deque[_Asked] = deque()
+        self._bytes = 0  # since the last complete reply of all that went out together
+        self._tick_s = reply_s / TICKS
+        self._quiet = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._lost = self._loop.create_future()
+
+    async def ask(self, packed: Sequence[bytes]) -> list[Any]:
+        """One reply a command. Several may ask at once."""
+        if self.broken is not None:
+            return [self.broken] * len(packed)
+        asked = _Asked(len(packed), self._loop.create_future())
+        if not self._asked:
+            self._quiet = 0
+        self._asked.append(asked)
+        self._transport.write(b"".join(packed))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._tick_s, self._look)
+        await asked.done
+        return asked.replies
+
+    async def close(self) -> None:
+        self._break(ConnectionAbortedError("it is closed"))
+        await asyncio.shield(self._lost)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+
+    def data_received(self, data: bytes) -> None:
+        self._quiet = 0
+        self._bytes += len(data)
+        try:
+            self._reader.feed(data)
+            self._read()
+        except hiredis.HiredisError as garbage:
+            self._break(garbage)
+        if self._bytes > MOST_REPLY_BYTES:
+            self._break(hiredis.ProtocolError("a reply without end"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._break(exc or ConnectionResetError("it was closed there"))
+        if self._timer is not None:
+            self._timer.cancel()
+        self._lost.set_result(None)
+
+    def _read(self) -> None:
+        next_reply = self._reader.gets
+        while (reply := next_reply()) is not _MORE:
+            if not self._asked:
+                unasked = hiredis.ProtocolError("a reply that nobody asked for")
+                raise reply if isinstance(reply, hiredis.ReplyError) else unasked
+            asked = self._asked[0]
+            asked.replies.append(reply)
+            if len(asked.replies) == asked.count:
+                self._asked.popleft()
+                self._bytes = 0
+                asked.end()
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._asked:
+            return
+        self._quiet += 1
+        if self._quiet >= TICKS:
+            self._break(TimeoutError())
+        else:
+            self._timer = self._loop.call_later(self._tick_s, self._look)
+
+    def _break(self, error: Exception) -> None:
+        if self.broken is not None:
+            return
+        self.broken = fault_of(error, self._node)
+        self._transport.abort()
+        for asked in self._asked:
+            asked.replies += [self.broken] * (asked.count - len(asked.replies))
+            asked.end()
+        self._asked.clear()
+
+
+# The first words with a server: who we are, and which run of which server this is.
+#
+# Rule: a connection belongs to one run of one server, for it ends with the run. So what is asked on
+# a connection is asked of the run that its greeting named.
+
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    run_id: str
+    is_cluster: bool
+
+
+async def connect(address: Address) -> tuple[Wire, Greeting]:
+    """Raises a Fault."""
+    wire: Wire | None = None
+    try:
+        async with asyncio.timeout(address.connect_s):
+            wire = await _dial(address)
+            return wire, await _greet(wire, address)
+    except BaseException as error:
+        if wire is None:
+            is_mute = isinstance(error, TimeoutError) and address.tls is not None
+        else:
+            is_mute = wire.broken is not None
+            await wire.close()
+        if not isinstance(error, Exception):
+            raise
+        fault = fault_of(error, str(address))
+        raise (_with_hint(fault, address) if is_mute else fault) from error
+
+
+async def _dial(address: Address) -> Wire:
+    loop = asyncio.get_running_loop()
+
+    def wire() -> Wire:
+        return Wire(str(address), address.reply_s)
+
+    if address.path:
+        _, made = await loop.create_unix_connection(wire, address.path)
+    else:
+        _, made = await loop.create_connection(wire, address.host, address.port, ssl=address.tls)
+    return made
+
+
+async def _greet(wire: Wire, address: Address) -> Greeting:
+    *admitted, info = replies = await wire.ask([pack(each) for each in _introduction(address)])
+    error = next((reply for reply in replies if isinstance(reply, ERRORS)), None)
+    if error is not None:
+        raise fault_of(error, str(address))
+    if not isinstance(info, bytes) or admitted != [b"OK"] * len(admitted):
+        raise fault_of(hiredis.ProtocolError(), str(address))
+    return _read_greeting(info_fields(info), str(address))
+
+
+def _introduction(address: Address) -> Iterator[tuple[Argument, ...]]:
+    if address.credentials:
+        yield "AUTH", *address.credentials
+    if address.db:
+        yield "SELECT", address.db
+    if address.client_name:
+        yield "CLIENT", "SETNAME", address.client_name
+    yield "INFO", "server"
+
+
+def info_fields(info: bytes) -> dict[str, str]:
+    """Of INFO: its lines are name:value."""
+    lines = info.decode("utf-8", "replace").splitlines()
+    return {name: value for name, _, value in (line.partition(":") for line in lines) if value}
+
+
+def _with_hint(fault: Fault, address: Address) -> Fault:
+    """One that wants TLS hangs up on whoever does not begin so, and one that does not know it
+    waits for ever for the end of what it takes for a command."""
+    if not isinstance(fault, Unreachable) or address.path:
+        return fault
+    if address.tls is None:
+        return Unreachable(f"{fault}. If it wants TLS, write rediss:// instead of redis://")
+    return Unreachable(f"{fault}. If it knows no TLS, write redis:// instead of rediss://")
+
+
+def _read_greeting(fields: dict[str, str], node: str) -> Greeting:
+    version = _VERSION.match(fields.get("redis_version", ""))
+    if version is None or "run_id" not in fields:
+        raise fault_of(hiredis.ProtocolError(), node)
+    if (int(version[1]), int(version[2])) < OLDEST:
+        raise Refused(f"Redis at {node} has version {version[0]}; scripts with flags need >= 7.0")
+    mode = fields.get("redis_mode")
+    if mode == "sentinel":
+        raise Refused(f"Redis at {node} is a Sentinel, which keeps no data. Give the master's URL")
+    return Greeting(fields["run_id"], is_cluster=mode == "cluster")
+
+
+# Which shards of a server are open: told of the run that it is in, before any other script.
+#
+# Rule: no script runs on a shard before its `open` has told it the run of its server. The scripts
+# of a server that does not know one were lost, with who knows what else: all is opened again.
+
+
+class ScriptTexts(Protocol):
+    """The operations, one of which is `open`."""
+
+    def names(self) -> tuple[str, ...]: ...
+
+    def text(self, name: str) -> str: ...
+
+    def sha(self, name: str) -> str: ...
+
+
+class Opening:
+    """Of one server. `None` in an answer: the shard is open."""
+
+    def __init__(
+        self, scripts: ScriptTexts, root: Callable[[int], str], told: tuple[Argument, ...]
+    ) -> None:
+        """*told*: what `open` is told behind the run; then how long we know the shard, in s."""
+        self.served: frozenset[int] = frozenset()
+        self.times_lost = 0
+        self._scripts = scripts
+        self._root = root
+        self._told = told
+        self._open: frozenset[int] = frozenset()
+        self._known_since: dict[int, float] = {}  # by the clock of the loop
+        self._lock = asyncio.Lock()
+
+    def serve(self, shards: Iterable[int]) -> None:
+        """A shard that leaves is opened again when it comes back: it was elsewhere."""
+        self.served = frozenset(shards)
+        self._open &= self.served
+
+    def lost(self) -> None:
+        self._open = frozenset()
+        self.times_lost += 1
+
+    async def open(self, wire: Wire, run_id: str, shards: Iterable[int]) -> dict[int, Any]:
+        """*run_id*: of the server at the end of *wire*. Returns what was answered by those of
+        *shards* that cannot be opened. O(shards) if all are open."""
+        if self._open.issuperset(shards):
+            return {}
+        async with self._lock:
+            missing = sorted(self.served.union(shards) - self._open)
+            times_lost = self.times_lost
+            answers = await self._ask(wire, run_id, missing) if missing else {}
+            # After the run has ended, or all was lost once more, it means nothing any more.
+            if wire.broken is None and times_lost == self.times_lost:
+                self._opened(shard for shard, error in answers.items() if error is None)
+        return {shard: error for shard, error in answers.items() if error is not None}
+
+    def _opened(self, shards: Iterable[int]) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for shard in shards:
+            self._known_since.setdefault(shard, now_s)
+            self._open |= {shard}
+
+    async def _ask(self, wire: Wire, run_id: str, shards: Sequence[int]) -> dict[int, Any]:
+        """The other scripts are loaded behind `open`: who does not get NOSCRIPT for them finds
+        the run known everywhere."""
+        first, *others = sorted(self._scripts.names(), key=lambda name: name != "open")
+        loads = [pack(("SCRIPT", "LOAD", self._scripts.text(name))) for name in (first, *others)]
+        opens = [self._packed_open(run_id, shard) for shard in shards]
+        replies = await wire.ask([loads[0], *opens, *loads[1:]])
+        errors = [reply if isinstance(reply, ERRORS) else None for reply in replies]
+        opened, loaded = errors[1 : len(shards) + 1], (errors[0], *errors[len(shards) + 1 :])
+        unloaded = next((error for error in loaded if error is not None), None)
+        return {shard: unloaded or error for shard, error in zip(shards, opened, strict=True)}
+
+    def _packed_open(self, run_id: str, shard: int) -> bytes:
+        now_s = asyncio.get_running_loop().time()
+        known_s = now_s - self._known_since.get(shard, now_s)
+        asked = ("EVALSHA", self._scripts.sha("open"), 1, self._root(shard), run_id)
+        return pack((*asked, *self._told, known_s))
+
+
+# One server of a shared frontier: its connection, and what is asked over it.
+#
+# Rule: a connection belongs to one run of the server, and what is asked of its shards is asked
+# where they are open. Only what was answered NOSCRIPT is sent again.
+
+PIPELINE: Final = 64
+"""Commands that go out together: with 50 URLs each some 30 ms of a server."""
+OPENINGS: Final = 3  # in one run of ours: a server that forgets faster serves nobody
+PATIENCE_S: Final = 0.25
+"""How long calls wait for a connection that is made again: longer than a round trip across an
+ocean, and short for calls of other servers that go out together with them. Once a connection has
+failed only after longer than that, no call waits for the next: it is made in the background."""
+
+MOMENT_S: Final = 0.005  # enough where a connection is refused at once
+
+
+class Node:
+    """Connects when it is first asked, and again whenever it is asked after that broke."""
+
+    def __init__(self, address: Address, opening: Opening) -> None:
+        self.name = str(address)
+        self.host = address.host
+        self.opening = opening
+        self.greeting = Greeting(run_id="", is_cluster=False)  # of its last connection
+        self._address = address
+        self._wire: Wire | None = None
+        self._fault: Fault = Unreachable(f"Redis at {self.name} is not connected yet")
+        self._connecting: asyncio.Task[None] | None = None
+        self._hangs = False  # it did not answer in time when it was last connected to
+        self._is_closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        return self._wire is not None and self._wire.broken is None
+
+    async def connected(self, patience_s: float | None = PATIENCE_S) -> Wire | Fault:
+        """*patience_s* None: as long as the address allows."""
+        if not self.is_connected and not self._is_closed:
+            if self._connecting is None:
+                self._connecting = asyncio.create_task(self._connect())
+            await asyncio.wait(
+                {self._connecting}, timeout=MOMENT_S if patience_s and self._hangs else patience_s
+            )
+        if self._wire is None:
+            return self._fault
+        return self._wire.broken or self._wire
+
+    async def ask(self, *command: Argument) -> Any:
+        """A command that is no script: its reply, a hiredis.ReplyError, or a Fault."""
+        wire = await self.connected()
+        if not isinstance(wire, Wire):
+            return wire
+        return (await wire.ask([pack(command)]))[0]
+
+    async def run(
+        self, shards: Sequence[int], packed: Sequence[bytes], tries: int = OPENINGS
+    ) -> list[Any]:
+        """What each of the *packed* commands, of its shard, was answered: as in `ask`."""
+        wire = await self.connected()
+        if not isinstance(wire, Wire):
+            return [wire] * len(packed)
+        times_lost = self.opening.times_lost
+        replies = await self._run_on(wire, shards, packed)
+        again = [at for at, reply in enumerate(replies) if is_word(reply, "NOSCRIPT")]
+        if again and tries > 1:
+            if times_lost == self.opening.times_lost:  # else somebody saw that before us
+                self.opening.lost()
+            await self._run_again(again, replies, shards, packed, tries - 1)
+        return replies
+
+    async def open(self) -> list[Fault]:
+        """All shards that it serves. Returns what is in the way."""
+        wire = await self.connected(patience_s=None)
+        if not isinstance(wire, Wire):
+            return [wire]
+        served = self.opening.served
+        answers = await self.opening.open(wire, self.greeting.run_id, served)
+        # What has moved meanwhile is opened where it is, before its first call.
+        errors = [error for error in answers.values() if not is_word(error, "MOVED")]
+        return [fault_of(error, self.name) for error in errors]
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait({self._connecting})
+        if self._wire is not None:
+            await self._wire.close()
+
+    async def _connect(self) -> None:
+        begun_s = asyncio.get_running_loop().time()
+        try:
+            wire, greeting = await connect(self._address)
+        except FAULTS as fault:
+            self._fault, self._wire = fault, None
+            self._hangs = asyncio.get_running_loop().time() - begun_s > PATIENCE_S
+        else:
+            if greeting.run_id != self.greeting.run_id:
+                self.opening.lost()
+            self._wire, self.greeting = wire, greeting
+            self._hangs = False
+        finally:
+            self._connecting = None
+
+    async def _run_on(
+        self, wire: Wire, shards: Sequence[int], packed: Sequence[bytes]
+    ) -> list[Any]:
+        closed = await self.opening.open(wire, self.greeting.run_id, shards)
+        if not closed:
+            return await _in_pipelines(wire, packed)
+        replies = [closed.get(shard) for shard in shards]
+        fine = [at for at, shard in enumerate(shards) if shard not in closed]
+        put(replies, fine, await _in_pipelines(wire, [packed[at] for at in fine]))
+        return replies
+
+    async def _run_again(
+        self,
+        again: Sequence[int],
+        replies: list[Any],
+        shards: Sequence[int],
+        packed: Sequence[bytes],
+        tries: int,
+    ) -> None:
+        rest = [shards[at] for at in again], [packed[at] for at in again]
+        put(replies, again, await self.run(*rest, tries))
+
+
+def put(replies: list[Any], at: Sequence[int], values: Sequence[Any]) -> None:
+    for place, value in zip(at, values, strict=True):
+        replies[place] = value
+
+
+async def _in_pipelines(wire: Wire, packed: Sequence[bytes]) -> list[Any]:
+    replies: list[Any] = []
+    for begin in range(0, len(packed), PIPELINE):
+        replies += await wire.ask(packed[begin : begin + PIPELINE])
+    return replies
+
+
+# Who serves which key of a cluster: 16384 hash slots, each with a node.
+#
+# Rule: pure. A node is its "host:port".
+
+SLOTS: Final = 16_384
+NOBODY: Final = "nobody"  # serves the slot, as far as the cluster told
+
+Owners: TypeAlias = list[str]  # by hash slot
+_MOVED: Final = re.compile(r"MOVED (?P<hashed>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,5})\b")
+
+
+def hash_of(key: str) -> int:
+    """Its hash slot. Of a key with braces only what stands between them counts."""
+    begin = key.find("{")
+    end = key.find("}", begin + 1) if begin >= 0 else -1
+    return crc_hqx(key[begin + 1 : end].encode() if end > begin + 1 else key.encode(), 0) % SLOTS
+
+
+def single(node: str) -> Owners:
+    """All slots are at one server."""
+    return [node] * SLOTS
+
+
+def read_slots(reply: Any, asked_host: str) -> Owners | None:
+    """Of CLUSTER SLOTS. None: it is no map, or one of a node that knows of nobody."""
+    owners = single(NOBODY)
+    try:
+        for begin, end, master, *_ in reply:
+            # A node that does not know its own address says nothing: it is the one we asked.
+            host = master[0].decode() if master[0] not in {None, b"", b"?"} else asked_host
+            owners[begin : end + 1] = [node_name(host, int(master[1]))] * (end + 1 - begin)
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return None
+    return owners if len(owners) == SLOTS and owners != single(NOBODY) else None
+
+
+def read_moved(error: str, asked_host: str) -> tuple[int, str] | None:
+    """Of "MOVED 3999 127.0.0.1:6381". None: it says nothing of the kind."""
+    found = _MOVED.match(error)
+    if found is None or int(found["hashed"]) >= SLOTS:
+        return None
+    host = found["host"].strip("[]") or asked_host
+    return int(found["hashed"]), node_name(host, int(found["port"]))
+
+
+# Which server serves which shard: one serves all, or the map of a cluster says so.
+#
+# Rule: the map follows what servers say and is never waited for. A server whose calls fail makes it
+# doubtful, and then another is asked.
+
+LOOK_EVERY_S: Final = 1.0  # at the map, while a server is down
+
+
+class Servers:
+    def __init__(
+        self, address: Address, node: Callable[[Address], Node], hashes: list[int]
+    ) -> None:
+        """*hashes*: the hash slot of each shard."""
+        self._address = address
+        self._new_node = node
+        self._hashes = hashes
+        self._nodes: dict[str, Node] = {}
+        self._owners: Owners = single(NOBODY)
+        self.of_shard = [NOBODY] * len(hashes)
+        self._is_cluster = False
+        self._is_doubtful = False
+        self._looked_s = 0.0
+
+    @property
+    def serving(self) -> list[Node]:
+        """Those that have shards."""
+        return [node for node in self._nodes.values() if node.opening.served]
+
+    def all(self) -> list[Node]:
+        return list(self._nodes.values())
+
+    def of_hash(self, hashed: int) -> Node | None:
+        """None: nobody serves it, as far as the cluster told."""
+        return self._nodes.get(self._owners[hashed])
+
+    def named(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    async def open(self) -> None:
+        """Raises a Fault."""
+        first = self._node(str(self._address))
+        wire = await first.connected(patience_s=None)
+        if not isinstance(wire, Wire):
+            raise wire.with_traceback(None)
+        self._is_cluster = first.greeting.is_cluster
+        if not self._is_cluster:
+            self._know(single(first.name))
+        elif not await self._look_at(first):
+            raise Unreachable(f"Redis at {first.name} does not tell who is in its cluster")
+
+    def doubt(self) -> None:
+        """A server did not do what it was asked."""
+        self._is_doubtful = self._is_cluster
+
+    async def look_again(self) -> None:
+        """If there is doubt, and nobody looked a moment ago."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._is_doubtful or now_s - self._looked_s < LOOK_EVERY_S:
+            return
+        self._looked_s = now_s
+        # Those first that answered last time: to wait for another costs everybody's time.
+        for node in sorted(self._nodes.values(), key=lambda node: not node.is_connected):
+            if await self._look_at(node):
+                self._is_doubtful = False
+                return
+
+    def learn(self, moved: Iterable[tuple[str, Exception]]) -> None:
+        """From MOVED replies, each behind who gave it."""
+        owners = self._owners.copy()
+        for name, reply in moved:
+            if told := read_moved(str(reply), self._nodes[name].host):
+                owners[told[0]] = told[1]
+        self._know(owners)
+
+    async def _look_at(self, node: Node) -> bool:
+        owners = read_slots(await node.ask("CLUSTER", "SLOTS"), node.host)
+        if owners is not None:
+            self._know(owners)
+        return owners is not None
+
+    def _know(self, owners: Owners) -> None:
+        self._owners = owners
+        self.of_shard = [owners[hashed] for hashed in self._hashes]
+        for name in {*owners} - {NOBODY}:
+            self._node(name)
+        for node in self._nodes.values():
+            node.opening.serve(at for at, owner in enumerate(self.of_shard) if owner == node.name)
+
+    def _node(self, name: str) -> Node:
+        if name not in self._nodes:
+            is_first = name == str(self._address)
+            self._nodes[name] = self._new_node(
+                self._address if is_first else self._address.at(name)
+            )
+        return self._nodes[name]
+
+
+def nobody() -> Fault:
+    return Unreachable(
+        "no server of the Redis cluster serves these keys. Start the missing ones, or let others"
+        " take over what was theirs"
+    )
+
+
+# The servers of a shared frontier, asked together.
+#
+# Rule: one that is down harms no call of the others, and nothing is sent twice that may have
+# happened: only what was answered NOSCRIPT or MOVED.
+
+MOVES: Final = 3  # of one call: more often no cluster hands on a key in a moment
+
+
+class Memory(NamedTuple):
+    used_bytes: int  # as the server counts when it refuses
+    max_bytes: int  # 0: it has no limit
+    policy: str = ""  # what it does where its limit is reached
+
+
+class Replicas(NamedTuple):
+    """What may take over from a server."""
+
+    node: str  # the server, as host:port
+    is_needed_to_write: bool  # min-replicas-to-write and min-replicas-max-lag are not 0
+    config: dict[str, str]  # empty: our user may not read it
+
+
+class Nodes:
+    """Of one loop. Any number may ask at once; each gets its replies in its order."""
+
+    def __init__(
+        self,
+        address: Address,
+        scripts: ScriptTexts,
+        name: str,
+        shards: int,
+        opening: tuple[Argument, ...],
+    ) -> None:
+        """*name*: what all keys begin with. *opening*: what the script `open` is told of each
+        shard, behind the run of its server."""
+        self.name = name
+        self.shards = shards
+        self._shas = {script: scripts.sha(script) for script in scripts.names()}
+        self._roots = [keys.root(name, shard) for shard in range(shards)]
+        self._servers = Servers(
+            address,
+            lambda where: Node(where, Opening(scripts, self._roots.__getitem__, opening)),
+            [hash_of(root) for root in self._roots],
+        )
+
+    @property
+    def single_server(self) -> bool:
+        """Whether all shards are at one."""
+        return len(set(self._servers.of_shard)) == 1
+
+    def node_of(self, shard: int) -> str:
+        """As host:port."""
+        return self._servers.of_shard[shard]
+
+    def shards_of(self, node: str) -> list[int]:
+        return [shard for shard, owner in enumerate(self._servers.of_shard) if owner == node]
+
+    async def open(self) -> None:
+        """Connects and finds out who serves what; changes nothing. Raises a Fault, and may then
+        be tried again."""
+        await self._servers.open()
+
+    async def open_shards(self) -> None:
+        """At the start rather than before their first calls, to find early what is not ours.
+        Raises a Fault; if only some servers are Unreachable, none: the others' shards go on."""
+        answers = await asyncio.gather(*(node.open() for node in self._servers.serving))
+        faults = [fault for each in answers for fault in each]
+        hopeless = [fault for fault in faults if not isinstance(fault, Unreachable)]
+        if hopeless or all(answers):
+            raise next(iter([*hopeless, *faults]), nobody())
+
+    async def run(self, calls: Sequence[Call]) -> list[Any]:
+        """For each call its reply, or a Fault: an entry, no exception."""
+        shas, roots = self._shas, self._roots
+        packed = [
+            pack(("EVALSHA", shas[script], 1, roots[shard], *args)) for shard, script, args in calls
+        ]
+        return await self._deliver([call.shard for call in calls], packed)
+
+    async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]:
+        """Plain commands on keys of shards, answered as in `run`."""
+        packed = [pack(command) for _, command in asks]
+        return await self._deliver([shard for shard, _ in asks], packed)
+
+    async def command(self, key: str, *command: Argument) -> Any:
+        """*command*, asked where *key* is: its reply, or a Fault."""
+        await self._servers.look_again()
+        for tries in range(MOVES, 0, -1):
+            node = self._servers.of_hash(hash_of(key))
+            reply = nobody() if node is None else await node.ask(*command)
+            if node is None or not isinstance(reply, ERRORS):
+                break
+            if tries == 1 or not is_word(reply, "MOVED"):
+                return self._fault(reply, node.name)
+            self._servers.learn([(node.name, reply)])
+        return reply
+
+    async def ask_each(self, *command: Argument) -> dict[str, Any]:
+        """Of each server that has shards, as host:port: its reply, or an error."""
+        serving = self._servers.serving
+        replies = await asyncio.gather(*(node.ask(*command) for node in serving))
+        return {node.name: reply for node, reply in zip(serving, replies, strict=True)}
+
+    async def memory(self) -> dict[str, Memory]:
+        """Of each server that answers."""
+        replies = await self.ask_each("INFO", "memory")
+        return {
+            node: _read_memory(info_fields(reply))
+            for node, reply in replies.items()
+            if isinstance(reply, bytes)
+        }
+
+    async def replicas(self) -> list[Replicas]:
+        """Of each server that has some, and answers."""
+        infos = await self.ask_each("INFO", "replication")
+        found = {node: info_fields(info) for node, info in infos.items() if isinstance(info, bytes)}
+        counts = {node: int(fields.get("connected_slaves", 0)) for node, fields in found.items()}
+        if not any(counts.values()):
+            return []
+        config = await self.ask_each("CONFIG", "GET", "*-replicas-*", "cluster-node-timeout")
+        return [
+            Replicas(node, "min_slaves_good_slaves" in found[node], _pairs(config[node]))
+            for node, count in counts.items()
+            if count and node in config
+        ]
+
+    async def close(self) -> None:
+        await asyncio.gather(*(node.close() for node in self._servers.all()))
+
+    async def _deliver(
+        self, shards: Sequence[int], packed: Sequence[bytes], moves: int = MOVES
+    ) -> list[Any]:
+        await self._servers.look_again()
+        owners = [self._servers.of_shard[shard] for shard in shards]
+        replies = await self._ask(owners, shards, packed)
+        moved = self._understand(owners, replies)
+        if moved and moves > 1:
+            rest = [shards[at] for at in moved], [packed[at] for at in moved]
+            put(replies, moved, await self._deliver(*rest, moves - 1))
+        return replies
+
+    def _understand(self, owners: Sequence[str], replies: list[Any]) -> list[int]:
+        """Errors become Faults. Returns what another server is to be asked."""
+        failed = {at: reply for at, reply in enumerate(replies) if isinstance(reply, ERRORS)}
+        for at, reply in failed.items():
+            replies[at] = self._fault(reply, owners[at])
+        moved = [at for at, reply in failed.items() if is_word(reply, "MOVED")]
+        if moved:
+            self._servers.learn((owners[at], failed[at]) for at in moved)
+        return moved
+
+    async def _ask(
+        self, owners: Sequence[str], shards: Sequence[int], packed: Sequence[bytes]
+    ) -> list[Any]:
+        """All servers at once."""
+        parts: dict[str, list[int]] = defaultdict(list)
+        for at, owner in enumerate(owners):
+            parts[owner].append(at)
+        if len(parts) == 1:  # 20 us of tasks less
+            return await self._ask_one(owners[0], shards, packed)
+        answers = await asyncio.gather(
+            *(
+                self._ask_one(owner, [shards[at] for at in part], [packed[at] for at in part])
+                for owner, part in parts.items()
+            )
+        )
+        replies: list[Any] = [None] * len(packed)
+        for part, answer in zip(parts.values(), answers, strict=True):
+            put(replies, part, answer)
+        return replies
+
+    async def _ask_one(
+        self, owner: str, shards: Sequence[int], packed: Sequence[bytes]
+    ) -> list[Any]:
+        node = self._servers.named(owner)
+        return [nobody()] * len(packed) if node is None else await node.run(shards, packed)
+
+    def _fault(self, error: Exception, node: str) -> Fault:
+        self._servers.doubt()
+        return fault_of(error, node)
+
+
+def _read_memory(fields: dict[str, str]) -> Memory:
+    # What maxmemory does not count: buffers of replicas and of the append-only file.
+    uncounted = int(fields.get("mem_not_counted_for_evict", 0))
+    used_bytes = int(fields["used_memory"]) - uncounted
+    policy = fields.get("maxmemory_policy", "")
+    return Memory(used_bytes, int(fields.get("maxmemory", 0)), policy)
+
+
+def _pairs(reply: Any) -> dict[str, str]:
+    """Of CONFIG GET: names and values by turns. Empty: it was refused."""
+    if not isinstance(reply, list):
+        return {}
+    words = [word.decode() for word in reply]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+# The servers of a shared frontier for one who waits for each answer: tools and tests.
+#
+# Rule: the asynchronous one, turned by hand. Whatever breaks, breaks here in the same way.
+
+T = TypeVar("T")
+
+
+class Link:
+    """Where a loop runs already, `Nodes` is what to use."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        """Opens *nodes*, which nobody else uses. Raises a Fault."""
+        self._nodes = nodes
+        self._loop = asyncio.new_event_loop()
+        try:
+            self._turn(nodes.open())
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def run(self, calls: Sequence[Call]) -> list[Any]:
+        """Replies in the order of *calls*. All were asked; raises the first Fault among them."""
+        return _fine(self._turn(self._nodes.run(calls)))
+
+    def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]:
+        """Plain commands on keys of shards; as `run`."""
+        return _fine(self._turn(self._nodes.commands(asks)))
+
+    def command(self, key: str, *command: Argument) -> Any:
+        """*command*, asked where *key* is. Raises a Fault."""
+        return _fine([self._turn(self._nodes.command(key, *command))])[0]
+
+    def ask(self, asks: Sequence[tuple[str, tuple[Argument, ...]]]) -> list[Any]:
+        """Plain commands, each asked where its key is, all on their way together. Unlike `commands`
+        it opens no shard, so it changes nothing. Raises the first Fault among the replies."""
+        return _fine(self._turn(self._ask(asks)))
+
+    def totals(self) -> list[Totals]:
+        """Of all shards. Raises a Fault."""
+        shards = range(self._nodes.shards)
+        replies = self.commands(
+            [(n, ("HGETALL", keys.totals(self._nodes.name, n))) for n in shards]
+        )
+        return [Totals.read(dict(zip(each[::2], each[1::2], strict=True))) for each in replies]
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self._turn(self._nodes.close())
+            self._loop.close()
+
+    async def _ask(self, asks: Sequence[tuple[str, tuple[Argument, ...]]]) -> list[Any]:
+        return await asyncio.gather(*(self._nodes.command(key, *command) for key, command in asks))
+
+    def _turn(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(_having_read(work))
+
+
+async def _having_read(work: Coroutine[Any, Any, T]) -> T:
+    """Between two calls nobody turned the loop: first see what connections have ended."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return await work
+
+
+def _fine(replies: list[Any]) -> list[Any]:
+    for reply in replies:
+        if isinstance(reply, FAULTS):
+            raise reply.with_traceback(None)
+    return replies

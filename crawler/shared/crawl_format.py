@@ -1,0 +1,112 @@
+"""What a shared crawl was begun with: all its workers must agree on it.
+
+Rule: written once, by whoever comes first; nothing is changed before it is known to be ours.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from publicsuffixlist import PSLFILE
+
+from crawler.config.settings import Config
+from crawler.crawl import rules
+from crawler.model.types import ConfigError
+from crawler.model.url import digest_of_list
+from crawler.shared.keys import SCHEMA
+from crawler.shared.shard import MOST_SHARDS
+
+SUFFIXES: Final = "suffixes="
+"""Behind it in the identity of a crawl: which public suffix list makes its registered domains."""
+
+
+class CrawlFormat(msgspec.Struct, frozen=True):
+    shards: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)]
+    levels: int
+    identity: tuple[str, ...]  # which settings the keys of URLs and hosts were made with
+    key_seed: int = 0  # of the hash of URLs: a page cannot choose URLs that collide
+    schema: str = SCHEMA
+    spider: str = ""  # whose requests are waiting; empty: nobody has said
+
+
+_decode: Final = msgspec.json.Decoder(CrawlFormat).decode
+encode_format: Final = msgspec.json.Encoder().encode
+
+
+def new_format(
+    shards: int, levels: int, identity: tuple[str, ...], spider: str = ""
+) -> CrawlFormat:
+    return CrawlFormat(shards, levels, identity, secrets.randbits(64), spider=spider)
+
+
+def known(kept: bytes, where: str) -> CrawlFormat:
+    """The format of the crawl at *where*, if this version can read it. Raises ConfigError."""
+    try:
+        crawl = _decode(kept)
+    except msgspec.MsgspecError as broken:
+        raise ConfigError(
+            f"{where} is no format of a crawl of ours ({broken}). Choose another"
+            " CRAWLER_FRONTIER_NAME, or remove that key"
+        ) from broken
+    if crawl.schema != SCHEMA:
+        raise ConfigError(
+            f"{where} has schema {crawl.schema}, this version writes {SCHEMA}. Finish the crawl"
+            " with the version that began it"
+        )
+    return crawl
+
+
+def refuse_other_identity(theirs: Iterable[str], ours: Collection[str], where: str) -> None:
+    """Raise ConfigError if *theirs*, of the crawl that is *where*, is not *ours*."""
+    changed = sorted(set(theirs) ^ set(ours))
+    if changed and all(each.startswith(SUFFIXES) for each in changed):
+        here = next((each for each in changed if each in ours), "none")
+        raise ConfigError(
+            f"{where} was begun with another public suffix list: {', '.join(changed)}; here:"
+            f" {here}. It says which shard a host is in: install the same version of"
+            " publicsuffixlist on all machines"
+        )
+    if changed:
+        raise ConfigError(
+            f"{where} was begun with other rules of which URLs are the same:"
+            f" {', '.join(changed)}. Set them as they were, or begin another crawl"
+        )
+
+
+def agreed(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
+    """The format of the crawl at *where*, if we can take part in it. Raises ConfigError."""
+    crawl = known(kept, where)
+    if crawl.spider and ours.spider and crawl.spider != ours.spider:
+        raise ConfigError(
+            f"the crawl at {where} is one of the spider {crawl.spider}: give {ours.spider} another"
+            " CRAWLER_FRONTIER_NAME"
+        )
+    if crawl.shards != ours.shards:
+        raise ConfigError(
+            f"the crawl at {where} was begun with {crawl.shards} shards, the setting"
+            f" CRAWLER_FRONTIER_SHARDS has {ours.shards}: it is fixed for a crawl"
+        )
+    refuse_other_identity(crawl.identity, ours.identity, f"the crawl at {where}")
+    if crawl.levels > ours.levels:
+        raise ConfigError(
+            f"the crawl at {where} has {crawl.levels} levels, the setting {ours.levels}:"
+            " CRAWLER_LEVEL_SHARES may grow between runs, not shrink"
+        )
+    return crawl
+
+
+def identity_of_shards(config: Config) -> tuple[str, ...]:
+    """Of a shared crawl also the list that says which shard a host is in: with another, one host
+    would be in two. In a data directory the list may be brought up to date at any time."""
+    return (*rules.identity_of_urls(config), f"{SUFFIXES}{list_digest()}")
+
+
+@cache
+def list_digest() -> str:
+    """Of the public suffix list that is installed."""
+    return digest_of_list(Path(PSLFILE).read_bytes())

@@ -1,0 +1,278 @@
+"""Every key of a shared crawl: its name, type, meaning and growth.
+
+Rule: only this file and lua/shard.lua make names, and a test holds them together. What belongs to
+one shard stands in one slot of a cluster: the braces say so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha1
+from importlib.resources import files
+from typing import Final
+
+SCHEMA: Final = "1"
+URGENT: Final = 0
+"""The front before all others; level n of a Candidate is front n + 1."""
+URGENT_LEVEL: Final = URGENT - 1
+"""Of a Candidate that is there: it stays urgent when it is redirected, or waits on our disk."""
+_HASH_TAG: Final = re.compile(r"^[^{]*\{[^}]+\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    name: str  # <name>: CRAWLER_FRONTIER_NAME; <root>: of a shard; <spider>: the spider's name
+    kind: str
+    meaning: str
+    growth: str
+
+
+SHARD_KEYS: Final = (
+    Key("<root>:m", "hash", "Totals, clock, run of the server, turns of the levels.", "one"),
+    Key("<root>:h", "hash", "Host to its record: place, fronts, rest, pace.", "known hosts"),
+    Key("<root>:b:<front>:<host>", "list", "Bodies: waiting URLs, packed.", "waiting URLs"),
+    Key("<root>:f:<front>", "list", "Due hosts that are new, in turn.", "due hosts"),
+    Key(
+        *("<root>:f:<front>:<standing>", "list"),
+        *("The same of hosts that answer (1), and of those that failed (2).", "due hosts"),
+    ),
+    Key("<root>:r", "zset", "Hosts at rest, by the end of their rest.", "hosts with URLs at rest"),
+    Key("<root>:l", "zset", "Later URLs, by their date.", "retries and revisits"),
+    Key("<root>:w", "zset", "Sessions with leases, by when they end.", "workers"),
+    Key("<root>:e:<session>", "string", "Its leases have ended; expires.", "dead workers of a day"),
+    Key("<root>:o:<session>", "hash", "Open leases: what was taken, when.", "fetches under way"),
+    Key("<root>:x", "set", "Workers that have links on their own disks.", "workers"),
+    Key("<root>:s:<bucket>", "set", "Seen: 100-400 keys of admitted URLs each.", "URLs seen"),
+    Key("<root>:d", "hash", "Dead letters, by their number.", "URLs given up"),
+    Key("<root>:k", "hash", "URLs that a rule refused at their turn.", "URLs refused"),
+    Key("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
+    Key("<root>:g:<bucket>", "list", "Claims: pages that own a digest, 10-40.", "different pages"),
+    Key("<root>:n", "hash", "Archive files, by their number and back.", "archive files"),
+    Key(
+        "<root>:v:<digest>", "string", "Who may come to own a digest; expires.", "fetches under way"
+    ),
+    Key("<root>:t:<authority>", "string", "A robots.txt; expires with it.", "hosts of a day"),
+    Key(
+        *("<root>:y:<host>", "hash", "What URLs of a pattern have brought."),
+        "patterns with 8 pages, 1,000 a host",
+    ),
+    Key(
+        *("<root>:a:<table>:<quarter>", "string"),
+        *("Fingerprints of pages that share a quarter of theirs.", "different texts"),
+    ),
+)
+CRAWL_KEYS: Final = (
+    Key("<name>:format", "string", "Schema, shards, levels, identity and key of the URLs.", "one"),
+    Key("<name>:arguments", "string", "Arguments of the spider's last start.", "one"),
+    Key("<name>:workers", "hash", "Worker to what it last said of itself.", "workers"),
+    Key(
+        *("{<name>:workers}:alive", "zset", "Workers that take part, by when they last said so."),
+        "workers",
+    ),
+    Key(
+        *("{<name>:workers}:starting", "set", "Those that have not added their seeds yet."),
+        "workers",
+    ),
+    Key("{<name>:workers}:doors", "zset", "How far each has read in the doors.", "workers"),
+    Key("<name>:doors", "zset", "Hosts that pushed seeds have opened, in order.", "hosts pushed"),
+    Key("<name>:urgent", "list", "URLs pushed to go before all others.", "what was pushed"),
+    Key("{<name>:urgent}:taken", "hash", "Those taken and not yet added.", "what is taken"),
+    Key("{<name>:urgent}:refused", "list", "Those that cannot be used, and why.", "1,000 at most"),
+    Key(
+        "<spider>:start_urls", "list, set or zset", "Seeds pushed from outside.", "what was pushed"
+    ),
+    Key("{<spider>:start_urls}:taken", "hash", "Those taken and not yet added.", "what is taken"),
+    Key(
+        *("{<spider>:start_urls}:refused", "list"),
+        *("Those that cannot be used, and why.", "1,000 at most"),
+    ),
+)
+
+
+def root(name: str, shard: int) -> str:
+    return f"{name}:{{{shard}}}"
+
+
+def totals(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:m"
+
+
+def hosts(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:h"
+
+
+def queue(name: str, shard: int, front: int, host: str) -> str:
+    return f"{root(name, shard)}:b:{front}:{host}"
+
+
+def resting(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:r"
+
+
+def later(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:l"
+
+
+def sessions(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:w"
+
+
+def leases(name: str, shard: int, session: str) -> str:
+    return f"{root(name, shard)}:o:{session}"
+
+
+def seen(name: str, shard: int, bucket: int) -> str:
+    return f"{root(name, shard)}:s:{bucket}"
+
+
+def dead(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:d"
+
+
+def refused_urls(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:k"
+
+
+def domains(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:c"
+
+
+def outboxes(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:x"
+
+
+def claims(name: str, shard: int, bucket: int) -> str:
+    return f"{root(name, shard)}:g:{bucket}"
+
+
+def key_files(name: str, shard: int) -> str:
+    return f"{root(name, shard)}:n"
+
+
+def near(name: str, shard: int, table: int, quarter: int) -> str:
+    return f"{root(name, shard)}:a:{table}:{quarter}"
+
+
+def robots(name: str, shard: int, authority: str) -> str:
+    return f"{root(name, shard)}:t:{authority}"
+
+
+def yields(name: str, shard: int, host: str) -> str:
+    return f"{root(name, shard)}:y:{host}"
+
+
+def format_key(name: str) -> str:
+    return f"{name}:format"
+
+
+def arguments(name: str) -> str:
+    return f"{name}:arguments"
+
+
+def workers(name: str) -> str:
+    return f"{name}:workers"
+
+
+def announced(name: str) -> tuple[str, str, str, str]:
+    """The keys of the script `announce`, in its order."""
+    beside = f"{{{workers(name)}}}"
+    return workers(name), f"{beside}:alive", f"{beside}:starting", f"{beside}:doors"
+
+
+def doors(name: str) -> str:
+    return f"{name}:doors"
+
+
+def urgent(name: str) -> str:
+    return f"{name}:urgent"
+
+
+def start_urls(spider: str) -> str:
+    return f"{spider}:start_urls"
+
+
+def taken(feed: str) -> str:
+    return f"{_tagged(feed)}:taken"
+
+
+def refused(feed: str) -> str:
+    return f"{_tagged(feed)}:refused"
+
+
+def can_have_beside(key: str) -> bool:
+    """Whether another key can be made in its slot of a cluster."""
+    return not {"{", "}"}.intersection(key) or _HASH_TAG.search(key) is not None
+
+
+def _tagged(key: str) -> str:
+    """What begins the names of keys beside *key* in a cluster. A name with a part in braces has
+    chosen its slot already."""
+    return key if _HASH_TAG.search(key) else f"{{{key}}}"
+
+
+# The operations, as Lua: one a file, those on a shard or on a feed each behind a prelude.
+#
+# Rule: a file's first line is its shebang and stays the first. The clock is a part of its own, so
+# that tests can tell the time.
+
+OPERATIONS: Final = (
+    *("open", "add", "lease", "release", "finish", "beat", "mine", "bury", "rest", "revive"),
+    *(
+        "reserve",
+        "claim",
+        "near",
+        "owner",
+        "robots",
+        "learn",
+        "note",
+        "yields",
+        "look",
+        "outbox",
+        "repair",
+    ),
+    *("sift", "trim", "readmit"),
+)
+FEED: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
+CRAWL: Final = ("open_doors", "announce")
+"""On keys that are no shard's: sent as text, with all their keys named."""
+
+
+class Scripts:
+    def __init__(self, clock: str | None = None) -> None:
+        """*clock*: Lua that defines `wall()`, in place of the server's own clock."""
+        self._clock = clock or _source("clock")
+
+    def names(self) -> tuple[str, ...]:
+        """Of those on a shard."""
+        return OPERATIONS
+
+    def text(self, name: str) -> str:
+        return self._texts[name]
+
+    def sha(self, name: str) -> str:
+        return self._shas[name]
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        shard, feed = (f"{self._clock}\n{_source(name)}" for name in ("shard", "feed"))
+        return {
+            name: _behind(prelude, _source(name))
+            for prelude, names in ((shard, OPERATIONS), (feed, FEED), (self._clock, CRAWL))
+            for name in names
+        }
+
+    @cached_property
+    def _shas(self) -> dict[str, str]:
+        return {name: sha1(text.encode()).hexdigest() for name, text in self._texts.items()}
+
+
+def _behind(prelude: str, operation: str) -> str:
+    shebang, _, rest = operation.partition("\n")
+    return f"{shebang}\n{prelude}\n{rest}"
+
+
+def _source(name: str) -> str:
+    # importlib: in an egg there is no folder to open a file in.
+    return (files("crawler.shared") / "lua" / f"{name}.lua").read_text("utf-8")

@@ -1,0 +1,476 @@
+"""What is asked of a shard, and what it answers: calls from our words, and our words from replies.
+
+Rule: no connection here. Durations go out and come in; *now* is the caller's own clock and never
+leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+from xxhash import xxh3_64_intdigest
+
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.records import DeadLetter
+from crawler.model.types import (
+    Added,
+    Candidate,
+    Claim,
+    ConfigError,
+    KeptOut,
+    Lease,
+    Pace,
+    Purpose,
+    Rest,
+    Standing,
+    Verdict,
+)
+from crawler.shared.client import Call
+from crawler.shared.codec import (
+    Packer,
+    Unreadable,
+    by_bytes,
+    fate,
+    letter_of,
+    pack,
+    pack_claim,
+    unpack,
+)
+from crawler.shared.keys import URGENT_LEVEL
+
+MOST_SHARDS: Final = 1024
+MOST_LEVELS: Final = 15  # FRONTS of lua/shard.lua, without the urgent one
+BATCH: Final = 50
+"""URLs of one add: 0.5 ms of a server at most."""
+_SIGN: Final = 1 << 64  # an integer set of Redis holds 64 bits with a sign
+_UNFILTERED, _AT_HEAD, _FREE, _LATER, _NOTED = 1, 2, 4, 8, 16
+_HALF: Final = 1 << 63
+_PACKERS: Final = 10_000  # hosts of which one is kept ready, 0.5 kB each
+_Group = tuple[list[Any], Callable[[Candidate], bytes]]
+"""The arguments of a host's links, and what packs them."""
+PACE = Struct("<ddHHB")
+_DELAY = Struct("<d")
+_RULES = Struct("<dddddd")
+_MOST_FAILURES: Final = 0xFFFF
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def shard_of(domain: str, shards: int) -> int:
+    """All hosts of a registered domain are in one shard: so are its budget and its redirects."""
+    return xxh3_64_intdigest(domain.encode()) % shards
+
+
+def shard_of_digest(digest: bytes, shards: int) -> int:
+    return int.from_bytes(digest[:8]) % shards
+
+
+def lease_id(shard: int, number: int) -> int:
+    return number * MOST_SHARDS + shard
+
+
+def shard_of_lease(lease: Lease) -> int:
+    return lease.id % MOST_SHARDS
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    lease: Lease
+    rest: Rest
+    age_s: float = 0.0  # since its fetch ended
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    lease: Lease
+    verdict: Verdict
+
+
+class Ops:
+    """Calls of one session."""
+
+    def __init__(
+        self,
+        session: str,
+        shards: int,
+        rules: FrontierRules,
+        lease_s: float,
+        wait_s: float = 0.0,
+    ) -> None:
+        """*wait_s*: how long a lease may wait at its worker before its fetch begins. Raises
+        ConfigError: there are more levels than a shard can hold."""
+        if len(rules.level_shares) > MOST_LEVELS:
+            raise ConfigError(
+                f"CRAWLER_LEVEL_SHARES has {len(rules.level_shares)} levels; in Redis there is room"
+                f" for {MOST_LEVELS}"
+            )
+        self.session = session
+        self.shards = shards
+        self._lease_s = lease_s
+        self._packers: dict[str, Packer] = {}
+        self._look, self._slice = rules.look, rules.slice
+        self._shares = ",".join(format(share, "g") for share in rules.level_shares)
+        self._max_rest_s = rules.max_rest_s
+        self.max_urls_per_host = rules.max_urls_per_host
+        self.max_urls_per_domain = rules.max_urls_per_domain
+        self.judged_slice = rules.judged_slice
+        self._budgets = tuple(
+            "" if limit is None else limit
+            for limit in (rules.max_urls_per_host, rules.max_urls_per_domain)
+        )
+        self._rules = _RULES.pack(
+            rules.min_gap_s,
+            rules.gap_factor,
+            rules.max_gap_s,
+            rules.longest_fetch_s,
+            rules.max_rest_s,
+            wait_s,
+        )
+
+    def add(self, found: Iterable[Candidate], now: float) -> list[Call]:
+        """One call or more a shard, each of at most BATCH URLs, and bounded in bytes."""
+        return [call for part in by_bytes(found) for call in self._add(part, now)]
+
+    def _add(self, found: Iterable[Candidate], now: float) -> list[Call]:
+        groups: dict[tuple[str, int, int], _Group] = {}
+        for candidate in found:
+            flags, level = 0, candidate.level
+            unusual = not candidate.filtered or candidate.not_before > now or candidate.authority
+            if unusual or level == URGENT_LEVEL:
+                flags = _flags(candidate, now)
+            named = (candidate.host, level, flags)
+            group = groups.get(named)
+            if group is None:
+                group = groups[named] = self._group(candidate, flags)
+            args, pack = group
+            key = candidate.key
+            body = pack(candidate)
+            if flags & _LATER:
+                body = _DELAY.pack(candidate.not_before - now) + body
+            args += (key if key < _HALF else key - _SIGN, body)
+        return self._batched(args for args, _ in groups.values())
+
+    def _group(self, first: Candidate, flags: int) -> _Group:
+        packer = self._packers.get(first.host)
+        if packer is None:
+            if len(self._packers) >= _PACKERS:
+                self._packers.clear()
+            packer = self._packers[first.host] = Packer(first.host, first.domain)
+        return [first.host, first.domain, first.level + 1, flags, 0], packer.pack
+
+    def urgent(self, found: Iterable[Candidate]) -> list[Call]:
+        """Before everything else of their hosts and shards, whether they were seen or not. They
+        are urgent for good: in their retries, and where they are redirected to."""
+        return self.add([replace(each, level=URGENT_LEVEL) for each in found], float("inf"))
+
+    def at_head(self, target: Candidate, origin: Candidate) -> list[Call]:
+        """Where a redirect leads. A key of its own chain (a cookie bounce, tracking stripped) is
+        no new URL: it meets no seen test and no budget."""
+        own = target.key in {origin.key, *origin.chain}
+        flags = _flags(target, float("inf")) | _AT_HEAD | (_UNFILTERED | _FREE if own else 0)
+        group = [target.host, target.domain, target.level + 1, flags, 1]
+        group += [_signed(target.key), pack(target)]
+        return self._batched([group])
+
+    def _batched(self, groups: Iterable[list[Any]]) -> list[Call]:
+        calls: list[Call] = []
+        open_calls: dict[int, tuple[list[Any], int]] = {}
+        for group in groups:
+            shard = shard_of(group[1], self.shards)
+            for part in _parts(group):
+                args, filled = open_calls.get(shard) or ([*self._budgets], 0)
+                if filled and filled + part[4] > BATCH:
+                    calls.append(Call(shard, "add", tuple(args)))
+                    args, filled = [*self._budgets], 0
+                args += part
+                open_calls[shard] = (args, filled + part[4])
+        calls += [Call(shard, "add", tuple(args)) for shard, (args, _) in open_calls.items()]
+        return calls
+
+    def lease(self, shard: int, limits: Mapping[Standing, int], most: int | None = None) -> Call:
+        """Up to so many of hosts of each standing, the first of *limits* first; *most* in all."""
+        wanted = ",".join(f"{int(each)}:{limit}" for each, limit in limits.items() if limit)
+        args = (self.session, wanted, self._lease_s, self._shares, self._rules)
+        most = sum(limits.values()) if most is None else most
+        return Call(shard, "lease", (*args, self._look, self._slice, most))
+
+    def release(self, shard: int, released: Iterable[Released]) -> Call:
+        """All of them are leases of *shard*."""
+        args: list[Any] = [self.session, self._max_rest_s]
+        for each in released:
+            pace = _pace_bytes(each.rest.pace)
+            args += (each.lease.id // MOST_SHARDS, each.age_s, each.rest.seconds, pace)
+        return Call(shard, "release", tuple(args))
+
+    def finish(self, shard: int, finished: Iterable[Finished], now: float) -> Call:
+        """All of them are leases of *shard*. Targets of Moved and claims are not in it: they come
+        before."""
+        args: list[Any] = [self.session, self._rules]
+        for each in finished:
+            word, delay_s, payload = fate(each.lease.candidate, each.verdict, now)
+            args += (each.lease.id // MOST_SHARDS, word, delay_s, payload)
+        return Call(shard, "finish", tuple(args))
+
+    def rest(self, shard: int, released: Iterable[Released]) -> Call:
+        """The hosts of these leases rest at least so long, held or not."""
+        args: list[Any] = [self._max_rest_s]
+        for each in released:
+            pace = _pace_bytes(each.rest.pace)
+            args += (each.lease.candidate.host, each.age_s, each.rest.seconds, pace)
+        return Call(shard, "rest", tuple(args))
+
+    def beat(self, shard: int) -> Call:
+        return Call(shard, "beat", (self.session, self._lease_s))
+
+    def look(self, shard: int) -> Call:
+        """Is anything left there?"""
+        return Call(shard, "look", ())
+
+    def repair(
+        self, shard: int, conditions: Mapping[str, bytes], counted: Mapping[str, int]
+    ) -> Call:
+        """Write what was *counted*, if the fields of *conditions* are still so."""
+        args: list[Any] = [len(conditions)]
+        for pair in (*conditions.items(), *counted.items()):
+            args += pair
+        return Call(shard, "repair", tuple(args))
+
+    def outbox(self, shard: int, worker: str, has_links: bool) -> Call:
+        """Note that links wait on the disk of *worker*, or that none do."""
+        return Call(shard, "outbox", (worker, int(has_links)))
+
+    def mine(self, shard: int) -> Call:
+        """Which leases the session has, as `read_ids` tells."""
+        return Call(shard, "mine", (self.session,))
+
+    def hand_back(self, shard: int, ids: Iterable[int]) -> Call:
+        """Leases that never reached us: nothing was fetched under them."""
+        args: list[Any] = [self.session, self._rules]
+        for lease in ids:
+            args += (lease // MOST_SHARDS, "back", 0, b"")
+        return Call(shard, "finish", tuple(args))
+
+    def give_up(self, shard: int, unreadable: Iterable[Unreadable], now: float) -> Call:
+        """Leases whose URLs nobody can read: dead letters, that a person may look at."""
+        args: list[Any] = [self.session, self._rules]
+        for each in unreadable:
+            args += (each.number, "dead", 0, letter_of(each, now))
+        return Call(shard, "finish", tuple(args))
+
+    def bury(self, shard: int, session: str, archived: Collection[int] | None = None) -> Call:
+        """Of a *session* that is known to be dead. *archived*: the numbers of its leases whose
+        answers its archive has; None: nobody has looked."""
+        numbers = archived or ()
+        is_known = int(archived is not None)
+        return Call(shard, "bury", (session, self._rules, self._slice, is_known, *numbers))
+
+    def revive(self, shard: int, letters: Iterable[tuple[int, DeadLetter]]) -> Call:
+        args: list[Any] = []
+        for number, letter in letters:
+            again = replace(letter.candidate, attempts=0, not_before=0.0)
+            args += (number, again.host, again.level + 1, pack(again))
+        return Call(shard, "revive", tuple(args))
+
+    def sift(
+        self, lease: Lease, own: str, most: int, judged: Iterable[tuple[bytes, str]] = ()
+    ) -> Call:
+        """Of a *lease* that was not begun. *judged*: bodies behind its URL, and which rule refuses
+        each; *own*: which rule refuses its own, which ends the lease."""
+        args: list[Any] = [self.session, lease.id // MOST_SHARDS, lease.candidate.domain, own, most]
+        for body, rule in judged:
+            args += (body, rule)
+        return Call(shard_of_lease(lease), "sift", tuple(args))
+
+    def trim(self, lease: Lease, most: int, rule: str) -> Call:
+        """At most *most* URLs from the ends of the queues of its host."""
+        domain = lease.candidate.domain
+        args = (self.session, lease.id // MOST_SHARDS, domain, most, rule)
+        return Call(shard_of_lease(lease), "trim", args)
+
+    def readmit(self, shard: int, refused: Iterable[tuple[int, str]]) -> Call:
+        """*refused*: numbers, and the registered domains of their URLs."""
+        args: list[Any] = [*self._budgets]
+        for number, domain in refused:
+            args += (number, domain)
+        return Call(shard, "readmit", tuple(args))
+
+    def holder(self, lease: int) -> str:
+        return f"{self.session}/{lease}"
+
+    def reserve(self, digest: bytes, lease: int, hold_s: float) -> Call:
+        args = (digest, self.holder(lease), int(hold_s * 1000))
+        return Call(shard_of_digest(digest, self.shards), "reserve", args)
+
+    def owner(self, mark: bytes) -> Call:
+        """*mark*: of a digest, as near_rows.py has it."""
+        return Call(shard_of_digest(mark, self.shards), "owner", (mark,))
+
+    def claim(self, digest: bytes, lease: int, claim: Claim | None) -> Call:
+        """*claim* None: the page came to nothing, its content is free again."""
+        file, packed = ("", b"") if claim is None else pack_claim(claim)
+        args = (digest, self.holder(lease), file, packed)
+        return Call(shard_of_digest(digest, self.shards), "claim", args)
+
+
+def _parts(group: list[Any]) -> Iterable[list[Any]]:
+    """*group* in pieces of at most BATCH URLs, each with its head."""
+    if len(group) <= 5 + 2 * BATCH:
+        group[4] = (len(group) - 5) // 2
+        yield group
+        return
+    head, entries = group[:4], group[5:]
+    for begin in range(0, len(entries), 2 * BATCH):
+        piece = entries[begin : begin + 2 * BATCH]
+        yield [*head, len(piece) // 2, *piece]
+
+
+def _flags(candidate: Candidate, now: float) -> int:
+    flags = 0 if candidate.filtered else _UNFILTERED
+    if candidate.purpose is Purpose.ROBOTS:
+        flags |= _FREE
+    if candidate.level == URGENT_LEVEL:  # a person wants it now
+        flags |= _UNFILTERED | _NOTED | _FREE
+    return flags | _LATER if candidate.not_before > now else flags
+
+
+def _signed(key: int) -> int:
+    return key if key < _HALF else key - _SIGN
+
+
+def _pace_bytes(pace: Pace) -> bytes:
+    failures = min(pace.failures, _MOST_FAILURES)
+    pauses = min(pace.pauses, _MOST_FAILURES)
+    return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, pauses, pace.standing)
+
+
+# What a shard answers, in our words.
+#
+# Rule: what it gives us was written by workers like us, and is still read as what came from
+# outside.
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    leases: list[Lease]
+    wake_s: float | None  # when to ask again; None: nothing waits for a time
+    lost: bool = False  # leases of this session have ended, and come back
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+def read_added(reply: Sequence[Any]) -> Added:
+    kept_out = tuple(
+        KeptOut(unit.decode("ascii", "replace"), name.decode("utf-8", "replace"), int(links))
+        for unit, name, links in zip(reply[4::3], reply[5::3], reply[6::3], strict=True)
+    )
+    return Added(int(reply[1]), int(reply[2]), int(reply[3]), kept_out=kept_out)
+
+
+def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None) -> Leased:
+    """*taken_at*: epoch seconds by the worker's own clock; None: the server's stands for it."""
+    wake_s = float(reply[2]) if reply[2] else None
+    server_now = float(reply[3])
+    leases, unreadable = [], []
+    for at in range(4, len(reply), 5):
+        number, front, host, pace, body = reply[at : at + 5]
+        name = host.decode("utf-8", "replace")
+        try:
+            candidate = unpack(body, name, int(front) - 1)
+        except (msgspec.MsgspecError, UnicodeError) as broken:
+            unreadable.append(Unreadable(int(number), name, body, str(broken)))
+            continue
+        taken = server_now if taken_at is None else taken_at
+        leases.append(Lease(lease_id(shard, int(number)), candidate, read_pace(pace), taken))
+    return Leased(leases, wake_s, reply[1] == b"lost", tuple(unreadable))
+
+
+def read_held(reply: Sequence[Any]) -> list[bool]:
+    """Of `release` and `finish`: which were still held, in their order."""
+    return [bool(each) for each in reply[1:]]
+
+
+def read_ids(reply: Sequence[Any], shard: int) -> set[int]:
+    return {lease_id(shard, int(number)) for number in reply[1:]}
+
+
+def read_pace(packed: bytes) -> Pace:
+    gap_s, crawl_delay_s, failures, pauses, standing = PACE.unpack(packed.ljust(PACE.size, b"\0"))
+    return Pace(gap_s, failures, pauses, crawl_delay_s, Standing(standing))
+
+
+# The records of a shard as lua/shard.lua packs them, read by those who only look.
+#
+# Rule: nothing is packed here. What is none of ours raises ValueError, struct.error or
+# msgspec.MsgspecError.
+
+FRONTS: Final = 16
+_HOST: Final = Struct("<BBHIdI")
+_LEASE: Final = Struct("<dBBH")
+_REFUSED: Final = Struct("<dBHB")
+_LATER_RECORD: Final = Struct("<6sBH")
+
+
+class Place(IntEnum):
+    """Of a host, as in shard.lua."""
+
+    EMPTY = 0
+    FRONT = 1
+    RESTING = 2
+    LEASED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ShardHost:
+    place: Place
+    fronts: list[int]  # at which it has URLs, the best first
+    rest_until: float
+    admitted: int
+    pace: Pace
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLease:
+    taken_at: float
+    candidate: Candidate
+
+
+def read_host(packed: bytes) -> ShardHost:
+    place, _, fronts, _, rest_until, admitted = _HOST.unpack_from(packed)
+    return ShardHost(
+        Place(place),
+        [front for front in range(FRONTS) if fronts >> front & 1],
+        rest_until,
+        admitted,
+        read_pace(packed[_HOST.size :]),
+    )
+
+
+def read_lease(packed: bytes) -> ShardLease:
+    taken_at, _, front, length = _LEASE.unpack_from(packed)
+    return ShardLease(taken_at, _candidate(packed[_LEASE.size :], length, front))
+
+
+def read_later(entry: bytes, when: float) -> Candidate:
+    _, front, length = _LATER_RECORD.unpack_from(entry)
+    return replace(_candidate(entry[_LATER_RECORD.size :], length, front), not_before=when)
+
+
+def read_refused(packed: bytes) -> tuple[Candidate, str, float]:
+    """The URL, which rule refused it, and when."""
+    at, front, length, rule_length = _REFUSED.unpack_from(packed)
+    host_end = _REFUSED.size + length
+    rule_end = host_end + rule_length
+    host = packed[_REFUSED.size : host_end].decode()
+    return unpack(packed[rule_end:], host, front - 1), packed[host_end:rule_end].decode(), at
+
+
+def read_waiting(body: bytes, host: str, front: int) -> Candidate:
+    return unpack(body, host, front - 1)
+
+
+def _candidate(host_and_body: bytes, length: int, front: int) -> Candidate:
+    return unpack(host_and_body[length:], host_and_body[:length].decode(), front - 1)

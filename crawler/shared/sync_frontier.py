@@ -1,0 +1,185 @@
+"""The shared frontier as one who waits for each answer sees it: for tools and tests.
+
+Rule: the port of the embedded one, call for call. A crawl never waits: it uses `sharing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from crawler.frontier.port import LeaseRules
+from crawler.model.types import (
+    STANDINGS,
+    Added,
+    Candidate,
+    Counts,
+    KeptOut,
+    Lease,
+    Moved,
+    Rest,
+    Standing,
+    Verdict,
+)
+from crawler.shared import keys
+from crawler.shared.client import Argument, Call
+from crawler.shared.codec import Totals, claim_of
+from crawler.shared.shard import (
+    BATCH,
+    Finished,
+    Ops,
+    Released,
+    read_added,
+    read_held,
+    read_leases,
+    shard_of_lease,
+)
+from crawler.shared.sieve import Sieve, readmissions
+from crawler.shared.worker.status import Look
+
+
+class Link(Protocol):
+    def run(self, calls: Sequence[Call]) -> list[Any]: ...
+
+    def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]: ...
+
+    def totals(self) -> list[Totals]: ...
+
+
+class RedisFrontier:
+    """Implements scheduler.ports.Frontier. One object is one session of a worker."""
+
+    def __init__(
+        self,
+        link: Link,
+        ops: Ops,
+        dead_session: str | None = None,
+        name: str = "",
+        lease_rules: LeaseRules | None = None,
+    ) -> None:
+        """*dead_session*: of this worker's last life; its leases come back at once. *name*: of the
+        crawl, which *lease_rules* need."""
+        self._link = link
+        self._ops = ops
+        self._wake_at: dict[int, float] = dict.fromkeys(range(ops.shards), 0.0)
+        self._standings: Sequence[Standing] = STANDINGS  # of which `_wake_at` tells
+        self._next_shard = 0
+        self._lease_rules = lease_rules
+        self._sieve = Sieve(ops, name, lease_rules) if lease_rules is not None else None
+        if lease_rules is not None:
+            self._readmit(name, lease_rules)
+        self.put_back_at_open = self._bury(dead_session) if dead_session else 0
+
+    @property
+    def clock(self) -> float:
+        """The latest time of any shard."""
+        return max(each.clock for each in self._link.totals())
+
+    def add(self, found: Iterable[Candidate], now: float) -> Added:
+        calls = self._ops.add(found, now)
+        new = seen = over_budget = 0
+        kept_out: list[KeptOut] = []
+        for reply in self._link.run(calls):
+            added = read_added(reply)
+            new, seen = new + added.new, seen + added.seen
+            over_budget += added.over_budget
+            kept_out += added.kept_out
+        self._touched(calls)
+        return Added(new, seen, over_budget, kept_out=tuple(kept_out))
+
+    def lease(
+        self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
+    ) -> list[Lease]:
+        if standings != self._standings:
+            self._standings = standings
+            self._wake_at = dict.fromkeys(self._wake_at, 0.0)
+        leases: list[Lease] = []
+        for _ in range(self._ops.shards):
+            shard = self._next_shard
+            self._next_shard = (shard + 1) % self._ops.shards
+            if self._wake_at[shard] <= now:
+                leases += self._lease_of(shard, now, limit - len(leases))
+            if len(leases) >= limit:
+                break
+        return leases
+
+    def release(self, lease: Lease, rest: Rest, now: float) -> bool:
+        call = self._ops.release(shard_of_lease(lease), [Released(lease, rest)])
+        (reply,) = self._link.run([call])
+        self._touched([call])
+        return read_held(reply)[0]
+
+    def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
+        shard = shard_of_lease(lease)
+        before: list[Call] = []
+        if (claim := claim_of(verdict)) is not None:
+            before.append(self._ops.claim(claim.digest, lease.id, claim))
+        if isinstance(verdict, Moved):
+            before += self._ops.at_head(verdict.candidate, lease.candidate)
+        call = self._ops.finish(shard, [Finished(lease, verdict)], now)
+        reply = self._link.run([*before, call])[-1]
+        self._touched([*before, call])
+        return read_held(reply)[0]
+
+    def renew(self, leases: Iterable[Lease], now: float) -> None:
+        shards = {shard_of_lease(lease) for lease in leases}
+        self._link.run([self._ops.beat(shard) for shard in shards])
+
+    def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
+        if standings != self._standings:
+            return 0.0
+        first = min(self._wake_at.values())
+        return None if first == float("inf") else first
+
+    def counts(self) -> Counts:
+        return Totals.summed(self._link.totals())
+
+    def may_begin(self, lease: Lease) -> bool:
+        """Always: who waits for each answer counts no deadlines."""
+        return True
+
+    def is_over(self) -> bool:
+        looks = self._link.run([self._ops.look(shard) for shard in range(self._ops.shards)])
+        return not any(Look.of_reply(reply).is_anything_left for reply in looks)
+
+    def is_congested(self) -> bool:
+        return False
+
+    def on_due(self, wake: Callable[[], None]) -> None:
+        """Nobody waits for it."""
+
+    def _lease_of(self, shard: int, now: float, limit: int) -> list[Lease]:
+        limits = dict.fromkeys(self._standings, limit)
+        leased = read_leases(self._link.run([self._ops.lease(shard, limits, limit)])[0], shard)
+        self._wake_at[shard] = float("inf") if leased.wake_s is None else now + leased.wake_s
+        if self._sieve is None:
+            return leased.leases
+        asks = self._sieve.asks(leased.leases)
+        admitted = self._sieve.sort(leased.leases, self._link.commands(asks))
+        if len(self._sieve):
+            self._wake_at[shard] = now  # their hosts have others, perhaps
+        while len(self._sieve):
+            admitted += self._sieve.answered(self._link.run(self._sieve.calls())).admitted
+        return admitted
+
+    def _readmit(self, name: str, rules: LeaseRules) -> None:
+        for shard in range(self._ops.shards):
+            (kept,) = self._link.commands([(shard, ("HGETALL", keys.refused_urls(name, shard)))])
+            pairs = list(zip(kept[::2], kept[1::2], strict=True))
+            for part in readmissions(pairs, rules, BATCH):
+                self._link.run([self._ops.readmit(shard, part)])
+
+    def _touched(self, calls: Iterable[Call]) -> None:
+        """Its answer of when to ask again holds no more."""
+        for call in calls:
+            self._wake_at[call.shard] = 0.0
+
+    def _bury(self, session: str) -> int:
+        total = 0
+        shards = list(range(self._ops.shards))
+        while shards:
+            replies = self._link.run([self._ops.bury(shard, session) for shard in shards])
+            back = [int(reply[1]) for reply in replies]
+            total += sum(back)
+            shards = [shard for shard, n in zip(shards, back, strict=True) if n]
+        return total

@@ -1,0 +1,143 @@
+"""Duplicates among workers: who of all has this content already?
+
+Rule: as storage.digests within this worker; between workers the reservation stands in Redis, and
+ends by itself when its worker dies. Where Redis does not answer, a page counts as no duplicate: it
+is stored once more than needed, and nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from crawler.duplicates.exact import Digests
+from crawler.model.types import Claim
+from crawler.shared.client import Call
+from crawler.shared.codec import read_claim
+from crawler.shared.faults import FAULTS
+from crawler.shared.shard import Ops
+from crawler.shared.worker.batcher import Batcher
+
+HOLD_S: Final = 30.0
+"""How long a page may take from its last byte to its claim (guess: a second, and a slow disk)."""
+LOOK_S: Final = 0.1
+LOOK_SELDOM_S: Final = 0.5
+MOST_KNOWN: Final = 1000
+"""Claims kept in memory, 0.5 kB each: what is found often (an error page, an empty list) is found
+by many at once."""
+UNSURE: Final = "duplicates/unsure"
+"""Counted when a page is stored because nobody could say whether it is a duplicate."""
+
+
+class _Known:
+    """Claims found lately. They never change: the first stands."""
+
+    def __init__(self) -> None:
+        self._claims: OrderedDict[bytes, Claim] = OrderedDict()  # the least recently used first
+
+    def claim(self, digest: bytes) -> Claim | None:
+        claim = self._claims.get(digest)
+        if claim is not None:
+            self._claims.move_to_end(digest)
+        return claim
+
+    def add(self, claim: Claim) -> None:
+        self._claims[claim.digest] = claim
+        if len(self._claims) > MOST_KNOWN:
+            self._claims.popitem(last=False)
+
+
+class SharedDigests:
+    """Bound: one reservation for each lease that is open, and what is known."""
+
+    def __init__(
+        self,
+        ops: Ops,
+        batcher: Batcher[Call],
+        tell: Callable[[Call], None],
+        count: Callable[[str], None],
+        hold_s: float = HOLD_S,
+    ) -> None:
+        """*tell*: sends a call some time soon, after what it was told before, until it is
+        acknowledged. *count* counts one more."""
+        self._ops = ops
+        self._batcher = batcher
+        self._tell = tell
+        self._count = count
+        self._hold_s = hold_s
+        self._known = _Known()
+        self._here = Digests(self._known)
+        self._reserved: dict[int, bytes] = {}  # in Redis, or it may be
+
+    async def original(self, digest: bytes, url: str, lease_id: int) -> Claim | None:
+        """The page that has this content already, which may be *url* itself. None: *url* may claim
+        it, and has reserved it until `settle`."""
+        if self._reserved.get(lease_id, digest) != digest:
+            self.settle(lease_id)
+        claim = await self._here.original(digest, url, lease_id)
+        if claim is not None:
+            return claim
+        self._reserved[lease_id] = digest
+        try:
+            claim = await self._ask(digest, lease_id)
+        except BaseException:
+            self.settle(lease_id)
+            raise
+        if claim is None:
+            return None
+        self._known.add(claim)
+        self.claimed(lease_id)  # by another: then nothing is reserved
+        self._here.settle(lease_id)
+        return claim if claim.url != url or claim.record else None
+
+    def claimed(self, lease_id: int) -> None:
+        """A claim was told that frees its reservation: `settle` need not."""
+        self._reserved.pop(lease_id, None)
+
+    def settle(self, lease_id: int) -> None:
+        """Its page is finished or given up: who waits may look again."""
+        self._here.settle(lease_id)
+        digest = self._reserved.pop(lease_id, None)
+        if digest is not None:
+            self._tell(self._ops.claim(digest, lease_id, None))
+
+    async def _ask(self, digest: bytes, lease_id: int) -> Claim | None:
+        call = self._ops.reserve(digest, lease_id, self._hold_s)
+        try:
+            # Whoever has it may die, and then the next who gets it; not all of them one by one.
+            async with asyncio.timeout(2 * self._hold_s):
+                reply = await self._decided(call)
+        except TimeoutError:
+            reply = None
+        if reply is not None and reply[1] == b"yours":
+            return None
+        claim = _claim_in(reply, digest)
+        if claim is None:
+            self._count(UNSURE)
+        return claim
+
+    async def _decided(self, call: Call) -> Any:
+        """The reply when nobody else has the content reserved. None: a fault."""
+        wait_s = LOOK_S
+        while True:
+            reply = await self._batcher.ask(call)
+            if isinstance(reply, FAULTS):
+                return None
+            if reply[1] != b"wait":
+                return reply
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LOOK_SELDOM_S)
+
+
+def _claim_in(reply: Any, digest: bytes) -> Claim | None:
+    """None: nothing that could be a claim on *digest*."""
+    try:
+        _, _, packed, file = reply
+        claim = read_claim(packed, file)
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return None
+    return claim if claim.digest == digest else None

@@ -1,0 +1,156 @@
+"""The outbox: found links that wait on this worker's disk until a shared frontier takes them.
+
+Rule: a link is here from `put` until the `drop` of what was acknowledged. Dying between the
+acknowledgement and the drop sends it again, which the seen test makes harmless.
+
+Links wait by level and shard, because a shard refuses alone: its server is down, or full. A
+queue has consecutive numbers, so its head is found by its number and no search crosses what
+was dropped (docs/decisions/0007). Cost: a write a call; memory a queue, not a link.
+
+In the store of a shared crawl's worker, beside other records: so its keys begin with a letter
+that is free in scheduler/keys.py.
+
+    x e <level> <shard>      ends of a queue
+    x l <level> <shard> <n>  a waiting link
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable
+from struct import Struct
+from typing import Final, NamedTuple
+
+import msgspec
+
+from crawler.frontier import records as keys
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.records import (
+    Ends,
+    decode_candidate,
+    encode,
+)
+from crawler.model.types import Candidate
+
+_ENDS: Final = b"xe"
+_LINK: Final = b"xl"
+_QUEUE: Final = Struct(">bH")  # the level of what is urgent is below 0
+_MOST_QUEUES: Final = 1 << 24  # all that a level and a shard of these sizes can name
+# 0.7 MB at most. What pages repeat is their navigation: 50 links a host, of some 300 hosts.
+_REMEMBERED: Final = 1 << 14
+
+_decode_ends = msgspec.msgpack.Decoder(Ends).decode
+
+
+class Queue(NamedTuple):
+    level: int
+    shard: int
+
+
+class Batch(NamedTuple):
+    """The oldest links of one queue; they stay in the outbox until they are dropped."""
+
+    queue: Queue
+    first: int  # number of the first; the others follow it
+    links: list[Candidate]
+
+
+class Outbox:
+    """Not for several threads at once. Whatever raises StoreUnavailable has changed nothing,
+    and may be tried again: after a full disk RocksDB writes again within seconds of room."""
+
+    def __init__(self, store: OrderedStore, shard_of: Callable[[str], int]) -> None:
+        """*shard_of*: a registered domain's shard, the same for as long as the crawl lives."""
+        self._store = store
+        self._shard_of = shard_of
+        # Shards of a level in the order of their turns.
+        self._levels: dict[int, dict[int, Ends]] = {}
+        self._count = 0
+        # Keys of links that are here, each in the one place it can have: a later one takes it.
+        self._recent: list[int | None] = [None] * _REMEMBERED
+        for name, packed in store.scan(_ENDS, _LINK, _MOST_QUEUES):
+            self._install(Queue(*_QUEUE.unpack(name[len(_ENDS) :])), _decode_ends(packed))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def level_counts(self) -> dict[int, int]:
+        """How many links wait of each level that has any."""
+        counts = {level: sum(map(len, turns.values())) for level, turns in self._levels.items()}
+        return {level: count for level, count in sorted(counts.items()) if count}
+
+    def put(self, found: Iterable[Candidate]) -> None:
+        """To the ends of their queues, all or none; they survive the death of the process when it
+        returns. Most of those
+        that wait here already are not put again; the level they came with first counts."""
+        links = [link for link in found if not self._is_here(link)]
+        parts: defaultdict[Queue, list[Candidate]] = defaultdict(list)
+        for link in links:
+            parts[Queue(link.level, self._shard_of(link.domain))].append(link)
+        changes: dict[bytes, bytes | None] = {}
+        moved: dict[Queue, Ends] = {}
+        for queue, part in parts.items():
+            ends = self._ends(queue)
+            for name, link in zip(_names(queue, ends.tail, len(part)), part, strict=True):
+                changes[name] = encode(link)
+            moved[queue] = Ends(ends.head, ends.tail + len(part))
+        self._commit(changes, moved)
+        for link in links:
+            if link.filtered:
+                self._recent[link.key % _REMEMBERED] = link.key
+
+    def head(self, limit: int, resting: Container[int] = ()) -> Batch | None:
+        """Up to *limit* links of the best level of any shard not *resting*, in the order they
+        came. Shards of a level take turns. None: nothing waits but for shards at rest."""
+        for level in sorted(self._levels):
+            turns = self._levels[level]
+            for shard, ends in turns.items():
+                if len(ends) and shard not in resting:
+                    turns[shard] = turns.pop(shard)
+                    return self._batch(Queue(level, shard), ends, limit)
+        return None
+
+    def drop(self, batch: Batch) -> None:
+        """The frontier has acknowledged all of it. A second drop of it changes nothing."""
+        ends = self._ends(batch.queue)
+        if ends.head != batch.first:
+            return
+        dropped = len(batch.links)
+        self._commit(
+            dict.fromkeys(_names(batch.queue, batch.first, dropped)),
+            {batch.queue: Ends(batch.first + dropped, ends.tail)},
+        )
+        for link in batch.links:
+            if self._is_here(link):
+                self._recent[link.key % _REMEMBERED] = None
+
+    def _is_here(self, link: Candidate) -> bool:
+        """Surely. What the frontier admits without a seen test is never taken for another."""
+        return link.filtered and self._recent[link.key % _REMEMBERED] == link.key
+
+    def _batch(self, queue: Queue, ends: Ends, limit: int) -> Batch:
+        prefix = _LINK + _QUEUE.pack(*queue)
+        start, stop = (keys.numbered(prefix, ends.head + n) for n in (0, limit))
+        found = self._store.scan(start, stop, limit)
+        return Batch(queue, ends.head, [decode_candidate(packed) for _, packed in found])
+
+    def _ends(self, queue: Queue) -> Ends:
+        return self._levels.get(queue.level, {}).get(queue.shard, Ends())
+
+    def _commit(self, changes: dict[bytes, bytes | None], moved: dict[Queue, Ends]) -> None:
+        if not moved:
+            return
+        for queue, ends in moved.items():
+            changes[_ENDS + _QUEUE.pack(*queue)] = encode(ends)
+        self._store.write(changes)
+        for queue, ends in moved.items():
+            self._install(queue, ends)
+
+    def _install(self, queue: Queue, ends: Ends) -> None:
+        self._count += len(ends) - len(self._ends(queue))
+        self._levels.setdefault(queue.level, {})[queue.shard] = ends
+
+
+def _names(queue: Queue, first: int, count: int) -> list[bytes]:
+    prefix = _LINK + _QUEUE.pack(*queue)
+    return [keys.numbered(prefix, number) for number in range(first, first + count)]

@@ -1,0 +1,288 @@
+"""A crawl by many workers on this machine, from its Redis to its summary.
+
+Rule: Redis comes first and goes last: whatever ends, the workers can put back what they have.
+Nothing of the crawl is here: kill this process, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from crawler.data.data_dir import (
+    FRONTIER,
+    OUTCOMES,
+    WORKER,
+    WORKERS,
+    HandedLock,
+    holder,
+    taken_by,
+)
+from crawler.model.types import CrawlerError, DataDirError
+from crawler.report.endings import ending
+from crawler.report.figures import many, span
+from crawler.report.summary import Summary
+from crawler.shared import keys
+from crawler.shared.address import RedisAddress
+from crawler.shared.client import Address, Nodes
+from crawler.shared.keys import Scripts
+from crawler.shared.worker.join import quiet_s
+from crawler.workers.redis_server import (
+    FOLDER,
+    OwnRedis,
+    own_redis,
+)
+from crawler.workers.view import (
+    STOPPING,
+    Run,
+    WorkforceLook,
+    WorkforceScreen,
+    read_summary,
+    summary_of_all,
+)
+from crawler.workers.workers import Plan, Workforce, hired, worker_folders, workers_in
+
+# Ctrl-C and its like, for a command that looks after others: the first asks them to end, the
+# second ends them at once.
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    def __init__(self) -> None:
+        self.count = 0
+        self.on_first: Callable[[], object] = lambda: None
+        self.on_second: Callable[[], object] = lambda: None
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """By the loop that runs. What is ignored stays so: nohup asks for that."""
+        loop = asyncio.get_running_loop()
+        heard = [how for how in _SIGNALS if signal.getsignal(how) is not signal.SIG_IGN]
+        for how in heard:
+            loop.add_signal_handler(how, self._come)
+        try:
+            yield
+        finally:
+            for how in heard:
+                loop.remove_signal_handler(how)
+
+    def _come(self) -> None:
+        self.count += 1
+        (self.on_first if self.count == 1 else self.on_second)()
+
+
+# Workers that a run before has left: one that was killed could not end them.
+#
+# Rule: who holds a data directory of ours is a worker of ours. It was told to end when its starter
+# died; here it is waited for, and told once more where the kernel does not tell.
+
+_LOOK_S: Final = 0.05
+_TELL_AFTER_S: Final = 3.0  # a second signal to one that is ending would cut it off
+_PATIENCE_S: Final = 40.0  # it waits up to 20 s for a Redis that is not there
+
+
+async def wait_for_left(folders: Iterable[Path], tell: Callable[[str], None]) -> None:
+    """Until nobody is in *folders*. Raises DataDirError: somebody stays."""
+    left = {folder: pid for folder in folders if (pid := holder(folder)) is not None}
+    if not left:
+        return
+    named = ", ".join(map(str, left.values()))
+    tell(f"Waiting for workers that a run before has left (processes {named})")
+    loop = asyncio.get_running_loop()
+    began, told = loop.time(), False
+    while left := {folder: pid for folder in left if (pid := holder(folder)) is not None}:
+        waited_s = loop.time() - began
+        if waited_s > _PATIENCE_S:
+            folder, pid = next(iter(left.items()))
+            raise DataDirError(f"{folder} is in use by process {pid}, which does not end. End it")
+        if waited_s > _TELL_AFTER_S and not told:
+            told = True
+            for pid in filter(None, left.values()):  # 0: it has not written itself down yet
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+        await asyncio.sleep(_LOOK_S)
+
+
+_LOCK: Final = "share.lock"
+_TURN_S: Final = 0.1
+_DRAW_S: Final = 0.5  # and it looks as often
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How it ended."""
+
+    failure: str  # the sentence; empty: well
+    summary: Summary | None  # None: nothing was begun
+
+
+class Supervisor:
+    def __init__(self, plan: Plan, screen: WorkforceScreen) -> None:
+        self._plan = plan
+        self._screen = screen
+        self._interrupts = Interrupts()
+        self._redis: OwnRedis | None = None
+        self._force = Workforce([], screen.tell)
+        self._began_at = time.time()
+
+    async def run(self) -> Ended:
+        """Until all have ended. Raises CrawlerError: it could not begin."""
+        with self._interrupts.heard():
+            async with AsyncExitStack() as stack:
+                opening = asyncio.ensure_future(self._open(stack))
+                self._interrupts.on_first = opening.cancel
+                with suppress(asyncio.CancelledError):
+                    look = await opening
+                if self._interrupts.count:
+                    self._screen.tell(ending("shutdown"))
+                    return Ended("", None)
+                await self._work(look)
+                await look.again(self._force.names())
+        if self._interrupts.count > 1:
+            return Ended("ended at once; what was under way is put back by the next run", None)
+        return Ended(self._force.failure, self._summary(look))
+
+    async def _open(self, stack: AsyncExitStack) -> WorkforceLook:
+        plan = self._plan
+        stack.callback(_locked(plan.data_dir).close)
+        address = plan.address
+        if address is None:
+            own = own_redis(plan.data_dir / FOLDER, plan.config.shared, self._screen.tell)
+            self._redis = await stack.enter_async_context(own)
+            address = self._redis.address
+        look = WorkforceLook(self._nodes(address))
+        stack.push_async_callback(look.close)
+        await look.begin(plan.config.shared.redis_wait_s, self._screen.tell)
+        there = worker_folders(plan.data_dir)
+        _refuse_lost_frontier(plan.data_dir, there, look)
+        self._tell_going_on(look)
+        await wait_for_left(there, self._screen.tell)
+        workers = hired(plan, there, look, address if self._redis else None)
+        self._force = Workforce(workers, self._screen.tell)
+        return look
+
+    def _tell_going_on(self, look: WorkforceLook) -> None:
+        to_do = look.counts.waiting + look.counts.later + look.counts.leased
+        if to_do and self._redis is not None:
+            quiet = span(quiet_s(self._plan.config))
+            self._screen.tell(
+                f"Going on: {many(to_do, 'URL')} to do. Fetches of the run before may be under way"
+                f" still, so for {quiet} no host is asked"
+            )
+
+    async def _work(self, look: WorkforceLook) -> None:
+        force = self._force
+        self._interrupts.on_first = self._stop
+        self._interrupts.on_second = force.kill
+        try:
+            async with _beside(self._watch(look)), _beside(self._keep_redis()):
+                force.begin(time.monotonic())
+                while not force.is_over:
+                    await asyncio.sleep(_TURN_S)
+                    force.turn(time.monotonic())
+        finally:
+            force.kill()  # nobody is left, unless what is above has failed
+            self._screen.end()
+
+    def _stop(self) -> None:
+        self._screen.tell(STOPPING)
+        self._force.stop()
+
+    async def _watch(self, look: WorkforceLook) -> None:
+        told = ""
+        while True:
+            await look.again(self._force.names())
+            if look.fault and look.fault != told:
+                self._screen.tell(f"Waiting: {look.fault}")
+            told = look.fault
+            now = time.monotonic()
+            self._screen.show(look.glance(self._force.at_work, now), now)
+            await asyncio.sleep(_DRAW_S)
+
+    async def _keep_redis(self) -> None:
+        while self._redis is not None:
+            await asyncio.sleep(_TURN_S)
+            try:
+                await self._redis.revive()
+            except CrawlerError as error:
+                self._force.fail(str(error))
+                return
+
+    def _nodes(self, address: RedisAddress) -> Nodes:
+        shared, fetch = self._plan.config.shared, self._plan.config.fetch
+        opening = (fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
+        where = Address.parse(address.url, address.params)
+        return Nodes(where, Scripts(), shared.frontier_name, shared.frontier_shards, opening)
+
+    def _summary(self, look: WorkforceLook) -> Summary | None:
+        """None: nobody has begun."""
+        folders = [worker.folder for worker in self._force.workers]
+        found = {folder: read_summary(folder, self._began_at) for folder in folders}
+        parts = {folder: summary for folder, summary in found.items() if summary is not None}
+        counted = {worker.session for worker in workers_in(parts).values()}
+        run = Run(
+            spider=self._plan.typed.spider,
+            data_dir=self._plan.data_dir,
+            began_at=self._began_at,
+            ended_at=time.time(),
+            is_stopped=self._interrupts.count > 0,
+            failure=self._force.failure,
+            counts=look.counts,
+            killed=[said for said in look.lives if said.session not in counted],
+        )
+        if not parts and not run.killed:
+            return None
+        return summary_of_all(run, list(parts.values()), worker_folders(self._plan.data_dir))
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """*work* goes on meanwhile, and is over then."""
+    at_work = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        at_work.cancel()
+        with suppress(asyncio.CancelledError):
+            await at_work
+
+
+def share_lock(data_dir: Path) -> Path:
+    """Held by whoever looks after the workers."""
+    return data_dir / WORKERS / _LOCK
+
+
+def _locked(data_dir: Path) -> HandedLock:
+    """Raises DataDirError: it is in use, or holds another kind of crawl."""
+    if (data_dir / FRONTIER).exists() or (data_dir / WORKER).exists():
+        raise DataDirError(
+            f"{data_dir} holds a crawl of one worker: go on with it as before, or give this one"
+            " another CRAWLER_DATA_DIR"
+        )
+    file = share_lock(data_dir)
+    lock = HandedLock.take(file)
+    if lock is None:
+        raise DataDirError(
+            f"data directory {data_dir} is in use by another crawl (process {taken_by(file)})."
+            " Wait for it, or choose another with CRAWLER_DATA_DIR"
+        )
+    return lock
+
+
+def _refuse_lost_frontier(data_dir: Path, there: Iterable[Path], look: WorkforceLook) -> None:
+    """What was fetched would all be fetched again, and nobody told. Raises DataDirError."""
+    logs = [folder / OUTCOMES for folder in there]
+    if not look.counts.seen and any(log.exists() and log.stat().st_size for log in logs):
+        raise DataDirError(
+            f"the workers in {data_dir} have fetched pages, but their Redis knows no URL. Give it"
+            " its data back, name the right one, or begin again in another data directory"
+            " (CRAWLER_DATA_DIR)"
+        )

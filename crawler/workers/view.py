@@ -1,0 +1,403 @@
+"""What the workers of this machine say of themselves, and how the whole crawl stands.
+
+Rule: looking never harms the crawl: while Redis cannot be asked, what was seen last stands. A
+worker that died is counted by what it said last, at most a second before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.data.data_dir import SUMMARY, WARC
+from crawler.model.choices import ProgressStyle
+from crawler.model.types import VERSION, Counts, CrawlerError
+from crawler.report.endings import FAILED, ending
+from crawler.report.figures import (
+    many,
+    number,
+    plain,
+    rate,
+    size,
+)
+from crawler.report.logs import shares_terminal
+from crawler.report.progress import style_of
+from crawler.report.screen import RecentRate, Screen
+from crawler.report.summary import (
+    FORMAT,
+    TOP_OVER_BUDGET,
+    ArchiveFiles,
+    BodyPauses,
+    DeadUrl,
+    FrontierCounts,
+    HostPages,
+    Links,
+    OverBudget,
+    Politeness,
+    Robots,
+    Summary,
+)
+from crawler.shared import keys
+from crawler.shared.client import Nodes
+from crawler.shared.codec import Totals, WorkerSaid
+from crawler.shared.faults import FAULTS, Unreachable
+
+AGAIN_S: Final = 1.0
+NOTHING: Final = Counts(0, 0, 0, 0, 0, 0, 0)
+_decode = msgspec.json.Decoder(WorkerSaid).decode
+
+
+@dataclass(frozen=True, slots=True)
+class SharedGlance:
+    """The figures of one moment: of our workers but for what waits, which is everybody's."""
+
+    workers: int
+    pages: int
+    pages_per_s: float
+    leased: int  # URLs, until what came of them is told
+    waiting: int  # URLs, those with a date among them
+    errors: int
+    size_bytes: int
+
+
+class WorkforceLook:
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._before: frozenset[str] = frozenset()  # sessions of earlier runs
+        self._heard: dict[str, WorkerSaid] = {}  # ours, by session
+        self._rate = RecentRate()
+        self.counts = NOTHING
+        self.fault = ""  # why Redis cannot be asked
+        self.everybody: list[WorkerSaid] = []
+
+    async def begin(self, wait_s: float, tell: Callable[[str], None]) -> None:
+        """What is there now is of the past. For *wait_s* a server that is away, or loading its
+        data, is waited for. Raises CrawlerError."""
+        until, told = monotonic() + wait_s, ""
+        while True:
+            try:
+                await self._nodes.open()
+                await self._look()
+                break
+            except Unreachable as fault:
+                if monotonic() > until:
+                    raise
+                if told != str(fault):
+                    told = str(fault)
+                    tell(f"Waiting up to {wait_s:g} s (CRAWLER_REDIS_WAIT_S): {fault}")
+                await asyncio.sleep(AGAIN_S)
+        self._before = frozenset(said.session for said in self.everybody)
+
+    async def again(self, names: Collection[str]) -> None:
+        """*names*: of our workers."""
+        try:
+            await self._look()
+        except CrawlerError as fault:
+            self.fault = str(fault)
+            return
+        self.fault = ""
+        for said in self.everybody:
+            if said.name in names and said.session not in self._before:
+                self._heard[said.session] = said
+
+    def glance(self, workers: int, now: float) -> SharedGlance:
+        """*workers*: so many are at work."""
+        pages = sum(said.pages for said in self.lives)
+        return SharedGlance(
+            workers=workers,
+            pages=pages,
+            pages_per_s=self._rate.at(pages, now),
+            leased=self.counts.leased,
+            waiting=self.counts.waiting + self.counts.later,
+            errors=sum(said.errors for said in self.lives),
+            size_bytes=sum(said.bytes for said in self.lives),
+        )
+
+    def pages_of(self, names: Collection[str]) -> int:
+        """In this run."""
+        return sum(said.pages for said in self.lives if said.name in names)
+
+    @property
+    def lives(self) -> list[WorkerSaid]:
+        """Of our workers in this run: what was heard last of each."""
+        return list(self._heard.values())
+
+    async def close(self) -> None:
+        await self._nodes.close()
+
+    async def _look(self) -> None:
+        key = keys.workers(self._nodes.name)
+        heard, *totals = await self._asked(key)
+        self.everybody = list(_read(heard[1::2]))
+        self.counts = Totals.summed(map(Totals.of_reply, totals))
+
+    async def _asked(self, key: str) -> Sequence[Any]:
+        """By commands that open no shard: only workers do. Raises the first Fault."""
+        name, shards = self._nodes.name, range(self._nodes.shards)
+        asked = [key, *(keys.totals(name, shard) for shard in shards)]
+        replies = await asyncio.gather(
+            *(self._nodes.command(each, "HGETALL", each) for each in asked)
+        )
+        for reply in replies:
+            if isinstance(reply, FAULTS):
+                raise reply
+        return replies
+
+
+def _read(said: Iterable[bytes]) -> Iterator[WorkerSaid]:
+    for each in said:
+        with suppress(msgspec.MsgspecError):  # what is none of ours is left out
+            yield _decode(each)
+
+
+# What a person sees of many workers: one line on a terminal, log lines elsewhere.
+#
+# Rule: as the single crawl's, and made of the same words. Showing never harms the crawl.
+
+logger = logging.getLogger(__name__)
+
+STOPPING: Final = "Stopping: fetches under way are put back. Once more, and it ends at once."
+_TOLD_CHARS: Final = 600
+
+
+class WorkforceScreen:
+    def __init__(self, screen: Screen, wanted: ProgressStyle, log_s: float) -> None:
+        self._screen = screen
+        self._style = style_of(wanted, screen.is_terminal, shares_terminal())
+        self.is_line = self._style is ProgressStyle.LINE
+        self._log_s = log_s
+        self._log_at = 0.0
+
+    def show(self, glance: SharedGlance, now: float) -> None:
+        """As often as one likes: a log line comes when its time has come."""
+        if self.is_line:
+            with suppress(OSError, ValueError):  # the terminal is gone
+                self._screen.draw(line(glance, self._screen.columns))
+        elif self._style is ProgressStyle.LOG and now >= self._log_at:
+            if self._log_at:
+                logger.info("%s", sentence(glance))
+            self._log_at = now + self._log_s
+
+    def tell(self, said: str) -> None:
+        """A sentence that stays."""
+        if self.is_line:
+            with suppress(OSError, ValueError):
+                self._screen.tell(plain(said, _TOLD_CHARS))
+        else:
+            logger.info("%s", said)
+
+    def end(self) -> None:
+        with suppress(OSError, ValueError):
+            self._screen.wipe()
+
+
+def line(glance: SharedGlance, columns: int) -> str:
+    """As much of *glance* as fits into *columns*, the most important first."""
+    fields = [
+        many(glance.pages, "page"),
+        f"{rate(glance.pages_per_s)}/s",
+        many(glance.workers, "worker"),
+        f"{number(glance.leased)} under way",
+        f"{number(glance.waiting)} waiting",
+        many(glance.errors, "error"),
+        size(glance.size_bytes),
+    ]
+    while len(text := " | ".join(fields)) >= columns:  # in the last column some terminals wrap
+        fields.pop()
+    return text
+
+
+def sentence(glance: SharedGlance) -> str:
+    """The same for a log."""
+    return (
+        f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second) by"
+        f" {many(glance.workers, 'worker')}, {many(glance.leased, 'URL')} under way,"
+        f" {many(glance.waiting, 'URL')} waiting, {many(glance.errors, 'error')},"
+        f" {size(glance.size_bytes)}"
+    )
+
+
+# The summary of a run of many workers: theirs added up, and the crawl's own counts.
+#
+# Rule: pure but for reading what the workers wrote. A life that ended without a summary (kill -9)
+# is counted by what it said last: pages, bytes, errors.
+
+KILLED: Final = "killed"  # what errors of lives without a summary are counted as
+_TOP_HOSTS: Final = 10
+_DEAD: Final = 5
+_FINISHED: Final = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What is known when all have ended."""
+
+    spider: str
+    data_dir: Path
+    began_at: float  # epoch seconds
+    ended_at: float
+    is_stopped: bool  # somebody asked for it
+    failure: str
+    counts: Counts  # of the whole crawl
+    killed: Sequence[WorkerSaid]  # lives without a summary
+
+
+def read_summary(folder: Path, began_at: float) -> Summary | None:
+    """Of the worker in *folder*. None: in this run, which began then, it has written none."""
+    file = folder / SUMMARY
+    try:
+        if file.stat().st_mtime < began_at:
+            return None
+        return msgspec.json.decode(file.read_bytes(), type=Summary)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def summary_of_all(run: Run, parts: Sequence[Summary], folders: Iterable[Path]) -> Summary:
+    reason, ended = _end(run, parts)
+    duration_s = max(run.ended_at - run.began_at, 0.001)
+    counts, killed = run.counts, run.killed
+    pages = _total(parts, lambda part: part.pages) + sum(said.pages for said in killed)
+    return Summary(
+        format=FORMAT,
+        version=VERSION,
+        spider=run.spider,
+        reason=reason,
+        ended=ended,
+        unfinished=counts.waiting + counts.later + counts.leased > 0,
+        started_at=datetime.fromtimestamp(run.began_at, UTC).isoformat(timespec="seconds"),
+        duration_s=round(duration_s, 3),
+        pages=pages,
+        pages_per_s=round(pages / duration_s, 3),
+        bytes=_total(parts, lambda part: part.bytes) + sum(said.bytes for said in killed),
+        duplicates=_total(parts, lambda part: part.duplicates),
+        near_duplicates=_total(parts, lambda part: part.near_duplicates),
+        not_pages=_sum(part.not_pages for part in parts),
+        truncated=_sum(part.truncated for part in parts),
+        unreadable=_sum(part.unreadable for part in parts),
+        answers=_sum(part.answers for part in parts),
+        top_hosts=_top(parts),
+        links=_links(parts),
+        politeness=Politeness(
+            _sum(part.politeness.rests for part in parts),
+            _total(parts, lambda part: part.politeness.hosts_given_up),
+        ),
+        robots=_robots(parts),
+        errors=_sum([*(part.errors for part in parts), _unnamed(killed)]),
+        dead_letters=counts.dead,
+        dead_letters_new=_dead(parts),
+        archive=_archive(run.data_dir, folders, parts),
+        frontier=_frontier(counts, _total(parts, lambda part: part.frontier.put_back_at_open)),
+        data_dir=str(run.data_dir),
+        pauses=_pauses(parts),
+    )
+
+
+def _end(run: Run, parts: Sequence[Summary]) -> tuple[str, str]:
+    """Why it ended, in a word and in words: what failed counts before what did not."""
+    told = {part.reason: part.ended for part in parts}
+    failed = next((reason for reason in told if reason in FAILED), None)
+    if failed is not None:
+        return failed, told[failed]
+    if run.failure:
+        return "store_failed", ending("store_failed", run.failure)
+    if run.is_stopped:
+        return "shutdown", ending("shutdown")
+    others = [reason for reason in told if reason != _FINISHED]
+    reason = others[0] if others else _FINISHED
+    return reason, told.get(reason, ending(reason))
+
+
+def _total(parts: Iterable[Summary], figure: Callable[[Summary], int]) -> int:
+    return sum(map(figure, parts))
+
+
+def _sum(counted: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counted:
+        total.update(each)
+    return dict(sorted(total.items()))
+
+
+def _top(parts: Iterable[Summary]) -> list[HostPages]:
+    """Of each worker's first ten: a host is nearly always at one, which prefers it."""
+    total = _sum({each.host: each.pages for each in part.top_hosts} for part in parts)
+    return [HostPages(*each) for each in Counter(total).most_common(_TOP_HOSTS)]
+
+
+def _links(parts: Sequence[Summary]) -> Links:
+    return Links(
+        new=_total(parts, lambda part: part.links.new),
+        seen=_total(parts, lambda part: part.links.seen),
+        over_budget=_total(parts, lambda part: part.links.over_budget),
+        refused=_sum(part.links.refused for part in parts),
+        left=_total(parts, lambda part: part.links.left),
+        top_over_budget=_over_budget(parts),
+        refused_waiting=_sum(part.links.refused_waiting for part in parts),
+        readmitted=_total(parts, lambda part: part.links.readmitted),
+    )
+
+
+def _over_budget(parts: Iterable[Summary]) -> list[OverBudget]:
+    """Of each worker's first."""
+    found: dict[tuple[str, str], OverBudget] = {}
+    for each in (each for part in parts for each in part.links.top_over_budget):
+        known = found.get((each.setting, each.name))
+        links = each.links + (known.links if known else 0)
+        found[each.setting, each.name] = replace(each, links=links)
+    return sorted(found.values(), key=lambda each: -each.links)[:TOP_OVER_BUDGET]
+
+
+def _robots(parts: Sequence[Summary]) -> Robots:
+    return Robots(
+        fetched=_total(parts, lambda part: part.robots.fetched),
+        disallowed=_total(parts, lambda part: part.robots.disallowed),
+        unreachable=_total(parts, lambda part: part.robots.unreachable),
+    )
+
+
+def _pauses(parts: Sequence[Summary]) -> BodyPauses:
+    total_s = sum(part.pauses.total_s for part in parts)
+    return BodyPauses(_total(parts, lambda part: part.pauses.times), round(total_s, 3))
+
+
+def _unnamed(killed: Iterable[WorkerSaid]) -> dict[str, int]:
+    errors = sum(said.errors for said in killed)
+    return {KILLED: errors} if errors else {}
+
+
+def _dead(parts: Iterable[Summary]) -> list[DeadUrl]:
+    return [letter for part in parts for letter in part.dead_letters_new][:_DEAD]
+
+
+def _archive(data_dir: Path, folders: Iterable[Path], parts: Sequence[Summary]) -> ArchiveFiles:
+    sizes = [file.stat().st_size for each in folders for file in (each / WARC).glob("*.warc.gz*")]
+    return ArchiveFiles(
+        *(str(data_dir / "workers" / "*" / WARC), len(sizes), sum(sizes)),
+        delivered=_total(parts, lambda part: part.archive.delivered),
+        store=next((part.archive.store for part in parts if part.archive.store), ""),
+    )
+
+
+def _frontier(counts: Counts, put_back: int) -> FrontierCounts:
+    return FrontierCounts(
+        waiting=counts.waiting,
+        later=counts.later,
+        leased=counts.leased,
+        seen=counts.seen,
+        done=counts.done,
+        dead=counts.dead,
+        put_back_at_open=put_back,
+        refused=counts.refused,
+    )
