@@ -62,7 +62,7 @@ format: $(WORK)  ## put the code into its form
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-settings: $(WORK)  ## write what settings.py and docs/ say of settings and Redis keys, from their tables
+settings: $(WORK)  ## write what docs/ say of settings and Redis keys, from their tables
 	$(PY) scripts/write_settings.py
 	$(PY) scripts/write_redis_keys.py
 

@@ -1,17 +1,14 @@
-"""Write what settings.py and docs/settings.md say about our settings, from their one table.
+"""Write what docs/settings.md says about our settings, from their one table.
 
-Run by `make settings`; tests/test_docs.py compares. Only the part between the two marks of
-each file is written, what stands around it is kept.
+Run by `make settings`; tests/test_docs.py compares. Only the part between the two marks is written,
+what stands around it is kept.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -21,24 +18,12 @@ sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
 from crawler.config.kinds import Knob, knobs  # noqa: E402  # needs the path above
 from crawler.config.settings import Arguments, settings_table  # noqa: E402  # needs the path above
 
-WIDTH: Final = 98
-BEGIN, END = "made by `make settings` from here", "to here"  # in <!-- -->, in Python after #
-BLOCK: Final = re.compile(rf"(?s)({BEGIN} -->\n).*?((?:# )?<!-- {END} -->)")
-
-
-def module_lines() -> Iterator[str]:
-    """The knobs as they stand in settings.py: commented out, at their defaults."""
-    for group, rows in settings_table().items():
-        yield f"# --- {title(group)} ---"
-        yield ""
-        for row in rows:
-            yield from comment(f"{row.meaning} [{row.kind.unit}]")
-            yield from comment(f"{row.name} = {python(row.default)}", "#     ")
-            yield ""
+BEGIN, END = "made by `make settings` from here", "to here"  # in <!-- -->
+BLOCK: Final = re.compile(rf"(?s)({BEGIN} -->\n).*?(<!-- {END} -->)")
 
 
 def page_lines() -> Iterator[str]:
-    """The same as tables for a reader."""
+    """The settings and arguments as tables."""
     for group, rows in settings_table().items():
         yield from [f"### {title(group)}", "", *table("setting", rows), ""]
     yield from ["## Arguments of the spider `web`", "", *table("argument", knobs(Arguments)), ""]
@@ -55,21 +40,6 @@ def table(what: str, rows: list[Knob]) -> Iterator[str]:
 
 def title(group: type) -> str:
     return (group.__doc__ or "").splitlines()[0].rstrip(".")
-
-
-def comment(text: str, following: str = "# ") -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent="# ", subsequent_indent=following, break_on_hyphens=False
-    )
-
-
-def python(default: object) -> str:
-    """A default as a settings module has it."""
-    if isinstance(default, tuple):
-        return json.dumps([str(one) if not isinstance(one, int) else one for one in default])
-    if isinstance(default, StrEnum | str):
-        return json.dumps(str(default))
-    return f"{default:_}" if isinstance(default, int) and default >= 10_000 else repr(default)
 
 
 def plain(default: object) -> str:
@@ -89,10 +59,7 @@ def written(old: str, lines: Iterator[str]) -> str:
 
 
 def files() -> dict[Path, Iterator[str]]:
-    return {
-        ROOT / "crawler" / "settings.py": module_lines(),
-        ROOT / "docs" / "settings.md": page_lines(),
-    }
+    return {ROOT / "docs" / "settings.md": page_lines()}
 
 
 if __name__ == "__main__":
