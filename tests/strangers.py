@@ -17,7 +17,7 @@ NAME: Final = "strange_parsers"
 MODULE: Final = '''
 import ctypes, os, sys, time
 
-from crawler.model.page import Link, Parsed, Unreadable
+from crawler.api import Link, Parsed, Unreadable
 
 
 class Notes:

@@ -27,7 +27,7 @@ FLOORS = [
     ["inspect"],
     ["commands"],
 ]
-FREE = {"", "addon", "settings"}  # they name things, and are imported by nobody
+FREE = {"", "addon", "api", "settings"}  # they name things, and are imported by nobody
 PURE_FLOORS = 4
 # In the pure folder of the frontier, what keeps it on a disk.
 IMPURE = {"frontier.rocks_store"}

@@ -1,0 +1,40 @@
+"""What users of the crawler import in their parsers, spiders, prioritizers and programs. It stays;
+all else may move.
+
+Rule: what needs Scrapy is imported when it is asked for. A parser of a user's is loaded in a
+process apart too, whose memory is limited.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from crawler.archive.lookup import lookup, read_entry
+from crawler.model.page import Link, Parsed, Source, Unreadable
+from crawler.policy.priority import DepthPrioritizer, Prioritizer
+
+if TYPE_CHECKING:
+    from crawler.spiders.pages import page_of
+    from crawler.spiders.web import WebSpider
+
+__all__ = [
+    "DepthPrioritizer",
+    "Link",
+    "Parsed",
+    "Prioritizer",
+    "Source",
+    "Unreadable",
+    "WebSpider",
+    "lookup",
+    "page_of",
+    "read_entry",
+]
+
+_OF_SCRAPY: Final = {"page_of": "crawler.spiders.pages", "WebSpider": "crawler.spiders.web"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_SCRAPY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_OF_SCRAPY[name]), name)

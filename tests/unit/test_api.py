@@ -1,0 +1,24 @@
+"""What users import is all there, and a parser that imports it does not load Scrapy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from crawler import api
+from tests.command import PROJECT
+
+
+@pytest.mark.parametrize("name", api.__all__)
+def test_each_name_is_there(name: str) -> None:
+    assert getattr(api, name).__name__ == name
+
+
+def test_scrapy_is_loaded_only_by_what_needs_it() -> None:
+    program = "import sys; from crawler.api import Link; print('scrapy' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
