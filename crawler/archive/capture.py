@@ -24,7 +24,6 @@ class Capture:
     fetched_at: float  # epoch seconds, when the fetch began
     ip: str = ""  # of the server; empty: not known
     tls: str = ""  # "TLSv1.3"; empty: none
-    cipher_suite: str = ""  # by its IANA name; empty: not known
     request: bytes = b""  # its line, headers, blank line and body as sent; empty: not known
     head: bytes = b""  # status line and headers as received; empty: made of the next four
     version: bytes = b"HTTP/1.1"

@@ -304,8 +304,6 @@ def _protocols(capture: Capture, head: bytes) -> str:
         name, _, version = capture.tls.lower().partition("v")
         # Python writes the first of all as TLSv1.
         written += line("WARC-Protocol", f"{name}/{version if '.' in version else '1.0'}")
-    if capture.cipher_suite:
-        written += line("WARC-Cipher-Suite", capture.cipher_suite)
     return written
 
 

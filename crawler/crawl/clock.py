@@ -21,6 +21,3 @@ class Clock:
     def now(self) -> float:
         """Epoch seconds. Never goes back."""
         return self._offset_s + self._steady()
-
-    def elapsed_s(self, since: float) -> float:
-        return self.now() - since

@@ -49,9 +49,6 @@ class Frontier(Protocol):
         """The URL's fate is decided and its page durable. False: not held.
         A lease not yet released is released with its host's last gap."""
 
-    def renew(self, leases: Iterable[Lease], now: float) -> None:
-        """Heartbeat of a shared frontier; an embedded one needs none."""
-
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
         """When to call `lease` again with *standings*: may be early, never late. None: nothing to
         wait for."""

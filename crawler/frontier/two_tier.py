@@ -138,9 +138,6 @@ class TwoTierFrontier:
             self._arrive(candidate.host, candidate.level, [candidate])
         self._books.commit(now)
 
-    def renew(self, leases: Iterable[Lease], now: float) -> None:
-        """Nothing to do: an embedded lease ends only with its process."""
-
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
         if self._refusals.is_pending:
             return 0.0

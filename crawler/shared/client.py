@@ -885,9 +885,6 @@ class Nodes:
         """As host:port."""
         return self._servers.of_shard[shard]
 
-    def shards_of(self, node: str) -> list[int]:
-        return [shard for shard, owner in enumerate(self._servers.of_shard) if owner == node]
-
     async def open(self) -> None:
         """Connects and finds out who serves what; changes nothing. Raises a Fault, and may then
         be tried again."""

@@ -64,7 +64,6 @@ ORIGINAL: Final = Claim(
 UNCHANGED: Final = replace(
     PAGE,
     tls="TLSv1.3",
-    cipher_suite="TLS_AES_256_GCM_SHA384",
     status=304,
     reason=b"Not Modified",
     headers=[(b"ETag", b'"x"')],

@@ -167,9 +167,6 @@ class SharedFrontier:
                 self.on_claimed(lease.id, claim)
         return held
 
-    def renew(self, leases: Iterable[Lease], now: float) -> None:
-        """Nothing to do: a task of ours renews all that is held."""
-
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
         return 0.0 if self.incoming.has_some(standings) and not self.is_congested() else None
 
