@@ -70,7 +70,7 @@ class Stage(ABC):
         except StoreUnavailable as error:
             # Not this page's fault: it is fetched again when there is room.
             flight.verdict = PutBack()
-            self.parts.fail(error)
+            self.parts.lifecycle.fail(error)
             raise
 
     def flawed(self, page: Page, flight: Flight, flaw: Flaw) -> Page:
@@ -354,7 +354,7 @@ class LinksPipeline(Stage):
         added = parts.frontier.add(found, parts.clock.now())
         parts.tally.added(added)
         await asyncio.sleep(0)
-        while parts.frontier.is_congested() and not parts.failure:
+        while parts.frontier.is_congested() and not parts.lifecycle.failure:
             await asyncio.sleep(_CONGESTED_S)
 
 

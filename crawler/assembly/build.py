@@ -1,11 +1,11 @@
 """The one place that chooses implementations: settings and arguments in, the parts of a crawl out.
 
-Rule: components ask `parts_of(crawler)`, once the engine is built; what they get is whole.
+Rule: Scrapy builds `Assembly` as the last of its extensions, before the engine and all that asks
+for a part of the crawl; what `parts_of(crawler)` gives is whole.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import resource
 import time
@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Final
-from weakref import WeakKeyDictionary, ref
+from typing import Final, Self
 
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from crawler.archive.replay import Replay
-from crawler.assembly.crawl import Parts
+from crawler.assembly.crawl import Lifecycle, Parts
 from crawler.config.settings import (
     Arguments,
     Config,
@@ -248,15 +247,24 @@ logger = logging.getLogger(__name__)
 OTHER_FILES: Final = 512
 """Open files of a crawl beside its fetches: databases, archive, connections kept alive (guess)."""
 
-_parts: WeakKeyDictionary[Crawler, Parts] = WeakKeyDictionary()
+
+class Assembly:
+    """The extension that builds the crawl: Scrapy makes it before the engine, and keeps it."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Raises CrawlerError: the crawl cannot begin."""
+        return cls(_assemble(crawler))
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
 
 
 def parts_of(crawler: Crawler) -> Parts:
-    """The parts of *crawler*'s crawl, made when first asked for. Raises CrawlerError."""
-    parts = _parts.get(crawler)
-    if parts is None:
-        parts = _parts[crawler] = _assemble(crawler)
-    return parts
+    """The parts of *crawler*'s crawl. Other extensions ask when the spider is opened."""
+    assembly = crawler.get_extension(Assembly)
+    assert assembly is not None, "crawler.addon.Addon names it among the extensions"
+    return assembly.parts
 
 
 def _assemble(crawler: Crawler) -> Parts:
@@ -279,7 +287,7 @@ def _assemble(crawler: Crawler) -> Parts:
         keeping = Keeping(config, data, random)
         if address is None:
             keeping.claim_unfinished(store)
-        tally = Tally(crawler.stats)
+        tally, lifecycle = Tally(crawler.stats), Lifecycle(crawler)
         outcomes = OutcomeLog(data.outcomes, lambda full: keeping.waits_for_room(full))
         opened.callback(outcomes.close)
 
@@ -292,7 +300,7 @@ def _assemble(crawler: Crawler) -> Parts:
             else shared(
                 *(address, config, arguments, data, store),
                 crawler.settings.getint("CONCURRENT_REQUESTS"),
-                *(tally, partial(_fail, ref(crawler)), keeping.look, lease_rules, kept),
+                *(tally, lifecycle.fail, keeping.look, lease_rules, kept),
             )
         )
         if kept is not None and address is None:
@@ -303,7 +311,7 @@ def _assemble(crawler: Crawler) -> Parts:
         _tell_finished(ground, data.path)
         parts = _over(
             *(crawler, config, arguments, data, store, tally, outcomes),
-            *(ground, keeping, random),
+            *(ground, keeping, random, lifecycle),
         )
         parts.replay = replay
         if ground.shared is not None and ground.ops is not None:
@@ -360,7 +368,11 @@ def _landing(
 
 
 def _group_commit(
-    crawler: Crawler, config: Config, store: RocksStore, outcomes: OutcomeLog, keeping: Keeping
+    config: Config,
+    store: RocksStore,
+    outcomes: OutcomeLog,
+    keeping: Keeping,
+    fail: Callable[[CrawlerError], None],
 ) -> GroupCommit | None:
     """None: what a power cut takes does not matter."""
     if not config.archive.fsync:
@@ -380,7 +392,7 @@ def _group_commit(
         keeping.sync,
         keeping.unsynced_bytes,
         sync_verdicts,
-        partial(_fail, ref(crawler)),
+        fail,
     )
     keeping.wait_for(commits.room)
     return commits
@@ -417,6 +429,7 @@ def _over(
     ground: Ground,
     keeping: Keeping,
     random: Random,
+    lifecycle: Lifecycle,
 ) -> Parts:
     probes = _probes(config, store, random)
     doors = ground.doors
@@ -432,7 +445,10 @@ def _over(
     memory = _body_memory(config, flights, ground, tally)
     contents: list[Reservations] = [ground.digests, ground.nearest]
     ledger = Ledger(outcomes, memory, contents, ground.yields, tally)
-    commits = _group_commit(crawler, config, store, outcomes, keeping)
+    lifecycle.on_stop.append(keeping.stopping)
+    if ground.shared is not None:
+        lifecycle.on_stop.append(ground.shared.stopping)
+    commits = _group_commit(config, store, outcomes, keeping, lifecycle.fail)
     return Parts(
         config=config,
         arguments=arguments,
@@ -461,10 +477,8 @@ def _over(
         yields=ground.yields,
         outcomes=outcomes,
         tally=tally,
-        # Weak: the parts are kept by their crawler, and would keep it for ever.
-        stop_crawl=partial(_stop, ref(crawler)),
         shared=ground.shared,
-        on_stop=[keeping.stopping, *([ground.shared.stopping] if ground.shared else [])],
+        lifecycle=lifecycle,
     )
 
 
@@ -520,22 +534,3 @@ def data_dir(settings: BaseSettings, config: Config) -> Path:
     jobs = settings["JOBDIR"]
     is_set = "CRAWLER_DATA_DIR" in settings
     return Path(jobs if jobs and not is_set else config.archive.data_dir)
-
-
-def _fail(crawler: ref[Crawler], error: CrawlerError) -> None:
-    there = crawler()
-    parts = _parts.get(there) if there is not None else None
-    if parts is not None:
-        parts.fail(error)
-
-
-def _stop(crawler: ref[Crawler], reason: str) -> None:
-    there = crawler()
-    engine = there.engine if there is not None else None
-    if engine is not None and engine.spider is not None:
-        task = asyncio.ensure_future(engine.close_spider_async(reason=reason))
-        _stopping.add(task)
-        task.add_done_callback(_stopping.discard)
-
-
-_stopping: set[asyncio.Future[None]] = set()  # a task nobody holds may be lost

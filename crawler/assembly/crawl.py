@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from random import Random
+
+from scrapy.core.engine import ExecutionEngine
+from scrapy.crawler import Crawler
 
 from crawler.archive.replay import Replay
 from crawler.archive.writer import Archive
@@ -37,6 +41,43 @@ from crawler.policy.robots_cache import RobotsCache
 from crawler.shared.worker.frontier import SharedFrontier
 
 logger = logging.getLogger(__name__)
+
+
+def engine_of(crawler: Crawler) -> ExecutionEngine | None:
+    """None: it is not built yet, or could not be."""
+    try:
+        return crawler.engine
+    except RuntimeError:  # "not set yet"
+        return None
+
+
+class Lifecycle:
+    """How the crawl is to end, and how far it is. `fail` and `stop` may be called from its first
+    part on, when the others are not built yet."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._closing: set[asyncio.Future[None]] = set()
+        self.failure: CrawlerError | None = None
+        self.is_stopping = False  # what is under way comes to its end, and nothing is begun
+        self.is_closed = False  # nothing may be added: the stores close
+        self.on_stop: list[Callable[[], None]] = []  # end what is under way
+
+    def fail(self, error: CrawlerError) -> None:
+        """A store has failed us: stop in good order. What was acknowledged is safe."""
+        if self.failure is None:
+            self.failure = error
+            logger.error("The crawl stops: %s", error)
+            self.stop("store_failed")
+
+    def stop(self, reason: str) -> None:
+        """End the crawl in good order. Before its engine is built and has a spider: do nothing."""
+        engine = engine_of(self._crawler)
+        if engine is not None and engine.spider is not None:
+            # The loop holds no task: one that nobody holds may be lost.
+            task = asyncio.ensure_future(engine.close_spider_async(reason=reason))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,11 +111,7 @@ class Parts:
     yields: Yields
     outcomes: OutcomeLog
     tally: Tally
-    stop_crawl: Callable[[str], None]  # end it in good order, for this reason
-    on_stop: list[Callable[[], None]] = field(default_factory=list)  # end what is under way
-    is_stopping: bool = False  # what is under way comes to its end, and nothing is begun
-    is_closed: bool = False  # nothing may be added: the stores close
-    failure: CrawlerError | None = None
+    lifecycle: Lifecycle
     shared: SharedFrontier | None = None  # None: the frontier is embedded
     replay: Replay | None = None  # None: the network is asked
 
@@ -103,13 +140,6 @@ class Parts:
         flight.begun = self.clock.now()  # its host was not kept busy by us, however long we stood
         return False
 
-    def fail(self, error: CrawlerError) -> None:
-        """A store has failed us: stop in good order. What was acknowledged is safe."""
-        if self.failure is None:
-            self.failure = error
-            logger.error("The crawl stops: %s", error)
-            self.stop_crawl("store_failed")
-
     def begin(self) -> None:
         """The loop runs: what works in the background begins."""
         self.keeping.begin()
@@ -118,7 +148,7 @@ class Parts:
 
     async def close(self, *, is_finished: bool) -> None:
         """*is_finished*: there is nothing left to fetch."""
-        self.is_closed = True
+        self.lifecycle.is_closed = True
         try:
             await self.parsers.close()
             if self.commits is not None:

@@ -163,7 +163,7 @@ class Command(ScrapyCrawl):
     def _status(self, error: BaseException | None) -> int:
         match error:
             case None if self._parts is None or self._reason in FAILED:
-                failure = self._parts.failure if self._parts else None
+                failure = self._parts.lifecycle.failure if self._parts else None
                 self._complain(failure or ending(self._reason or "start_error"))
             case None:
                 if why := self._nothing_fetched():

@@ -64,7 +64,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
         options = parts.download_options()
         keeper = Keeper(crawler, options, parts.exchanges, parts.body_memory, parts.slots)
         handler = cls(crawler, keeper, Resolver(options.admits, AresLookup()))
-        parts.on_stop.append(handler.transfers.cancel_all)
+        parts.lifecycle.on_stop.append(handler.transfers.cancel_all)
         return handler
 
     def __init__(self, crawler: Crawler, keeper: Keeper, resolver: Resolver) -> None:

@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from crawler.assembly.build import parts_of
+from crawler.assembly.crawl import engine_of
 from crawler.crawl.errors import LeaseEnded
 from crawler.crawl.in_flight import LEASE, Flight
 from crawler.model.page import AddressRefused
@@ -46,7 +47,7 @@ class FrontierDownloader(Downloader):
         super().close()
         if self._looking is not None:
             self._looking.cancel()
-        if not _has_engine(self._of):  # it failed to be built, and no scheduler will close them
+        if engine_of(self._of) is None:  # it failed to be built, and no scheduler will close them
             self._parts.abandon()
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
@@ -101,7 +102,7 @@ class FrontierDownloader(Downloader):
             try:
                 self._parts.landing.release(flight)
             except StoreUnavailable as error:
-                self._parts.fail(error)
+                self._parts.lifecycle.fail(error)
         return result
 
 
@@ -116,10 +117,3 @@ def _note_fault(result: Fetched, flight: Flight) -> None:
         return
     if flight.answer is None or not flight.answer.error:
         flight.broken = f"error in a downloader middleware: {result.value!r}"
-
-
-def _has_engine(crawler: Crawler) -> bool:
-    try:
-        return crawler.engine is not None
-    except RuntimeError:  # "not set yet"
-        return False

@@ -80,7 +80,7 @@ class ReplayHandler(BaseDownloadHandler):
         try:
             found = self._replay.find(request.url, request.method, request.body)
         except DataDirError as damaged:
-            self._parts.fail(damaged)
+            self._parts.lifecycle.fail(damaged)
             raise
         if found is not None:
             self._count("answered")

@@ -68,7 +68,7 @@ class ProbeMiddleware:
         try:
             self._parts.probes.learn(host, flight.authority, said, now)
         except StoreUnavailable as error:
-            self._parts.fail(error)
+            self._parts.lifecycle.fail(error)
         self._parts.tally.count("soft_404/asked")
 
     async def _said(self, response: Response) -> Said:

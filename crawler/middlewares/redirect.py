@@ -75,7 +75,7 @@ class RedirectMiddleware(ScrapyRedirects):
                 flight.verdict = replace(flight.verdict, claim=claim)
         except StoreUnavailable as error:
             flight.verdict = PutBack()
-            self.parts.fail(error)
+            self.parts.lifecycle.fail(error)
         return request.replace(dont_filter=True)
 
     async def _archived(self, response: Response, flight: Flight) -> Claim | None:

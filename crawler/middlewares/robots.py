@@ -146,7 +146,7 @@ class RobotsMiddleware:
             self._parts.clearance.learn(flight, fetch, self._parts.clock.now(), rest_s)
             flight.links = sitemaps_of(flight.authority, fetch.url, self._parts)
         except StoreUnavailable as error:
-            self._parts.fail(error)
+            self._parts.lifecycle.fail(error)
 
     async def _cleared(self, request: Request, url: str) -> Request | None:
         """A page. None: it may be fetched. Raises IgnoreRequest."""
@@ -197,7 +197,7 @@ class RobotsMiddleware:
         try:
             self._parts.robots.learn(authority, fetch, self._parts.clock.now())
         except StoreUnavailable as error:
-            self._parts.fail(error)
+            self._parts.lifecycle.fail(error)
             raise
         return fetch
 

@@ -205,7 +205,7 @@ class FrontierScheduler(BaseScheduler):
 
     def enqueue_request(self, request: Request) -> bool:
         """A spider's own request, or what a downloader middleware returned for a lease."""
-        if self._parts.is_closed:
+        if self._parts.lifecycle.is_closed:
             # Scrapy reads `start` until the end of its own closing. The next start yields it again.
             return False
         try:
@@ -219,14 +219,14 @@ class FrontierScheduler(BaseScheduler):
             logger.error("Refused: %s", error)
             self._parts.tally.count("refused/unstorable")
         except StoreUnavailable as error:
-            self._parts.fail(error)
+            self._parts.lifecycle.fail(error)
         return False
 
     def next_request(self) -> Request | None:
         try:
             return self._next_request()
         except StoreUnavailable as error:
-            self._parts.fail(error)
+            self._parts.lifecycle.fail(error)
             return None
 
     def _next_request(self) -> Request | None:
@@ -307,7 +307,7 @@ class FrontierScheduler(BaseScheduler):
     def _is_barred(self) -> bool:
         parts = self._parts
         return (
-            parts.failure is not None
+            parts.lifecycle.failure is not None
             or not parts.doors.known
             or self._full()
             or self._is_crowded()
@@ -338,12 +338,12 @@ class FrontierScheduler(BaseScheduler):
 
     def _stopping(self) -> None:
         self._stop_timer()
-        self._parts.is_stopping = True
-        for stop in self._parts.on_stop:
+        self._parts.lifecycle.is_stopping = True
+        for stop in self._parts.lifecycle.on_stop:
             stop()
 
     def _idle(self) -> None:
-        if self._parts.failure:
+        if self._parts.lifecycle.failure:
             raise CloseSpider("store_failed")
         if self._full():
             raise CloseSpider("max_pages")
@@ -358,7 +358,7 @@ class FrontierScheduler(BaseScheduler):
         try:
             act()
         except StoreUnavailable as error:
-            self._parts.fail(error)
+            self._parts.lifecycle.fail(error)
 
     def _wake_later(self) -> None:
         self._stop_timer()
@@ -394,7 +394,7 @@ async def take_retry_requests(
             except OSError as refused:
                 logger.error("A request of scrapy frontier retry is not answered: %s", refused)
             except StoreUnavailable as error:
-                parts.fail(error)
+                parts.lifecycle.fail(error)
                 return
             wake()
         await asyncio.sleep(_RETRY_REQUESTS_S)

@@ -103,31 +103,34 @@ class WebSpider(Spider):
 
     async def start(self) -> AsyncIterator[Any]:
         parts = parts_of(self.crawler)
+        lifecycle = parts.lifecycle
         try:
             seeds = self.seeds or await self._fetched_seeds()
-            if parts.is_stopping:
+            if lifecycle.is_stopping:
                 return
             refuse_anonymous(seeds.urls, parts.config)
             parts.doors.open_for(seeds.urls, fetched=self.seeds is None)
             added = 0
             for batch in batches(seeds.urls, _BATCH):
-                if parts.is_stopping:
+                if lifecycle.is_stopping:
                     self.logger.info(
                         "The crawl stops before all its seeds are read: the next start reads them"
                     )
                     return
                 added += self._add(batch, parts)
                 await asyncio.sleep(0)
-                while parts.frontier.is_congested() and not (parts.failure or parts.is_stopping):
+                while parts.frontier.is_congested() and not (
+                    lifecycle.failure or lifecycle.is_stopping
+                ):
                     await asyncio.sleep(_CONGESTED_S)
         except (SeedsError, ConfigError) as error:
-            if parts.is_stopping:
+            if lifecycle.is_stopping:
                 return  # the stop cut off the fetch of the list
             self.logger.error("%s", error)
-            parts.failure = error
+            lifecycle.failure = error
             raise CloseSpider("bad_seeds") from error
         except StoreUnavailable as error:
-            parts.fail(error)
+            lifecycle.fail(error)
             return
         if self.arguments.are_pushed:
             self.logger.info("Seeds: those that are pushed into Redis")

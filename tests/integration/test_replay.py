@@ -23,7 +23,7 @@ from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.replay import Replay
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
-from crawler.assembly.build import parts_of
+from crawler.assembly.build import Assembly
 from crawler.config.settings import read_config
 from crawler.content import to_capture as archiving
 from crawler.crawl import rules
@@ -457,5 +457,5 @@ def test_a_path_that_cannot_be_meant_is_refused(tmp_path: Path, path: str, says:
     written(tmp_path / "data" / "warc", kept_of(PUBLIC))
     named = {"CRAWLER_REPLAY": str(tmp_path / path), "CRAWLER_DATA_DIR": str(tmp_path / "data")}
     with pytest.raises(ConfigError, match=f"CRAWLER_REPLAY is .*{path}.*{says}"):
-        parts_of(Crawler(Spider, {**QUICK, **named}))
+        Assembly.from_crawler(Crawler(Spider, {**QUICK, **named}))
     assert [one.name for one in (tmp_path / "data").iterdir()] == ["warc"], "nothing was begun"
