@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.sources import Source, sources
+from tests.sources import PROJECT, Source, sources
 
 # Bottom first. Folders of one floor are neighbours and do not know each other.
 FLOORS = [
@@ -63,13 +64,13 @@ PURE_STANDARD = {
 # Other people's pure functions (docs/decisions/0002).
 PURE_LIBRARIES = {
     *("ada_url", "backports.zstd", "brotli", "isal.isal_zlib", "msgspec", "numpy"),
-    *("chardetng_py", "protego", "publicsuffixlist", "selectolax", "w3lib", "webencodings"),
+    *("chardetng_py", "publicsuffixlist", "w3lib", "webencodings"),
     "xxhash",
 }
 # Who else may know a library.
 CONFINED = {
     "rocksdict": {"frontier", "data"},
-    "redis": {"shared"},
+    "hiredis": {"shared"},
     "aiohttp": {"download"},
     "aiodns": {"download"},
     "pyarrow": {"archive"},
@@ -134,6 +135,23 @@ def test_packages_are_empty() -> None:
     assert [one.name for one in OURS if one.path.stem == "__init__" and one.text.strip()] == []
 
 
+def test_every_requirement_is_imported() -> None:
+    """Or named in a setting, for Scrapy to import."""
+    lines = (PROJECT / "requirements.txt").read_text().splitlines()
+    asked = {
+        re.split(r"[<>=\[; ]", line)[0].replace("-", "_")
+        for line in lines
+        if line and not line.startswith("#")
+    }
+    imported = {f"{name}." for source in OURS for name in source.imports()}
+    assert {
+        name
+        for name in asked
+        if not any(one.startswith(f"{name}.") for one in imported)
+        and not any(f'"{name}.' in source.text for source in OURS)
+    } == set()
+
+
 def test_there_is_no_import_cycle() -> None:
     names = {source.name for source in OURS}
     graph = {
@@ -159,7 +177,7 @@ def test_there_is_no_import_cycle() -> None:
         pytest.param("frontier.admit", "scrapy", "pure floor", id="Scrapy in the pure part"),
         pytest.param("archive.writer", "scrapy", "belongs into", id="Scrapy in the archive"),
         pytest.param("download.body", "crawler.spiders.web", "may not import", id="a neighbour"),
-        pytest.param("middlewares.robots", "redis", "belongs into", id="Redis at the edge"),
+        pytest.param("middlewares.robots", "hiredis", "belongs into", id="Redis at the edge"),
         pytest.param("policy.robots", "random.Random", "", id="chance as an argument is fine"),
         pytest.param("report.report", "crawler.assembly.crawl.Parts", "", id="downwards is fine"),
         pytest.param("scheduler.scheduler", "scrapy", "", id="the edge may know Scrapy"),
