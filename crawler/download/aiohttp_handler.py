@@ -146,14 +146,18 @@ class AiohttpHandler(AiohttpDownloadHandler):
 
     def _open_session(self, resolver: Resolver) -> aiohttp.ClientSession:
         head_max_bytes = self._options.head_max_bytes
+        # With a reactor it need not run yet: `CrawlerProcess` and `scrapy shell` build the engine
+        # before they start it.
+        loop = asyncio.get_event_loop()
         return aiohttp.ClientSession(
             connector=open_connector(
+                loop,
                 resolver,
                 local_address=self._bind_address,
                 keepalive_s=self._options.keepalive_s,
                 head_max_bytes=head_max_bytes,
             ),
-            cookie_jar=aiohttp.DummyCookieJar(),
+            cookie_jar=aiohttp.DummyCookieJar(loop=loop),
             auto_decompress=False,
             request_class=BareRequest,
             response_class=WireResponse,

@@ -200,6 +200,7 @@ class WireResponse(ClientResponse):
 
 
 def open_connector(
+    loop: asyncio.AbstractEventLoop,
     resolver: AbstractResolver,
     *,
     local_address: tuple[str, int] | None,
@@ -209,6 +210,7 @@ def open_connector(
     """A pool without limits: who may fetch is decided before, and a fetch never queues here.
     Its idle connections are bounded by their time."""
     connector = TCPConnector(
+        loop=loop,
         resolver=resolver,
         use_dns_cache=False,  # the resolver's own cache knows the TTLs
         limit=0,
@@ -217,7 +219,7 @@ def open_connector(
     )
     if not hasattr(connector, "_factory"):
         raise IncompatibleScrapy("aiohttp's connector has no _factory; install aiohttp 3.14")
-    wire = partial(Wire, asyncio.get_running_loop(), head_max_bytes)
+    wire = partial(Wire, loop, head_max_bytes)
     if missing := [name for name in PRIVATE_NAMES if not hasattr(wire(), name)]:
         raise IncompatibleScrapy(f"aiohttp's ResponseHandler has no {missing[0]}; install 3.14")
     # aiohttp has no public way to say which protocol a connection speaks.
