@@ -22,7 +22,7 @@ from crawler.assembly.components import (
 from crawler.config.settings import Config, read_config
 from crawler.crawl import interactive as errand
 from crawler.crawl.interactive import is_errand
-from crawler.model.choices import HttpHandler, Tls
+from crawler.model.choices import Tls
 from crawler.model.types import ConfigError
 from crawler.policy.politeness import RETRIED
 from crawler.shared.address import redis_address
@@ -87,6 +87,21 @@ def refuse_replaced(settings: BaseSettings) -> None:
         raise ConfigError("; ".join(told))
 
 
+def refuse_wrong_reactor(settings: BaseSettings) -> None:
+    """Raise ConfigError for a reactor that is chosen too late, or that is not asyncio's."""
+    if settings.getpriority("TWISTED_REACTOR_ENABLED") == SETTINGS_PRIORITIES["spider"]:
+        raise ConfigError(
+            "TWISTED_REACTOR_ENABLED is in a spider's custom_settings, where it comes too late:"
+            " set it in settings.py or behind -s, which are read before the event loop is made"
+        )
+    reactor, asyncios = settings["TWISTED_REACTOR"], default_settings.TWISTED_REACTOR
+    if settings.getbool("TWISTED_REACTOR_ENABLED") and reactor != asyncios:
+        raise ConfigError(
+            f"TWISTED_REACTOR is {reactor!r}, but pages are fetched by asyncio: remove the setting,"
+            f" its default is {asyncios}"
+        )
+
+
 def _is_said(settings: BaseSettings, name: str) -> bool:
     if name == "SCHEDULER" and is_errand(settings):
         return False
@@ -113,10 +128,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "FEED_URI_PARAMS": "crawler.report.report.uri_params",
 }
 
-HANDLERS: Final[Mapping[HttpHandler, str]] = {
-    HttpHandler.AIOHTTP: "crawler.download.aiohttp_handler.AiohttpHandler",
-    HttpHandler.TWISTED: "crawler.download.twisted_handler.TwistedHandler",
-}
+HANDLER: Final = "crawler.download.aiohttp_handler.AiohttpHandler"
 REPLAY: Final = "crawler.download.replay_handler.ReplayHandler"
 PAGES: Final = "crawler.report.report.PageFilter"
 # A link from the web must not open a file of ours; `scrapy shell ./page.html` may.
@@ -128,13 +140,11 @@ class Addon:
 
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
-        """Choose the event loop: no reactor for aiohttp, the asyncio reactor for Twisted."""
-        # A value that is neither is refused later, where the error can be told in one line.
-        twisted = settings.get("CRAWLER_HTTP_HANDLER") == HttpHandler.TWISTED
-        settings.set("TWISTED_REACTOR_ENABLED", twisted, "addon")
-        # Not made for Windows. With Twisted's readers it never tells of a reset that comes together
-        # with data, and the fetch would hang until its time-out.
-        if find_spec("uvloop") and not twisted:
+        """Choose the event loop: no reactor, unless the project says True, and uvloop."""
+        settings.set("TWISTED_REACTOR_ENABLED", False, "addon")
+        # It is not made for Windows. With Twisted's readers it never reports a reset that comes
+        # together with data: a connection of Twisted's would hang until its time-out.
+        if find_spec("uvloop") and not settings.getbool("TWISTED_REACTOR_ENABLED"):
             settings.set("ASYNCIO_EVENT_LOOP", "uvloop.Loop", "addon")
 
     def update_settings(self, settings: BaseSettings) -> None:
@@ -143,6 +153,7 @@ class Addon:
             settings.setdict(errand.SETTINGS, "cmdline")
         config = read_config(settings)
         refuse_replaced(settings)
+        refuse_wrong_reactor(settings)
         redis_address(settings, config)  # refused here, before anything is opened
         if is_errand(settings):
             # There are no leases, so pauses are left to Scrapy's slots.
@@ -157,7 +168,9 @@ class Addon:
         for name, ours in COMPONENTS.items():
             _fill(settings[name], ours)
         _filter_feeds(settings)
-        _fill(settings["DOWNLOAD_HANDLERS"], _handlers(config.fetch.http_handler, settings))
+        without = [scheme for scheme in NO_HANDLER if scheme != "file" or not is_errand(settings)]
+        handlers = {"http": HANDLER, "https": HANDLER, **dict.fromkeys(without)}
+        _fill(settings["DOWNLOAD_HANDLERS"], handlers)
         if config.fetch.replay:
             # Over a project's own too, which would ask the network.
             replayed = {"http": REPLAY, "https": REPLAY}
@@ -182,17 +195,6 @@ def _told_by(config: Config) -> dict[str, object]:
         # is read apart for seconds. The other half is for downloads, so that these seldom pause.
         "SCRAPER_SLOT_MAX_ACTIVE_SIZE": config.fetch.bodies_max_bytes // 2,
     }
-
-
-def _handlers(chosen: HttpHandler, settings: BaseSettings) -> dict[str, str | None]:
-    if chosen is HttpHandler.TWISTED and not settings.getbool("TWISTED_REACTOR_ENABLED"):
-        raise ConfigError(
-            "CRAWLER_HTTP_HANDLER is 'twisted', but no reactor runs: the choice belongs into"
-            " settings.py or behind -s, where it is read before the event loop is chosen"
-        )
-    handler = HANDLERS[chosen]
-    without = [scheme for scheme in NO_HANDLER if scheme != "file" or not is_errand(settings)]
-    return {"http": handler, "https": handler, **dict.fromkeys(without)}
 
 
 def _fill(given: BaseSettings, ours: Mapping[str, int | str | None]) -> None:

@@ -44,7 +44,6 @@ from crawler.model.choices import (
     ByScope,
     ByServer,
     HostUnit,
-    HttpHandler,
     NearDuplicates,
     ProgressStyle,
     RedisFsync,
@@ -459,11 +458,6 @@ class Frontier:
 class Fetch:
     """How a page is fetched, and how much of it."""
 
-    http_handler: HttpHandler = knob(
-        HttpHandler.AIOHTTP,
-        choice(HttpHandler),
-        "The HTTP library; not in a spider's custom_settings, the event loop depends on it.",
-    )
     tls: Tls = knob(Tls.STRICT, choice(Tls), "Whether a wrong certificate costs its page.")
     allow_inside: tuple[Network, ...] = knob(
         (), many(network()), "Addresses inside your network that may be fetched from."
@@ -578,6 +572,18 @@ GROUPS: Final = (
 
 PREFIX: Final = "CRAWLER_"
 
+# Settings that are gone: by name and value, what to do instead.
+ANY_VALUE: Final = ""
+REMOVED: Final[Mapping[str, Mapping[str, str]]] = {
+    "CRAWLER_HTTP_HANDLER": {
+        "twisted": (
+            "remove it, and set TWISTED_REACTOR_ENABLED = True if an extension or pipeline needs"
+            " Twisted's reactor"
+        ),
+        ANY_VALUE: "remove it, pages are always fetched by aiohttp",
+    },
+}
+
 
 def settings_table() -> dict[type, list[Knob]]:
     """Every setting of ours, by group, in the order of the documentation."""
@@ -587,6 +593,7 @@ def settings_table() -> dict[type, list[Knob]]:
 def read_config(settings: Mapping[str, object]) -> Config:
     """Read every setting of ours, strictly. Raises ConfigError, whose text names the setting."""
     names = {row.name for rows in settings_table().values() for row in rows}
+    refuse_removed(settings)
     refuse_unknown("setting", _meant_for_us(settings, names), names)
     return Config(
         identity=read_group(Identity, settings, PREFIX),
@@ -603,6 +610,14 @@ def read_config(settings: Mapping[str, object]) -> Config:
         archive=read_group(Archive, settings, PREFIX),
         report=read_group(Report, settings, PREFIX),
     )
+
+
+def refuse_removed(settings: Mapping[str, object]) -> None:
+    """Raise ConfigError for a setting that is gone, with what to do instead."""
+    for name, sentences in REMOVED.items():
+        if name in settings:
+            value = str(settings[name])
+            raise ConfigError(f"{name} is gone: {sentences.get(value, sentences[ANY_VALUE])}")
 
 
 def _meant_for_us(settings: Mapping[str, object], names: set[str]) -> Iterator[str]:

@@ -30,13 +30,6 @@ class Tls(StrEnum):
     LENIENT = "lenient"
 
 
-class HttpHandler(StrEnum):
-    """The library that speaks HTTP."""
-
-    AIOHTTP = "aiohttp"
-    TWISTED = "twisted"
-
-
 class ProgressStyle(StrEnum):
     """How a running crawl shows itself. AUTO: a line on a terminal, log lines elsewhere."""
 

@@ -1,8 +1,7 @@
-"""Fetches what it is told with one download handler, in a process of its own, and reports.
+"""Fetches with our download handler, in a process of its own, and reports what came of it.
 
 Rule: only our handler, resolver and decoder are installed, so what is seen is theirs. A JSON
-list of crawls comes in; one JSON object a fetch goes out. (A process for each handler: a
-Twisted reactor cannot be started twice.)
+list of crawls is read from stdin; one JSON object for each fetch is written to stdout.
 """
 
 from __future__ import annotations
@@ -27,14 +26,12 @@ from twisted.python.failure import Failure
 from crawler.crawl.errors import error_of
 from crawler.download.aiohttp_handler import AiohttpHandler
 from crawler.download.body import Keeper
-from crawler.download.connection import Transfers
 from crawler.download.resolver import (
     AresLookup,
     Found,
     LookupFailed,
     Resolver,
 )
-from crawler.download.twisted_handler import TwistedHandler
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.model.choices import Tls
 from crawler.model.page import DownloadOptions, Exchanges
@@ -79,22 +76,12 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
     )
 
 
-def told(crawler: Crawler) -> tuple[Keeper, Resolver]:
-    chosen = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])
-    keeper = Keeper(crawler, chosen, EXCHANGES, MEMORY)
-    return keeper, Resolver(chosen.admits, Names())
-
-
-class Aiohttp(AiohttpHandler):
+class Handler(AiohttpHandler):
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Aiohttp:
-        return cls(crawler, *told(crawler))
-
-
-class Twisted(TwistedHandler):
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Twisted:
-        return cls(crawler, *told(crawler))
+    def from_crawler(cls, crawler: Crawler) -> Handler:
+        chosen = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])
+        keeper = Keeper(crawler, chosen, EXCHANGES, MEMORY)
+        return cls(crawler, keeper, Resolver(chosen.admits, Names()))
 
 
 class Decode(DecodeMiddleware):
@@ -117,8 +104,10 @@ class Fetches(Spider):
 
     def cancel_when_under_way(self) -> None:
         assert self.crawler.engine
-        handlers = self.crawler.engine.downloader.handlers._handlers.values()
-        transfers: list[Transfers] = [handler.transfers for handler in handlers]  # type: ignore[attr-defined]  # ours have them
+        transfers = []
+        for handler in self.crawler.engine.downloader.handlers._handlers.values():
+            assert isinstance(handler, Handler)
+            transfers.append(handler.transfers)
         if not any(map(len, transfers)):
             call_later(0.05, self.cancel_when_under_way)
             return
@@ -163,15 +152,13 @@ def report(**row: Any) -> None:
     print(json.dumps(row), flush=True)
 
 
-def settings(
-    handler: type[Any], tls: str = "strict", keepalive_s: float = 4.0, **more: Any
-) -> dict[str, Any]:
-    ours = {"http": handler, "https": handler}
+def settings(tls: str = "strict", keepalive_s: float = 4.0, **more: Any) -> dict[str, Any]:
+    ours = {"http": Handler, "https": Handler}
     return {
         "TLS": tls,
         "KEEPALIVE_S": keepalive_s,
-        "TWISTED_REACTOR_ENABLED": handler is Twisted,
-        "ASYNCIO_EVENT_LOOP": None if handler is Twisted else "uvloop.Loop",
+        "TWISTED_REACTOR_ENABLED": False,
+        "ASYNCIO_EVENT_LOOP": "uvloop.Loop",
         "DOWNLOAD_HANDLERS": {**dict.fromkeys(DOWNLOAD_HANDLERS_BASE), **ours},
         "DOWNLOADER_MIDDLEWARES": {**dict.fromkeys(DOWNLOADER_MIDDLEWARES_BASE), Decode: 590},
         "SPIDER_MIDDLEWARES": dict.fromkeys(SPIDER_MIDDLEWARES_BASE),
@@ -184,16 +171,15 @@ def settings(
     }
 
 
-def main(name: str) -> None:
-    handler = {"aiohttp": Aiohttp, "twisted": Twisted}[name]
-    # Only these: what a process is told overrules what a crawler of it is told.
-    common = {key: value for key, value in settings(handler).items() if key in OF_THE_PROCESS}
+def main() -> None:
+    # Only these: the settings of a process count before those of its crawlers.
+    common = {key: value for key, value in settings().items() if key in OF_THE_PROCESS}
     process = AsyncCrawlerProcess(common)
     for crawl in json.load(sys.stdin):
-        told = settings(handler, **crawl.pop("settings", {}))
-        process.crawl(Crawler(Fetches, told), **crawl)
+        chosen = settings(**crawl.pop("settings", {}))
+        process.crawl(Crawler(Fetches, chosen), **crawl)
     process.start()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

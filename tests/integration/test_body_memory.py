@@ -34,11 +34,7 @@ CAP_BYTES: Final = 8 * MEGABYTE
 BEYOND_BYTES: Final = 4 * CAP_BYTES + len(ENDLESS) * MEGABYTE
 UNLIKE_BYTES: Final = 16 * MEGABYTE  # two runs of the same crawl differ by some
 # Without a maximum it is 165 MB.
-RUNS: Final[Mapping[str, tuple[str, int]]] = {
-    "two bodies": ("aiohttp", 2 * CAP_BYTES),
-    "less than one": ("aiohttp", MEGABYTE),
-    "two, with Twisted": ("twisted", 2 * CAP_BYTES),
-}
+RUNS: Final[Mapping[str, int]] = {"two bodies": 2 * CAP_BYTES, "less than one": MEGABYTE}
 QUIET: Final = "quiet"
 BOMB: Final = gzipped(bomb(b"", b"\xd0\xcf" * 32, 10 * CAP_BYTES // MEGABYTE))
 ODD: Final = "application/x-any"
@@ -99,11 +95,10 @@ def web(ask: Ask) -> Reply:
     return Reply(b"Nothing.", 404)
 
 
-def crawled(home: Path, places: Sequence[tuple[str, str]], handler: str, most: int) -> Crawled:
+def crawled(home: Path, places: Sequence[tuple[str, str]], most: int) -> Crawled:
     home.mkdir()
     caps = ("HTML", "PDF", "SITEMAP", "OTHER")
     settings = {
-        "CRAWLER_HTTP_HANDLER": handler,
         "CRAWLER_BODIES_MAX_BYTES": most,
         "CRAWLER_PARSE_TIMEOUT_S": 0.2,
         **{f"CRAWLER_{cap}_MAX_BYTES": CAP_BYTES for cap in caps},
@@ -126,10 +121,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Crawled]:
     places = [*((host, "/endless") for host in ENDLESS), *small]
     with ThreadPoolExecutor() as pool:
         jobs = {
-            name: pool.submit(crawled, home / str(number), places, handler, most)
-            for number, (name, (handler, most)) in enumerate(RUNS.items())
+            name: pool.submit(crawled, home / str(number), places, most)
+            for number, (name, most) in enumerate(RUNS.items())
         }
-        jobs[QUIET] = pool.submit(crawled, home / QUIET, small, "aiohttp", MEGABYTE)
+        jobs[QUIET] = pool.submit(crawled, home / QUIET, small, MEGABYTE)
     return {name: job.result() for name, job in jobs.items()}
 
 
@@ -137,7 +132,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Crawled]:
 def run(request: pytest.FixtureRequest, runs: Mapping[str, Crawled]) -> tuple[Crawled, int]:
     """One, and its maximum."""
     name: str = request.param
-    return runs[name], RUNS[name][1]
+    return runs[name], RUNS[name]
 
 
 def test_it_takes_the_memory_that_it_may(

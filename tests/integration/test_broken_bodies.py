@@ -1,7 +1,7 @@
 """A body that breaks off is no answer: it is fetched again, and kept, marked, at the last try only.
 
-Rule: each case is a host of its own, which breaks off once or always; one crawl with each download
-handler visits them all. The tests read its log, its archive and the servers' books.
+Rule: each case is a host of its own, which breaks off once or always; one crawl visits them all.
+The tests read its log, its archive and what the servers have counted.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -196,15 +195,16 @@ class Crawled:
         return self.records[file, int(offset)]
 
 
-def crawled_with(handler: str, home: Path) -> Crawled:
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
+    home = tmp_path_factory.mktemp("broken")
     with ExitStack() as stack:
         servers = {
             name: stack.enter_context(HostileServer((*rows, *GOOD), f"127.0.9.{number}"))
             for number, (name, rows) in enumerate(sites().items(), 1)
         }
         seeds = ",".join(f"{server.url}/page" for server in servers.values())
-        settings = {**SETTINGS, "CRAWLER_HTTP_HANDLER": handler}
-        done = run(crawl_command(home, settings, seeds=seeds, scope="host"))
+        done = run(crawl_command(home, SETTINGS, seeds=seeds, scope="host"))
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Traceback" not in done.stderr, done.stderr[-2000:]
     by_site: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
@@ -218,20 +218,6 @@ def crawled_with(handler: str, home: Path) -> Crawled:
         read_folder(home / "warc"),
         json.loads((home / "summary.json").read_bytes()),
     )
-
-
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Crawled]:
-    home = tmp_path_factory.mktemp("broken")
-    handlers = ("aiohttp", "twisted")
-    with ThreadPoolExecutor() as pool:
-        done = pool.map(lambda handler: crawled_with(handler, home / handler), handlers)
-        return dict(zip(handlers, done, strict=True))
-
-
-@pytest.fixture(params=["aiohttp", "twisted"])
-def crawled(request: pytest.FixtureRequest, both: dict[str, Crawled]) -> Crawled:
-    return both[request.param]
 
 
 @pytest.mark.parametrize("case", FIRST, ids=lambda case: case.name)
@@ -309,7 +295,7 @@ def test_a_sitemap_that_broke_off_is_asked_for_again(crawled: Crawled) -> None:
     assert crawled.visits["sitemap"]["/listed"] == 1
 
 
-def test_who_wants_what_came_gets_it_at_once(tmp_path: Path) -> None:
+def test_with_fail_on_dataloss_off_what_came_is_kept_at_once(tmp_path: Path) -> None:
     """Scrapy's own setting, for sites that declare wrong lengths."""
     with HostileServer(
         (page(once(too_long(HTML_TYPE, body=b"<p>some of it"))), *GOOD), "127.0.9.90"

@@ -438,7 +438,7 @@ def test_a_signal_while_it_opens_is_heard(web: Site, tmp_path: Path) -> None:
 
 
 def test_with_a_reactor_errors_read_the_same(web: Site, tmp_path: Path) -> None:
-    settings = {"CRAWLER_HTTP_HANDLER": "twisted"}
+    settings = {"TWISTED_REACTOR_ENABLED": True}
     done = run(crawl_command(tmp_path / "data", settings, seeds=web.url("/"), sope="host"))
     assert done.returncode == 1
     assert done.stderr.endswith("gossamer: error: unknown argument sope; did you mean scope?\n")

@@ -88,14 +88,14 @@ def test_a_person_sees_it(project: Path, web: Site, words: list[str], shown: str
     assert web.asked[0] == "/robots.txt", "asked for before anything else"
 
 
-@pytest.mark.parametrize("handler", ["aiohttp", "twisted"])
-def test_a_shell_asks_again_and_again(project: Path, web: Site, handler: str) -> None:
+@pytest.mark.parametrize("reactor", [False, True], ids=["no reactor", "Twisted's reactor"])
+def test_a_shell_asks_again_and_again(project: Path, web: Site, reactor: bool) -> None:
     asked = ["response.css('title::text').get()", "response.url", "response.status", "response"]
     paths = ["/lamp", "/moved", "/gone", "/forbidden"]
     code = ", ".join(
         f"fetch({web.url(path)!r}), {shown}" for path, shown in zip(paths, asked, strict=True)
     )
-    done = scrapy(project, "shell", "-c", code, "-s", f"CRAWLER_HTTP_HANDLER={handler}")
+    done = scrapy(project, "shell", "-c", code, "-s", f"TWISTED_REACTOR_ENABLED={reactor}")
     found = (None, "lamp", None, web.url("/lamp"), None, 404, None, None)
     assert done.stdout.strip() == repr(found), done.stderr
     assert web.asked == ["/robots.txt", "/lamp", "/moved", "/lamp", "/gone"], "robots.txt once"

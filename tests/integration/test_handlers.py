@@ -1,7 +1,7 @@
-"""Both download handlers against everything a server can do wrong: each with the same outcome.
+"""The download handler against everything a server can do wrong.
 
-Rule: one process for each handler fetches all there is in this file, both at the same time;
-the tests read what they report, and the servers' books.
+Rule: one process fetches all there is in this file; the tests read what it reports, and what the
+servers have counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import ssl
 import subprocess
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha1
@@ -37,7 +36,7 @@ Crawl = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What came of all fetches with one handler."""
+    """What came of all fetches."""
 
     reports: dict[str, Fetch]
     visits: Counter[str]
@@ -144,14 +143,15 @@ def fetch(name: str, url: str, proxied: str = "", **more: Any) -> Fetch:
     return {"url": url, "cb_kwargs": {"name": name}, **more}
 
 
-def fetch_all(handler: str, pems: Path) -> Seen:
-    pems.mkdir()
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    pems = tmp_path_factory.mktemp("certificates")
     with ExitStack() as stack:
         servers = Servers(stack, pems)
         crawls = servers.crawls()
         done = subprocess.run(
-            [sys.executable, *WARNINGS, "-m", "tests.integration.fetcher", handler],
-            check=False,  # what it complains of is a test of its own
+            [sys.executable, *WARNINGS, "-m", "tests.integration.fetcher"],
+            check=False,  # its complaints have a test of their own
             input=json.dumps(crawls),
             env={**os.environ, "SSL_CERT_FILE": os.fspath(servers.trusted)},
             capture_output=True,
@@ -163,21 +163,6 @@ def fetch_all(handler: str, pems: Path) -> Seen:
     asked = [each["cb_kwargs"]["name"] for crawl in crawls for each in crawl["fetches"]]
     assert sorted(report["name"] for report in reports) == sorted(asked), done.stderr
     return Seen({report["name"]: report for report in reports}, visits, done.stderr)
-
-
-@pytest.fixture(scope="session")
-def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    pems = tmp_path_factory.mktemp("certificates")
-    names = ("aiohttp", "twisted")
-    with ThreadPoolExecutor() as pool:
-        return dict(
-            zip(names, pool.map(lambda name: fetch_all(name, pems / name), names), strict=True)
-        )
-
-
-@pytest.fixture(params=["aiohttp", "twisted"])
-def seen(request: pytest.FixtureRequest, both: dict[str, Seen]) -> Seen:
-    return both[request.param]
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)

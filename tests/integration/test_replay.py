@@ -336,10 +336,8 @@ class Network:
         raise AssertionError("the network would be asked")
 
 
-@pytest.mark.parametrize("http_handler", ["aiohttp", "twisted"])
-def test_no_other_handler_is_named(small: Path, http_handler: str) -> None:
+def test_no_other_handler_is_named(small: Path) -> None:
     settings = Settings({"DOWNLOAD_HANDLERS": {"http": Network, "https": Network}})
-    settings.set("CRAWLER_HTTP_HANDLER", http_handler)
     settings.set("CRAWLER_REPLAY", str(small))
     Addon.update_pre_crawler_settings(settings)
     Addon().update_settings(settings)

@@ -101,18 +101,18 @@ def left(data: Path) -> tuple[Counts, int]:
 
 
 @pytest.mark.parametrize(
-    ("how", "handler"),
+    ("how", "reactor"),
     [
-        pytest.param(signal.SIGINT, "aiohttp", id="Ctrl-C"),
-        pytest.param(signal.SIGTERM, "aiohttp", id="SIGTERM"),
-        pytest.param(signal.SIGINT, "twisted", id="Ctrl-C with the other handler"),
+        pytest.param(signal.SIGINT, False, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, False, id="SIGTERM"),
+        pytest.param(signal.SIGINT, True, id="Ctrl-C with Twisted's reactor"),
     ],
 )
-def test_a_stop_puts_back_what_is_under_way(tmp_path: Path, how: int, handler: str) -> None:
+def test_a_stop_puts_back_what_is_under_way(tmp_path: Path, how: int, reactor: bool) -> None:
     data, log, sluggish = tmp_path / "data", tmp_path / "log", Sluggish("/slow")
     with LoopbackWeb(sluggish, HOSTS) as web:
         seeds = [web.url(host, "/slow") for host in HOSTS]
-        settings = {"CRAWLER_DELAY_FACTOR": 0, "CRAWLER_HTTP_HANDLER": handler}
+        settings = {"CRAWLER_DELAY_FACTOR": 0, "TWISTED_REACTOR_ENABLED": reactor}
         command = crawl_command(data, settings, seeds=",".join(seeds))
         stop = stopped(
             web, command, log, lambda: all(web.turns[host, "/slow"] for host in HOSTS), how

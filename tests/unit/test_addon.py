@@ -11,7 +11,7 @@ from scrapy.utils.misc import load_object
 
 from crawler.addon import (
     DOWNLOADER,
-    HANDLERS,
+    HANDLER,
     NO_HANDLER,
     PAGES,
     REPLACED,
@@ -74,8 +74,7 @@ def test_a_project_may_export_feeds_by_a_class_of_its_own(given):
 @pytest.mark.parametrize(
     "path",
     [
-        *(SCHEDULER, DOWNLOADER, errand.SCHEDULER, SETTINGS["LOG_FORMATTER"]),
-        *HANDLERS.values(),
+        *(SCHEDULER, DOWNLOADER, errand.SCHEDULER, SETTINGS["LOG_FORMATTER"], HANDLER),
     ],
 )
 def test_what_is_named_exists(path):
@@ -157,34 +156,48 @@ def test_a_projects_settings_count_before_ours():
     assert settings.getbool("COOKIES_ENABLED")
 
 
-@pytest.mark.parametrize("handler", HANDLERS)
-def test_the_handler_and_its_event_loop_are_one_choice(handler):
-    settings = settled(CRAWLER_HTTP_HANDLER=str(handler))
-    handlers = settings.getwithbase("DOWNLOAD_HANDLERS")
-    assert settings.getbool("TWISTED_REACTOR_ENABLED") == (handler == "twisted")
+@pytest.mark.parametrize(
+    ("project", "command_line", "reactor"),
+    [
+        pytest.param({}, {}, False, id="by default there is none"),
+        pytest.param({"TWISTED_REACTOR_ENABLED": True}, {}, True, id="in settings.py"),
+        pytest.param({}, {"TWISTED_REACTOR_ENABLED": "True"}, True, id="on a command line"),
+    ],
+)
+def test_the_handler_is_the_same_with_and_without_a_reactor(project, command_line, reactor):
+    settings = settled(project, **command_line)
+    assert settings.getbool("TWISTED_REACTOR_ENABLED") is reactor
     # With Twisted's readers uvloop reports no reset that comes together with data.
-    assert (settings["ASYNCIO_EVENT_LOOP"] == "uvloop.Loop") == (handler != "twisted")
-    assert handlers["http"] == handlers["https"] == HANDLERS[handler]
+    assert (settings["ASYNCIO_EVENT_LOOP"] == "uvloop.Loop") is not reactor
+    handlers = settings.getwithbase("DOWNLOAD_HANDLERS")
+    assert handlers["http"] == handlers["https"] == HANDLER
     assert [handlers[scheme] for scheme in NO_HANDLER] == [None] * len(NO_HANDLER)
 
 
 def test_the_handlers_hold_after_scrapys_own_reactorless_defaults():
     crawler = Crawler(Spider, settled())
     crawler._apply_reactorless_default_settings()  # what Scrapy does next
-    assert crawler.settings.getwithbase("DOWNLOAD_HANDLERS")["http"] == HANDLERS["aiohttp"]
+    assert crawler.settings.getwithbase("DOWNLOAD_HANDLERS")["http"] == HANDLER
 
 
 def test_a_projects_own_handler_counts():
     handlers = settled({"DOWNLOAD_HANDLERS": {"https": OWN}}).getwithbase("DOWNLOAD_HANDLERS")
-    assert (handlers["https"], handlers["http"]) == (OWN, HANDLERS["aiohttp"])
+    assert (handlers["https"], handlers["http"]) == (OWN, HANDLER)
 
 
-def test_twisted_chosen_too_late_is_an_error():
+def test_a_reactor_that_a_spider_asks_for_is_refused():
     settings = Settings()
     Addon.update_pre_crawler_settings(settings)
-    settings.set("CRAWLER_HTTP_HANDLER", "twisted", priority="spider")
-    with pytest.raises(ConfigError, match=r"no reactor runs: .*settings\.py or behind -s"):
+    settings.set("TWISTED_REACTOR_ENABLED", True, priority="spider")
+    with pytest.raises(ConfigError, match=r"too late: set it in settings\.py or behind -s"):
         Addon().update_settings(settings)
+
+
+def test_a_reactor_without_asyncio_is_refused():
+    reactor = "twisted.internet.selectreactor.SelectReactor"
+    with pytest.raises(ConfigError, match=f"^TWISTED_REACTOR is '{reactor}', but .*: remove"):
+        settled(TWISTED_REACTOR_ENABLED=True, TWISTED_REACTOR=reactor)
+    assert settled(TWISTED_REACTOR=reactor)["TWISTED_REACTOR"] == reactor, "there is no reactor"
 
 
 def test_a_misspelt_setting_stops_the_crawl_before_it_begins():

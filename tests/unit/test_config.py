@@ -20,7 +20,6 @@ from crawler.config.settings import (
 )
 from crawler.model.choices import (
     ByServer,
-    HttpHandler,
     Scope,
     Tls,
 )
@@ -192,6 +191,19 @@ def test_a_setting_like_no_other_is_refused_too():
         read_config({"CRAWLER_QQQQQQQQQQQQQQQQQQQQQQ": 1})
 
 
+@pytest.mark.parametrize(
+    ("value", "instead"),
+    [
+        pytest.param("twisted", "set TWISTED_REACTOR_ENABLED = True if an extension", id="twisted"),
+        pytest.param("aiohttp", "remove it, pages are always fetched by aiohttp", id="aiohttp"),
+        pytest.param("curl", "remove it, pages are always fetched by aiohttp", id="any other"),
+    ],
+)
+def test_a_setting_that_is_gone_is_refused_with_what_to_do_instead(value, instead):
+    with pytest.raises(ConfigError, match=f"^CRAWLER_HTTP_HANDLER is gone: .*{instead}"):
+        read_config({"CRAWLER_HTTP_HANDLER": value})
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_default_is_a_value_its_kind_accepts(row):
     written = (
@@ -232,4 +244,4 @@ def test_the_default_prioritizer_exists():
 
 def test_groups_can_be_made_one_by_one():
     assert Politeness(min_delay_s=2.0).max_delay_s == 300.0
-    assert Fetch(http_handler=HttpHandler.TWISTED).tls is Tls.STRICT
+    assert Fetch(tls=Tls.LENIENT).total_timeout_s == 30.0
