@@ -1,15 +1,16 @@
-"""Scrapy's aiohttp handler, made to keep what crossed the wire.
+"""Scrapy's aiohttp handler, with a subclass that records each request and answer as sent.
 
-Rule: one request, one visit, one `Exchange`. How many are fetched at once, rests and retries
-are decided elsewhere; nothing is queued here.
+Rule: one request is sent once and makes one `Exchange`. How many are fetched at once, delays and
+retries are decided elsewhere; nothing is queued here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from functools import partial
-from typing import ClassVar, Final, Self, cast
+from typing import ClassVar, Final, Self, TypeVar, cast
 
 import aiohttp
 from aiohttp.client_exceptions import ClientConnectorCertificateError, ClientConnectorSSLError
@@ -19,6 +20,7 @@ from scrapy.core.downloader.handlers._base_streaming import BaseStreamingDownloa
 from scrapy.crawler import Crawler
 from scrapy.exceptions import (
     CannotResolveHostError,
+    DownloadCancelledError,
     DownloadConnectionRefusedError,
     DownloadFailedError,
     DownloadTimeoutError,
@@ -34,7 +36,6 @@ from crawler.download.body import Keeper, headers_of
 from crawler.download.connection import (
     LEAVE,
     BareRequest,
-    Transfers,
     WireResponse,
     open_connector,
     ssl_context,
@@ -53,8 +54,46 @@ READ_AHEAD_BYTES: Final = 32 * 1024
 for memory holds that twice, as what it was brought last. (With aiohttp's own 256 KB, 1.2 MB.)"""
 
 
+T = TypeVar("T")
+
+
+class Transfers:
+    """The fetches under way, so that a stop can cancel them all. O(1) a fetch.
+
+    A fetch that is cancelled fails with DownloadCancelledError, which is no failure of its host.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._cancelled: set[asyncio.Task[object]] = set()
+
+    async def run(self, fetch: Awaitable[T]) -> T:
+        """Await *fetch* in the present task, which Scrapy gave to this one request."""
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine that awaits runs in a task"
+        self._tasks.add(task)
+        try:
+            return await fetch
+        except asyncio.CancelledError as error:
+            if task not in self._cancelled:
+                raise
+            raise DownloadCancelledError("the crawl stops") from error
+        finally:
+            self._tasks.discard(task)
+            self._cancelled.discard(task)
+
+    def cancel_all(self) -> None:
+        """Cancel those under way. Fetches that begin later are not concerned."""
+        for task in self._tasks - self._cancelled:
+            self._cancelled.add(task)
+            task.cancel()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
 class AiohttpHandler(AiohttpDownloadHandler):
-    """http and https."""
+    """The download handler of http and https."""
 
     experimental: ClassVar[bool] = False  # pinned and tested: no warning in each log
 
@@ -75,7 +114,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
         self._keeper = keeper
         self._resolver = resolver
         self._tls = ssl_context(keeper.options.tls)
-        # The rest of the time is the keeper's, who stops the clock.
+        # The total time is limited by the keeper, which stops the clock while a body pauses.
         connect_s = keeper.options.connect_timeout_s
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
         self._session = self._open_session(resolver)
@@ -123,9 +162,9 @@ class AiohttpHandler(AiohttpDownloadHandler):
         )
 
     async def _send(self, request: Request) -> WireResponse:
-        """Until the head of the answer is here."""
+        """Send *request* and return when the head of the answer is here."""
         proxy = self._extract_proxy_url_with_creds(request)
-        # As it is: the fetch form is what the seen test, robots and the archive know it by.
+        # Not encoded again: the seen test, robots and the archive use the URL in this form.
         url = URL(request.url, encoded=True)
         self._resolver.check_literal(url.raw_host or "", url.port or 0)
         LEAVE.set(partial(self._options.begin_or_put_back, request.meta.get(LEASE)))
@@ -163,28 +202,28 @@ class AiohttpHandler(AiohttpDownloadHandler):
             response_class=WireResponse,
             skip_auto_headers=UNASKED_HEADERS,
             read_bufsize=READ_AHEAD_BYTES,
-            # The gate has measured them; mending may make a line a little longer.
+            # HeadGate has limited them; its repairs may make a line a little longer.
             max_line_size=2 * head_max_bytes,
             max_field_size=2 * head_max_bytes,
             max_headers=MAX_LINES,
         )
 
     def _session_via_proxy(self) -> aiohttp.ClientSession:
-        """A proxy is where the user says it is, inside or not."""
+        """Return the session whose resolver admits any address: the user chose the proxy's."""
         if self._proxied is None:
             self._proxied = self._open_session(Resolver(lambda ip, host, port: True, AresLookup()))
         return self._proxied
 
 
 def _headers_to_send(request: Request) -> list[tuple[str, str]]:
-    """All but what is for a proxy: `_extract_proxy_url_with_creds` has taken that."""
-    lists = dict.items(request.headers)  # names are normal already: `items` would look each up
+    """Return all headers but the one for a proxy: `_extract_proxy_url_with_creds` has used that."""
+    lists = dict.items(request.headers)  # `items` would normalize each name once more
     pairs = ((name.decode(), value.decode()) for name, values in lists for value in values)
     return [pair for pair in pairs if pair[0] != FOR_PROXY]
 
 
 def _request_head(info: aiohttp.RequestInfo, request: Request) -> bytes:
-    """As aiohttp has written it, but for what is secret between a proxy and us."""
+    """Return the head as aiohttp has written it, without the secret for a proxy."""
     is_for_proxy = info.url.scheme == "http" and request.meta.get("proxy")
     target = str(info.url) if is_for_proxy else info.url.raw_path_qs
     lines = [f"{info.method} {target} HTTP/1.1"]
@@ -202,7 +241,7 @@ _WORDS: Final[tuple[tuple[type[Exception], type[Exception]], ...]] = (
     (aiohttp.ClientConnectorError, DownloadConnectionRefusedError),
     (aiohttp.ClientConnectionError, ConnectionDropped),
 )
-"""First match counts: aiohttp's errors inherit from each other."""
+"""The first match counts, as aiohttp's errors inherit from each other."""
 
 
 def _in_scrapys_words(error: Exception, url: str) -> Exception:

@@ -1,6 +1,6 @@
 """How much of an answer is kept, how long it may take, and where it is kept for the archive.
 
-Rule: the same for every HTTP library, which only brings chunks. A body is cut exactly where
+Rule: the same for the network and a replay, which only bring chunks. A body is cut exactly where
 its room ends, and whatever ended it early, its bytes so far are kept with the reason. While there
 is no memory for more of it nothing is read, so that its server waits.
 """

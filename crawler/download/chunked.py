@@ -1,8 +1,7 @@
 """A body that comes in chunks (RFC 9112 7.1): read as browsers read it, and bounded.
 
-Rule: pure; bytes in, bytes of the body out, the same for every HTTP library. Every byte
-counts, be it of the body, of a size line, of an extension or of a trailer, so that framing cannot
-pass a cap.
+Rule: pure; bytes in, bytes of the body out. Every byte counts, be it of the body, of a size line,
+of an extension or of a trailer, so that framing cannot pass a cap.
 """
 
 from __future__ import annotations

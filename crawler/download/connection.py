@@ -1,21 +1,20 @@
-"""aiohttp's side of the wire, with the head of each answer kept as sent.
+"""Our subclasses of aiohttp's connection, request and response, which keep each head as sent.
 
-Rule: what aiohttp parses has passed the `HeadGate` and `ChunkedBody`; a body that breaks off is an
-end with a reason, not an exception that takes the bytes before it along; and bytes nobody asked for
-are never the answer to the next request. The private names of aiohttp that we stand on are here,
-and nowhere else.
+Rule: what aiohttp parses has passed `HeadGate` and `ChunkedBody`. A body that breaks off ends with
+a reason and keeps the bytes before it. Bytes that no request asked for are never the answer to the
+next one. The private names of aiohttp that we use are in this file only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from ssl import SSLError
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 import certifi
 from aiohttp import ClientConnectionError, ClientOSError, ServerDisconnectedError, TCPConnector
@@ -24,7 +23,6 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ClientRequest, ClientResponse
 from aiohttp.connector import Connection
 from aiohttp.http_exceptions import BadHttpMessage
-from scrapy.exceptions import DownloadCancelledError
 
 from crawler.crawl.errors import LeaseEnded
 from crawler.download.chunked import ChunkedBody, one_chunk
@@ -258,42 +256,3 @@ def has_system_store() -> bool:
     """A slim container has none; SSL_CERT_FILE and SSL_CERT_DIR count."""
     paths = ssl.get_default_verify_paths()
     return bool(paths.cafile) or bool(paths.capath and any(Path(paths.capath).iterdir()))
-
-
-# The fetches under way, so that a stop can end them all.
-#
-# Rule: a fetch that we end fails with DownloadCancelledError; its host has no part in it.
-
-T = TypeVar("T")
-
-
-class Transfers:
-    """Of one download handler. O(1) a fetch."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[object]] = set()
-        self._ended: set[asyncio.Task[object]] = set()
-
-    async def run(self, fetch: Awaitable[T]) -> T:
-        """Await *fetch* in the present task, which Scrapy gave to this one request."""
-        task = asyncio.current_task()
-        assert task is not None, "a coroutine that awaits runs in a task"
-        self._tasks.add(task)
-        try:
-            return await fetch
-        except asyncio.CancelledError as error:
-            if task not in self._ended:
-                raise
-            raise DownloadCancelledError("the crawl stops") from error
-        finally:
-            self._tasks.discard(task)
-            self._ended.discard(task)
-
-    def cancel_all(self) -> None:
-        """End those under way. Later ones are not concerned."""
-        for task in self._tasks - self._ended:
-            self._ended.add(task)
-            task.cancel()
-
-    def __len__(self) -> int:
-        return len(self._tasks)

@@ -1,8 +1,8 @@
 """The head of an answer: held back until it is whole, bounded, and mended if it must be.
 
-Rule: pure; bytes in, bytes out, the same for every HTTP library. What an archive gets is the
-head as sent; what a parser gets is a head it cannot choke on. Mended is what browsers put up
-with, and no more; where they refuse (RFC 9112 6.3: lengths that disagree), so do we.
+Rule: pure; bytes in, bytes out, the same for the network and a replay. The archive gets the head
+as sent; the parser gets a head that it can read. What browsers accept is repaired, and no more;
+what they refuse (RFC 9112 6.3: lengths that disagree) is refused.
 """
 
 from __future__ import annotations
