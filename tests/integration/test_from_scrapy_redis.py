@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -20,6 +21,9 @@ from crawler.policy.seeds import read_pushed
 from crawler.shared import keys
 from crawler.shared.keys import CRAWL_KEYS
 from crawler.shared.worker.feeds import MOST_BYTES
+from tests import ready
+from tests.command import crawl_command
+from tests.servers.pages import page, site
 from tests.servers.redis import RedisServer
 from tests.sources import PROJECT
 
@@ -83,3 +87,35 @@ def test_what_waits_is_handed_over_by_the_script(tmp_path: Path) -> None:
         subprocess.run([sys.executable, str(script), server.url, "shop"], check=True, timeout=60)
         pushed = client.lrange(keys.start_urls("shop"), 0, -1)
     assert {read_pushed(item).url for item in pushed} == urls
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="the crawl is shared through the same Redis"),
+        pytest.param({"CRAWLER_FRONTIER_URL": ""}, id="the frontier is in the data directory"),
+    ],
+)
+def test_their_item_pipeline_works_beside_ours(
+    tmp_path: Path, server: RedisServer, settings: dict[str, str]
+) -> None:
+    """It returns Deferreds of the reactor's threads."""
+    links = [f"/{number}" for number in range(30)]
+    routes = {"/": page(*links, text="home"), **{link: page("/", text=link) for link in links}}
+    theirs = {
+        "TWISTED_REACTOR_ENABLED": True,
+        "ITEM_PIPELINES": json.dumps({"scrapy_redis.pipelines.RedisPipeline": 500}),
+        "REDIS_URL": server.url,
+        "REDIS_ITEMS_KEY": "%(spider)s:found",
+    }
+    with site("127.0.9.91", routes) as web, server.client() as client:
+        command = crawl_command(tmp_path / "data", {**theirs, **settings}, seeds=web.url("/"))
+        done = ready.run(command)
+        items = [json.loads(item) for item in client.lrange("web:found", 0, -1)]
+        keys_left = client.keys("gossamer:*")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert " ERROR: " not in done.stderr
+    found = {item["url"].removeprefix(web.root): item["title"] for item in items}
+    assert found == {"/": "home", **{link: link for link in links}}
+    assert len(items) == len(found), "each item once"
+    assert bool(keys_left) is (not settings), "where the frontier is"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,10 +21,13 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
 from twisted.python.failure import Failure
 
+from crawler.data.outcomes import read_outcomes
 from crawler.model.types import ConfigError, DataDirError
 from crawler.spiders.pages import page_of
 from crawler.spiders.web import WebSpider
+from tests.command import PATIENCE_S, PROJECT
 from tests.crawling import QUICK, Crawled, crawl
+from tests.integration.scrapy_project import write_project
 from tests.servers.pages import Answer, Site, page, site
 
 ROUTES = {
@@ -349,6 +355,45 @@ def test_two_spiders_in_one_process(tmp_path: Path, web: Site) -> None:
 
     assert asyncio.run(both()) == ["finished", "finished"]
     assert web.hits["/lamp"] == 2
+
+
+SCRIPT = """
+from scrapy.crawler import CrawlerProcess
+from scrapy.utils.project import get_project_settings
+
+process = CrawlerProcess(get_project_settings())
+process.crawl("shop")
+process.start()
+"""
+REACTOR = """
+TWISTED_REACTOR_ENABLED = True
+TELNETCONSOLE_ENABLED = True
+TELNETCONSOLE_PORT = [0]
+"""
+
+
+def test_with_a_reactor_scripts_and_telnet_work_as_in_scrapy(tmp_path: Path, web: Site) -> None:
+    project = write_project(tmp_path / "project", web.root)
+    with (project / "theirs" / "settings.py").open("a") as settings:
+        settings.write(REACTOR)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,  # its log is shown below
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Telnet console listening on 127.0.0.1:" in done.stderr
+    outcomes = list(read_outcomes(project / "crawl-data" / "outcomes.jsonl"))
+    assert {outcome.url.removeprefix(web.root): outcome.fate for outcome in outcomes} == {
+        "/": "done",
+        "/lamp": "done",
+        "/more": "done",
+        "/gone": "done",
+    }
 
 
 class Lamp(Item):
