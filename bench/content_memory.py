@@ -48,7 +48,7 @@ from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import encode
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.page import Page, Source
-from crawler.model.types import Claim
+from crawler.model.types import Claim, never_waits
 from crawler.policy.links import (
     base_of,
     most_kept,
@@ -149,7 +149,7 @@ class Line:
         )
         columns = ColumnsCompanion(again(Config()), limits.group_bytes)
         companions: list[Companion] = [CdxjCompanion(limits.run_chars), columns]
-        self._archive = Archive(WarcWriter(rules, companions))
+        self._archive = Archive(WarcWriter(rules, companions), never_waits)
         self._parser = HtmlParser()
 
     async def take(self, number: int, url: str, body: bytes) -> None:

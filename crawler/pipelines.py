@@ -302,9 +302,9 @@ class LinksPipeline(Stage):
             return page  # of a spider whose own code says where to go
         links = _links(page)
         # Those of the page itself are absolute already; a user's pipeline may have put others.
-        absolute = set(map(id, page.outlinks))
-        own = [link for link in links if id(link) in absolute]
-        others = [link for link in links if id(link) not in absolute]
+        absolute = set(page.outlinks)
+        own = [link for link in links if link in absolute]
+        others = [link for link in links if link not in absolute]
         base = base_of(page.url, page.parsed) if page.parsed else page.url
         flight.links = [
             *await self._judged(own, None, page.depth),

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from crawler.crawl.slots import NO_LIMIT
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import (
     Added,
     Candidate,
+    Claim,
     CrawlerError,
     Lease,
     Rest,
@@ -26,7 +29,7 @@ from crawler.shared.client import Address, Nodes
 from crawler.shared.codec import WorkerSaid
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of
-from crawler.shared.worker.frontier import SharedFrontier
+from crawler.shared.worker.frontier import SharedFrontier, WorkerBase
 from crawler.shared.worker.leases import FRESH_S
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.status import SharedRules
@@ -46,6 +49,10 @@ class Heard:
         self.refusals: list[Lease] = []
         self.losses: list[Lease] = []
         self.failures: list[CrawlerError] = []
+        self.counted: Counter[str] = Counter()
+
+    def count(self, key: str) -> None:
+        self.counted[key] += 1
 
     def added(self, added: Added) -> None:
         self.new += added.new
@@ -58,6 +65,31 @@ class Heard:
 
     def failed(self, error: CrawlerError) -> None:
         self.failures.append(error)
+
+
+class NoKnowledge:
+    """Implements frontier.Knowledge: keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.claims: list[tuple[int, Claim]] = []
+        self.gathered: list[Callable[[], None]] = []  # each sends what is gathered
+
+    async def prepare(self, leases: Sequence[Lease]) -> None:
+        """Nothing is known."""
+
+    def claimed(self, lease_id: int, claim: Claim) -> None:
+        self.claims.append((lease_id, claim))
+
+    async def tick(self) -> None:
+        """Nothing is sent before the end."""
+
+    def ending(self) -> None:
+        for send in self.gathered:
+            send()
+
+
+async def confirm() -> None:
+    """It is the same crawl always."""
 
 
 class SmallStore(MemoryStore):
@@ -81,17 +113,17 @@ class LoneWorker:
         full_bytes: Callable[[int], int | None] = lambda _: None,
         is_sure: bool = False,
         sync_outbox: Callable[[], None] | None = None,
+        nodes: type[Nodes] = Nodes,
     ) -> None:
         rules = FrontierRules(min_gap_s=0.0, longest_fetch_s=FETCH_S)
         opening = (QUIET_S, BOUND_S, keys.SCHEMA)
         self.heard = Heard()
         self.disk = SmallStore()
         self.outbox = Outbox(self.disk, lambda domain: shard_of(domain, shards))
-        self.nodes = Nodes(Address.parse(url), Scripts(), NAME, shards, opening)
-        self.frontier = SharedFrontier(
+        self.nodes = nodes(Address.parse(url), Scripts(), NAME, shards, opening)
+        base = WorkerBase.of(
             self.nodes,
             Ops(f"{name}.1", shards, rules, BOUND_S),
-            self.outbox,
             SharedRules(
                 name=NAME,
                 shards=shards,
@@ -103,9 +135,19 @@ class LoneWorker:
                 full_bytes=full_bytes,
                 sync_outbox=sync_outbox,
             ),
+            self.outbox,
             self.heard,
             lambda: WorkerSaid(name=name, session=f"{name}.1", host="here", pid=1),
             time.time,
+            confirm,
+        )
+        self.frontier = SharedFrontier(
+            base,
+            NoKnowledge(),
+            lease_rules=None,
+            room=lambda _: NO_LIMIT,
+            wake=lambda: None,
+            pushing=None,
         )
 
     async def add(self, *found: Candidate) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -166,6 +167,113 @@ def test_there_is_no_import_cycle() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as cycle:
         pytest.fail(" -> ".join(cycle.args[1]))
+
+
+# Nothing is set on an object after its construction: what it needs its constructor takes, without
+# a default that does nothing. Else what somebody forgets to connect is missed without a word.
+
+# Objects that are not ours, or not made by us, by the module that sets something on them.
+SET_FROM_OUTSIDE = {
+    "archive.destinations": {"self._fs"},  # fsspec's file system has no argument for it
+    "archive.wacz": {"info"},  # zipfile's
+    "commands.crawl": {"opts"},  # argparse's
+    "content.feed_export": {"ItemAdapter"},  # itemadapter's list of what it can read
+    "content.parsers.sitemap": {"self._xml"},  # expat takes its handlers so
+    "crawl.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)
+    "download.body": {"response", "stop"},  # Scrapy's
+    "download.connection": {"connector", "context"},  # aiohttp's and ssl's
+    "frontier.recount": {"totals"},  # a record, by the names of its fields
+    "shared.client": {"context"},  # ssl's
+    "spiders.web": {"spider"},  # in its `from_crawler`: Scrapy makes it before it has a crawler
+    "download.twisted_handler": {"copied", "headers", "pool", "response", "self._parser"},
+}
+IS_A_DEFAULT = {"download.twisted_handler"}
+
+
+def fields_of_records() -> set[str]:
+    """Of our dataclasses and structs that may change: plain data, so no callbacks."""
+    return {
+        field.target.id
+        for source in OURS
+        for made in ast.walk(source.tree)
+        if isinstance(made, ast.ClassDef) and is_record(made)
+        for field in made.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if "Callable" not in ast.unparse(field.annotation)
+    }
+
+
+def is_record(made: ast.ClassDef) -> bool:
+    said = [ast.unparse(each) for each in (*made.decorator_list, *made.bases, *made.keywords)]
+    is_plain = any(each.startswith("dataclass") or each.endswith("Struct") for each in said)
+    return is_plain and not any("frozen=True" in each for each in said)
+
+
+def set_from_outside(tree: ast.AST, fields: set[str]) -> Iterator[tuple[str, str]]:
+    """The object and the attribute, where one sets what another has and is no record."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if ast.unparse(node.value) not in ("self", "cls") and node.attr not in fields:
+                yield ast.unparse(node.value), node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
+            yield ast.unparse(node.args[0]), ast.unparse(node.args[1])
+
+
+def do_nothing(tree: ast.AST) -> Iterator[str]:
+    """Callbacks with a default: of a parameter, a field, or an attribute set by a constructor."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arguments):
+            defaults = [*node.defaults, *filter(None, node.kw_defaults)]
+        elif isinstance(node, ast.AnnAssign) and "Callable" in ast.unparse(node.annotation):
+            defaults = [node.value] if node.value is not None else []
+        else:
+            continue
+        yield from (ast.unparse(each) for each in defaults if isinstance(each, ast.Lambda))
+
+
+RECORDS = fields_of_records()
+
+
+@pytest.mark.parametrize("source", OURS, ids=lambda source: source.name)
+def test_nothing_is_set_on_an_object_after_its_construction(source: Source) -> None:
+    inner = source.name.removeprefix("crawler.")
+    allowed = SET_FROM_OUTSIDE.get(inner, set())
+    found = [
+        f"{target}.{name}"
+        for target, name in set_from_outside(source.tree, RECORDS)
+        if target not in allowed
+    ]
+    assert found == [], "its constructor should take it"
+    assert inner in IS_A_DEFAULT or list(do_nothing(source.tree)) == [], "a forgotten one is missed"
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        pytest.param("tells.count = tally.count", "tells", id="a callback of another"),
+        pytest.param("self.incoming.room = slots.room", "self.incoming", id="of a part of ours"),
+        pytest.param("one.seen, two.tell = 1, tell", "two", id="among others"),
+        pytest.param("setattr(frontier, 'on_due', wake)", "frontier", id="by its name"),
+        pytest.param("self.room = room", "", id="of its own"),
+        pytest.param("flight.seen = True", "", id="a record is filled"),
+    ],
+)
+def test_it_would_notice_what_is_set_from_outside(code: str, found: str) -> None:
+    assert "".join(each for each, _ in set_from_outside(ast.parse(code), {"seen"})) == found
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        pytest.param("self.f: Callable[[], None] = lambda: None", True, id="in a constructor"),
+        pytest.param("def f(g=lambda _: None): ...", True, id="of a parameter"),
+        pytest.param("def f(*, g=lambda _: None): ...", True, id="of one that is named"),
+        pytest.param("def f(g=None): ...", False, id="None is said by its caller's reader"),
+        pytest.param("key = lambda it: it.at", False, id="a function that is used"),
+    ],
+)
+def test_it_would_notice_a_callback_that_does_nothing(code: str, found: bool) -> None:
+    assert bool(list(do_nothing(ast.parse(code)))) is found
 
 
 @pytest.mark.parametrize(

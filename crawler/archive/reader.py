@@ -295,11 +295,11 @@ def captures_in(
     file: BinaryIO,
     name: str,
     most_bytes: int,
-    whole: Callable[[int], None] = lambda end: None,
+    whole: Callable[[int], None] | None = None,
     *,
     with_metadata: bool = True,
 ) -> Generator[Stored, None, None]:
-    """As `captures`. *whole* hears where each record ends, of whatever kind."""
+    """As `captures`. *whole*, if any, is called with the end of each record, of whatever kind."""
     answer: Stored | None = None
     damage: Damaged | None = None
     try:
@@ -313,7 +313,9 @@ def captures_in(
                 noted = metadata(record.read_all(_METADATA_BYTES))
                 record.finish()
                 answer = replace(answer, metadata=noted)
-            whole(record.offset + record.finish())
+            end = record.offset + record.finish()
+            if whole is not None:
+                whole(end)
     except Damaged as found:
         damage = found
     if answer is not None:

@@ -32,7 +32,7 @@ from crawler.archive.record_bytes import (
     capture_records,
     warcinfo,
 )
-from crawler.model.types import ConfigError, StoreFull, StoreUnavailable
+from crawler.model.types import ConfigError, StoreFull, StoreUnavailable, WaitsForRoom
 
 SAFE_NAME: Final = re.compile(r"[\w.~-]+", re.ASCII)
 
@@ -163,13 +163,13 @@ class Archive:
     def __init__(
         self,
         writer: WarcWriter,
+        waits_for_room: WaitsForRoom,
         rooms: Sequence[Callable[[], Awaitable[None]]] = (),
         queued_captures: int = 64,
     ) -> None:
         """*rooms*: each waits until there is room for one more."""
-        self.waits_for_room: Callable[[StoreFull], bool] = lambda _: False
-        """Is asked when the disk is full: whether a capture is to be tried again later."""
         self._writer = writer
+        self._waits_for_room = waits_for_room
         self._rooms = rooms
         self._queued_captures = queued_captures
         self._places = asyncio.Semaphore(queued_captures)
@@ -185,7 +185,7 @@ class Archive:
             try:
                 return await self._append(capture)
             except StoreFull as full:
-                if not self.waits_for_room(full):
+                if not self._waits_for_room(full):
                     raise
             await asyncio.sleep(FULL_AGAIN_S)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import resource
 import time
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from crawler.archive.replay import Replay
-from crawler.assembly.crawl import Lifecycle, Parts
+from crawler.assembly.crawl import Parts
 from crawler.config.settings import (
     Arguments,
     Config,
@@ -31,14 +30,13 @@ from crawler.config.settings import (
     read_kept,
     to_keep,
 )
-from crawler.content.crawl_archive import Keeping
+from crawler.content.crawl_archive import Keeping, LeftArchive, delivery_of
 from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
 from crawler.crawl import rules
 from crawler.crawl.allowed_origins import Doors, RulesOfThisStart
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
-from crawler.crawl.group_commit import GroupCommit
 from crawler.crawl.in_flight import (
     Flights,
     Landing,
@@ -46,6 +44,7 @@ from crawler.crawl.in_flight import (
     Reservations,
 )
 from crawler.crawl.interactive import is_errand
+from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.precheck import Clearance, Probes
 from crawler.crawl.slots import SlotRules, Slots
 from crawler.crawl.stats import Tally
@@ -59,35 +58,62 @@ from crawler.duplicates.near import Nearest, NearPages
 from crawler.frontier.port import Frontier, LeaseRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.page import Exchanges
 from crawler.model.types import (
-    Claim,
     ConfigError,
-    CrawlerError,
-    Lease,
     StoreFull,
+    WaitsForRoom,
+    never_waits,
 )
 from crawler.policy.patterns import Yields
 from crawler.policy.politeness import Uplink, UplinkRules
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache, RobotsStore
 from crawler.shared import keys
-from crawler.shared.address import RedisAddress, redis_address
-from crawler.shared.client import Call
-from crawler.shared.pushed import Judge, feed, push_rules
-from crawler.shared.shard import Ops
+from crawler.shared.address import redis_address
+from crawler.shared.pushed import Judge, Pushing, push_rules
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.exact_duplicates import SharedDigests
 from crawler.shared.worker.frontier import SharedFrontier
 from crawler.shared.worker.join import Joined, join, kept_arguments
-from crawler.shared.worker.membership import Look
+from crawler.shared.worker.knowledge import SharedKnowledge
 from crawler.shared.worker.near_duplicates import NearLook, SharedNearest
 from crawler.shared.worker.patterns import SharedYields
 from crawler.shared.worker.robots import SharedRobots
 
-# What a crawl stands on: a frontier in its data directory, or one in Redis that others share.
+# What is there before the frontier, and what depends on where the frontier is: in the data
+# directory, or in a Redis that others share.
 #
 # Rule: above this file nobody knows which.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What all other parts of a crawl are built on."""
+
+    crawler: Crawler
+    config: Config
+    arguments: Arguments | None  # of a spider that has seeds
+    data: DataDir
+    store: RocksStore
+    outcomes: OutcomeLog
+    random: Random
+    prioritizer: Prioritizer
+    slots: Slots
+    tally: Tally
+    lifecycle: Lifecycle
+
+    def doors(self, key_seed: int, now: float) -> Doors:
+        return Doors(self.config, self.arguments, self.store, key_seed, now)
+
+    def lease_rules(self, doors: Doors) -> LeaseRules:
+        return RulesOfThisStart(doors, self.outcomes, self.tally, time.time)
+
+    def robots(self, store: RobotsStore) -> RobotsCache:
+        return RobotsCache(store, self.config.identity.user_agent_name, self.config.robots)
+
+    def probes(self) -> Probes:
+        records, random = Soft404Records(self.store), self.random
+        return Probes(records, lambda: random.randbytes(12).hex(), self.config.content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,147 +125,86 @@ class Ground:
     doors: Doors
     digests: Duplicates
     nearest: Nearest
-    robots: RobotsStore
+    robots: RobotsCache
+    probes: Probes
+    clearance: Clearance
     yields: Yields
     put_back: int  # leases of the last run
     shared: SharedFrontier | None = None
-    ops: Ops | None = None  # of a shared one
-    shared_robots: SharedRobots | None = None  # `robots` itself, of a shared one
 
 
-def embedded(
-    config: Config,
-    arguments: Arguments | None,
-    data: DataDir,
-    store: RocksStore,
-    lease_rules: Callable[[Doors], LeaseRules],
-) -> Ground:
+def embedded(basis: Basis) -> Ground:
+    config, store, data = basis.config, basis.store, basis.data
     clock = Clock()
-    doors = Doors(config, arguments, store, data.format.key_seed, clock.now())
-    frontier_rules = rules.frontier_rules(config, arguments)
-    frontier = TwoTierFrontier(store, frontier_rules, clock.now(), lease_rules(doors))
+    doors = basis.doors(data.format.key_seed, clock.now())
+    frontier_rules = rules.frontier_rules(config, basis.arguments)
+    frontier = TwoTierFrontier(store, frontier_rules, clock.now(), basis.lease_rules(doors))
+    robots, probes = basis.robots(RobotsRecords(store)), basis.probes()
+    yields = LocalYields(store, config.budgets)
     return Ground(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),
         doors=doors,
         digests=Digests(Claims(store)),
         nearest=NearPages(open_index(data.near, store), store, config.content.near_max_bits),
-        robots=RobotsRecords(store),
-        yields=LocalYields(store, config.budgets),
+        robots=robots,
+        probes=probes,
+        clearance=Clearance(robots, doors.robots, yields, probes),
+        yields=yields,
         put_back=frontier.put_back_at_open,
     )
 
 
-def shared(
-    address: RedisAddress,
-    config: Config,
-    arguments: Arguments | None,
-    data: DataDir,
-    store: RocksStore,
-    concurrency: int,
-    tally: Tally,
-    fail: Callable[[CrawlerError], None],
-    look: Look,
-    lease_rules: Callable[[Doors], LeaseRules],
-    kept: bytes | None,
-) -> Ground:
-    """*kept*: arguments for the next start. Raises CrawlerError: the crawl cannot be joined."""
-
-    def doors_of(key_seed: int) -> tuple[Doors, LeaseRules]:
-        doors = Doors(config, arguments, store, key_seed, Clock().now())
-        return doors, lease_rules(doors)
-
-    joined = join(
-        address,
-        config,
-        rules.frontier_rules(config, arguments),
-        data,
-        store,
-        concurrency,
-        tally,
-        fail,
-        look,
-        doors_of,
-        kept,
+def shared(basis: Basis, joined: Joined) -> Ground:
+    config, worker, clock = basis.config, joined.base, joined.clock
+    doors = basis.doors(joined.key_seed, Clock().now())
+    link, scripts = worker.link(), Batcher(worker.nodes.run)
+    digests = SharedDigests(link, scripts)
+    max_bits, commands = config.content.near_max_bits, Batcher(worker.nodes.commands)
+    look = NearLook(worker.ops, worker.rules.name, scripts, commands, max_bits)
+    nearest = SharedNearest(link, look, max_bits)
+    records, robots_bytes = RobotsRecords(basis.store), config.robots.robots_max_bytes
+    robots_store = SharedRobots(records, link, clock.now, robots_bytes, worker.tidings.paused)
+    yields = SharedYields(config.budgets, link, clock.now)
+    robots, probes = basis.robots(robots_store), basis.probes()
+    clearance = Clearance(robots, doors.robots, yields, probes)
+    knowledge = SharedKnowledge(
+        digests=digests,
+        nearest=nearest,
+        robots=robots_store,
+        yields=yields,
+        robots_replaced=clearance.learned_elsewhere,
     )
-    frontier, clock = joined.frontier, joined.clock
-    batcher = Batcher(frontier.nodes.run)
-    digests = SharedDigests(joined.ops, batcher, frontier.outgoing.tell, tally.count)
-    nearest = _shared_nearest(config, joined, batcher, tally)
-
-    def claimed(lease_id: int, claim: Claim) -> None:
-        digests.claimed(lease_id)
-        nearest.claimed(lease_id, claim)
-
-    frontier.on_claimed = claimed
-    frontier.outgoing.tells.count = tally.count
-    robots = _shared_robots(config, frontier, store, tally, clock)
-    yields = _shared_yields(config, frontier, tally, clock)
-    frontier.incoming.prepare = partial(_prepare, robots, yields)
+    frontier = SharedFrontier(
+        worker,
+        knowledge,
+        lease_rules=basis.lease_rules(doors),
+        room=basis.slots.room,
+        wake=basis.lifecycle.wake,
+        pushing=_pushing(basis, doors),
+    )
     return Ground(
         frontier=frontier,
         clock=clock,
-        doors=joined.doors,
+        doors=doors,
         digests=digests,
         nearest=nearest,
         robots=robots,
+        probes=probes,
+        clearance=clearance,
         yields=yields,
-        shared_robots=robots,
         put_back=joined.put_back,
         shared=frontier,
-        ops=joined.ops,
     )
 
 
-def _shared_nearest(
-    config: Config, joined: Joined, scripts: Batcher[Call], tally: Tally
-) -> SharedNearest:
-    frontier, max_bits = joined.frontier, config.content.near_max_bits
-    name, commands = config.shared.frontier_name, Batcher(frontier.nodes.commands)
-    look = NearLook(joined.ops, name, scripts, commands, max_bits)
-    nearest = SharedNearest(joined.ops, look, frontier.outgoing.tell, tally.count, max_bits)
-    nearest.is_full = frontier.outgoing.full
-    frontier.on_tick.append(nearest.tick)
-    frontier.on_end = nearest.tell
-    return nearest
-
-
-def _shared_robots(
-    config: Config, frontier: SharedFrontier, store: RocksStore, tally: Tally, clock: Clock
-) -> SharedRobots:
-    robots = SharedRobots(
-        RobotsRecords(store),
-        config.shared.frontier_shards,
-        frontier.nodes.run,
-        frontier.outgoing.tell,
-        tally.count,
-        clock.now,
-        config.robots.robots_max_bytes,
-    )
-    robots.is_full = frontier.outgoing.full
-    robots.paused = frontier.paused
-    return robots
-
-
-def _shared_yields(
-    config: Config, frontier: SharedFrontier, tally: Tally, clock: Clock
-) -> SharedYields:
-    yields = SharedYields(
-        config.budgets,
-        config.shared.frontier_shards,
-        frontier.nodes.run,
-        frontier.outgoing.tell,
-        tally.count,
-        clock.now,
-    )
-    yields.is_full = frontier.outgoing.full
-    return yields
-
-
-async def _prepare(robots: SharedRobots, yields: SharedYields, leases: Sequence[Lease]) -> None:
-    """Of most leases all is known here: then neither asks."""
-    await robots.enrich(leases)
-    await yields.enrich(leases)
+def _pushing(basis: Basis, doors: Doors) -> Pushing:
+    """Seeds may be pushed into Redis while it runs."""
+    crawler, fingerprinter = basis.crawler, basis.crawler.request_fingerprinter
+    assert fingerprinter is not None
+    judge = Judge(doors, basis.prioritizer, fingerprinter.fingerprint)
+    pushed = push_rules(crawler.settings, crawler.spider, basis.arguments)
+    return Pushing(judge, pushed, basis.tally)
 
 
 logger = logging.getLogger(__name__)
@@ -284,38 +249,46 @@ def _assemble(crawler: Crawler) -> Parts:
         store = RocksStore(data.frontier if address is None else data.worker)
         opened.callback(store.close)
         random = Random()
-        keeping = Keeping(config, data, random)
+        delivery = delivery_of(config, data, random)
+        left = LeftArchive(config, data, is_all_here=delivery is None)
         if address is None:
-            keeping.claim_unfinished(store)
+            left.claim_unfinished(store)
         tally, lifecycle = Tally(crawler.stats), Lifecycle(crawler)
-        outcomes = OutcomeLog(data.outcomes, lambda full: keeping.waits_for_room(full))
-        opened.callback(outcomes.close)
-
-        def lease_rules(doors: Doors) -> LeaseRules:
-            return RulesOfThisStart(doors, outcomes, tally, time.time)
-
-        ground = (
-            embedded(config, arguments, data, store, lease_rules)
-            if address is None
-            else shared(
-                *(address, config, arguments, data, store),
+        # What may be refused comes first: nothing of it has to be closed again.
+        prioritizer, parsers = _prioritizer(config), Parsers(config.content)
+        joined = None
+        if address is not None:
+            joined = join(
+                *(address, config, rules.frontier_rules(config, arguments), data, store),
                 crawler.settings.getint("CONCURRENT_REQUESTS"),
-                *(tally, lifecycle.fail, keeping.look, lease_rules, kept),
+                *(tally, lifecycle.fail, left.look, kept),
             )
+        waits_for_room = joined.base.disk.wait_for_room if joined else never_waits
+        outcomes = OutcomeLog(data.outcomes, waits_for_room)
+        opened.callback(outcomes.close)
+        basis = Basis(
+            crawler=crawler,
+            config=config,
+            arguments=arguments,
+            data=data,
+            store=store,
+            outcomes=outcomes,
+            random=random,
+            prioritizer=prioritizer,
+            slots=_slots(crawler, config, lifecycle),
+            tally=tally,
+            lifecycle=lifecycle,
         )
+        ground = shared(basis, joined) if joined else embedded(basis)
         if kept is not None and address is None:
             data.keep_arguments(kept)
         opened.callback(ground.nearest.close)
         if ground.put_back:
             logger.info("Leases open when the last run ended, put back: %d", ground.put_back)
         _tell_finished(ground, data.path)
-        parts = _over(
-            *(crawler, config, arguments, data, store, tally, outcomes),
-            *(ground, keeping, random, lifecycle),
-        )
-        parts.replay = replay
-        if ground.shared is not None and ground.ops is not None:
-            _feed(crawler, parts, ground.shared, ground.ops)
+        sync = partial(_sync_verdicts, store, outcomes, waits_for_room)
+        keeping = Keeping(config, data, delivery, waits_for_room, sync, lifecycle)
+        parts = _parts(basis, ground, keeping, parsers, replay)
         opened.pop_all()  # from here on it is for `Parts.close`
     return parts
 
@@ -352,137 +325,63 @@ def _tell_finished(ground: Ground, data: Path) -> None:
         )
 
 
-def _landing(
-    config: Config,
-    ground: Ground,
-    flights: Flights,
-    ledger: Ledger,
-    robots: RobotsCache,
-    random: Random,
-    commits: GroupCommit | None,
-) -> Landing:
-    return Landing(
-        *(ground.frontier, flights, rules.landing_rules(config), ledger),
-        *(robots.give_up, random, ground.clock.now, commits),
-    )
+def _sync_verdicts(store: RocksStore, outcomes: OutcomeLog, waits_for_room: WaitsForRoom) -> None:
+    """What finished leases have changed survives a power cut. Raises StoreUnavailable."""
+    try:
+        store.sync()
+        outcomes.sync()
+    except StoreFull as full:
+        # The verdicts of a shared crawl are in Redis: it waits for room here.
+        if not waits_for_room(full):
+            raise
 
 
-def _group_commit(
-    config: Config,
-    store: RocksStore,
-    outcomes: OutcomeLog,
-    keeping: Keeping,
-    fail: Callable[[CrawlerError], None],
-) -> GroupCommit | None:
-    """None: what a power cut takes does not matter."""
-    if not config.archive.fsync:
-        return None
-
-    def sync_verdicts() -> None:
-        try:
-            store.sync()
-            outcomes.sync()
-        except StoreFull as full:
-            # The verdicts of a shared crawl are in Redis: it waits for room here.
-            if not keeping.waits_for_room(full):
-                raise
-
-    commits = GroupCommit(
-        config.archive.fsync_every_s,
-        keeping.sync,
-        keeping.unsynced_bytes,
-        sync_verdicts,
-        fail,
-    )
-    keeping.wait_for(commits.room)
-    return commits
-
-
-def _probes(config: Config, store: RocksStore, random: Random) -> Probes:
-    return Probes(Soft404Records(store), lambda: random.randbytes(12).hex(), config.content)
-
-
-def _clearance(robots: RobotsCache, doors: Doors, ground: Ground, probes: Probes) -> Clearance:
-    clearance = Clearance(robots, doors.robots, ground.yields, probes)
-    if ground.shared_robots is not None:
-        ground.shared_robots.replaced = clearance.learned_elsewhere
-    return clearance
-
-
-def _feed(crawler: Crawler, parts: Parts, frontier: SharedFrontier, ops: Ops) -> None:
-    """Let seeds be pushed into Redis while it runs."""
-    fingerprinter = crawler.request_fingerprinter
-    assert fingerprinter is not None
-    judge = Judge(parts.doors, parts.prioritizer, fingerprinter.fingerprint)
-    pushed = push_rules(crawler.settings, crawler.spider, parts.arguments)
-    feed(frontier, ops, judge, pushed, parts.config.shared, parts.tally)
-
-
-def _over(
-    crawler: Crawler,
-    config: Config,
-    arguments: Arguments | None,
-    data: DataDir,
-    store: RocksStore,
-    tally: Tally,
-    outcomes: OutcomeLog,
-    ground: Ground,
-    keeping: Keeping,
-    random: Random,
-    lifecycle: Lifecycle,
+def _parts(
+    basis: Basis, ground: Ground, keeping: Keeping, parsers: Parsers, replay: Replay | None
 ) -> Parts:
-    probes = _probes(config, store, random)
-    doors = ground.doors
-    robots = RobotsCache(ground.robots, config.identity.user_agent_name, config.robots)
-    # What may be refused comes first: nothing of it has to be closed again.
-    prioritizer, parsers = _prioritizer(config), Parsers(config.content)
-    if ground.shared is not None:
-        keeping.waits_for_room = ground.shared.disk_full
-    flights = Flights()
-    slots = _slots(crawler, config)
-    if ground.shared is not None:
-        ground.shared.incoming.room = slots.room
-    memory = _body_memory(config, flights, ground, tally)
+    config, tally = basis.config, basis.tally
+    flights, is_ours = Flights(), ground.frontier.may_begin
+    memory = BodyMemory(config.fetch.bodies_max_bytes, flights, is_ours, tally.count)
     contents: list[Reservations] = [ground.digests, ground.nearest]
-    ledger = Ledger(outcomes, memory, contents, ground.yields, tally)
-    lifecycle.on_stop.append(keeping.stopping)
-    if ground.shared is not None:
-        lifecycle.on_stop.append(ground.shared.stopping)
-    commits = _group_commit(config, store, outcomes, keeping, lifecycle.fail)
+    ledger = Ledger(basis.outcomes, memory, contents, ground.yields, tally)
+    landing = Landing(
+        *(ground.frontier, flights, rules.landing_rules(config), ledger),
+        *(ground.robots.give_up, basis.random, ground.clock.now, keeping.commits),
+    )
     return Parts(
         config=config,
-        arguments=arguments,
-        random=random,
-        data=data,
-        store=store,
+        arguments=basis.arguments,
+        random=basis.random,
+        data=basis.data,
+        store=basis.store,
         frontier=ground.frontier,
         put_back_at_open=ground.put_back,
         clock=ground.clock,
-        doors=doors,
-        prioritizer=prioritizer,
-        robots=robots,
-        clearance=_clearance(robots, doors, ground, probes),
+        doors=ground.doors,
+        prioritizer=basis.prioritizer,
+        robots=ground.robots,
+        clearance=ground.clearance,
         uplink=Uplink(UplinkRules()),
         flights=flights,
-        landing=_landing(config, ground, flights, ledger, robots, random, commits),
-        commits=commits,
-        slots=slots,
-        exchanges=Exchanges(),
+        landing=landing,
+        commits=keeping.commits,
+        slots=basis.slots,
         body_memory=memory,
         digests=ground.digests,
         nearest=ground.nearest,
         parsers=parsers,
-        probes=probes,
+        probes=ground.probes,
         keeping=keeping,
         yields=ground.yields,
-        outcomes=outcomes,
+        outcomes=basis.outcomes,
         tally=tally,
         shared=ground.shared,
-        lifecycle=lifecycle,
+        lifecycle=basis.lifecycle,
+        replay=replay,
     )
 
 
-def _slots(crawler: Crawler, config: Config) -> Slots:
+def _slots(crawler: Crawler, config: Config, lifecycle: Lifecycle) -> Slots:
     """As many as there may be open files: a connection that gets none would be its host's fault."""
     slots = SlotRules(
         concurrency=crawler.settings.getint("CONCURRENT_REQUESTS"),
@@ -502,12 +401,7 @@ def _slots(crawler: Crawler, config: Config) -> Slots:
             *(most, fewer.max_waiting, slots.max_waiting),
         )
         slots = fewer
-    return Slots(slots)
-
-
-def _body_memory(config: Config, flights: Flights, ground: Ground, tally: Tally) -> BodyMemory:
-    most_bytes, is_ours = config.fetch.bodies_max_bytes, ground.frontier.may_begin
-    return BodyMemory(most_bytes, flights, is_ours, tally.count)
+    return Slots(slots, lifecycle.wake)
 
 
 def _prioritizer(config: Config) -> Prioritizer:

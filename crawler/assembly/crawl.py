@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-
-from scrapy.core.engine import ExecutionEngine
-from scrapy.crawler import Crawler
 
 from crawler.archive.replay import Replay
 from crawler.archive.writer import Archive
@@ -22,6 +16,7 @@ from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
 from crawler.crawl.group_commit import GroupCommit
 from crawler.crawl.in_flight import Flights, Landing
+from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.precheck import Clearance, Probes
 from crawler.crawl.slots import Slots
 from crawler.crawl.stats import Tally
@@ -31,8 +26,8 @@ from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import Nearest
 from crawler.frontier.port import Frontier
 from crawler.frontier.rocks_store import RocksStore
-from crawler.model.page import DownloadOptions, Exchanges
-from crawler.model.types import CrawlerError, PutBack
+from crawler.model.page import DownloadOptions
+from crawler.model.types import PutBack
 from crawler.policy.media_type import cap_bytes
 from crawler.policy.patterns import Yields
 from crawler.policy.politeness import Uplink
@@ -40,47 +35,8 @@ from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache
 from crawler.shared.worker.frontier import SharedFrontier
 
-logger = logging.getLogger(__name__)
 
-
-def engine_of(crawler: Crawler) -> ExecutionEngine | None:
-    """None: it is not built yet, or could not be."""
-    try:
-        return crawler.engine
-    except RuntimeError:  # "not set yet"
-        return None
-
-
-class Lifecycle:
-    """How the crawl is to end, and how far it is. `fail` and `stop` may be called from its first
-    part on, when the others are not built yet."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-        self._closing: set[asyncio.Future[None]] = set()
-        self.failure: CrawlerError | None = None
-        self.is_stopping = False  # what is under way comes to its end, and nothing is begun
-        self.is_closed = False  # nothing may be added: the stores close
-        self.on_stop: list[Callable[[], None]] = []  # end what is under way
-
-    def fail(self, error: CrawlerError) -> None:
-        """A store has failed us: stop in good order. What was acknowledged is safe."""
-        if self.failure is None:
-            self.failure = error
-            logger.error("The crawl stops: %s", error)
-            self.stop("store_failed")
-
-    def stop(self, reason: str) -> None:
-        """End the crawl in good order. Before its engine is built and has a spider: do nothing."""
-        engine = engine_of(self._crawler)
-        if engine is not None and engine.spider is not None:
-            # The loop holds no task: one that nobody holds may be lost.
-            task = asyncio.ensure_future(engine.close_spider_async(reason=reason))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """The parts of one crawl. Closed by `close`, which gives the data directory free."""
 
@@ -101,7 +57,6 @@ class Parts:
     slots: Slots
     landing: Landing
     commits: GroupCommit | None  # None: no page waits for a sync
-    exchanges: Exchanges
     body_memory: BodyMemory
     digests: Duplicates
     nearest: Nearest
@@ -146,13 +101,18 @@ class Parts:
         if self.shared is not None:
             self.shared.begin()
 
+    def stopping(self) -> None:
+        """The engine begins to wait for what is under way: nothing else is begun."""
+        self.keeping.stopping()
+        if self.shared is not None:
+            self.shared.stopping()
+        self.lifecycle.stopping()
+
     async def close(self, *, is_finished: bool) -> None:
         """*is_finished*: there is nothing left to fetch."""
-        self.lifecycle.is_closed = True
+        self.lifecycle.closing()
         try:
             await self.parsers.close()
-            if self.commits is not None:
-                await self.commits.close()
             await self.keeping.close(is_finished=is_finished)
             if self.shared is not None:
                 await self.shared.close()

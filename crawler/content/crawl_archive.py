@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -47,10 +47,12 @@ from crawler.content.columns_child import (
     Orders,
 )
 from crawler.content.parsing import again
+from crawler.crawl.group_commit import GroupCommit
+from crawler.crawl.lifecycle import Lifecycle
 from crawler.data.data_dir import DataDir
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import OpenRecord
-from crawler.model.types import VERSION, StoreFull
+from crawler.model.types import VERSION, WaitsForRoom
 
 # Columns that a WARC file lacks, made while the crawl runs: after a crash, or a full disk.
 #
@@ -182,21 +184,17 @@ def _path() -> str:
     return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
 
 
-class Keeping:
-    def __init__(self, config: Config, data: DataDir, random: Random) -> None:
-        """Mends what is unfinished. Raises CrawlerError."""
+class LeftArchive:
+    """What earlier runs have left in the archive. A dead process leaves files without an end."""
+
+    def __init__(self, config: Config, data: DataDir, *, is_all_here: bool) -> None:
+        """Mends what is unfinished. *is_all_here*: no file was brought elsewhere. Raises
+        CrawlerError."""
         self._config = config
         self._data = data
-        self._companions = companions(config)
-        self._archive: Archive | None = None
-        self.waits_for_room: Callable[[StoreFull], bool] = lambda _: False
-        self.delivery = _delivery(config, data, random)
-        self._rooms: list[Callable[[], Awaitable[None]]] = []
-        if self.delivery is not None:
-            self._rooms.append(self.delivery.room)
-        self._later = ColumnsLater(data.warc, config) if config.archive.columns else None
-        _mend(data.warc, self._companions)
-        if self._later is None:  # nobody would ever make them
+        self._is_all_here = is_all_here
+        _mend(data.warc, companions(config))
+        if not config.archive.columns:  # nobody would ever make them
             clear(data.warc, COLUMNS, also_owed=True)
 
     def claim_unfinished(self, store: OrderedStore) -> None:
@@ -211,7 +209,38 @@ class Keeping:
 
     def _reading(self) -> Reading:
         reading = again(self._config)
-        return Reading(reading.room, reading.most_bytes, is_all_here=self.delivery is None)
+        return Reading(reading.room, reading.most_bytes, is_all_here=self._is_all_here)
+
+
+class Keeping:
+    """The archive of this run."""
+
+    def __init__(
+        self,
+        config: Config,
+        data: DataDir,
+        delivery: Delivery | None,
+        waits_for_room: WaitsForRoom,
+        sync_verdicts: Callable[[], None],
+        lifecycle: Lifecycle,
+    ) -> None:
+        """*sync_verdicts*: as of `GroupCommit`."""
+        self._config = config
+        self._data = data
+        self._waits_for_room = waits_for_room
+        self._archive: Archive | None = None
+        self.delivery = delivery
+        self._later = ColumnsLater(data.warc, config) if config.archive.columns else None
+        self.commits: GroupCommit | None = None  # None: what a power cut takes does not matter
+        if config.archive.fsync:
+            self.commits = GroupCommit(
+                config.archive.fsync_every_s,
+                self._sync,
+                self._unsynced_bytes,
+                sync_verdicts,
+                lifecycle.fail,
+                lifecycle.wake,
+            )
 
     def begin(self) -> None:
         """Files that an earlier run finished are brought from now on."""
@@ -223,21 +252,19 @@ class Keeping:
     def archive(self) -> Archive | None:
         """None: the crawl keeps none."""
         if self._archive is None and self._config.archive.warc:
-            writer = WarcWriter(warc_rules(self._config, self._data.warc), self._companions)
-            self._archive = Archive(writer, self._rooms)
-            self._archive.waits_for_room = self.waits_for_room
+            rules = warc_rules(self._config, self._data.warc)
+            writer = WarcWriter(rules, companions(self._config))
+            parts = [part for part in (self.delivery, self.commits) if part is not None]
+            rooms = [part.room for part in parts]
+            self._archive = Archive(writer, self._waits_for_room, rooms)
         return self._archive
 
-    def wait_for(self, room: Callable[[], Awaitable[None]]) -> None:
-        """Before each record. To be called before the first."""
-        self._rooms.append(room)
-
-    def sync(self) -> None:
+    def _sync(self) -> None:
         """All records so far survive a power cut. For a thread; raises StoreUnavailable."""
         if self._archive is not None:
             self._archive.sync()
 
-    def unsynced_bytes(self) -> int:
+    def _unsynced_bytes(self) -> int:
         """Of records."""
         return self._archive.unsynced_bytes if self._archive is not None else 0
 
@@ -253,6 +280,8 @@ class Keeping:
     async def close(self, *, is_finished: bool) -> None:
         """Finish the last files, then bring them; those that cannot be wait for the next run.
         *is_finished*: the crawl is, and nobody waits for its end."""
+        if self.commits is not None:
+            await self.commits.close()
         try:
             if self._archive is not None:
                 await self._archive.close()
@@ -263,7 +292,8 @@ class Keeping:
                 await self.delivery.close()
 
 
-def _delivery(config: Config, data: DataDir, random: Random) -> Delivery | None:
+def delivery_of(config: Config, data: DataDir, random: Random) -> Delivery | None:
+    """None: the files stay here. Raises CrawlerError."""
     url = config.archive.archive_url
     if not url:
         return None

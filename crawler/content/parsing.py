@@ -54,7 +54,7 @@ class Parsers:
         """Raises ConfigError."""
         self._apart = Apart(Limits(content.parse_timeout_s, content.parse_max_bytes))
         self._by_type: dict[str, Parser] = {}
-        self._paths: dict[int, str] = {}  # by id: somebody's parser need not be hashable
+        self._paths: list[tuple[Parser, str]] = []  # a parser of a user's need not be hashable
         self._told: set[tuple[str, str]] = set()
         self._long = asyncio.Lock()
         for where, parser in _all(content.parsers):
@@ -76,7 +76,7 @@ class Parsers:
         try:
             if len(source.body) <= parser.inline_max_bytes:
                 return bounded(_checked(await self._inline(source, parser)), parser.name)
-            return bounded(await self._apart.parse(self._paths[id(parser)], source), parser.name)
+            return bounded(await self._apart.parse(self._path(parser), source), parser.name)
         except Unreadable:
             raise
         except BrokenParser as broken:
@@ -98,7 +98,7 @@ class Parsers:
 
     def _add(self, where: str, parser: Parser) -> None:
         try:
-            self._paths[id(parser)] = path_of(parser)
+            self._paths.append((parser, path_of(parser)))
         except ConfigError as error:
             raise ConfigError(f"{where} {error}") from error
         for media_type in sorted(parser.types):
@@ -106,8 +106,12 @@ class Parsers:
             if first is not parser and not isinstance(parser, OURS):
                 logger.warning(
                     "%s is left to %s, which comes before %s",
-                    *(media_type, self._paths[id(first)], where),
+                    *(media_type, self._path(first), where),
                 )
+
+    def _path(self, parser: Parser) -> str:
+        """Where its class is."""
+        return next(path for known, path in self._paths if known is parser)
 
     def _broken(self, parser: Parser, kind: str, url: str, error: Exception) -> Unreadable:
         if (parser.name, kind) not in self._told:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
@@ -28,16 +29,14 @@ FREE_BYTES: Final = 256 * 1024
 LOOK_S: Final = 1.0  # between two looks of who waits: a shared frontier is heard of as often
 
 
+@dataclass(slots=True, eq=False)
 class Share:
     """What one page holds."""
 
-    __slots__ = ("bytes", "flight")
-
-    def __init__(self, flight: Flight | None) -> None:
-        """None: it is nobody's. It does not count, as nobody says when it ends, and does not wait,
-        as what is fetched beside a page may hold up the very page that it would wait for."""
-        self.flight = flight
-        self.bytes = 0
+    flight: Flight | None
+    """None: it is nobody's. It does not count, as nobody says when it ends, and does not wait,
+    as what is fetched beside a page may hold up the very page that it would wait for."""
+    bytes: int = 0
 
 
 class _Waiting(NamedTuple):
@@ -101,9 +100,10 @@ class BodyMemory:
         return share.flight is None or self._is_ours(share.flight.lease)
 
     async def turn(
-        self, share: Share, by_bytes: int, look: Callable[[], None] = lambda: None
+        self, share: Share, by_bytes: int, look: Callable[[], None] | None = None
     ) -> None:
-        """Wait until it may grow by so much. *look* is called at first and then every second."""
+        """Wait until it may grow by so much. *look*, if any, is called at first and then every
+        second."""
         now_s = asyncio.get_running_loop().time
         began_s = now_s()
         try:
@@ -123,13 +123,14 @@ class BodyMemory:
         self._large.pop(share, None)
         self._wake()
 
-    async def _called(self, share: Share, by_bytes: int, look: Callable[[], None]) -> None:
+    async def _called(self, share: Share, by_bytes: int, look: Callable[[], None] | None) -> None:
         called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         age, number = self._age(share), next(self._numbers)
         heappush(self._waiting, _Waiting(age, number, share, by_bytes, called))
         try:
             while not called.done():
-                look()
+                if look is not None:
+                    look()
                 await asyncio.wait([called], timeout=LOOK_S)
         finally:
             called.cancel()

@@ -37,15 +37,17 @@ class GroupCommit:
         unsynced_bytes: Callable[[], int],
         sync_verdicts: Callable[[], None],
         fail: Callable[[CrawlerError], None],
+        finished: Callable[[], None],
     ) -> None:
         """*sync_records* forces all records written so far to the disk, *sync_verdicts* what the
         finished leases have changed; both run in a thread and raise StoreUnavailable. *fail* stops
-        the crawl."""
+        the crawl; *finished* is called when leases were finished."""
         self._every_s = every_s
         self._sync_records = sync_records
         self._unsynced_bytes = unsynced_bytes
         self._sync_verdicts = sync_verdicts
         self._fail = fail
+        self._finished = finished
         self._waiting: list[Finish] = []
         self._work: asyncio.Task[None] | None = None
         self._now = asyncio.Event()  # sync without waiting any longer
@@ -53,7 +55,6 @@ class GroupCommit:
         self._is_hurried = False
         self._is_closing = False
         self._failure: CrawlerError | None = None
-        self.on_finished: Callable[[], None] = lambda: None  # some leases were finished
 
     def __len__(self) -> int:
         """The pages that wait."""
@@ -120,7 +121,7 @@ class GroupCommit:
                 self._fail(StoreUnavailable(f"a lease could not be finished: {bug!r}"))
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-        self.on_finished()
+        self._finished()
         if waiting:
             await self._synced_by(self._sync_verdicts)
 

@@ -56,7 +56,7 @@ class Flight:
     crawl_delay_s: float | None = None  # what its host's robots.txt asks for; None: not known
     answer: Answer | None = None  # how the host answered; None: it was not asked, or not yet
     released: bool = False
-    exchange: Exchange | None = None  # until the flight lands
+    exchange: Exchange | None = None  # what its fetch brought, until it lands
     size: int = 0  # of its body, once it has landed
     truncated: Truncated = Truncated.NO  # why that is not whole, once it has landed
     verdict: Verdict | None = None
@@ -103,6 +103,12 @@ class Flights:
 
     def by_id(self, lease_id: int) -> Flight | None:
         return self._by_lease.get(lease_id)
+
+    def fetch_ended(self) -> None:
+        self.fetched += 1
+
+    def record_written(self) -> None:
+        self.fetched -= 1
 
     def close(self, flight: Flight) -> None:
         self._by_lease.pop(flight.lease.id, None)
@@ -244,7 +250,7 @@ class Landing:
                 flight.size = len(flight.exchange.body)
                 flight.truncated = flight.exchange.truncated
             flight.exchange = None
-            self._flights.fetched -= 1
+            self._flights.record_written()
             self._bodies.settle(flight.lease.id)
         verdict = fate_of(flight, now, self._rules.broken_retries, self._rules.broken_pause_s)
         is_fetched_again = isinstance(verdict, RetryAt | PutBack)
@@ -276,7 +282,7 @@ class Landing:
 
     def _release(self, flight: Flight) -> None:
         flight.released = True
-        self._flights.fetched += 1
+        self._flights.fetch_ended()
 
     def _synced(self, flight: Flight, verdict: Verdict, error: CrawlerError | None) -> None:
         # Its record may be lost, so its URL is not done.

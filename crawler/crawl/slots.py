@@ -89,9 +89,10 @@ class Progress:
 class Slots:
     """Bound: one progress for each request that is fetched. O(1) a fetch and a look at it."""
 
-    def __init__(self, rules: SlotRules | None = None) -> None:
-        self.rules = rules = rules or SlotRules()
-        self.on_free: Callable[[], None] = lambda: None  # a fetch gave up its slot, and goes on
+    def __init__(self, rules: SlotRules, freed: Callable[[], None]) -> None:
+        """*freed* is called when fetches gave up their slots, and go on."""
+        self.rules = rules
+        self._freed = freed
         self._by_request: dict[object, Progress] = {}
         # By standing: fetches that take a slot, those that only wait, and how many may do so.
         self._taken = [0, 0, 0]
@@ -160,7 +161,7 @@ class Slots:
             self._note(progress, is_slow=is_slow)
             self._looks.append((self._looked_s + self.rules.slow_after_s, progress))
         if was_freed:
-            self.on_free()
+            self._freed()
 
     def _note(self, progress: Progress, *, is_slow: bool) -> None:
         if is_slow is progress.is_slow or progress._ended:

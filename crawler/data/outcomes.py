@@ -9,15 +9,15 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
 from crawler.model.types import (
     Outcome,
     StoreFull,
+    WaitsForRoom,
     decode_outcome,
     encode_outcome,
     refused_write,
@@ -25,11 +25,9 @@ from crawler.model.types import (
 
 logger = logging.getLogger(__name__)
 
-WaitsForRoom: TypeAlias = Callable[[StoreFull], bool]
-
 
 class OutcomeLog:
-    def __init__(self, file: Path, waits_for_room: WaitsForRoom = lambda _: False) -> None:
+    def __init__(self, file: Path, waits_for_room: WaitsForRoom) -> None:
         """*waits_for_room*: where it says so, what finds no room is kept in memory until there is
         some. Bound: the leases that are open, for no more are taken meanwhile."""
         self._waits_for_room = waits_for_room

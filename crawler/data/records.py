@@ -101,8 +101,8 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    def __init__(self, most: int, forgotten: Callable[[K, V], None] = lambda _key, _value: None):
-        """*forgotten* hears what goes to make room."""
+    def __init__(self, most: int, forgotten: Callable[[K, V], None] | None = None) -> None:
+        """*forgotten*, if any, is called with what goes to make room."""
         self._most = most
         self._forgotten = forgotten
         self._known: OrderedDict[K, V] = OrderedDict()  # the least recently used first
@@ -117,7 +117,9 @@ class Recent(Generic[K, V]):
         self._known[key] = value
         self._known.move_to_end(key)
         if len(self._known) > self._most:
-            self._forgotten(*self._known.popitem(last=False))
+            oldest = self._known.popitem(last=False)
+            if self._forgotten is not None:
+                self._forgotten(*oldest)
         return value
 
     @property

@@ -101,9 +101,9 @@ class AiohttpHandler(AiohttpDownloadHandler):
     def from_crawler(cls, crawler: Crawler) -> Self:
         parts = parts_of(crawler)
         options = parts.download_options()
-        keeper = Keeper(crawler, options, parts.exchanges, parts.body_memory, parts.slots)
+        keeper = Keeper(crawler, options, parts.flights, parts.body_memory, parts.slots)
         handler = cls(crawler, keeper, Resolver(options.admits, AresLookup()))
-        parts.lifecycle.on_stop.append(handler.transfers.cancel_all)
+        parts.lifecycle.end_at_stop(handler.transfers.cancel_all)
         return handler
 
     def __init__(self, crawler: Crawler, keeper: Keeper, resolver: Resolver) -> None:

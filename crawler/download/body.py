@@ -27,13 +27,13 @@ from crawler.crawl.body_memory import (
     BodyMemory,
     Share,
 )
+from crawler.crawl.in_flight import LEASE, Flights
 from crawler.crawl.slots import Slots
 from crawler.download.http_head import MAX_DIGITS
 from crawler.model.page import (
     STOPPED,
     DownloadOptions,
     Exchange,
-    Exchanges,
     Truncated,
 )
 
@@ -56,15 +56,15 @@ class Keeper:
         self,
         crawler: Crawler,
         options: DownloadOptions,
-        exchanges: Exchanges,
+        flights: Flights,
         memory: BodyMemory,
-        slots: Slots | None = None,
+        slots: Slots,
     ) -> None:
         self.options = options
         self._crawler = crawler
-        self._exchanges = exchanges
+        self._flights = flights
         self._memory = memory
-        self._slots = Slots() if slots is None else slots
+        self._slots = slots
 
     def timeout_s(self, request: Request) -> float:
         """From the lookup of the name to the last byte. A request may ask for less, not for more:
@@ -122,8 +122,7 @@ class Keeper:
         certificate: object = None,
         stop: StopDownload | None = None,
     ) -> Response:
-        """What Scrapy gets; the exchange is kept for whoever archives it."""
-        self._exchanges.put(request, exchange)
+        """What Scrapy gets; the exchange goes onto the flight of its lease, if there is one."""
         body = exchange.body
         cls = responsetypes.from_args(headers=headers, url=request.url, body=body)
         response = cls(
@@ -138,6 +137,9 @@ class Keeper:
         response.headers = headers  # handed over: the constructor would copy them, 10 us a page
         if stop:
             _stopped(response, stop)
+        flight = self._flights.of(request.meta.get(LEASE))
+        if flight is not None:
+            flight.exchange = exchange
         return response
 
     async def _read(

@@ -36,11 +36,11 @@ class ChunkedBody:
 
     __slots__ = (
         *("_chunks", "_left", "_line", "_next", "_trailer_bytes"),
-        *("cut", "has_excess", "room", "taken"),
+        *("_room", "cut", "has_excess", "taken"),
     )
 
     def __init__(self) -> None:
-        self.room: int | None = None  # bytes that may be taken; None: not known yet
+        self._room: int | None = None  # bytes that may be taken; None: not known yet
         self.taken = 0  # bytes, framing included
         self.cut = Truncated.NO  # why nothing more is read, if that is not the body's own end
         self.has_excess = False  # bytes came after its end
@@ -60,14 +60,18 @@ class ChunkedBody:
         """All of the body came: what may be missing is trailers."""
         return self._next is _Next.TRAILER or self.is_over
 
+    def allow(self, room: int) -> None:
+        """Take *room* bytes and no more."""
+        self._room = room
+
     def feed(self, data: bytes) -> bytes:
         """Take bytes as they came, and return what is body among them."""
         if self._next is _Next.NOTHING:
             self.has_excess = self.has_excess or bool(data)
             return b""
-        is_full = self.room is not None and self.taken + len(data) > self.room
+        is_full = self._room is not None and self.taken + len(data) > self._room
         if is_full:
-            data = data[: max(0, (self.room or 0) - self.taken)]
+            data = data[: max(0, (self._room or 0) - self.taken)]
         self.taken += len(data)
         body = self._read(data)
         if is_full and not (self.cut or self.is_over):

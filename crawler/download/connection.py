@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from ssl import SSLError
@@ -33,7 +34,7 @@ from crawler.model.types import IncompatibleScrapy
 
 PRIVATE_NAMES: Final = ("_payload", "_exception")
 
-LEAVE: Final[ContextVar[Callable[[], bool]]] = ContextVar("leave", default=lambda: True)
+LEAVE: Final[ContextVar[Callable[[], bool]]] = ContextVar("leave")
 """Whether the request that this task makes may still be sent. aiohttp's has no place for it."""
 
 
@@ -45,20 +46,18 @@ class Hangup(ClientConnectionError):
     """
 
 
+@dataclass(slots=True, eq=False)
 class Reading:
     """How far one answer has been read."""
 
-    __slots__ = ("chunked", "cut", "gate")
-
-    def __init__(self, head_max_bytes: int) -> None:
-        self.gate = HeadGate(head_max_bytes)
-        self.chunked: ChunkedBody | None = None  # None: not in chunks, or not begun
-        self.cut = Truncated.NO
+    gate: HeadGate
+    chunked: ChunkedBody | None = None  # None: not in chunks, or not begun
+    cut: Truncated = Truncated.NO
 
     def allow(self, room: int) -> int:
         """Let *room* bytes of the body in, its framing included."""
         if self.chunked is not None:
-            self.chunked.room = room
+            self.chunked.allow(room)
         return room
 
 
@@ -68,7 +67,7 @@ class Wire(ResponseHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop, head_max_bytes: int) -> None:
         super().__init__(loop)
         self._head_max_bytes = head_max_bytes
-        self.reading = Reading(head_max_bytes)
+        self.reading = Reading(HeadGate(head_max_bytes))
         self.requests = 0
 
     @property
@@ -79,7 +78,7 @@ class Wire(ResponseHandler):
     def set_response_params(self, **params: Any) -> None:
         """aiohttp announces a request. (A server may speak before the first.)"""
         if self.requests:
-            self.reading = Reading(self._head_max_bytes)
+            self.reading = Reading(HeadGate(self._head_max_bytes))
         self.requests += 1
         super().set_response_params(**params)
 

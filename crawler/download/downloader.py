@@ -20,9 +20,9 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from crawler.assembly.build import parts_of
-from crawler.assembly.crawl import engine_of
 from crawler.crawl.errors import LeaseEnded
 from crawler.crawl.in_flight import LEASE, Flight
+from crawler.crawl.lifecycle import engine_of
 from crawler.model.page import AddressRefused
 from crawler.model.types import PutBack, Standing, StoreUnavailable
 

@@ -51,7 +51,7 @@ class ReplayHandler(BaseDownloadHandler):
         super().__init__(crawler)
         options = parts.download_options()
         self._head_max_bytes = options.head_max_bytes
-        self._keeper = Keeper(crawler, options, parts.exchanges, parts.body_memory, parts.slots)
+        self._keeper = Keeper(crawler, options, parts.flights, parts.body_memory, parts.slots)
         self._parts = parts
         self._replay = recorded
 

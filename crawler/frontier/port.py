@@ -3,7 +3,7 @@ over every implementation (tests/contract)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,9 +65,6 @@ class Frontier(Protocol):
 
     def is_congested(self) -> bool:
         """More was added than can be taken now: whoever adds much waits a moment."""
-
-    def on_due(self, wake: Callable[[], None]) -> None:
-        """Call *wake* when something is due that `wake_at` could not know of."""
 
 
 class LeaseRules(Protocol):

@@ -6,7 +6,7 @@ one write to the store: after a crash it happened whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -169,9 +169,6 @@ class TwoTierFrontier:
     def is_congested(self) -> bool:
         """Never: what is added is written."""
         return False
-
-    def on_due(self, wake: Callable[[], None]) -> None:
-        """Nothing comes that `wake_at` does not know of."""
 
     def _take(self, active: ActiveHost, now: float) -> Lease:
         packed = active.head.popleft()

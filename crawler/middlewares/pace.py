@@ -87,7 +87,7 @@ class BackpressureMiddleware:
         flight = self._parts.flights.of(request.meta.get(LEASE))
         if flight is None or flight.purpose is not Purpose.PAGE:
             return response
-        exchange = flight.exchange = self._parts.exchanges.take(request)
+        exchange = flight.exchange
         if exchange is not None and not exchange.truncated and breakage(response.flags):
             flight.exchange = replace(exchange, truncated=Truncated.DISCONNECT)
         answer = answer_of(response, flight, self._parts)

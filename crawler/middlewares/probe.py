@@ -40,7 +40,7 @@ class ProbeMiddleware:
         flight = self._flight(request)
         if flight is None:
             return response
-        self._parts.exchanges.take(request)
+        flight.exchange = None  # it is not archived
         answer = answer_of(response, flight, self._parts)
         flight.answer = judged(answer, flight, self._parts)
         self._parts.landing.release(flight)

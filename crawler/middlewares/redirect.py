@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from hashlib import sha1
 
 from scrapy import Request
-from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirects
 from scrapy.http import Response
 from scrapy.spidermiddlewares.referer import RefererMiddleware
@@ -38,13 +38,9 @@ from crawler.policy.scope import Refusal
 
 
 class RedirectMiddleware(ScrapyRedirects):
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> RedirectMiddleware:
-        redirects = super().from_crawler(crawler)
-        redirects.parts = parts_of(crawler)
-        return redirects
-
-    parts: Parts
+    @cached_property
+    def parts(self) -> Parts:
+        return parts_of(self.crawler)
 
     def _engine_started(self) -> None:
         """Scrapy's warns of every crawl of `web`, which has no spider middlewares (decision 24)."""

@@ -107,7 +107,7 @@ class RobotsMiddleware:
         flight = self._flight(request)
         if flight is None:
             return response
-        self._parts.exchanges.take(request)
+        flight.exchange = None  # it is not archived
         fetch = _brought(request.url, response)
         answer = answer_of(response, flight, self._parts)
         answer = replace(answer, error=fetch.error or answer.error)

@@ -1,8 +1,7 @@
 """One request and its answer, as they crossed the wire. Arrow: fetch -> content.
 
 Rule: bytes as sent, never as understood: what an archive needs is here and in no other place.
-The register hands an exchange from the download handler to the middleware without touching
-`request.meta`, which holds one key of ours only.
+A download handler writes it onto the flight of its lease (crawler.crawl.in_flight).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -102,30 +100,6 @@ def head_fields(head: bytes) -> list[tuple[bytes, bytes]]:
     return [(name, value.strip(b" \t")) for name, _, value in pairs]
 
 
-class Exchanges:
-    """Who fetched what: exchanges by the request they answer.
-
-    Bound: one for each request alive, for an entry goes with its request. (A `Request` has
-    no equals; it is the same object from the downloader to the last middleware.)
-    """
-
-    __slots__ = ("_by_request",)
-
-    def __init__(self) -> None:
-        self._by_request: WeakKeyDictionary[object, Exchange] = WeakKeyDictionary()
-
-    def put(self, request: object, exchange: Exchange) -> None:
-        """For the download handlers only."""
-        self._by_request[request] = exchange
-
-    def take(self, request: object) -> Exchange | None:
-        """Hand it over, once. None: not fetched, or taken already."""
-        return self._by_request.pop(request, None)
-
-    def __len__(self) -> int:
-        return len(self._by_request)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadOptions:
     """What the download edge is told. It decides nothing itself."""
@@ -134,7 +108,7 @@ class DownloadOptions:
     # address, host name, port -> may it be connected to?
     admits: Callable[[str, str, int], bool]
     # lease -> may its host still be asked? If not, its URL is put back.
-    begin_or_put_back: Callable[[object], bool] = lambda _: True
+    begin_or_put_back: Callable[[object], bool]
     tls: Tls = Tls.STRICT
     connect_timeout_s: float = 5.0
     total_timeout_s: float = 30.0

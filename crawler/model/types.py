@@ -7,9 +7,10 @@ position, so fields are only ever added at the end and with a default.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Final, NewType
+from typing import Final, NewType, TypeAlias
 
 import msgspec
 
@@ -242,6 +243,15 @@ class StoreUnavailable(CrawlerError):
 
 class StoreFull(StoreUnavailable):
     """Its disk has no room. Caller: as above, or wait: it writes again when there is room."""
+
+
+WaitsForRoom: TypeAlias = Callable[[StoreFull], bool]
+"""Is asked when a disk is full: whether what found no room is to be tried again later."""
+
+
+def never_waits(_: StoreFull) -> bool:
+    """Of a crawl that is alone: a disk that is full ends it."""
+    return False
 
 
 def refused_write(text: str, error: OSError) -> StoreUnavailable:

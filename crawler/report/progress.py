@@ -82,7 +82,7 @@ class Progress:
         logging.root.addHandler(notices)
         self._end.append(lambda: logging.root.removeHandler(notices))
         self._end.append(self._screen.wipe)
-        self._parts.lifecycle.on_stop.append(self._stopping)
+        self._parts.lifecycle.end_at_stop(self._stopping)
         self._repeat(self._draw, REDRAW_S)
 
     def _repeat(self, show: Callable[[], None], interval_s: float) -> None:

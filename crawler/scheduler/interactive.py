@@ -3,11 +3,10 @@ given, and their requests call back into the process that waits for them."""
 
 from __future__ import annotations
 
-from typing import Self
+from functools import cached_property
 
 from scrapy import Request
 from scrapy.core.scheduler import Scheduler
-from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
@@ -17,13 +16,10 @@ from crawler.model.url import fetch_form
 
 
 class ErrandScheduler(Scheduler):
-    _parts: Parts
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        scheduler = super().from_crawler(crawler)
-        scheduler._parts = parts_of(crawler)
-        return scheduler
+    @cached_property
+    def _parts(self) -> Parts:
+        assert self.crawler is not None
+        return parts_of(self.crawler)
 
     def enqueue_request(self, request: Request) -> bool:
         if _is_typed(request):

@@ -11,11 +11,10 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from msgspec.structs import replace
 from scrapy import Request, Spider, signals
-from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
@@ -26,6 +25,7 @@ from twisted.internet.defer import Deferred
 from crawler.assembly.build import parts_of
 from crawler.assembly.crawl import Parts
 from crawler.crawl.in_flight import LEASE, Flight
+from crawler.crawl.lifecycle import EngineHooks
 from crawler.crawl.precheck import Fetch
 from crawler.data import retry_requests
 from crawler.frontier import dead_letters
@@ -34,7 +34,6 @@ from crawler.model.types import (
     Candidate,
     Dead,
     Done,
-    IncompatibleScrapy,
     Moved,
     Purpose,
     StoreUnavailable,
@@ -44,57 +43,6 @@ from crawler.model.types import (
 from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal
 from crawler.scheduler.requests import pack, unpack
-
-# The private names of Scrapy's engine that we stand on, and nowhere else.
-#
-# Rule: each is tested for when the crawl opens, so that another Scrapy stops with a clear
-# message before the first request (docs/decisions/0006-one-hook-lands-every-request.md).
-
-_NEEDED = ("inprogress", "nextcall", "remove_request", "close")
-
-
-class EngineHooks:
-    """Wake the engine; be told when a request has gone all its way, and when it stops."""
-
-    def __init__(self, engine: ExecutionEngine) -> None:
-        """Raises IncompatibleScrapy. Call it when the engine has its slot: in `open`."""
-        slot: Any = getattr(engine, "_slot", None)
-        missing = [name for name in _NEEDED if not hasattr(slot, name)]
-        if missing or not hasattr(getattr(slot, "nextcall", None), "schedule"):
-            raise IncompatibleScrapy(
-                "this Scrapy has no ExecutionEngine._slot with "
-                f"{', '.join(missing) or 'nextcall.schedule'}; install scrapy>=2.19,<2.20"
-            )
-        self._engine = engine
-        self._slot = slot
-
-    def wake(self) -> None:
-        """Let the engine ask for requests again, at the loop's next turn."""
-        if self._slot.closing is None and self._engine.running:
-            # Never with a delay: CallLaterOnce then ignores the calls that follow.
-            self._slot.nextcall.schedule()
-
-    def on_finished(self, finished: Callable[[Request], None]) -> None:
-        """Call *finished* once for each request handed out, after its callback and pipelines
-        are through, whatever became of it: the only hook that fires in every case."""
-        remove = self._slot.remove_request
-
-        def remove_request(request: Request) -> None:
-            finished(request)
-            remove(request)
-
-        self._slot.remove_request = remove_request
-
-    def on_stopping(self, stopping: Callable[[], None]) -> None:
-        """Call *stopping* once, when the engine begins to wait for what is under way."""
-        close = self._slot.close
-
-        async def close_slot() -> None:
-            stopping()
-            await close()
-
-        self._slot.close = close_slot
-
 
 # A spider's own requests as candidates, and what a middleware put in place of one.
 #
@@ -159,7 +107,6 @@ class FrontierScheduler(BaseScheduler):
         self._parts = parts
         self._timer: CallLaterResult | None = None
         self._taking: asyncio.Future[None] | None = None
-        self._hooks: EngineHooks | None = None
         # Requests that a rule refused, on their way to their errbacks. Bound: those that spiders
         # yield between two turns of the engine, which takes them before any lease.
         self._refused: deque[Request] = deque()
@@ -175,16 +122,12 @@ class FrontierScheduler(BaseScheduler):
     def open(self, spider: Spider) -> None:
         assert self._crawler.engine is not None
         self._spider = spider
-        self._hooks = EngineHooks(self._crawler.engine)
-        self._hooks.on_finished(self._finished)
-        self._hooks.on_stopping(self._stopping)
-        self._parts.frontier.on_due(self._hooks.wake)
-        if self._parts.commits is not None:
-            self._parts.commits.on_finished = self._hooks.wake
-        self._parts.slots.on_free = self._hooks.wake
+        hooks = EngineHooks(self._crawler.engine)
+        hooks.on_finished(self._finished)
+        hooks.on_stopping(self._stopping)
         self._parts.begin()
         if isinstance(self._parts.frontier, TwoTierFrontier):
-            taking = take_retry_requests(self._parts, self._parts.frontier, self._hooks.wake)
+            taking = take_retry_requests(self._parts, self._parts.frontier)
             self._taking = asyncio.ensure_future(taking)
         self._crawler.signals.connect(self._idle, signals.spider_idle)
         self._crawler.signals.connect(self._broken, signals.spider_error)
@@ -338,9 +281,7 @@ class FrontierScheduler(BaseScheduler):
 
     def _stopping(self) -> None:
         self._stop_timer()
-        self._parts.lifecycle.is_stopping = True
-        for stop in self._parts.lifecycle.on_stop:
-            stop()
+        self._parts.stopping()
 
     def _idle(self) -> None:
         if self._parts.lifecycle.failure:
@@ -370,9 +311,8 @@ class FrontierScheduler(BaseScheduler):
         else:
             # Hosts that wait for a slot: a fetch that ends, or waits, wakes the engine by itself.
             wake_at = self._parts.frontier.wake_at(self._parts.slots.free())
-        if wake_at is not None and self._hooks is not None:
-            delay_s = max(0.0, wake_at - now)
-            self._timer = call_later(delay_s, self._hooks.wake)
+        if wake_at is not None:
+            self._timer = call_later(max(0.0, wake_at - now), self._parts.lifecycle.wake)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -380,9 +320,7 @@ class FrontierScheduler(BaseScheduler):
             self._timer = None
 
 
-async def take_retry_requests(
-    parts: Parts, frontier: TwoTierFrontier, wake: Callable[[], None]
-) -> None:
+async def take_retry_requests(parts: Parts, frontier: TwoTierFrontier) -> None:
     """Put back what `scrapy frontier retry` asks for beside this crawl."""
     while True:
         for file in retry_requests.waiting(parts.data.path):
@@ -396,7 +334,7 @@ async def take_retry_requests(
             except StoreUnavailable as error:
                 parts.lifecycle.fail(error)
                 return
-            wake()
+            parts.lifecycle.wake()
         await asyncio.sleep(_RETRY_REQUESTS_S)
 
 

@@ -364,7 +364,7 @@ class Wire(asyncio.Protocol):
         self.broken = fault_of(error, self._node)
         self._transport.abort()
         for asked in self._asked:
-            asked.replies += [self.broken] * (asked.count - len(asked.replies))
+            asked.replies.extend([self.broken] * (asked.count - len(asked.replies)))
             asked.end()
         self._asked.clear()
 

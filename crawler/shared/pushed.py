@@ -19,24 +19,21 @@ from scrapy import FormRequest, Request, Spider
 from scrapy.settings import BaseSettings
 
 from crawler.config.kinds import number
-from crawler.config.settings import Arguments, Shared
+from crawler.config.settings import Arguments
 from crawler.crawl.allowed_origins import Doors
 from crawler.crawl.in_flight import LEASE
 from crawler.crawl.stats import Tally
-from crawler.model.choices import RedisFsync
 from crawler.model.types import Added, Candidate, ConfigError, CrawlerError, StoreUnavailable
 from crawler.policy.priority import Hints, Prioritizer
 from crawler.policy.scope import Refusal
 from crawler.policy.seeds import Pushed, read_pushed
 from crawler.shared import keys
-from crawler.shared.shard import Ops
 from crawler.shared.worker.feeds import (
     Delivery,
     Feed,
     Feeds,
     Item,
 )
-from crawler.shared.worker.frontier import SharedFrontier
 
 # What is pushed from outside, as candidates; and what scrapy-redis' settings say of it.
 #
@@ -498,28 +495,10 @@ async def _or_fault(work: Callable[[], Awaitable[int]]) -> int | CrawlerError:
         return fault
 
 
-def feed(
-    frontier: SharedFrontier,
-    ops: Ops,
-    judge: Judge,
-    rules: PushRules,
-    settings: Shared,
-    tally: Tally,
-) -> Feeding:
-    """Let what is pushed into *frontier*, from its first tick on."""
-    others = frontier.membership
-    around = Around(
-        all_know=others.all_know,
-        may_take=lambda: not frontier.is_congested(),
-        is_idle=lambda: not frontier.is_anything_left(),
-        wake=lambda: frontier.incoming.on_due(),
-    )
-    is_sure = settings.redis_fsync is RedisFsync.ALWAYS
-    delivery = Delivery(frontier.nodes, ops, is_sure, frontier.incoming.touched)
-    name, lease_s = settings.frontier_name, settings.lease_s
-    feeds = Feeds.of(frontier.nodes, delivery, name, rules.key, ops.session, lease_s)
-    feeding = Feeding(feeds, judge, rules, around, tally)
-    frontier.on_tick.append(feeding.tick)
-    frontier.is_elsewhere = feeding.is_elsewhere
-    frontier.doors = lambda: feeding.doors_known
-    return feeding
+@dataclass(frozen=True, slots=True)
+class Pushing:
+    """What a crawl takes, and does with, URLs that are pushed to it."""
+
+    judge: Judge
+    rules: PushRules
+    tally: Tally

@@ -5,7 +5,7 @@ Rule: the port of the embedded one, call for call. A crawl never waits: it uses 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from crawler.frontier.port import LeaseRules
@@ -144,9 +144,6 @@ class RedisFrontier:
 
     def is_congested(self) -> bool:
         return False
-
-    def on_due(self, wake: Callable[[], None]) -> None:
-        """Nobody waits for it."""
 
     def _lease_of(self, shard: int, now: float, limit: int) -> list[Lease]:
         limits = dict.fromkeys(self._standings, limit)

@@ -127,7 +127,7 @@ class WebSpider(Spider):
             if lifecycle.is_stopping:
                 return  # the stop cut off the fetch of the list
             self.logger.error("%s", error)
-            lifecycle.failure = error
+            lifecycle.note_failure(error)
             raise CloseSpider("bad_seeds") from error
         except StoreUnavailable as error:
             lifecycle.fail(error)

@@ -56,10 +56,10 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    def __init__(self) -> None:
+    def __init__(self, interrupted: Callable[[int], None]) -> None:
+        """*interrupted* is called with how many have come by now."""
         self.count = 0
-        self.on_first: Callable[[], object] = lambda: None
-        self.on_second: Callable[[], object] = lambda: None
+        self._interrupted = interrupted
 
     @contextmanager
     def heard(self) -> Iterator[None]:
@@ -76,7 +76,7 @@ class Interrupts:
 
     def _come(self) -> None:
         self.count += 1
-        (self.on_first if self.count == 1 else self.on_second)()
+        self._interrupted(self.count)
 
 
 # Workers that a run before has left: one that was killed could not end them.
@@ -128,7 +128,8 @@ class Supervisor:
     def __init__(self, plan: Plan, screen: WorkforceScreen) -> None:
         self._plan = plan
         self._screen = screen
-        self._interrupts = Interrupts()
+        self._interrupts = Interrupts(self._interrupted)
+        self._opening: asyncio.Task[WorkforceLook] | None = None  # None: not yet, or not any more
         self._redis: OwnRedis | None = None
         self._force = Workforce([], screen.tell)
         self._began_at = time.time()
@@ -137,10 +138,9 @@ class Supervisor:
         """Until all have ended. Raises CrawlerError: it could not begin."""
         with self._interrupts.heard():
             async with AsyncExitStack() as stack:
-                opening = asyncio.ensure_future(self._open(stack))
-                self._interrupts.on_first = opening.cancel
+                self._opening = asyncio.create_task(self._open(stack))
                 with suppress(asyncio.CancelledError):
-                    look = await opening
+                    look = await self._opening
                 if self._interrupts.count:
                     self._screen.tell(ending("shutdown"))
                     return Ended("", None)
@@ -180,8 +180,7 @@ class Supervisor:
 
     async def _work(self, look: WorkforceLook) -> None:
         force = self._force
-        self._interrupts.on_first = self._stop
-        self._interrupts.on_second = force.kill
+        self._opening = None
         try:
             async with _beside(self._watch(look)), _beside(self._keep_redis()):
                 force.begin(time.monotonic())
@@ -192,9 +191,15 @@ class Supervisor:
             force.kill()  # nobody is left, unless what is above has failed
             self._screen.end()
 
-    def _stop(self) -> None:
-        self._screen.tell(STOPPING)
-        self._force.stop()
+    def _interrupted(self, times: int) -> None:
+        if self._opening is not None:
+            if times == 1:  # once more would cut off what it puts away
+                self._opening.cancel()
+        elif times == 1:
+            self._screen.tell(STOPPING)
+            self._force.stop()
+        else:
+            self._force.kill()
 
     async def _watch(self, look: WorkforceLook) -> None:
         told = ""

@@ -166,8 +166,12 @@ class WorkerProcess:
         if now - self._began_at > WELL_S:
             self._pause_s = FIRST_PAUSE_S
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, MAX_PAUSE_S)
-        self.again_at = now + pause_s
+        self.again_at, self.is_over = now + pause_s, False
         return pause_s
+
+    def give_up(self) -> None:
+        """It is not started again."""
+        self.again_at, self.is_over = None, True
 
     def last_words(self) -> str:
         """What it complained of at its end, in one sentence."""
@@ -239,26 +243,25 @@ class Workforce:
 
     def _start(self, worker: WorkerProcess, now: float) -> None:
         if self.is_stopping:
-            worker.is_over = True
+            worker.give_up()
             return
         try:
             worker.start(now)
         except OSError as refused:
-            worker.is_over = True
+            worker.give_up()
             self.fail(f"worker {worker.number} cannot be started: {refused}")
 
     def _end(self, how: signal.Signals) -> None:
         for worker in self.workers:
             worker.send(how)
             if worker.again_at is not None:
-                worker.again_at, worker.is_over = None, True
+                worker.give_up()
 
     def _take_note(self, worker: WorkerProcess, status: int, now: float) -> None:
-        worker.is_over = True
+        worker.give_up()
         if status > _ENDS and status != TRY_AGAIN:
             self.fail(worker.last_words())
         elif status != _ENDS and not self.is_stopping:
-            worker.is_over = False
             why = worker.last_words() if status == TRY_AGAIN else said_status(status)
             again = span(worker.has_died(now))
             self._tell(f"worker {worker.number} has died ({why}); it is started again in {again}")

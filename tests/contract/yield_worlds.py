@@ -13,7 +13,7 @@ import redis
 
 from crawler.config.settings import Budgets
 from crawler.data.records import LocalYields
-from crawler.frontier.port import OrderedStore
+from crawler.frontier.port import FrontierRules, OrderedStore
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -27,6 +27,8 @@ from crawler.policy.patterns import (
 )
 from crawler.policy.scope import Refusal
 from crawler.shared.client import Call
+from crawler.shared.shard import Ops
+from crawler.shared.worker.batcher import ShardLink
 from crawler.shared.worker.patterns import SharedYields
 from tests.contract.frontiers import STORES
 from tests.contract.redis_world import SHARDS, RedisWorld, ToldLink
@@ -63,7 +65,15 @@ class ToldYields:
         self._link = link
         self._now = 0.0
         self._yields = SharedYields(
-            *(rules, SHARDS, self._run, self._tell, lambda _: None, lambda: self._now),
+            rules,
+            ShardLink(
+                ops=Ops("w.1", SHARDS, FrontierRules(), 60),
+                run=self._run,
+                tell=self._tell,
+                is_full=lambda _: False,
+                count=lambda _: None,
+            ),
+            lambda: self._now,
             *(most_patterns, recent),
         )
 

@@ -98,7 +98,9 @@ class Worker:
         self.doors = Doors(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9)
         self.doors.open_for([])
         self.tally = Tally(MemoryStatsCollector(get_crawler()))
-        delivery = Delivery(crew.nodes, Ops(session, SHARDS, RULES, 60), is_sure=False)
+        delivery = Delivery(
+            crew.nodes, Ops(session, SHARDS, RULES, 60), False, lambda shard, in_s: None
+        )
         self.feeding = Feeding(
             Feeds.of(crew.nodes, delivery, "t", rules.key, session, LEASE_S),
             Judge(self.doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint),

@@ -24,6 +24,7 @@ from scrapy.utils.asyncio import call_later
 from twisted.python.failure import Failure
 
 from crawler.crawl.errors import error_of
+from crawler.crawl.slots import SlotRules, Slots
 from crawler.download.aiohttp_handler import AiohttpHandler
 from crawler.download.body import Keeper
 from crawler.download.resolver import (
@@ -34,13 +35,13 @@ from crawler.download.resolver import (
 )
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.model.choices import Tls
-from crawler.model.page import DownloadOptions, Exchanges
+from crawler.model.page import DownloadOptions, Exchange
 from tests.memories import Memory
 
 CAP_BYTES: Final = 2_000_000
 ADMITTED: Final = "127.0.0.1"
 OF_THE_PROCESS: Final = {"TWISTED_REACTOR_ENABLED", "ASYNCIO_EVENT_LOOP", "LOG_LEVEL"}
-EXCHANGES: Final = Exchanges()
+EXCHANGES: Final[dict[Request, Exchange]] = {}
 MEMORY: Final = Memory()
 NAMES: Final = {
     "inside.example": ("127.0.0.2",),
@@ -76,11 +77,20 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
     )
 
 
+class Telling(Keeper):
+    """Keeps the exchanges of all requests; these have no leases."""
+
+    def response(self, request: Request, exchange: Exchange, **more: Any) -> Response:
+        EXCHANGES[request] = exchange
+        return super().response(request, exchange, **more)
+
+
 class Handler(AiohttpHandler):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Handler:
         chosen = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])
-        keeper = Keeper(crawler, chosen, EXCHANGES, MEMORY)
+        slots = Slots(SlotRules(), lambda: None)
+        keeper = Telling(crawler, chosen, MEMORY.flights, MEMORY, slots)
         return cls(crawler, keeper, Resolver(chosen.admits, Names()))
 
 
@@ -116,7 +126,7 @@ class Fetches(Spider):
 
     def page(self, response: Response, name: str) -> None:
         assert response.request
-        exchange = EXCHANGES.take(response.request)
+        exchange = EXCHANGES.pop(response.request, None)
         assert exchange, "a page without its exchange"
         report(
             name=name,

@@ -6,13 +6,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crawler.model.types import Done
 from crawler.shared import keys
+from crawler.shared.client import Call, Nodes
+from crawler.shared.faults import Unreachable
 from crawler.shared.worker import outgoing as drain
 from tests.contract.frontiers import candidate
 from tests.lone_worker import LoneWorker, at_work, until
@@ -33,6 +36,19 @@ class Mark:
 
     def __call__(self, _: int) -> int | None:
         return self.bytes
+
+
+class DeafNodes(Nodes):
+    """Servers that do not hear of links on a disk."""
+
+    is_deaf = True
+    unheard = 0
+
+    async def run(self, calls: Sequence[Call]) -> list[Any]:
+        if self.is_deaf and any(call.script == "outbox" and call.args[1] for call in calls):
+            self.unheard += 1
+            return [Unreachable("lost by the test")] * len(calls)
+        return await super().run(calls)
 
 
 def test_better_levels_go_first(server: RedisServer) -> None:
@@ -141,15 +157,8 @@ def test_no_page_is_finished_before_all_hear_of_its_links_on_a_disk(server: Redi
 
     async def story() -> None:
         mark = Mark()
-        worker = LoneWorker(server.url, full_bytes=mark)
-        heard: list[int] = []
-        announce = worker.frontier.outgoing.is_outbox_known
-
-        async def nobody_hears() -> bool:
-            heard.append(len(worker.outbox))
-            return False
-
-        worker.frontier.outgoing.is_outbox_known = nobody_hears
+        worker = LoneWorker(server.url, full_bytes=mark, nodes=DeafNodes)
+        assert isinstance(worker.nodes, DeafNodes)
         async with at_work(worker):
             await worker.add(candidate("page"))
             (lease,) = await worker.lease(1)
@@ -158,10 +167,10 @@ def test_no_page_is_finished_before_all_hear_of_its_links_on_a_disk(server: Redi
             worker.frontier.add([candidate("link")], time.time())
             worker.release(lease)
             worker.frontier.finish(lease, Done(), time.time())
-            await until(lambda: len(heard) > 2)
-            assert heard[0] == 1
+            await until(lambda: worker.nodes.unheard > 2)
+            assert len(worker.outbox) == 1
             assert totals(server, "done") == 0
-            worker.frontier.outgoing.is_outbox_known = announce
+            worker.nodes.is_deaf = False
             await worker.told()
             assert [
                 set(server.client().smembers(keys.outboxes("t", shard))) for shard in range(2)

@@ -12,7 +12,7 @@ import pytest
 from scrapy import signals
 
 from crawler.data.outcomes import OutcomeLog, read_outcomes
-from crawler.model.types import Outcome
+from crawler.model.types import Outcome, never_waits
 from crawler.spiders.web import WebSpider
 from tests.crawling import crawl
 from tests.servers.pages import Answer, site
@@ -85,7 +85,7 @@ def test_the_engine_sleeps_while_the_last_page_is_on_its_way(tmp_path: Path):
 def test_the_outcome_log_goes_on_without_an_empty_line(tmp_path: Path, end: bytes):
     file = tmp_path / "outcomes.jsonl"
     file.write_bytes(b'{"at": 1}' + end)
-    log = OutcomeLog(file)
+    log = OutcomeLog(file, never_waits)
     log.append(Outcome(at=2.0, url="http://a/", host="a", fate="done"))
     log.close()
     lines = file.read_bytes().splitlines()

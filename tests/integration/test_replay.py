@@ -35,6 +35,7 @@ from crawler.model.types import (
     ConfigError,
     DataDirError,
     Pace,
+    never_waits,
 )
 from crawler.policy.politeness import next_rest
 from tests import pdfs
@@ -418,7 +419,7 @@ def test_a_status_line_is_as_it_was_sent(tmp_path: Path, status: bytes) -> None:
 
 
 async def kept_in(folder: Path, exchange: Exchange) -> None:
-    archive = Archive(WarcWriter(WarcRules(folder=folder, origin="h-1")))
+    archive = Archive(WarcWriter(WarcRules(folder=folder, origin="h-1")), never_waits)
     await archiving.archived(exchange, archive)
     await archive.close()
 

@@ -42,7 +42,7 @@ class Sharer(RedisWorker):
     def hold(self, hold_s: float) -> None:
         """From now on a page of this worker may take so long."""
         batcher = Batcher(self.run)
-        self.digests = SharedDigests(self.ops, batcher, self.tell, self.count, hold_s)
+        self.digests = SharedDigests(self.link(), batcher, hold_s)
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
         replies = await super().run(calls)

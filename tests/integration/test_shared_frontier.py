@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from struct import unpack_from
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from crawler.crawl.slots import NO_LIMIT
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import (
@@ -34,10 +36,11 @@ from crawler.shared.codec import WorkerSaid, read_claim
 from crawler.shared.faults import Unreachable
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of
-from crawler.shared.worker.frontier import SharedFrontier
+from crawler.shared.worker.frontier import SharedFrontier, WorkerBase
 from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.status import SharedRules
+from crawler.shared.worker.status import Fullness, SharedRules
 from tests.contract.frontiers import candidate
+from tests.lone_worker import NoKnowledge, confirm
 from tests.servers.redis import RedisServer
 
 NAME = "t"
@@ -95,6 +98,15 @@ class LossyNodes(Nodes):
         return await super().memory()
 
 
+class SaidFull(Fullness):
+    """All servers are full where the test says so."""
+
+    is_said = False
+
+    def is_full(self, shard: int) -> bool:
+        return self.is_said or super().is_full(shard)
+
+
 class Told:
     """What a worker was told."""
 
@@ -103,6 +115,8 @@ class Told:
         self.refused_leases: list[Lease] = []
         self.errors: list[CrawlerError] = []
         self.wakes = 0
+
+    def count(self, key: str) -> None: ...
 
     def added(self, added: Added) -> None: ...
 
@@ -125,10 +139,10 @@ class Worker:
         self.nodes = LossyNodes(url)
         self.session = f"{name}.1"
         self.ops = Ops(self.session, SHARDS, RULES, lease_s)
-        self.frontier = SharedFrontier(
+        self.knowledge = NoKnowledge()
+        self.base = WorkerBase.of(
             self.nodes,
             self.ops,
-            Outbox(MemoryStore(), lambda domain: shard_of(domain, SHARDS)),
             SharedRules(
                 name=NAME,
                 shards=SHARDS,
@@ -139,11 +153,21 @@ class Worker:
                 is_sure=True,
                 full_bytes=lambda _: None,
             ),
+            Outbox(MemoryStore(), lambda domain: shard_of(domain, SHARDS)),
             self.told,
             lambda: WorkerSaid(name=name, session=self.session, host="here", pid=1),
             time.time,
+            confirm,
         )
-        self.frontier.on_due(self.told.wake)
+        self.fullness = SaidFull(self.nodes, lambda _: None)
+        self.frontier = SharedFrontier(
+            replace(self.base, fullness=self.fullness),
+            self.knowledge,
+            lease_rules=None,
+            room=lambda _: NO_LIMIT,
+            wake=self.told.wake,
+            pushing=None,
+        )
 
     async def add(self, *found: Candidate) -> None:
         self.frontier.add(found, time.time())
@@ -383,7 +407,7 @@ def test_nobody_ends_while_links_lie_on_the_disk_of_a_worker(server: RedisServer
             await until(lambda: len(one.frontier.incoming) or len(other.frontier.incoming))
             one.nodes.hangs = True
             await until(lambda: one.nodes.is_stuck)
-            one.frontier.outgoing.full = lambda _: True
+            one.fullness.is_said = True
             holder = one if len(one.frontier.incoming) else other
             lease = await holder.lease()
             one.frontier.add([second], time.time())
@@ -392,7 +416,7 @@ def test_nobody_ends_while_links_lie_on_the_disk_of_a_worker(server: RedisServer
                 async with asyncio.timeout(3.5):  # three looks
                     await until(other.frontier.is_over)
             one.nodes.go_on.set()
-            one.frontier.outgoing.full = nothing
+            one.fullness.is_said = False
 
     asyncio.run(story())
 
@@ -491,18 +515,15 @@ def test_what_is_added_after_the_end_begins_it_again(server: RedisServer) -> Non
 def test_a_claim_is_told_before_its_verdict(
     server: RedisServer, verdict: Callable[..., Done | Moved]
 ) -> None:
-    claimed: list[tuple[int, Claim]] = []
-
     async def story() -> None:
         async with worker(server) as one:
-            one.frontier.on_claimed = lambda lease_id, claim: claimed.append((lease_id, claim))
             await one.add(candidate("1", host="h"))
             lease = await one.lease()
             claim = Claim(b"d" * 20, "http://h/1", status=404)
             one.frontier.release(lease, GAP, time.time())
             one.nodes.unheard = lambda call: call.script == "finish"
             assert one.frontier.finish(lease, verdict(claim=claim), time.time())
-            assert claimed == [(lease.id, claim)]
+            assert one.knowledge.claims == [(lease.id, claim)]
             asked = one.ops.reserve(claim.digest, 9, 1.0)
             await until(lambda: server.client().exists(keys.claims(NAME, asked.shard, 0)))
             ((_, word, packed, file),) = await one.nodes.run([asked])
@@ -517,7 +538,7 @@ def test_what_is_gathered_elsewhere_is_told_at_the_end(server: RedisServer) -> N
     async def story() -> None:
         async with worker(server) as one:
             rows = Call(1, "near", (0, 7, b"r" * 20))
-            one.frontier.on_end = lambda: one.frontier.outgoing.tell(rows)
+            one.knowledge.gathered.append(lambda: one.base.tells.tell(rows))
         assert server.client().get(keys.near(NAME, 1, 0, 7)) == b"r" * 20
 
     asyncio.run(story())

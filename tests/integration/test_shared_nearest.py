@@ -53,7 +53,7 @@ class Sharer(RedisWorker):
         super().__init__(url, session)
         scripts, commands = Batcher(self.run), Batcher(self.nodes.commands)
         look = NearLook(self.ops, NAME, scripts, commands, BITS)
-        self.nearest = SharedNearest(self.ops, look, self.tell, self.count, BITS)
+        self.nearest = SharedNearest(self.link(), look, BITS)
 
     async def near(self, simhash: int, url: str, lease: int) -> Near | None:
         return await self.nearest.original(simhash, digest_of(url), url, lease)
@@ -76,7 +76,7 @@ class Sharer(RedisWorker):
         self.nearest.settle(lease)
 
     async def told(self) -> None:
-        await self.nearest.tick()
+        self.nearest.tell()
         await self.flush()
 
     async def keep(self, simhash: int, url: str, lease: int, at: float = 1e9) -> Near | None:
@@ -364,7 +364,7 @@ def test_what_was_told_is_found_after_a_restart(tmp_path: Path) -> None:
             assert await one.near(~TEXT & 2**64 - 1, "http://a/2", 2) is None
             one.store(~TEXT & 2**64 - 1, "http://a/2", 2)
             server.start()
-            await one.nearest.tick()
+            one.nearest.tell()
             while one.tells:
                 await one.flush()
             await other.look(0)  # finds the server again
@@ -415,7 +415,7 @@ def test_a_full_server_is_told_nothing(server: RedisServer) -> None:
     async def story() -> None:
         async with sharers(server.url) as (one, other):
             await one.keep(TEXT, "http://a/1", 1)
-            one.nearest.is_full = lambda shard: shard == cell(~TEXT, 2, SHARDS).shard
+            one.is_full = lambda shard: shard == cell(~TEXT, 2, SHARDS).shard
             await one.keep(~TEXT & 2**64 - 1, "http://a/2", 2)
             assert one.counted == {"untold/near": 1}
             assert await other.look(~TEXT & 2**64 - 1) is None

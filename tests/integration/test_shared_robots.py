@@ -30,6 +30,7 @@ from crawler.model.types import (
     Purpose,
     PutBack,
     StoreFull,
+    StoreUnavailable,
 )
 from crawler.model.url import registered_domain, split
 from crawler.policy.robots_cache import (
@@ -92,14 +93,14 @@ class Sharer(RedisWorker):
         super().__init__(url, session)
         self.clock = NOW
         self.local = Records()
+        self.paused: list[StoreUnavailable] = []
         self.robots = SharedRobots(
-            *(self.local, SHARDS, self.run, self.tell, self.count),
-            lambda: self.clock,
+            *(self.local, self.link(), lambda: self.clock),
             Robots().robots_max_bytes,
+            self.paused.append,
         )
         self.cache = RobotsCache(self.robots, "Gossamer", Robots())
         self.clearance = Clearance(self.cache, hop, LocalYields(MemoryStore(), Budgets()))
-        self.robots.replaced = self.clearance.learned_elsewhere
         self.meanwhile: Callable[[], Any] = lambda: None
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
@@ -107,9 +108,13 @@ class Sharer(RedisWorker):
         self.meanwhile()
         return replies
 
+    async def prepare(self, lease: Lease) -> None:
+        for authority in await self.robots.enrich([lease]):
+            self.clearance.learned_elsewhere(authority)
+
     async def turn(self, lease: Lease, answer: RobotsFetch | None = None) -> Fetch | Unfetched:
         """What the worker does with *lease*; what it is to fetch gives *answer*."""
-        await self.robots.enrich([lease])
+        await self.prepare(lease)
         flight = Flight(lease)
         decided = self.clearance.of(flight, self.clock)
         if isinstance(decided, Fetch) and flight.purpose is Purpose.ROBOTS and answer is not None:
@@ -118,7 +123,7 @@ class Sharer(RedisWorker):
         return decided
 
     async def verdict(self, url: str = PAGE) -> RobotsVerdict:
-        await self.robots.enrich([lease_of(url)])
+        await self.prepare(lease_of(url))
         return self.cache.verdict(url, self.clock)
 
     async def learn(self, *answers: RobotsFetch, authority: str = HERE) -> None:
@@ -397,7 +402,7 @@ def test_what_is_handed_on_has_a_bound(
 def test_a_full_server_gets_only_what_is_small_or_waited_for(server: RedisServer) -> None:
     async def story() -> None:
         async with sharers(server) as (one, other):
-            one.robots.is_full = lambda _: True
+            one.is_full = lambda _: True
             await one.learn(answer(200, RULES))
             await one.learn(answer(404), authority="http://c.org")
             assert await other.verdict() == Unknown(robots_url(HERE))

@@ -44,8 +44,7 @@ class Reader(RedisWorker):
 
     def remember(self, recent: int, most_patterns: int = MOST_PATTERNS) -> None:
         self.yields = SharedYields(
-            *(RULES, SHARDS, self.run, self.tell, self.count, lambda: self.clock),
-            *(most_patterns, recent),
+            *(RULES, self.link(), lambda: self.clock, most_patterns, recent),
         )
 
     async def go(self, number: int = 0, host: str = "a.org") -> Go | Stopped:
@@ -200,7 +199,7 @@ def test_without_an_answer_it_is_fetched_and_not_asked_for_at_once_again(tmp_pat
 
 def test_a_full_server_is_told_nothing_more(server: RedisServer) -> None:
     async def story(anna: Reader, _: Reader) -> None:
-        anna.yields.is_full = lambda _: True
+        anna.is_full = lambda _: True
         await anna.read(SOME)
         assert anna.tells == []
         with server.client() as client:

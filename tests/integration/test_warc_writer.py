@@ -30,6 +30,7 @@ from crawler.model.types import (
     ConfigError,
     DataDirError,
     StoreUnavailable,
+    never_waits,
 )
 from tests.warc_judges import read, read_folder
 
@@ -228,7 +229,7 @@ class GatedWriter(WarcWriter):
 
 @on_a_loop
 async def test_captures_of_many_tasks_all_come_to_lie(tmp_path: Path) -> None:
-    archive = Archive(writer(tmp_path, max_file_bytes=20_000), queued_captures=8)
+    archive = Archive(writer(tmp_path, max_file_bytes=20_000), never_waits, queued_captures=8)
     captures = [page(number) for number in range(200)]
     places = await asyncio.gather(*map(archive.append, captures))
     await archive.close()
@@ -237,7 +238,7 @@ async def test_captures_of_many_tasks_all_come_to_lie(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_closing_writes_what_was_accepted_and_refuses_the_rest(tmp_path: Path) -> None:
-    archive = Archive(writer(tmp_path), queued_captures=2)
+    archive = Archive(writer(tmp_path), never_waits, queued_captures=2)
     tasks = [asyncio.create_task(archive.append(page(number))) for number in range(9)]
     await asyncio.sleep(0)
     await archive.close()
@@ -250,7 +251,7 @@ async def test_closing_writes_what_was_accepted_and_refuses_the_rest(tmp_path: P
 @on_a_loop
 async def test_a_slow_disk_holds_the_callers_back(tmp_path: Path) -> None:
     gated = GatedWriter(WarcRules(folder=tmp_path, origin="h-1"))
-    archive = Archive(gated, queued_captures=3)
+    archive = Archive(gated, never_waits, queued_captures=3)
     tasks = [asyncio.create_task(archive.append(page(number))) for number in range(9)]
     for _ in range(20):
         await asyncio.sleep(0)
@@ -265,7 +266,7 @@ async def test_a_slow_disk_holds_the_callers_back(tmp_path: Path) -> None:
 @on_a_loop
 async def test_a_caller_that_left_takes_nobody_with_it(tmp_path: Path) -> None:
     gated = GatedWriter(WarcRules(folder=tmp_path, origin="h-1"))
-    archive = Archive(gated)
+    archive = Archive(gated, never_waits)
     left, stayed = (asyncio.create_task(archive.append(page(number))) for number in range(2))
     await asyncio.sleep(0)
     left.cancel()
@@ -279,7 +280,7 @@ async def test_a_caller_that_left_takes_nobody_with_it(tmp_path: Path) -> None:
 async def test_each_failure_is_told_to_its_own_caller(tmp_path: Path) -> None:
     folder = tmp_path / "warc"
     folder.write_bytes(b"")
-    archive = Archive(writer(folder))
+    archive = Archive(writer(folder), never_waits)
     with pytest.raises(StoreUnavailable):
         await archive.append(page(0))
     folder.unlink()

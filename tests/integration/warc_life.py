@@ -15,7 +15,7 @@ from crawler.archive.capture import Capture, RecordPlace
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.recovery import recover
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
-from crawler.model.types import Claim
+from crawler.model.types import Claim, never_waits
 
 TASKS = 8  # that append to the archive at once
 
@@ -44,7 +44,7 @@ def live(folder: Path, life: int, pipe: Connection) -> None:
     rules = WarcRules(folder=folder, origin=f"h-{life}", max_file_bytes=200_000)
     writer = WarcWriter(rules, companions)
     if life % 2:
-        asyncio.run(_through_the_archive(Archive(writer), life, pipe))
+        asyncio.run(_through_the_archive(Archive(writer, never_waits), life, pipe))
     else:
         for number in count():
             _tell(pipe, number, writer.append(page(life, number)))

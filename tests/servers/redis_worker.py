@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -14,6 +14,7 @@ from crawler.shared.client import Address, Call, Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops
+from crawler.shared.worker.batcher import ShardLink
 
 NAME: Final = "t"
 SHARDS: Final = 8
@@ -34,6 +35,16 @@ class RedisWorker:
         self.tells: list[Call] = []
         self.counted: Counter[str] = Counter()
         self.asked: list[Call] = []
+        self.is_full: Callable[[int], bool] = lambda _: False  # whether a shard's server is
+
+    def link(self) -> ShardLink:
+        return ShardLink(
+            ops=self.ops,
+            run=self.run,
+            tell=self.tell,
+            is_full=lambda shard: self.is_full(shard),
+            count=self.count,
+        )
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
         self.asked += calls

@@ -24,7 +24,7 @@ from crawler.model.page import (
     Row,
     Truncated,
 )
-from crawler.model.types import Claim
+from crawler.model.types import Claim, never_waits
 
 BODY: Final = b"<title>T</title>"
 SHA1: Final = sha1(BODY).digest()
@@ -99,7 +99,7 @@ class Listening(WarcWriter):
 def capture_of(folder: Path, page: Page, wire_sha1: bytes = SHA1) -> Capture | None:
     async def run() -> Capture | None:
         writer = Listening(folder)
-        archive = Archive(writer)
+        archive = Archive(writer, never_waits)
         record = await archived_page(page, archive, wire_sha1)
         await archive.close()
         assert bool(record) == bool(writer.captures)

@@ -24,7 +24,8 @@ LINE = b"x" * MAX_LINE_BYTES
 
 def read(*parts: bytes, room: int | None = None) -> tuple[bytes, ChunkedBody]:
     body = ChunkedBody()
-    body.room = room
+    if room is not None:
+        body.allow(room)
     return b"".join(body.feed(part) for part in parts), body
 
 

@@ -18,7 +18,11 @@ from tests.memories import Memory
 
 HTML = "<html><p>caf\xe9</p></html>".encode("latin-1")
 GZIP = zlib.compress(HTML, 9, 31)
-OPTIONS = DownloadOptions(cap=lambda kind, url: 1000, admits=lambda ip, host, port: True)
+OPTIONS = DownloadOptions(
+    cap=lambda kind, url: 1000,
+    admits=lambda ip, host, port: True,
+    begin_or_put_back=lambda lease: True,
+)
 
 
 class Desk:

@@ -1,4 +1,4 @@
-"""Exchanges: read as sent, handed over once, gone with their request."""
+"""Exchanges: read as sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from crawler.model.page import (
     NO_LIMIT,
     DownloadOptions,
     Exchange,
-    Exchanges,
     Truncated,
     breakage,
 )
@@ -38,10 +37,6 @@ def test_what_broke_a_body_off(flags: tuple[str, ...], error: str) -> None:
     assert breakage(flags) == error
 
 
-class Asked:
-    """Stands for a request: has no equals, can be referred to weakly."""
-
-
 def exchange() -> Exchange:
     return Exchange(
         url="http://a.example/",
@@ -62,22 +57,6 @@ def test_lines_are_read_as_sent() -> None:
     assert one.request_headers == [(b"Host", b"a.example")]
 
 
-def test_an_exchange_is_handed_over_once() -> None:
-    exchanges, asked, one = Exchanges(), Asked(), exchange()
-    exchanges.put(asked, one)
-    assert exchanges.take(Asked()) is None
-    assert exchanges.take(asked) is one
-    assert exchanges.take(asked) is None
-
-
-def test_an_exchange_goes_with_its_request() -> None:
-    exchanges, asked = Exchanges(), Asked()
-    exchanges.put(asked, exchange())
-    assert len(exchanges) == 1
-    del asked
-    assert len(exchanges) == 0
-
-
 def test_a_whole_body_is_not_truncated() -> None:
     assert not Truncated.NO
     assert all(reason for reason in Truncated if reason is not Truncated.NO)
@@ -93,5 +72,9 @@ def test_a_whole_body_is_not_truncated() -> None:
     ],
 )
 def test_how_much_is_kept(asked: int | None, room: int) -> None:
-    options = DownloadOptions(cap=lambda kind, url: 7, admits=lambda ip, host, port: True)
+    options = DownloadOptions(
+        cap=lambda kind, url: 7,
+        admits=lambda ip, host, port: True,
+        begin_or_put_back=lambda lease: True,
+    )
     assert options.room(b"text/html", "http://a.example/", asked) == room

@@ -23,12 +23,14 @@ class Disk:
         self.gate.set()
         self.unsynced_bytes = 0
         self.error: StoreUnavailable | None = None
+        self.finished = threading.Event()
         self.commits = GroupCommit(
             every_s,
             self._sync_records,
             lambda: self.unsynced_bytes,
             lambda: self.acts.append("verdicts"),
             self.failures.append,
+            lambda: self.finished.set(),
         )
 
     def _sync_records(self) -> None:
@@ -55,6 +57,7 @@ def test_all_that_wait_are_finished_after_one_sync_and_their_verdicts_are_synced
         disk.write("b")
         await disk.until("verdicts")
         assert disk.acts == ["records", "a", "b", "verdicts"]
+        assert disk.finished.is_set(), "whoever waits for leases is woken"
 
     asyncio.run(story())
 

@@ -16,6 +16,7 @@ from scrapy.http import Headers, HtmlResponse, Response
 from scrapy.utils.test import get_crawler
 
 from crawler.crawl.body_memory import FREE_BYTES
+from crawler.crawl.slots import SlotRules, Slots
 from crawler.download.body import (
     Keeper,
     Kept,
@@ -25,7 +26,6 @@ from crawler.download.body import (
 from crawler.model.page import (
     DownloadOptions,
     Exchange,
-    Exchanges,
     Truncated,
 )
 from tests.hurried import hurried
@@ -33,7 +33,11 @@ from tests.memories import Memory
 
 HEAD = b"HTTP/1.0 200 OK\r\n\r\n"
 CAP_BYTES = len(HEAD) + 10
-OPTIONS = DownloadOptions(cap=lambda kind, url: CAP_BYTES, admits=lambda ip, host, port: True)
+OPTIONS = DownloadOptions(
+    cap=lambda kind, url: CAP_BYTES,
+    admits=lambda ip, host, port: True,
+    begin_or_put_back=lambda lease: True,
+)
 
 
 class Desk:
@@ -41,9 +45,9 @@ class Desk:
 
     def __init__(self, memory: Memory | None = None, **meta: Any) -> None:
         self.crawler: Crawler = get_crawler()
-        self.exchanges = Exchanges()
         self.memory = memory or Memory()
-        self.keeper = Keeper(self.crawler, OPTIONS, self.exchanges, self.memory)
+        slots = Slots(SlotRules(), lambda: None)
+        self.keeper = Keeper(self.crawler, OPTIONS, self.memory.flights, self.memory, slots)
         self.request, self.flight = self.memory.leased(1, **meta)
 
     def keep(self, *parts: bytes | float, **headers: str) -> Kept:
@@ -242,7 +246,7 @@ def test_the_response_is_scrapys_and_the_exchange_is_kept() -> None:
         *(b"<p>", "HTTP/1.0", "192.0.2.1"),
     )
     assert response.flags == ["truncated_time"]
-    assert desk.exchanges.take(desk.request) is exchange
+    assert desk.flight.exchange is exchange
 
 
 @pytest.mark.parametrize(

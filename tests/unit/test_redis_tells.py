@@ -26,8 +26,12 @@ def learn(authority: str, packed: bytes = b"") -> Call:
     return Call(0, "learn", (authority, 1000, packed))
 
 
+def dropped(figure: str) -> None:
+    raise AssertionError(figure)
+
+
 def waiting(*calls: Call) -> Tells:
-    tells = Tells()
+    tells = Tells(dropped)
     for call in calls:
         tells.put(call)
     return tells
@@ -67,8 +71,7 @@ def test_a_shard_that_answers_is_told_at_once() -> None:
 @pytest.mark.parametrize("script", MOST)
 def test_the_oldest_of_too_many_are_dropped_and_counted(script: str) -> None:
     counted: list[str] = []
-    tells = Tells()
-    tells.count = counted.append
+    tells = Tells(counted.append)
     calls = [Call(0, script, (f"{n}", "x", b"y")) for n in range(MOST[script] + 3)]
     for call in [rest("a", 1.0), *calls]:
         tells.put(call)

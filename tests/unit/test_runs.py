@@ -23,14 +23,23 @@ from crawler.shared.worker.leases import FRESH_S, KEPT_S, Holdings, Journal, Rec
 LEASE_S, FETCH_S = 20.0, 5.0
 
 
+def unasked(*what: object) -> None:
+    """Of nothing like that these tests should hear."""
+    raise AssertionError(what)
+
+
+def ignored(shard: int, alive_at: float) -> None:
+    """The run of *shard* is another."""
+
+
 def lease(number: int = 1, shard: int = 0) -> Lease:
     page = Candidate(url="http://a/", key=1, host=HostKey("a"), domain="a")
     return Lease(lease_id(shard, number), page, Pace(), taken_at=0.0)
 
 
 def test_a_new_run_is_told_once_with_the_end_of_the_last() -> None:
-    runs, told = Runs(), []
-    runs.on_change = lambda shard, alive_at: told.append((shard, alive_at))
+    told: list[tuple[int, float]] = []
+    runs = Runs(lambda shard, alive_at: told.append((shard, alive_at)), unasked)
     runs.heard(3, b"one", 10.0)
     runs.heard(3, b"one", 12.0)
     runs.heard(3, b"one", 11.0)  # asked before, answered later
@@ -42,7 +51,7 @@ def test_a_new_run_is_told_once_with_the_end_of_the_last() -> None:
 
 
 def test_what_one_run_acknowledged_is_sure_only_when_it_lived_on() -> None:
-    runs = Runs()
+    runs = Runs(ignored, unasked)
     runs.heard(0, b"one", 10.0)
     assert runs.lives(0, b"one", 14.0) is None, "it may be dead"
     runs.heard(0, b"one", 14.0)
@@ -52,8 +61,8 @@ def test_what_one_run_acknowledged_is_sure_only_when_it_lived_on() -> None:
 
 
 def test_keys_that_are_gone_are_told_as_such() -> None:
-    runs, gone = Runs(), []
-    runs.on_gone = gone.append
+    gone: list[int] = []
+    runs = Runs(unasked, gone.append)
     runs.heard(0, b"one", 10.0)
     runs.heard(0, b"", 11.0)
     assert gone == [0]
@@ -65,7 +74,7 @@ def call(number: int, shard: int = 0) -> Call:
 
 
 def test_the_journal_keeps_what_a_server_may_have_forgotten_while_it_was_away() -> None:
-    journal = Journal(Runs())
+    journal = Journal(Runs(unasked, unasked))
     for at in range(20):
         journal.acknowledged([call(at)], b"one", at - 0.1, float(at))
     assert journal.recent(0, alive_at=19.0) == [call(at) for at in range(19 - int(KEPT_S), 20)]
@@ -73,20 +82,20 @@ def test_the_journal_keeps_what_a_server_may_have_forgotten_while_it_was_away() 
 
 
 def test_the_journal_tells_nothing_old_to_a_server_that_lived_on() -> None:
-    journal = Journal(Runs())
+    journal = Journal(Runs(unasked, unasked))
     journal.acknowledged([call(1)], b"one", 10.0, 10.0)
     assert journal.recent(0, alive_at=10.0 + KEPT_S + 1) == []
 
 
 def test_a_slow_answer_is_no_sign_of_life_of_its_time() -> None:
-    journal = Journal(Runs())
+    journal = Journal(Runs(unasked, unasked))
     journal.acknowledged([call(1)], b"one", 100.0, 100.1)
     journal.acknowledged([call(2)], b"one", 101.0, 101.0 + 2 * KEPT_S)
     assert journal.recent(0, alive_at=101.0) == [call(1), call(2)]
 
 
 def test_where_nothing_can_be_forgotten_nothing_is_kept() -> None:
-    runs = Runs()
+    runs = Runs(ignored, unasked)
     journal = Journal(runs, is_needed=False)
     journal.acknowledged([call(1)], b"one", 10.0, 10.1)
     assert journal.recent(0, alive_at=10.0) == []
@@ -111,13 +120,14 @@ class Recovery:
     """The journal and the reckoning of a worker with two shards, each on a server of its own."""
 
     def __init__(self, run: bytes) -> None:
-        self.runs = Runs()
+        self.runs = Runs(lambda *change: self.reckoning.changed(*change), unasked)
         self.journal = Journal(self.runs)
         self.node = OneNode(run)
-        self.holdings = Holdings(LEASE_S, FETCH_S, self.runs)
+        self.holdings = Holdings(LEASE_S, FETCH_S, self.runs, unasked)
         ops = Ops("w.1", 2, FrontierRules(), LEASE_S)
-        self.reckoning = Reckoning(self.node, ops, self.holdings, self.journal, self.runs)
-        self.runs.on_change = self.reckoning.changed
+        self.reckoning = Reckoning(
+            *(self.node, ops, self.holdings, self.journal, self.runs, unasked)
+        )
 
     def acknowledged(self, number: int, run: bytes, at: float, shard: int = 0) -> None:
         self.journal.acknowledged([call(number, shard)], run, at - 0.01, at)
@@ -169,8 +179,8 @@ def test_a_new_run_heard_of_while_the_shard_is_asked_is_settled_too() -> None:
 
 
 def test_a_lease_may_begin_only_while_its_server_surely_knows_of_it() -> None:
-    runs = Runs()
-    holdings = Holdings(LEASE_S, FETCH_S, runs)
+    runs = Runs(ignored, unasked)
+    holdings = Holdings(LEASE_S, FETCH_S, runs, unasked)
     runs.heard(0, b"one", 100.0)
     holdings.take(0, [lease()], 100.0)
     assert holdings.may_begin(lease(), 100.0)

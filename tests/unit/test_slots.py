@@ -11,6 +11,10 @@ RULES = SlotRules(concurrency=4, max_waiting=8, slow_after_s=1.0, slow_bytes=100
 NEW, ANSWERS, FAILS = Standing.NEW, Standing.ANSWERS, Standing.FAILS
 
 
+def nothing():
+    """Nobody waits for a slot."""
+
+
 def begin(slots, number, standing):
     for request in range(number):
         slots.begin((standing, request), standing)
@@ -23,7 +27,7 @@ def pass_s(slots, seconds):
 
 
 def test_hosts_of_one_standing_take_no_slot_of_another():
-    slots = Slots(RULES)
+    slots = Slots(RULES, nothing)
     begin(slots, 4, NEW)
     assert slots.free() == (ANSWERS, FAILS), "the best first"
     begin(slots, 1, FAILS)
@@ -33,8 +37,8 @@ def test_hosts_of_one_standing_take_no_slot_of_another():
 
 
 def test_a_fetch_that_brings_nothing_gives_its_slot_to_another():
-    slots, freed = Slots(RULES), []
-    slots.on_free = lambda: freed.append(slots.free())
+    freed: list[tuple[Standing, ...]] = []
+    slots = Slots(RULES, lambda: freed.append(slots.free()))
     begin(slots, 4, ANSWERS)
     assert ANSWERS not in slots.free()
     pass_s(slots, 1.0)
@@ -45,7 +49,7 @@ def test_a_fetch_that_brings_nothing_gives_its_slot_to_another():
 
 
 def test_one_that_brings_enough_keeps_its_slot_and_one_that_does_again_takes_one_again():
-    slots = Slots(RULES)
+    slots = Slots(RULES, nothing)
     begin(slots, 1, ANSWERS)
     progress = slots.of((ANSWERS, 0))
     progress.received_bytes += 100
@@ -60,7 +64,7 @@ def test_one_that_brings_enough_keeps_its_slot_and_one_that_does_again_takes_one
 
 
 def test_one_that_waits_for_us_keeps_its_slot():
-    slots = Slots(RULES)
+    slots = Slots(RULES, nothing)
     begin(slots, 1, ANSWERS)
     slots.waits(slots.of((ANSWERS, 0)), for_host=False)
     pass_s(slots, 5.0)
@@ -68,7 +72,7 @@ def test_one_that_waits_for_us_keeps_its_slot():
 
 
 def test_what_waits_for_its_host_is_bounded_and_then_takes_slots():
-    slots = Slots(RULES)
+    slots = Slots(RULES, nothing)
     for _ in range(5):
         begin_at = len(slots)
         for request in range(begin_at, begin_at + slots.room(NEW)):
@@ -82,7 +86,7 @@ def test_what_waits_for_its_host_is_bounded_and_then_takes_slots():
 
 
 def test_a_late_event_loop_makes_no_host_slow():
-    slots = Slots(RULES)
+    slots = Slots(RULES, nothing)
     begin(slots, 1, ANSWERS)
     slots.look(60.0)
     slots.look(60.0)
@@ -90,7 +94,7 @@ def test_a_late_event_loop_makes_no_host_slow():
 
 
 def test_all_is_given_back_at_the_end():
-    slots = Slots(RULES)
+    slots = Slots(RULES, nothing)
     begin(slots, 3, NEW)
     pass_s(slots, 1.0)
     begin_more = [(NEW, request) for request in range(3)]
@@ -101,7 +105,7 @@ def test_all_is_given_back_at_the_end():
 
 
 def test_without_a_limit_there_is_always_room():
-    slots = Slots(SlotRules(concurrency=0))
+    slots = Slots(SlotRules(concurrency=0), nothing)
     begin(slots, 500, ANSWERS)
     assert slots.free() == (ANSWERS, NEW, FAILS)
 

@@ -8,13 +8,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from crawler.shared.client import Call
 from crawler.shared.faults import Unreachable
+from crawler.shared.shard import Ops
 
 Run: TypeAlias = Callable[[Sequence[Call]], Awaitable[list[Any]]]
 """For each call its reply or a Fault, as Nodes.run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLink:
+    """How a part of this worker speaks with the shards."""
+
+    ops: Ops
+    run: Run
+    tell: Callable[[Call], None]
+    """Sends a call some time soon, after what it was told before, until it is acknowledged."""
+    is_full: Callable[[int], bool]  # whether a shard's server is: it is told what it must know
+    count: Callable[[str], None]  # counts one more
+
 
 Question = TypeVar("Question")
 _Asked: TypeAlias = tuple[Sequence[Question], asyncio.Future[list[Any]]]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -19,8 +18,7 @@ from crawler.model.types import Claim
 from crawler.shared.client import Call
 from crawler.shared.codec import read_claim
 from crawler.shared.faults import FAULTS
-from crawler.shared.shard import Ops
-from crawler.shared.worker.batcher import Batcher
+from crawler.shared.worker.batcher import Batcher, ShardLink
 
 HOLD_S: Final = 30.0
 """How long a page may take from its last byte to its claim (guess: a second, and a slow disk)."""
@@ -56,18 +54,14 @@ class SharedDigests:
 
     def __init__(
         self,
-        ops: Ops,
+        link: ShardLink,
         batcher: Batcher[Call],
-        tell: Callable[[Call], None],
-        count: Callable[[str], None],
         hold_s: float = HOLD_S,
     ) -> None:
-        """*tell*: sends a call some time soon, after what it was told before, until it is
-        acknowledged. *count* counts one more."""
-        self._ops = ops
+        self._ops = link.ops
         self._batcher = batcher
-        self._tell = tell
-        self._count = count
+        self._tell = link.tell
+        self._count = link.count
         self._hold_s = hold_s
         self._known = _Known()
         self._here = Digests(self._known)

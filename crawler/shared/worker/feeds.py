@@ -159,7 +159,7 @@ class Delivery:
         nodes: Nodes,
         ops: Ops,
         is_sure: bool,
-        touched: Callable[[int, float], None] = lambda _, __: None,
+        touched: Callable[[int, float], None],
     ) -> None:
         """*is_sure*: what a server acknowledges is on its disk; *touched*: is told of shards that
         may have something due."""

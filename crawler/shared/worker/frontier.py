@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol, Self
 
 from msgspec.structs import replace
 
@@ -35,11 +36,30 @@ from crawler.shared.client import Nodes
 from crawler.shared.codec import WorkerSaid, claim_of
 from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.keys import Scripts
+from crawler.shared.pushed import Around, Feeding, Pushing
 from crawler.shared.shard import BATCH, Ops
 from crawler.shared.sieve import Sieve, readmissions
-from crawler.shared.worker.leases import Heartbeat, Holdings, Incoming, Journal, Reckoning, Runs
+from crawler.shared.worker.batcher import ShardLink
+from crawler.shared.worker.feeds import Delivery, Feeds
+from crawler.shared.worker.leases import (
+    Heartbeat,
+    Holdings,
+    Incoming,
+    Journal,
+    LeaseUse,
+    Reckoning,
+    Runs,
+)
 from crawler.shared.worker.membership import Membership, bury
-from crawler.shared.worker.outgoing import SURE_S, Drain, Events, Outbox, Outgoing
+from crawler.shared.worker.outgoing import (
+    SURE_S,
+    Drain,
+    Events,
+    Outbox,
+    Outgoing,
+    Overflow,
+    Tells,
+)
 from crawler.shared.worker.status import (
     Fullness,
     Listener,
@@ -47,6 +67,7 @@ from crawler.shared.worker.status import (
     Overview,
     SharedRules,
     Tidings,
+    WorkerDisk,
 )
 
 logger = logging.getLogger(__name__)
@@ -56,81 +77,175 @@ READMITTED_AT_ONCE: Final = 500  # judged in 4 ms
 CLOSE_S: Final = 10.0  # then what is not told is left: its leases end, and its URLs come back
 
 
-class SharedFrontier:
-    """Implements scheduler.ports.Frontier for one worker."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerBase:
+    """What all parts of one worker stand on. Built before any of them."""
 
-    def __init__(
-        self,
+    nodes: Nodes
+    ops: Ops
+    rules: SharedRules
+    outbox: Outbox
+    listener: Listener
+    tidings: Tidings
+    disk: WorkerDisk
+    tells: Tells
+    fullness: Fullness
+    say: Callable[[], WorkerSaid]
+    now: Callable[[], float]
+    confirm: Callable[[], Awaitable[None]]
+    """Awaited after a server came back: is the crawl still the one that we joined?"""
+
+    @classmethod
+    def of(
+        cls,
         nodes: Nodes,
         ops: Ops,
-        outbox: Outbox,
         rules: SharedRules,
+        outbox: Outbox,
         listener: Listener,
         say: Callable[[], WorkerSaid],
         now: Callable[[], float],
-        lease_rules: LeaseRules | None = None,
+        confirm: Callable[[], Awaitable[None]],
+    ) -> Self:
+        tidings = Tidings(listener, rules.name)
+        return cls(
+            nodes=nodes,
+            ops=ops,
+            rules=rules,
+            outbox=outbox,
+            listener=listener,
+            tidings=tidings,
+            disk=WorkerDisk(tidings),
+            tells=Tells(listener.count),
+            fullness=Fullness(nodes, rules.full_bytes),
+            say=say,
+            now=now,
+            confirm=confirm,
+        )
+
+    def link(self) -> ShardLink:
+        return ShardLink(
+            ops=self.ops,
+            run=self.nodes.run,
+            tell=self.tells.tell,
+            is_full=self.fullness.is_full,
+            count=self.listener.count,
+        )
+
+
+class Knowledge(Protocol):
+    """What a worker shares with others beside URLs."""
+
+    async def prepare(self, leases: Sequence[Lease]) -> None:
+        """Learn what others know, before *leases* are used."""
+
+    def claimed(self, lease_id: int, claim: Claim) -> None:
+        """*claim*, of the page of that lease, is sent."""
+
+    async def tick(self) -> None:
+        """Called once a second."""
+
+    def ending(self) -> None:
+        """Send what is gathered: nothing more comes."""
+
+
+class SharedFrontier:
+    """Implements scheduler.ports.Frontier for one worker. It owns its parts; where two of them
+    need each other, one is given a method of this class."""
+
+    def __init__(
+        self,
+        base: WorkerBase,
+        knowledge: Knowledge,
+        *,
+        lease_rules: LeaseRules | None,
+        room: Callable[[Standing], int],
+        wake: Callable[[], None],
+        pushing: Pushing | None,
     ) -> None:
+        """*lease_rules*: None, no URL is judged again; *room*: how many fetches of such hosts may
+        begin; *wake*: lets the engine ask; *pushing*: None, no URL can be pushed."""
+        nodes, ops, rules = base.nodes, base.ops, base.rules
         self.nodes = nodes
+        self._base = base
         self._ops = ops
-        self._outbox = outbox
+        self._outbox = base.outbox
         self._rules = rules
-        self._say = say
-        self._now = now
-        self._runs = Runs()
-        journal = Journal(self._runs, is_needed=not rules.is_sure)
-        tidings = self._tidings = Tidings(listener, rules.name)
-        self.paused = tidings.paused  # is to be told of our full disk
-        self._holdings = Holdings(rules.lease_s, rules.fetch_s, self._runs)
-        events = Events(
-            listener.added, listener.refused, tidings.crowded, tidings.paused, tidings.failed
-        )
-        self.outgoing = Outgoing(
-            *(nodes, ops, self._holdings, outbox, events, now, journal),
-            *(rules.is_sure, rules.sync_outbox),
-        )
-        self._reckoning = Reckoning(nodes, ops, self._holdings, journal, self._runs)
+        self._knowledge = knowledge
         self._lease_rules = lease_rules
-        sieve = Sieve(ops, rules.name, lease_rules) if lease_rules is not None else None
+        self._wake = wake
+        self._tidings = base.tidings
+        self._fullness = base.fullness
         self._unjudged = set(range(rules.shards)) if lease_rules is not None else set()
-        self.incoming = Incoming(
-            *(nodes, ops, self._holdings, self._reckoning, self._runs),
-            *(rules.most_leases, now, sieve),
-        )
-        self.membership = Membership(nodes, Scripts(), rules.name, rules.shards, self._said)
-        self._note = OutboxNote(nodes, ops, say().name, outbox)
-        self._fullness = Fullness(nodes, rules.full_bytes)
-        sure_s = 0.0 if rules.is_sure else SURE_S
-        self._drain = Drain(nodes, ops, outbox, self._fullness.is_full, events, self._runs, sure_s)
-        self._heartbeat = Heartbeat(
-            nodes, ops, self._holdings, self.incoming, self._runs, rules.heartbeat_s
-        )
-        self._overview = Overview(nodes, ops, rules.name, self._runs)
         self._background: list[asyncio.Task[None]] = []
         self._state = "starting"
-        self._disk_full_at = float("-inf")  # monotonic
-        self.confirm: Callable[[], Awaitable[None]] | None = None
-        """Asked after a server came back: is the crawl still the one that we joined?"""
         self._is_confirmed = True
-        self.on_claimed: Callable[[int, Claim], None] = lambda *_: None  # of a lease: it is told
-        self.on_tick: list[Callable[[], Awaitable[None]]] = []
-        self.on_end: Callable[[], None] = lambda: None  # what is gathered elsewhere is to be told
-        self.is_elsewhere: Callable[[], bool] = lambda: False
-        self.doors: Callable[[], int] = lambda: 0  # hosts that seeds have opened, as known here
-        self._connect()
 
-    def _connect(self) -> None:
-        self.outgoing.full = self._fullness.is_full
-        self.outgoing.touched = self.incoming.touched
-        self.outgoing.is_outbox_known = self._note.is_noted
-        self.incoming.may_ask = self._may_ask
-        self.incoming.give_back = self._give_back
-        self.incoming.tell = self.outgoing.tell
-        self._runs.on_change = self._changed
-        self._runs.on_gone = self._tidings.gone
-        self._holdings.on_doubt = self.incoming.suspect
-        self._reckoning.tell = self.outgoing.tell
-        self.incoming.failed = self._tidings.faulted
-        self.incoming.lost = self._tidings.lost
+        runs = Runs(self._changed, self._tidings.gone)
+        journal = Journal(runs, is_needed=not rules.is_sure)
+        self._holdings = Holdings(rules.lease_s, rules.fetch_s, runs, self._suspect)
+        self._note = OutboxNote(nodes, ops, base.say().name, base.outbox)
+        events = self._events()
+        self.outgoing = Outgoing(
+            *(nodes, ops, self._holdings, journal, base.tells),
+            Overflow(
+                outbox=base.outbox,
+                is_full=self._fullness.is_full,
+                is_noted=self._note.is_noted,
+                sync=rules.sync_outbox,
+            ),
+            *(events, base.now, rules.is_sure),
+        )
+        self._reckoning = Reckoning(nodes, ops, self._holdings, journal, runs, base.tells.tell)
+        sieve = Sieve(ops, rules.name, lease_rules) if lease_rules is not None else None
+        self.incoming = Incoming(
+            *(nodes, ops, self._holdings, self._reckoning, runs),
+            *(rules.most_leases, base.now, sieve, self._lease_use(room)),
+        )
+        self._heartbeat = Heartbeat(
+            *(nodes, ops, self._holdings, self.incoming, runs, rules.heartbeat_s, wake)
+        )
+        self.membership = Membership(nodes, Scripts(), rules.name, rules.shards, self._said)
+        sure_s = 0.0 if rules.is_sure else SURE_S
+        self._drain = Drain(nodes, ops, base.outbox, self._fullness.is_full, events, runs, sure_s)
+        self._overview = Overview(nodes, ops, rules.name, runs)
+        self._feeding = self._fed_by(pushing) if pushing is not None else None
+
+    def _events(self) -> Events:
+        listener, tidings = self._base.listener, self._tidings
+        return Events(
+            added=listener.added,
+            refused=listener.refused,
+            crowded=tidings.crowded,
+            paused=tidings.paused,
+            failed=tidings.failed,
+            touched=self._touched,
+        )
+
+    def _lease_use(self, room: Callable[[Standing], int]) -> LeaseUse:
+        return LeaseUse(
+            may_ask=self._may_ask,
+            room=room,
+            prepare=self._knowledge.prepare,
+            due=self._wake,
+            lost=self._tidings.lost,
+            give_back=self._give_back,
+            faulted=self._tidings.faulted,
+            tell=self._base.tells.tell,
+        )
+
+    def _fed_by(self, pushing: Pushing) -> Feeding:
+        rules, session = self._rules, self._ops.session
+        delivery = Delivery(self.nodes, self._ops, rules.is_sure, self.incoming.touched)
+        key = pushing.rules.key
+        feeds = Feeds.of(self.nodes, delivery, rules.name, key, session, rules.lease_s)
+        around = Around(
+            all_know=self.membership.all_know,
+            may_take=lambda: not self.is_congested(),
+            is_idle=lambda: not self.is_anything_left(),
+            wake=self._wake,
+        )
+        return Feeding(feeds, pushing.judge, pushing.rules, around, pushing.tally)
 
     # The port
 
@@ -145,7 +260,7 @@ class SharedFrontier:
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
     ) -> list[Lease]:
         leases: list[Lease] = []
-        if self._is_disk_full():
+        if self._base.disk.is_full:
             return leases
         while len(leases) < limit and (lease := self.incoming.take(standings)) is not None:
             leases.append(lease)
@@ -164,7 +279,7 @@ class SharedFrontier:
         if held:
             self.outgoing.finish(lease, verdict)
             if (claim := claim_of(verdict)) is not None:
-                self.on_claimed(lease.id, claim)
+                self._knowledge.claimed(lease.id, claim)
         return held
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
@@ -187,20 +302,7 @@ class SharedFrontier:
         return self._overview.is_anything_left
 
     def is_congested(self) -> bool:
-        return self._is_disk_full() or self.outgoing.is_congested()
-
-    def _is_disk_full(self) -> bool:
-        return monotonic() - self._disk_full_at < 2 * TICK_S
-
-    def disk_full(self, full: StoreUnavailable) -> bool:
-        """Our disk has no room for what was fetched: nothing more is leased for a moment, and the
-        leases that are held are renewed. Returns whether to try again: not at the end."""
-        self._disk_full_at = monotonic()
-        self._tidings.disk_full(full)
-        return self._state != "stopping" and not self._tidings.is_hopeless
-
-    def on_due(self, wake: Callable[[], None]) -> None:
-        self.incoming.on_due = wake
+        return self._base.disk.is_full or self.outgoing.is_congested()
 
     # The life of a worker
 
@@ -211,6 +313,7 @@ class SharedFrontier:
     def stopping(self) -> None:
         """Nothing more is leased; what is ready goes back."""
         self._state = "stopping"
+        self._base.disk.ending()
         for lease in self.incoming.empty():
             self._give_back(lease)
 
@@ -259,7 +362,7 @@ class SharedFrontier:
                 await asyncio.sleep(TICK_S)
 
     async def _told(self) -> None:
-        self.on_end()
+        self._knowledge.ending()
         self.stopping()
         while self.incoming.is_asking or not self.outgoing.is_idle():
             if self._tidings.is_hopeless:
@@ -280,14 +383,15 @@ class SharedFrontier:
         while True:
             heard = await self.membership.announce()
             if heard:
-                self.incoming.preferred = self.membership.preferred
+                self.incoming.prefer(self.membership.preferred)
             await self._fullness.look()
             for server in self._fullness.full:
                 self._tidings.crowded(server)
-            await self._drain.some(self._now())
+            await self._drain.some(self._base.now())
             await self._note.look_after()
-            for tick in self.on_tick:
-                await tick()
+            await self._knowledge.tick()
+            if self._feeding is not None:
+                await self._feeding.tick()
             await self._confirm()
             await self._look(heard)
             await asyncio.sleep(TICK_S)
@@ -328,10 +432,10 @@ class SharedFrontier:
                 return
 
     async def _confirm(self) -> None:
-        if self._is_confirmed or self.confirm is None:
+        if self._is_confirmed:
             return
         with suppress(StoreUnavailable):
-            await self.confirm()
+            await self._base.confirm()
             self._is_confirmed = True
 
     async def _look(self, heard: bool) -> None:
@@ -343,16 +447,22 @@ class SharedFrontier:
             self._tidings.awaits(await self._silent_outboxes())
         self._tidings.look()
         if self._overview.is_over or self._state == "starting" or len(self.incoming):
-            self.incoming.on_due()  # the engine asks, and is told
+            self._wake()  # the engine asks, and is told
 
     def _changed(self, shard: int, alive_at: float) -> None:
         self._is_confirmed = False
         self._reckoning.changed(shard, alive_at)
         self.incoming.suspect(shard)
 
+    def _suspect(self, shard: int) -> None:
+        self.incoming.suspect(shard)
+
+    def _touched(self, shard: int, in_s: float) -> None:
+        self.incoming.touched(shard, in_s)
+
     async def _silent_outboxes(self) -> dict[str, int]:
         """Links on the disks of workers that are not heard of, by their names, as last said."""
-        noted = self._overview.outboxes - {self._say().name}
+        noted = self._overview.outboxes - {self._base.say().name}
         with suppress(StoreUnavailable):
             return await self.membership.silent(noted)
         return {}
@@ -361,18 +471,19 @@ class SharedFrontier:
         return self._state != "working" or not self.outgoing.is_idle() or len(self._holdings) > 0
 
     def _is_elsewhere(self) -> bool:
-        is_judging = bool(self._unjudged)
-        return is_judging or self._is_busy() or self.membership.starting > 0 or self.is_elsewhere()
+        if self._unjudged or self._is_busy() or self.membership.starting > 0:
+            return True
+        return self._feeding is not None and self._feeding.is_elsewhere()
 
     def _may_ask(self) -> bool:
         return self._state != "stopping" and not self.is_congested() and not self._overview.is_over
 
     def _said(self) -> WorkerSaid:
         return replace(
-            self._say(),
+            self._base.say(),
             state=self._state,
             leases=len(self._holdings),
             outbox=len(self._outbox),
-            doors=self.doors(),
+            doors=self._feeding.doors_known if self._feeding is not None else 0,
             preferred=len(self.membership.preferred),
         )

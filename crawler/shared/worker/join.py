@@ -24,11 +24,10 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from crawler.config.settings import Config
-from crawler.crawl.allowed_origins import Doors
 from crawler.crawl.clock import Clock
 from crawler.crawl.stats import Tally
 from crawler.data.data_dir import DataDir
-from crawler.frontier.port import FrontierRules, LeaseRules
+from crawler.frontier.port import FrontierRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.choices import RedisFsync
 from crawler.model.types import Added, ConfigError, CrawlerError, Lease
@@ -50,7 +49,7 @@ from crawler.shared.faults import (
 )
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of
-from crawler.shared.worker.frontier import SharedFrontier
+from crawler.shared.worker.frontier import WorkerBase
 from crawler.shared.worker.leases import FRESH_S, UNBEGUN_S
 from crawler.shared.worker.membership import Heard, Look, Names, give_back
 from crawler.shared.worker.outbox import Outbox
@@ -82,14 +81,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    frontier: SharedFrontier
-    nodes: Nodes
-    ops: Ops
-    worker: WorkerFile
+    base: WorkerBase
     clock: Clock
-    format: CrawlFormat
+    key_seed: int  # of the URLs of the crawl
     put_back: int  # leases of this worker's last life
-    doors: Doors
 
 
 class Told:
@@ -98,6 +93,9 @@ class Told:
     def __init__(self, tally: Tally, fail: Callable[[CrawlerError], None]) -> None:
         self._tally = tally
         self._fail = fail
+
+    def count(self, key: str) -> None:
+        self._tally.count(key)
 
     def added(self, added: Added) -> None:
         self._tally.added(added)
@@ -127,11 +125,10 @@ def join(
     tally: Tally,
     fail: Callable[[CrawlerError], None],
     look: Look,
-    doors_of: Callable[[int], tuple[Doors, LeaseRules]],
     kept: bytes | None,
 ) -> Joined:
-    """*look*: what our archive has of leases; *doors_of*: by the key of the URLs; *kept*: arguments
-    for the next start. Raises CrawlerError: it is not there, not ours, or another kind of crawl."""
+    """*look*: what our archive has of leases; *kept*: arguments for the next start. Raises
+    CrawlerError: it is not there, not ours, or another kind of crawl."""
     shared, clock = config.shared, Clock()
     last = read_worker(data.path)
     where = Address.parse(address.url, address.params)
@@ -173,12 +170,10 @@ def join(
 
     crawl, put_back = _aside(nodes, opened, wait_s)
     listener, our_rules = Told(tally, fail), _shared_rules(config, most_leases, store)
-    doors, lease_rules = doors_of(crawl.key_seed)
-    frontier = SharedFrontier(
-        nodes(), ops, outbox, our_rules, listener, say, clock.now, lease_rules
-    )
-    frontier.confirm = lambda: _confirm(frontier.nodes, name, crawl)
-    return Joined(frontier, frontier.nodes, ops, worker, clock, crawl, put_back, doors)
+    ours_alone = nodes()
+    confirm = partial(_confirm, ours_alone, name, crawl)
+    base = WorkerBase.of(ours_alone, ops, our_rules, outbox, listener, say, clock.now, confirm)
+    return Joined(base, clock, crawl.key_seed, put_back)
 
 
 def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:

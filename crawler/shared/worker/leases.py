@@ -33,24 +33,24 @@ from crawler.shared.sieve import Sieve
 
 
 class Runs:
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[int, float], None], gone: Callable[[int], None]) -> None:
+        """*changed* is called with a shard that is in another run, and when the last one was still
+        alive; *gone* with a shard whose keys are not there any more."""
+        self._changed = changed
+        self._gone = gone
         self._runs: dict[int, bytes] = {}
         self._asked_at: dict[int, float] = {}
-        self.on_change: Callable[[int, float], None] = lambda _, __: None
-        """Is told of a shard that is in another run, and when the last one was still alive."""
-        self.on_gone: Callable[[int], None] = lambda _: None
-        """Is told of a shard whose keys are not there any more."""
 
     def heard(self, shard: int, run: bytes, asked_at: float) -> None:
         """*shard* answered, of *run*, what it was asked at *asked_at* (monotonic)."""
         if not run:
-            self.on_gone(shard)
+            self._gone(shard)
             return
         last, last_at = self._runs.get(shard), self._asked_at.get(shard, asked_at)
         self._runs[shard] = run
         self._asked_at[shard] = asked_at if last != run else max(asked_at, last_at)
         if last is not None and last != run:
-            self.on_change(shard, last_at)
+            self._changed(shard, last_at)
 
     def asked_at(self, shard: int) -> float:
         """When it was asked what it answered last."""
@@ -71,16 +71,18 @@ begun before is over a total time-out later. Each is asked once a second."""
 class Holdings:
     """Bound: the leases that are open."""
 
-    def __init__(self, lease_s: float, fetch_s: float, runs: Runs) -> None:
-        """*fetch_s*: the longest a fetch can take; it must be over before its lease is."""
+    def __init__(
+        self, lease_s: float, fetch_s: float, runs: Runs, doubted: Callable[[int], None]
+    ) -> None:
+        """*fetch_s*: the longest a fetch can take; it must be over before its lease is. *doubted*
+        is called with a shard that is to be asked which leases of ours it knows."""
         self._lease_s = lease_s
         self._fetch_s = fetch_s
         self._runs = runs
+        self._doubted = doubted
         self._doubtful: set[int] = set()
         self._by_shard: dict[int, dict[int, Lease]] = {}
         self._ends: dict[int, float] = {}
-        self.on_doubt: Callable[[int], None] = lambda _: None
-        """Is told of a shard that is to be asked which leases of ours it knows."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_shard.values()))
@@ -99,7 +101,7 @@ class Holdings:
         later may be others, so the shard must name them: a word that they had ended can be lost."""
         if self.count(shard) and asked_at >= self._ends.get(shard, 0.0):
             self.doubt(shard)
-            self.on_doubt(shard)
+            self._doubted(shard)
         self._ends[shard] = max(self._ends.get(shard, 0.0), asked_at + self._lease_s)
 
     def drop(self, lease: Lease) -> None:
@@ -215,18 +217,24 @@ class ReckoningNodes(Protocol):
 
 class Reckoning:
     def __init__(
-        self, nodes: ReckoningNodes, ops: Ops, holdings: Holdings, journal: Journal, runs: Runs
+        self,
+        nodes: ReckoningNodes,
+        ops: Ops,
+        holdings: Holdings,
+        journal: Journal,
+        runs: Runs,
+        tell: Callable[[Call], None],
     ) -> None:
+        """*tell* takes what the shard could not be told now."""
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
         self._journal = journal
         self._runs = runs
+        self._tell = tell
         self._suspects: set[int] = set()
         self._again: dict[int, list[Call]] = {}
         self._at = 0.0  # of the next, monotonic
-        self.tell: Callable[[Call], None] = lambda _: None
-        """Takes what the shard could not be told now."""
 
     @property
     def is_open(self) -> bool:
@@ -268,7 +276,7 @@ class Reckoning:
         for call in calls:
             reply = next(answers)
             if isinstance(reply, FAULTS):
-                self.tell(call)
+                self._tell(call)
             else:
                 self._journal.acknowledged([call], reply[0], asked_at, monotonic())
 
@@ -310,6 +318,20 @@ class Nodes(Protocol):
     async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseUse:
+    """What leases are asked for, and what becomes of those that came."""
+
+    may_ask: Callable[[], bool]
+    room: Callable[[Standing], int]  # fetches of such hosts that may begin now
+    prepare: Callable[[Sequence[Lease]], Awaitable[None]]  # awaited before they are used
+    due: Callable[[], None]  # some can be taken
+    lost: Callable[[Sequence[Lease]], None]  # they ended before they were finished
+    give_back: Callable[[Lease], None]  # nothing was fetched under it
+    faulted: Callable[[Any], None]  # by a server
+    tell: Callable[[Call], None]  # sends a call some time soon
+
+
 class Incoming:
     def __init__(
         self,
@@ -320,7 +342,8 @@ class Incoming:
         runs: Runs,
         most: int,
         now: Callable[[], float],
-        sieve: Sieve | None = None,
+        sieve: Sieve | None,
+        use: LeaseUse,
     ) -> None:
         """*most*: leases that can be fetched at once; *sieve*: None, none is judged."""
         self._nodes = nodes
@@ -331,6 +354,7 @@ class Incoming:
         self._most = most
         self._now = now
         self._sieve = sieve
+        self._use = use
         self._due: deque[Lease] = deque()
         self.is_asking = False  # leases may be on their way to us
         self._taken: Counter[Standing] = Counter()  # since the last round: what the slots use
@@ -338,19 +362,15 @@ class Incoming:
         self._ask_at = dict.fromkeys(range(ops.shards), 0.0)
         self._turn: deque[int] = deque(range(ops.shards))
         self._asked = asyncio.Event()
-        self.preferred: frozenset[int] = frozenset()
-        self.may_ask: Callable[[], bool] = lambda: True
-        self.room: Callable[[Standing], int] = lambda _: most  # for fetches that begin now
-        self.prepare: Callable[[Sequence[Lease]], Awaitable[None]] | None = None
-        self.on_due: Callable[[], None] = lambda: None
-        self.failed: Callable[[Any], None] = lambda _: None
-        self.lost: Callable[[Sequence[Lease]], None] = lambda _: None
-        self.give_back: Callable[[Lease], None] = lambda _: None
-        self.tell: Callable[[Call], None] = lambda _: None
+        self._preferred: frozenset[int] = frozenset()
+
+    def prefer(self, shards: frozenset[int]) -> None:
+        """They are asked first from now on."""
+        self._preferred = shards
 
     def take(self, standings: Container[Standing] = STANDINGS) -> Lease | None:
-        """One of a host of *standings* that may be begun. None: nothing is ready; `on_due` tells
-        when something is."""
+        """One of a host of *standings* that may be begun. None: nothing is ready; `LeaseUse.due` is
+        called when something is."""
         steady = monotonic()
         for _ in range(len(self._due)):
             lease = self._due.popleft()
@@ -413,7 +433,7 @@ class Incoming:
 
     def _wanted(self) -> dict[Standing, int]:
         """Of each standing, the best first; none that is zero."""
-        if not self.may_ask():
+        if not self._use.may_ask():
             return {}
         if self._sieve is not None and (
             not self._sieve.may_judge or len(self._sieve) >= MOST_JUDGED
@@ -433,7 +453,7 @@ class Incoming:
             # Of hosts that answer a slot is free soon; the others may hold theirs for long.
             most = self._most
             if standing is not Standing.ANSWERS:
-                most = min(most, self.room(standing))
+                most = min(most, self._use.room(standing))
             more = min(min(target, most) - usable[standing], 2 * self._most - len(self._due))
             if more > 0:
                 wanted[standing] = more
@@ -442,7 +462,7 @@ class Incoming:
     def _next_shards(self) -> list[int]:
         steady = monotonic()
         due = [shard for shard in self._turn if self._ask_at[shard] <= steady]
-        own = [shard for shard in due if shard in self.preferred]
+        own = [shard for shard in due if shard in self._preferred]
         chosen = (own or due)[:AT_ONCE]
         for shard in chosen:
             self._turn.remove(shard)
@@ -461,13 +481,13 @@ class Incoming:
                 given += self._given(shard, reply, asked_at)
             if given and self._sieve is not None:
                 given = await self._judged(given, self._sieve)
-            if given and self.prepare is not None:
-                await self.prepare(given)
+            if given:
+                await self._use.prepare(given)
         finally:
             self.is_asking = False
         self._due += given
         if self._due:
-            self.on_due()
+            self._use.due()
 
     async def _judged(self, given: list[Lease], sieve: Sieve) -> list[Lease]:
         """Those of *given* that may be begun."""
@@ -476,9 +496,9 @@ class Incoming:
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]
         if not faults:
             return sieve.sort(given, replies)
-        self.failed(faults[0])
+        self._use.faulted(faults[0])
         for lease in given:
-            self.give_back(lease)
+            self._use.give_back(lease)
         return []
 
     async def _sift(self, sieve: Sieve) -> None:
@@ -492,29 +512,28 @@ class Incoming:
             self._holdings.drop(lease)
             self.touched(shard_of_lease(lease), 0.0)
         if answered.faults:
-            self.failed(answered.faults[0])
+            self._use.faulted(answered.faults[0])
             await asyncio.sleep(RETRY_S)
         if answered.admitted:
-            if self.prepare is not None:
-                await self.prepare(answered.admitted)
+            await self._use.prepare(answered.admitted)
             self._due += answered.admitted
-            self.on_due()
+            self._use.due()
 
     def _given(self, shard: int, reply: Any, asked_at: float) -> list[Lease]:
         if isinstance(reply, FAULTS):
             self._ask_at[shard] = monotonic() + RETRY_S
             self._reckoning.suspect(shard)
-            self.failed(reply)
+            self._use.faulted(reply)
             return []
         self._runs.heard(shard, reply[0], asked_at)
         leased = read_leases(reply, shard, self._now())
         if leased.lost:
             self.lose(shard, asked_at)
-        poll_s = POLL_S if shard in self.preferred else POLL_OTHERS_S
+        poll_s = POLL_S if shard in self._preferred else POLL_OTHERS_S
         wake_s = poll_s if leased.wake_s is None else min(leased.wake_s, poll_s)
         self._ask_at[shard] = monotonic() + wake_s
         if leased.unreadable:
-            self.tell(self._ops.give_up(shard, leased.unreadable, self._now()))
+            self._use.tell(self._ops.give_up(shard, leased.unreadable, self._now()))
         if leased.leases:
             self._holdings.take(shard, leased.leases, asked_at)
         return leased.leases
@@ -523,7 +542,7 @@ class Incoming:
         """All our leases of *shard* have ended, as a call of *asked_at* was told."""
         lost = self._holdings.lose(shard, asked_at)
         if lost:
-            self.lost(lost)
+            self._use.lost(lost)
 
     def _give_back_old(self) -> None:
         oldest = self._now() - UNBEGUN_S
@@ -531,13 +550,13 @@ class Incoming:
         for lease in old:
             self._due.remove(lease)
             if lease in self._holdings:
-                self.give_back(lease)
+                self._use.give_back(lease)
 
     async def _reckon(self) -> None:
         """Only here, where no lease is on its way to us."""
         forgotten = await self._reckoning.settle()
         if forgotten:
-            self.lost(forgotten)
+            self._use.lost(forgotten)
 
     async def _wait(self, is_wanted: bool) -> None:
         first = min(self._ask_at.values())
@@ -571,13 +590,16 @@ class Heartbeat:
         incoming: Incoming,
         runs: Runs,
         every_s: float,
+        due: Callable[[], None],
     ) -> None:
+        """*due*: is called when leases can be taken."""
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
         self._incoming = incoming
         self._runs = runs
         self._every_s = every_s
+        self._due = due
         self._at = 0.0  # of the next, monotonic
 
     async def work(self) -> None:
@@ -603,7 +625,7 @@ class Heartbeat:
         is_whole = not any(isinstance(reply, FAULTS) for reply in replies)
         self._at = asked_at + (self._every_s if is_whole else AGAIN_S)
         if len(self._incoming):
-            self._incoming.on_due()  # what could not be begun in time may be now
+            self._due()  # what could not be begun in time may be now
 
     def _answered(self, shard: int, has_lost: bool, held: int, asked_at: float) -> None:
         """*held*: leases of ours that the shard knows."""

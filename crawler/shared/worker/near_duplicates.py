@@ -8,7 +8,7 @@ answer, a page counts as near to none: it is counted, and nobody waits for long.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -34,7 +34,7 @@ from crawler.shared.codec import (
 )
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import Ops
-from crawler.shared.worker.batcher import Batcher
+from crawler.shared.worker.batcher import Batcher, ShardLink
 from crawler.shared.worker.outgoing import UNTOLD
 
 # One look through the fingerprints that stand in Redis.
@@ -181,25 +181,16 @@ class SharedNearest:
     """Implements storage.nearest.Nearest. Bound: one reservation for each lease that is open, what
     was stored lately, and MOST_ROWS a shard."""
 
-    def __init__(
-        self,
-        ops: Ops,
-        look: NearLook,
-        tell: Callable[[Call], None],
-        count: Callable[[str], None],
-        most_bits: int,
-    ) -> None:
-        """*tell*: sends a call some time soon, until it is acknowledged. *count* counts one
-        more."""
-        self._ops = ops
+    def __init__(self, link: ShardLink, look: NearLook, most_bits: int) -> None:
+        self._ops = link.ops
+        self._tell = link.tell
+        self._is_full = link.is_full
+        self._count = link.count
         self._look = look
-        self._tell = tell
-        self._count = count
         self._most_bits = most_bits
         self._untold: dict[int, list[Argument]] = defaultdict(list)  # by shard
         self._reserved = NearReservations(most_bits)
         self._lately = Lately()
-        self.is_full: Callable[[int], bool] = lambda _: False  # whether a shard's server is
 
     async def original(self, simhash: int, digest: bytes, url: str, lease_id: int) -> Near | None:
         """The stored page that is nearest, the oldest of those. None: there is none, and pages of
@@ -231,7 +222,7 @@ class SharedNearest:
 
     def _gather(self, simhash: int, digest: bytes) -> None:
         rows = list(rows_of(simhash, digest, self._ops.shards))
-        if any(self.is_full(shard) for shard, _ in rows):
+        if any(self._is_full(shard) for shard, _ in rows):
             self._count(f"{UNTOLD}near")
             return
         for shard, row in rows:
@@ -239,12 +230,9 @@ class SharedNearest:
             if len(self._untold[shard]) >= MOST_ROWS * ROW_ARGS:
                 self._tell_shard(shard)
 
-    async def tick(self) -> None:
-        """To be called each second or so."""
-        self.tell()
-
     def tell(self) -> None:
-        """What was gathered. A row alone takes 18 us of a server, with others 6."""
+        """Send what was gathered. To be called each second or so: a row alone takes 18 us of a
+        server, with others 6."""
         for shard in list(self._untold):
             self._tell_shard(shard)
 

@@ -63,7 +63,7 @@ class Nodes(Protocol):
     def single_server(self) -> bool: ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
     """What becomes known later than it was asked for."""
 
@@ -72,6 +72,7 @@ class Events:
     crowded: Callable[[StoreUnavailable], None]  # a server has no memory for our links
     paused: Callable[[StoreUnavailable], None]  # our disk is full: it goes on when there is room
     failed: Callable[[CrawlerError], None]  # no waiting mends it
+    touched: Callable[[int, float], None]  # something of a shard may be due so many seconds later
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +198,20 @@ class _Queue:
 class Tells:
     """Bound: MOST a shard, and a rest for each host that was leased."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: Callable[[str], None]) -> None:
+        """*count* counts one more of what is never sent, by its kind."""
+        self._count = count
         self._queues: dict[int, _Queue] = {}
         self._try_at: dict[int, float] = {}  # monotonic, of shards that did not answer
-        self.count: Callable[[str], None] = lambda _: None  # hears what is never told
+        self.asked = asyncio.Event()  # there is something to send
 
     def __bool__(self) -> bool:
         return bool(self._queues)
+
+    def tell(self, call: Call) -> None:
+        """Sent some time soon, and again until it is acknowledged."""
+        self.put(call)
+        self.asked.set()
 
     @property
     def is_held(self) -> bool:
@@ -239,7 +247,7 @@ class Tells:
         self._try_at.pop(shard, None)
 
     def _dropped(self, script: str) -> None:
-        self.count(UNTOLD + script)
+        self._count(UNTOLD + script)
 
 
 def _is_of_one_host(call: Call) -> bool:
@@ -377,43 +385,49 @@ MOST_WAITING: Final = 20_000  # links not yet sent; then nothing more is leased 
 MOST_HELD: Final = 5_000  # verdicts held back; then nothing more is leased (5 MB)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overflow:
+    """Where links wait that no server takes now: in the outbox, on our disk."""
+
+    outbox: Outbox
+    is_full: Callable[[int], bool]  # the server of a shard takes no links now
+    is_noted: Callable[[], Awaitable[bool]]
+    """Is awaited while links wait on our disk, before any verdict: whether all workers hear
+    that some do. If we died first, the crawl would end without them."""
+    sync: Callable[[], None] | None  # makes the outbox survive a power cut; None: it need not
+
+
 class Outgoing:
     def __init__(
         self,
         nodes: Nodes,
         ops: Ops,
         holdings: Holdings,
-        outbox: Outbox,
+        journal: Journal,
+        tells: Tells,
+        overflow: Overflow,
         events: Events,
         now: Callable[[], float],
-        journal: Journal,
         is_sure: bool,
-        sync_outbox: Callable[[], None] | None,
     ) -> None:
-        """*is_sure*: what a server acknowledges is on its disk (appendfsync always).
-        *sync_outbox*: makes the outbox survive a power cut; None if it need not."""
+        """*is_sure*: what a server acknowledges is on its disk (appendfsync always)."""
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
-        self._outbox = outbox
+        self._journal = journal
+        self._tells = tells
+        self._overflow = overflow
+        self._outbox = overflow.outbox
         self._events = events
         self._now = now
         self._is_sure = is_sure
-        self._sync_outbox = sync_outbox
         self._is_synced = True  # the outbox
         self._waiting = Batch()
-        self.tells = Tells()
         self._ripening: deque[tuple[float, Finished]] = deque()  # verdicts, by when they may go
-        self._journal = journal
-        self._asked = asyncio.Event()
+        self._asked = tells.asked
         self._under_way = 0
         self._leaving: list[Ended] = []
         self._unsaved = False
-        self.full: Callable[[int], bool] = lambda _: False
-        self.is_outbox_known: Callable[[], Awaitable[bool]] = _yes
-        """Is awaited while links wait on our disk, before any verdict: whether all workers hear
-        that some do. If we died first, the crawl would end without them."""
-        self.touched: Callable[[int, float], None] = lambda _, __: None
 
     def add(self, found: Iterable[Candidate]) -> None:
         self._waiting.links += found
@@ -426,28 +440,23 @@ class Outgoing:
     def rest(self, lease: Lease, rest: Rest, ended_at: float) -> None:
         """Of a lease that has ended, or was forgotten by its server: its host was asked all the
         same."""
-        self.tell(self._told_rest(shard_of_lease(lease), [Ended(lease, rest, ended_at)]))
+        self._tells.tell(self._told_rest(shard_of_lease(lease), [Ended(lease, rest, ended_at)]))
 
     def finish(self, lease: Lease, verdict: Verdict) -> None:
         if isinstance(verdict, Moved):
             self._waiting.targets.append((verdict.candidate, lease.candidate))
         if (claim := claim_of(verdict)) is not None:
-            self.tells.put(self._ops.claim(claim.digest, lease.id, claim))
+            self._tells.put(self._ops.claim(claim.digest, lease.id, claim))
         self._waiting.finishes.append(Finished(lease, verdict))
         self._asked.set()
 
-    def tell(self, call: Call) -> None:
-        """Sent some time soon, and again until it is acknowledged."""
-        self.tells.put(call)
-        self._asked.set()
-
     def is_idle(self) -> bool:
-        return not (self._waiting or self.tells or self._ripening or self._under_way)
+        return not (self._waiting or self._tells or self._ripening or self._under_way)
 
     def untold_rests(self) -> list[Call]:
         """The end: what hosts asked for, of fetches that could not be told."""
         ended = ended_by_shard([*self._leaving, *self._waiting.releases])
-        return [*starmap(self._told_rest, ended.items()), *self.tells.rests()]
+        return [*starmap(self._told_rest, ended.items()), *self._tells.rests()]
 
     def _told_rest(self, shard: int, ended: Sequence[Ended]) -> Call:
         steady = monotonic()
@@ -484,7 +493,7 @@ class Outgoing:
             self._unsaved = False
             whole = await self._send_first(batch)
             self._leaving = []
-            is_known = not len(self._outbox) or await self.is_outbox_known()
+            is_known = not len(self._outbox) or await self._overflow.is_noted()
             is_safe = not self._unsaved and await self._outbox_synced()
             if not is_safe or not is_known:  # their links are nowhere but here, for all we know
                 self._waiting.finishes[:0] = batch.finishes
@@ -501,7 +510,7 @@ class Outgoing:
 
     async def _send_first(self, batch: Batch) -> bool:
         sending = Sending(self._nodes, self._account)
-        self._put_links(sending, batch.links)
+        is_whole = self._put_links(sending, batch.links)
         for target, origin in batch.targets:
             own = target.key in {origin.key, *origin.chain}
             found = [replace(target, filtered=target.filtered and not own)]
@@ -510,30 +519,32 @@ class Outgoing:
         for shard, ended in ended_by_shard(batch.releases).items():
             self._put_releases(sending, shard, ended)
         untold: list[Call] = []
-        for call in self.tells.take(monotonic()):
+        for call in self._tells.take(monotonic()):
             sending.put(call, partial(self._told, call, untold))
-        is_whole = await sending.send()
-        self.tells.put_back(untold, monotonic())
-        return is_whole and not self.tells.is_held
+        is_whole = await sending.send() and is_whole
+        self._tells.put_back(untold, monotonic())
+        return is_whole and not self._tells.is_held
 
-    def _put_links(self, sending: Sending, found: Sequence[Candidate]) -> None:
-        now = self._now()
+    def _put_links(self, sending: Sending, found: Sequence[Candidate]) -> bool:
+        """False: some find no room anywhere, and must be sent again."""
+        now, is_whole = self._now(), True
         for shard, waiting in links_by_shard(found, self._ops.shards).items():
-            if self.full(shard):
-                sending.is_whole = self._put_aside(waiting) and sending.is_whole
+            if self._overflow.is_full(shard):
+                is_whole = self._put_aside(waiting) and is_whole
                 continue
             for part in parts_of(waiting, BATCH):
                 (call,) = self._ops.add(part, now)
                 self._put_add(sending, call, part)
+        return is_whole
 
     def _put_add(self, sending: Sending, call: Call, found: Sequence[Candidate]) -> None:
-        self.touched(call.shard, 0.0)
+        self._events.touched(call.shard, 0.0)
         sending.put(call, partial(self._added, found))
 
     def _put_releases(self, sending: Sending, shard: int, ended: Sequence[Ended]) -> None:
         steady = monotonic()
         told = [Released(each.lease, each.rest, steady - each.at) for each in ended]
-        self.touched(shard, max(0.0, min(each.rest.seconds - each.age_s for each in told)))
+        self._events.touched(shard, max(0.0, min(each.rest.seconds - each.age_s for each in told)))
         rest = self._ops.rest(shard, told)
         sending.put(self._ops.release(shard, told), partial(self._released, ended), rest)
 
@@ -586,11 +597,11 @@ class Outgoing:
     async def _outbox_synced(self) -> bool:
         """Make what was put there survive a power cut, or links of finished pages would be lost.
         False: it may not, for now."""
-        if self._is_synced or self._sync_outbox is None:
+        if self._is_synced or self._overflow.sync is None:
             return True
         self._is_synced = True
         try:
-            await asyncio.to_thread(self._sync_outbox)
+            await asyncio.to_thread(self._overflow.sync)
         except StoreUnavailable as refused:
             self._is_synced = False
             waits = isinstance(refused, StoreFull)
@@ -632,10 +643,5 @@ class Outgoing:
         if isinstance(reply, FAULTS):
             self._events.failed(reply)
             return
-        self.tells.answers(calls[0].shard)
+        self._tells.answers(calls[0].shard)
         self._journal.acknowledged(calls, reply[0], asked_at, monotonic())
-
-
-async def _yes() -> bool:
-    """Nobody is to be told."""
-    return True

@@ -43,7 +43,7 @@ from crawler.policy.scope import Refusal
 from crawler.shared.client import Call
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import shard_of
-from crawler.shared.worker.batcher import Run, replies_in_time
+from crawler.shared.worker.batcher import ShardLink, replies_in_time
 
 MOST_PATTERNS: Final = 1_000
 """Of a host in Redis' memory, 37 bytes each, and 89 where it has more than 500. As the embedded."""
@@ -79,29 +79,24 @@ class SharedYields:
     def __init__(
         self,
         rules: Budgets,
-        shards: int,
-        run: Run,
-        tell: Callable[[Call], None],
-        count: Callable[[str], None],
+        link: ShardLink,
         now: Callable[[], float],
         most_patterns: int = MOST_PATTERNS,
         recent: int = RECENT,
     ) -> None:
-        """*tell*: sends a call some time soon, until it is acknowledged. *count* counts
-        one more."""
         self._rules = rules
         self._is_judge = is_judge(rules)
         self._some = _some(rules)
-        self._shards = shards
-        self._run = run
-        self._tell = tell
-        self._count = count
+        self._shards = link.ops.shards
+        self._run = link.run
+        self._tell = link.tell
+        self._is_full = link.is_full
+        self._count = link.count
         self._now = now
         self._most_patterns = most_patterns
         self._known: Recent[_Key, _Known] = Recent(recent, self._flush)
         self._stopped: Recent[HostKey, set[str]] = Recent(recent)
         self._ask_at = _LONG_AGO
-        self.is_full: Callable[[int], bool] = lambda _: False  # whether a shard's server is
 
     def of(self, candidate: Candidate, now: float) -> Go | Stopped:
         known = self._known.get((candidate.host, self._judged(candidate)))
@@ -191,7 +186,7 @@ class SharedYields:
             )
 
     def _flush(self, key: _Key, known: _Known) -> None:
-        if known.untold.pages and not self.is_full(known.shard):
+        if known.untold.pages and not self._is_full(known.shard):
             self._say(key, known, known.untold)
         known.untold = NOTHING
 

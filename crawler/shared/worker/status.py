@@ -259,6 +259,8 @@ class SharedRules:
 
 
 class Listener(Protocol):
+    def count(self, key: str) -> None: ...
+
     def added(self, added: Added) -> None: ...
 
     def refused(self, lease: Lease) -> None: ...
@@ -343,6 +345,35 @@ class Tidings:
     def look(self) -> None:
         """To be called now and then: is something over?"""
         self._troubles.look()
+
+
+# Whether our own disk has room for what is fetched.
+#
+# Rule: where it has none the crawl waits, and holds its leases; at its end it waits no more.
+
+FULL_S: Final = 2.0  # so long after a write that was refused nothing is leased
+
+
+class WorkerDisk:
+    def __init__(self, tidings: Tidings) -> None:
+        self._tidings = tidings
+        self._full_at = float("-inf")  # monotonic
+        self._is_ending = False
+
+    @property
+    def is_full(self) -> bool:
+        return monotonic() - self._full_at < FULL_S
+
+    def wait_for_room(self, full: StoreUnavailable) -> bool:
+        """It has no room for what was fetched: nothing more is leased for a moment, and the
+        leases that are held are renewed. Returns whether to try again: not at the end."""
+        self._full_at = monotonic()
+        self._tidings.disk_full(full)
+        return not self._is_ending and not self._tidings.is_hopeless
+
+    def ending(self) -> None:
+        """Nothing waits for room from now on."""
+        self._is_ending = True
 
 
 # Which servers are full: above their high-water mark new links wait on the workers' disks.
