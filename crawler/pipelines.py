@@ -13,8 +13,8 @@ from typing import Final, Self, TypeVar
 from msgspec import structs
 from scrapy.crawler import Crawler
 
-from crawler.assembly.build import parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
 from crawler.content.to_capture import archived_page, wire_sha1
 from crawler.crawl.in_flight import Flight
 from crawler.crawl.precheck import Judgement, Said
@@ -54,15 +54,15 @@ class Stage(ABC):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(parts_of(crawler))
+        return cls(crawl_of(crawler))
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, crawl: Crawl) -> None:
+        self.crawl = crawl
 
     async def process_item(self, item: Item) -> Item | Page:
         if not isinstance(item, Page):
             return item
-        flight = self.parts.flights.by_id(item.lease_id)
+        flight = self.crawl.leases.flights.by_id(item.lease_id)
         if flight is None:
             return item
         try:
@@ -70,12 +70,12 @@ class Stage(ABC):
         except StoreUnavailable as error:
             # Not this page's fault: it is fetched again when there is room.
             flight.verdict = PutBack()
-            self.parts.lifecycle.fail(error)
+            self.crawl.lifecycle.fail(error)
             raise
 
     def flawed(self, page: Page, flight: Flight, flaw: Flaw) -> Page:
         """*page*, known to be none; counted, and said in the outcome log."""
-        self.parts.tally.count(f"flaw/{flaw}")
+        self.crawl.tally.count(f"flaw/{flaw}")
         flight.reason = flaw
         flight.is_new = False if flaw is Flaw.SOFT_404 else None
         return replace(page, flaw=flaw)
@@ -113,7 +113,7 @@ class DuplicatesPipeline(Stage):
         if not page.body:
             return page
         digest = sha1(page.body, usedforsecurity=False).digest()
-        original = await self.parts.digests.original(digest, page.url, page.lease_id)
+        original = await self.crawl.content.digests.original(digest, page.url, page.lease_id)
         page = replace(page, digest=digest, duplicate_of=original)
         if original is not None and page.is_copy and not page.flaw:
             flight.reason, flight.original, flight.is_new = "duplicate", original.url, False
@@ -131,7 +131,7 @@ class ParsePipeline(Stage):
         parsed = with_headers(
             await self._parsed(page, headers), link_headers(headers), robots_header(headers)
         )
-        rules, base = self.parts.config.links, base_of(page.url, parsed)
+        rules, base = self.crawl.settings.config.links, base_of(page.url, parsed)
         kept = most_kept(base)
         outlinks = self._outlinks(parsed.links[:kept], base)
         links = [*outlinks, *parsed.links[kept:]]
@@ -149,22 +149,22 @@ class ParsePipeline(Stage):
     def _outlinks(self, links: Sequence[Link], base: str) -> list[Link]:
         found, elsewhere = resolved(links, base)
         for reason, count in Counter(unreadable(link.url).reason for link in elsewhere).items():
-            self.parts.tally.count(f"refused/{reason}", count)
+            self.crawl.tally.count(f"refused/{reason}", count)
         return found
 
     def _known(self, page: Page) -> bool:
         """Its links were followed when its content was first met."""
-        return page.is_copy and not self.parts.config.links.follow_duplicates
+        return page.is_copy and not self.crawl.settings.config.links.follow_duplicates
 
     async def _parsed(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Parsed:
-        parser = self.parts.parsers.of(page.media_type)
+        parser = self.crawl.content.parsers.of(page.media_type)
         if parser is None:
             return Parsed()
         source = Source(page.url, page.content_type, page.body, tuple(headers))
         try:
-            return await self.parts.parsers.parse(source, parser)
+            return await self.crawl.content.parsers.parse(source, parser)
         except Unreadable as error:
-            self.parts.tally.count(f"parse/unreadable/{parser.name}")
+            self.crawl.tally.count(f"parse/unreadable/{parser.name}")
             return Parsed(parser=parser.name, notes=(f"unreadable: {error}",))
 
     def _identified(self, page: Page, flight: Flight) -> Page:
@@ -175,17 +175,17 @@ class ParsePipeline(Stage):
             return page
         url = fetch_form(parsed.canonical, base_of(page.url, parsed)) or ""
         candidate = flight.lease.candidate
-        found = self.parts.doors.admission.candidate(url, depth=candidate.depth)
+        found = self.crawl.admission.doors.admission.candidate(url, depth=candidate.depth)
         if isinstance(found, Refusal) or found.key in (candidate.key, *candidate.chain):
             return page
-        self.parts.tally.count("aliases")
+        self.crawl.tally.count("aliases")
         flight.reason, flight.original, flight.is_new = "alias", found.url, False
         link = Link(found.url, LinkKind.CANONICAL)
         return replace(page, alias_of=found.url, links=(link, *page.links))
 
     @property
     def _counts_canonical(self) -> bool:
-        return self.parts.config.sameness.canonical_identity
+        return self.crawl.settings.config.sameness.canonical_identity
 
 
 # Fourth stage: its text as 64 bits. Is nearly the same stored already, or is it what its host
@@ -197,7 +197,7 @@ class FingerprintPipeline(Stage):
         if page.flaw or not page.is_answered or page.is_copy:
             return page
         page = replace(
-            page, simhash=fingerprint(page.text, self.parts.config.content.near_min_words)
+            page, simhash=fingerprint(page.text, self.crawl.settings.config.content.near_min_words)
         )
         match self._judged(page, flight):
             case Judgement.ASK:
@@ -220,21 +220,23 @@ class FingerprintPipeline(Stage):
     def _judged(self, page: Page, flight: Flight) -> Judgement:
         if not looks_like_error(page.title, page.text):
             return Judgement.PAGE
-        host, now = flight.lease.candidate.host, self.parts.clock.now()
+        host, now = flight.lease.candidate.host, self.crawl.leases.clock.now()
         said = Said(page.status, page.digest, page.title, page.text)
-        return self.parts.probes.judge(page.url, host, said, now)
+        return self.crawl.admission.probes.judge(page.url, host, said, now)
 
     async def _compared(self, page: Page, flight: Flight) -> Page:
-        rule = self.parts.config.content.near_duplicates
+        rule = self.crawl.settings.config.content.near_duplicates
         if page.simhash is None or rule is NearDuplicates.OFF:
             return page
-        near = await self.parts.nearest.original(page.simhash, page.digest, page.url, page.lease_id)
+        near = await self.crawl.content.nearest.original(
+            page.simhash, page.digest, page.url, page.lease_id
+        )
         if near is None:
             return page
         page = replace(page, near=near)
         flight.reason = "near-duplicate"
         flight.original, flight.bits, flight.is_new = near.original.url, near.bits, False
-        self.parts.tally.count("near_duplicates")
+        self.crawl.tally.count("near_duplicates")
         if rule is NearDuplicates.FOLLOW:
             return page
         return replace(page, links=(), archive=page.archive and rule is NearDuplicates.STORE)
@@ -252,7 +254,7 @@ class ArchivePipeline(Stage):
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if flight.lease.candidate.lost:
             page = replace(page, may_repeat=True)
-        flight.record = await archived_page(page, self.parts.archive(), body_sha1)
+        flight.record = await archived_page(page, self.crawl.storage.keeping.archive(), body_sha1)
         page = replace(page, record=flight.record)
         # Of a near-duplicate that is not wanted nothing is kept.
         if page.near is None or page.archive:
@@ -269,7 +271,7 @@ class ArchivePipeline(Stage):
         noted. None: it is well as it is."""
         claim = page.duplicate_of
         # Of a shared crawl a claim stands for ever, and its fingerprint is elsewhere.
-        is_whole = self.parts.shared is not None or page.simhash is None or page.alias_of
+        is_whole = self.crawl.leases.shared is not None or page.simhash is None or page.alias_of
         if claim is None or claim.simhash is not None or is_whole:
             return None
         return structs.replace(claim, simhash=page.simhash)
@@ -277,7 +279,7 @@ class ArchivePipeline(Stage):
     def _claim(self, page: Page, body_sha1: bytes) -> Claim:
         """Of a page that was stored others are copies. Not of one whose author asked not to be
         indexed: its twin may stand where nobody asked so."""
-        at = page.exchange.at if page.exchange else self.parts.clock.now()
+        at = page.exchange.at if page.exchange else self.crawl.leases.clock.now()
         is_original = page.archive and not page.alias_of and not page.flaw
         status = page.status if is_original else _STATUS.get(page.flaw, NO_PAGE)
         simhash = page.simhash if is_original else None
@@ -298,7 +300,7 @@ An index that makes new ones for ever would have no other end."""
 
 class LinksPipeline(Stage):
     async def work(self, page: Page, flight: Flight) -> Page:
-        if self.parts.arguments is None:
+        if self.crawl.settings.arguments is None:
             return page  # of a spider whose own code says where to go
         links = _links(page)
         # Those of the page itself are absolute already; a user's pipeline may have put others.
@@ -320,23 +322,23 @@ class LinksPipeline(Stage):
         return self._selected(links, base, depth) if links else []
 
     def _selected(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
-        admission, depth = self.parts.doors.admission, depth + 1
+        admission, depth = self.crawl.admission.doors.admission, depth + 1
         if any(link.kind in _HINTED for link in links):
             selected = admission.listed(links, base, depth, lambda link: self._level(link, depth))
         else:
-            level = self.parts.prioritizer.level(Hints(depth=depth))
+            level = self.crawl.admission.prioritizer.level(Hints(depth=depth))
             selected = admission.select([link.url for link in links], base, depth, level)
         for reason, count in selected.refused.items():
-            self.parts.tally.count(f"refused/{reason}", count)
+            self.crawl.tally.count(f"refused/{reason}", count)
         return self._wanted(selected.candidates)
 
     def _wanted(self, found: list[Candidate]) -> list[Candidate]:
         """Without those of patterns that have brought enough."""
-        yields, now = self.parts.yields, self.parts.clock.now()
+        yields, now = self.crawl.admission.yields, self.crawl.leases.clock.now()
         if not any(map(yields.has_stopped, {candidate.host for candidate in found})):
             return found
         wanted = [candidate for candidate in found if yields.refusal(candidate, now) is None]
-        self.parts.tally.count(f"refused/{Reason.PATTERN}", len(found) - len(wanted))
+        self.crawl.tally.count(f"refused/{Reason.PATTERN}", len(found) - len(wanted))
         return wanted
 
     def _level(self, link: Link, depth: int) -> int:
@@ -346,15 +348,15 @@ class LinksPipeline(Stage):
             modified=link.modified,
             is_sitemap=link.kind is LinkKind.SITEMAP,
         )
-        return self.parts.prioritizer.level(hints)
+        return self.crawl.admission.prioritizer.level(hints)
 
     async def _add(self, found: list[Candidate]) -> None:
         """Before the verdict of their page, as it must be, and not all in one go."""
-        parts = self.parts
-        added = parts.frontier.add(found, parts.clock.now())
-        parts.tally.added(added)
+        crawl = self.crawl
+        added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
+        crawl.tally.added(added)
         await asyncio.sleep(0)
-        while parts.frontier.is_congested() and not parts.lifecycle.failure:
+        while crawl.leases.frontier.is_congested() and not crawl.lifecycle.failure:
             await asyncio.sleep(_CONGESTED_S)
 
 

@@ -287,7 +287,7 @@ def test_it_would_notice_a_callback_that_does_nothing(code: str, found: bool) ->
         pytest.param("download.body", "crawler.spiders.web", "may not import", id="a neighbour"),
         pytest.param("middlewares.robots", "hiredis", "belongs into", id="Redis at the edge"),
         pytest.param("policy.robots", "random.Random", "", id="chance as an argument is fine"),
-        pytest.param("report.report", "crawler.assembly.crawl.Parts", "", id="downwards is fine"),
+        pytest.param("report.report", "crawler.assembly.crawl.Crawl", "", id="downwards is fine"),
         pytest.param("scheduler.scheduler", "scrapy", "", id="the edge may know Scrapy"),
     ],
 )

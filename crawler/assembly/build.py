@@ -1,7 +1,7 @@
 """The one place that chooses implementations: settings and arguments in, the parts of a crawl out.
 
 Rule: Scrapy builds `Assembly` as the last of its extensions, before the engine and all that asks
-for a part of the crawl; what `parts_of(crawler)` gives is whole.
+for a part of the crawl; what `crawl_of(crawler)` gives is whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from crawler.archive.replay import Replay
-from crawler.assembly.crawl import Parts
+from crawler.assembly.crawl import Contents, Crawl, Fetching, Given, Leases, Selection, Storage
 from crawler.config.settings import (
     Arguments,
     Config,
@@ -108,12 +108,18 @@ class Basis:
     def lease_rules(self, doors: Doors) -> LeaseRules:
         return RulesOfThisStart(doors, self.outcomes, self.tally, time.time)
 
-    def robots(self, store: RobotsStore) -> RobotsCache:
-        return RobotsCache(store, self.config.identity.user_agent_name, self.config.robots)
-
-    def probes(self) -> Probes:
-        records, random = Soft404Records(self.store), self.random
-        return Probes(records, lambda: random.randbytes(12).hex(), self.config.content)
+    def admission(self, doors: Doors, robots_store: RobotsStore, yields: Yields) -> Selection:
+        agent, records = self.config.identity.user_agent_name, Soft404Records(self.store)
+        robots = RobotsCache(robots_store, agent, self.config.robots)
+        probes = Probes(records, lambda: self.random.randbytes(12).hex(), self.config.content)
+        return Selection(
+            doors=doors,
+            prioritizer=self.prioritizer,
+            robots=robots,
+            probes=probes,
+            clearance=Clearance(robots, doors.robots, yields, probes),
+            yields=yields,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +128,9 @@ class Ground:
 
     frontier: Frontier
     clock: Clock
-    doors: Doors
+    admission: Selection
     digests: Duplicates
     nearest: Nearest
-    robots: RobotsCache
-    probes: Probes
-    clearance: Clearance
-    yields: Yields
     put_back: int  # leases of the last run
     shared: SharedFrontier | None = None
 
@@ -139,18 +141,13 @@ def embedded(basis: Basis) -> Ground:
     doors = basis.doors(data.format.key_seed, clock.now())
     frontier_rules = rules.frontier_rules(config, basis.arguments)
     frontier = TwoTierFrontier(store, frontier_rules, clock.now(), basis.lease_rules(doors))
-    robots, probes = basis.robots(RobotsRecords(store)), basis.probes()
     yields = LocalYields(store, config.budgets)
     return Ground(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),
-        doors=doors,
+        admission=basis.admission(doors, RobotsRecords(store), yields),
         digests=Digests(Claims(store)),
         nearest=NearPages(open_index(data.near, store), store, config.content.near_max_bits),
-        robots=robots,
-        probes=probes,
-        clearance=Clearance(robots, doors.robots, yields, probes),
-        yields=yields,
         put_back=frontier.put_back_at_open,
     )
 
@@ -164,16 +161,15 @@ def shared(basis: Basis, joined: Joined) -> Ground:
     look = NearLook(worker.ops, worker.rules.name, scripts, commands, max_bits)
     nearest = SharedNearest(link, look, max_bits)
     records, robots_bytes = RobotsRecords(basis.store), config.robots.robots_max_bytes
-    robots_store = SharedRobots(records, link, clock.now, robots_bytes, worker.tidings.paused)
+    robots = SharedRobots(records, link, clock.now, robots_bytes, worker.tidings.paused)
     yields = SharedYields(config.budgets, link, clock.now)
-    robots, probes = basis.robots(robots_store), basis.probes()
-    clearance = Clearance(robots, doors.robots, yields, probes)
+    admission = basis.admission(doors, robots, yields)
     knowledge = SharedKnowledge(
         digests=digests,
         nearest=nearest,
-        robots=robots_store,
+        robots=robots,
         yields=yields,
-        robots_replaced=clearance.learned_elsewhere,
+        robots_replaced=admission.clearance.learned_elsewhere,
     )
     frontier = SharedFrontier(
         worker,
@@ -186,13 +182,9 @@ def shared(basis: Basis, joined: Joined) -> Ground:
     return Ground(
         frontier=frontier,
         clock=clock,
-        doors=doors,
+        admission=admission,
         digests=digests,
         nearest=nearest,
-        robots=robots,
-        probes=probes,
-        clearance=clearance,
-        yields=yields,
         put_back=joined.put_back,
         shared=frontier,
     )
@@ -221,18 +213,18 @@ class Assembly:
         """Raises CrawlerError: the crawl cannot begin."""
         return cls(_assemble(crawler))
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, crawl: Crawl) -> None:
+        self.crawl = crawl
 
 
-def parts_of(crawler: Crawler) -> Parts:
-    """The parts of *crawler*'s crawl. Other extensions ask when the spider is opened."""
+def crawl_of(crawler: Crawler) -> Crawl:
+    """The crawl of *crawler*. Other extensions ask when the spider is opened."""
     assembly = crawler.get_extension(Assembly)
     assert assembly is not None, "crawler.addon.Addon names it among the extensions"
-    return assembly.parts
+    return assembly.crawl
 
 
-def _assemble(crawler: Crawler) -> Parts:
+def _assemble(crawler: Crawler) -> Crawl:
     make_pages_items()
     given = read_config({name: crawler.settings[name] for name in crawler.settings})
     replay = _replay(given, data_dir(crawler.settings, given))
@@ -288,9 +280,9 @@ def _assemble(crawler: Crawler) -> Parts:
         _tell_finished(ground, data.path)
         sync = partial(_sync_verdicts, store, outcomes, waits_for_room)
         keeping = Keeping(config, data, delivery, waits_for_room, sync, lifecycle)
-        parts = _parts(basis, ground, keeping, parsers, replay)
-        opened.pop_all()  # from here on it is for `Parts.close`
-    return parts
+        crawl = _crawl(basis, ground, keeping, parsers, replay)
+        opened.pop_all()  # from here on it is for `Crawl.close`
+    return crawl
 
 
 def _data(crawler: Crawler, config: Config) -> DataDir:
@@ -336,48 +328,42 @@ def _sync_verdicts(store: RocksStore, outcomes: OutcomeLog, waits_for_room: Wait
             raise
 
 
-def _parts(
+def _crawl(
     basis: Basis, ground: Ground, keeping: Keeping, parsers: Parsers, replay: Replay | None
-) -> Parts:
+) -> Crawl:
     config, tally = basis.config, basis.tally
     flights, is_ours = Flights(), ground.frontier.may_begin
     memory = BodyMemory(config.fetch.bodies_max_bytes, flights, is_ours, tally.count)
     contents: list[Reservations] = [ground.digests, ground.nearest]
-    ledger = Ledger(basis.outcomes, memory, contents, ground.yields, tally)
+    ledger = Ledger(basis.outcomes, memory, contents, ground.admission.yields, tally)
     landing = Landing(
         *(ground.frontier, flights, rules.landing_rules(config), ledger),
-        *(ground.robots.give_up, basis.random, ground.clock.now, keeping.commits),
+        *(ground.admission.robots.give_up, basis.random, ground.clock.now, keeping.commits),
     )
-    return Parts(
-        config=config,
-        arguments=basis.arguments,
-        random=basis.random,
-        data=basis.data,
-        store=basis.store,
-        frontier=ground.frontier,
-        put_back_at_open=ground.put_back,
-        clock=ground.clock,
-        doors=ground.doors,
-        prioritizer=basis.prioritizer,
-        robots=ground.robots,
-        clearance=ground.clearance,
-        uplink=Uplink(UplinkRules()),
-        flights=flights,
-        landing=landing,
-        commits=keeping.commits,
-        slots=basis.slots,
-        body_memory=memory,
-        digests=ground.digests,
-        nearest=ground.nearest,
-        parsers=parsers,
-        probes=ground.probes,
-        keeping=keeping,
-        yields=ground.yields,
-        outcomes=basis.outcomes,
+    return Crawl(
+        settings=Given(config=config, arguments=basis.arguments),
+        leases=Leases(
+            frontier=ground.frontier,
+            clock=ground.clock,
+            flights=flights,
+            landing=landing,
+            put_back=ground.put_back,
+            shared=ground.shared,
+        ),
+        admission=ground.admission,
+        fetching=Fetching(
+            slots=basis.slots,
+            body_memory=memory,
+            uplink=Uplink(UplinkRules()),
+            random=basis.random,
+            replay=replay,
+        ),
+        content=Contents(parsers=parsers, digests=ground.digests, nearest=ground.nearest),
+        storage=Storage(
+            data=basis.data, store=basis.store, outcomes=basis.outcomes, keeping=keeping
+        ),
         tally=tally,
-        shared=ground.shared,
         lifecycle=basis.lifecycle,
-        replay=replay,
     )
 
 

@@ -1,4 +1,7 @@
-"""The parts of one crawl, as one value: what the edges ask for."""
+"""One crawl, as one value: what the edges ask for, in groups.
+
+Rule: whole when it is built (`crawler.assembly.build`), and nothing is set on it later.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,12 @@ from functools import partial
 from random import Random
 
 from crawler.archive.replay import Replay
-from crawler.archive.writer import Archive
 from crawler.config.settings import Arguments, Config
 from crawler.content.crawl_archive import Keeping
 from crawler.content.parsing import Parsers
 from crawler.crawl.allowed_origins import Doors
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
-from crawler.crawl.group_commit import GroupCommit
 from crawler.crawl.in_flight import Flights, Landing
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.precheck import Clearance, Probes
@@ -37,53 +38,23 @@ from crawler.shared.worker.frontier import SharedFrontier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The parts of one crawl. Closed by `close`, which gives the data directory free."""
+class Given:
+    """What the user has chosen."""
 
     config: Config
     arguments: Arguments | None  # of a spider that has seeds
-    random: Random
-    data: DataDir
-    store: RocksStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leases:
+    """Where URLs come from, what has become of those that were taken, and how they end."""
+
     frontier: Frontier
-    put_back_at_open: int  # leases of the last run
     clock: Clock
-    doors: Doors
-    prioritizer: Prioritizer
-    robots: RobotsCache
-    clearance: Clearance
-    uplink: Uplink
     flights: Flights
-    slots: Slots
     landing: Landing
-    commits: GroupCommit | None  # None: no page waits for a sync
-    body_memory: BodyMemory
-    digests: Duplicates
-    nearest: Nearest
-    parsers: Parsers
-    probes: Probes
-    keeping: Keeping
-    yields: Yields
-    outcomes: OutcomeLog
-    tally: Tally
-    lifecycle: Lifecycle
-    shared: SharedFrontier | None = None  # None: the frontier is embedded
-    replay: Replay | None = None  # None: the network is asked
-
-    def archive(self) -> Archive | None:
-        """None: the crawl keeps none."""
-        return self.keeping.archive()
-
-    def download_options(self) -> DownloadOptions:
-        fetch = self.config.fetch
-        return DownloadOptions(
-            cap=partial(cap_bytes, caps=fetch),
-            admits=self.doors.admits,
-            begin_or_put_back=self.begin_or_put_back,
-            tls=fetch.tls,
-            connect_timeout_s=fetch.connect_timeout_s,
-            total_timeout_s=fetch.total_timeout_s,
-        )
+    put_back: int  # leases of the last run
+    shared: SharedFrontier | None  # the frontier itself, if other workers share it
 
     def begin_or_put_back(self, lease: object) -> bool:
         """Whether a host may be asked under *lease* still. If not, its flight is told so, and its
@@ -95,33 +66,100 @@ class Parts:
         flight.begun = self.clock.now()  # its host was not kept busy by us, however long we stood
         return False
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which URLs may be fetched, and which come first."""
+
+    doors: Doors
+    prioritizer: Prioritizer
+    robots: RobotsCache
+    probes: Probes
+    clearance: Clearance  # of a lease, by what is known of its robots.txt, pattern and probes
+    yields: Yields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetching:
+    """What fetches share."""
+
+    slots: Slots
+    body_memory: BodyMemory
+    uplink: Uplink
+    random: Random  # of retries
+    replay: Replay | None  # None: the network is asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What pages say, and whether it is stored already."""
+
+    parsers: Parsers
+    digests: Duplicates
+    nearest: Nearest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """What is written to the data directory."""
+
+    data: DataDir
+    store: RocksStore
+    outcomes: OutcomeLog
+    keeping: Keeping  # the archive, and the syncs that pages wait for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crawl:
+    """Closed by `close`, which gives the data directory free."""
+
+    settings: Given
+    leases: Leases
+    admission: Selection
+    fetching: Fetching
+    content: Contents
+    storage: Storage
+    tally: Tally
+    lifecycle: Lifecycle
+
+    def download_options(self) -> DownloadOptions:
+        fetch = self.settings.config.fetch
+        return DownloadOptions(
+            cap=partial(cap_bytes, caps=fetch),
+            admits=self.admission.doors.admits,
+            begin_or_put_back=self.leases.begin_or_put_back,
+            tls=fetch.tls,
+            connect_timeout_s=fetch.connect_timeout_s,
+            total_timeout_s=fetch.total_timeout_s,
+        )
+
     def begin(self) -> None:
         """The loop runs: what works in the background begins."""
-        self.keeping.begin()
-        if self.shared is not None:
-            self.shared.begin()
+        self.storage.keeping.begin()
+        if self.leases.shared is not None:
+            self.leases.shared.begin()
 
     def stopping(self) -> None:
         """The engine begins to wait for what is under way: nothing else is begun."""
-        self.keeping.stopping()
-        if self.shared is not None:
-            self.shared.stopping()
+        self.storage.keeping.stopping()
+        if self.leases.shared is not None:
+            self.leases.shared.stopping()
         self.lifecycle.stopping()
 
     async def close(self, *, is_finished: bool) -> None:
         """*is_finished*: there is nothing left to fetch."""
         self.lifecycle.closing()
         try:
-            await self.parsers.close()
-            await self.keeping.close(is_finished=is_finished)
-            if self.shared is not None:
-                await self.shared.close()
+            await self.content.parsers.close()
+            await self.storage.keeping.close(is_finished=is_finished)
+            if self.leases.shared is not None:
+                await self.leases.shared.close()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Give the data directory free: the crawl is over, or never began."""
-        self.outcomes.close()
-        self.nearest.close()
-        self.store.close()
-        self.data.close()
+        self.storage.outcomes.close()
+        self.content.nearest.close()
+        self.storage.store.close()
+        self.storage.data.close()

@@ -22,8 +22,8 @@ from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.conf import arglist_to_dict
 from twisted.internet.defer import Deferred
 
-from crawler.assembly.build import parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
 from crawler.config.settings import join_repeated
 from crawler.data.data_dir import LOG
 from crawler.model.choices import ProgressStyle
@@ -56,7 +56,7 @@ class EndedAtOnce(Exception):
 
 class Command(ScrapyCrawl):
     _held: HeldLog | None = None
-    _parts: Parts | None = None  # None: the crawl has not begun
+    _begun: Crawl | None = None  # None: the crawl has not begun
     _report: Report | None = None
     _reason = ""
 
@@ -121,12 +121,12 @@ class Command(ScrapyCrawl):
         return ended[0] if ended else EndedAtOnce()
 
     async def _started(self, sender: Crawler) -> None:
-        self._parts = parts_of(sender)
+        self._begun = crawl_of(sender)
         self._report = sender.get_extension(Report)
         spare_collector(sender)
         if self._held is not None:
             try:
-                file = write_log(sender.settings, self._parts.data.path / LOG)
+                file = write_log(sender.settings, self._begun.storage.data.path / LOG)
                 print(f"The log is in {file}", file=sys.stderr)
             except OSError as refused:
                 complain(f"no log can be written: {refused}")
@@ -142,14 +142,14 @@ class Command(ScrapyCrawl):
     def _nothing_fetched(self) -> str:
         """Why the crawl brought nothing; empty: it did. Of a shared crawl other workers may have
         fetched all, and its frontier's counts are as old as their last look."""
-        is_shared = self._parts is not None and self._parts.shared is not None
+        is_shared = self._begun is not None and self._begun.leases.shared is not None
         summary = self._report.summary if self._report is not None else None
         return nothing_fetched(summary) if summary is not None and not is_shared else ""
 
     def _release_log(self) -> None:
         if self._held is None:
             return
-        if self._parts is None:
+        if self._begun is None:
             logging.root.addHandler(Notices(Screen(sys.stderr)))
         self._held.let_go()
         self._held = None
@@ -162,8 +162,8 @@ class Command(ScrapyCrawl):
 
     def _status(self, error: BaseException | None) -> int:
         match error:
-            case None if self._parts is None or self._reason in FAILED:
-                failure = self._parts.lifecycle.failure if self._parts else None
+            case None if self._begun is None or self._reason in FAILED:
+                failure = self._begun.lifecycle.failure if self._begun else None
                 self._complain(failure or ending(self._reason or "start_error"))
             case None:
                 if why := self._nothing_fetched():

@@ -29,7 +29,7 @@ from scrapy.exceptions import (
 from scrapy.http import Response
 from yarl import URL
 
-from crawler.assembly.build import parts_of
+from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import ConnectionDropped, TlsFailed
 from crawler.crawl.in_flight import LEASE
 from crawler.download.body import Keeper, headers_of
@@ -99,11 +99,13 @@ class AiohttpHandler(AiohttpDownloadHandler):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        parts = parts_of(crawler)
-        options = parts.download_options()
-        keeper = Keeper(crawler, options, parts.flights, parts.body_memory, parts.slots)
+        crawl = crawl_of(crawler)
+        options = crawl.download_options()
+        keeper = Keeper(
+            crawler, options, crawl.leases.flights, crawl.fetching.body_memory, crawl.fetching.slots
+        )
         handler = cls(crawler, keeper, Resolver(options.admits, AresLookup()))
-        parts.lifecycle.end_at_stop(handler.transfers.cancel_all)
+        crawl.lifecycle.end_at_stop(handler.transfers.cancel_all)
         return handler
 
     def __init__(self, crawler: Crawler, keeper: Keeper, resolver: Resolver) -> None:

@@ -19,7 +19,7 @@ from scrapy.utils.defer import _schedule_coro
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from crawler.assembly.build import parts_of
+from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import LeaseEnded
 from crawler.crawl.in_flight import LEASE, Flight
 from crawler.crawl.lifecycle import engine_of
@@ -33,14 +33,14 @@ class FrontierDownloader(Downloader):
     def __init__(self, crawler: Crawler) -> None:
         # Asked for before the download handlers do: what a handler raises is logged, and the
         # crawl goes on without it.
-        self._parts = parts_of(crawler)
-        self._slots = self._parts.slots
+        self._crawl = crawl_of(crawler)
+        self._slots = self._crawl.fetching.slots
         self._looking: CallLaterResult | None = None
         self._of = crawler
         try:
             super().__init__(crawler)
         except BaseException:
-            self._parts.abandon()
+            self._crawl.abandon()
             raise
 
     def close(self) -> None:
@@ -48,12 +48,12 @@ class FrontierDownloader(Downloader):
         if self._looking is not None:
             self._looking.cancel()
         if engine_of(self._of) is None:  # it failed to be built, and no scheduler will close them
-            self._parts.abandon()
+            self._crawl.abandon()
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
-        flight = self._parts.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
         if flight is not None:
-            flight.begun = self._parts.clock.now()
+            flight.begun = self._crawl.leases.clock.now()
         # What a spider fetches beside the frontier is a request of a host that answers.
         standing = Standing.ANSWERS if flight is None else flight.lease.pace.standing
         self._slots.begin(request, standing)
@@ -89,7 +89,7 @@ class FrontierDownloader(Downloader):
         while slot.queue and slot.free_transfer_slots() > 0:
             request, answered = slot.queue.popleft()
             # Middlewares may have kept it for long. (The handler asks once more, last thing.)
-            if not self._parts.begin_or_put_back(request.meta.get(LEASE)):
+            if not self._crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
                 answered.errback(LeaseEnded())
                 continue
             slot.transferring.add(request)
@@ -100,9 +100,9 @@ class FrontierDownloader(Downloader):
         if flight is not None and not isinstance(flight.verdict, PutBack):
             _note_fault(result, flight)
             try:
-                self._parts.landing.release(flight)
+                self._crawl.leases.landing.release(flight)
             except StoreUnavailable as error:
-                self._parts.lifecycle.fail(error)
+                self._crawl.lifecycle.fail(error)
         return result
 
 

@@ -21,8 +21,8 @@ from scrapy.exceptions import DownloadFailedError, IgnoreRequest, NotConfigured
 from scrapy.http import Response
 
 from crawler.archive.replay import Replay
-from crawler.assembly.build import parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
 from crawler.download.body import Keeper, headers_of
 from crawler.download.http_head import BadHead, HeadGate
 from crawler.model.page import Exchange, head_fields
@@ -42,17 +42,19 @@ class ReplayHandler(BaseDownloadHandler):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        parts = parts_of(crawler)
-        if parts.replay is None:
+        crawl = crawl_of(crawler)
+        if crawl.fetching.replay is None:
             raise NotConfigured("CRAWLER_REPLAY is not set")
-        return cls(crawler, parts, parts.replay)
+        return cls(crawler, crawl, crawl.fetching.replay)
 
-    def __init__(self, crawler: Crawler, parts: Parts, recorded: Replay) -> None:
+    def __init__(self, crawler: Crawler, crawl: Crawl, recorded: Replay) -> None:
         super().__init__(crawler)
-        options = parts.download_options()
+        options = crawl.download_options()
         self._head_max_bytes = options.head_max_bytes
-        self._keeper = Keeper(crawler, options, parts.flights, parts.body_memory, parts.slots)
-        self._parts = parts
+        self._keeper = Keeper(
+            crawler, options, crawl.leases.flights, crawl.fetching.body_memory, crawl.fetching.slots
+        )
+        self._crawl = crawl
         self._replay = recorded
 
     async def download_request(self, request: Request) -> Response:
@@ -80,7 +82,7 @@ class ReplayHandler(BaseDownloadHandler):
         try:
             found = self._replay.find(request.url, request.method, request.body)
         except DataDirError as damaged:
-            self._parts.lifecycle.fail(damaged)
+            self._crawl.lifecycle.fail(damaged)
             raise
         if found is not None:
             self._count("answered")
@@ -99,7 +101,7 @@ class ReplayHandler(BaseDownloadHandler):
         raise NotArchived(f"CRAWLER_REPLAY has no answer of {request.method} {request.url}")
 
     def _count(self, what: str) -> None:
-        self._parts.tally.count(f"replay/{what}")
+        self._crawl.tally.count(f"replay/{what}")
 
     def _mended(self, exchange: Exchange) -> bytes:
         gate = HeadGate(self._head_max_bytes)

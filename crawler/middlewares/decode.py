@@ -15,7 +15,7 @@ from scrapy.http import Response, TextResponse
 from scrapy.responsetypes import responsetypes
 from scrapy.statscollectors import StatsCollector
 
-from crawler.assembly.build import parts_of
+from crawler.assembly.build import crawl_of
 from crawler.crawl.body_memory import (
     FREE_BYTES,
     BodyMemory,
@@ -35,8 +35,8 @@ class DecodeMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         assert crawler.stats is not None  # it has them before its middlewares
-        parts = parts_of(crawler)
-        return cls(parts.download_options(), crawler.stats, parts.body_memory)
+        crawl = crawl_of(crawler)
+        return cls(crawl.download_options(), crawler.stats, crawl.fetching.body_memory)
 
     def __init__(self, options: DownloadOptions, stats: StatsCollector, memory: BodyMemory) -> None:
         self._options = options

@@ -9,7 +9,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 
-from crawler.assembly.build import parts_of
+from crawler.assembly.build import crawl_of
 from crawler.config.settings import Identity
 from crawler.crawl.in_flight import LEASE
 
@@ -22,7 +22,7 @@ class IdentityMiddleware:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(parts_of(crawler).config.identity)
+        return cls(crawl_of(crawler).settings.config.identity)
 
     def __init__(self, identity: Identity) -> None:
         self._headers = {b"User-Agent": identity.user_agent.encode(), b"Accept": ACCEPT}

@@ -15,8 +15,8 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
-from crawler.assembly.build import parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
 from crawler.config.settings import Politeness
 from crawler.crawl.errors import error_of
 from crawler.crawl.in_flight import LEASE, Flight
@@ -37,38 +37,40 @@ from crawler.policy.politeness import RETRIED, fate, no_contact, retry_after_s
 # How a host answered, read off what the downloader brought.
 
 
-def answer_of(response: Response, flight: Flight, parts: Parts) -> Answer:
-    now = parts.clock.now()
+def answer_of(response: Response, flight: Flight, crawl: Crawl) -> Answer:
+    now = crawl.leases.clock.now()
     asked = response.headers.get(b"Retry-After")
-    cap_s = parts.config.politeness.max_retry_after_s
+    cap_s = crawl.settings.config.politeness.max_retry_after_s
     answer = Answer(
-        _duration_s(flight, parts),
+        _duration_s(flight, crawl),
         status=response.status,
         # A status that is tried again anyway says more.
         error="" if response.status in RETRIED else breakage(response.flags),
         retry_after_s=retry_after_s(asked, now, cap_s) if asked else None,
     )
-    is_hung = parts.slots.rules.is_hung(answer, len(response.body))
+    is_hung = crawl.fetching.slots.rules.is_hung(answer, len(response.body))
     return replace(answer, hung=True) if is_hung else answer
 
 
-def failed_answer(exception: Exception, flight: Flight, parts: Parts) -> Answer | None:
+def failed_answer(exception: Exception, flight: Flight, crawl: Crawl) -> Answer | None:
     """None: the host has no part in it."""
     error = error_of(exception)
-    return Answer(_duration_s(flight, parts), error=error) if error else None
+    return Answer(_duration_s(flight, crawl), error=error) if error else None
 
 
-def _duration_s(flight: Flight, parts: Parts) -> float:
+def _duration_s(flight: Flight, crawl: Crawl) -> float:
     """No fetch takes longer than the total time-out. One that seems to, stood still with us, or
     its machine slept: its host is no slower for that."""
-    return min(flight.fetched_s(parts.clock.now()), parts.config.fetch.total_timeout_s)
+    return min(
+        flight.fetched_s(crawl.leases.clock.now()), crawl.settings.config.fetch.total_timeout_s
+    )
 
 
-def judged(answer: Answer, flight: Flight, parts: Parts) -> Answer:
+def judged(answer: Answer, flight: Flight, crawl: Crawl) -> Answer:
     """The answer as it counts. While our own line is down no host and no URL is to blame, and
     what failed counts as cancelled by us."""
-    parts.uplink.observe(flight.lease.candidate.host, answer, parts.clock.now())
-    if no_contact(answer) and not parts.uplink.charges():
+    crawl.fetching.uplink.observe(flight.lease.candidate.host, answer, crawl.leases.clock.now())
+    if no_contact(answer) and not crawl.fetching.uplink.charges():
         flight.reason = "our own connection is down"
         return Answer(answer.duration_s, error="cancelled")
     return answer
@@ -77,36 +79,36 @@ def judged(answer: Answer, flight: Flight, parts: Parts) -> Answer:
 class BackpressureMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(parts_of(crawler), crawler.settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS"))
+        return cls(crawl_of(crawler), crawler.settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS"))
 
-    def __init__(self, parts: Parts, retry_broken_off: bool) -> None:
-        self._parts = parts
+    def __init__(self, crawl: Crawl, retry_broken_off: bool) -> None:
+        self._crawl = crawl
         self._retry_broken_off = retry_broken_off
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
-        flight = self._parts.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
         if flight is None or flight.purpose is not Purpose.PAGE:
             return response
         exchange = flight.exchange
         if exchange is not None and not exchange.truncated and breakage(response.flags):
             flight.exchange = replace(exchange, truncated=Truncated.DISCONNECT)
-        answer = answer_of(response, flight, self._parts)
+        answer = answer_of(response, flight, self._crawl)
         if not request.meta.get("download_fail_on_dataloss", self._retry_broken_off):
             answer = replace(answer, error="")  # Scrapy's word for: take what came
         again = self._judge(request, flight, answer)
         return _stand_in(request) if again else response
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        flight = self._parts.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
         if flight is None or flight.purpose is not Purpose.PAGE or flight.is_refused:
             return None
-        answer = failed_answer(exception, flight, self._parts)
+        answer = failed_answer(exception, flight, self._crawl)
         if answer is not None:
             if self._judge(request, flight, answer):
                 return _stand_in(request)
         elif isinstance(exception, AddressRefused):
             flight.reason = str(exception)
-            self._parts.tally.count(f"refused/{exception.reason}")
+            self._crawl.tally.count(f"refused/{exception.reason}")
         elif isinstance(exception, IgnoreRequest):
             flight.reason = f"ignored: {exception}".rstrip(": ")
             return None
@@ -119,13 +121,13 @@ class BackpressureMiddleware:
 
     def _judge(self, request: Request, flight: Flight, answer: Answer) -> bool:
         """Note the answer and the verdict. True: its URL is asked for again."""
-        parts, candidate = self._parts, flight.lease.candidate
-        rules = _rules(request, parts.config.politeness)
-        now = parts.clock.now()
-        answer = flight.answer = judged(answer, flight, parts)
-        rest = parts.landing.release(flight)
+        crawl, candidate = self._crawl, flight.lease.candidate
+        rules = _rules(request, crawl.settings.config.politeness)
+        now = crawl.leases.clock.now()
+        answer = flight.answer = judged(answer, flight, crawl)
+        rest = crawl.leases.landing.release(flight)
         rest_s = rest.seconds if rest else 0.0
-        verdict = fate(candidate, answer, rest_s, rules, now, parts.random)
+        verdict = fate(candidate, answer, rest_s, rules, now, crawl.fetching.random)
         if isinstance(verdict, RetryAt | Dead | PutBack):
             flight.verdict = verdict
         return isinstance(verdict, RetryAt | PutBack)

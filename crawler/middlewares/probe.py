@@ -13,8 +13,8 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from crawler.assembly.build import parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
 from crawler.crawl.errors import LeaseEnded
 from crawler.crawl.in_flight import LEASE, Flight
 from crawler.crawl.precheck import Said
@@ -31,19 +31,19 @@ from crawler.policy.media_type import actual_type
 class ProbeMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(parts_of(crawler))
+        return cls(crawl_of(crawler))
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
 
     async def process_response(self, request: Request, response: Response) -> Response | Request:
         flight = self._flight(request)
         if flight is None:
             return response
         flight.exchange = None  # it is not archived
-        answer = answer_of(response, flight, self._parts)
-        flight.answer = judged(answer, flight, self._parts)
-        self._parts.landing.release(flight)
+        answer = answer_of(response, flight, self._crawl)
+        flight.answer = judged(answer, flight, self._crawl)
+        self._crawl.leases.landing.release(flight)
         self._learn(flight, Said(None) if answer.error else await self._said(response))
         return request.replace(dont_filter=True)
 
@@ -51,36 +51,36 @@ class ProbeMiddleware:
         flight = self._flight(request)
         if flight is None or isinstance(exception, LeaseEnded):
             return None
-        answer = failed_answer(exception, flight, self._parts)
+        answer = failed_answer(exception, flight, self._crawl)
         if answer is not None:
-            flight.answer = judged(answer, flight, self._parts)
-        self._parts.landing.release(flight)
+            flight.answer = judged(answer, flight, self._crawl)
+        self._crawl.leases.landing.release(flight)
         self._learn(flight, Said(None))
         return request.replace(dont_filter=True)
 
     def _flight(self, request: Request) -> Flight | None:
-        flight = self._parts.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
         return flight if flight is not None and flight.purpose is Purpose.PROBE else None
 
     def _learn(self, flight: Flight, said: Said) -> None:
         flight.verdict = PutBack()
-        now, host = self._parts.clock.now(), flight.lease.candidate.host
+        now, host = self._crawl.leases.clock.now(), flight.lease.candidate.host
         try:
-            self._parts.probes.learn(host, flight.authority, said, now)
+            self._crawl.admission.probes.learn(host, flight.authority, said, now)
         except StoreUnavailable as error:
-            self._parts.lifecycle.fail(error)
-        self._parts.tally.count("soft_404/asked")
+            self._crawl.lifecycle.fail(error)
+        self._crawl.tally.count("soft_404/asked")
 
     async def _said(self, response: Response) -> Said:
         digest = sha1(response.body, usedforsecurity=False).digest()
         declared = (response.headers.get(b"Content-Type") or b"").decode("latin-1")
         sniffed = actual_type(declared, response.url, response.body)
-        parser = self._parts.parsers.of(sniffed.media_type)
+        parser = self._crawl.content.parsers.of(sniffed.media_type)
         if parser is None or response.status != 200:
             return Said(response.status, digest)
         try:
             source = Source(response.url, declared, response.body)
-            parsed = await self._parts.parsers.parse(source, parser)
+            parsed = await self._crawl.content.parsers.parse(source, parser)
         except Unreadable:
             return Said(response.status, digest)
         return Said(response.status, digest, parsed.title, parsed.text)

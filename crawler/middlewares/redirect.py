@@ -16,8 +16,8 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRe
 from scrapy.http import Response
 from scrapy.spidermiddlewares.referer import RefererMiddleware
 
-from crawler.assembly.build import parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
 from crawler.content.to_capture import archived, wire_sha1
 from crawler.crawl.in_flight import LEASE, Flight
 from crawler.model.types import (
@@ -39,20 +39,20 @@ from crawler.policy.scope import Refusal
 
 class RedirectMiddleware(ScrapyRedirects):
     @cached_property
-    def parts(self) -> Parts:
-        return parts_of(self.crawler)
+    def crawl(self) -> Crawl:
+        return crawl_of(self.crawler)
 
     def _engine_started(self) -> None:
         """Scrapy's warns of every crawl of `web`, which has no spider middlewares (decision 24)."""
         self._referer_spider_middleware = self.crawler.get_spider_middleware(RefererMiddleware)
 
     async def process_response(self, request: Request, response: Response) -> Response | Request:  # type: ignore[override]  # Scrapy awaits it, its stub does not say so
-        flight = self.parts.flights.of(request.meta.get(LEASE))
+        flight = self.crawl.leases.flights.of(request.meta.get(LEASE))
         if flight is None or flight.lease.candidate.request:
             return super().process_response(request, response)
         candidate = flight.lease.candidate
         location = response.headers.get(b"Location")
-        limit = self.parts.config.limits.max_redirects
+        limit = self.crawl.settings.config.limits.max_redirects
         leads = onward(candidate, response.status, location, self._admit(candidate), limit)
         match leads:
             case Follow(target):
@@ -71,13 +71,13 @@ class RedirectMiddleware(ScrapyRedirects):
                 flight.verdict = replace(flight.verdict, claim=claim)
         except StoreUnavailable as error:
             flight.verdict = PutBack()
-            self.parts.lifecycle.fail(error)
+            self.crawl.lifecycle.fail(error)
         return request.replace(dont_filter=True)
 
     async def _archived(self, response: Response, flight: Flight) -> Claim | None:
         """Servers send the same few words with all their redirects: they are kept once. None:
         somebody else has claimed them, or there are none."""
-        exchange, archive = flight.exchange, self.parts.archive()
+        exchange, archive = flight.exchange, self.crawl.storage.keeping.archive()
         may_repeat = flight.lease.candidate.lost
         if exchange is None or archive is None:
             return None
@@ -86,7 +86,7 @@ class RedirectMiddleware(ScrapyRedirects):
             return None
         digest = sha1(response.body, usedforsecurity=False).digest()
         body_sha1 = wire_sha1(exchange, response.body, digest)
-        same = await self.parts.digests.original(digest, exchange.url, flight.lease.id)
+        same = await self.crawl.content.digests.original(digest, exchange.url, flight.lease.id)
         flight.record = await archived(exchange, archive, same, body_sha1, may_repeat=may_repeat)
         if same is not None:
             return None
@@ -95,11 +95,11 @@ class RedirectMiddleware(ScrapyRedirects):
 
     def _admit(self, origin: Candidate) -> Callable[[str, str], Candidate | Refusal]:
         def admit(text: str, base: str) -> Candidate | Refusal:
-            found = self.parts.doors.admission.candidate(
+            found = self.crawl.admission.doors.admission.candidate(
                 text, base, depth=origin.depth, level=origin.level
             )
             if isinstance(found, Refusal):
-                self.parts.tally.count(f"refused/{found.reason}")
+                self.crawl.tally.count(f"refused/{found.reason}")
             return found
 
         return admit

@@ -18,8 +18,8 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
-from crawler.assembly.build import parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
 from crawler.crawl.errors import LeaseEnded, error_of
 from crawler.crawl.in_flight import LEASE, Flight
 from crawler.middlewares.pace import (
@@ -61,19 +61,19 @@ MOST: Final = 100
 """Of one robots.txt (guess: big sites name a few dozen, and an index counts as one)."""
 
 
-def sitemaps_of(authority: str, robots_url: str, parts: Parts) -> list[Candidate]:
+def sitemaps_of(authority: str, robots_url: str, crawl: Crawl) -> list[Candidate]:
     """Those of the rules that were learned for *authority*, as far as the crawl may fetch them."""
-    if not parts.config.links.follow_sitemaps or not parts.doors.known:
+    if not crawl.settings.config.links.follow_sitemaps or not crawl.admission.doors.known:
         return []
-    if parts.arguments is None:
+    if crawl.settings.arguments is None:
         return []  # a spider of the user's own asks for them itself, with a callback for them
-    level = parts.prioritizer.level(Hints(is_sitemap=True))
+    level = crawl.admission.prioritizer.level(Hints(is_sitemap=True))
     found = []
-    for written in parts.robots.rules(authority).sitemaps[:MOST]:
+    for written in crawl.admission.robots.rules(authority).sitemaps[:MOST]:
         # As if a person had named it: its type (.gz) is not one of a page.
-        candidate = parts.doors.admission.candidate(written, robots_url, level=level)
+        candidate = crawl.admission.doors.admission.candidate(written, robots_url, level=level)
         if isinstance(candidate, Refusal):
-            parts.tally.count(f"refused/{candidate.reason}")
+            crawl.tally.count(f"refused/{candidate.reason}")
         else:
             found.append(candidate)
     return found
@@ -85,18 +85,18 @@ logger = logging.getLogger(__name__)
 class RobotsMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(crawler, parts_of(crawler))
+        return cls(crawler, crawl_of(crawler))
 
-    def __init__(self, crawler: Crawler, parts: Parts) -> None:
+    def __init__(self, crawler: Crawler, crawl: Crawl) -> None:
         self._crawler = crawler
-        self._parts = parts
+        self._crawl = crawl
         self._asking: dict[str, asyncio.Task[RobotsFetch]] = {}
 
     async def process_request(self, request: Request) -> Request | None:
         lease = request.meta.get(LEASE)
         if isinstance(lease, Refusal):
             raise IgnoreRequest(lease.explain())
-        flight = self._parts.flights.of(lease)
+        flight = self._crawl.leases.flights.of(lease)
         if flight is not None and flight.is_refused:
             raise IgnoreRequest(flight.reason)  # for its errback: see FrontierScheduler
         asks_for_robots = lease is Purpose.ROBOTS or self._flight(request)
@@ -109,13 +109,13 @@ class RobotsMiddleware:
             return response
         flight.exchange = None  # it is not archived
         fetch = _brought(request.url, response)
-        answer = answer_of(response, flight, self._parts)
+        answer = answer_of(response, flight, self._crawl)
         answer = replace(answer, error=fetch.error or answer.error)
-        flight.answer = judged(answer, flight, self._parts)
+        flight.answer = judged(answer, flight, self._crawl)
         # Its own crawl-delay counts for the rest that follows it, so it is read first; a host in
         # trouble has none, and how long it rests says how long its verdict holds.
         if brought(fetch) is Brought.TROUBLE:
-            rest = self._parts.landing.release(flight)
+            rest = self._crawl.leases.landing.release(flight)
             self._learn(flight, fetch, rest.seconds if rest else 0.0)
         else:
             self._learn(flight, fetch, 0.0)
@@ -125,40 +125,44 @@ class RobotsMiddleware:
         flight = self._flight(request)
         if flight is None or isinstance(exception, LeaseEnded):
             return None
-        answer = failed_answer(exception, flight, self._parts)
+        answer = failed_answer(exception, flight, self._crawl)
         if answer is not None:
-            flight.answer = judged(answer, flight, self._parts)
+            flight.answer = judged(answer, flight, self._crawl)
         # No answer: the request was refused on our side (an inside address, a middleware).
         error = flight.answer.error if flight.answer else REFUSED
-        rest = self._parts.landing.release(flight)
+        rest = self._crawl.leases.landing.release(flight)
         self._learn(flight, RobotsFetch(request.url, error=error), rest.seconds if rest else 0.0)
         return request.replace(dont_filter=True)
 
     def _flight(self, request: Request) -> Flight | None:
         """Of a lease that is used for a robots.txt."""
-        flight = self._parts.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
         return flight if flight is not None and flight.purpose is Purpose.ROBOTS else None
 
     def _learn(self, flight: Flight, fetch: RobotsFetch, rest_s: float) -> None:
         own = flight.lease.candidate.purpose is Purpose.ROBOTS
         flight.verdict = Done() if own else PutBack()
         try:
-            self._parts.clearance.learn(flight, fetch, self._parts.clock.now(), rest_s)
-            flight.links = sitemaps_of(flight.authority, fetch.url, self._parts)
+            self._crawl.admission.clearance.learn(
+                flight, fetch, self._crawl.leases.clock.now(), rest_s
+            )
+            flight.links = sitemaps_of(flight.authority, fetch.url, self._crawl)
         except StoreUnavailable as error:
-            self._parts.lifecycle.fail(error)
+            self._crawl.lifecycle.fail(error)
 
     async def _cleared(self, request: Request, url: str) -> Request | None:
         """A page. None: it may be fetched. Raises IgnoreRequest."""
         verdict = self._verdict(url)
         if isinstance(verdict, Unknown):
-            flight = self._parts.flights.of(request.meta.get(LEASE))
+            flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
             if flight is not None:
                 # It ran out since the lease was cleared: the next lease asks.
                 flight.verdict = PutBack()
                 return request.replace(dont_filter=True)
             authority = authority_of(url)
-            is_refused = isinstance(self._parts.doors.robots(verdict.url, authority), Refusal)
+            is_refused = isinstance(
+                self._crawl.admission.doors.robots(verdict.url, authority), Refusal
+            )
             if is_refused and authority_of(verdict.url) == authority:
                 return None  # the handler refuses this address, with its own reason
             verdict = await self._found(url, verdict)
@@ -170,7 +174,7 @@ class RobotsMiddleware:
         raise IgnoreRequest(why_not)
 
     def _verdict(self, url: str) -> RobotsVerdict:
-        return self._parts.robots.verdict(url, self._parts.clock.now())
+        return self._crawl.admission.robots.verdict(url, self._crawl.leases.clock.now())
 
     async def _found(self, url: str, unknown: Unknown) -> RobotsVerdict:
         """What its robots.txt says. Unknown: no answer; a host in trouble is not asked again at
@@ -195,14 +199,14 @@ class RobotsMiddleware:
     async def _ask(self, authority: str, url: str) -> RobotsFetch:
         fetch = await self._fetched(authority, url)
         try:
-            self._parts.robots.learn(authority, fetch, self._parts.clock.now())
+            self._crawl.admission.robots.learn(authority, fetch, self._crawl.leases.clock.now())
         except StoreUnavailable as error:
-            self._parts.lifecycle.fail(error)
+            self._crawl.lifecycle.fail(error)
             raise
         return fetch
 
     async def _fetched(self, authority: str, url: str) -> RobotsFetch:
-        if isinstance(self._parts.doors.robots(url, authority), Refusal):
+        if isinstance(self._crawl.admission.doors.robots(url, authority), Refusal):
             return RobotsFetch(url, error=REFUSED)
         # Its redirects are followed here: a target followed below would wait for this verdict.
         meta = {LEASE: Purpose.ROBOTS, "verbatim_url": True, "dont_redirect": True}

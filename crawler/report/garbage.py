@@ -13,7 +13,7 @@ from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
-from crawler.assembly.build import parts_of
+from crawler.assembly.build import crawl_of
 from crawler.assembly.components import added
 from crawler.content.parsing import Parsers
 from crawler.spiders.web import WebSpider
@@ -27,7 +27,7 @@ def spare_collector(crawler: Crawler) -> None:
     """What was made by now stays, whoever made it."""
     gc.collect()
     gc.freeze()
-    parsers = parts_of(crawler).parsers
+    parsers = crawl_of(crawler).content.parsers
     if leaves_no_cycles(crawler.spidercls, crawler.settings, parsers):
         gc.set_threshold(_COLLECT_AFTER)
 

@@ -17,8 +17,8 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 from scrapy.utils.asyncio import create_looping_call
 
-from crawler.assembly.build import parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
 from crawler.crawl.interactive import is_errand
 from crawler.model.choices import ProgressStyle
 from crawler.report.logs import Notices, shares_terminal
@@ -67,9 +67,9 @@ class Progress:
                 self._end.pop()()
 
     def _opened(self) -> None:
-        self._parts = parts_of(self._crawler)
+        self._crawl = crawl_of(self._crawler)
         self._glance()  # the rate counts from here
-        report = self._parts.config.report
+        report = self._crawl.settings.config.report
         match style_of(report.progress, self._screen.is_terminal, shares_terminal()):
             case ProgressStyle.LINE:
                 self._show_line()
@@ -82,7 +82,7 @@ class Progress:
         logging.root.addHandler(notices)
         self._end.append(lambda: logging.root.removeHandler(notices))
         self._end.append(self._screen.wipe)
-        self._parts.lifecycle.end_at_stop(self._stopping)
+        self._crawl.lifecycle.end_at_stop(self._stopping)
         self._repeat(self._draw, REDRAW_S)
 
     def _repeat(self, show: Callable[[], None], interval_s: float) -> None:
@@ -112,12 +112,12 @@ class Progress:
                 self._screen.tell(STOPPING)
 
     def _glance(self) -> Glance:
-        return glance_at(self._parts, self._rate)
+        return glance_at(self._crawl, self._rate)
 
 
-def glance_at(parts: Parts, pages_per_s: RecentRate) -> Glance:
-    tally, counts, now = parts.tally, parts.frontier.counts(), parts.clock.now()
-    failing = None if len(parts.flights) else tally.next_failing(now)
+def glance_at(crawl: Crawl, pages_per_s: RecentRate) -> Glance:
+    tally, counts, now = crawl.tally, crawl.leases.frontier.counts(), crawl.leases.clock.now()
+    failing = None if len(crawl.leases.flights) else tally.next_failing(now)
     return Glance(
         pages=tally.pages,
         pages_per_s=pages_per_s.at(tally.pages, now),

@@ -33,8 +33,8 @@ from scrapy.extensions.feedexport import (
     apply_uri_params,
 )
 
-from crawler.assembly.build import data_dir, parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import crawl_of, data_dir
+from crawler.assembly.crawl import Crawl
 from crawler.config.settings import read_config
 from crawler.crawl.interactive import is_errand
 from crawler.data.data_dir import OUTCOMES
@@ -177,7 +177,7 @@ def uri_params(params: dict[str, Any], spider: Spider) -> dict[str, Any]:
     """`%(data_dir)s` in the place of a feed: each worker of a shared crawl has its own."""
     crawler = spider.crawler
     is_passing = is_errand(crawler.settings)
-    path = parts_of(crawler).data.path if is_passing else _data(crawler)
+    path = crawl_of(crawler).storage.data.path if is_passing else _data(crawler)
     return {**params, "data_dir": str(path)}
 
 
@@ -197,30 +197,30 @@ class Report:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self._parts: Parts | None = None
+        self._crawl: Crawl | None = None
         self.summary: Summary | None = None  # None: it has not ended
         crawler.signals.connect(self._opened, signals.spider_opened)
         crawler.signals.connect(self._closed, signals.spider_closed)
 
     def _opened(self) -> None:
-        self._parts = parts_of(self._crawler)
-        self._started_at = self._parts.clock.now()
+        self._crawl = crawl_of(self._crawler)
+        self._started_at = self._crawl.leases.clock.now()
 
     def _closed(self, spider: Spider, reason: str) -> None:
-        parts = self._parts
-        if parts is None:
+        crawl = self._crawl
+        if crawl is None:
             return
         self.summary = summary = summary_of(
-            parts, spider.name, reason, self._started_at, parts.clock.now()
+            crawl, spider.name, reason, self._started_at, crawl.leases.clock.now()
         )
         progress = self._crawler.get_extension(Progress)
         if progress is not None:
             progress.end()
         try:
-            replace_file(parts.data.summary, encoded(summary))
+            replace_file(crawl.storage.data.summary, encoded(summary))
         except OSError as refused:
             logger.error("The summary cannot be written: %s", refused)
-        if parts.config.report.summary:
+        if crawl.settings.config.report.summary:
             with suppress(OSError, ValueError):  # nobody listens any more
                 to = sys.stderr if holds_stdout(self._crawler.settings["FEEDS"]) else sys.stdout
                 print(text(summary), file=to, flush=True)

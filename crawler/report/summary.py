@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.archive.delivery import Delivery
-from crawler.assembly.crawl import Parts
+from crawler.assembly.crawl import Crawl
 from crawler.crawl import rules
 from crawler.crawl.errors import words_of
 from crawler.crawl.stats import Tally
@@ -140,17 +140,17 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def summary_of(
-    parts: Parts, spider: str, reason: str, started_at: float, ended_at: float
+    crawl: Crawl, spider: str, reason: str, started_at: float, ended_at: float
 ) -> Summary:
     """*started_at* and *ended_at*: epoch seconds."""
-    tally, counts = parts.tally, parts.frontier.counts()
+    tally, counts = crawl.tally, crawl.leases.frontier.counts()
     duration_s = max(ended_at - started_at, 0.001)
     return Summary(
         format=FORMAT,
         version=VERSION,
         spider=spider,
         reason=reason,
-        ended=ending(reason, str(parts.lifecycle.failure or "")),
+        ended=ending(reason, str(crawl.lifecycle.failure or "")),
         unfinished=counts.waiting + counts.later + counts.leased > 0,
         started_at=datetime.fromtimestamp(started_at, UTC).isoformat(timespec="seconds"),
         duration_s=round(duration_s, 3),
@@ -162,7 +162,7 @@ def summary_of(
         not_pages=_below(tally.counted, "flaw/"),
         answers=_below(tally.counted, "status/"),
         top_hosts=[HostPages(*each) for each in tally.by_host.most_common(_TOP_HOSTS)],
-        links=_links(tally, rules.frontier_rules(parts.config, parts.arguments)),
+        links=_links(tally, rules.frontier_rules(crawl.settings.config, crawl.settings.arguments)),
         politeness=Politeness(
             _below(tally.counted, "politeness/rest/"), tally.counted["politeness/given_up"]
         ),
@@ -174,9 +174,9 @@ def summary_of(
         errors=_below(tally.counted, "error/"),
         dead_letters=counts.dead,
         dead_letters_new=[DeadUrl(each.url, each.reason) for each in tally.dead],
-        archive=delivered(archive_files(parts.data.warc), parts.keeping.delivery),
-        frontier=_frontier(counts, parts.put_back_at_open),
-        data_dir=str(parts.data.path),
+        archive=delivered(archive_files(crawl.storage.data.warc), crawl.storage.keeping.delivery),
+        frontier=_frontier(counts, crawl.leases.put_back),
+        data_dir=str(crawl.storage.data.path),
         pauses=BodyPauses(
             tally.counted["memory/pauses"], tally.counted["memory/paused_ms"] / 1_000
         ),

@@ -10,27 +10,27 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
-from crawler.assembly.build import parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
 from crawler.model.url import fetch_form
 
 
 class ErrandScheduler(Scheduler):
     @cached_property
-    def _parts(self) -> Parts:
+    def _crawl(self) -> Crawl:
         assert self.crawler is not None
-        return parts_of(self.crawler)
+        return crawl_of(self.crawler)
 
     def enqueue_request(self, request: Request) -> bool:
         if _is_typed(request):
-            self._parts.doors.open_also(request.url)
+            self._crawl.admission.doors.open_also(request.url)
         elif fetch_form(request.url) is None:
             return False  # file:, which a person may open, and a page may not
         return super().enqueue_request(request)
 
     def close(self, reason: str) -> Deferred[None]:
         super().close(reason)
-        return deferred_from_coro(self._parts.close(is_finished=False))
+        return deferred_from_coro(self._crawl.close(is_finished=False))
 
 
 def _is_typed(request: Request) -> bool:

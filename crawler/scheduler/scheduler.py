@@ -22,8 +22,8 @@ from scrapy.utils.asyncio import CallLaterResult, call_later
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
-from crawler.assembly.build import parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import crawl_of
+from crawler.assembly.crawl import Crawl
 from crawler.crawl.in_flight import LEASE, Flight
 from crawler.crawl.lifecycle import EngineHooks
 from crawler.crawl.precheck import Fetch
@@ -50,7 +50,7 @@ from crawler.scheduler.requests import pack, unpack
 
 
 def candidate_of(
-    request: Request, spider: Spider, parts: Parts, *, is_returned: bool = False
+    request: Request, spider: Spider, crawl: Crawl, *, is_returned: bool = False
 ) -> Candidate | Refusal:
     """*is_returned*: by a downloader middleware, perhaps as the redirect of a start request, whose
     meta it has. Raises UnstorableRequest."""
@@ -58,22 +58,22 @@ def candidate_of(
     depth = int(request.meta.get("depth", 0))
     # A callback may have copied the meta of its answer, whose depth a link does not have.
     if is_start and not depth and not is_returned:
-        parts.doors.open_also(request.url)
+        crawl.admission.doors.open_also(request.url)
     hints = Hints(depth=depth, is_seed=is_start, priority=request.priority)
-    return parts.doors.admission.candidate(
+    return crawl.admission.doors.admission.candidate(
         request.url,
         depth=depth,
-        level=parts.prioritizer.level(hints),
+        level=crawl.admission.prioritizer.level(hints),
         request=pack(request, spider),
         key=_key(request, spider),
         filtered=not request.dont_filter,
     )
 
 
-def verdict_on_returned(request: Request, flight: Flight, spider: Spider, parts: Parts) -> Verdict:
+def verdict_on_returned(request: Request, flight: Flight, spider: Spider, crawl: Crawl) -> Verdict:
     """A downloader middleware returned *request* in place of an answer: a retry or redirect of
     its own. It is this lease's Moved, and meets no seen test: its author wants it fetched."""
-    found = candidate_of(request, spider, parts, is_returned=True)
+    found = candidate_of(request, spider, crawl, is_returned=True)
     if isinstance(found, Refusal):
         flight.reason = f"a middleware asked for {request.url}: {found.explain()}"
         return Done()
@@ -100,11 +100,11 @@ _RETRY_REQUESTS_S: Final = 1.0  # between two looks for them
 class FrontierScheduler(BaseScheduler):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(crawler, parts_of(crawler))
+        return cls(crawler, crawl_of(crawler))
 
-    def __init__(self, crawler: Crawler, parts: Parts) -> None:
+    def __init__(self, crawler: Crawler, crawl: Crawl) -> None:
         self._crawler = crawler
-        self._parts = parts
+        self._crawl = crawl
         self._timer: CallLaterResult | None = None
         self._taking: asyncio.Future[None] | None = None
         # Requests that a rule refused, on their way to their errbacks. Bound: those that spiders
@@ -113,10 +113,10 @@ class FrontierScheduler(BaseScheduler):
         self._concurrency = crawler.settings.getint("CONCURRENT_REQUESTS")
 
     def __repr__(self) -> str:
-        return f"<FrontierScheduler {self._parts.frontier.counts()}>"
+        return f"<FrontierScheduler {self._crawl.leases.frontier.counts()}>"
 
     def __len__(self) -> int:
-        counts = self._parts.frontier.counts()
+        counts = self._crawl.leases.frontier.counts()
         return counts.waiting + counts.later
 
     def open(self, spider: Spider) -> None:
@@ -125,9 +125,9 @@ class FrontierScheduler(BaseScheduler):
         hooks = EngineHooks(self._crawler.engine)
         hooks.on_finished(self._finished)
         hooks.on_stopping(self._stopping)
-        self._parts.begin()
-        if isinstance(self._parts.frontier, TwoTierFrontier):
-            taking = take_retry_requests(self._parts, self._parts.frontier)
+        self._crawl.begin()
+        if isinstance(self._crawl.leases.frontier, TwoTierFrontier):
+            taking = take_retry_requests(self._crawl, self._crawl.leases.frontier)
             self._taking = asyncio.ensure_future(taking)
         self._crawler.signals.connect(self._idle, signals.spider_idle)
         self._crawler.signals.connect(self._broken, signals.spider_error)
@@ -137,53 +137,53 @@ class FrontierScheduler(BaseScheduler):
         self._stop_timer()
         if self._taking is not None:
             self._taking.cancel()
-        return deferred_from_coro(self._parts.close(is_finished=reason == "finished"))
+        return deferred_from_coro(self._crawl.close(is_finished=reason == "finished"))
 
     def has_pending_requests(self) -> bool:
         """Asked when nothing is fetched or in the pipelines."""
-        parts = self._parts
-        if parts.commits is not None and parts.frontier.wake_at() is None:
-            parts.commits.hurry()  # nothing can be fetched before these leases are finished
-        return bool(self._refused) or (not self._full() and not parts.frontier.is_over())
+        frontier, commits = self._crawl.leases.frontier, self._crawl.storage.keeping.commits
+        if commits is not None and frontier.wake_at() is None:
+            commits.hurry()  # nothing can be fetched before these leases are finished
+        return bool(self._refused) or (not self._full() and not frontier.is_over())
 
     def enqueue_request(self, request: Request) -> bool:
         """A spider's own request, or what a downloader middleware returned for a lease."""
-        if self._parts.lifecycle.is_closed:
+        if self._crawl.lifecycle.is_closed:
             # Scrapy reads `start` until the end of its own closing. The next start yields it again.
             return False
         try:
-            flight = self._parts.flights.of(request.meta.get(LEASE))
+            flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
             if flight is not None:
                 if _is_open(flight, request):
-                    flight.verdict = verdict_on_returned(request, flight, self._spider, self._parts)
+                    flight.verdict = verdict_on_returned(request, flight, self._spider, self._crawl)
                 return True
             return self._add(request)
         except UnstorableRequest as error:
             logger.error("Refused: %s", error)
-            self._parts.tally.count("refused/unstorable")
+            self._crawl.tally.count("refused/unstorable")
         except StoreUnavailable as error:
-            self._parts.lifecycle.fail(error)
+            self._crawl.lifecycle.fail(error)
         return False
 
     def next_request(self) -> Request | None:
         try:
             return self._next_request()
         except StoreUnavailable as error:
-            self._parts.lifecycle.fail(error)
+            self._crawl.lifecycle.fail(error)
             return None
 
     def _next_request(self) -> Request | None:
         if self._refused:
             return self._refused.popleft()
-        parts = self._parts
+        crawl = self._crawl
         for _ in range(_AT_ONCE):
-            now = parts.clock.now()
+            now = crawl.leases.clock.now()
             if not self._may_lease(now):
                 break
-            leases = parts.frontier.lease(now, 1, parts.slots.free())
+            leases = crawl.leases.frontier.lease(now, 1, crawl.fetching.slots.free())
             if not leases:
                 break
-            request = self._cleared(parts.flights.open(leases[0]), now)
+            request = self._cleared(crawl.leases.flights.open(leases[0]), now)
             if request is not None:
                 return request
         self._wake_later()
@@ -191,18 +191,18 @@ class FrontierScheduler(BaseScheduler):
 
     def _cleared(self, flight: Flight, now: float) -> Request | None:
         """The request that *flight* may make; None: it has ended without one."""
-        parts = self._parts
-        cleared = parts.clearance.of(flight, now)
+        crawl = self._crawl
+        cleared = crawl.admission.clearance.of(flight, now)
         if isinstance(cleared, Fetch):
             return self._request(flight, cleared.url)
         if cleared.hop is not None:
-            parts.frontier.add([cleared.hop], now)
+            crawl.leases.frontier.add([cleared.hop], now)
         if flight.purpose is Purpose.PAGE and isinstance(cleared.verdict, Done | Dead):
             request = self._with_errback(flight)
             if request is not None:
-                parts.landing.refuse(flight, cleared.verdict, cleared.reason, cleared.rest_s)
+                crawl.leases.landing.refuse(flight, cleared.verdict, cleared.reason, cleared.rest_s)
                 return request
-        parts.landing.unfetched(flight, cleared.verdict, cleared.reason, cleared.rest_s)
+        crawl.leases.landing.unfetched(flight, cleared.verdict, cleared.reason, cleared.rest_s)
         return None
 
     def _with_errback(self, flight: Flight) -> Request | None:
@@ -225,73 +225,73 @@ class FrontierScheduler(BaseScheduler):
         try:
             request = unpack(packed, self._spider)
         except UnstorableRequest as error:
-            self._parts.landing.unreadable(flight, str(error))
+            self._crawl.leases.landing.unreadable(flight, str(error))
             return None
         request.meta[LEASE] = flight.lease
         return request
 
     def _add(self, request: Request) -> bool:
-        found = candidate_of(request, self._spider, self._parts)
+        found = candidate_of(request, self._spider, self._crawl)
         if isinstance(found, Refusal):
-            self._parts.tally.count(f"refused/{found.reason}")
+            self._crawl.tally.count(f"refused/{found.reason}")
             if request.errback is not None:
                 # Scrapy's engine takes it from `next_request`, as one that was admitted.
                 request.meta[LEASE] = found
                 self._refused.append(request)
                 return True
             return False
-        added = self._parts.frontier.add([found], self._parts.clock.now())
-        self._parts.tally.refused_by_budget(added)
+        added = self._crawl.leases.frontier.add([found], self._crawl.leases.clock.now())
+        self._crawl.tally.refused_by_budget(added)
         return bool(added.new + added.undecided)
 
     def _may_lease(self, now: float) -> bool:
-        return not self._is_barred() and not self._parts.uplink.is_down(now)
+        return not self._is_barred() and not self._crawl.fetching.uplink.is_down(now)
 
     def _is_barred(self) -> bool:
-        parts = self._parts
+        crawl = self._crawl
         return (
-            parts.lifecycle.failure is not None
-            or not parts.doors.known
+            crawl.lifecycle.failure is not None
+            or not crawl.admission.doors.known
             or self._full()
             or self._is_crowded()
-            or parts.keeping.is_congested()
+            or crawl.storage.keeping.is_congested()
         )
 
     def _is_crowded(self) -> bool:
         """As many pages are fetched and not yet archived as can be fetched at once. With those that
         are being fetched, at most twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes
         its slot of the downloader and no other place."""
-        return self._parts.flights.fetched >= self._concurrency
+        return self._crawl.leases.flights.fetched >= self._concurrency
 
     def _full(self) -> bool:
         """As many pages as were asked for are fetched, or under way."""
-        parts = self._parts
-        most = parts.arguments.max_pages if parts.arguments else None
+        crawl = self._crawl
+        most = crawl.settings.arguments.max_pages if crawl.settings.arguments else None
         if most is None:
             return False
         # Each flight is looked at only where all together could be enough.
-        left = most - parts.tally.pages
-        return len(parts.flights) >= left and parts.flights.pages() >= left
+        left = most - crawl.tally.pages
+        return len(crawl.leases.flights) >= left and crawl.leases.flights.pages() >= left
 
     def _finished(self, request: Request) -> None:
-        flight = self._parts.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
         if flight is None:
             return
-        self._guarded(lambda: self._parts.landing.land(flight))
+        self._guarded(lambda: self._crawl.leases.landing.land(flight))
 
     def _stopping(self) -> None:
         self._stop_timer()
-        self._parts.stopping()
+        self._crawl.stopping()
 
     def _idle(self) -> None:
-        if self._parts.lifecycle.failure:
+        if self._crawl.lifecycle.failure:
             raise CloseSpider("store_failed")
         if self._full():
             raise CloseSpider("max_pages")
 
     def _broken(self, failure: object, response: object = None, **_: object) -> None:
         request = getattr(response, "request", None)
-        flight = self._parts.flights.of(request.meta.get(LEASE)) if request else None
+        flight = self._crawl.leases.flights.of(request.meta.get(LEASE)) if request else None
         if flight is not None:
             flight.broken = flight.broken or f"error in a callback or pipeline: {failure}"
 
@@ -299,20 +299,20 @@ class FrontierScheduler(BaseScheduler):
         try:
             act()
         except StoreUnavailable as error:
-            self._parts.lifecycle.fail(error)
+            self._crawl.lifecycle.fail(error)
 
     def _wake_later(self) -> None:
         self._stop_timer()
         if self._is_barred():
             return  # not for want of a due host: what ends it wakes the engine by itself
-        now, uplink = self._parts.clock.now(), self._parts.uplink
+        now, uplink = self._crawl.leases.clock.now(), self._crawl.fetching.uplink
         if uplink.is_down(now):
             wake_at: float | None = uplink.probe_at
         else:
             # Hosts that wait for a slot: a fetch that ends, or waits, wakes the engine by itself.
-            wake_at = self._parts.frontier.wake_at(self._parts.slots.free())
+            wake_at = self._crawl.leases.frontier.wake_at(self._crawl.fetching.slots.free())
         if wake_at is not None:
-            self._timer = call_later(max(0.0, wake_at - now), self._parts.lifecycle.wake)
+            self._timer = call_later(max(0.0, wake_at - now), self._crawl.lifecycle.wake)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -320,31 +320,31 @@ class FrontierScheduler(BaseScheduler):
             self._timer = None
 
 
-async def take_retry_requests(parts: Parts, frontier: TwoTierFrontier) -> None:
+async def take_retry_requests(crawl: Crawl, frontier: TwoTierFrontier) -> None:
     """Put back what `scrapy frontier retry` asks for beside this crawl."""
     while True:
-        for file in retry_requests.waiting(parts.data.path):
+        for file in retry_requests.waiting(crawl.storage.data.path):
             asked = retry_requests.read(file)
             if asked is None:
                 continue
             try:
-                retry_requests.answer(file, await _put_back(asked.key, parts, frontier))
+                retry_requests.answer(file, await _put_back(asked.key, crawl, frontier))
             except OSError as refused:
                 logger.error("A request of scrapy frontier retry is not answered: %s", refused)
             except StoreUnavailable as error:
-                parts.lifecycle.fail(error)
+                crawl.lifecycle.fail(error)
                 return
-            parts.lifecycle.wake()
+            crawl.lifecycle.wake()
         await asyncio.sleep(_RETRY_REQUESTS_S)
 
 
-async def _put_back(key: int | None, parts: Parts, frontier: TwoTierFrontier) -> int:
+async def _put_back(key: int | None, crawl: Crawl, frontier: TwoTierFrontier) -> int:
     def chosen(candidate: Candidate) -> bool:
         return key is None or candidate.key == key
 
     total = 0
     for put_back in dead_letters.put_back(
-        parts.store, frontier, parts.robots, chosen, parts.clock.now
+        crawl.storage.store, frontier, crawl.admission.robots, chosen, crawl.leases.clock.now
     ):
         total += put_back
         await asyncio.sleep(0)

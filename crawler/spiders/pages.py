@@ -5,7 +5,7 @@ from __future__ import annotations
 from scrapy import Spider
 from scrapy.http import Response
 
-from crawler.assembly.build import parts_of
+from crawler.assembly.build import crawl_of
 from crawler.crawl.in_flight import LEASE
 from crawler.model.page import Page
 
@@ -14,7 +14,7 @@ def page_of(response: Response, spider: Spider) -> Page | None:
     """None: it was fetched past the frontier (`engine.download_async`), or in no crawl."""
     if response.request is None:
         return None
-    flight = parts_of(spider.crawler).flights.of(response.request.meta.get(LEASE))
+    flight = crawl_of(spider.crawler).leases.flights.of(response.request.meta.get(LEASE))
     if flight is None:
         return None
     content_type = response.headers.get(b"Content-Type") or b""

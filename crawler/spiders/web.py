@@ -19,8 +19,8 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.python import global_object_name
 
-from crawler.assembly.build import arguments_of_last_start, parts_of
-from crawler.assembly.crawl import Parts
+from crawler.assembly.build import arguments_of_last_start, crawl_of
+from crawler.assembly.crawl import Crawl
 from crawler.config.settings import (
     PUSHED,
     Arguments,
@@ -102,14 +102,14 @@ class WebSpider(Spider):
         return spider
 
     async def start(self) -> AsyncIterator[Any]:
-        parts = parts_of(self.crawler)
-        lifecycle = parts.lifecycle
+        crawl = crawl_of(self.crawler)
+        lifecycle = crawl.lifecycle
         try:
             seeds = self.seeds or await self._fetched_seeds()
             if lifecycle.is_stopping:
                 return
-            refuse_anonymous(seeds.urls, parts.config)
-            parts.doors.open_for(seeds.urls, fetched=self.seeds is None)
+            refuse_anonymous(seeds.urls, crawl.settings.config)
+            crawl.admission.doors.open_for(seeds.urls, fetched=self.seeds is None)
             added = 0
             for batch in batches(seeds.urls, _BATCH):
                 if lifecycle.is_stopping:
@@ -117,9 +117,9 @@ class WebSpider(Spider):
                         "The crawl stops before all its seeds are read: the next start reads them"
                     )
                     return
-                added += self._add(batch, parts)
+                added += self._add(batch, crawl)
                 await asyncio.sleep(0)
-                while parts.frontier.is_congested() and not (
+                while crawl.leases.frontier.is_congested() and not (
                     lifecycle.failure or lifecycle.is_stopping
                 ):
                     await asyncio.sleep(_CONGESTED_S)
@@ -134,7 +134,7 @@ class WebSpider(Spider):
             return
         if self.arguments.are_pushed:
             self.logger.info("Seeds: those that are pushed into Redis")
-        elif parts.shared is not None:
+        elif crawl.leases.shared is not None:
             self.logger.info("Seeds: %d", len(seeds.urls))  # which are new is known later
         else:
             self.logger.info("Seeds: %d, of them new: %d", len(seeds.urls), added)
@@ -147,25 +147,25 @@ class WebSpider(Spider):
         if page is not None:
             yield page
 
-    def _add(self, urls: Sequence[str], parts: Parts) -> int:
+    def _add(self, urls: Sequence[str], crawl: Crawl) -> int:
         """How many of them are new. A refused seed is skipped, told and counted."""
-        level = parts.prioritizer.level(Hints(is_seed=True))
+        level = crawl.admission.prioritizer.level(Hints(is_seed=True))
         found = []
         for url in urls:
-            candidate = parts.doors.admission.candidate(url, level=level)
+            candidate = crawl.admission.doors.admission.candidate(url, level=level)
             if isinstance(candidate, Refusal):
                 self.logger.warning("Seed %s skipped: %s", url, candidate.explain())
-                parts.tally.count(f"refused/{candidate.reason}")
+                crawl.tally.count(f"refused/{candidate.reason}")
             else:
                 found.append(candidate)
-        added = parts.frontier.add(found, parts.clock.now())
-        parts.tally.refused_by_budget(added)
+        added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
+        crawl.tally.refused_by_budget(added)
         return added.new
 
     async def _fetched_seeds(self) -> Seeds:
         url = list_url(self.arguments.seeds)
         assert url is not None and self.crawler.engine is not None
-        parts_of(self.crawler).doors.open_also(url)
+        crawl_of(self.crawler).admission.doors.open_also(url)
         request = Request(url, dont_filter=True, meta={"download_maxsize": MAX_BYTES})
         try:
             response = await self.crawler.engine.download_async(request)

@@ -6,7 +6,7 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.exceptions import DropItem, IgnoreRequest
 
-from crawler.assembly.build import parts_of
+from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import LeaseEnded
 from crawler.crawl.in_flight import LEASE
 from crawler.download.aiohttp_handler import AiohttpHandler
@@ -105,7 +105,7 @@ class StandsStill(AiohttpHandler):
     @classmethod
     def from_crawler(cls, crawler):
         handler = super().from_crawler(crawler)
-        handler.flights, handler.stood = parts_of(crawler).flights, set()
+        handler.flights, handler.stood = crawl_of(crawler).leases.flights, set()
         return handler
 
     async def download_request(self, request):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scrapy.crawler import Crawler
 
-from crawler.assembly.build import parts_of
+from crawler.assembly.build import crawl_of
 from tests.crawling import crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
@@ -34,16 +34,16 @@ class Looks:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Looks:
         looks = cls()
-        looks.parts = parts_of(crawler)
+        looks.crawl = crawl_of(crawler)
         return looks
 
     async def process_item(self, item: object) -> object:
-        parts = self.parts
-        waiting = len(parts.commits or ())
-        under_way = len(parts.flights) - waiting
+        crawl = self.crawl
+        waiting = len(crawl.storage.keeping.commits or ())
+        under_way = len(crawl.leases.flights) - waiting
         SEEN["under way"] = max(SEEN.get("under way", 0), under_way)
         SEEN["waiting"] = max(SEEN.get("waiting", 0), waiting)
-        SEEN["bytes"] = max(SEEN.get("bytes", 0), parts.body_memory.bytes)
+        SEEN["bytes"] = max(SEEN.get("bytes", 0), crawl.fetching.body_memory.bytes)
         for _ in range(20):
             await asyncio.sleep(0.001)
         return item

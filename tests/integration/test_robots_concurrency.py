@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from scrapy import Request, Spider
 
-from crawler.assembly.build import parts_of
+from crawler.assembly.build import crawl_of
 from crawler.model.url import authority_of
 from crawler.policy.robots_cache import RobotsFetch
 from tests.crawling import Crawled, crawl
@@ -202,10 +202,10 @@ class Forgets:
     def process_request(self, request):
         if request.url.endswith("/open/0") and not self.times:
             self.times += 1
-            parts = parts_of(self.crawler)
+            crawl = crawl_of(self.crawler)
             authority = authority_of(request.url)
             trouble = RobotsFetch(authority + ROBOTS, error="timeout")
-            parts.robots.learn(authority, trouble, parts.clock.now())
+            crawl.admission.robots.learn(authority, trouble, crawl.leases.clock.now())
 
 
 def test_a_verdict_that_runs_out_on_the_way_costs_nothing(tmp_path):

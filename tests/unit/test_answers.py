@@ -24,17 +24,17 @@ BEGUN = 1000.0
 FOUND = Candidate("http://a.example/", 1, HostKey("a.example"), "a.example")
 
 
-def parts(now: float) -> Any:
+def crawl(now: float) -> Any:
     return SimpleNamespace(
-        clock=SimpleNamespace(now=lambda: now),
-        config=Config(),
-        slots=SimpleNamespace(rules=SlotRules()),
+        settings=SimpleNamespace(config=Config()),
+        leases=SimpleNamespace(clock=SimpleNamespace(now=lambda: now)),
+        fetching=SimpleNamespace(slots=SimpleNamespace(rules=SlotRules())),
     )
 
 
 def test_what_we_let_it_wait_is_not_the_hosts_time() -> None:
     flight = Flight(Lease(1, FOUND, Pace(), BEGUN), begun=BEGUN, paused_s=500.0)
-    took = answer_of(Response("http://a.example/"), flight, parts(BEGUN + 500.4))
+    took = answer_of(Response("http://a.example/"), flight, crawl(BEGUN + 500.4))
     assert took.duration_s == pytest.approx(0.4)
 
 
@@ -48,7 +48,7 @@ def test_what_we_let_it_wait_is_not_the_hosts_time() -> None:
 )
 def test_how_long_a_host_took(took_s: float, counts_s: float) -> None:
     flight = Flight(Lease(1, FOUND, Pace(), BEGUN), begun=BEGUN)
-    there = parts(BEGUN + took_s)
+    there = crawl(BEGUN + took_s)
     assert answer_of(Response("http://a.example/"), flight, there).duration_s == pytest.approx(
         counts_s
     )
