@@ -185,9 +185,7 @@ SET_FROM_OUTSIDE = {
     "frontier.recount": {"totals"},  # a record, by the names of its fields
     "shared.client": {"context"},  # ssl's
     "spiders.web": {"spider"},  # in its `from_crawler`: Scrapy makes it before it has a crawler
-    "download.twisted_handler": {"copied", "headers", "pool", "response", "self._parser"},
 }
-IS_A_DEFAULT = {"download.twisted_handler"}
 
 
 def fields_of_records() -> set[str]:
@@ -244,7 +242,7 @@ def test_nothing_is_set_on_an_object_after_its_construction(source: Source) -> N
         if target not in allowed
     ]
     assert found == [], "its constructor should take it"
-    assert inner in IS_A_DEFAULT or list(do_nothing(source.tree)) == [], "a forgotten one is missed"
+    assert list(do_nothing(source.tree)) == [], "a forgotten one is missed"
 
 
 @pytest.mark.parametrize(
