@@ -19,7 +19,7 @@ from typing import Final, cast
 import numpy as np
 
 from bench.pages import KINDS, ORIGIN
-from crawler.archive.capture import Capture, Written
+from crawler.archive.capture import Capture, StoredCapture
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.columns_companion import ColumnsCompanion
 from crawler.archive.reader import Stored
@@ -86,7 +86,7 @@ class Line:
         self._outlinks: list[tuple[Link, ...]] = []
         self._simhashes: list[int | None] = []
         self._captures: list[Capture] = []
-        self._written: list[Written] = []
+        self._written: list[StoredCapture] = []
 
     def begin(self, bodies: Sequence[tuple[str, bytes]]) -> None:
         self._bodies = list(bodies)
@@ -177,11 +177,11 @@ class Kept:
     is_slow = False
 
     def __init__(self) -> None:
-        self.written: list[Written] = []
+        self.written: list[StoredCapture] = []
 
     def begin(self, warc: Path) -> None: ...
 
-    def add(self, written: Written) -> None:
+    def add(self, written: StoredCapture) -> None:
         self.written.append(written)
 
     def finish(self) -> None: ...

@@ -38,7 +38,7 @@ from crawler.config.settings import Config
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import again
 from crawler.content.to_capture import archived_page
-from crawler.data.records import Claims
+from crawler.data.records import LocalClaims
 from crawler.duplicates.exact import Digests
 from crawler.duplicates.index.index import open_index
 from crawler.duplicates.near import NearPages
@@ -140,7 +140,7 @@ class Line:
     def __init__(self, home: Path, limits: Limits) -> None:
         few = limits.store_pages
         self._store: OrderedStore = Lately(2 * few) if few else RocksStore(home / "frontier")
-        self._digests = Digests(Claims(self._store))
+        self._digests = Digests(LocalClaims(self._store))
         self._nearest = NearPages(open_index(home / "near", self._store), self._store, 3)
         rules = WarcRules(
             folder=home / "warc",

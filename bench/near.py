@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from crawler.duplicates.index.index import NearIndex
-from crawler.duplicates.index.manifest import Folder, Limits, Manifest
+from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
 from crawler.policy.simhash import fingerprint
 
 _ASKED: Final = 2000
@@ -57,7 +57,7 @@ def fingerprints() -> None:
 
 def index_of(pages: int, folder: Path) -> None:
     prints = np.random.default_rng(1).integers(0, _MOST, pages, np.uint64)
-    index = NearIndex(Folder(folder), Manifest(), lambda digests: None, Limits())
+    index = NearIndex(IndexFolder(folder), Manifest(), lambda digests: None, IndexLimits())
     wall, cpu = time.perf_counter(), time.process_time()
     stall_s = 0.0
     for some in np.split(prints, [int(pages * share) for share in _RUNS]):
@@ -66,11 +66,11 @@ def index_of(pages: int, folder: Path) -> None:
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     index.close()
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    manifest = Folder(folder).load()
+    manifest = IndexFolder(folder).load()
     assert manifest is not None, "just written"
-    index = NearIndex(Folder(folder), manifest, lambda digests: None, Limits())
+    index = NearIndex(IndexFolder(folder), manifest, lambda digests: None, IndexLimits())
     # Half full, as the newest are on average.
-    for number in range(Limits().newest // 2):
+    for number in range(IndexLimits().newest // 2):
         index.add(number << 30, bytes(20))
     asked = np.random.default_rng(2).integers(0, _MOST, _ASKED, np.uint64).tolist()
     near = (prints[:: max(1, pages // _ASKED)] ^ np.uint64(0x10001)).tolist()

@@ -16,8 +16,8 @@ from scrapy.crawler import Crawler
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.content.to_capture import archived_page, wire_sha1
-from crawler.crawl.in_flight import Flight
-from crawler.crawl.precheck import Judgement, Said
+from crawler.crawl.in_flight import Fetch
+from crawler.crawl.precheck import ProbeResult, SoftErrorVerdict
 from crawler.model.choices import NearDuplicates
 from crawler.model.page import (
     Flaw,
@@ -49,7 +49,7 @@ from crawler.policy.soft404 import looks_like_error
 Item = TypeVar("Item")
 
 
-class Stage(ABC):
+class PipelineStage(ABC):
     """One stage of the content line. Items that are no pages of a lease pass untouched."""
 
     @classmethod
@@ -73,7 +73,7 @@ class Stage(ABC):
             self.crawl.lifecycle.fail(error)
             raise
 
-    def flawed(self, page: Page, flight: Flight, flaw: Flaw) -> Page:
+    def flawed(self, page: Page, flight: Fetch, flaw: Flaw) -> Page:
         """*page*, known to be none; counted, and said in the outcome log."""
         self.crawl.tally.count(f"flaw/{flaw}")
         flight.reason = flaw
@@ -81,7 +81,7 @@ class Stage(ABC):
         return replace(page, flaw=flaw)
 
     @abstractmethod
-    async def work(self, page: Page, flight: Flight) -> Page:
+    async def work(self, page: Page, flight: Fetch) -> Page:
         """The page with what this stage found out."""
 
 
@@ -90,8 +90,8 @@ class Stage(ABC):
 # Rule: what is no page is archived as the answer it is, and read no further.
 
 
-class ChecksPipeline(Stage):
-    async def work(self, page: Page, flight: Flight) -> Page:
+class ChecksPipeline(PipelineStage):
+    async def work(self, page: Page, flight: Fetch) -> Page:
         if not page.body:
             # An error may well be empty; a page may not.
             return self.flawed(page, flight, Flaw.EMPTY) if page.is_answered else page
@@ -108,8 +108,8 @@ class ChecksPipeline(Stage):
 # original of error pages only.
 
 
-class DuplicatesPipeline(Stage):
-    async def work(self, page: Page, flight: Flight) -> Page:
+class DuplicatesPipeline(PipelineStage):
+    async def work(self, page: Page, flight: Fetch) -> Page:
         if not page.body:
             return page
         digest = sha1(page.body, usedforsecurity=False).digest()
@@ -123,8 +123,8 @@ class DuplicatesPipeline(Stage):
 # Third stage: what the page says, and where it points; by the parser for its type.
 
 
-class ParsePipeline(Stage):
-    async def work(self, page: Page, flight: Flight) -> Page:
+class ParsePipeline(PipelineStage):
+    async def work(self, page: Page, flight: Fetch) -> Page:
         if page.flaw or not page.is_answered or self._known(page):
             return page
         headers = page.exchange.headers if page.exchange else []
@@ -167,7 +167,7 @@ class ParsePipeline(Stage):
             self.crawl.tally.count(f"parse/unreadable/{parser.name}")
             return Parsed(parser=parser.name, notes=(f"unreadable: {error}",))
 
-    def _identified(self, page: Page, flight: Flight) -> Page:
+    def _identified(self, page: Page, flight: Fetch) -> Page:
         """Where it counts that a page names another URL as its canonical one: that is fetched, and
         this one stored as its copy. With its text: it may be all that there is."""
         parsed = page.parsed
@@ -192,24 +192,24 @@ class ParsePipeline(Stage):
 # says of anything it does not know?
 
 
-class FingerprintPipeline(Stage):
-    async def work(self, page: Page, flight: Flight) -> Page:
+class FingerprintPipeline(PipelineStage):
+    async def work(self, page: Page, flight: Fetch) -> Page:
         if page.flaw or not page.is_answered or page.is_copy:
             return page
         page = replace(
             page, simhash=fingerprint(page.text, self.crawl.settings.config.content.near_min_words)
         )
         match self._judged(page, flight):
-            case Judgement.ASK:
+            case SoftErrorVerdict.ASK:
                 # Fetched again when its host has said what it says of other names.
                 flight.verdict = PutBack()
                 return replace(page, links=(), archive=False, flaw=Flaw.SOFT_404)
-            case Judgement.SOFT_404:
+            case SoftErrorVerdict.SOFT_404:
                 # Its links are followed: should we be wrong, no more than its text is lost.
                 return self.flawed(page, flight, Flaw.SOFT_404)
         return await self._noted(page, flight)
 
-    async def _noted(self, page: Page, flight: Flight) -> Page:
+    async def _noted(self, page: Page, flight: Fetch) -> Page:
         if page.alias_of:
             return page  # neither new nor anybody's original
         # What a sitemap lists counts for its pages, not for more sitemaps.
@@ -217,14 +217,14 @@ class FingerprintPipeline(Stage):
         flight.is_new = None if is_list else True
         return await self._compared(page, flight)
 
-    def _judged(self, page: Page, flight: Flight) -> Judgement:
+    def _judged(self, page: Page, flight: Fetch) -> SoftErrorVerdict:
         if not looks_like_error(page.title, page.text):
-            return Judgement.PAGE
+            return SoftErrorVerdict.PAGE
         host, now = flight.lease.candidate.host, self.crawl.leases.clock.now()
-        said = Said(page.status, page.digest, page.title, page.text)
+        said = ProbeResult(page.status, page.digest, page.title, page.text)
         return self.crawl.admission.probes.judge(page.url, host, said, now)
 
-    async def _compared(self, page: Page, flight: Flight) -> Page:
+    async def _compared(self, page: Page, flight: Fetch) -> Page:
         rule = self.crawl.settings.config.content.near_duplicates
         if page.simhash is None or rule is NearDuplicates.OFF:
             return page
@@ -249,8 +249,8 @@ NO_PAGE: Final = 0
 _STATUS: Final = {Flaw.SOFT_404: 404, Flaw.LYING_TYPE: NO_PAGE}
 
 
-class ArchivePipeline(Stage):
-    async def work(self, page: Page, flight: Flight) -> Page:
+class ArchivePipeline(PipelineStage):
+    async def work(self, page: Page, flight: Fetch) -> Page:
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if flight.lease.candidate.lost:
             page = replace(page, may_repeat=True)
@@ -298,8 +298,8 @@ MOST_INDEXES: Final = 3
 An index that makes new ones for ever would have no other end."""
 
 
-class LinksPipeline(Stage):
-    async def work(self, page: Page, flight: Flight) -> Page:
+class LinksPipeline(PipelineStage):
+    async def work(self, page: Page, flight: Fetch) -> Page:
         if self.crawl.settings.arguments is None:
             return page  # of a spider whose own code says where to go
         links = _links(page)

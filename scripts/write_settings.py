@@ -15,7 +15,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
 
-from crawler.config.kinds import Knob, knobs  # noqa: E402  # needs the path above
+from crawler.config.kinds import Setting, knobs  # noqa: E402  # needs the path above
 from crawler.config.settings import Arguments, settings_table  # noqa: E402  # needs the path above
 
 BEGIN, END = "made by `make settings` from here", "to here"  # in <!-- -->
@@ -29,7 +29,7 @@ def page_lines() -> Iterator[str]:
     yield from ["## Arguments of the spider `web`", "", *table("argument", knobs(Arguments)), ""]
 
 
-def table(what: str, rows: list[Knob]) -> Iterator[str]:
+def table(what: str, rows: list[Setting]) -> Iterator[str]:
     yield f"| {what} | default | unit | meaning |"
     yield "| --- | --- | --- | --- |"
     for row in rows:

@@ -26,7 +26,7 @@ from crawler.model.types import (
 )
 from crawler.shared import keys
 from crawler.shared.client import Address, Nodes
-from crawler.shared.codec import WorkerSaid
+from crawler.shared.codec import WorkerRecord
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of
 from crawler.shared.worker.frontier import SharedFrontier, WorkerBase
@@ -137,7 +137,7 @@ class LoneWorker:
             ),
             self.outbox,
             self.heard,
-            lambda: WorkerSaid(name=name, session=f"{name}.1", host="here", pid=1),
+            lambda: WorkerRecord(name=name, session=f"{name}.1", host="here", pid=1),
             time.time,
             confirm,
         )

@@ -10,8 +10,8 @@ from scrapy import Request
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.in_flight import (
     LEASE,
-    Flight,
-    Flights,
+    Fetch,
+    InFlight,
 )
 from crawler.model.types import (
     Candidate,
@@ -27,19 +27,19 @@ class Memory(BodyMemory):
     """*are_ours*: whether leases still are."""
 
     def __init__(self, max_bytes: int = PLENTY) -> None:
-        self.flights = Flights()
+        self.flights = InFlight()
         self.told: Counter[str] = Counter()
         self.are_ours = True
         super().__init__(max_bytes, self.flights, lambda lease: self.are_ours, self._count)
 
-    def leased(self, lease_id: int, **meta: object) -> tuple[Request, Flight]:
+    def leased(self, lease_id: int, **meta: object) -> tuple[Request, Fetch]:
         """A request of a lease."""
         host = f"h{lease_id}.example"
         url = f"http://{host}/"
         lease = Lease(lease_id, Candidate(url, lease_id, HostKey(host), host), Pace(), 0.0)
         return Request(url, meta={LEASE: lease, **meta}), self.flights.open(lease)
 
-    def end(self, flight: Flight) -> None:
+    def end(self, flight: Fetch) -> None:
         """Its page is finished."""
         self.flights.close(flight)
         self.settle(flight.lease.id)

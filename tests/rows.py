@@ -9,12 +9,12 @@ import duckdb
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
 
 from crawler.archive.capture import RecordPlace
-from crawler.model.page import Row
+from crawler.model.page import ColumnsRow
 
 HOUR_S = 3600.0
 
 
-def row(number: int, **changes: Any) -> Row:
+def row(number: int, **changes: Any) -> ColumnsRow:
     given: dict[str, Any] = {
         "url": f"http://example.com/{number}",
         "host": "example.com",
@@ -22,7 +22,7 @@ def row(number: int, **changes: Any) -> Row:
         "status": 200,
         **changes,
     }
-    return Row(**given)
+    return ColumnsRow(**given)
 
 
 def place(number: int) -> RecordPlace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
@@ -134,6 +135,17 @@ def test_every_file_has_a_floor(source: Source) -> None:
 def test_packages_are_empty() -> None:
     """Import cycles come from packages that re-export."""
     assert [one.name for one in OURS if one.path.stem == "__init__" and one.text.strip()] == []
+
+
+def test_no_class_name_is_used_twice() -> None:
+    found = [
+        (node.name, source.name)
+        for source in OURS
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+    counts = Counter(name for name, _ in found)
+    assert [each for each in found if counts[each[0]] > 1] == []
 
 
 def test_every_requirement_is_imported() -> None:

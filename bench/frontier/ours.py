@@ -26,7 +26,7 @@ from crawler.model.types import (
     Standing,
 )
 from crawler.shared import keys
-from crawler.shared.client import Address, Call, Link, Nodes
+from crawler.shared.client import Address, BlockingNodes, Call, Nodes
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import (
     Finished,
@@ -51,7 +51,7 @@ class Ours:
     def __init__(self, url: str, client: links.Client) -> None:
         opening = (0, LEASE_S, keys.SCHEMA)  # no second is lost of a server that is new
         nodes = Nodes(Address.parse(url), Scripts(), NAME, SHARDS, opening)
-        self._link = Link(nodes)
+        self._link = BlockingNodes(nodes)
         self._session = f"bench-{client.number}"
         self._ops = Ops(self._session, SHARDS, RULES, LEASE_S)
         # As workers prefer shards: each has its own, and takes of others when these are empty.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from crawler.model.page import Link, Row
+from crawler.model.page import ColumnsRow, Link
 from crawler.model.types import Claim
 
 Truncated = Literal["", "length", "time", "disconnect", "unspecified"]
@@ -37,7 +37,7 @@ class Capture:
     not_modified_of: Claim | None = None  # a 304: what was asked about is archived there
     metadata: Sequence[tuple[str, str]] = ()  # what else we know; a name may come twice
     outlinks: Sequence[Link] = ()  # of the page, for its metadata; absolute, to http(s)
-    row: Row | None = None  # for the columns; None: it is no page
+    row: ColumnsRow | None = None  # for the columns; None: it is no page
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class RecordPlace:
         return f"{self.file}:{self.offset}"
 
 
-class Answer(NamedTuple):
+class ResponseRecord(NamedTuple):
     """The response or revisit record of a capture, as it is written down."""
 
     kind: Literal["response", "revisit"]
@@ -61,9 +61,9 @@ class Answer(NamedTuple):
     payload_sha1: bytes  # of a revisit: of what it stands for
 
 
-class Written(NamedTuple):
+class StoredCapture(NamedTuple):
     """A capture that is in a file now. Arrow: writer -> companions."""
 
     capture: Capture
     place: RecordPlace
-    answer: Answer
+    answer: ResponseRecord

@@ -19,9 +19,9 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from crawler.archive import record_bytes as fields
 from crawler.archive.capture import (
-    Answer,
     RecordPlace,
-    Written,
+    ResponseRecord,
+    StoredCapture,
 )
 from crawler.archive.files import beside, open_name, sync_folder
 from crawler.archive.reader import Damaged, Stored, captures
@@ -239,7 +239,7 @@ class CdxjCompanion:
     def begin(self, warc: Path) -> None:
         self._lines = SortedLines(beside(warc, SUFFIX), self._run_chars)
 
-    def add(self, written: Written) -> None:
+    def add(self, written: StoredCapture) -> None:
         if self._lines is not None:
             capture = written.capture
             url, date = fields.uri(capture.url), fields.date(capture.fetched_at)
@@ -273,7 +273,7 @@ class CdxjCompanion:
             raise StoreUnavailable(f"cannot read {content}: {error.strerror or error}") from error
 
 
-def index_line(url: str, date: str, answer: Answer, place: RecordPlace) -> str:
+def index_line(url: str, date: str, answer: ResponseRecord, place: RecordPlace) -> str:
     """*url*, *date*: as they are written in the record."""
     type_ = REVISIT if answer.kind == "revisit" else _media_type(answer.head)
     status, digest = _status(answer.head), answer.payload_sha1

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from crawler.archive.capture import Answer, RecordPlace
+from crawler.archive.capture import RecordPlace, ResponseRecord
 from crawler.archive.cdxj import (
     SUFFIX,
     SortedLines,
@@ -53,7 +53,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """One file, read to its end or to where it is damaged."""
 
     file: str
@@ -62,14 +62,14 @@ class Checked:
     faults: tuple[Fault, ...]
 
 
-class Checking:
+class ArchiveChecker:
     """Of one archive, file by file. Use it in a `with` of `checking`."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self._claims = SortedLines(scratch / "claims")
 
-    def file(self, path: Path, *, is_being_written: bool) -> Checked:
+    def file(self, path: Path, *, is_being_written: bool) -> CheckResult:
         """*path* as it is now. Raises DataDirError: it cannot be read at all."""
         lines = SortedLines(self._scratch / "index")
         faults: list[Fault] = []
@@ -78,7 +78,7 @@ class Checking:
         try:
             with path.open("rb") as file:
                 for record in records(file):
-                    looked = _Looked(record, name)
+                    looked = _RecordCheck(record, name)
                     count += 1
                     captures += looked.line is not None
                     faults += looked.faults
@@ -90,9 +90,9 @@ class Checking:
             raise DataDirError(f"cannot read {path}: {error.strerror or error}") from error
         faults += _state(path, lines, is_being_written)
         lines.discard()
-        return Checked(name, count, captures, tuple(faults))
+        return CheckResult(name, count, captures, tuple(faults))
 
-    def _note(self, lines: SortedLines, looked: _Looked) -> None:
+    def _note(self, lines: SortedLines, looked: _RecordCheck) -> None:
         if looked.line is not None:
             lines.add(looked.line)
             self._claims.add(looked.claim)
@@ -113,17 +113,17 @@ class Checking:
 
 
 @contextmanager
-def checking() -> Iterator[Checking]:
+def checking() -> Iterator[ArchiveChecker]:
     """Where temporary files are kept it takes a few MB of each GB, until it is done."""
     with TemporaryDirectory(prefix="gossamer-check-") as scratch:
-        check = Checking(Path(scratch))
+        check = ArchiveChecker(Path(scratch))
         try:
             yield check
         finally:
             check.close()
 
 
-class _Looked:
+class _RecordCheck:
     """One record, read and judged."""
 
     def __init__(self, record: Record, file: str) -> None:
@@ -168,7 +168,7 @@ class _Looked:
         record = self._record
         digest = sha1_of(record.field("WARC-Payload-Digest"))
         is_revisit = record.kind == "revisit"
-        answer = Answer("revisit" if is_revisit else "response", head, digest)
+        answer = ResponseRecord("revisit" if is_revisit else "response", head, digest)
         url, date = record.field("WARC-Target-URI"), record.field("WARC-Date")
         self.line = index_line(url, date, answer, place)
         if is_revisit:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no type
 
 from crawler.archive.capture import RecordPlace
 from crawler.archive.files import open_name, sync_folder
-from crawler.model.page import Link, Row
+from crawler.model.page import ColumnsRow, Link
 from crawler.model.types import DataDirError, StoreUnavailable
 
 
@@ -120,7 +120,7 @@ class Cells(NamedTuple):
     may_repeat: bool | None
 
 
-def cells(row: Row, outlinks: Sequence[Link], place: RecordPlace) -> Cells:
+def cells(row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> Cells:
     """What is empty is null. *outlinks*: their URLs are absolute."""
     return Cells(
         row.url,
@@ -326,20 +326,20 @@ def _unavailable(path: Path, error: OSError) -> StoreUnavailable:
 # The pages of one columns file, as a list of contents needs them.
 
 
-class Titled(NamedTuple):
+class PageTitle(NamedTuple):
     url: str
     fetched_at: datetime
     media_type: str
     title: str
 
 
-def titled(columns: Path) -> Iterator[Titled]:
+def titled(columns: Path) -> Iterator[PageTitle]:
     """In bounded memory. Raises DataDirError, FileNotFoundError."""
     try:
         with pq.ParquetFile(columns) as file:
-            for batch in file.iter_batches(columns=list(Titled._fields)):
+            for batch in file.iter_batches(columns=list(PageTitle._fields)):
                 for row in batch.to_pylist():
-                    yield Titled(
+                    yield PageTitle(
                         row["url"], row["fetched_at"], row["media_type"] or "", row["title"] or ""
                     )
     except pa.ArrowException as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
-from crawler.archive.capture import Written
+from crawler.archive.capture import StoredCapture
 from crawler.archive.columns import GROUP_BYTES, Cells, ColumnsFile, cells
 from crawler.archive.files import beside, open_name
 from crawler.archive.reader import (
@@ -31,7 +31,7 @@ from crawler.archive.reader import (
 )
 from crawler.model.page import (
     Flaw,
-    Near,
+    NearDuplicate,
     Page,
     Parsed,
     Source,
@@ -62,7 +62,7 @@ _OTHER_FLAW: Final = Flaw.LYING_TYPE  # in place of a word of another version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
+class RebuildRules:
     """How pages are read a second time: as they were the first time."""
 
     parsing: Callable[[], AbstractAsyncContextManager[Parse]]
@@ -72,7 +72,7 @@ class Again:
     tries_unreadable: bool  # also those on which a parser gave up in the crawl
 
 
-async def rows(warc: Path, content: Path, again: Again) -> AsyncGenerator[Cells, None]:
+async def rows(warc: Path, content: Path, again: RebuildRules) -> AsyncGenerator[Cells, None]:
     """Of the pages in *content*, a WARC file that is, or will be, called *warc*. Raises Damaged,
     OSError."""
     async with again.parsing() as parse:
@@ -86,7 +86,7 @@ async def rows(warc: Path, content: Path, again: Again) -> AsyncGenerator[Cells,
                 yield cells(row, outlinks, stored.place)
 
 
-async def _page(stored: Stored, again: Again, parse: Parse) -> Page:
+async def _page(stored: Stored, again: RebuildRules, parse: Parse) -> Page:
     headers = head_fields(stored.head)
     page = _told(stored, headers)
     if page.flaw or not page.is_answered or page.is_copy or page.is_again:
@@ -127,7 +127,7 @@ def _told(stored: Stored, headers: list[tuple[bytes, bytes]]) -> Page:
         digest=sha1_of(stored.noted("content-digest")) or stored.payload_sha1,
         duplicate_of=Claim(b"", same) if same else None,
         alias_of=stored.noted("alias-of"),
-        near=Near(Claim(b"", near), int(bits)) if near and bits.isdecimal() else None,
+        near=NearDuplicate(Claim(b"", near), int(bits)) if near and bits.isdecimal() else None,
         may_repeat=bool(stored.noted(MAY_REPEAT)),
     )
 
@@ -145,7 +145,7 @@ class ColumnsCompanion:
 
     is_slow = True  # each page is parsed again
 
-    def __init__(self, again: Again, group_bytes: int = GROUP_BYTES) -> None:
+    def __init__(self, again: RebuildRules, group_bytes: int = GROUP_BYTES) -> None:
         self._again = again
         self._group_bytes = group_bytes
         self._file: ColumnsFile | None = None
@@ -157,7 +157,7 @@ class ColumnsCompanion:
     def begin(self, warc: Path) -> None:
         self._file = ColumnsFile(beside(warc, SUFFIX), self._group_bytes)
 
-    def add(self, written: Written) -> None:
+    def add(self, written: StoredCapture) -> None:
         row = written.capture.row
         if self._file is not None and row is not None:
             # Those of a copy are with its original, as its text is.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from crawler.archive.capture import Written
+from crawler.archive.capture import StoredCapture
 from crawler.archive.reader import Stored
 from crawler.model.types import StoreUnavailable, refused_write
 
@@ -195,7 +195,7 @@ class Companion(Protocol):
         """*warc*: the name it will have. Until `finish` its companion's name is
         `open_name(beside(warc, suffix))`; one that is there is written over."""
 
-    def add(self, written: Written) -> None:
+    def add(self, written: StoredCapture) -> None:
         """One capture more. In bounded memory. Raises StoreUnavailable only, whatever the capture
         holds."""
 
@@ -236,7 +236,7 @@ class Companions:
         for kept in self._kept:
             self._try(kept, lambda companion: companion.begin(warc))
 
-    def add(self, written: Written) -> None:
+    def add(self, written: StoredCapture) -> None:
         for kept in self._kept:
             if kept.is_finished:  # and the file was not, after it: this capture is not in it
                 kept.is_finished = kept.is_whole = False

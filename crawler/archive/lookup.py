@@ -39,7 +39,7 @@ _NUMBER: Final = re.compile("[0-9]{1,18}")  # a file can be that long
 _NO_NAME: Final = re.compile("[/\\0]")
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _CaptureFact(msgspec.Struct, frozen=True):
     url: str
     length: str
     offset: str
@@ -49,7 +49,7 @@ class _Said(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
-_said = msgspec.json.Decoder(_Said)
+_said = msgspec.json.Decoder(_CaptureFact)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final, Literal
 
 from isal.igzip_lib import DECOMP_GZIP, IgzipDecompressor, IsalError
 
-from crawler.archive.capture import Answer, RecordPlace
+from crawler.archive.capture import RecordPlace, ResponseRecord
 from crawler.archive.record_bytes import MAX_HEAD_BYTES
 from crawler.model.page import head_fields
 from crawler.model.types import CrawlerError
@@ -276,8 +276,8 @@ class Stored:
         return epoch(self.date)
 
     @property
-    def answer(self) -> Answer:
-        return Answer(self.kind, self.head, self.payload_sha1)
+    def answer(self) -> ResponseRecord:
+        return ResponseRecord(self.kind, self.head, self.payload_sha1)
 
     def noted(self, name: str) -> str:
         """Of its metadata, the first of that name; empty: there is none."""

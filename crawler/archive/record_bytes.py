@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from crawler.archive.capture import Answer, Capture
+from crawler.archive.capture import Capture, ResponseRecord
 from crawler.model.page import Link, LinkKind
 from crawler.model.types import Claim
 
@@ -260,7 +260,7 @@ def warcinfo(name: str, at: float, info: Sequence[tuple[str, str]], random: byte
     return _record("warcinfo", record_id(random), event, FIELDS_TYPE, block(about))
 
 
-def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Answer]:
+def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], ResponseRecord]:
     """A response or revisit record, then, where known, its request and its metadata; and the
     first of these as an answer.
 
@@ -283,17 +283,17 @@ def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Answe
     return records, answer
 
 
-def _answer(capture: Capture, event: str, name: str) -> tuple[bytes, Answer]:
+def _answer(capture: Capture, event: str, name: str) -> tuple[bytes, ResponseRecord]:
     head = response_head(capture)
     event += _protocols(capture, head.content)
     digest, refers = _revisit(capture)
     if refers:
         event += f"WARC-Payload-Digest: {labelled(digest)}\r\n{refers}" if digest else refers
         record = _record("revisit", name, event, RESPONSE_TYPE, head.content)
-        return record, Answer("revisit", head.content, digest)
+        return record, ResponseRecord("revisit", head.content, digest)
     event += f"WARC-Payload-Digest: {labelled(digest)}\r\n{_cut(capture, head)}"
     record = _record("response", name, event, RESPONSE_TYPE, head.content, capture.body)
-    return record, Answer("response", head.content, digest)
+    return record, ResponseRecord("response", head.content, digest)
 
 
 def _protocols(capture: Capture, head: bytes) -> str:

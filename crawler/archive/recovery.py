@@ -67,7 +67,7 @@ class Recovered:
 
 
 @dataclass(slots=True)
-class _Whole:
+class _WholeRecords:
     """The records that are."""
 
     count: int = 0
@@ -129,9 +129,9 @@ def _mend(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> Recove
     return Recovered(final.name, whole.count, whole.bytes, cut_bytes)
 
 
-def _read(file: BinaryIO, final: Path, companions: Sequence[Companion]) -> _Whole:
+def _read(file: BinaryIO, final: Path, companions: Sequence[Companion]) -> _WholeRecords:
     """The *companions* get its captures on the way."""
-    whole = _Whole()
+    whole = _WholeRecords()
     for companion in companions:
         companion.begin(final)
     with suppress(Damaged):
@@ -156,7 +156,7 @@ _SIMHASH: Final = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingRules:
     """As the crawl read what it fetched."""
 
     room: Room
@@ -180,7 +180,7 @@ class Archived:
         return not self.is_all_here or bool(candidate.request) or candidate.url in self.urls
 
 
-def look(leases: Iterable[OpenRecord], folder: Path, reading: Reading) -> Archived:
+def look(leases: Iterable[OpenRecord], folder: Path, reading: ReadingRules) -> Archived:
     """WARC files in *folder* must have been recovered: one that is still open is in another
     process' hands (`scrapy archive index`), and may have anything. Raises DataDirError."""
     # Before the finished ones are listed: it may become one of them meanwhile.
@@ -203,7 +203,7 @@ def look(leases: Iterable[OpenRecord], folder: Path, reading: Reading) -> Archiv
     return Archived([*firsts.values()], urls, is_all_here)
 
 
-def claim_unfinished(store: OrderedStore, folder: Path, reading: Reading) -> int:
+def claim_unfinished(store: OrderedStore, folder: Path, reading: ReadingRules) -> int:
     """How many claims were written. Raises StoreUnavailable, DataDirError."""
     leases = dict(_open(store))
     found = look(leases.values(), folder, reading)

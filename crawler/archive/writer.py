@@ -24,7 +24,7 @@ from isal.igzip_lib import COMP_GZIP, compress
 from crawler.archive.capture import (
     Capture,
     RecordPlace,
-    Written,
+    StoredCapture,
 )
 from crawler.archive.files import Companion, Companions, OpenFile
 from crawler.archive.record_bytes import (
@@ -80,7 +80,7 @@ class WarcWriter:
         offset = file.append(data)
         self._appended_bytes += len(data)
         place = RecordPlace(file.final.name, offset, len(members[0]))
-        self._beside.add(Written(capture, place, answer))
+        self._beside.add(StoredCapture(capture, place, answer))
         return place
 
     @property

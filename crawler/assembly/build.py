@@ -30,28 +30,28 @@ from crawler.config.settings import (
     read_kept,
     to_keep,
 )
-from crawler.content.crawl_archive import Keeping, LeftArchive, delivery_of
+from crawler.content.crawl_archive import CrawlArchive, LeftArchive, delivery_of
 from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
 from crawler.crawl import rules
-from crawler.crawl.allowed_origins import Doors, RulesOfThisStart
+from crawler.crawl.allowed_origins import AllowedOrigins, CurrentRules
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
 from crawler.crawl.in_flight import (
-    Flights,
-    Landing,
-    Ledger,
+    Completion,
+    CompletionSinks,
+    InFlight,
     Reservations,
 )
 from crawler.crawl.interactive import is_errand
 from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.precheck import Clearance, Probes
+from crawler.crawl.precheck import Precheck, Probes
 from crawler.crawl.slots import SlotRules, Slots
-from crawler.crawl.stats import Tally
+from crawler.crawl.stats import CrawlStats
 from crawler.data import data_dir as datadir
-from crawler.data.data_dir import DataDir, PassingDir, refuse_other_kind
+from crawler.data.data_dir import DataDir, TemporaryDataDir, refuse_other_kind
 from crawler.data.outcomes import OutcomeLog
-from crawler.data.records import Claims, LocalYields, RobotsRecords, Soft404Records
+from crawler.data.records import LocalClaims, LocalPatternStats, RobotsRecords, Soft404Records
 from crawler.duplicates.exact import Digests, Duplicates
 from crawler.duplicates.index.index import open_index
 from crawler.duplicates.near import Nearest, NearPages
@@ -64,20 +64,20 @@ from crawler.model.types import (
     WaitsForRoom,
     never_waits,
 )
-from crawler.policy.patterns import Yields
+from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import Uplink, UplinkRules
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache, RobotsStore
 from crawler.shared import keys
 from crawler.shared.address import redis_address
-from crawler.shared.pushed import Judge, Pushing, push_rules
+from crawler.shared.pushed import PushedRequestReader, Pushing, push_rules
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.exact_duplicates import SharedDigests
 from crawler.shared.worker.frontier import SharedFrontier
 from crawler.shared.worker.join import Joined, join, kept_arguments
 from crawler.shared.worker.knowledge import SharedKnowledge
 from crawler.shared.worker.near_duplicates import NearLook, SharedNearest
-from crawler.shared.worker.patterns import SharedYields
+from crawler.shared.worker.patterns import SharedPatternStats
 from crawler.shared.worker.robots import SharedRobots
 
 # What is there before the frontier, and what depends on where the frontier is: in the data
@@ -99,16 +99,18 @@ class Basis:
     random: Random
     prioritizer: Prioritizer
     slots: Slots
-    tally: Tally
+    tally: CrawlStats
     lifecycle: Lifecycle
 
-    def doors(self, key_seed: int, now: float) -> Doors:
-        return Doors(self.config, self.arguments, self.store, key_seed, now)
+    def doors(self, key_seed: int, now: float) -> AllowedOrigins:
+        return AllowedOrigins(self.config, self.arguments, self.store, key_seed, now)
 
-    def lease_rules(self, doors: Doors) -> LeaseRules:
-        return RulesOfThisStart(doors, self.outcomes, self.tally, time.time)
+    def lease_rules(self, doors: AllowedOrigins) -> LeaseRules:
+        return CurrentRules(doors, self.outcomes, self.tally, time.time)
 
-    def admission(self, doors: Doors, robots_store: RobotsStore, yields: Yields) -> Selection:
+    def admission(
+        self, doors: AllowedOrigins, robots_store: RobotsStore, yields: PatternStatsStore
+    ) -> Selection:
         agent, records = self.config.identity.user_agent_name, Soft404Records(self.store)
         robots = RobotsCache(robots_store, agent, self.config.robots)
         probes = Probes(records, lambda: self.random.randbytes(12).hex(), self.config.content)
@@ -117,7 +119,7 @@ class Basis:
             prioritizer=self.prioritizer,
             robots=robots,
             probes=probes,
-            clearance=Clearance(robots, doors.robots, yields, probes),
+            clearance=Precheck(robots, doors.robots, yields, probes),
             yields=yields,
         )
 
@@ -141,12 +143,12 @@ def embedded(basis: Basis) -> Ground:
     doors = basis.doors(data.format.key_seed, clock.now())
     frontier_rules = rules.frontier_rules(config, basis.arguments)
     frontier = TwoTierFrontier(store, frontier_rules, clock.now(), basis.lease_rules(doors))
-    yields = LocalYields(store, config.budgets)
+    yields = LocalPatternStats(store, config.budgets)
     return Ground(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),
         admission=basis.admission(doors, RobotsRecords(store), yields),
-        digests=Digests(Claims(store)),
+        digests=Digests(LocalClaims(store)),
         nearest=NearPages(open_index(data.near, store), store, config.content.near_max_bits),
         put_back=frontier.put_back_at_open,
     )
@@ -162,7 +164,7 @@ def shared(basis: Basis, joined: Joined) -> Ground:
     nearest = SharedNearest(link, look, max_bits)
     records, robots_bytes = RobotsRecords(basis.store), config.robots.robots_max_bytes
     robots = SharedRobots(records, link, clock.now, robots_bytes, worker.tidings.paused)
-    yields = SharedYields(config.budgets, link, clock.now)
+    yields = SharedPatternStats(config.budgets, link, clock.now)
     admission = basis.admission(doors, robots, yields)
     knowledge = SharedKnowledge(
         digests=digests,
@@ -190,11 +192,11 @@ def shared(basis: Basis, joined: Joined) -> Ground:
     )
 
 
-def _pushing(basis: Basis, doors: Doors) -> Pushing:
+def _pushing(basis: Basis, doors: AllowedOrigins) -> Pushing:
     """Seeds may be pushed into Redis while it runs."""
     crawler, fingerprinter = basis.crawler, basis.crawler.request_fingerprinter
     assert fingerprinter is not None
-    judge = Judge(doors, basis.prioritizer, fingerprinter.fingerprint)
+    judge = PushedRequestReader(doors, basis.prioritizer, fingerprinter.fingerprint)
     pushed = push_rules(crawler.settings, crawler.spider, basis.arguments)
     return Pushing(judge, pushed, basis.tally)
 
@@ -245,7 +247,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         left = LeftArchive(config, data, is_all_here=delivery is None)
         if address is None:
             left.claim_unfinished(store)
-        tally, lifecycle = Tally(crawler.stats), Lifecycle(crawler)
+        tally, lifecycle = CrawlStats(crawler.stats), Lifecycle(crawler)
         # What may be refused comes first: nothing of it has to be closed again.
         prioritizer, parsers = _prioritizer(config), Parsers(config.content)
         joined = None
@@ -279,7 +281,7 @@ def _assemble(crawler: Crawler) -> Crawl:
             logger.info("Leases open when the last run ended, put back: %d", ground.put_back)
         _tell_finished(ground, data.path)
         sync = partial(_sync_verdicts, store, outcomes, waits_for_room)
-        keeping = Keeping(config, data, delivery, waits_for_room, sync, lifecycle)
+        keeping = CrawlArchive(config, data, delivery, waits_for_room, sync, lifecycle)
         crawl = _crawl(basis, ground, keeping, parsers, replay)
         opened.pop_all()  # from here on it is for `Crawl.close`
     return crawl
@@ -287,7 +289,7 @@ def _assemble(crawler: Crawler) -> Crawl:
 
 def _data(crawler: Crawler, config: Config) -> DataDir:
     if is_errand(crawler.settings):
-        return PassingDir()
+        return TemporaryDataDir()
     place, identity = data_dir(crawler.settings, config), rules.identity_of_urls(config)
     return DataDir(place, identity, crawler.spider.name if crawler.spider else "")
 
@@ -329,14 +331,14 @@ def _sync_verdicts(store: RocksStore, outcomes: OutcomeLog, waits_for_room: Wait
 
 
 def _crawl(
-    basis: Basis, ground: Ground, keeping: Keeping, parsers: Parsers, replay: Replay | None
+    basis: Basis, ground: Ground, keeping: CrawlArchive, parsers: Parsers, replay: Replay | None
 ) -> Crawl:
     config, tally = basis.config, basis.tally
-    flights, is_ours = Flights(), ground.frontier.may_begin
+    flights, is_ours = InFlight(), ground.frontier.may_begin
     memory = BodyMemory(config.fetch.bodies_max_bytes, flights, is_ours, tally.count)
     contents: list[Reservations] = [ground.digests, ground.nearest]
-    ledger = Ledger(basis.outcomes, memory, contents, ground.admission.yields, tally)
-    landing = Landing(
+    ledger = CompletionSinks(basis.outcomes, memory, contents, ground.admission.yields, tally)
+    landing = Completion(
         *(ground.frontier, flights, rules.landing_rules(config), ledger),
         *(ground.admission.robots.give_up, basis.random, ground.clock.now, keeping.commits),
     )

@@ -11,16 +11,16 @@ from random import Random
 
 from crawler.archive.replay import Replay
 from crawler.config.settings import Arguments, Config
-from crawler.content.crawl_archive import Keeping
+from crawler.content.crawl_archive import CrawlArchive
 from crawler.content.parsing import Parsers
-from crawler.crawl.allowed_origins import Doors
+from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.crawl.body_memory import BodyMemory
 from crawler.crawl.clock import Clock
-from crawler.crawl.in_flight import Flights, Landing
+from crawler.crawl.in_flight import Completion, InFlight
 from crawler.crawl.lifecycle import Lifecycle
-from crawler.crawl.precheck import Clearance, Probes
+from crawler.crawl.precheck import Precheck, Probes
 from crawler.crawl.slots import Slots
-from crawler.crawl.stats import Tally
+from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
@@ -30,7 +30,7 @@ from crawler.frontier.rocks_store import RocksStore
 from crawler.model.page import DownloadOptions
 from crawler.model.types import PutBack
 from crawler.policy.media_type import cap_bytes
-from crawler.policy.patterns import Yields
+from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import Uplink
 from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache
@@ -51,8 +51,8 @@ class Leases:
 
     frontier: Frontier
     clock: Clock
-    flights: Flights
-    landing: Landing
+    flights: InFlight
+    landing: Completion
     put_back: int  # leases of the last run
     shared: SharedFrontier | None  # the frontier itself, if other workers share it
 
@@ -71,12 +71,12 @@ class Leases:
 class Selection:
     """Which URLs may be fetched, and which come first."""
 
-    doors: Doors
+    doors: AllowedOrigins
     prioritizer: Prioritizer
     robots: RobotsCache
     probes: Probes
-    clearance: Clearance  # of a lease, by what is known of its robots.txt, pattern and probes
-    yields: Yields
+    clearance: Precheck  # of a lease, by what is known of its robots.txt, pattern and probes
+    yields: PatternStatsStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class Storage:
     data: DataDir
     store: RocksStore
     outcomes: OutcomeLog
-    keeping: Keeping  # the archive, and the syncs that pages wait for
+    keeping: CrawlArchive  # the archive, and the syncs that pages wait for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class Crawl:
     fetching: Fetching
     content: Contents
     storage: Storage
-    tally: Tally
+    tally: CrawlStats
     lifecycle: Lifecycle
 
     def download_options(self) -> DownloadOptions:

@@ -32,7 +32,7 @@ from crawler.inspect import (
 from crawler.inspect import (
     archive_tools as archive_work,
 )
-from crawler.inspect.archive_tools import ArchivePlace, Done, archive_of, fault_lines
+from crawler.inspect.archive_tools import ArchivePlace, RebuildResult, archive_of, fault_lines
 from crawler.model.types import (
     ConfigError,
     CrawlerError,
@@ -42,7 +42,7 @@ from crawler.report.advice import complain
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ArchiveArguments:
     """What was typed."""
 
     place: ArchivePlace
@@ -51,7 +51,7 @@ class Question:
     opts: argparse.Namespace
 
 
-class Command(ScrapyCommand):
+class ArchiveCommand(ScrapyCommand):
     requires_project = True
     requires_crawler_process = False
 
@@ -79,7 +79,7 @@ class Command(ScrapyCommand):
         try:
             config = read_config(self.settings)
             place = archive_of(self.settings, config)
-            self.exitcode = int(not action(Question(place, config, word, opts)))
+            self.exitcode = int(not action(ArchiveArguments(place, config, word, opts)))
         except CrawlerError as error:
             complain(error)
             self.exitcode = 1
@@ -104,13 +104,13 @@ def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:
     return action, args[1] if wants else ""
 
 
-def _list(asked: Question) -> bool:
+def _list(asked: ArchiveArguments) -> bool:
     looks = list(archive_looks.file_looks(asked.place))
     _tell(asked, looks, archive_looks.files_text(looks))
     return True
 
 
-def _get(asked: Question) -> bool:
+def _get(asked: ArchiveArguments) -> bool:
     captures = archive_get.found(asked.place, asked.word)
     if asked.opts.all:
         looks = [archive_looks.capture_look(entry) for entry in captures]
@@ -126,29 +126,29 @@ def _get(asked: Question) -> bool:
     return True
 
 
-def _check(asked: Question) -> bool:
+def _check(asked: ArchiveArguments) -> bool:
     return _worked(asked, archive_work.check(asked.place))
 
 
-def _index(asked: Question) -> bool:
+def _index(asked: ArchiveArguments) -> bool:
     kept = companions(asked.config)
     return _worked(asked, archive_work.whole_again(asked.place, kept, [CdxjCompanion()]))
 
 
-def _parse(asked: Question) -> bool:
+def _parse(asked: ArchiveArguments) -> bool:
     if not asked.config.archive.columns:
         raise ConfigError("there are no columns to be made: CRAWLER_COLUMNS is off")
     kept = companions(asked.config, tries_unreadable=True)
     return _worked(asked, archive_work.whole_again(asked.place, kept, kept))
 
 
-def _pack(asked: Question) -> bool:
+def _pack(asked: ArchiveArguments) -> bool:
     return _worked(asked, archive_work.pack(asked.place, Path(asked.word), time.time()))
 
 
-def _worked(asked: Question, work: Iterable[Done]) -> bool:
+def _worked(asked: ArchiveArguments, work: Iterable[RebuildResult]) -> bool:
     """Whether all is well. It is told as it comes, to people."""
-    done: list[Done] = []
+    done: list[RebuildResult] = []
     for each in work:
         done.append(each)
         if not asked.opts.json:
@@ -157,7 +157,7 @@ def _worked(asked: Question, work: Iterable[Done]) -> bool:
     return not any(each.faults for each in done)
 
 
-def _tell(asked: Question, value: object, lines: Iterable[str]) -> None:
+def _tell(asked: ArchiveArguments, value: object, lines: Iterable[str]) -> None:
     """*value*: for programs; *lines*: for people, who are also told what is not here."""
     if asked.opts.json:
         print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
@@ -179,7 +179,7 @@ def _write(body: bytes, out: str | None) -> None:
         raise StoreUnavailable(f"cannot write {out}: {error.strerror or error}") from error
 
 
-Action = Callable[[Question], bool]
+Action = Callable[[ArchiveArguments], bool]
 """Whether all is well."""
 
 _OPTION_NAMES: Final = {"all": "--all", "at": "--at", "raw": "--raw", "out": "-o"}

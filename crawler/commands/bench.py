@@ -9,7 +9,7 @@ from scrapy.commands import ScrapyCommand
 from crawler.report.advice import complain
 
 
-class Command(ScrapyCommand):
+class BenchCommand(ScrapyCommand):
     requires_crawler_process = False
 
     def short_desc(self) -> str:

@@ -54,7 +54,7 @@ class EndedAtOnce(Exception):
     """A second Ctrl-C: the process did not wait for the crawl to put its things away."""
 
 
-class Command(ScrapyCrawl):
+class CrawlCommand(ScrapyCrawl):
     _held: HeldLog | None = None
     _begun: Crawl | None = None  # None: the crawl has not begun
     _report: Report | None = None

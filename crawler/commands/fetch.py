@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scrapy.commands.fetch import Command as Scrapys
 
-from crawler.inspect.interactive import Errand
+from crawler.inspect.interactive import InteractiveCommand
 
 
-class Command(Errand, Scrapys):
+class FetchCommand(InteractiveCommand, Scrapys):
     pass

@@ -20,8 +20,8 @@ from crawler.config.settings import Config, join_repeated, read_config
 from crawler.inspect import frontier_view as looks
 from crawler.inspect import frontier_view as looks_text
 from crawler.inspect.frontier_view import (
-    Checked,
-    Frontier,
+    FrontierCheck,
+    FrontierView,
     Said,
     frontier_of,
 )
@@ -34,16 +34,16 @@ TOP: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class FrontierArguments:
     """What was typed."""
 
-    frontier: Frontier
+    frontier: FrontierView
     config: Config
     url: str | None
     opts: argparse.Namespace
 
 
-class Command(ScrapyCommand):
+class FrontierCommand(ScrapyCommand):
     requires_project = True
     requires_crawler_process = False
 
@@ -85,11 +85,13 @@ class Command(ScrapyCommand):
         try:
             config = read_config(self.settings)
             url = args[1] if len(args) > 1 else None
-            value, lines = action(Question(frontier_of(self.settings, config), config, url, opts))
+            value, lines = action(
+                FrontierArguments(frontier_of(self.settings, config), config, url, opts)
+            )
             said = [_json(value)] if opts.json else lines
             for line in said:
                 print(line)
-            if isinstance(value, Checked) and not value.is_fine:
+            if isinstance(value, FrontierCheck) and not value.is_fine:
                 self.exitcode = 1
         except CrawlerError as error:
             complain(error)
@@ -112,11 +114,11 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
     return action
 
 
-def _counts(asked: Question) -> Said:
+def _counts(asked: FrontierArguments) -> Said:
     return asked.frontier.whole()
 
 
-def _hosts(asked: Question) -> Said:
+def _hosts(asked: FrontierArguments) -> Said:
     with asked.frontier.inspection() as inspection:
         if asked.opts.host is not None:
             found = [looks.one_host(inspection, asked.opts.host)]
@@ -126,14 +128,14 @@ def _hosts(asked: Question) -> Said:
     return found, looks_text.hosts_text(found, now)
 
 
-def _dead(asked: Question) -> Said:
+def _dead(asked: FrontierArguments) -> Said:
     with asked.frontier.inspection() as inspection:
         found = list(looks.dead(inspection, TOP if asked.opts.limit is None else asked.opts.limit))
         total, now = inspection.counts().dead, inspection.now()
     return found, looks_text.dead_text(found, total, asked.frontier.advice, now)
 
 
-def _retry(asked: Question) -> Said:
+def _retry(asked: FrontierArguments) -> Said:
     total = asked.frontier.put_back(asked.url)
     if asked.url is not None and not total:
         raise ConfigError(f"{asked.url} is no dead letter; scrapy frontier why tells what it is")
@@ -141,7 +143,7 @@ def _retry(asked: Question) -> Said:
     return {"put_back": total}, [said]
 
 
-def _why(asked: Question) -> Said:
+def _why(asked: FrontierArguments) -> Said:
     try:
         given = arglist_to_dict(join_repeated(asked.opts.spargs or []))
     except ValueError:
@@ -152,14 +154,14 @@ def _why(asked: Question) -> Said:
     return answer, why_text(answer, now)
 
 
-def _check(asked: Question) -> Said:
+def _check(asked: FrontierArguments) -> Said:
     checked = asked.frontier.check(bool(asked.opts.repair))
     return checked, looks_text.checked_text(
         checked.counters, checked.is_repaired, checked.uncounted
     )
 
 
-def _workers(asked: Question) -> Said:
+def _workers(asked: FrontierArguments) -> Said:
     name = asked.opts.forget
     if name is not None:
         links = asked.frontier.forget(name)
@@ -173,7 +175,7 @@ def _json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
-Action = Callable[[Question], Said]
+Action = Callable[[FrontierArguments], Said]
 
 _OPTION_NAMES: Final = {
     "top": "--top",

@@ -12,10 +12,10 @@ from scrapy.exceptions import UsageError
 from scrapy.spiderloader import DummySpiderLoader
 from scrapy.utils.spider import iter_spider_classes
 
-from crawler.commands.crawl import Command as Crawl
+from crawler.commands.crawl import CrawlCommand as Crawl
 
 
-class Command(Crawl):
+class RunSpiderCommand(Crawl):
     requires_project = False
     default_settings: ClassVar[dict[str, Any]] = {"SPIDER_LOADER_CLASS": DummySpiderLoader}
 

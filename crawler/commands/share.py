@@ -39,14 +39,14 @@ from crawler.report.screen import Screen
 from crawler.report.summary import Summary, encoded, nothing_fetched, text
 from crawler.shared.address import redis_address
 from crawler.spiders.web import WebSpider
-from crawler.workers.supervisor import Ended, Supervisor
+from crawler.workers.supervisor import ProcessEnd, Supervisor
 from crawler.workers.view import WorkforceScreen
-from crawler.workers.workers import Plan, Typed
+from crawler.workers.workers import ShareArguments, WorkersPlan
 
 MOST_WORKERS: Final = 256
 
 
-class Command(ScrapyCommand):
+class ShareCommand(ScrapyCommand):
     requires_project = True
     requires_crawler_process = False
 
@@ -86,7 +86,7 @@ class Command(ScrapyCommand):
             plan = self._plan(args[0], opts)
             ended = self._crawl(plan)
         except CrawlerError as refused:
-            ended = Ended(str(refused), None)
+            ended = ProcessEnd(str(refused), None)
         failure = ended.failure
         if ended.summary is not None:
             _report(ended.summary, plan)
@@ -95,11 +95,11 @@ class Command(ScrapyCommand):
             complain(failure)
             self.exitcode = 1
 
-    def _plan(self, spider: str, opts: argparse.Namespace) -> Plan:
+    def _plan(self, spider: str, opts: argparse.Namespace) -> WorkersPlan:
         settings = self.settings
         assert settings is not None
         config = read_config({name: settings[name] for name in settings})
-        return Plan(
+        return WorkersPlan(
             workers=_workers(opts.workers),
             typed=_typed(spider, opts),
             config=config,
@@ -108,7 +108,7 @@ class Command(ScrapyCommand):
             max_pages=_max_pages(settings, spider, opts),
         )
 
-    def _crawl(self, plan: Plan) -> Ended:
+    def _crawl(self, plan: WorkersPlan) -> ProcessEnd:
         assert self.settings is not None
         stderr = Screen(sys.stderr)
         report = plan.config.report
@@ -126,9 +126,9 @@ def _workers(given: str) -> int:
     return workers
 
 
-def _typed(spider: str, opts: argparse.Namespace) -> Typed:
+def _typed(spider: str, opts: argparse.Namespace) -> ShareArguments:
     options = [*(("-L", opts.loglevel) if opts.loglevel else ()), *(["--nolog"] * opts.nolog)]
-    return Typed(
+    return ShareArguments(
         spider=spider,
         arguments=tuple(opts.spargs),
         settings=tuple(opts.set),
@@ -150,7 +150,7 @@ def _max_pages(settings: BaseSettings, spider: str, opts: argparse.Namespace) ->
     return read_arguments({"seeds": PUSHED, **given}).max_pages  # seeds are for the workers
 
 
-def _report(summary: Summary, plan: Plan) -> None:
+def _report(summary: Summary, plan: WorkersPlan) -> None:
     try:
         replace_file(plan.data_dir / SUMMARY, encoded(summary))
     except OSError as refused:

@@ -10,12 +10,12 @@ from typing import Any, Final
 from scrapy.commands.shell import Command as Scrapys
 from scrapy.crawler import Crawler
 
-from crawler.inspect.interactive import Errand
+from crawler.inspect.interactive import InteractiveCommand
 
 _PATIENCE_S: Final = 5.0
 
 
-class Command(Errand, Scrapys):
+class ShellCommand(InteractiveCommand, Scrapys):
     _shown: Crawler | None = None
 
     def update_vars(self, vars: dict[str, Any]) -> None:  # noqa: A002  # Scrapy's name for it

@@ -27,7 +27,7 @@ FALSE: Final = frozenset({"false", "no", "0"})
 NONE: Final = "none"
 
 
-class Unfit(ValueError):
+class InvalidValue(ValueError):
     """A value cannot be read, and the text says more about it than what was wanted."""
 
 
@@ -151,7 +151,7 @@ def network() -> Kind[Network]:
         try:
             return ipaddress.ip_network(value)
         except ValueError as error:
-            raise Unfit(str(error)) from error
+            raise InvalidValue(str(error)) from error
 
     return Kind("a network such as 10.0.0.0/8", "networks", read)
 
@@ -177,7 +177,7 @@ def pattern() -> Kind[re.Pattern[str]]:
         try:
             return re.compile(value)
         except re.error as error:
-            raise Unfit(f"{value!r} does not compile: {error}") from error
+            raise InvalidValue(f"{value!r} does not compile: {error}") from error
 
     return Kind("a regular expression", "regular expressions", read)
 
@@ -199,7 +199,7 @@ class Comparable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Knob:
+class Setting:
     """One row of the table of what can be set."""
 
     name: str  # as the user writes it
@@ -216,7 +216,7 @@ class Knob:
         try:
             return self.kind.read(value)
         except (ValueError, OverflowError) as error:
-            detail = f" ({error})" if isinstance(error, Unfit) else ""
+            detail = f" ({error})" if isinstance(error, InvalidValue) else ""
             shown = "not shown, it may hold a password" if self.kind.secret else repr(value)
             raise ConfigError(f"{self.name} is {shown}; want {self.kind.want}{detail}") from error
 
@@ -226,13 +226,13 @@ def knob(default: T, kind: Kind[T], meaning: str) -> T:
     return field(default=default, repr=not kind.secret, metadata={KNOB: (kind, meaning)})
 
 
-def knobs(group: type[Any], prefix: str = "") -> list[Knob]:
+def knobs(group: type[Any], prefix: str = "") -> list[Setting]:
     """The rows of a group, in order. With a prefix the names are settings, in capitals."""
     rows = []
     for one in fields(group):
         kind, meaning = one.metadata[KNOB]
         name = (prefix + one.name).upper() if prefix else one.name
-        rows.append(Knob(name, one.name, one.default, kind, meaning))
+        rows.append(Setting(name, one.name, one.default, kind, meaning))
     return rows
 
 
@@ -312,10 +312,10 @@ def _name_in(plain: str) -> str:
 
 def _refuse_unreachable(name: str) -> None:
     if not NAME.fullmatch(name):
-        raise Unfit(f"{name!r} is not a public host name")
+        raise InvalidValue(f"{name!r} is not a public host name")
     last_two = ".".join(name.split(".")[-2:])
     if last_two in PLACEHOLDERS or name.rpartition(".")[2] in RESERVED:
-        raise Unfit(f"{name} is a placeholder: give an address of your own")
+        raise InvalidValue(f"{name} is a placeholder: give an address of your own")
 
 
 # Names of files that hold neither text nor links, and so are not worth a visit.
@@ -370,9 +370,9 @@ def refuse_bad_url(url: str) -> None:
     """Raise Unfit unless *url* is a Redis URL: what a setting and what a file must hold."""
     server = SERVER.fullmatch(url)
     if not (server or SOCKET.fullmatch(url)):
-        raise Unfit(HINT)
+        raise InvalidValue(HINT)
     if server and server["port"] and not 0 < int(server["port"]) <= MAX_PORT:
-        raise Unfit(f"a port is from 1 to {MAX_PORT}")
+        raise InvalidValue(f"a port is from 1 to {MAX_PORT}")
 
 
 def file_of(url: str) -> str | None:

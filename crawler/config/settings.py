@@ -17,8 +17,8 @@ import msgspec
 
 from crawler.config.kinds import (
     UNWANTED,
-    Knob,
     Network,
+    Setting,
     choice,
     class_path,
     contact,
@@ -47,7 +47,7 @@ from crawler.model.choices import (
     NearDuplicates,
     ProgressStyle,
     RedisFsync,
-    Scope,
+    ScopeChoice,
     Tls,
 )
 from crawler.model.page import LinkKind
@@ -63,7 +63,7 @@ FOLLOWED: Final = tuple(kind for kind in LinkKind if kind not in (LinkKind.MEDIA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
+class LinkSettings:
     """Which links of a page are followed."""
 
     follow_kinds: tuple[LinkKind, ...] = knob(
@@ -84,7 +84,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class ContentSettings:
     """What counts as a page, and what as a copy."""
 
     parsers: tuple[str, ...] = knob(
@@ -121,7 +121,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budgets:
+class PatternSettings:
     """When URLs of one pattern (digits, dates, queries folded) are enough."""
 
     pattern_max_pages: int | None = knob(
@@ -145,7 +145,7 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
+class ArchiveSettings:
     """What is kept on disk, and how safely."""
 
     data_dir: str = knob(
@@ -196,7 +196,7 @@ HEARTBEATS: Final = 4  # in a lease: two may be lost and one late, and nothing e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedSettings:
     """How workers share a crawl."""
 
     frontier_url: str = knob(
@@ -283,7 +283,7 @@ BROAD_URLS_PER_DOMAIN: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class LimitSettings:
     """Which URLs are not worth a visit."""
 
     max_redirects: int = knob(10, whole("redirects"), "Redirects followed in a row.")
@@ -308,15 +308,15 @@ class Limits:
         UNWANTED, many(suffix()), "URLs whose path ends so are not fetched."
     )
 
-    def urls_per_domain(self, scope: Scope) -> int | None:
+    def urls_per_domain(self, scope: ScopeChoice) -> int | None:
         """The URL budget of a registered domain in a crawl of *scope*. None: no limit."""
         if self.max_urls_per_domain is not ByScope.AUTO:
             return self.max_urls_per_domain
-        return BROAD_URLS_PER_DOMAIN if scope is Scope.ANY else None
+        return BROAD_URLS_PER_DOMAIN if scope is ScopeChoice.ANY else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sameness:
+class UrlSettings:
     """Which different URLs count as one."""
 
     strip_tracking: bool = knob(True, flag(), "Tracking parameters (utm_source...) do not count.")
@@ -334,7 +334,7 @@ DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class IdentitySettings:
     """Who we say we are."""
 
     contact: str = knob("", contact(), "Who answers for the crawl: sent with every request.")
@@ -358,7 +358,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Politeness:
+class PolitenessSettings:
     """How long a host is left alone."""
 
     host_unit: HostUnit = knob(
@@ -411,7 +411,7 @@ class Politeness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Robots:
+class RobotsSettings:
     """How robots.txt is asked for and kept."""
 
     robots_max_age_s: float = knob(
@@ -435,7 +435,7 @@ class Robots:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frontier:
+class FrontierSettings:
     """Which URL is next."""
 
     level_shares: tuple[int, ...] = knob(
@@ -455,7 +455,7 @@ class Frontier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
+class FetchSettings:
     """How a page is fetched, and how much of it."""
 
     tls: Tls = knob(Tls.STRICT, choice(Tls), "Whether a wrong certificate costs its page.")
@@ -519,7 +519,7 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ReportSettings:
     """What a person sees of a crawl."""
 
     progress: ProgressStyle = knob(
@@ -539,19 +539,19 @@ class Report:
 class Config:
     """All settings. A component gets the group it needs, not the whole."""
 
-    identity: Identity = field(default_factory=Identity)
-    politeness: Politeness = field(default_factory=Politeness)
-    robots: Robots = field(default_factory=Robots)
-    limits: Limits = field(default_factory=Limits)
-    sameness: Sameness = field(default_factory=Sameness)
-    links: Links = field(default_factory=Links)
-    content: Content = field(default_factory=Content)
-    budgets: Budgets = field(default_factory=Budgets)
-    frontier: Frontier = field(default_factory=Frontier)
-    shared: Shared = field(default_factory=Shared)
-    fetch: Fetch = field(default_factory=Fetch)
-    archive: Archive = field(default_factory=Archive)
-    report: Report = field(default_factory=Report)
+    identity: IdentitySettings = field(default_factory=IdentitySettings)
+    politeness: PolitenessSettings = field(default_factory=PolitenessSettings)
+    robots: RobotsSettings = field(default_factory=RobotsSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    sameness: UrlSettings = field(default_factory=UrlSettings)
+    links: LinkSettings = field(default_factory=LinkSettings)
+    content: ContentSettings = field(default_factory=ContentSettings)
+    budgets: PatternSettings = field(default_factory=PatternSettings)
+    frontier: FrontierSettings = field(default_factory=FrontierSettings)
+    shared: SharedSettings = field(default_factory=SharedSettings)
+    fetch: FetchSettings = field(default_factory=FetchSettings)
+    archive: ArchiveSettings = field(default_factory=ArchiveSettings)
+    report: ReportSettings = field(default_factory=ReportSettings)
 
     @property
     def may_go_public(self) -> bool:
@@ -561,8 +561,17 @@ class Config:
 
 
 GROUPS: Final = (
-    *(Identity, Politeness, Robots, Limits, Sameness),
-    *(Links, Content, Budgets, Frontier, Shared, Fetch, Archive, Report),
+    *(IdentitySettings, PolitenessSettings, RobotsSettings, LimitSettings, UrlSettings),
+    *(
+        LinkSettings,
+        ContentSettings,
+        PatternSettings,
+        FrontierSettings,
+        SharedSettings,
+        FetchSettings,
+        ArchiveSettings,
+        ReportSettings,
+    ),
 )
 
 
@@ -585,7 +594,7 @@ REMOVED: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def settings_table() -> dict[type, list[Knob]]:
+def settings_table() -> dict[type, list[Setting]]:
     """Every setting of ours, by group, in the order of the documentation."""
     return {group: knobs(group, PREFIX) for group in GROUPS}
 
@@ -596,19 +605,19 @@ def read_config(settings: Mapping[str, object]) -> Config:
     refuse_removed(settings)
     refuse_unknown("setting", _meant_for_us(settings, names), names)
     return Config(
-        identity=read_group(Identity, settings, PREFIX),
-        politeness=read_group(Politeness, settings, PREFIX),
-        robots=read_group(Robots, settings, PREFIX),
-        limits=read_group(Limits, settings, PREFIX),
-        sameness=read_group(Sameness, settings, PREFIX),
-        links=read_group(Links, settings, PREFIX),
-        content=read_group(Content, settings, PREFIX),
-        budgets=read_group(Budgets, settings, PREFIX),
-        frontier=read_group(Frontier, settings, PREFIX),
-        shared=read_group(Shared, settings, PREFIX),
-        fetch=read_group(Fetch, settings, PREFIX),
-        archive=read_group(Archive, settings, PREFIX),
-        report=read_group(Report, settings, PREFIX),
+        identity=read_group(IdentitySettings, settings, PREFIX),
+        politeness=read_group(PolitenessSettings, settings, PREFIX),
+        robots=read_group(RobotsSettings, settings, PREFIX),
+        limits=read_group(LimitSettings, settings, PREFIX),
+        sameness=read_group(UrlSettings, settings, PREFIX),
+        links=read_group(LinkSettings, settings, PREFIX),
+        content=read_group(ContentSettings, settings, PREFIX),
+        budgets=read_group(PatternSettings, settings, PREFIX),
+        frontier=read_group(FrontierSettings, settings, PREFIX),
+        shared=read_group(SharedSettings, settings, PREFIX),
+        fetch=read_group(FetchSettings, settings, PREFIX),
+        archive=read_group(ArchiveSettings, settings, PREFIX),
+        report=read_group(ReportSettings, settings, PREFIX),
     )
 
 
@@ -663,8 +672,10 @@ class Arguments:
     max_depth: int | None = knob(
         None, or_none(whole("hops")), "Most hops from a seed; 0: seeds only."
     )
-    scope: Scope = knob(
-        Scope.ANY, choice(Scope), "Follow links anywhere, or to the seeds' hosts or domains only."
+    scope: ScopeChoice = knob(
+        ScopeChoice.ANY,
+        choice(ScopeChoice),
+        "Follow links anywhere, or to the seeds' hosts or domains only.",
     )
     allow: tuple[re.Pattern[str], ...] = knob(
         (), many(pattern(), SEPARATOR), "Follow only URLs in which one of these is found."

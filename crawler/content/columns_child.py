@@ -17,13 +17,13 @@ import msgspec
 
 from crawler.archive.columns_companion import ColumnsCompanion
 from crawler.archive.files import held
-from crawler.config.settings import Content, Fetch, read_config
+from crawler.config.settings import ContentSettings, FetchSettings, read_config
 from crawler.content.parsing import again
 
 _NICER: Final = 10  # the crawl comes first
 
 
-class Caps(msgspec.Struct):
+class BodyCaps(msgspec.Struct):
     """Of core.config.Fetch."""
 
     html_max_bytes: int
@@ -32,15 +32,15 @@ class Caps(msgspec.Struct):
     other_max_bytes: int
 
 
-class Orders(msgspec.Struct):
+class RebuildJob(msgspec.Struct):
     """What is to be made. Arrow: crawl -> process."""
 
     warcs: list[str]
-    content: Content
-    caps: Caps
+    content: ContentSettings
+    caps: BodyCaps
 
 
-class Made(msgspec.Struct):
+class RebuiltFile(msgspec.Struct):
     """What came of one file. Arrow: process -> crawl."""
 
     warc: str
@@ -51,18 +51,18 @@ class Made(msgspec.Struct):
 def main() -> None:
     os.nice(_NICER)
     with os.fdopen(os.dup(0), "rb", buffering=0) as inward:
-        orders = msgspec.json.decode(inward.readline(), type=Orders)
+        orders = msgspec.json.decode(inward.readline(), type=RebuildJob)
     threading.Thread(target=_end_with_starter, daemon=True).start()
     config = replace(read_config({}), content=orders.content, fetch=_fetch(orders.caps))
     companion = ColumnsCompanion(again(config))
     for warc in orders.warcs:
         began_at = monotonic()
         fault = _made(companion, Path(warc))
-        _tell(Made(warc, monotonic() - began_at, fault))
+        _tell(RebuiltFile(warc, monotonic() - began_at, fault))
 
 
-def _fetch(caps: Caps) -> Fetch:
-    return Fetch(
+def _fetch(caps: BodyCaps) -> FetchSettings:
+    return FetchSettings(
         html_max_bytes=caps.html_max_bytes,
         pdf_max_bytes=caps.pdf_max_bytes,
         sitemap_max_bytes=caps.sitemap_max_bytes,
@@ -81,7 +81,7 @@ def _made(companion: ColumnsCompanion, warc: Path) -> str:
     return ""
 
 
-def _tell(made: Made) -> None:
+def _tell(made: RebuiltFile) -> None:
     os.write(1, msgspec.json.encode(made) + b"\n")
 
 

@@ -34,7 +34,7 @@ from crawler.archive.files import (
 )
 from crawler.archive.recovery import (
     Archived,
-    Reading,
+    ReadingRules,
     claim_unfinished,
     look,
     recover,
@@ -42,9 +42,9 @@ from crawler.archive.recovery import (
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.config.settings import Config
 from crawler.content.columns_child import (
-    Caps,
-    Made,
-    Orders,
+    BodyCaps,
+    RebuildJob,
+    RebuiltFile,
 )
 from crawler.content.parsing import again
 from crawler.crawl.group_commit import GroupCommit
@@ -68,7 +68,7 @@ STOPPED_PATIENCE_S: Final = 5.0  # somebody waits
 _NAMED: Final = 5  # files in a message
 
 
-class ColumnsLater:
+class ColumnsRebuild:
     """Begins with `begin`, ends with `close`."""
 
     def __init__(self, folder: Path, config: Config) -> None:
@@ -121,7 +121,7 @@ class ColumnsLater:
             process.stdin.write(msgspec.json.encode(self._orders(warcs)) + b"\n")
             process.stdin.flush()
             for line in process.stdout:
-                _log_rebuilt(msgspec.json.decode(line, type=Made))
+                _log_rebuilt(msgspec.json.decode(line, type=RebuiltFile))
         except (OSError, msgspec.DecodeError) as error:
             logger.warning("The process that makes columns: %s", error)
         finally:
@@ -149,9 +149,9 @@ class ColumnsLater:
                 logger.warning("No process that makes columns can be started: %s", error)
             return self._process
 
-    def _orders(self, warcs: Sequence[Path]) -> Orders:
-        caps = msgspec.convert(self._config.fetch, Caps, from_attributes=True)
-        return Orders([str(warc.resolve()) for warc in warcs], self._config.content, caps)
+    def _orders(self, warcs: Sequence[Path]) -> RebuildJob:
+        caps = msgspec.convert(self._config.fetch, BodyCaps, from_attributes=True)
+        return RebuildJob([str(warc.resolve()) for warc in warcs], self._config.content, caps)
 
     def _end(self) -> None:
         with self._lock:
@@ -172,7 +172,7 @@ class ColumnsLater:
             )
 
 
-def _log_rebuilt(made: Made) -> None:
+def _log_rebuilt(made: RebuiltFile) -> None:
     warc = Path(made.warc)
     if made.fault and is_owed(warc, SUFFIX):
         logger.warning("No columns of %s: %s", warc.name, made.fault)
@@ -207,12 +207,12 @@ class LeftArchive:
         _tell(len(found.claims))
         return found
 
-    def _reading(self) -> Reading:
+    def _reading(self) -> ReadingRules:
         reading = again(self._config)
-        return Reading(reading.room, reading.most_bytes, is_all_here=self._is_all_here)
+        return ReadingRules(reading.room, reading.most_bytes, is_all_here=self._is_all_here)
 
 
-class Keeping:
+class CrawlArchive:
     """The archive of this run."""
 
     def __init__(
@@ -230,7 +230,7 @@ class Keeping:
         self._waits_for_room = waits_for_room
         self._archive: Archive | None = None
         self.delivery = delivery
-        self._later = ColumnsLater(data.warc, config) if config.archive.columns else None
+        self._later = ColumnsRebuild(data.warc, config) if config.archive.columns else None
         self.commits: GroupCommit | None = None  # None: what a power cut takes does not matter
         if config.archive.fsync:
             self.commits = GroupCommit(

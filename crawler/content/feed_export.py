@@ -18,14 +18,14 @@ from itemadapter import ItemAdapter
 from itemadapter.adapter import AdapterInterface
 
 from crawler.archive.record_bytes import labelled
-from crawler.model.page import Page, Row
+from crawler.model.page import ColumnsRow, Page
 from crawler.policy.links import described
 
 # What XML 1.0 has no way to write, and UTF-8 neither: halves of surrogate pairs.
 _UNWRITABLE: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-_UNLESS_CHOSEN: Final[Mapping[str, Callable[[Page, Row], object]]] = {
+_UNLESS_CHOSEN: Final[Mapping[str, Callable[[Page, ColumnsRow], object]]] = {
     "url": lambda _, row: row.url,
     "host": lambda _, row: row.host,
     "fetched_at": lambda page, row: _time(row.fetched_at if page.exchange else None),

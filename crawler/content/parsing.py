@@ -14,14 +14,14 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from crawler.archive.columns_companion import Again, Parse
-from crawler.config.settings import Config, Content
+from crawler.archive.columns_companion import Parse, RebuildRules
+from crawler.config.settings import Config, ContentSettings
 from crawler.content.parsers.feed import FeedParser
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsers.isolated import (
-    Apart,
     BrokenParser,
-    Limits,
+    ParserLimits,
+    ParserProcesses,
 )
 from crawler.content.parsers.loading import bounded, parser_at, path_of
 from crawler.content.parsers.pdf import PdfParser
@@ -50,9 +50,11 @@ _LONG_BYTES: Final = 128 * 1024  # 50 ms at worst, and few pages are longer
 class Parsers:
     """The parsers of one crawl. Closed by `close`."""
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, content: ContentSettings) -> None:
         """Raises ConfigError."""
-        self._apart = Apart(Limits(content.parse_timeout_s, content.parse_max_bytes))
+        self._apart = ParserProcesses(
+            ParserLimits(content.parse_timeout_s, content.parse_max_bytes)
+        )
         self._by_type: dict[str, Parser] = {}
         self._paths: list[tuple[Parser, str]] = []  # a parser of a user's need not be hashable
         self._told: set[tuple[str, str]] = set()
@@ -161,10 +163,10 @@ def _checked(parsed: object) -> Parsed:
 # Pages that are read from their archive again, by the parsers of the crawl as they are set now.
 
 
-def again(config: Config, *, tries_unreadable: bool = False) -> Again:
+def again(config: Config, *, tries_unreadable: bool = False) -> RebuildRules:
     """*tries_unreadable*: also what no parser could read before."""
     caps = config.fetch
-    return Again(
+    return RebuildRules(
         parsing=partial(reparsing, config.content),
         room=partial(cap_bytes, caps=caps),
         most_bytes=max(
@@ -178,7 +180,7 @@ def again(config: Config, *, tries_unreadable: bool = False) -> Again:
 
 
 @asynccontextmanager
-async def reparsing(content: Content) -> AsyncIterator[Parse]:
+async def reparsing(content: ContentSettings) -> AsyncIterator[Parse]:
     """Raises ConfigError."""
     parsers = Parsers(content)
     try:

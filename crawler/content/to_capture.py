@@ -17,7 +17,7 @@ from crawler.archive.record_bytes import (
     readable_status,
 )
 from crawler.archive.writer import Archive
-from crawler.model.page import Exchange, Link, Page, Parsed, Row
+from crawler.model.page import ColumnsRow, Exchange, Link, Page, Parsed
 from crawler.model.types import Claim
 from crawler.policy.links import row_of
 from crawler.policy.media_type import media_type
@@ -37,7 +37,7 @@ async def archived(
     body_sha1: bytes = b"",
     metadata: Sequence[tuple[str, str]] = (),
     outlinks: Sequence[Link] = (),
-    row: Row | None = None,
+    row: ColumnsRow | None = None,
     *,
     may_repeat: bool = False,
 ) -> str:

@@ -17,11 +17,11 @@ from typing import Final
 
 from crawler.config.settings import Arguments, Config
 from crawler.crawl import rules
-from crawler.crawl.stats import Tally
+from crawler.crawl.stats import CrawlStats
 from crawler.data.outcomes import OutcomeLog
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
-from crawler.model.choices import Scope
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Outcome
 from crawler.model.url import fetch_form, split
 from crawler.policy.admission import Admission, AdmissionRules
@@ -37,7 +37,7 @@ _ORIGINS: Final = 1000  # of a spider's start requests, read back at its next st
 logger = logging.getLogger(__name__)
 
 
-class Doors:
+class AllowedOrigins:
     admission: Admission
     _rules: AdmissionRules  # of the admission
 
@@ -103,7 +103,7 @@ class Doors:
 
     def unopened(self, urls: Iterable[str]) -> set[str]:
         """Hosts of *urls*, fetch forms of seeds, that must be opened before these are admitted."""
-        if self._arguments.scope is Scope.ANY:
+        if self._arguments.scope is ScopeChoice.ANY:
             return set()
         return {split(url).hostname for url in urls} - self._hosts
 
@@ -145,12 +145,16 @@ class Doors:
         self.admission = Admission(self._rules)
 
 
-class RulesOfThisStart:
+class CurrentRules:
     """Implements scheduler.ports.LeaseRules: what waits is judged as what is found, and what is
     refused goes into the outcome log, with its rule."""
 
     def __init__(
-        self, doors: Doors, outcomes: OutcomeLog, tally: Tally, now: Callable[[], float]
+        self,
+        doors: AllowedOrigins,
+        outcomes: OutcomeLog,
+        tally: CrawlStats,
+        now: Callable[[], float],
     ) -> None:
         self._doors = doors
         self._outcomes = outcomes

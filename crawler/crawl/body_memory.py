@@ -18,8 +18,8 @@ from scrapy import Request
 
 from crawler.crawl.in_flight import (
     LEASE,
-    Flight,
-    Flights,
+    Fetch,
+    InFlight,
 )
 from crawler.model.types import Lease
 
@@ -30,10 +30,10 @@ LOOK_S: Final = 1.0  # between two looks of who waits: a shared frontier is hear
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class BodyShare:
     """What one page holds."""
 
-    flight: Flight | None
+    flight: Fetch | None
     """None: it is nobody's. It does not count, as nobody says when it ends, and does not wait,
     as what is fetched beside a page may hold up the very page that it would wait for."""
     bytes: int = 0
@@ -44,7 +44,7 @@ class _Waiting(NamedTuple):
 
     age: int
     number: int
-    share: Share
+    share: BodyShare
     by_bytes: int
     called: asyncio.Future[None]
 
@@ -56,7 +56,7 @@ class BodyMemory:
     def __init__(
         self,
         max_bytes: int,
-        flights: Flights,
+        flights: InFlight,
         is_ours: Callable[[Lease], bool],
         tell: Callable[[str, int], None],
     ) -> None:
@@ -66,27 +66,27 @@ class BodyMemory:
         self._flights = flights
         self._is_ours = is_ours
         self._tell = tell
-        self._shares: dict[int, Share] = {}  # by lease
-        self._large: dict[Share, int] = {}  # and their age, the oldest first
+        self._shares: dict[int, BodyShare] = {}  # by lease
+        self._large: dict[BodyShare, int] = {}  # and their age, the oldest first
         self._waiting: list[_Waiting] = []  # a heap; who was called is taken off later
         self._numbers = count()
 
-    def share_of(self, request: Request) -> Share:
+    def share_of(self, request: Request) -> BodyShare:
         flight = self._flights.of(request.meta.get(LEASE))
         if flight is None:
-            return Share(None)
+            return BodyShare(None)
         share = self._shares.get(flight.lease.id)
         if share is None:
-            share = self._shares[flight.lease.id] = Share(flight)
+            share = self._shares[flight.lease.id] = BodyShare(flight)
         return share
 
-    def has_room(self, share: Share, by_bytes: int) -> bool:
+    def has_room(self, share: BodyShare, by_bytes: int) -> bool:
         """Whether it may grow by so much; if not, it waits for its `turn`."""
         if self.bytes + by_bytes <= self._max_bytes or share.bytes + by_bytes <= FREE_BYTES:
             return True
         return share.flight is None or next(iter(self._large), share) is share
 
-    def add(self, share: Share, by_bytes: int) -> None:
+    def add(self, share: BodyShare, by_bytes: int) -> None:
         """It has grown."""
         if share.flight is None:
             return
@@ -95,12 +95,12 @@ class BodyMemory:
         if share.bytes > FREE_BYTES:
             self._age(share)
 
-    def is_ours(self, share: Share) -> bool:
+    def is_ours(self, share: BodyShare) -> bool:
         """Whether a fetch for it may go on for as long as one that begins now."""
         return share.flight is None or self._is_ours(share.flight.lease)
 
     async def turn(
-        self, share: Share, by_bytes: int, look: Callable[[], None] | None = None
+        self, share: BodyShare, by_bytes: int, look: Callable[[], None] | None = None
     ) -> None:
         """Wait until it may grow by so much. *look*, if any, is called at first and then every
         second."""
@@ -123,7 +123,9 @@ class BodyMemory:
         self._large.pop(share, None)
         self._wake()
 
-    async def _called(self, share: Share, by_bytes: int, look: Callable[[], None] | None) -> None:
+    async def _called(
+        self, share: BodyShare, by_bytes: int, look: Callable[[], None] | None
+    ) -> None:
         called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         age, number = self._age(share), next(self._numbers)
         heappush(self._waiting, _Waiting(age, number, share, by_bytes, called))
@@ -135,7 +137,7 @@ class BodyMemory:
         finally:
             called.cancel()
 
-    def _age(self, share: Share) -> int:
+    def _age(self, share: BodyShare) -> int:
         return self._large.setdefault(share, next(self._numbers))
 
     def _wake(self) -> None:
@@ -146,7 +148,7 @@ class BodyMemory:
         if waiting and self.has_room(waiting[0].share, waiting[0].by_bytes):
             waiting[0].called.set_result(None)
 
-    def _note(self, share: Share, paused_s: float) -> None:
+    def _note(self, share: BodyShare, paused_s: float) -> None:
         if share.flight is not None:
             share.flight.paused_s += paused_s
         self._tell("memory/pauses", 1)

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from crawler.config.settings import Politeness
+from crawler.config.settings import PolitenessSettings
 from crawler.frontier.port import Frontier
 from crawler.model.page import Exchange, Truncated
 from crawler.model.types import (
@@ -39,7 +39,7 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.model.url import authority_of
-from crawler.policy.patterns import Yields
+from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import is_lost, next_rest
 
 LEASE: Final = "lease"
@@ -47,7 +47,7 @@ LEASE: Final = "lease"
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class Fetch:
     lease: Lease
     purpose: Purpose = Purpose.PAGE  # else this lease fetches something else than its URL
     authority: str = ""  # ROBOTS: whose; PROBE: of which kind of URL
@@ -79,11 +79,11 @@ class Flight:
         return now - self.begun - self.paused_s
 
 
-class Flights:
+class InFlight:
     """Bound: one for each lease that is open."""
 
     def __init__(self) -> None:
-        self._by_lease: dict[int, Flight] = {}
+        self._by_lease: dict[int, Fetch] = {}
         self.fetched = 0  # those whose fetch is over and whose record is not written yet
 
     def __len__(self) -> int:
@@ -93,15 +93,15 @@ class Flights:
         """How many of them may bring a page. O(n) in the open leases."""
         return sum(flight.purpose is Purpose.PAGE for flight in self._by_lease.values())
 
-    def open(self, lease: Lease) -> Flight:
-        flight = self._by_lease[lease.id] = Flight(lease)
+    def open(self, lease: Lease) -> Fetch:
+        flight = self._by_lease[lease.id] = Fetch(lease)
         return flight
 
-    def of(self, lease: object) -> Flight | None:
+    def of(self, lease: object) -> Fetch | None:
         """The account of *lease*; None if that is no lease of ours, or a finished one."""
         return self._by_lease.get(lease.id) if isinstance(lease, Lease) else None
 
-    def by_id(self, lease_id: int) -> Flight | None:
+    def by_id(self, lease_id: int) -> Fetch | None:
         return self._by_lease.get(lease_id)
 
     def fetch_ended(self) -> None:
@@ -110,11 +110,11 @@ class Flights:
     def record_written(self) -> None:
         self.fetched -= 1
 
-    def close(self, flight: Flight) -> None:
+    def close(self, flight: Fetch) -> None:
         self._by_lease.pop(flight.lease.id, None)
 
 
-def fate_of(flight: Flight, now: float, retries: int, pause_s: float) -> Verdict:
+def fate_of(flight: Fetch, now: float, retries: int, pause_s: float) -> Verdict:
     """The verdict on its URL, all told. An error of our own side is tried again *retries*
     times, *pause_s* apart, before the URL is dead: it may be the page, or a passing fault."""
     if flight.broken and not isinstance(flight.verdict, Dead | RetryAt | PutBack):
@@ -137,7 +137,7 @@ def fate_of(flight: Flight, now: float, retries: int, pause_s: float) -> Verdict
 # these loses nothing.
 
 
-class OutcomeLog(Protocol):
+class OutcomeSink(Protocol):
     def append(self, outcome: Outcome) -> None: ...
 
 
@@ -152,45 +152,45 @@ class Durability(Protocol):
         """Call *finish* when all records written so far are synced, or with the reason why not."""
 
 
-class Tally(Protocol):
+class StatsSink(Protocol):
     """Where figures are counted."""
 
     def count(self, key: str, by: int = 1) -> None: ...
 
     def added(self, added: Added) -> None: ...
 
-    def landed(self, flight: Flight, outcome: Outcome) -> None: ...
+    def landed(self, flight: Fetch, outcome: Outcome) -> None: ...
 
     def rested(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LandingRules:
-    politeness: Politeness
+class CompletionRules:
+    politeness: PolitenessSettings
     broken_retries: int = 3  # how often an error of a callback or a pipeline is tried again
     broken_pause_s: float = 60.0  # guess: long enough for a passing fault to pass
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class CompletionSinks:
     """Who hears what came of a flight."""
 
-    outcomes: OutcomeLog
+    outcomes: OutcomeSink
     bodies: Reservations  # their memory, needed until the record is written
     reservations: Sequence[Reservations]  # of contents, needed until the verdict
-    yields: Yields
-    tally: Tally
+    yields: PatternStatsStore
+    tally: StatsSink
 
 
-class Landing:
+class Completion:
     """The last stage of the loop; knows nothing of Scrapy."""
 
     def __init__(
         self,
         frontier: Frontier,
-        flights: Flights,
-        rules: LandingRules,
-        ledger: Ledger,
+        flights: InFlight,
+        rules: CompletionRules,
+        ledger: CompletionSinks,
         give_up_on: Callable[[str, str, float, float], None],
         random: Random,
         now: Callable[[], float],
@@ -211,7 +211,7 @@ class Landing:
         self._now = now
         self._durability = durability
 
-    def release(self, flight: Flight) -> Rest | None:
+    def release(self, flight: Fetch) -> Rest | None:
         """The fetch of *flight* is over: its host rests. None: it was released before."""
         if flight.released:
             return None
@@ -233,7 +233,7 @@ class Landing:
             self._give_up(flight, rest)
         return rest
 
-    def land(self, flight: Flight) -> None:
+    def land(self, flight: Fetch) -> None:
         """Nothing more comes of *flight*: its links are added, its body and its place among the
         pages under way are given free, and its verdict is finished, now or after the next sync."""
         self.release(flight)
@@ -259,36 +259,36 @@ class Landing:
         else:
             self._durability.when_synced(partial(self._synced, flight, verdict))
 
-    def unfetched(self, flight: Flight, verdict: Verdict, reason: str, rest_s: float) -> None:
+    def unfetched(self, flight: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
         """End *flight*, whose host was not asked."""
         self.refuse(flight, verdict, reason, rest_s)
         self.land(flight)
 
-    def refuse(self, flight: Flight, verdict: Verdict, reason: str, rest_s: float) -> None:
+    def refuse(self, flight: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
         """Decide *flight* before its host is asked, which then needs no gap; it lands later."""
         self._release(flight)
         flight.verdict = verdict
         flight.reason = reason
         self._frontier.release(flight.lease, Rest(rest_s, flight.lease.pace), self._now())
 
-    def unreadable(self, flight: Flight, why: str) -> None:
+    def unreadable(self, flight: Fetch, why: str) -> None:
         """What its lease asks for cannot be understood any more."""
         self.unfetched(flight, Dead(why), why, 0.0)
 
-    def _give_up(self, flight: Flight, rest: Rest) -> None:
+    def _give_up(self, flight: Fetch, rest: Rest) -> None:
         authority = authority_of(flight.lease.candidate.url)
         self._give_up_on(authority, "its host fails since hours", self._now(), rest.seconds)
         self._tally.count("politeness/given_up")
 
-    def _release(self, flight: Flight) -> None:
+    def _release(self, flight: Fetch) -> None:
         flight.released = True
         self._flights.fetch_ended()
 
-    def _synced(self, flight: Flight, verdict: Verdict, error: CrawlerError | None) -> None:
+    def _synced(self, flight: Fetch, verdict: Verdict, error: CrawlerError | None) -> None:
         # Its record may be lost, so its URL is not done.
         self._finish(flight, PutBack() if error else verdict)
 
-    def _finish(self, flight: Flight, verdict: Verdict) -> None:
+    def _finish(self, flight: Fetch, verdict: Verdict) -> None:
         now = self._now()
         try:
             is_held = self._frontier.finish(_told(flight, verdict), verdict, now)
@@ -303,7 +303,7 @@ class Landing:
         elif flight.is_new is not None and isinstance(verdict, Done | Moved):
             self._yields.note(flight.lease.candidate, flight.is_new, now)
 
-    def _close(self, flight: Flight) -> None:
+    def _close(self, flight: Fetch) -> None:
         """Pages that wait for this one go on, whatever became of it."""
         self._flights.close(flight)
         for reserved in self._reservations:
@@ -316,7 +316,7 @@ _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", D
 _NO_ANSWER: Final = Answer(0.0)
 
 
-def _told(flight: Flight, verdict: Verdict) -> Lease:
+def _told(flight: Fetch, verdict: Verdict) -> Lease:
     """Its lease. Where a URL comes back though its answer was archived, which nobody claims, it
     says so, as after a crash."""
     lease = flight.lease
@@ -325,13 +325,13 @@ def _told(flight: Flight, verdict: Verdict) -> Lease:
     return dataclasses.replace(lease, candidate=replace(lease.candidate, lost=True))
 
 
-def _pace(flight: Flight) -> Pace:
+def _pace(flight: Fetch) -> Pace:
     if flight.crawl_delay_s is None:
         return flight.lease.pace
     return replace(flight.lease.pace, crawl_delay_s=flight.crawl_delay_s)
 
 
-def _outcome(flight: Flight, verdict: Verdict, now: float) -> Outcome:
+def _outcome(flight: Fetch, verdict: Verdict, now: float) -> Outcome:
     candidate, answer = flight.lease.candidate, flight.answer or _NO_ANSWER
     reason = verdict.reason if isinstance(verdict, Dead) else flight.broken or flight.reason
     return Outcome(

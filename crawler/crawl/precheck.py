@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
-from crawler.config.settings import Content
-from crawler.crawl.in_flight import Flight
+from crawler.config.settings import ContentSettings
+from crawler.crawl.in_flight import Fetch
 from crawler.model.types import (
     Candidate,
     Dead,
@@ -25,9 +25,9 @@ from crawler.model.types import (
 )
 from crawler.model.url import authority_of
 from crawler.policy.patterns import (
-    Go,
-    Stopped,
-    Yields,
+    FetchIt,
+    PatternStatsStore,
+    PatternStopped,
 )
 from crawler.policy.robots_cache import (
     REFUSED,
@@ -35,7 +35,7 @@ from crawler.policy.robots_cache import (
     Disallowed,
     RobotsCache,
     RobotsFetch,
-    Unreachable,
+    RobotsUnreachable,
 )
 from crawler.policy.scope import Refusal
 from crawler.policy.soft404 import (
@@ -65,13 +65,13 @@ class Soft404Store(Protocol):
         """Raises StoreUnavailable."""
 
 
-class Judgement(Enum):
+class SoftErrorVerdict(Enum):
     PAGE = auto()
     SOFT_404 = auto()
     ASK = auto()  # put it back: its host is asked first
 
 
-class Said(NamedTuple):
+class ProbeResult(NamedTuple):
     """An answer, as far as it can be compared."""
 
     status: int | None  # None: there was none
@@ -88,29 +88,31 @@ class Probe(NamedTuple):
 class Probes:
     """Bound: one for each host with a page put back, MOST of them."""
 
-    def __init__(self, store: Soft404Store, random_name: Callable[[], str], rules: Content) -> None:
+    def __init__(
+        self, store: Soft404Store, random_name: Callable[[], str], rules: ContentSettings
+    ) -> None:
         self._store = store
         self._random_name = random_name
         self._rules = rules
         self._wanted: dict[HostKey, Probe] = {}
 
-    def judge(self, url: str, host: HostKey, said: Said, now: float) -> Judgement:
+    def judge(self, url: str, host: HostKey, said: ProbeResult, now: float) -> SoftErrorVerdict:
         """Of a page that looks like an error."""
         kind = kind_of(url) if self._rules.soft_404 else None
         if kind is None:
-            return Judgement.PAGE
+            return SoftErrorVerdict.PAGE
         record = self._store.get(kind)
         if record is None or record.until <= now:
             self._want(host, Probe(kind, probe_of(url, self._random_name())))
-            return Judgement.ASK
+            return SoftErrorVerdict.ASK
         is_soft = is_soft_404(record, said.digest, words_of(url, said.title, said.text))
-        return Judgement.SOFT_404 if is_soft else Judgement.PAGE
+        return SoftErrorVerdict.SOFT_404 if is_soft else SoftErrorVerdict.PAGE
 
     def wanted(self, host: HostKey) -> Probe | None:
         """What this turn of *host* is to be used for."""
         return self._wanted.get(host)
 
-    def learn(self, host: HostKey, kind: str, said: Said, now: float) -> None:
+    def learn(self, host: HostKey, kind: str, said: ProbeResult, now: float) -> None:
         """What came of the probe of *kind*. Raises StoreUnavailable."""
         probe = self._wanted.get(host)
         if probe is None or probe.kind != kind:
@@ -131,14 +133,14 @@ HOP_WAIT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class Proceed:
     """Ask for *url* under this lease."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unfetched:
+class Skip:
     """Nothing is asked: the lease ends with *verdict*, its host rests *rest_s*."""
 
     verdict: Verdict
@@ -147,12 +149,12 @@ class Unfetched:
     hop: Candidate | None = None  # a robots.txt to be found on another host
 
 
-class Clearance:
+class Precheck:
     def __init__(
         self,
         robots: RobotsCache,
         hop: Callable[[str, str], Candidate | Refusal],
-        yields: Yields,
+        yields: PatternStatsStore,
         probes: Probes | None = None,
     ) -> None:
         """*hop* makes the candidate of a robots.txt: its URL, and whose it is. *probes*: None,
@@ -163,31 +165,31 @@ class Clearance:
         self._probes = probes
         self._hopping: set[str] = set()  # authorities whose robots.txt waits elsewhere
 
-    def of(self, flight: Flight, now: float) -> Fetch | Unfetched:
+    def of(self, flight: Fetch, now: float) -> Proceed | Skip:
         """Decide, and note on *flight* what it is for."""
         candidate = flight.lease.candidate
         if candidate.purpose is Purpose.ROBOTS:
             flight.purpose, flight.authority = Purpose.ROBOTS, candidate.authority
-            return Fetch(candidate.url)
+            return Proceed(candidate.url)
         go = self._yields.of(candidate, now)
-        if isinstance(go, Stopped):
-            return Unfetched(Done(), go.reason)
+        if isinstance(go, PatternStopped):
+            return Skip(Done(), go.reason)
         verdict = self._robots.verdict(candidate.url, now)
         match verdict:
             case Allowed(crawl_delay_s):
                 flight.crawl_delay_s = crawl_delay_s
                 probe = self._probe(flight, now)
-                if go is Go.TRY and probe is None:
+                if go is FetchIt.TRY and probe is None:
                     self._yields.trying(candidate, now)
-                return Fetch(probe or candidate.url)
+                return Proceed(probe or candidate.url)
             case Disallowed(rule):
-                return Unfetched(Done(), f"robots.txt: {rule}")
-            case Unreachable(_, reason):
-                return Unfetched(Dead(f"robots.txt unreachable: {reason}"), "robots unreachable")
+                return Skip(Done(), f"robots.txt: {rule}")
+            case RobotsUnreachable(_, reason):
+                return Skip(Dead(f"robots.txt unreachable: {reason}"), "robots unreachable")
         flight.purpose, flight.authority = Purpose.ROBOTS, authority_of(candidate.url)
         return self._fetch_robots(flight, verdict.url, now)
 
-    def learn(self, flight: Flight, fetch: RobotsFetch, now: float, rest_s: float) -> None:
+    def learn(self, flight: Fetch, fetch: RobotsFetch, now: float, rest_s: float) -> None:
         """What came of a lease that was used for a robots.txt; its host rests *rest_s* now."""
         self._hopping.discard(flight.authority)
         self._robots.learn(flight.authority, fetch, now, rest_s)
@@ -199,26 +201,26 @@ class Clearance:
         self._hopping.discard(authority)
         self._robots.forget(authority)
 
-    def _probe(self, flight: Flight, now: float) -> str | None:
+    def _probe(self, flight: Fetch, now: float) -> str | None:
         """What is asked in place of its URL, if its host is to be asked something first."""
         host = flight.lease.candidate.host
         probe = self._probes.wanted(host) if self._probes else None
         if probe is None or self._probes is None:
             return None
         if not isinstance(self._robots.verdict(probe.url, now), Allowed):
-            self._probes.learn(host, probe.kind, Said(None), now)
+            self._probes.learn(host, probe.kind, ProbeResult(None), now)
             return None
         flight.purpose, flight.authority = Purpose.PROBE, probe.kind
         return probe.url
 
-    def _fetch_robots(self, flight: Flight, url: str, now: float) -> Fetch | Unfetched:
+    def _fetch_robots(self, flight: Fetch, url: str, now: float) -> Proceed | Skip:
         found = self._hop(url, flight.authority)
         if isinstance(found, Refusal):
             self._robots.learn(flight.authority, RobotsFetch(url, error=REFUSED), now)
-            return Unfetched(PutBack(), "robots.txt leads where we may not go")
+            return Skip(PutBack(), "robots.txt leads where we may not go")
         if found.host == flight.lease.candidate.host:
-            return Fetch(url)
+            return Proceed(url)
         fresh = flight.authority not in self._hopping
         self._hopping.add(flight.authority)
         waits = "its robots.txt waits for another host"
-        return Unfetched(PutBack(), waits, HOP_WAIT_S, found if fresh else None)
+        return Skip(PutBack(), waits, HOP_WAIT_S, found if fresh else None)

@@ -10,9 +10,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from crawler.config.settings import Arguments, Config
-from crawler.crawl.in_flight import LandingRules
+from crawler.crawl.in_flight import CompletionRules
 from crawler.frontier.port import FrontierRules
-from crawler.model.choices import Scope as Scopes
+from crawler.model.choices import ScopeChoice as Scopes
 from crawler.model.url import CanonicalRules, Rule
 from crawler.policy.admission import AdmissionRules
 from crawler.policy.scope import AddressRules, CalendarRules, Scope, TrapRules
@@ -46,8 +46,8 @@ def in_force(config: Config) -> Config:
     )
 
 
-def landing_rules(config: Config) -> LandingRules:
-    return LandingRules(
+def landing_rules(config: Config) -> CompletionRules:
+    return CompletionRules(
         politeness=config.politeness,
         broken_retries=config.politeness.retries,
         broken_pause_s=config.politeness.backoff_max_s,

@@ -75,7 +75,7 @@ class SlotRules:
 
 
 @dataclass(slots=True, eq=False)
-class Progress:
+class FetchProgress:
     """Of one fetch."""
 
     standing: Standing
@@ -93,14 +93,14 @@ class Slots:
         """*freed* is called when fetches gave up their slots, and go on."""
         self.rules = rules
         self._freed = freed
-        self._by_request: dict[object, Progress] = {}
+        self._by_request: dict[object, FetchProgress] = {}
         # By standing: fetches that take a slot, those that only wait, and how many may do so.
         self._taken = [0, 0, 0]
         self._slow = [0, 0, 0]
         self._most = [rules.most(standing) for standing in Standing]
         # The time as looks count it: none adds more than `look_s`, however late it is.
         self._looked_s = 0.0
-        self._looks: deque[tuple[float, Progress]] = deque()  # the next at each fetch
+        self._looks: deque[tuple[float, FetchProgress]] = deque()  # the next at each fetch
 
     def __len__(self) -> int:
         """Fetches under way."""
@@ -113,7 +113,7 @@ class Slots:
 
     def begin(self, request: object, standing: Standing) -> None:
         """*request* is handed to the downloader."""
-        progress = self._by_request[request] = Progress(standing)
+        progress = self._by_request[request] = FetchProgress(standing)
         self._taken[standing] += 1
         self._looks.append((self._looked_s + self.rules.slow_after_s, progress))
 
@@ -124,11 +124,11 @@ class Slots:
         self._taken[progress.standing] -= 1
         progress._ended = True
 
-    def of(self, request: object) -> Progress:
+    def of(self, request: object) -> FetchProgress:
         """Of one that did not come through our downloader it is written down nowhere."""
-        return self._by_request.get(request) or Progress(Standing.ANSWERS)
+        return self._by_request.get(request) or FetchProgress(Standing.ANSWERS)
 
-    def waits(self, progress: Progress, *, for_host: bool) -> None:
+    def waits(self, progress: FetchProgress, *, for_host: bool) -> None:
         """From now on the fetch waits for its host, or for us."""
         progress.waits_for_host = for_host
         if not for_host:
@@ -163,7 +163,7 @@ class Slots:
         if was_freed:
             self._freed()
 
-    def _note(self, progress: Progress, *, is_slow: bool) -> None:
+    def _note(self, progress: FetchProgress, *, is_slow: bool) -> None:
         if is_slow is progress.is_slow or progress._ended:
             return
         progress.is_slow = is_slow

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from scrapy.statscollectors import StatsCollector
 
 from crawler.crawl.errors import words_of
-from crawler.crawl.in_flight import Flight
+from crawler.crawl.in_flight import Fetch
 from crawler.model.types import (
     Added,
     Answer,
@@ -50,7 +50,7 @@ class FailingHost:
 _Name = TypeVar("_Name")
 
 
-class Tally:
+class CrawlStats:
     """Implements scheduler.landing.Tally."""
 
     def __init__(self, stats: StatsCollector) -> None:
@@ -82,7 +82,7 @@ class Tally:
         for each in added.kept_out:
             self._count_named(self.kept_out, (each.unit, each.name), each.links)
 
-    def landed(self, flight: Flight, outcome: Outcome) -> None:
+    def landed(self, flight: Fetch, outcome: Outcome) -> None:
         self.count(f"fate/{outcome.fate}")
         if flight.purpose is not Purpose.PAGE:
             self._count_beside(flight)
@@ -127,7 +127,7 @@ class Tally:
         ahead = (each for each in self._failing.values() if each.until > now)
         return min(ahead, key=lambda each: each.until, default=None)
 
-    def _count_beside(self, flight: Flight) -> None:
+    def _count_beside(self, flight: Fetch) -> None:
         """What is no page. Without an answer it only waited for the turn of another host."""
         if flight.purpose is not Purpose.ROBOTS or flight.answer is None:
             return
@@ -137,7 +137,7 @@ class Tally:
             self.errors += 1
             self.count(f"error/{answer.error or f'status_{answer.status}'}")
 
-    def _count_error(self, flight: Flight, outcome: Outcome) -> None:
+    def _count_error(self, flight: Fetch, outcome: Outcome) -> None:
         kind = error_kind(flight, outcome)
         self.errors += 1
         self.count(f"error/{kind}")
@@ -160,7 +160,7 @@ def is_page(outcome: Outcome) -> bool:
     return outcome.status is not None and outcome.fate in ("done", "dead")
 
 
-def error_kind(flight: Flight, outcome: Outcome) -> str:
+def error_kind(flight: Fetch, outcome: Outcome) -> str:
     """One word for what went wrong; there are few of them."""
     if flight.broken:
         return "broken"  # an error in a callback or a pipeline

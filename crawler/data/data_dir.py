@@ -239,7 +239,7 @@ def _read(file: Path) -> Format:
 # number of a process is ever believed.
 
 
-class HandedLock:
+class InheritedLock:
     """Held until `close`, and by children that were started with `descriptor` (pass_fds)."""
 
     def __init__(self, descriptor: int) -> None:
@@ -281,7 +281,7 @@ def taken_by(path: Path) -> str:
 # process.
 
 
-class PassingDir(DataDir):
+class TemporaryDataDir(DataDir):
     def __init__(self) -> None:
         # A shell ends without closing anything: what is open in it is no reason to complain then.
         self._folder = TemporaryDirectory(prefix="gossamer-", ignore_cleanup_errors=True)

@@ -11,16 +11,16 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from crawler.config.settings import Budgets
+from crawler.config.settings import PatternSettings
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.model.types import Candidate, Claim, HostKey
 from crawler.policy.patterns import (
     NOTHING,
     OTHER,
-    Go,
-    Stopped,
-    Yield,
+    FetchIt,
+    PatternStats,
+    PatternStopped,
     is_judge,
     is_stopped,
     judged_pattern,
@@ -40,7 +40,7 @@ _soft_404 = msgspec.msgpack.Decoder(Soft404Record).decode
 _robots = msgspec.msgpack.Decoder(RobotsRecord).decode
 
 
-class Claims:
+class LocalClaims:
     """Implements storage.digests.ClaimStore. Claims are written by the frontier's finish."""
 
     def __init__(self, store: OrderedStore) -> None:
@@ -100,7 +100,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class RecentCache(Generic[K, V]):
     def __init__(self, most: int, forgotten: Callable[[K, V], None] | None = None) -> None:
         """*forgotten*, if any, is called with what goes to make room."""
         self._most = most
@@ -140,25 +140,25 @@ RECENT: Final = 20_000
 """Patterns in memory, 400 bytes each, and as many hosts, 150: those that are active at once."""
 
 
-class HostYields(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class HostPatternStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The patterns of one host."""
 
     patterns: int = 0
     stopped: int = 0  # by the rules of the run that counted them
 
 
-_yield = msgspec.msgpack.Decoder(Yield).decode
-_host = msgspec.msgpack.Decoder(HostYields).decode
-_NO_HOST: Final = HostYields()
+_yield = msgspec.msgpack.Decoder(PatternStats).decode
+_host = msgspec.msgpack.Decoder(HostPatternStats).decode
+_NO_HOST: Final = HostPatternStats()
 
 
-class LocalYields:
+class LocalPatternStats:
     """Implements policy.yields.Yields. Bound: what is recent."""
 
     def __init__(
         self,
         store: OrderedStore,
-        rules: Budgets,
+        rules: PatternSettings,
         most_patterns: int = MOST_PATTERNS,
         recent: int = RECENT,
     ) -> None:
@@ -166,13 +166,13 @@ class LocalYields:
         self._rules = rules
         self._is_judge = is_judge(rules)
         self._most_patterns = most_patterns
-        self._patterns: Recent[tuple[HostKey, str], Yield] = Recent(recent)
-        self._hosts: Recent[HostKey, HostYields] = Recent(recent)
+        self._patterns: RecentCache[tuple[HostKey, str], PatternStats] = RecentCache(recent)
+        self._hosts: RecentCache[HostKey, HostPatternStats] = RecentCache(recent)
 
-    def of(self, candidate: Candidate, now: float) -> Go | Stopped:
+    def of(self, candidate: Candidate, now: float) -> FetchIt | PatternStopped:
         text = judged_pattern(candidate) if self._is_judge else ""
         if not text:
-            return Go.OPEN
+            return FetchIt.OPEN
         return verdict(*self.brought(candidate.host, text), self._rules, now)
 
     def trying(self, candidate: Candidate, now: float) -> None:
@@ -186,7 +186,7 @@ class LocalYields:
         if not self.has_stopped(candidate.host):
             return None
         decision = self.of(candidate, now)
-        return refused(decision) if isinstance(decision, Stopped) else None
+        return refused(decision) if isinstance(decision, PatternStopped) else None
 
     def note(self, candidate: Candidate, is_new: bool, now: float) -> None:
         text = noted_pattern(candidate) if self._is_judge else ""
@@ -196,14 +196,14 @@ class LocalYields:
         pattern, before = self.brought(host, text)
         self._keep(host, pattern, before, landed(pattern, before, is_new, now))
 
-    def brought(self, host: HostKey, pattern: str) -> tuple[str, Yield]:
+    def brought(self, host: HostKey, pattern: str) -> tuple[str, PatternStats]:
         """Under which pattern a URL of *pattern* counts, and what that has brought."""
         brought = self._get(host, pattern)
         if brought is NOTHING and self._host(host).patterns >= self._most_patterns:
             return OTHER, self._get(host, OTHER)
         return pattern, brought
 
-    def _get(self, host: HostKey, pattern: str) -> Yield:
+    def _get(self, host: HostKey, pattern: str) -> PatternStats:
         """NOTHING itself where it is not known."""
         found = self._patterns.get((host, pattern))
         if found is not None:
@@ -215,7 +215,7 @@ class LocalYields:
             found = NOTHING
         return self._patterns.put((host, pattern), found)
 
-    def _host(self, host: HostKey) -> HostYields:
+    def _host(self, host: HostKey) -> HostPatternStats:
         found = self._hosts.get(host)
         if found is not None:
             return found
@@ -226,7 +226,7 @@ class LocalYields:
             found = _NO_HOST
         return self._hosts.put(host, found)
 
-    def _keep(self, host: HostKey, pattern: str, before: Yield, after: Yield) -> None:
+    def _keep(self, host: HostKey, pattern: str, before: PatternStats, after: PatternStats) -> None:
         """Raises StoreUnavailable."""
         key = keys.pattern_of_host(host, pattern)
         stopped = is_stopped(after, self._rules) - is_stopped(before, self._rules)
@@ -234,7 +234,7 @@ class LocalYields:
             self._store.write({key: _encode(after)})
         else:
             known = self._host(host)
-            counted = HostYields(
+            counted = HostPatternStats(
                 known.patterns + (before is NOTHING), max(0, known.stopped + stopped)
             )
             self._store.write({key: _encode(after), keys.named(keys.YIELD, host): _encode(counted)})

@@ -32,7 +32,7 @@ from yarl import URL
 from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import ConnectionDropped, TlsFailed
 from crawler.crawl.in_flight import LEASE
-from crawler.download.body import Keeper, headers_of
+from crawler.download.body import BodyKeeper, headers_of
 from crawler.download.connection import (
     LEAVE,
     BareRequest,
@@ -101,14 +101,14 @@ class AiohttpHandler(AiohttpDownloadHandler):
     def from_crawler(cls, crawler: Crawler) -> Self:
         crawl = crawl_of(crawler)
         options = crawl.download_options()
-        keeper = Keeper(
+        keeper = BodyKeeper(
             crawler, options, crawl.leases.flights, crawl.fetching.body_memory, crawl.fetching.slots
         )
         handler = cls(crawler, keeper, Resolver(options.admits, AresLookup()))
         crawl.lifecycle.end_at_stop(handler.transfers.cancel_all)
         return handler
 
-    def __init__(self, crawler: Crawler, keeper: Keeper, resolver: Resolver) -> None:
+    def __init__(self, crawler: Crawler, keeper: BodyKeeper, resolver: Resolver) -> None:
         # Not the parent's: it opens a pool with limits, and a resolver of its own.
         BaseStreamingDownloadHandler.__init__(self, crawler)
         self.transfers = Transfers()

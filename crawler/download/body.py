@@ -25,9 +25,9 @@ from scrapy.utils._download_handlers import check_stop_download
 from crawler.crawl.body_memory import (
     LOOK_S,
     BodyMemory,
-    Share,
+    BodyShare,
 )
-from crawler.crawl.in_flight import LEASE, Flights
+from crawler.crawl.in_flight import LEASE, InFlight
 from crawler.crawl.slots import Slots
 from crawler.download.http_head import MAX_DIGITS
 from crawler.model.page import (
@@ -41,7 +41,7 @@ HTTP_1_0: Final = b"HTTP/1.0"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptBody:
     """What was kept of a body. Arrow: wire -> exchange."""
 
     body: bytes
@@ -49,14 +49,14 @@ class Kept:
     stop: StopDownload | None = None  # a user's component wanted no more
 
 
-class Keeper:
+class BodyKeeper:
     """Of one download handler."""
 
     def __init__(
         self,
         crawler: Crawler,
         options: DownloadOptions,
-        flights: Flights,
+        flights: InFlight,
         memory: BodyMemory,
         slots: Slots,
     ) -> None:
@@ -96,13 +96,13 @@ class Keeper:
         room: int,
         chunks: AsyncIterable[bytes],
         limit: asyncio.Timeout,
-    ) -> Kept:
+    ) -> KeptBody:
         """Read a body, of which *room* bytes are kept. Users' components get Scrapy's two signals,
         and may end it."""
         length = declared_length(headers)
         stop = self._told(signals.headers_received, request, headers=headers, body_length=length)
         if stop:
-            return Kept(b"", Truncated.UNSPECIFIED, stop)
+            return KeptBody(b"", Truncated.UNSPECIFIED, stop)
         kept = BytesIO()
         try:
             why, stop = await self._read(kept, room, request, chunks, limit)
@@ -110,7 +110,7 @@ class Keeper:
             if not limit.expired():
                 raise
             why = Truncated.TIME
-        return Kept(kept.getvalue(), why, stop)
+        return KeptBody(kept.getvalue(), why, stop)
 
     def response(
         self,
@@ -167,7 +167,7 @@ class Keeper:
                 return Truncated.UNSPECIFIED, stop
         return Truncated.NO, None
 
-    async def _pause(self, share: Share, by_bytes: int, limit: asyncio.Timeout) -> None:
+    async def _pause(self, share: BodyShare, by_bytes: int, limit: asyncio.Timeout) -> None:
         """Its time stands still, as long as its lease surely is ours: in a shared crawl no fetch
         may outlive its lease."""
         now_s = asyncio.get_running_loop().time

@@ -47,7 +47,7 @@ class Hangup(ClientConnectionError):
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
+class AnswerProgress:
     """How far one answer has been read."""
 
     gate: HeadGate
@@ -61,13 +61,13 @@ class Reading:
         return room
 
 
-class Wire(ResponseHandler):
+class HttpConnection(ResponseHandler):
     """One connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, head_max_bytes: int) -> None:
         super().__init__(loop)
         self._head_max_bytes = head_max_bytes
-        self.reading = Reading(HeadGate(head_max_bytes))
+        self.reading = AnswerProgress(HeadGate(head_max_bytes))
         self.requests = 0
 
     @property
@@ -78,7 +78,7 @@ class Wire(ResponseHandler):
     def set_response_params(self, **params: Any) -> None:
         """aiohttp announces a request. (A server may speak before the first.)"""
         if self.requests:
-            self.reading = Reading(HeadGate(self._head_max_bytes))
+            self.reading = AnswerProgress(HeadGate(self._head_max_bytes))
         self.requests += 1
         super().set_response_params(**params)
 
@@ -170,13 +170,13 @@ class BareRequest(ClientRequest):
 class WireResponse(ClientResponse):
     """An answer that remembers the connection it came by; aiohttp forgets it at the end."""
 
-    reading: Reading
+    reading: AnswerProgress
     ip: str = ""
     tls: str = ""  # "TLSv1.3"
     certificate: bytes | None = None
 
     async def start(self, connection: Connection) -> ClientResponse:
-        wire = cast(Wire, connection.protocol)
+        wire = cast(HttpConnection, connection.protocol)
         self.reading = wire.reading
         self._look_at(wire.transport)
         try:
@@ -216,7 +216,7 @@ def open_connector(
     )
     if not hasattr(connector, "_factory"):
         raise IncompatibleScrapy("aiohttp's connector has no _factory; install aiohttp 3.14")
-    wire = partial(Wire, loop, head_max_bytes)
+    wire = partial(HttpConnection, loop, head_max_bytes)
     if missing := [name for name in PRIVATE_NAMES if not hasattr(wire(), name)]:
         raise IncompatibleScrapy(f"aiohttp's ResponseHandler has no {missing[0]}; install 3.14")
     # aiohttp has no public way to say which protocol a connection speaks.

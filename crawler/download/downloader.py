@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 
 from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import LeaseEnded
-from crawler.crawl.in_flight import LEASE, Flight
+from crawler.crawl.in_flight import LEASE, Fetch
 from crawler.crawl.lifecycle import engine_of
 from crawler.model.page import AddressRefused
 from crawler.model.types import PutBack, Standing, StoreUnavailable
@@ -96,7 +96,7 @@ class FrontierDownloader(Downloader):
             _schedule_coro(self._wait_for_download(slot, request, answered))
 
     # What is put back is released when it lands: before, the next of its host could overtake it.
-    def _release(self, result: Fetched, flight: Flight | None) -> Fetched:
+    def _release(self, result: Fetched, flight: Fetch | None) -> Fetched:
         if flight is not None and not isinstance(flight.verdict, PutBack):
             _note_fault(result, flight)
             try:
@@ -106,7 +106,7 @@ class FrontierDownloader(Downloader):
         return result
 
 
-def _note_fault(result: Fetched, flight: Flight) -> None:
+def _note_fault(result: Fetched, flight: Fetch) -> None:
     """An error of a middleware, ours or a user's: no verdict knows of it, and its page is not
     done. (An error of the fetch has its answer, and a request ignored is ignored.)"""
     if not isinstance(result, Failure):

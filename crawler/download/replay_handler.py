@@ -23,7 +23,7 @@ from scrapy.http import Response
 from crawler.archive.replay import Replay
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.download.body import Keeper, headers_of
+from crawler.download.body import BodyKeeper, headers_of
 from crawler.download.http_head import BadHead, HeadGate
 from crawler.model.page import Exchange, head_fields
 from crawler.model.types import DataDirError
@@ -51,7 +51,7 @@ class ReplayHandler(BaseDownloadHandler):
         super().__init__(crawler)
         options = crawl.download_options()
         self._head_max_bytes = options.head_max_bytes
-        self._keeper = Keeper(
+        self._keeper = BodyKeeper(
             crawler, options, crawl.leases.flights, crawl.fetching.body_memory, crawl.fetching.slots
         )
         self._crawl = crawl

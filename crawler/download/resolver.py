@@ -19,7 +19,7 @@ import aiodns
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from crawler.model.page import AddressRefused
-from crawler.policy.scope import Place, place_of_ip
+from crawler.policy.scope import AddressKind, place_of_ip
 
 CACHE_SIZE: Final = 65_536  # about 20 MB; a host back after so many others is resolved anew
 MIN_TTL_S: Final = 5.0  # guess: a TTL of 0, and the hosts file, are not asked for each page
@@ -29,7 +29,7 @@ LOOKUP_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ResolvedName:
     """What a name leads to. No addresses: the name does not exist, or has none."""
 
     ips: tuple[str, ...]
@@ -47,7 +47,7 @@ Admits = Callable[[str, str, int], bool]
 class Lookup(Protocol):
     """Who is asked about names."""
 
-    async def __call__(self, name: str) -> Found:
+    async def __call__(self, name: str) -> ResolvedName:
         """Raises LookupFailed."""
 
     async def close(self) -> None:
@@ -68,8 +68,8 @@ class Resolver(AbstractResolver):
         self._lookup = lookup
         self._clock = clock
         self._size = size
-        self._known: OrderedDict[str, tuple[Found, float]] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[Found]] = {}
+        self._known: OrderedDict[str, tuple[ResolvedName, float]] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[ResolvedName]] = {}
 
     async def addresses(self, host: str, port: int) -> list[str]:
         """The addresses of *host* that may be connected to; at least one.
@@ -104,7 +104,7 @@ class Resolver(AbstractResolver):
             task.cancel()
         await self._lookup.close()
 
-    async def _find(self, host: str) -> Found:
+    async def _find(self, host: str) -> ResolvedName:
         name = host.lower().removesuffix(".")
         known = self._known.get(name)
         if known is not None and self._clock() < known[1]:
@@ -116,12 +116,12 @@ class Resolver(AbstractResolver):
             task.add_done_callback(self._asked)
         return await asyncio.shield(task)  # one waiter that gives up must not end the others'
 
-    def _asked(self, task: asyncio.Task[Found]) -> None:
+    def _asked(self, task: asyncio.Task[ResolvedName]) -> None:
         self._asking.pop(task.get_name(), None)
         if not task.cancelled():
             task.exception()  # all who waited may have given up: then it is nobody's error
 
-    async def _ask(self, name: str) -> Found:
+    async def _ask(self, name: str) -> ResolvedName:
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 found = await self._lookup(name)
@@ -143,17 +143,17 @@ class AresLookup:
         self._nameservers = nameservers
         self._ares: aiodns.DNSResolver | None = None  # made late: it belongs to a running loop
 
-    async def __call__(self, name: str) -> Found:
+    async def __call__(self, name: str) -> ResolvedName:
         if self._ares is None:
             self._ares = aiodns.DNSResolver(self._nameservers or None, timeout=2.0, tries=2)
         try:
             answer = await self._ares.getaddrinfo(name, type=socket.SOCK_STREAM)
         except aiodns.error.DNSError as error:
             if error.args[0] in _NO_SUCH_NAME:
-                return Found((), NEGATIVE_TTL_S)
+                return ResolvedName((), NEGATIVE_TTL_S)
             raise LookupFailed(None, f"{name}: {error.args[-1]}") from error
         ips = tuple(dict.fromkeys(node.addr[0].decode("ascii") for node in answer.nodes))
-        return Found(ips, min((float(node.ttl) for node in answer.nodes), default=0.0))
+        return ResolvedName(ips, min((float(node.ttl) for node in answer.nodes), default=0.0))
 
     async def close(self) -> None:
         if self._ares is not None:
@@ -178,7 +178,7 @@ def is_address(host: str) -> bool:
 
 
 def _what_is(refused: str) -> str:
-    if place_of_ip(refused) is Place.PUBLIC:
+    if place_of_ip(refused) is AddressKind.PUBLIC:
         return "a public address, and CRAWLER_CONTACT does not say who asks"
     return "an inside address"
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import Final, Protocol
 
-from crawler.data.records import Claims
+from crawler.data.records import LocalClaims
 from crawler.duplicates.index.index import NearIndex, claim_of
-from crawler.duplicates.index.search import Found
+from crawler.duplicates.index.search import NearMatch
 from crawler.frontier.port import OrderedStore
-from crawler.model.page import Near
+from crawler.model.page import NearDuplicate
 from crawler.model.types import Claim
 
 # Claims read to find the oldest: pages that are equally near differ little in what they teach.
@@ -28,7 +28,9 @@ _FEW: Final = 8
 class Nearest(Protocol):
     """What the crawl asks; within one process, or across many."""
 
-    async def original(self, simhash: int, digest: bytes, url: str, lease_id: int) -> Near | None:
+    async def original(
+        self, simhash: int, digest: bytes, url: str, lease_id: int
+    ) -> NearDuplicate | None:
         """The finished page that is nearest, the oldest of those. None: there is none."""
 
     def settle(self, lease_id: int) -> None:
@@ -118,11 +120,13 @@ class NearPages:
     def __init__(self, index: NearIndex, store: OrderedStore, max_bits: int) -> None:
         self._index = index
         self._store = store
-        self._claims = Claims(store)
+        self._claims = LocalClaims(store)
         self._max_bits = max_bits
         self._reserved = NearReservations(max_bits)
 
-    async def original(self, simhash: int, digest: bytes, url: str, lease_id: int) -> Near | None:
+    async def original(
+        self, simhash: int, digest: bytes, url: str, lease_id: int
+    ) -> NearDuplicate | None:
         """The finished page that is nearest, the oldest of those. None: there is none, and
         pages near to this one wait until `settle`. The same URL is no duplicate of itself.
         Raises StoreUnavailable."""
@@ -161,15 +165,15 @@ class NearPages:
         mine.is_known = before is not None and before.simhash is not None
         return mine
 
-    def _finished(self, simhash: int, url: str) -> Near | None:
+    def _finished(self, simhash: int, url: str) -> NearDuplicate | None:
         found = self._index.near(simhash, self._max_bits)
         for bits, alike in groupby(found, key=lambda each: each.bits):
             claims = [claim for claim in self._oldest(list(alike)) if claim.url != url]
             if claims:
-                return Near(min(claims, key=lambda claim: claim.at), bits)
+                return NearDuplicate(min(claims, key=lambda claim: claim.at), bits)
         return None
 
-    def _oldest(self, alike: Sequence[Found]) -> Iterator[Claim]:
+    def _oldest(self, alike: Sequence[NearMatch]) -> Iterator[Claim]:
         for each in alike[:_FEW]:
             digests, _ = self._index.pages(each.fingerprint, max(1, _FEW // len(alike)))
             for digest in digests:

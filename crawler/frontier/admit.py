@@ -15,12 +15,12 @@ from typing import Final
 from crawler.frontier import records as keys
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.records import HostRecord
-from crawler.frontier.staging import Books
+from crawler.frontier.staging import WriteBatchView
 from crawler.model.types import (
     Added,
     Candidate,
     HostKey,
-    KeptOut,
+    OverBudgetLinks,
     Purpose,
 )
 from crawler.policy.scope import Reason
@@ -36,7 +36,7 @@ RECENT: Final = 30_000
 
 
 class SeenKeys:
-    def __init__(self, books: Books, recent: int = RECENT) -> None:
+    def __init__(self, books: WriteBatchView, recent: int = RECENT) -> None:
         self._books = books
         self._limit = recent
         self._young: set[int] = set()
@@ -68,8 +68,8 @@ MOST_DOMAINS: Final = 20_000
 look into the store takes 3 us."""
 
 
-class Gate:
-    def __init__(self, books: Books, rules: FrontierRules) -> None:
+class Admitter:
+    def __init__(self, books: WriteBatchView, rules: FrontierRules) -> None:
         self._books = books
         self._rules = rules
         self._seen = SeenKeys(books)
@@ -78,7 +78,7 @@ class Gate:
     def admit(self, found: Sequence[Candidate]) -> tuple[list[Candidate], Added]:
         """The new ones among *found*, counted against their budgets and marked seen."""
         unseen = self._seen.unseen([one.key for one in found if one.filtered])
-        budgets = Budgets(self._books, self._rules, self._by_domain)
+        budgets = BudgetUse(self._books, self._rules, self._by_domain)
         admitted: list[Candidate] = []
         fresh: dict[int, bytes] = {}
         over: Counter[tuple[str, HostKey]] = Counter()  # by unit and name of the budget
@@ -97,7 +97,7 @@ class Gate:
         budgets.close()
         self._count(admitted)
         new, over_budget = len(admitted), over.total()
-        kept_out = tuple(KeptOut(*budget, links) for budget, links in over.items())
+        kept_out = tuple(OverBudgetLinks(*budget, links) for budget, links in over.items())
         seen = len(found) - new - over_budget
         return admitted, Added(new, seen, over_budget, kept_out=kept_out)
 
@@ -136,11 +136,13 @@ class Gate:
         return bool(self.admit([candidate])[0])
 
 
-class Budgets:
+class BudgetUse:
     """What one call takes from the budgets of hosts and registered domains; each is read once
     and written once."""
 
-    def __init__(self, books: Books, rules: FrontierRules, by_domain: dict[HostKey, int]) -> None:
+    def __init__(
+        self, books: WriteBatchView, rules: FrontierRules, by_domain: dict[HostKey, int]
+    ) -> None:
         """*by_domain*: what is known already; what is staged is noted in it."""
         self._books = books
         self._known = by_domain
@@ -172,7 +174,7 @@ class Budgets:
             self._known[domain] = used
 
 
-def _of_domain(books: Books, known: Mapping[HostKey, int], domain: HostKey) -> int:
+def _of_domain(books: WriteBatchView, known: Mapping[HostKey, int], domain: HostKey) -> int:
     if domain in known:
         return known[domain]
     packed = books.get(keys.named(keys.DOMAIN, domain))

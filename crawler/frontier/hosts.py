@@ -14,16 +14,16 @@ from heapq import heappop, heappush
 
 from crawler.frontier import records as keys
 from crawler.frontier.port import FrontierRules
-from crawler.frontier.queues import Bodies, Front, Timed
+from crawler.frontier.queues import FrontQueue, TimedQueue, UrlQueues
 from crawler.frontier.records import (
-    Event,
+    HostEvent,
+    HostPlace,
     HostRecord,
-    Place,
     encode,
     move,
 )
 from crawler.frontier.refused import Refusals
-from crawler.frontier.staging import Books
+from crawler.frontier.staging import WriteBatchView
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -144,14 +144,14 @@ class Stride:
 
 class Turns:
     def __init__(
-        self, books: Books, bodies: Bodies, rules: FrontierRules, refusals: Refusals
+        self, books: WriteBatchView, bodies: UrlQueues, rules: FrontierRules, refusals: Refusals
     ) -> None:
         self._books = books
         self._bodies = bodies
         self._rules = rules
         self._refusals = refusals
-        self._front = Front(books)
-        self._resting = Timed(books, keys.RESTING)
+        self._front = FrontQueue(books)
+        self._resting = TimedQueue(books, keys.RESTING)
         self._stride = Stride(rules.level_shares)
         self.active = ActiveSet(len(rules.level_shares))
 
@@ -190,9 +190,11 @@ class Turns:
     def notice(self, host: HostKey, level: int, *, first: bool = False) -> None:
         """A URL of *host* has come to wait at *level*; *first*: its host before others there."""
         record = self._books.host(host)
-        if record.place is Place.EMPTY or (record.place is Place.FRONT and level < record.level):
+        if record.place is HostPlace.EMPTY or (
+            record.place is HostPlace.FRONT and level < record.level
+        ):
             self._front.file(host, record, level, first=first)
-        elif record.place is Place.ACTIVE:
+        elif record.place is HostPlace.ACTIVE:
             active = self.active.get(host)
             assert active is not None, f"{host} is active, but not in memory"
             self._notice_active(active, level)
@@ -220,7 +222,7 @@ class Turns:
         record = self._books.host(host)
         self._books.delete(keys.named(keys.ACTIVE, host))
         if record.best_level() is None:
-            record.place = move(record.place, Event.RUN_DRY)
+            record.place = move(record.place, HostEvent.RUN_DRY)
         elif self._rests_long(record, now):
             self._rest(host, record)
         else:
@@ -252,12 +254,12 @@ class Turns:
         if not self._has_room(record, now, 1):
             self._rest(host, record)
             return None
-        record.place = move(record.place, Event.ACTIVATE)
+        record.place = move(record.place, HostEvent.ACTIVATE)
         head = self._refusals.head(host, record, record.level, self._rules.head_urls, now)
         if not head:  # all that waited there was refused, or as many as one call may look at
             level = record.best_level()
             if level is None:
-                record.place = move(record.place, Event.RUN_DRY)
+                record.place = move(record.place, HostEvent.RUN_DRY)
             else:
                 self._front.file(host, record, level)
             return None
@@ -274,7 +276,7 @@ class Turns:
         self._leave(active)
         record = active.record
         if record.best_level() is None:
-            record.place = move(record.place, Event.RUN_DRY)
+            record.place = move(record.place, HostEvent.RUN_DRY)
         elif self._has_room(record, now, 0):
             self._front.file(active.host, record, _best(record))
         else:
@@ -287,7 +289,7 @@ class Turns:
         self._books.delete(keys.named(keys.ACTIVE, active.host))
 
     def _rest(self, host: HostKey, record: HostRecord) -> None:
-        record.place = move(record.place, Event.REST)
+        record.place = move(record.place, HostEvent.REST)
         self._resting.put(record.rest_until, host.encode(), b"")
 
     def _has_room(self, record: HostRecord, now: float, entering: int) -> bool:

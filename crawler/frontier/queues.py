@@ -11,20 +11,20 @@ from collections.abc import Sequence
 
 from crawler.frontier import records as keys
 from crawler.frontier.records import (
-    Event,
     FrontEntry,
+    HostEvent,
+    HostPlace,
     HostRecord,
-    Place,
     decode_entry,
     encode,
     move,
 )
-from crawler.frontier.staging import Books
+from crawler.frontier.staging import WriteBatchView
 from crawler.model.types import Candidate, HostKey, Standing
 
 
-class Bodies:
-    def __init__(self, books: Books) -> None:
+class UrlQueues:
+    def __init__(self, books: WriteBatchView) -> None:
         self._books = books
 
     def append(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
@@ -68,8 +68,8 @@ class Bodies:
 # again leaves its older entry behind, which its generation shows to be stale.
 
 
-class Front:
-    def __init__(self, books: Books) -> None:
+class FrontQueue:
+    def __init__(self, books: WriteBatchView) -> None:
         self._books = books
 
     def busy(self, standing: Standing) -> list[int]:
@@ -79,7 +79,7 @@ class Front:
 
     def file(self, host: HostKey, record: HostRecord, level: int, *, first: bool = False) -> None:
         """To the end of *level*'s queue of such hosts, or *first* of them. O(1)."""
-        record.place = move(record.place, Event.FILE)
+        record.place = move(record.place, HostEvent.FILE)
         record.level = level
         record.generation += 1
         standing = record.pace.standing
@@ -103,7 +103,7 @@ class Front:
             return None
         entry = decode_entry(packed)
         record = self._books.peek(entry.host)
-        fresh = record.place is Place.FRONT and record.generation == entry.generation
+        fresh = record.place is HostPlace.FRONT and record.generation == entry.generation
         return entry.host if fresh else None
 
 
@@ -113,8 +113,8 @@ class Front:
 # known without a read. An entry is always put at a time that lies ahead of the last slice.
 
 
-class Timed:
-    def __init__(self, books: Books, prefix: bytes) -> None:
+class TimedQueue:
+    def __init__(self, books: WriteBatchView, prefix: bytes) -> None:
         self._books = books
         self._prefix = prefix
         # Reads begin here, behind the tombstones of what was taken.

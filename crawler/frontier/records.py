@@ -128,29 +128,29 @@ def after(prefix: bytes) -> bytes:
 # Rule: a host is in one place at a time; a move that is not in the table is our bug.
 
 
-class Place(IntEnum):
+class HostPlace(IntEnum):
     EMPTY = 0  # known; nothing waits; its rest may still run
     FRONT = 1  # filed in the front queue of its best level
     ACTIVE = 2  # in memory, with the head of one level
     RESTING = 3  # on disk until its rest is over
 
 
-class Event(IntEnum):
+class HostEvent(IntEnum):
     FILE = 0  # it has URLs and waits for a turn; or waits at a better level
     ACTIVATE = 1  # its turn begins
     REST = 2  # it must be left alone for long, and leaves memory
     RUN_DRY = 3  # its last URL was taken and its fetch is over
 
 
-MOVES: Final[dict[tuple[Place, Event], Place]] = {
-    (Place.EMPTY, Event.FILE): Place.FRONT,
-    (Place.FRONT, Event.FILE): Place.FRONT,  # a better URL: the older entry turns stale
-    (Place.FRONT, Event.ACTIVATE): Place.ACTIVE,
-    (Place.FRONT, Event.REST): Place.RESTING,
-    (Place.ACTIVE, Event.FILE): Place.FRONT,  # its turn is over
-    (Place.ACTIVE, Event.REST): Place.RESTING,
-    (Place.ACTIVE, Event.RUN_DRY): Place.EMPTY,
-    (Place.RESTING, Event.FILE): Place.FRONT,  # its rest is over
+MOVES: Final[dict[tuple[HostPlace, HostEvent], HostPlace]] = {
+    (HostPlace.EMPTY, HostEvent.FILE): HostPlace.FRONT,
+    (HostPlace.FRONT, HostEvent.FILE): HostPlace.FRONT,  # a better URL: the older entry turns stale
+    (HostPlace.FRONT, HostEvent.ACTIVATE): HostPlace.ACTIVE,
+    (HostPlace.FRONT, HostEvent.REST): HostPlace.RESTING,
+    (HostPlace.ACTIVE, HostEvent.FILE): HostPlace.FRONT,  # its turn is over
+    (HostPlace.ACTIVE, HostEvent.REST): HostPlace.RESTING,
+    (HostPlace.ACTIVE, HostEvent.RUN_DRY): HostPlace.EMPTY,
+    (HostPlace.RESTING, HostEvent.FILE): HostPlace.FRONT,  # its rest is over
 }
 
 
@@ -158,7 +158,7 @@ class IllegalMove(AssertionError):
     """A host was moved in a way the table forbids: our bug, never the user's."""
 
 
-def move(place: Place, event: Event) -> Place:
+def move(place: HostPlace, event: HostEvent) -> HostPlace:
     try:
         return MOVES[place, event]
     except KeyError:
@@ -174,7 +174,7 @@ SCHEMA: Final = 1
 MIDDLE: Final = 1 << 40
 
 
-class Ends(msgspec.Struct, array_like=True, gc=False):
+class QueueEnds(msgspec.Struct, array_like=True, gc=False):
     """A FIFO by consecutive numbers: the next one out, and the next one in."""
 
     head: int = MIDDLE
@@ -187,8 +187,8 @@ class Ends(msgspec.Struct, array_like=True, gc=False):
 class HostRecord(msgspec.Struct, array_like=True, gc=False):
     """A host, durable. Its waiting URLs are `ends` long at each level."""
 
-    ends: list[Ends]
-    place: Place = Place.EMPTY
+    ends: list[QueueEnds]
+    place: HostPlace = HostPlace.EMPTY
     level: int = 0  # where it is filed
     generation: int = 0  # of its filing; older front entries are stale
     rest_until: float = 0.0  # epoch seconds
@@ -205,10 +205,10 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
         return sum(map(len, self.ends))
 
 
-class Totals(msgspec.Struct, array_like=True, gc=False):
+class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     """The frontier's own record, written with every call: nothing is ever counted again."""
 
-    front: list[Ends]  # of hosts that were never asked, by level
+    front: list[QueueEnds]  # of hosts that were never asked, by level
     schema: int = SCHEMA
     waiting: int = 0
     later: int = 0
@@ -219,10 +219,10 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
     leased: int = 0
     clock: float = 0.0  # the latest `now` of any call: time never goes back between runs
     refused: int = 0  # URLs that waited, and that a rule keeps out
-    front_answers: list[Ends] = []
-    front_fails: list[Ends] = []
+    front_answers: list[QueueEnds] = []
+    front_fails: list[QueueEnds] = []
 
-    def fronts(self) -> tuple[list[Ends], list[Ends], list[Ends]]:
+    def fronts(self) -> tuple[list[QueueEnds], list[QueueEnds], list[QueueEnds]]:
         """By standing."""
         return self.front, self.front_answers, self.front_fails
 
@@ -265,7 +265,7 @@ def encode_refused(candidate: bytes, reason: str, at: float) -> bytes:
 
 decode_candidate = msgspec.msgpack.Decoder(Candidate).decode
 decode_host = msgspec.msgpack.Decoder(HostRecord).decode
-decode_totals = msgspec.msgpack.Decoder(Totals).decode
+decode_totals = msgspec.msgpack.Decoder(FrontierTotals).decode
 decode_entry = msgspec.msgpack.Decoder(FrontEntry).decode
 decode_open = msgspec.msgpack.Decoder(OpenRecord).decode
 decode_claim = msgspec.msgpack.Decoder(Claim).decode

@@ -13,7 +13,7 @@ from typing import Final
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import (
-    Totals,
+    FrontierTotals,
     decode_totals,
     encode,
 )
@@ -59,9 +59,9 @@ def write_counted(store: OrderedStore, counted: list[Counter]) -> None:
     store.write({keys.TOTALS: encode(totals)})
 
 
-def _totals(store: OrderedStore) -> Totals:
+def _totals(store: OrderedStore) -> FrontierTotals:
     packed = store.get(keys.TOTALS)
-    return decode_totals(packed) if packed else Totals(front=[])
+    return decode_totals(packed) if packed else FrontierTotals(front=[])
 
 
 def _number(store: OrderedStore, prefix: bytes) -> int:

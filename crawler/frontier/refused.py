@@ -14,16 +14,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from crawler.frontier import records as keys
-from crawler.frontier.admit import Gate
+from crawler.frontier.admit import Admitter
 from crawler.frontier.port import FrontierRules, LeaseRules
-from crawler.frontier.queues import Bodies
+from crawler.frontier.queues import UrlQueues
 from crawler.frontier.records import (
     HostRecord,
     decode_candidate,
     decode_refused,
     encode_refused,
 )
-from crawler.frontier.staging import Books
+from crawler.frontier.staging import WriteBatchView
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -38,9 +38,9 @@ _CHUNK: Final = 256  # read at once behind a head that was refused
 class Refusals:
     def __init__(
         self,
-        books: Books,
-        bodies: Bodies,
-        gate: Gate,
+        books: WriteBatchView,
+        bodies: UrlQueues,
+        gate: Admitter,
         frontier_rules: FrontierRules,
         rules: LeaseRules | None,
     ) -> None:
@@ -77,8 +77,8 @@ class Refusals:
     def head(
         self, host: HostKey, record: HostRecord, level: int, limit: int, now: float
     ) -> deque[bytes]:
-        """As `Bodies.head`, of admitted URLs: those refused before them leave the queue. If it is
-        empty, though URLs wait there, this call has looked at enough."""
+        """As `UrlQueues.head`, of admitted URLs: those refused before them leave the queue. If it
+        is empty, though URLs wait there, this call has looked at enough."""
         if self._rules is None:
             return self._bodies.head(host, record, level, limit)
         ends = record.ends[level]

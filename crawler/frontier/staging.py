@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import (
-    Ends,
+    FrontierTotals,
     HostRecord,
-    Totals,
+    QueueEnds,
     decode_host,
     decode_totals,
     encode,
@@ -21,7 +21,7 @@ from crawler.frontier.records import (
 from crawler.model.types import ConfigError, HostKey, StoreUnavailable
 
 
-class Books:
+class WriteBatchView:
     """Staged changes over a store. Host records of active hosts stay here, as one object
     each: everybody who asks for a host gets the same record."""
 
@@ -73,7 +73,7 @@ class Books:
             return known
         packed = self._store.get(keys.named(keys.HOST, host))
         record = decode_host(packed) if packed else HostRecord([])
-        record.ends += [Ends() for _ in range(self._levels - len(record.ends))]
+        record.ends += [QueueEnds() for _ in range(self._levels - len(record.ends))]
         return record
 
     def hold(self, host: HostKey) -> None:
@@ -91,16 +91,16 @@ class Books:
         self.totals.next_number += count
         return range(first, first + count)
 
-    def _read_totals(self) -> Totals:
+    def _read_totals(self) -> FrontierTotals:
         packed = self._store.get(keys.TOTALS)
-        totals = decode_totals(packed) if packed else Totals(front=[])
+        totals = decode_totals(packed) if packed else FrontierTotals(front=[])
         if len(totals.front) > self._levels:
             raise ConfigError(
                 f"this crawl was begun with {len(totals.front)} levels, the setting has"
                 f" {self._levels}: CRAWLER_LEVEL_SHARES may grow between runs, not shrink"
             )
         for front in totals.fronts():
-            front += [Ends() for _ in range(self._levels - len(front))]
+            front += [QueueEnds() for _ in range(self._levels - len(front))]
         return totals
 
     def commit(self, now: float) -> None:

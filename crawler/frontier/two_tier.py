@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from crawler.frontier import records as keys
-from crawler.frontier.admit import Gate
+from crawler.frontier.admit import Admitter
 from crawler.frontier.hosts import ActiveHost, Turns
 from crawler.frontier.port import FrontierRules, LeaseRules, OrderedStore
-from crawler.frontier.queues import Bodies, Timed
+from crawler.frontier.queues import TimedQueue, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
     OpenRecord,
@@ -25,7 +25,7 @@ from crawler.frontier.records import (
     encode,
 )
 from crawler.frontier.refused import Refusals
-from crawler.frontier.staging import Books
+from crawler.frontier.staging import WriteBatchView
 from crawler.model.types import (
     STANDINGS,
     Added,
@@ -65,12 +65,12 @@ class TwoTierFrontier:
         """Opens what *store* holds; leases left open by a dead process are put back. *lease_rules*:
         judge what waits when it is to be leased; None: all of it is."""
         self._rules = rules
-        self._books = Books(store, len(rules.level_shares))
-        self._bodies = Bodies(self._books)
-        self._gate = Gate(self._books, rules)
+        self._books = WriteBatchView(store, len(rules.level_shares))
+        self._bodies = UrlQueues(self._books)
+        self._gate = Admitter(self._books, rules)
         self._refusals = Refusals(self._books, self._bodies, self._gate, rules, lease_rules)
         self._turns = Turns(self._books, self._bodies, rules, self._refusals)
-        self._later = Timed(self._books, keys.LATER)
+        self._later = TimedQueue(self._books, keys.LATER)
         self._open: dict[int, OpenLease] = {}
         self.put_back_at_open = self._recover(max(now, self.clock))
 

@@ -17,8 +17,8 @@ from scrapy.settings import BaseSettings
 
 from crawler.archive.cdxj import SUFFIX as INDEX
 from crawler.archive.check import (
-    Checked,
-    Checking,
+    ArchiveChecker,
+    CheckResult,
     Fault,
     checking,
 )
@@ -229,7 +229,7 @@ MOST_BYTES: Final = 1024 * 1024 * 1024  # of a body, packed or not: it is held i
 
 
 @dataclass(frozen=True, slots=True)
-class Got:
+class ArchivedBody:
     """A body, and what to know of it."""
 
     body: bytes
@@ -263,7 +263,7 @@ def chosen(captures: list[Entry], at: str | None) -> Entry:
     return fitting[-1]
 
 
-def got(place: ArchivePlace, entry: Entry, *, is_raw: bool) -> Got:
+def got(place: ArchivePlace, entry: Entry, *, is_raw: bool) -> ArchivedBody:
     """Raises CrawlerError: its record, or that of its original, cannot be read."""
     told = read_entry(entry, MOST_BYTES)
     holds = told
@@ -277,7 +277,7 @@ def got(place: ArchivePlace, entry: Entry, *, is_raw: bool) -> Got:
             raise ConfigError("; ".join(said))
         holds = read_entry(first, MOST_BYTES)
     body, coding = (holds.body, "") if is_raw else _undone(holds)
-    return Got(body, tuple(_notes(entry, told, holds, coding, len(body))))
+    return ArchivedBody(body, tuple(_notes(entry, told, holds, coding, len(body))))
 
 
 def _undone(holds: Stored) -> tuple[bytes, str]:
@@ -319,7 +319,7 @@ def _notes(
 SHOWN: Final = frozenset({*HTML_TYPES, PDF, "text/plain"})
 
 
-class Done(msgspec.Struct, frozen=True):
+class RebuildResult(msgspec.Struct, frozen=True):
     """What came of one file, or of all. *line*: the same for a person."""
 
     file: str
@@ -327,7 +327,7 @@ class Done(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...] = ()
 
 
-def check(place: ArchivePlace) -> Iterator[Done]:
+def check(place: ArchivePlace) -> Iterator[RebuildResult]:
     """Of each file, then of revisits whose original is nowhere. Raises DataDirError, also where
     there is nothing to check."""
     if not place.files() and place.is_whole:
@@ -340,14 +340,14 @@ def check(place: ArchivePlace) -> Iterator[Done]:
     advice = "copy the files of the other parts of this archive here, and check again"
     faults = tuple(Fault(each.where, each.what, advice) for each in orphans)
     if faults and not place.is_whole:
-        yield Done("", f"{many(len(faults), 'revisit')} of what is elsewhere")
+        yield RebuildResult("", f"{many(len(faults), 'revisit')} of what is elsewhere")
     elif faults:
-        yield Done("", f"{many(len(faults), 'revisit')} of nothing that is here", faults)
+        yield RebuildResult("", f"{many(len(faults), 'revisit')} of nothing that is here", faults)
 
 
 def whole_again(
     place: ArchivePlace, kept: Sequence[Companion], again: Sequence[Companion]
-) -> Iterator[Done]:
+) -> Iterator[RebuildResult]:
     """What a dead process left unfinished is mended, as its next start would: it may never be
     started again. Then companions are made *again* of each finished file. *kept*: all that a file
     has; of one that is mended the slow ones are owed. A file that cannot be read or mended is a
@@ -364,7 +364,7 @@ def whole_again(
             yield from _made_again(file, lacks)
 
 
-def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[Done]:
+def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[RebuildResult]:
     """All finished files into *out*. Raises CrawlerError."""
     files = place.finished()
     _refuse_unpackable(place, files)
@@ -372,18 +372,18 @@ def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[Done]:
     with packing(out, now) as wacz, merged(files, scratch) as lines:
         for file in files:
             wacz.archive(file)
-            yield Done(file.name, file.name)
+            yield RebuildResult(file.name, file.name)
         wacz.index(lines)
         pages = wacz.pages(page for file in files for page in _pages(file))
         wacz.describe(f"Crawl in {place.path.name}", f"Gossamer/{VERSION}")
     for file in place.files():
         if file not in files:
-            yield Done(file.name, f"{file.name} is not finished, and was left out")
+            yield RebuildResult(file.name, f"{file.name} is not finished, and was left out")
     told = f"{many(len(files), 'file')}, {many(pages, 'page')}, {size(out.stat().st_size)}"
-    yield Done(out.name, f"{out}: {told}")
+    yield RebuildResult(out.name, f"{out}: {told}")
 
 
-def _mended(path: Path, kept: Sequence[Companion], mended: set[Path]) -> Iterator[Done]:
+def _mended(path: Path, kept: Sequence[Companion], mended: set[Path]) -> Iterator[RebuildResult]:
     """Nothing, if a crawl writes it."""
     name = path.name.removesuffix(OPEN_SUFFIX)
     try:
@@ -394,44 +394,44 @@ def _mended(path: Path, kept: Sequence[Companion], mended: set[Path]) -> Iterato
     if done is not None:
         mended.add(path.with_name(name))
         state = f"{many(done.records, 'record')}  was unfinished, is whole now"
-        yield Done(name, f"{name}  {state if done.records else 'had no record'}")
+        yield RebuildResult(name, f"{name}  {state if done.records else 'had no record'}")
 
 
-def _made_again(file: Path, companions: Sequence[Companion]) -> Iterator[Done]:
+def _made_again(file: Path, companions: Sequence[Companion]) -> Iterator[RebuildResult]:
     """Nothing, if it was brought away since."""
     with suppress(FileNotFoundError), held(file) as is_ours:
         yield _made(file, companions) if is_ours else _not_done(file, _busy(file))
 
 
-def _made(file: Path, companions: Sequence[Companion]) -> Done:
+def _made(file: Path, companions: Sequence[Companion]) -> RebuildResult:
     try:
         for companion in companions:
             companion.rebuild(file, file)
     except Damaged as damage:
         return _not_done(file, Fault(file.name, str(damage), "scrapy archive check tells more"))
     names = " ".join(beside(file, companion.suffix).name for companion in companions)
-    return Done(file.name, names)
+    return RebuildResult(file.name, names)
 
 
 def _busy(file: Path) -> Fault:
     return Fault(file.name, "its columns are being made by the crawl", "try again later")
 
 
-def _not_done(file: Path, fault: Fault) -> Done:
-    return Done(file.name, f"{file.name}  not done", (fault,))
+def _not_done(file: Path, fault: Fault) -> RebuildResult:
+    return RebuildResult(file.name, f"{file.name}  not done", (fault,))
 
 
-def _checked(looking: Checking, file: Path) -> Done:
+def _checked(looking: ArchiveChecker, file: Path) -> RebuildResult:
     written = is_being_written(file)
     found = looking.file(file, is_being_written=written)
     state = "  being written" if written else ""
     if is_owed(file, COLUMNS):
         state = "  columns still to be made"
     verdict = many(len(found.faults), "fault") if found.faults else "good"
-    return Done(found.file, _line(found, f"{verdict}{state}"), found.faults)
+    return RebuildResult(found.file, _line(found, f"{verdict}{state}"), found.faults)
 
 
-def _line(found: Checked, verdict: str) -> str:
+def _line(found: CheckResult, verdict: str) -> str:
     counted = f"{many(found.records, 'record')}, {many(found.captures, 'capture')}"
     return f"{found.file}  {counted}  {verdict}"
 

@@ -35,12 +35,12 @@ from crawler.frontier.recount import (
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.inspect.local import LocalInspection
-from crawler.inspect.port import HostState, Inspection, Named
+from crawler.inspect.port import HostState, Inspection, KnownUrl
 from crawler.inspect.shared import (
+    DeadLetterRetry,
     Recount,
     RedisInspection,
-    Revival,
-    Visit,
+    RedisVisit,
     everybody,
     forget,
     is_alive,
@@ -61,7 +61,7 @@ from crawler.report.figures import (
 from crawler.shared import keys
 from crawler.shared.address import RedisAddress, redis_address
 from crawler.shared.client import Address
-from crawler.shared.codec import WorkerSaid
+from crawler.shared.codec import WorkerRecord
 from crawler.shared.shard import Ops, shard_of
 from crawler.workers.borrowed_redis import has_own_redis, lent
 
@@ -150,7 +150,7 @@ def dead(inspection: Inspection, limit: int) -> Iterator[DeadLook]:
         yield DeadLook(url.url, letter.reason, letter.at, url.attempts, url.depth)
 
 
-def workers(everybody: Sequence[WorkerSaid], now: float) -> list[WorkerLook]:
+def workers(everybody: Sequence[WorkerRecord], now: float) -> list[WorkerLook]:
     return [_worker(said, now) for said in everybody]
 
 
@@ -168,7 +168,7 @@ def _host(state: HostState) -> HostLook:
     )
 
 
-def _worker(said: WorkerSaid, now: float) -> WorkerLook:
+def _worker(said: WorkerRecord, now: float) -> WorkerLook:
     ran_s = said.at - said.started
     return WorkerLook(
         name=said.name,
@@ -355,7 +355,7 @@ def put_back(path: Path, config: Config, url: str | None, now: float) -> int:
         data.close()
 
 
-def _asked_of_crawl(path: Path, named: Named | None) -> int | None:
+def _asked_of_crawl(path: Path, named: KnownUrl | None) -> int | None:
     """What the crawl at work has put back. None: it ended without an answer."""
     file = retry_requests.ask(path, None if named is None else named.key)
     deadline = time.monotonic() + PATIENCE_S
@@ -373,21 +373,21 @@ def _asked_of_crawl(path: Path, named: Named | None) -> int | None:
     return answered
 
 
-def put_back_shared(visit: Visit, config: Config, url: str | None) -> int:
+def put_back_shared(visit: RedisVisit, config: Config, url: str | None) -> int:
     """How many of them wait again; *url* None: all. Raises a Fault, or ConfigError."""
     refuse_other_identity(visit.where, visit.format.identity, config, is_shared=True)
     named = _named(url, config, visit.format.key_seed)
     number = len(visit.shards)
     ops = Ops("", number, rules.frontier_rules(config, None), config.shared.lease_s)
     shards = [shard_of(named.domain, number)] if named else visit.shards
-    return Revival(visit, ops).put_back(shards, _chooser(named))
+    return DeadLetterRetry(visit, ops).put_back(shards, _chooser(named))
 
 
-def _named(url: str | None, config: Config, key_seed: int) -> Named | None:
+def _named(url: str | None, config: Config, key_seed: int) -> KnownUrl | None:
     return None if url is None else Namer(config, key_seed).named(url)
 
 
-def _chooser(wanted: Named | None) -> Callable[[Candidate], bool]:
+def _chooser(wanted: KnownUrl | None) -> Callable[[Candidate], bool]:
     return lambda each: wanted is None or each.key == wanted.key
 
 
@@ -406,7 +406,7 @@ Said = tuple[object, Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class FrontierCheck:
     """What a count of everything has found."""
 
     counters: list[Counter]
@@ -419,7 +419,7 @@ class Checked:
         return not (differs or self.uncounted)
 
 
-class Frontier(Protocol):
+class FrontierView(Protocol):
     """All raise CrawlerError: it is not there, not ours, or cannot be asked."""
 
     def inspection(self) -> AbstractContextManager[Inspection]: ...
@@ -434,7 +434,7 @@ class Frontier(Protocol):
     def put_back(self, url: str | None) -> int:
         """The dead letter of *url*, or all: how many wait again."""
 
-    def check(self, is_repair: bool) -> Checked:
+    def check(self, is_repair: bool) -> FrontierCheck:
         """Count again; *is_repair*: write what was counted."""
 
     @property
@@ -445,7 +445,7 @@ class Frontier(Protocol):
         """What to type for it."""
 
 
-def frontier_of(settings: BaseSettings, config: Config) -> Frontier:
+def frontier_of(settings: BaseSettings, config: Config) -> FrontierView:
     path, address = data_dir(settings, config), redis_address(settings, config)
     if address is not None:
         advice = partial(shared_command, settings=settings)
@@ -484,10 +484,10 @@ class InDataDir:
     def put_back(self, url: str | None) -> int:
         return put_back(self._path, self._config, url, time.time())
 
-    def check(self, is_repair: bool) -> Checked:
+    def check(self, is_repair: bool) -> FrontierCheck:
         if not is_repair:
             with self.inspection() as inspection:
-                return Checked(inspection.count_again(), is_repaired=False)
+                return FrontierCheck(inspection.count_again(), is_repaired=False)
         read_format(self._path)  # or a mistyped directory would be made
         with (
             closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
@@ -495,7 +495,7 @@ class InDataDir:
         ):
             counted = count_again(store)
             write_counted(store, counted)
-        return Checked(counted, is_repaired=True)
+        return FrontierCheck(counted, is_repaired=True)
 
 
 class InRedis:
@@ -546,7 +546,7 @@ class InRedis:
         with self._visit() as visit:
             return put_back_shared(visit, self._config, url)
 
-    def check(self, is_repair: bool) -> Checked:
+    def check(self, is_repair: bool) -> FrontierCheck:
         with self._visit() as visit:
             recount = Recount(visit)
             if is_repair:
@@ -555,16 +555,16 @@ class InRedis:
                 recount.repair(Ops("", len(visit.shards), frontier_rules, shared.lease_s))
             else:
                 recount.count()
-        return Checked(recount.counted, is_repair, recount.uncounted)
+        return FrontierCheck(recount.counted, is_repair, recount.uncounted)
 
-    def _inspection(self, visit: Visit) -> RedisInspection:
+    def _inspection(self, visit: RedisVisit) -> RedisInspection:
         return RedisInspection(visit, self._path, self._config.robots.robots_max_bytes)
 
     @contextmanager
-    def _visit(self) -> Iterator[Visit]:
+    def _visit(self) -> Iterator[RedisVisit]:
         shared, fetch = self._config.shared, self._config.fetch
         opening = (fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
         with self._lent() as lent_one:
             address = Address.parse(lent_one.url, lent_one.params)
-            with Visit(address, shared.frontier_name, opening) as visit:
+            with RedisVisit(address, shared.frontier_name, opening) as visit:
                 yield visit

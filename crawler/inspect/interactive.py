@@ -19,7 +19,7 @@ from crawler.spiders.seeds import refuse_anonymous
 from crawler.spiders.web import WebSpider
 
 
-class Errand(ScrapyCommand):
+class InteractiveCommand(ScrapyCommand):
     """Stands before Scrapy's own command among the bases of ours."""
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:

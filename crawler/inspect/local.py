@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from crawler.archive.files import open_name
-from crawler.config.settings import Budgets, read_kept
+from crawler.config.settings import PatternSettings, read_kept
 from crawler.data.data_dir import (
     ARGUMENTS,
     FRONTIER,
@@ -26,16 +26,16 @@ from crawler.data.data_dir import (
     read_format,
 )
 from crawler.data.outcomes import read_outcomes
-from crawler.data.records import LocalYields, RobotsRecords
+from crawler.data.records import LocalPatternStats, RobotsRecords
 from crawler.frontier import records as keys
 from crawler.frontier.dead_letters import dead_letters
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import (
     DeadLetter,
+    FrontierTotals,
     HostRecord,
     RefusedRecord,
-    Totals,
     decode_candidate,
     decode_host,
     decode_open,
@@ -46,9 +46,9 @@ from crawler.frontier.recount import Counter, count_again
 from crawler.frontier.rocks_store import RocksStore
 from crawler.inspect.port import (
     HostState,
-    Leased,
-    Named,
-    Waiting,
+    KnownUrl,
+    LeasedUrl,
+    WaitingUrl,
 )
 from crawler.model.types import (
     Candidate,
@@ -57,7 +57,7 @@ from crawler.model.types import (
     HostKey,
     Outcome,
 )
-from crawler.policy.patterns import Yield
+from crawler.policy.patterns import PatternStats
 
 # What a crawl leaves in its data directory beside the frontier: the log of outcomes, the archive.
 #
@@ -67,7 +67,7 @@ _HEAD_BYTES: Final = 64 * 1024  # of a WARC record; ours are below 4 kB
 _REFERS: Final = b"WARC-Refers-To-Target-URI:"
 
 
-class Traces:
+class CrawlFiles:
     def __init__(self, path: Path) -> None:
         """*path*: the data directory."""
         self._path = path
@@ -120,7 +120,7 @@ class LocalInspection:
             raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
         self._store = opened(path / FRONTIER)
         self.robots = RobotsRecords(self._store)
-        self._traces = Traces(path)
+        self._traces = CrawlFiles(path)
 
     def __enter__(self) -> Self:
         return self
@@ -141,7 +141,7 @@ class LocalInspection:
 
     def counts(self) -> Counts:
         packed = self._store.get(keys.TOTALS)
-        totals = decode_totals(packed) if packed else Totals(front=[])
+        totals = decode_totals(packed) if packed else FrontierTotals(front=[])
         return Counts(
             waiting=totals.waiting,
             later=totals.later,
@@ -168,40 +168,40 @@ class LocalInspection:
     def oldest_dead(self, limit: int) -> list[DeadLetter]:
         return [letter for _, letter in islice(dead_letters(self._store), limit)]
 
-    def is_seen(self, it: Named) -> bool:
+    def is_seen(self, it: KnownUrl) -> bool:
         return self._store.get(keys.numbered(keys.SEEN, it.key)) is not None
 
-    def waiting(self, it: Named) -> Waiting | None:
+    def waiting(self, it: KnownUrl) -> WaitingUrl | None:
         record = self._host(it.host)
         for level in range(len(record.ends) if record else 0):
             begin, stop = keys.body(it.host, level, 0), keys.body(it.host, level + 1, 0)
             for ahead, (_, packed) in zip(count(), _between(self._store, begin, stop)):
                 candidate = decode_candidate(packed)
                 if candidate.key == it.key:
-                    return Waiting(candidate, ahead)
+                    return WaitingUrl(candidate, ahead)
         return None
 
-    def leased(self, it: Named) -> Leased | None:
+    def leased(self, it: KnownUrl) -> LeasedUrl | None:
         opened = (decode_open(packed) for _, packed in self._each(keys.OPEN))
         taken = (each.taken_at for each in opened if each.candidate.key == it.key)
-        return next((Leased(at) for at in taken), None)
+        return next((LeasedUrl(at) for at in taken), None)
 
-    def later(self, it: Named) -> Candidate | None:
+    def later(self, it: KnownUrl) -> Candidate | None:
         put_off = (decode_candidate(packed) for _, packed in self._each(keys.LATER))
         return next((each for each in put_off if each.key == it.key), None)
 
-    def dead(self, it: Named) -> DeadLetter | None:
+    def dead(self, it: KnownUrl) -> DeadLetter | None:
         letters = (letter for _, letter in dead_letters(self._store))
         return next((letter for letter in letters if letter.candidate.key == it.key), None)
 
-    def refused(self, it: Named) -> RefusedRecord | None:
+    def refused(self, it: KnownUrl) -> RefusedRecord | None:
         kept = (decode_refused(packed) for _, packed in self._each(keys.REFUSED))
         return next((each for each in kept if each.candidate.key == it.key), None)
 
-    def owned(self, it: Named, is_it: Callable[[str], bool]) -> None:
+    def owned(self, it: KnownUrl, is_it: Callable[[str], bool]) -> None:
         """The log is here."""
 
-    def outcomes(self, it: Named, is_it: Callable[[str], bool]) -> list[Outcome]:
+    def outcomes(self, it: KnownUrl, is_it: Callable[[str], bool]) -> list[Outcome]:
         return self._traces.outcomes(it.host, is_it)
 
     def original(self, record: str) -> str:
@@ -213,14 +213,14 @@ class LocalInspection:
     def remembered(self) -> MemoryStore:
         return doors_of(self._store)
 
-    def brought(self, it: Named, pattern: str) -> tuple[str, Yield]:
-        return LocalYields(self._store, Budgets()).brought(it.host, pattern)
+    def brought(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
+        return LocalPatternStats(self._store, PatternSettings()).brought(it.host, pattern)
 
-    def admitted_of_domain(self, it: Named) -> int:
+    def admitted_of_domain(self, it: KnownUrl) -> int:
         packed = self._store.get(keys.named(keys.DOMAIN, HostKey(it.domain)))
         return int.from_bytes(packed) if packed else 0
 
-    def opened_hosts(self, it: Named) -> set[str]:
+    def opened_hosts(self, it: KnownUrl) -> set[str]:
         return set()
 
     def _hosts(self) -> Iterator[tuple[HostKey, HostRecord]]:

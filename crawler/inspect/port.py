@@ -18,12 +18,12 @@ from crawler.model.types import (
     Outcome,
     Pace,
 )
-from crawler.policy.patterns import Yield
+from crawler.policy.patterns import PatternStats
 from crawler.policy.robots_cache import RobotsStore
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class KnownUrl:
     """A URL as the frontier knows it."""
 
     url: str
@@ -45,7 +45,7 @@ class HostState:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingUrl:
     """A URL in its host's queue."""
 
     candidate: Candidate
@@ -54,20 +54,20 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsearched:
+class NotSearched:
     """It was not found, and so many URLs of its host were not looked at."""
 
     urls: int
 
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class LeasedUrl:
     taken_at: float
     worker: str = ""  # of a shared crawl
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class DuplicateOwner:
     """A finished page that others are compared with."""
 
     at: float
@@ -111,26 +111,26 @@ class Inspection(Protocol):
 
     def oldest_dead(self, limit: int) -> list[DeadLetter]: ...
 
-    def is_seen(self, it: Named) -> bool: ...
+    def is_seen(self, it: KnownUrl) -> bool: ...
 
     # Where a URL can be, in the order it goes through: one that moves on while it is looked for
     # is met again.
 
-    def waiting(self, it: Named) -> Waiting | Unsearched | None: ...
+    def waiting(self, it: KnownUrl) -> WaitingUrl | NotSearched | None: ...
 
-    def leased(self, it: Named) -> Leased | None: ...
+    def leased(self, it: KnownUrl) -> LeasedUrl | None: ...
 
-    def later(self, it: Named) -> Candidate | None: ...
+    def later(self, it: KnownUrl) -> Candidate | None: ...
 
-    def dead(self, it: Named) -> DeadLetter | None: ...
+    def dead(self, it: KnownUrl) -> DeadLetter | None: ...
 
-    def refused(self, it: Named) -> RefusedRecord | None:
+    def refused(self, it: KnownUrl) -> RefusedRecord | None:
         """It waited, and a rule of the last start refuses it."""
 
-    def owned(self, it: Named, is_it: Callable[[str], bool]) -> Owned | None:
+    def owned(self, it: KnownUrl, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
         """What is known of its page where no log of it is here."""
 
-    def outcomes(self, it: Named, is_it: Callable[[str], bool]) -> list[Outcome]:
+    def outcomes(self, it: KnownUrl, is_it: Callable[[str], bool]) -> list[Outcome]:
         """What came of its leases, as far as the log here knows; oldest first. *is_it*: whether a
         fetch form is another of the same URL."""
 
@@ -141,14 +141,14 @@ class Inspection(Protocol):
     def elsewhere(self) -> Mapping[str, int]:
         """Workers on whose disks links wait that the frontier does not know yet: how many."""
 
-    def brought(self, it: Named, pattern: str) -> tuple[str, Yield]:
+    def brought(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
         """The pattern under which URLs of *pattern* count on the host of *it*, and what that has
         brought, as far as it is told."""
 
-    def admitted_of_domain(self, it: Named) -> int:
+    def admitted_of_domain(self, it: KnownUrl) -> int:
         """URLs of its registered domain that count against a budget; 0 while there is none."""
 
-    def opened_hosts(self, it: Named) -> set[str]:
+    def opened_hosts(self, it: KnownUrl) -> set[str]:
         """Where the crawl begins too, by what was pushed while it ran, as far as it matters to the
         judgement of *it*."""
 

@@ -26,14 +26,14 @@ from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import DeadLetter, RefusedRecord, decode_letter
 from crawler.frontier.recount import Counter
-from crawler.inspect.local import Traces, doors_of, opened
+from crawler.inspect.local import CrawlFiles, doors_of, opened
 from crawler.inspect.port import (
+    DuplicateOwner,
     HostState,
-    Leased,
-    Named,
-    Owned,
-    Unsearched,
-    Waiting,
+    KnownUrl,
+    LeasedUrl,
+    NotSearched,
+    WaitingUrl,
 )
 from crawler.model.types import (
     Candidate,
@@ -47,12 +47,12 @@ from crawler.model.url import authority_of, registered_domain, split
 from crawler.policy.patterns import (
     NOTHING,
     OTHER,
-    Yield,
+    PatternStats,
 )
-from crawler.policy.robots_cache import Known, RobotsRecord
+from crawler.policy.robots_cache import RobotsRecord, RobotsState
 from crawler.shared import keys
-from crawler.shared.client import Address, Argument, Link, Nodes
-from crawler.shared.codec import Totals, WorkerSaid, buckets_of, read_filed, read_robots
+from crawler.shared.client import Address, Argument, BlockingNodes, Nodes
+from crawler.shared.codec import ShardTotals, WorkerRecord, buckets_of, read_filed, read_robots
 from crawler.shared.crawl_format import known
 from crawler.shared.faults import ForeignData
 from crawler.shared.keys import Scripts
@@ -76,7 +76,7 @@ SLICE: Final = 1000
 _LISTS: Final = 50  # of 10 to 200 entries each
 
 
-class Visit:
+class RedisVisit:
     """Raises a Fault: it cannot be asked, or is not ours; ConfigError: there is no such crawl."""
 
     def __init__(self, address: Address, name: str, opening: tuple[Argument, ...]) -> None:
@@ -84,7 +84,7 @@ class Visit:
         self.name = name
         self.where = f"the crawl {name} in Redis at {address}"
         key = keys.format_key(name)
-        with Link(Nodes(address, Scripts(), name, 1, opening)) as link:
+        with BlockingNodes(Nodes(address, Scripts(), name, 1, opening)) as link:
             kept = link.command(key, "GET", key)
         if kept is None:
             raise ConfigError(
@@ -93,7 +93,7 @@ class Visit:
             )
         self.format = known(kept, key)
         self.shards = range(self.format.shards)
-        self.link = Link(Nodes(address, Scripts(), name, self.format.shards, opening))
+        self.link = BlockingNodes(Nodes(address, Scripts(), name, self.format.shards, opening))
 
     def __enter__(self) -> Self:
         return self
@@ -154,7 +154,7 @@ class Visit:
 # Rule: as in visit.py. Which are the busiest no structure tells: every host is looked at.
 
 
-def busiest(visit: Visit, top: int) -> list[HostState]:
+def busiest(visit: RedisVisit, top: int) -> list[HostState]:
     best: dict[HostKey, HostState] = {}  # by name: a scan may tell some twice
     for shard in visit.shards:
         key = keys.hosts(visit.name, shard)
@@ -167,13 +167,13 @@ def busiest(visit: Visit, top: int) -> list[HostState]:
     return list(best.values())
 
 
-def host_state(visit: Visit, host: HostKey) -> HostState | None:
+def host_state(visit: RedisVisit, host: HostKey) -> HostState | None:
     shard = shard_of(registered_domain(host), len(visit.shards))
     record = host_record(visit, shard, host)
     return None if record is None else _states(visit, shard, [(host, record)])[0]
 
 
-def host_record(visit: Visit, shard: int, host: HostKey) -> ShardHost | None:
+def host_record(visit: RedisVisit, shard: int, host: HostKey) -> ShardHost | None:
     key = keys.hosts(visit.name, shard)
     packed = visit.ask(key, "HGET", host)
     with visit.reading(key):
@@ -181,7 +181,7 @@ def host_record(visit: Visit, shard: int, host: HostKey) -> ShardHost | None:
 
 
 def _states(
-    visit: Visit, shard: int, records: Sequence[tuple[HostKey, ShardHost]]
+    visit: RedisVisit, shard: int, records: Sequence[tuple[HostKey, ShardHost]]
 ) -> list[HostState]:
     queues = [
         (host, keys.queue(visit.name, shard, front, host))
@@ -217,8 +217,8 @@ Letter = tuple[int, DeadLetter]
 _robots: Final = msgspec.msgpack.Decoder(RobotsRecord).decode
 
 
-class Revival:
-    def __init__(self, visit: Visit, ops: Ops) -> None:
+class DeadLetterRetry:
+    def __init__(self, visit: RedisVisit, ops: Ops) -> None:
         self._visit = visit
         self._ops = ops
 
@@ -251,7 +251,7 @@ class Revival:
                 self._visit.ask(key, "DEL")
 
 
-def dead_letters(visit: Visit, shard: int) -> Iterator[Letter]:
+def dead_letters(visit: RedisVisit, shard: int) -> Iterator[Letter]:
     """In no order, some perhaps twice."""
     key = keys.dead(visit.name, shard)
     with visit.reading(key):
@@ -262,7 +262,7 @@ def dead_letters(visit: Visit, shard: int) -> Iterator[Letter]:
 
 def _forbids_all(packed: bytes) -> bool:
     try:
-        return _robots(packed).kind is Known.UNREACHABLE
+        return _robots(packed).kind is RobotsState.UNREACHABLE
     except msgspec.MsgspecError:
         return False  # it counts as none
 
@@ -272,10 +272,10 @@ def _forbids_all(packed: bytes) -> bool:
 # Rule: a worker that is not heard of is not gone: links may wait on its disk, and as long as they
 # do the crawl does not end. Only a person can know that the disk is lost.
 
-_decode = msgspec.json.Decoder(WorkerSaid).decode
+_decode = msgspec.json.Decoder(WorkerRecord).decode
 
 
-def everybody(visit: Visit) -> list[WorkerSaid]:
+def everybody(visit: RedisVisit) -> list[WorkerRecord]:
     """By their names."""
     key = keys.workers(visit.name)
     with visit.reading(key):
@@ -283,12 +283,12 @@ def everybody(visit: Visit) -> list[WorkerSaid]:
     return [found[name] for name in sorted(found)]
 
 
-def is_alive(worker: WorkerSaid, now: float) -> bool:
+def is_alive(worker: WorkerRecord, now: float) -> bool:
     """*now*: by the server's clock, as what it said."""
     return now - worker.at < ALIVE_S
 
 
-def forget(visit: Visit, name: str) -> WorkerSaid:
+def forget(visit: RedisVisit, name: str) -> WorkerRecord:
     """What it said last: the links on its disk are given up. Should it come back after all, it
     brings them. Raises ConfigError: it is alive, or unknown."""
     key = keys.workers(visit.name)
@@ -326,7 +326,7 @@ each, so ten are more than will be."""
 class Search:
     """For one URL."""
 
-    def __init__(self, visit: Visit, it: Named) -> None:
+    def __init__(self, visit: RedisVisit, it: KnownUrl) -> None:
         self._visit = visit
         self._it = it
         self._shard = shard_of(it.domain, len(visit.shards))
@@ -342,7 +342,7 @@ class Search:
                 return True
         return False
 
-    def waiting(self) -> Waiting | Unsearched | None:
+    def waiting(self) -> WaitingUrl | NotSearched | None:
         host = self._it.host
         record = host_record(self._visit, self._shard, host)
         room = MOST_LOOKED_AT
@@ -354,15 +354,15 @@ class Search:
                 for ahead, body in self._queue(key, room):
                     candidate = read_waiting(body, host, front)
                     if candidate.key == self._it.key:
-                        return Waiting(candidate, ahead, is_urgent=front == keys.URGENT)
+                        return WaitingUrl(candidate, ahead, is_urgent=front == keys.URGENT)
             unsearched += max(0, length - room)
             room = max(0, room - length)
-        return Unsearched(unsearched) if unsearched else None
+        return NotSearched(unsearched) if unsearched else None
 
-    def leased(self) -> Leased | None:
+    def leased(self) -> LeasedUrl | None:
         for session, lease in self._leases():
             if lease.candidate.key == self._it.key:
-                return Leased(lease.taken_at, self._worker_of(session))
+                return LeasedUrl(lease.taken_at, self._worker_of(session))
         return None
 
     def later(self) -> Candidate | None:
@@ -389,12 +389,12 @@ class Search:
                         return RefusedRecord(candidate, rule, at)
         return None
 
-    def owned(self, is_it: Callable[[str], bool]) -> Owned | None:
+    def owned(self, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
         """A claim is filed under its digest, so all may have to be looked at."""
         for shard in self._visit.shards:
             for claim in self._claims(shard):
                 if is_it(claim.url):
-                    return Owned(claim.at, claim.record)
+                    return DuplicateOwner(claim.at, claim.record)
         return None
 
     def _claims(self, shard: int) -> Iterator[Claim]:
@@ -462,7 +462,7 @@ _KEPT: Final = Struct("<IIId")  # as note.lua packs it
 _OTHER_FIELD: Final = b""
 
 
-def brought(visit: Visit, it: Named, pattern: str) -> tuple[str, Yield]:
+def brought(visit: RedisVisit, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
     """Under which pattern it counts, and what that has brought. Raises ForeignData."""
     key = keys.yields(visit.name, shard_of(it.domain, len(visit.shards)), it.host)
     packed = visit.ask(key, "HGET", field_of(pattern))
@@ -471,7 +471,7 @@ def brought(visit: Visit, it: Named, pattern: str) -> tuple[str, Yield]:
     if packed is None:
         return pattern, NOTHING
     with visit.reading(key):
-        return pattern, Yield(*_KEPT.unpack(packed))
+        return pattern, PatternStats(*_KEPT.unpack(packed))
 
 
 # A shared crawl as it stands, read beside the workers that crawl.
@@ -485,7 +485,7 @@ class RedisInspection:
 
     is_shared = True
 
-    def __init__(self, visit: Visit, path: Path, most_bytes: int) -> None:
+    def __init__(self, visit: RedisVisit, path: Path, most_bytes: int) -> None:
         """*path*: of a worker's data, which need not be there; *most_bytes*: of a robots.txt."""
         self.where = visit.where
         self.key_seed, self.identity = visit.format.key_seed, visit.format.identity
@@ -493,7 +493,7 @@ class RedisInspection:
         self._visit = visit
         self._most_bytes = most_bytes
         self._folder = path / WORKER
-        self._traces = Traces(path)
+        self._traces = CrawlFiles(path)
         self._closing = ExitStack()
 
     def __enter__(self) -> Self:
@@ -514,7 +514,7 @@ class RedisInspection:
     def counts(self) -> Counts:
         names = [keys.totals(self._visit.name, shard) for shard in self._visit.shards]
         replies = self._visit.ask_each([("HGETALL", name) for name in names])
-        return Totals.summed(Totals.of_reply(reply) for reply in replies)
+        return ShardTotals.summed(ShardTotals.of_reply(reply) for reply in replies)
 
     def busiest(self, top: int) -> list[HostState]:
         return busiest(self._visit, top)
@@ -533,28 +533,28 @@ class RedisInspection:
                     found = _oldest(found, limit)
         return list(_oldest(found, limit).values())
 
-    def is_seen(self, it: Named) -> bool:
+    def is_seen(self, it: KnownUrl) -> bool:
         return Search(self._visit, it).is_seen()
 
-    def waiting(self, it: Named) -> Waiting | Unsearched | None:
+    def waiting(self, it: KnownUrl) -> WaitingUrl | NotSearched | None:
         return Search(self._visit, it).waiting()
 
-    def leased(self, it: Named) -> Leased | None:
+    def leased(self, it: KnownUrl) -> LeasedUrl | None:
         return Search(self._visit, it).leased()
 
-    def later(self, it: Named) -> Candidate | None:
+    def later(self, it: KnownUrl) -> Candidate | None:
         return Search(self._visit, it).later()
 
-    def dead(self, it: Named) -> DeadLetter | None:
+    def dead(self, it: KnownUrl) -> DeadLetter | None:
         return Search(self._visit, it).dead()
 
-    def refused(self, it: Named) -> RefusedRecord | None:
+    def refused(self, it: KnownUrl) -> RefusedRecord | None:
         return Search(self._visit, it).refused()
 
-    def owned(self, it: Named, is_it: Callable[[str], bool]) -> Owned | None:
+    def owned(self, it: KnownUrl, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
         return Search(self._visit, it).owned(is_it)
 
-    def outcomes(self, it: Named, is_it: Callable[[str], bool]) -> list[Outcome]:
+    def outcomes(self, it: KnownUrl, is_it: Callable[[str], bool]) -> list[Outcome]:
         return self._traces.outcomes(it.host, is_it)
 
     def original(self, record: str) -> str:
@@ -566,16 +566,16 @@ class RedisInspection:
     def remembered(self) -> MemoryStore:
         return doors_of(self._store)
 
-    def brought(self, it: Named, pattern: str) -> tuple[str, Yield]:
+    def brought(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
         return brought(self._visit, it, pattern)
 
-    def admitted_of_domain(self, it: Named) -> int:
+    def admitted_of_domain(self, it: KnownUrl) -> int:
         key = keys.domains(self._visit.name, shard_of(it.domain, len(self._visit.shards)))
         used = self._visit.ask(key, "HGET", it.domain)
         with self._visit.reading(key):
             return int(used or 0)
 
-    def opened_hosts(self, it: Named) -> set[str]:
+    def opened_hosts(self, it: KnownUrl) -> set[str]:
         """Those of its domain, which a scope may ask for."""
         key = keys.doors(self._visit.name)
         matter: set[str] = set()
@@ -605,7 +605,7 @@ class RobotsLook:
     """Implements policy.robots_cache.RobotsStore, to be read: what workers hand on, else what one
     has kept for itself."""
 
-    def __init__(self, visit: Visit, own: RobotsRecords, most_bytes: int) -> None:
+    def __init__(self, visit: RedisVisit, own: RobotsRecords, most_bytes: int) -> None:
         self._visit = visit
         self._own = own
         self._most_bytes = most_bytes
@@ -617,7 +617,7 @@ class RobotsLook:
         packed, left_ms = self._visit.ask_each([("GET", key), ("PTTL", key)])
         shared = read_robots(authority, packed, left_ms, self._visit.now(), self._most_bytes)
         own = self._own.get(authority)
-        if shared is None and own is not None and own.kind is Known.UNREACHABLE:
+        if shared is None and own is not None and own.kind is RobotsState.UNREACHABLE:
             return None  # it was taken back, as shared_robots.py has it
         # When it was fetched nobody hands on, so it holds from ever until it ends.
         return replace(shared, fetched_at=0.0) if shared else own
@@ -640,7 +640,7 @@ Each = TypeVar("Each")
 
 
 class Recount:
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: RedisVisit) -> None:
         self._visit = visit
         self.counted: list[Counter] = []
         self.uncounted: list[int] = []

@@ -15,25 +15,25 @@ from msgspec.structs import replace
 
 from crawler.config.settings import (
     PUSHED,
-    Budgets,
     Config,
+    PatternSettings,
     read_arguments,
     with_kept,
 )
 from crawler.crawl import rules
-from crawler.crawl.allowed_origins import Doors
+from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.inspect.port import (
     Inspection,
-    Named,
-    Unsearched,
-    Waiting,
+    KnownUrl,
+    NotSearched,
+    WaitingUrl,
 )
-from crawler.model.choices import Scope
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError, DataDirError, Outcome
 from crawler.model.url import canonical, fetch_form, host_key, key_of, registered_domain, split
 from crawler.policy.patterns import (
-    Go,
-    Stopped,
+    FetchIt,
+    PatternStopped,
     is_barren,
     is_full,
     judged_pattern,
@@ -45,7 +45,7 @@ from crawler.policy.robots_cache import (
     Allowed,
     Disallowed,
     RobotsCache,
-    Unreachable,
+    RobotsUnreachable,
 )
 from crawler.policy.scope import Reason, Refusal
 from crawler.report.figures import (
@@ -109,13 +109,13 @@ class Namer:
         """Of a fetch form."""
         return key_of(canonical(url, self._canonical), self._seed)
 
-    def named(self, text: str) -> Named:
+    def named(self, text: str) -> KnownUrl:
         """Raises ConfigError if *text* is no URL."""
         url = fetch_form(text)
         if url is None:
             raise ConfigError(f"{text!r} cannot be read as an http or https URL")
         name = split(url).hostname
-        return Named(url, host_key(name, self._unit), registered_domain(name), self.key(url))
+        return KnownUrl(url, host_key(name, self._unit), registered_domain(name), self.key(url))
 
 
 def why(
@@ -163,17 +163,17 @@ def refuse_other_identity(
 
 
 def _judged(
-    asked: Named, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
+    asked: KnownUrl, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
 ) -> tuple[Candidate | Refusal, bool]:
     """Judged as a link, unless it is a seed."""
     given = {name: str(value) for name, value in with_kept(given, inspection.arguments).items()}
     arguments = read_arguments({"seeds": "none", **given})
     seeds = _seeds(given)
     are_known = bool(seeds) or arguments.are_pushed
-    if arguments.scope is not Scope.ANY and not are_known:
+    if arguments.scope is not ScopeChoice.ANY and not are_known:
         raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
     remembered, seed = inspection.remembered(), inspection.key_seed
-    doors = Doors(config, arguments, remembered, seed, now, is_looking=True)
+    doors = AllowedOrigins(config, arguments, remembered, seed, now, is_looking=True)
     if seeds:
         doors.open_for(seeds)
     doors.open_more(inspection.opened_hosts(asked))
@@ -184,9 +184,9 @@ def _judged(
 def _with_pattern(
     answer: Why,
     found: Candidate,
-    asked: Named,
+    asked: KnownUrl,
     inspection: Inspection,
-    budgets: Budgets,
+    budgets: PatternSettings,
     now: float,
 ) -> Why:
     text = noted_pattern(found)
@@ -200,8 +200,8 @@ def _with_pattern(
         pattern_new=brought.new,
         pattern_barren=brought.barren,
     )
-    decision = verdict(pattern, brought, budgets, now) if judged_pattern(found) else Go.OPEN
-    if isinstance(decision, Stopped):
+    decision = verdict(pattern, brought, budgets, now) if judged_pattern(found) else FetchIt.OPEN
+    if isinstance(decision, PatternStopped):
         refusal = refused(decision)
         answer = replace(answer, rule=refusal.reason, refused=refusal.explain())
     if is_barren(brought, budgets) and not is_full(brought, budgets):
@@ -211,7 +211,7 @@ def _with_pattern(
 
 def _with_budget(
     answer: Why,
-    asked: Named,
+    asked: KnownUrl,
     inspection: Inspection,
     config: Config,
     given: Mapping[str, str],
@@ -247,21 +247,21 @@ def _robots(url: str, inspection: Inspection, config: Config, now: float) -> tup
             return "allowed", rule
         case Disallowed(rule):
             return "disallowed", rule
-        case Unreachable(_, reason):
+        case RobotsUnreachable(_, reason):
             return "unreachable", reason
     return "unknown", verdict.url
 
 
-def _with_place(answer: Why, asked: Named, inspection: Inspection) -> Why:
+def _with_place(answer: Why, asked: KnownUrl, inspection: Inspection) -> Why:
     """Where in the frontier it is, looked for in the order in which it moves on."""
     if host := inspection.host(asked.host):
         answer = replace(answer, host_next_at=host.rest_until)
     match inspection.waiting(asked):
-        case Waiting(it, ahead, is_urgent):
+        case WaitingUrl(it, ahead, is_urgent):
             level = None if is_urgent else it.level
             answer = replace(answer, waiting=ahead, level=level, attempts=it.attempts)
             return replace(answer, urgent=is_urgent)
-        case Unsearched(urls):
+        case NotSearched(urls):
             answer = replace(answer, unsearched=urls)
     if leased := inspection.leased(asked):
         return replace(answer, leased_at=leased.taken_at, worker=leased.worker)
@@ -274,7 +274,7 @@ def _with_place(answer: Why, asked: Named, inspection: Inspection) -> Why:
     return answer
 
 
-def _with_log(answer: Why, asked: Named, namer: Namer, inspection: Inspection) -> Why:
+def _with_log(answer: Why, asked: KnownUrl, namer: Namer, inspection: Inspection) -> Why:
     """What came of it so far."""
 
     def is_it(url: str) -> bool:

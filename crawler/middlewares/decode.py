@@ -19,7 +19,7 @@ from crawler.assembly.build import crawl_of
 from crawler.crawl.body_memory import (
     FREE_BYTES,
     BodyMemory,
-    Share,
+    BodyShare,
 )
 from crawler.model.page import DownloadOptions, Flag
 from crawler.policy.encodings import (
@@ -62,7 +62,9 @@ class DecodeMiddleware:
         self._stats.inc_value("decode/response_bytes", len(result.body))
         return _with_body(response, result.body, [*response.flags, *result.flags])
 
-    async def _decoded(self, share: Share, body: bytes, codings: list[bytes], room: int) -> Decoded:
+    async def _decoded(
+        self, share: BodyShare, body: bytes, codings: list[bytes], room: int
+    ) -> Decoded:
         """What it grows to nobody knows before: where there is no room for the most, it waits,
         unless it turns out to be small."""
         allowed = room if self._memory.has_room(share, room) else min(room, FREE_BYTES)

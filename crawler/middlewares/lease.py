@@ -10,7 +10,7 @@ from scrapy.http import Response
 from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 
 from crawler.assembly.build import crawl_of
-from crawler.config.settings import Identity
+from crawler.config.settings import IdentitySettings
 from crawler.crawl.in_flight import LEASE
 
 # What a browser says; some servers answer 406 or an empty page to */* alone.
@@ -24,7 +24,7 @@ class IdentityMiddleware:
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawl_of(crawler).settings.config.identity)
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: IdentitySettings) -> None:
         self._headers = {b"User-Agent": identity.user_agent.encode(), b"Accept": ACCEPT}
         if identity.mailbox:
             self._headers[b"From"] = identity.mailbox.encode()

@@ -17,9 +17,9 @@ from scrapy.http import Response
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.config.settings import Politeness
+from crawler.config.settings import PolitenessSettings
 from crawler.crawl.errors import error_of
-from crawler.crawl.in_flight import LEASE, Flight
+from crawler.crawl.in_flight import LEASE, Fetch
 from crawler.model.page import (
     AddressRefused,
     Truncated,
@@ -37,7 +37,7 @@ from crawler.policy.politeness import RETRIED, fate, no_contact, retry_after_s
 # How a host answered, read off what the downloader brought.
 
 
-def answer_of(response: Response, flight: Flight, crawl: Crawl) -> Answer:
+def answer_of(response: Response, flight: Fetch, crawl: Crawl) -> Answer:
     now = crawl.leases.clock.now()
     asked = response.headers.get(b"Retry-After")
     cap_s = crawl.settings.config.politeness.max_retry_after_s
@@ -52,13 +52,13 @@ def answer_of(response: Response, flight: Flight, crawl: Crawl) -> Answer:
     return replace(answer, hung=True) if is_hung else answer
 
 
-def failed_answer(exception: Exception, flight: Flight, crawl: Crawl) -> Answer | None:
+def failed_answer(exception: Exception, flight: Fetch, crawl: Crawl) -> Answer | None:
     """None: the host has no part in it."""
     error = error_of(exception)
     return Answer(_duration_s(flight, crawl), error=error) if error else None
 
 
-def _duration_s(flight: Flight, crawl: Crawl) -> float:
+def _duration_s(flight: Fetch, crawl: Crawl) -> float:
     """No fetch takes longer than the total time-out. One that seems to, stood still with us, or
     its machine slept: its host is no slower for that."""
     return min(
@@ -66,7 +66,7 @@ def _duration_s(flight: Flight, crawl: Crawl) -> float:
     )
 
 
-def judged(answer: Answer, flight: Flight, crawl: Crawl) -> Answer:
+def judged(answer: Answer, flight: Fetch, crawl: Crawl) -> Answer:
     """The answer as it counts. While our own line is down no host and no URL is to blame, and
     what failed counts as cancelled by us."""
     crawl.fetching.uplink.observe(flight.lease.candidate.host, answer, crawl.leases.clock.now())
@@ -119,7 +119,7 @@ class BackpressureMiddleware:
             raise IgnoreRequest(flight.reason or str(exception)) from exception
         return None
 
-    def _judge(self, request: Request, flight: Flight, answer: Answer) -> bool:
+    def _judge(self, request: Request, flight: Fetch, answer: Answer) -> bool:
         """Note the answer and the verdict. True: its URL is asked for again."""
         crawl, candidate = self._crawl, flight.lease.candidate
         rules = _rules(request, crawl.settings.config.politeness)
@@ -133,7 +133,7 @@ class BackpressureMiddleware:
         return isinstance(verdict, RetryAt | PutBack)
 
 
-def _rules(request: Request, rules: Politeness) -> Politeness:
+def _rules(request: Request, rules: PolitenessSettings) -> PolitenessSettings:
     """With what a request of a spider's own says of retries, in Scrapy's words."""
     if request.meta.get("dont_retry"):
         return replace(rules, retries=0)

@@ -16,8 +16,8 @@ from scrapy.http import Response
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.errors import LeaseEnded
-from crawler.crawl.in_flight import LEASE, Flight
-from crawler.crawl.precheck import Said
+from crawler.crawl.in_flight import LEASE, Fetch
+from crawler.crawl.precheck import ProbeResult
 from crawler.middlewares.pace import (
     answer_of,
     failed_answer,
@@ -44,7 +44,7 @@ class ProbeMiddleware:
         answer = answer_of(response, flight, self._crawl)
         flight.answer = judged(answer, flight, self._crawl)
         self._crawl.leases.landing.release(flight)
-        self._learn(flight, Said(None) if answer.error else await self._said(response))
+        self._learn(flight, ProbeResult(None) if answer.error else await self._said(response))
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
@@ -55,14 +55,14 @@ class ProbeMiddleware:
         if answer is not None:
             flight.answer = judged(answer, flight, self._crawl)
         self._crawl.leases.landing.release(flight)
-        self._learn(flight, Said(None))
+        self._learn(flight, ProbeResult(None))
         return request.replace(dont_filter=True)
 
-    def _flight(self, request: Request) -> Flight | None:
+    def _flight(self, request: Request) -> Fetch | None:
         flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
         return flight if flight is not None and flight.purpose is Purpose.PROBE else None
 
-    def _learn(self, flight: Flight, said: Said) -> None:
+    def _learn(self, flight: Fetch, said: ProbeResult) -> None:
         flight.verdict = PutBack()
         now, host = self._crawl.leases.clock.now(), flight.lease.candidate.host
         try:
@@ -71,16 +71,16 @@ class ProbeMiddleware:
             self._crawl.lifecycle.fail(error)
         self._crawl.tally.count("soft_404/asked")
 
-    async def _said(self, response: Response) -> Said:
+    async def _said(self, response: Response) -> ProbeResult:
         digest = sha1(response.body, usedforsecurity=False).digest()
         declared = (response.headers.get(b"Content-Type") or b"").decode("latin-1")
         sniffed = actual_type(declared, response.url, response.body)
         parser = self._crawl.content.parsers.of(sniffed.media_type)
         if parser is None or response.status != 200:
-            return Said(response.status, digest)
+            return ProbeResult(response.status, digest)
         try:
             source = Source(response.url, declared, response.body)
             parsed = await self._crawl.content.parsers.parse(source, parser)
         except Unreadable:
-            return Said(response.status, digest)
-        return Said(response.status, digest, parsed.title, parsed.text)
+            return ProbeResult(response.status, digest)
+        return ProbeResult(response.status, digest, parsed.title, parsed.text)

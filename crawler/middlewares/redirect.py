@@ -19,7 +19,7 @@ from scrapy.spidermiddlewares.referer import RefererMiddleware
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.content.to_capture import archived, wire_sha1
-from crawler.crawl.in_flight import LEASE, Flight
+from crawler.crawl.in_flight import LEASE, Fetch
 from crawler.model.types import (
     Candidate,
     Claim,
@@ -74,7 +74,7 @@ class RedirectMiddleware(ScrapyRedirects):
             self.crawl.lifecycle.fail(error)
         return request.replace(dont_filter=True)
 
-    async def _archived(self, response: Response, flight: Flight) -> Claim | None:
+    async def _archived(self, response: Response, flight: Fetch) -> Claim | None:
         """Servers send the same few words with all their redirects: they are kept once. None:
         somebody else has claimed them, or there are none."""
         exchange, archive = flight.exchange, self.crawl.storage.keeping.archive()

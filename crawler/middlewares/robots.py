@@ -21,7 +21,7 @@ from scrapy.http import Response
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.errors import LeaseEnded, error_of
-from crawler.crawl.in_flight import LEASE, Flight
+from crawler.crawl.in_flight import LEASE, Fetch
 from crawler.middlewares.pace import (
     answer_of,
     failed_answer,
@@ -45,12 +45,12 @@ from crawler.policy.redirects import location_text
 from crawler.policy.robots_cache import (
     REFUSED,
     Allowed,
-    Brought,
     Disallowed,
+    FetchResult,
     RobotsFetch,
+    RobotsUnreachable,
     RobotsVerdict,
     Unknown,
-    Unreachable,
     brought,
 )
 from crawler.policy.scope import Refusal
@@ -114,7 +114,7 @@ class RobotsMiddleware:
         flight.answer = judged(answer, flight, self._crawl)
         # Its own crawl-delay counts for the rest that follows it, so it is read first; a host in
         # trouble has none, and how long it rests says how long its verdict holds.
-        if brought(fetch) is Brought.TROUBLE:
+        if brought(fetch) is FetchResult.TROUBLE:
             rest = self._crawl.leases.landing.release(flight)
             self._learn(flight, fetch, rest.seconds if rest else 0.0)
         else:
@@ -134,12 +134,12 @@ class RobotsMiddleware:
         self._learn(flight, RobotsFetch(request.url, error=error), rest.seconds if rest else 0.0)
         return request.replace(dont_filter=True)
 
-    def _flight(self, request: Request) -> Flight | None:
+    def _flight(self, request: Request) -> Fetch | None:
         """Of a lease that is used for a robots.txt."""
         flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
         return flight if flight is not None and flight.purpose is Purpose.ROBOTS else None
 
-    def _learn(self, flight: Flight, fetch: RobotsFetch, rest_s: float) -> None:
+    def _learn(self, flight: Fetch, fetch: RobotsFetch, rest_s: float) -> None:
         own = flight.lease.candidate.purpose is Purpose.ROBOTS
         flight.verdict = Done() if own else PutBack()
         try:
@@ -183,7 +183,7 @@ class RobotsMiddleware:
         while isinstance(verdict, Unknown):
             fetch = await self._ask_once(authority_of(url), verdict.url)
             verdict = self._verdict(url)
-            if brought(fetch) is not Brought.MOVED:
+            if brought(fetch) is not FetchResult.MOVED:
                 break
         return verdict
 
@@ -218,11 +218,11 @@ class RobotsMiddleware:
             return RobotsFetch(url, error=error_of(failed) or REFUSED)
 
 
-def _why_not(verdict: Disallowed | Unreachable | Unknown) -> str:
+def _why_not(verdict: Disallowed | RobotsUnreachable | Unknown) -> str:
     match verdict:
         case Disallowed(rule):
             return f"robots.txt: {rule}"
-        case Unreachable(_, reason):
+        case RobotsUnreachable(_, reason):
             return f"robots.txt unreachable: {reason}"
         case Unknown(url):
             return f"robots.txt unreachable: no answer from {url}"

@@ -15,7 +15,7 @@ class HostUnit(StrEnum):
     DOMAIN = "domain"
 
 
-class Scope(StrEnum):
+class ScopeChoice(StrEnum):
     """How far from its seeds a crawl may go."""
 
     ANY = "any"

@@ -228,7 +228,7 @@ class Flaw(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class NearDuplicate:
     """A page with nearly the same text."""
 
     original: Claim
@@ -257,7 +257,7 @@ class Page:
     title: str = ""
     text: str = field(default="", repr=False)  # what a reader came for
     simhash: int | None = None  # of its text; None: it has too little
-    near: Near | None = None
+    near: NearDuplicate | None = None
     alias_of: str = ""  # the URL it names as its canonical one, where that counts
     outlinks: tuple[Link, ...] = field(default=(), repr=False)  # to http(s), absolute; bounded
     # To be followed; a plain string is a link as from <a href>.
@@ -301,7 +301,7 @@ class Page:
 # Rule: values only; what a page does not say is empty or None.
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Arrow: content -> columns. File and offset of its record come with its place."""
 
     url: str  # as fetched

@@ -142,7 +142,7 @@ Verdict = Done | RetryAt | Moved | PutBack | Dead
 
 
 @dataclass(frozen=True, slots=True)
-class KeptOut:
+class OverBudgetLinks:
     """Links to URLs that a budget refused."""
 
     unit: str  # host or domain: of which the budget is
@@ -158,7 +158,7 @@ class Added:
     seen: int = 0
     over_budget: int = 0  # their host or domain already has its full number of URLs
     undecided: int = 0  # a shared frontier tells later what became of them
-    kept_out: tuple[KeptOut, ...] = ()  # those over budget; a name may come more than once
+    kept_out: tuple[OverBudgetLinks, ...] = ()  # those over budget; a name may come more than once
 
 
 @dataclass(frozen=True, slots=True)

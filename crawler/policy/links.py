@@ -11,13 +11,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from crawler.config.settings import Links
+from crawler.config.settings import LinkSettings
 from crawler.model.page import (
+    ColumnsRow,
     Link,
     LinkKind,
     Page,
     Parsed,
-    Row,
 )
 from crawler.model.url import fetch_form, split
 
@@ -48,7 +48,9 @@ def with_headers(parsed: Parsed, links: Sequence[Link], words: frozenset[str]) -
     )
 
 
-def followed(links: Iterable[Link], robots: frozenset[str], rules: Links) -> tuple[Link, ...]:
+def followed(
+    links: Iterable[Link], robots: frozenset[str], rules: LinkSettings
+) -> tuple[Link, ...]:
     """Those that the settings and the author of their page leave to be followed. *robots*: words
     of the page for crawlers."""
     if rules.respect_nofollow and "nofollow" in robots:
@@ -150,7 +152,7 @@ BASE_CHARS: Final = 4_000_000
 _NOTHING: Final = Parsed()
 
 
-def row_of(page: Page, fetched_at: float) -> Row | None:
+def row_of(page: Page, fetched_at: float) -> ColumnsRow | None:
     """*fetched_at*: epoch seconds, when its fetch began. None: it is no page."""
     return described(page, fetched_at) if is_row(page) else None
 
@@ -159,12 +161,12 @@ def is_row(page: Page) -> bool:
     return page.is_answered and not page.flaw
 
 
-def described(page: Page, fetched_at: float) -> Row:
+def described(page: Page, fetched_at: float) -> ColumnsRow:
     """As `row_of`, of any answer."""
     is_elsewhere = page.is_copy or page.is_again
     parsed = _NOTHING if is_elsewhere else page.parsed or _NOTHING
     original, bits = _original(page)
-    return Row(
+    return ColumnsRow(
         url=page.url,
         host=split(page.url).hostname,
         fetched_at=fetched_at,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from crawler.config.settings import Fetch
+from crawler.config.settings import FetchSettings
 from crawler.policy.encodings import unicode_mark
 from crawler.policy.robots import MIN_BODY_BYTES
 
@@ -26,7 +26,7 @@ ROBOTS_BYTES: Final = MIN_BODY_BYTES + 64 * 1024
 """What a robots.txt is always allowed: as much as must be read of it, and headers."""
 
 
-def cap_bytes(content_type: bytes | None, url: str, caps: Fetch) -> int:
+def cap_bytes(content_type: bytes | None, url: str, caps: FetchSettings) -> int:
     """The most bytes kept of the answer to *url* with this Content-Type header."""
     kind = media_type(content_type)
     if kind in UNTOLD:

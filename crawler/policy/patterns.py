@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 from msgspec.structs import replace
 
-from crawler.config.settings import Budgets
+from crawler.config.settings import PatternSettings
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -85,7 +85,7 @@ def _cut(pattern: str) -> str:
 # request of a spider) is fetched in any case.
 
 
-class Yield(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PatternStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the URLs of one pattern of a host have brought."""
 
     pages: int = 0  # fetched; errors and redirects are none
@@ -94,7 +94,7 @@ class Yield(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: float = 0.0  # epoch seconds: when the last of them landed, or one was tried
 
 
-class Go(Enum):
+class FetchIt(Enum):
     """Fetch it."""
 
     OPEN = auto()
@@ -102,16 +102,16 @@ class Go(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class PatternStopped:
     """Leave it, and why in words."""
 
     reason: str
 
 
-class Yields(Protocol):
+class PatternStatsStore(Protocol):
     """What all patterns of a crawl have brought. Nothing waits: who knows nothing says OPEN."""
 
-    def of(self, candidate: Candidate, now: float) -> Go | Stopped:
+    def of(self, candidate: Candidate, now: float) -> FetchIt | PatternStopped:
         """Asked when its lease is taken."""
 
     def trying(self, candidate: Candidate, now: float) -> None:
@@ -127,7 +127,7 @@ class Yields(Protocol):
         """Its page has landed."""
 
 
-NOTHING: Final = Yield()
+NOTHING: Final = PatternStats()
 OTHER: Final = "<other>"
 """Stands for all further patterns of a host that has too many of them."""
 
@@ -143,13 +143,13 @@ def noted_pattern(candidate: Candidate) -> str:
     return "" if candidate.purpose is not Purpose.PAGE else pattern_of(candidate.url)
 
 
-def landed(pattern: str, before: Yield, is_new: bool, now: float) -> Yield:
-    return more(pattern, before, Yield(1, int(is_new), int(not is_new), now))
+def landed(pattern: str, before: PatternStats, is_new: bool, now: float) -> PatternStats:
+    return more(pattern, before, PatternStats(1, int(is_new), int(not is_new), now))
 
 
-def more(pattern: str, before: Yield, after: Yield) -> Yield:
+def more(pattern: str, before: PatternStats, after: PatternStats) -> PatternStats:
     """*after*: what came since, counted from nothing."""
-    return Yield(
+    return PatternStats(
         # What stands for many patterns has no cap, so its pages are not counted.
         pages=0 if pattern == OTHER else before.pages + after.pages,
         new=before.new + after.new,
@@ -158,37 +158,41 @@ def more(pattern: str, before: Yield, after: Yield) -> Yield:
     )
 
 
-def tried(before: Yield, now: float) -> Yield:
+def tried(before: PatternStats, now: float) -> PatternStats:
     return replace(before, at=now)
 
 
-def is_judge(rules: Budgets) -> bool:
+def is_judge(rules: PatternSettings) -> bool:
     """Whether *rules* ever stop a pattern."""
     return rules.pattern_max_pages is not None or rules.pattern_barren_pages is not None
 
 
-def is_full(brought: Yield, rules: Budgets) -> bool:
+def is_full(brought: PatternStats, rules: PatternSettings) -> bool:
     return rules.pattern_max_pages is not None and brought.pages >= rules.pattern_max_pages
 
 
-def is_barren(brought: Yield, rules: Budgets) -> bool:
+def is_barren(brought: PatternStats, rules: PatternSettings) -> bool:
     return rules.pattern_barren_pages is not None and brought.barren >= rules.pattern_barren_pages
 
 
-def is_stopped(brought: Yield, rules: Budgets) -> bool:
+def is_stopped(brought: PatternStats, rules: PatternSettings) -> bool:
     return is_full(brought, rules) or is_barren(brought, rules)
 
 
-def verdict(pattern: str, brought: Yield, rules: Budgets, now: float) -> Go | Stopped:
+def verdict(
+    pattern: str, brought: PatternStats, rules: PatternSettings, now: float
+) -> FetchIt | PatternStopped:
     if is_full(brought, rules):
-        return Stopped(f"pattern {pattern}: {brought.pages} of its pages were fetched, no more are")
+        return PatternStopped(
+            f"pattern {pattern}: {brought.pages} of its pages were fetched, no more are"
+        )
     if not is_barren(brought, rules):
-        return Go.OPEN
+        return FetchIt.OPEN
     # A clock that was set back must not leave it for ever.
     if not 0 <= now - brought.at < rules.pattern_probe_s:
-        return Go.TRY
-    return Stopped(f"pattern {pattern}: nothing new in its last {brought.barren} pages")
+        return FetchIt.TRY
+    return PatternStopped(f"pattern {pattern}: nothing new in its last {brought.barren} pages")
 
 
-def refused(stopped: Stopped) -> Refusal:
+def refused(stopped: PatternStopped) -> Refusal:
     return Refusal(Reason.PATTERN, stopped.reason)

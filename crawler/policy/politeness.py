@@ -22,7 +22,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from crawler.config.settings import Politeness
+from crawler.config.settings import PolitenessSettings
 from crawler.model.types import (
     Answer,
     Candidate,
@@ -65,7 +65,7 @@ class Circuit(StrEnum):
     HALF_OPEN = "half open"  # the pause is over: one probe decides
 
 
-class Event(StrEnum):
+class CircuitEvent(StrEnum):
     """What happens to a host."""
 
     ANSWERED = "answered"  # 404 is an answer like any other
@@ -76,29 +76,29 @@ class Event(StrEnum):
     RESTED = "rested"
 
 
-TRANSITIONS: Final[dict[tuple[Circuit, Event], Circuit]] = {
-    (Circuit.CLOSED, Event.ANSWERED): Circuit.CLOSED,
-    (Circuit.CLOSED, Event.BROKE_OFF): Circuit.CLOSED,
-    (Circuit.CLOSED, Event.FAILED): Circuit.CLOSED,
-    (Circuit.CLOSED, Event.FAILED_OFTEN): Circuit.OPEN,
-    (Circuit.CLOSED, Event.CANCELLED): Circuit.CLOSED,
-    (Circuit.CLOSED, Event.RESTED): Circuit.CLOSED,
-    (Circuit.OPEN, Event.RESTED): Circuit.HALF_OPEN,
-    (Circuit.HALF_OPEN, Event.ANSWERED): Circuit.CLOSED,
-    (Circuit.HALF_OPEN, Event.BROKE_OFF): Circuit.CLOSED,
-    (Circuit.HALF_OPEN, Event.FAILED): Circuit.OPEN,
-    (Circuit.HALF_OPEN, Event.FAILED_OFTEN): Circuit.OPEN,
-    (Circuit.HALF_OPEN, Event.CANCELLED): Circuit.HALF_OPEN,
-    (Circuit.HALF_OPEN, Event.RESTED): Circuit.HALF_OPEN,  # after a cancelled probe
+TRANSITIONS: Final[dict[tuple[Circuit, CircuitEvent], Circuit]] = {
+    (Circuit.CLOSED, CircuitEvent.ANSWERED): Circuit.CLOSED,
+    (Circuit.CLOSED, CircuitEvent.BROKE_OFF): Circuit.CLOSED,
+    (Circuit.CLOSED, CircuitEvent.FAILED): Circuit.CLOSED,
+    (Circuit.CLOSED, CircuitEvent.FAILED_OFTEN): Circuit.OPEN,
+    (Circuit.CLOSED, CircuitEvent.CANCELLED): Circuit.CLOSED,
+    (Circuit.CLOSED, CircuitEvent.RESTED): Circuit.CLOSED,
+    (Circuit.OPEN, CircuitEvent.RESTED): Circuit.HALF_OPEN,
+    (Circuit.HALF_OPEN, CircuitEvent.ANSWERED): Circuit.CLOSED,
+    (Circuit.HALF_OPEN, CircuitEvent.BROKE_OFF): Circuit.CLOSED,
+    (Circuit.HALF_OPEN, CircuitEvent.FAILED): Circuit.OPEN,
+    (Circuit.HALF_OPEN, CircuitEvent.FAILED_OFTEN): Circuit.OPEN,
+    (Circuit.HALF_OPEN, CircuitEvent.CANCELLED): Circuit.HALF_OPEN,
+    (Circuit.HALF_OPEN, CircuitEvent.RESTED): Circuit.HALF_OPEN,  # after a cancelled probe
 }
 """Nothing but the end of its rest can happen to a host that is OPEN: it is not leased."""
 
 SWAY: Final = {
-    Event.ANSWERED: 0.7,
-    Event.BROKE_OFF: 2.0,
-    Event.FAILED: 2.0,
-    Event.FAILED_OFTEN: 2.0,
-    Event.CANCELLED: 1.0,
+    CircuitEvent.ANSWERED: 0.7,
+    CircuitEvent.BROKE_OFF: 2.0,
+    CircuitEvent.FAILED: 2.0,
+    CircuitEvent.FAILED_OFTEN: 2.0,
+    CircuitEvent.CANCELLED: 1.0,
 }
 """What the last gap is multiplied by before it is compared with the host's own. Simulated with a
 host that sends 429, without Retry-After, to whoever comes within 5 s: 0.5 refusals for each page,
@@ -120,27 +120,27 @@ def is_trouble(answer: Answer) -> bool:
     return answer.status is None or answer.status == 429 or answer.status >= 500
 
 
-def event_of(answer: Answer, pace: Pace, rules: Politeness) -> Event:
+def event_of(answer: Answer, pace: Pace, rules: PolitenessSettings) -> CircuitEvent:
     """What an answer means for the host."""
     if answer.error == "cancelled":
-        return Event.CANCELLED
+        return CircuitEvent.CANCELLED
     if not is_trouble(answer):
-        return Event.ANSWERED
+        return CircuitEvent.ANSWERED
     if answer.error == "disconnect" and answer.status is not None:
-        return Event.BROKE_OFF
+        return CircuitEvent.BROKE_OFF
     often = pace.failures + 1 >= rules.pause_after_failures
-    return Event.FAILED_OFTEN if often else Event.FAILED
+    return CircuitEvent.FAILED_OFTEN if often else CircuitEvent.FAILED
 
 
-def next_rest(pace: Pace, answer: Answer, rules: Politeness, random: Random) -> Rest:
+def next_rest(pace: Pace, answer: Answer, rules: PolitenessSettings, random: Random) -> Rest:
     """How long to leave the host alone after *answer*, and its pace from then on."""
     event = event_of(answer, pace, rules)
     after = replace(_counted(pace, event), standing=_standing(pace, answer, event))
     wishes = _gaps(pace, answer, event, rules)
     gap_s = max(wishes)[0]
-    if circuit(after, resting=True) is Circuit.OPEN and event is not Event.CANCELLED:
+    if circuit(after, resting=True) is Circuit.OPEN and event is not CircuitEvent.CANCELLED:
         wishes.append((gap_s + _pause_s(after.pauses, rules), "pause"))
-    elif event in (Event.BROKE_OFF, Event.FAILED, Event.FAILED_OFTEN):
+    elif event in (CircuitEvent.BROKE_OFF, CircuitEvent.FAILED, CircuitEvent.FAILED_OFTEN):
         gap_s += full_jitter_s(after.failures, rules.backoff_base_s, rules.backoff_max_s, random)
         wishes.append((gap_s, "backoff"))
     if answer.retry_after_s is not None:
@@ -154,37 +154,39 @@ def is_lost(pace: Pace) -> bool:
     return pace.pauses >= LOST_AFTER_PAUSES
 
 
-def _counted(pace: Pace, event: Event) -> Pace:
-    if event is Event.CANCELLED:
+def _counted(pace: Pace, event: CircuitEvent) -> Pace:
+    if event is CircuitEvent.CANCELLED:
         return pace
-    if event is Event.ANSWERED:
+    if event is CircuitEvent.ANSWERED:
         return replace(pace, failures=0, pauses=0)
-    if event is Event.BROKE_OFF:
+    if event is CircuitEvent.BROKE_OFF:
         return replace(pace, failures=pace.failures + 1, pauses=0)
     paused = TRANSITIONS[circuit(pace), event] is Circuit.OPEN
     return replace(pace, failures=pace.failures + 1, pauses=pace.pauses + paused)
 
 
-def _standing(pace: Pace, answer: Answer, event: Event) -> Standing:
-    if event is Event.CANCELLED:
+def _standing(pace: Pace, answer: Answer, event: CircuitEvent) -> Standing:
+    if event is CircuitEvent.CANCELLED:
         return pace.standing
     # A host in trouble that says so at once holds nothing up.
     answered = answer.status is not None or not is_trouble(answer)
     return Standing.ANSWERS if answered and not answer.hung else Standing.FAILS
 
 
-def _gaps(pace: Pace, answer: Answer, event: Event, rules: Politeness) -> list[tuple[float, str]]:
+def _gaps(
+    pace: Pace, answer: Answer, event: CircuitEvent, rules: PolitenessSettings
+) -> list[tuple[float, str]]:
     own_s = min(max(rules.delay_factor * answer.duration_s, rules.min_delay_s), rules.max_delay_s)
     asked_s = min(pace.crawl_delay_s, rules.max_crawl_delay_s)
     swayed_s = SWAY[event] * min(pace.gap_s, SWAY_MAX_S)
     return [(own_s, "gap"), (asked_s, "crawl-delay"), (swayed_s, "easing")]
 
 
-def _pause_s(pauses: int, rules: Politeness) -> float:
+def _pause_s(pauses: int, rules: PolitenessSettings) -> float:
     return min(rules.pause_s * 2.0 ** min(pauses - 1, 30), rules.pause_max_s)
 
 
-def _at_least_s(retry_after_s: float, rules: Politeness, random: Random) -> float:
+def _at_least_s(retry_after_s: float, rules: PolitenessSettings, random: Random) -> float:
     # Jitter upward only, lest all that was put off comes back in the same second.
     asked_s = min(max(retry_after_s, 0.0), rules.max_retry_after_s)
     return asked_s + random.uniform(0.0, min(asked_s / 10, rules.backoff_max_s))
@@ -203,18 +205,18 @@ RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepAnswer:
     """The answer stands: store it, follow it, forget it, but do not ask again."""
 
 
-Fate = RetryAt | Dead | PutBack | Keep
+Fate = RetryAt | Dead | PutBack | KeepAnswer
 
 
 def fate(
     candidate: Candidate,
     answer: Answer,
     rest_s: float,
-    rules: Politeness,
+    rules: PolitenessSettings,
     now: float,
     random: Random,
 ) -> Fate:
@@ -222,11 +224,11 @@ def fate(
     if answer.error == "cancelled":
         return PutBack()
     if not may_be_better(answer):
-        return Keep()
+        return KeepAnswer()
     tries = candidate.attempts + 1
     if tries > rules.retries:
         if answer.error and answer.status is not None:
-            return Keep()  # its body broke off, and what came of it is all there will be
+            return KeepAnswer()  # its body broke off, and what came of it is all there will be
         what = answer.error or f"status {answer.status}"
         return Dead(f"{what}, tried {tries} times")
     wait_s = full_jitter_s(tries, rules.backoff_base_s, rules.backoff_max_s, random)

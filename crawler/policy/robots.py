@@ -217,7 +217,7 @@ class Ruling:
     rule: str = ""
 
 
-class Mark(NamedTuple):
+class RuleStrength(NamedTuple):
     """How strong a pattern is, and what it says. The greater mark wins."""
 
     octets: int
@@ -228,7 +228,7 @@ class Mark(NamedTuple):
 class Glob(NamedTuple):
     """A pattern with "*" in it, in pieces: the first begins the path, the others come after it."""
 
-    mark: Mark
+    mark: RuleStrength
     pieces: tuple[bytes, ...]
 
 
@@ -236,7 +236,7 @@ class Glob(NamedTuple):
 class Rules:
     """What one robots.txt says to us. Without arguments: everything is allowed."""
 
-    plain: Mapping[bytes, Mark] = field(default_factory=dict)
+    plain: Mapping[bytes, RuleStrength] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()  # of the plain patterns, longest first, each once
     globs: tuple[Glob, ...] = ()  # the strongest first
     crawl_delay_s: float = 0.0  # 0: it asks for none
@@ -247,7 +247,7 @@ class Rules:
     def parse(cls, body: bytes, agent: str, max_body_bytes: int = MIN_BODY_BYTES) -> Rules:
         """The rules of *body* for *agent*, a product token such as "Gossamer"."""
         text = read(capped(body, max_body_bytes), agent)
-        plain: dict[bytes, Mark] = {}
+        plain: dict[bytes, RuleStrength] = {}
         globs: list[Glob] = []
         for line in text.group.lines:
             _file(line, plain, globs)
@@ -284,7 +284,7 @@ class Rules:
                 break
         return _spoken(*found) if found else Ruling(True)
 
-    def _strongest_plain(self, path: bytes) -> tuple[Mark, bytes] | None:
+    def _strongest_plain(self, path: bytes) -> tuple[RuleStrength, bytes] | None:
         for length in self.lengths:
             mark = self.plain.get(path[:length])
             if mark:
@@ -316,8 +316,8 @@ def path_of(url: str) -> bytes:
     return canonical(url[len(authority_of(url)) :].encode()) + b"$"
 
 
-def _file(line: Line, plain: dict[bytes, Mark], globs: list[Glob]) -> None:
-    mark = Mark(len(line.pattern), line.allow, line.number)
+def _file(line: Line, plain: dict[bytes, RuleStrength], globs: list[Glob]) -> None:
+    mark = RuleStrength(len(line.pattern), line.allow, line.number)
     if b"*" in line.pattern:
         globs.append(Glob(mark, tuple(line.pattern.split(b"*"))))
     else:
@@ -335,6 +335,6 @@ def _follow(path: bytes, pieces: tuple[bytes, ...]) -> bool:
     return True
 
 
-def _spoken(mark: Mark, pattern: bytes) -> Ruling:
+def _spoken(mark: RuleStrength, pattern: bytes) -> Ruling:
     word = "Allow" if mark.allow else "Disallow"
     return Ruling(mark.allow, f"line {mark.line}: {word}: {pattern.decode()}")

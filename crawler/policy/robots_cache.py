@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from crawler.config.settings import Robots
+from crawler.config.settings import RobotsSettings
 from crawler.model.url import authority_of
 from crawler.policy.robots import ALLOW_ALL, Rules
 
@@ -44,7 +44,7 @@ REFUSED: Final = "refused"
 """The error of a fetch that we did not make: its URL or its name leads where we may not go."""
 
 
-class Known(StrEnum):
+class RobotsState(StrEnum):
     """What an authority's record says."""
 
     RULES = "rules"  # its file, in `body`
@@ -57,7 +57,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is known of one authority ("scheme://host[:port]"), as it is stored."""
 
     authority: str
-    kind: Known
+    kind: RobotsState
     fetched_at: float  # epoch seconds
     expires_at: float
     body: bytes | None = None  # the last good copy, capped
@@ -78,7 +78,7 @@ class RobotsFetch:
     body: bytes = b""
 
 
-class Brought(StrEnum):
+class FetchResult(StrEnum):
     """The left column of the table."""
 
     FILE = "file"
@@ -93,64 +93,66 @@ def robots_url(authority: str) -> str:
     return f"{authority}/robots.txt"
 
 
-def brought(fetch: RobotsFetch) -> Brought:
+def brought(fetch: RobotsFetch) -> FetchResult:
     """What a fetch says about the file."""
     status = fetch.status
     if fetch.error == "cancelled":
-        return Brought.NOTHING
+        return FetchResult.NOTHING
     if fetch.error or status is None or status == 429:
-        return Brought.TROUBLE
+        return FetchResult.TROUBLE
     if 200 <= status < 300:
-        return Brought.FILE
+        return FetchResult.FILE
     if status in REDIRECTS and fetch.target not in (None, fetch.url):
-        return Brought.MOVED
+        return FetchResult.MOVED
     # A redirect to nowhere or to itself is one redirect too many: "unavailable" (2.3.1.2).
-    return Brought.ABSENT if 300 <= status < 500 else Brought.TROUBLE
+    return FetchResult.ABSENT if 300 <= status < 500 else FetchResult.TROUBLE
 
 
 def learned(
-    old: RobotsRecord, fetch: RobotsFetch, rules: Robots, now: float, until: float
+    old: RobotsRecord, fetch: RobotsFetch, rules: RobotsSettings, now: float, until: float
 ) -> RobotsRecord:
     """The authority's new record. *until*: how long a verdict holds that is not settled."""
     what, hops = brought(fetch), _hops(old, fetch)
-    if what is Brought.NOTHING:
+    if what is FetchResult.NOTHING:
         return old
-    if what is Brought.TROUBLE:
+    if what is FetchResult.TROUBLE:
         return _after_trouble(old, fetch, hops, rules, until)
-    if what is Brought.MOVED and hops < MAX_REDIRECTS:
+    if what is FetchResult.MOVED and hops < MAX_REDIRECTS:
         return _pending(old, fetch.target or "", hops + 1, until)
-    fresh = RobotsRecord(old.authority, Known.ALLOW_ALL, now, now + rules.robots_max_age_s)
-    if what is Brought.FILE:
-        return replace(fresh, kind=Known.RULES, body=fetch.body[: rules.robots_max_bytes])
+    fresh = RobotsRecord(old.authority, RobotsState.ALLOW_ALL, now, now + rules.robots_max_age_s)
+    if what is FetchResult.FILE:
+        return replace(fresh, kind=RobotsState.RULES, body=fetch.body[: rules.robots_max_bytes])
     return replace(fresh, reason=f"status {fetch.status}, after {hops} redirects")
 
 
 def unknown(authority: str, now: float) -> RobotsRecord:
     """The record of an authority nothing is known about; it has expired from birth."""
-    return RobotsRecord(authority, Known.PENDING, now, now, next_url=robots_url(authority))
+    return RobotsRecord(authority, RobotsState.PENDING, now, now, next_url=robots_url(authority))
 
 
-def given_up(authority: str, reason: str, rules: Robots, now: float, until: float) -> RobotsRecord:
+def given_up(
+    authority: str, reason: str, rules: RobotsSettings, now: float, until: float
+) -> RobotsRecord:
     """The record of an authority given up for another reason than its robots.txt. When it has
     expired one fetch decides: there are no tries left."""
     return RobotsRecord(
-        authority, Known.UNREACHABLE, now, until, tries=rules.robots_tries, reason=reason
+        authority, RobotsState.UNREACHABLE, now, until, tries=rules.robots_tries, reason=reason
     )
 
 
 def _hops(old: RobotsRecord, fetch: RobotsFetch) -> int:
-    expected = old.kind is Known.PENDING and old.next_url == fetch.url
+    expected = old.kind is RobotsState.PENDING and old.next_url == fetch.url
     return old.hops if expected else 0
 
 
 def _pending(old: RobotsRecord, url: str, hops: int, until: float) -> RobotsRecord:
     # It expires, because a hop may have to wait for another host's turn: whatever became of that
     # turn, the authority does not stay undecided.
-    return replace(old, kind=Known.PENDING, next_url=url, hops=hops, expires_at=until)
+    return replace(old, kind=RobotsState.PENDING, next_url=url, hops=hops, expires_at=until)
 
 
 def _after_trouble(
-    old: RobotsRecord, fetch: RobotsFetch, hops: int, rules: Robots, until: float
+    old: RobotsRecord, fetch: RobotsFetch, hops: int, rules: RobotsSettings, until: float
 ) -> RobotsRecord:
     reason = fetch.error or f"status {fetch.status}"
     if fetch.error == REFUSED:
@@ -158,10 +160,10 @@ def _after_trouble(
     failed = replace(old, tries=old.tries + 1, reason=reason)
     if old.body is not None:
         # A copy may be used for longer than a day while the file is unreachable (2.4).
-        return replace(failed, kind=Known.RULES, expires_at=until)
+        return replace(failed, kind=RobotsState.RULES, expires_at=until)
     if failed.tries < rules.robots_tries and fetch.error != REFUSED:
         return _pending(failed, fetch.url, hops, until)
-    return replace(failed, kind=Known.UNREACHABLE, expires_at=until)
+    return replace(failed, kind=RobotsState.UNREACHABLE, expires_at=until)
 
 
 MEMORY_BYTES: Final = 64 << 20
@@ -202,14 +204,14 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreachable:
+class RobotsUnreachable:
     """Nothing of this authority may be fetched until then (epoch seconds)."""
 
     until: float
     reason: str
 
 
-RobotsVerdict = Allowed | Disallowed | Unknown | Unreachable
+RobotsVerdict = Allowed | Disallowed | Unknown | RobotsUnreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,7 @@ class RobotsCache:
         self,
         store: RobotsStore,
         agent: str,
-        rules: Robots,
+        rules: RobotsSettings,
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
         """*agent* is the product token that groups are looked up by, such as "Gossamer"."""
@@ -247,10 +249,10 @@ class RobotsCache:
         if entry is None or not holds(entry.record, now):
             return Unknown(robots_url(authority))
         record = entry.record
-        if record.kind is Known.PENDING:
+        if record.kind is RobotsState.PENDING:
             return Unknown(record.next_url)
-        if record.kind is Known.UNREACHABLE:
-            return Unreachable(record.expires_at, record.reason)
+        if record.kind is RobotsState.UNREACHABLE:
+            return RobotsUnreachable(record.expires_at, record.reason)
         ruling = entry.rules.ruling(url)
         if not ruling.allowed:
             return Disallowed(ruling.rule)
@@ -277,7 +279,7 @@ class RobotsCache:
     def ask_again(self, authority: str, now: float) -> None:
         """Forget that its robots.txt could not be had."""
         known = self._store.get(authority)
-        if known is not None and known.kind is Known.UNREACHABLE:
+        if known is not None and known.kind is RobotsState.UNREACHABLE:
             self._keep(unknown(authority, now))
 
     def forget(self, authority: str) -> None:
@@ -306,7 +308,7 @@ class RobotsCache:
 
     def _remember(self, record: RobotsRecord) -> _Entry:
         rules, size_bytes = ALLOW_ALL, ENTRY_BYTES
-        if record.kind is Known.RULES:
+        if record.kind is RobotsState.RULES:
             rules = Rules.parse(record.body or b"", self._agent, self._rules.robots_max_bytes)
             size_bytes += rules.size_bytes()
         entry = _Entry(replace(record, body=None), rules, size_bytes)

@@ -21,7 +21,7 @@ from ipaddress import (
 from types import MappingProxyType
 from typing import Final
 
-from crawler.model.choices import Scope as ScopeMode
+from crawler.model.choices import ScopeChoice as ScopeMode
 from crawler.model.types import ConfigError
 from crawler.model.url import is_ip, registered_domain, split
 
@@ -334,7 +334,7 @@ def _date(text: str) -> _Date | None:
 Network = IPv4Network | IPv6Network
 
 
-class Place(StrEnum):
+class AddressKind(StrEnum):
     """Where an address is."""
 
     PUBLIC = "public"
@@ -376,24 +376,24 @@ _CARRIES_IPV4: Final = (
 
 
 @lru_cache(maxsize=4096)  # asked at each fetch of a host that is an address: 17 us each time
-def place_of_ip(ip: str) -> Place:
+def place_of_ip(ip: str) -> AddressKind:
     """Where *ip* is. What cannot be read is inside: nobody is let in by a slip."""
     try:
         address = ip_address(ip.partition("%")[0])  # a zone ("fe80::1%eth0") changes nothing
     except ValueError:
-        return Place.INSIDE
+        return AddressKind.INSIDE
     if isinstance(address, IPv6Address):
         return _place_of_ipv6(address)
     return _place_of_ipv4(address)
 
 
-def place_of_host(hostname: str) -> Place:
+def place_of_host(hostname: str) -> AddressKind:
     """Where a hostname is, as far as can be said without resolving it."""
     if is_ip(hostname):
         return place_of_ip(hostname.strip("[]"))
     name = hostname.rstrip(".")
     local = name == "localhost" or name.endswith(".localhost")  # RFC 6761
-    return Place.LOOPBACK if local else Place.PUBLIC
+    return AddressKind.LOOPBACK if local else AddressKind.PUBLIC
 
 
 Origin = tuple[str, int]
@@ -403,7 +403,7 @@ Origin = tuple[str, int]
 def loopback_origin(url: str) -> Origin | None:
     """The host and port of *url*, a fetch form, if its host is literally loopback."""
     parts = split(url)
-    is_loopback = place_of_host(parts.hostname) is Place.LOOPBACK
+    is_loopback = place_of_host(parts.hostname) is AddressKind.LOOPBACK
     return (_plain(parts.hostname), parts.port) if is_loopback else None
 
 
@@ -422,7 +422,7 @@ class AddressRules:
     def refusal(self, hostname: str, port: int) -> Refusal | None:
         """Judge the host of a URL."""
         place = place_of_host(hostname)
-        if place is Place.PUBLIC:
+        if place is AddressKind.PUBLIC:
             if self.allow_public:
                 return None
             return Refusal(Reason.NO_CONTACT, f"{hostname} is not loopback")
@@ -430,16 +430,16 @@ class AddressRules:
             return None
         if self._named(hostname if is_ip(hostname) else "127.0.0.1"):
             return None
-        where = f"{hostname}:{port}" if place is Place.LOOPBACK else hostname
+        where = f"{hostname}:{port}" if place is AddressKind.LOOPBACK else hostname
         return Refusal(Reason.INSIDE_ADDRESS, f"{where} is not public but {place}")
 
     def admits(self, ip: str, hostname: str, port: int) -> bool:
         """Judge an address that *hostname* resolved to. Only what was opened by its name may be
         loopback: a public name that leads there may be an attack (DNS rebinding)."""
         place = place_of_ip(ip)
-        if place is Place.PUBLIC:
+        if place is AddressKind.PUBLIC:
             return self.allow_public
-        if place is Place.LOOPBACK and (_plain(hostname), port) in self.opened:
+        if place is AddressKind.LOOPBACK and (_plain(hostname), port) in self.opened:
             return True
         return self._named(ip)
 
@@ -451,20 +451,22 @@ class AddressRules:
         return any(address in network for network in self.inside)
 
 
-def _place_of_ipv4(address: IPv4Address) -> Place:
+def _place_of_ipv4(address: IPv4Address) -> AddressKind:
     if any(address in network for network in _LOOPBACK):
-        return Place.LOOPBACK
-    return Place.INSIDE if any(address in network for network in _INSIDE) else Place.PUBLIC
+        return AddressKind.LOOPBACK
+    return (
+        AddressKind.INSIDE if any(address in network for network in _INSIDE) else AddressKind.PUBLIC
+    )
 
 
-def _place_of_ipv6(address: IPv6Address) -> Place:
+def _place_of_ipv6(address: IPv6Address) -> AddressKind:
     if any(address in network for network in _LOOPBACK):
-        return Place.LOOPBACK
+        return AddressKind.LOOPBACK
     for network, bits in _CARRIES_IPV4:
         if address in network:
             carried = IPv4Address(int(address) >> bits & 0xFFFF_FFFF)
-            public = _place_of_ipv4(carried) is Place.PUBLIC
-            return Place.PUBLIC if public else Place.INSIDE
+            public = _place_of_ipv4(carried) is AddressKind.PUBLIC
+            return AddressKind.PUBLIC if public else AddressKind.INSIDE
     if address not in _GLOBAL_UNICAST or any(address in network for network in _INSIDE):
-        return Place.INSIDE
-    return Place.PUBLIC
+        return AddressKind.INSIDE
+    return AddressKind.PUBLIC

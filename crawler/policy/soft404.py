@@ -39,7 +39,7 @@ _ERROR: Final = re.compile(
 )
 
 
-class Said(StrEnum):
+class MissingPageAnswer(StrEnum):
     """What a host says of a name it cannot have."""
 
     ERROR = "error"  # it is honest
@@ -47,7 +47,7 @@ class Said(StrEnum):
     NOTHING = "nothing"  # no answer: nobody knows, and it is not asked again for a while
 
 
-class Words(NamedTuple):
+class TextHashes(NamedTuple):
     """Hashes of what an answer says, each once, ascending."""
 
     title: tuple[int, ...] = ()
@@ -57,10 +57,10 @@ class Words(NamedTuple):
 class Soft404Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of one directory and extension of one host."""
 
-    said: Said
+    said: MissingPageAnswer
     until: float  # epoch seconds
     digest: bytes = b""  # PAGE: SHA-1 of its body
-    words: Words = Words()  # PAGE: of its text
+    words: TextHashes = TextHashes()  # PAGE: of its text
 
 
 def looks_like_error(title: str, text: str) -> bool:
@@ -87,10 +87,10 @@ def probe_of(url: str, random_name: str) -> str:
     return f"{authority}{directory}{_NAME}{random_name}{_extension(name)}"
 
 
-def words_of(url: str, title: str, text: str) -> Words:
+def words_of(url: str, title: str, text: str) -> TextHashes:
     """Without numbers and what *url* says already."""
     said = set(_words(url.casefold()))
-    return Words(_hashes(title, said), _hashes(text, said))
+    return TextHashes(_hashes(title, said), _hashes(text, said))
 
 
 def _hashes(text: str, said: set[str]) -> tuple[int, ...]:
@@ -98,19 +98,19 @@ def _hashes(text: str, said: set[str]) -> tuple[int, ...]:
     return tuple(sorted(xxh32_intdigest(word.encode(errors="replace")) for word in words))
 
 
-def record_of(status: int | None, digest: bytes, words: Words, now: float) -> Soft404Record:
+def record_of(status: int | None, digest: bytes, words: TextHashes, now: float) -> Soft404Record:
     """What the answer to a probe says. *status* None: there was none."""
     if status is None or status == 429 or status >= 500:
-        return Soft404Record(Said.NOTHING, now + FAILED_S)
+        return Soft404Record(MissingPageAnswer.NOTHING, now + FAILED_S)
     if 200 <= status < 300:
-        return Soft404Record(Said.PAGE, now + KNOWN_S, digest, words)
-    return Soft404Record(Said.ERROR, now + KNOWN_S)
+        return Soft404Record(MissingPageAnswer.PAGE, now + KNOWN_S, digest, words)
+    return Soft404Record(MissingPageAnswer.ERROR, now + KNOWN_S)
 
 
-def is_soft_404(record: Soft404Record, digest: bytes, words: Words) -> bool:
+def is_soft_404(record: Soft404Record, digest: bytes, words: TextHashes) -> bool:
     """Whether a page says what its host says of any name, in its title too: of a product that is
     not to be had a shop says much the same, but with its name above."""
-    if record.said is not Said.PAGE:
+    if record.said is not MissingPageAnswer.PAGE:
         return False
     if digest == record.digest:
         return True

@@ -8,13 +8,13 @@ from typing import Final
 
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
-from crawler.config.settings import Archive
+from crawler.config.settings import ArchiveSettings
 from crawler.model.types import CrawlerError
 
 
 def frontier_command(action: str, data_dir: str) -> str:
     """`scrapy frontier` with *action*, on *data_dir*."""
-    if data_dir == Archive().data_dir:
+    if data_dir == ArchiveSettings().data_dir:
         return f"scrapy frontier {action}"
     return f"scrapy frontier {action} -s {shlex.quote(f'CRAWLER_DATA_DIR={data_dir}')}"
 

@@ -23,7 +23,7 @@ from crawler.crawl.interactive import is_errand
 from crawler.model.choices import ProgressStyle
 from crawler.report.logs import Notices, shares_terminal
 from crawler.report.screen import (
-    Glance,
+    ProgressFigures,
     RecentRate,
     Screen,
     line,
@@ -111,14 +111,14 @@ class Progress:
             with suppress(OSError, ValueError):
                 self._screen.tell(STOPPING)
 
-    def _glance(self) -> Glance:
+    def _glance(self) -> ProgressFigures:
         return glance_at(self._crawl, self._rate)
 
 
-def glance_at(crawl: Crawl, pages_per_s: RecentRate) -> Glance:
+def glance_at(crawl: Crawl, pages_per_s: RecentRate) -> ProgressFigures:
     tally, counts, now = crawl.tally, crawl.leases.frontier.counts(), crawl.leases.clock.now()
     failing = None if len(crawl.leases.flights) else tally.next_failing(now)
-    return Glance(
+    return ProgressFigures(
         pages=tally.pages,
         pages_per_s=pages_per_s.at(tally.pages, now),
         hosts_active=counts.hosts_active,

@@ -74,7 +74,7 @@ class PageFilter(ItemFilter):
         return super().accepts(item)
 
 
-class Feeds(FeedExporter):
+class FeedExport(FeedExporter):
     """Scrapy's, but for a crawl that goes on: -O and `overwrite` would leave only its last part."""
 
     def __init__(self, crawler: Crawler) -> None:

@@ -72,7 +72,7 @@ _BETWEEN: Final = " | "
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class ProgressFigures:
     """The figures of one moment."""
 
     pages: int
@@ -101,7 +101,7 @@ class RecentRate:
         return (total - before) / (now - began) if now > began else 0.0
 
 
-def line(glance: Glance, columns: int) -> str:
+def line(glance: ProgressFigures, columns: int) -> str:
     """As much of *glance* as fits into *columns*, the most important first."""
     room = columns - 1  # in the last column some terminals wrap already
     whole = _BETWEEN.join(_fields(glance, short=False))
@@ -116,7 +116,7 @@ def line(glance: Glance, columns: int) -> str:
     return shown
 
 
-def sentence(glance: Glance) -> str:
+def sentence(glance: ProgressFigures) -> str:
     """The same for a log."""
     return (
         f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second),"
@@ -127,7 +127,7 @@ def sentence(glance: Glance) -> str:
     )
 
 
-def _fields(glance: Glance, *, short: bool) -> tuple[str, ...]:
+def _fields(glance: ProgressFigures, *, short: bool) -> tuple[str, ...]:
     pages = many(glance.pages, "page")
     pages_per_s = f"{rate(glance.pages_per_s)}/s"
     hosts = many(glance.hosts_active, "host")

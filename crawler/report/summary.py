@@ -19,7 +19,7 @@ from crawler.archive.delivery import Delivery
 from crawler.assembly.crawl import Crawl
 from crawler.crawl import rules
 from crawler.crawl.errors import words_of
-from crawler.crawl.stats import Tally
+from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import SUMMARY
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import VERSION, Counts
@@ -60,7 +60,7 @@ class OverBudget(msgspec.Struct, frozen=True):
     links: int
 
 
-class Links(msgspec.Struct, frozen=True):
+class LinkFigures(msgspec.Struct, frozen=True):
     new: int
     seen: int
     over_budget: int
@@ -71,12 +71,12 @@ class Links(msgspec.Struct, frozen=True):
     readmitted: int = 0  # that earlier starts refused, and that wait again
 
 
-class Politeness(msgspec.Struct, frozen=True):
+class PolitenessFigures(msgspec.Struct, frozen=True):
     rests: dict[str, int]  # by what made them as long as they were
     hosts_given_up: int
 
 
-class Robots(msgspec.Struct, frozen=True):
+class RobotsFigures(msgspec.Struct, frozen=True):
     fetched: int
     disallowed: int  # URLs
     unreachable: int  # URLs
@@ -125,9 +125,9 @@ class Summary(msgspec.Struct, frozen=True):
     not_pages: dict[str, int]  # answers that are none, by what is wrong with them
     answers: dict[str, int]  # by class of status
     top_hosts: list[HostPages]
-    links: Links
-    politeness: Politeness
-    robots: Robots
+    links: LinkFigures
+    politeness: PolitenessFigures
+    robots: RobotsFigures
     errors: dict[str, int]
     dead_letters: int  # of the whole crawl
     dead_letters_new: list[DeadUrl]  # the first of this run
@@ -163,10 +163,10 @@ def summary_of(
         answers=_below(tally.counted, "status/"),
         top_hosts=[HostPages(*each) for each in tally.by_host.most_common(_TOP_HOSTS)],
         links=_links(tally, rules.frontier_rules(crawl.settings.config, crawl.settings.arguments)),
-        politeness=Politeness(
+        politeness=PolitenessFigures(
             _below(tally.counted, "politeness/rest/"), tally.counted["politeness/given_up"]
         ),
-        robots=Robots(
+        robots=RobotsFigures(
             fetched=tally.counted["robots/fetched"],
             disallowed=tally.counted["robots/disallowed"],
             unreachable=tally.counted["robots/unreachable"],
@@ -202,12 +202,12 @@ def encoded(summary: Summary) -> bytes:
     return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
 
 
-def _links(tally: Tally, limits: FrontierRules) -> Links:
+def _links(tally: CrawlStats, limits: FrontierRules) -> LinkFigures:
     budgets = {
         "host": ("CRAWLER_MAX_URLS_PER_HOST", limits.max_urls_per_host or 0),
         "domain": ("CRAWLER_MAX_URLS_PER_DOMAIN", limits.max_urls_per_domain or 0),
     }
-    return Links(
+    return LinkFigures(
         new=tally.counted["links/new"],
         seen=tally.counted["links/seen"],
         over_budget=tally.counted["links/over_budget"],

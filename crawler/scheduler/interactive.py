@@ -15,7 +15,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.model.url import fetch_form
 
 
-class ErrandScheduler(Scheduler):
+class InteractiveScheduler(Scheduler):
     @cached_property
     def _crawl(self) -> Crawl:
         assert self.crawler is not None

@@ -24,9 +24,9 @@ from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.in_flight import LEASE, Flight
+from crawler.crawl.in_flight import LEASE, Fetch
 from crawler.crawl.lifecycle import EngineHooks
-from crawler.crawl.precheck import Fetch
+from crawler.crawl.precheck import Proceed
 from crawler.data import retry_requests
 from crawler.frontier import dead_letters
 from crawler.frontier.two_tier import TwoTierFrontier
@@ -70,7 +70,7 @@ def candidate_of(
     )
 
 
-def verdict_on_returned(request: Request, flight: Flight, spider: Spider, crawl: Crawl) -> Verdict:
+def verdict_on_returned(request: Request, flight: Fetch, spider: Spider, crawl: Crawl) -> Verdict:
     """A downloader middleware returned *request* in place of an answer: a retry or redirect of
     its own. It is this lease's Moved, and meets no seen test: its author wants it fetched."""
     found = candidate_of(request, spider, crawl, is_returned=True)
@@ -189,11 +189,11 @@ class FrontierScheduler(BaseScheduler):
         self._wake_later()
         return None
 
-    def _cleared(self, flight: Flight, now: float) -> Request | None:
+    def _cleared(self, flight: Fetch, now: float) -> Request | None:
         """The request that *flight* may make; None: it has ended without one."""
         crawl = self._crawl
         cleared = crawl.admission.clearance.of(flight, now)
-        if isinstance(cleared, Fetch):
+        if isinstance(cleared, Proceed):
             return self._request(flight, cleared.url)
         if cleared.hop is not None:
             crawl.leases.frontier.add([cleared.hop], now)
@@ -205,7 +205,7 @@ class FrontierScheduler(BaseScheduler):
         crawl.leases.landing.unfetched(flight, cleared.verdict, cleared.reason, cleared.rest_s)
         return None
 
-    def _with_errback(self, flight: Flight) -> Request | None:
+    def _with_errback(self, flight: Fetch) -> Request | None:
         """The spider's own request that *flight* is for, if its errback is to be called: it goes
         through the engine as far as `RobotsMiddleware`, which raises IgnoreRequest."""
         if not flight.lease.candidate.request:
@@ -216,7 +216,7 @@ class FrontierScheduler(BaseScheduler):
             return request if request.errback is not None else None
         return None
 
-    def _request(self, flight: Flight, url: str) -> Request | None:
+    def _request(self, flight: Fetch, url: str) -> Request | None:
         packed = flight.lease.candidate.request
         if not packed or flight.purpose is not Purpose.PAGE:
             # verbatim_url: the fetch form is what seen test, robots and archive know it by.
@@ -351,7 +351,7 @@ async def _put_back(key: int | None, crawl: Crawl, frontier: TwoTierFrontier) ->
     return total
 
 
-def _is_open(flight: Flight, request: Request) -> bool:
+def _is_open(flight: Fetch, request: Request) -> bool:
     """Nothing is decided yet; or its URL was given up, and a middleware knows another."""
     if isinstance(flight.verdict, Dead):
         return request.url != flight.lease.candidate.url

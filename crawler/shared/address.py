@@ -17,7 +17,7 @@ from scrapy.settings import BaseSettings
 from crawler.config.kinds import (
     MAX_PORT,
     Kind,
-    Knob,
+    Setting,
     flag,
     number,
     redis_url,
@@ -147,4 +147,4 @@ def _params(settings: BaseSettings) -> dict[str, object]:
 
 def _value(name: str, key: str, value: object) -> object:
     kind = replace(KEYS[key], secret=True)
-    return Knob(name, key, None, kind, "").read({name: value})
+    return Setting(name, key, None, kind, "").read({name: value})

@@ -23,9 +23,9 @@ import hiredis
 
 from crawler.config.kinds import (
     WANT_REDIS_URL,
+    InvalidValue,
     Kind,
-    Knob,
-    Unfit,
+    Setting,
     file_of,
     flag,
     number,
@@ -35,7 +35,7 @@ from crawler.config.kinds import (
 )
 from crawler.model.types import ConfigError
 from crawler.shared import keys
-from crawler.shared.codec import Totals
+from crawler.shared.codec import ShardTotals
 from crawler.shared.faults import (
     ERRORS,
     FAULTS,
@@ -196,7 +196,7 @@ def _refuse_public(mode: int, path: str) -> None:
 def _split(url: str) -> SplitResult:
     try:
         refuse_bad_url(url)
-    except Unfit as why:
+    except InvalidValue as why:
         raise ConfigError(f"the URL of Redis is not shown; want {WANT_REDIS_URL} ({why})") from None
     return urlsplit(url)
 
@@ -233,7 +233,7 @@ def _read(name: str, value: object) -> Any:
     kind = KINDS.get(name)
     if kind is None:
         raise ConfigError(f"{name} is no option of a connection to Redis")
-    return Knob(f"{name} of Redis", name, None, replace(kind, secret=True), "").read(
+    return Setting(f"{name} of Redis", name, None, replace(kind, secret=True), "").read(
         {f"{name} of Redis": value}
     )
 
@@ -267,7 +267,7 @@ pack: Final[Callable[[tuple[Argument, ...]], bytes]] = hiredis.pack_command  # t
 _MORE: Final = object()
 
 
-class _Asked:
+class _Pipeline:
     """Commands that went out together."""
 
     __slots__ = ("count", "done", "replies")
@@ -282,7 +282,7 @@ class _Asked:
             self.done.set_result(None)
 
 
-class Wire(asyncio.Protocol):
+class RedisConnection(asyncio.Protocol):
     """Replies are bytes, ints, None, lists of them; hiredis.ReplyError; Unreachable."""
 
     def __init__(self, node: str, reply_s: float) -> None:
@@ -290,7 +290,7 @@ class Wire(asyncio.Protocol):
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_MORE)
-        self._asked: deque[_Asked] = deque()
+        self._asked: deque[_Pipeline] = deque()
         self._bytes = 0  # since the last complete reply of all that went out together
         self._tick_s = reply_s / TICKS
         self._quiet = 0
@@ -301,7 +301,7 @@ class Wire(asyncio.Protocol):
         """One reply a command. Several may ask at once."""
         if self.broken is not None:
             return [self.broken] * len(packed)
-        asked = _Asked(len(packed), self._loop.create_future())
+        asked = _Pipeline(len(packed), self._loop.create_future())
         if not self._asked:
             self._quiet = 0
         self._asked.append(asked)
@@ -383,9 +383,9 @@ class Greeting:
     is_cluster: bool
 
 
-async def connect(address: Address) -> tuple[Wire, Greeting]:
+async def connect(address: Address) -> tuple[RedisConnection, Greeting]:
     """Raises a Fault."""
-    wire: Wire | None = None
+    wire: RedisConnection | None = None
     try:
         async with asyncio.timeout(address.connect_s):
             wire = await _dial(address)
@@ -402,11 +402,11 @@ async def connect(address: Address) -> tuple[Wire, Greeting]:
         raise (_with_hint(fault, address) if is_mute else fault) from error
 
 
-async def _dial(address: Address) -> Wire:
+async def _dial(address: Address) -> RedisConnection:
     loop = asyncio.get_running_loop()
 
-    def wire() -> Wire:
-        return Wire(str(address), address.reply_s)
+    def wire() -> RedisConnection:
+        return RedisConnection(str(address), address.reply_s)
 
     if address.path:
         _, made = await loop.create_unix_connection(wire, address.path)
@@ -415,7 +415,7 @@ async def _dial(address: Address) -> Wire:
     return made
 
 
-async def _greet(wire: Wire, address: Address) -> Greeting:
+async def _greet(wire: RedisConnection, address: Address) -> Greeting:
     *admitted, info = replies = await wire.ask([pack(each) for each in _introduction(address)])
     error = next((reply for reply in replies if isinstance(reply, ERRORS)), None)
     if error is not None:
@@ -504,7 +504,9 @@ class Opening:
         self._open = frozenset()
         self.times_lost += 1
 
-    async def open(self, wire: Wire, run_id: str, shards: Iterable[int]) -> dict[int, Any]:
+    async def open(
+        self, wire: RedisConnection, run_id: str, shards: Iterable[int]
+    ) -> dict[int, Any]:
         """*run_id*: of the server at the end of *wire*. Returns what was answered by those of
         *shards* that cannot be opened. O(shards) if all are open."""
         if self._open.issuperset(shards):
@@ -524,7 +526,9 @@ class Opening:
             self._known_since.setdefault(shard, now_s)
             self._open |= {shard}
 
-    async def _ask(self, wire: Wire, run_id: str, shards: Sequence[int]) -> dict[int, Any]:
+    async def _ask(
+        self, wire: RedisConnection, run_id: str, shards: Sequence[int]
+    ) -> dict[int, Any]:
         """The other scripts are loaded behind `open`: who does not get NOSCRIPT for them finds
         the run known everywhere."""
         first, *others = sorted(self._scripts.names(), key=lambda name: name != "open")
@@ -568,7 +572,7 @@ class Node:
         self.opening = opening
         self.greeting = Greeting(run_id="", is_cluster=False)  # of its last connection
         self._address = address
-        self._wire: Wire | None = None
+        self._wire: RedisConnection | None = None
         self._fault: Fault = Unreachable(f"Redis at {self.name} is not connected yet")
         self._connecting: asyncio.Task[None] | None = None
         self._hangs = False  # it did not answer in time when it was last connected to
@@ -578,7 +582,7 @@ class Node:
     def is_connected(self) -> bool:
         return self._wire is not None and self._wire.broken is None
 
-    async def connected(self, patience_s: float | None = PATIENCE_S) -> Wire | Fault:
+    async def connected(self, patience_s: float | None = PATIENCE_S) -> RedisConnection | Fault:
         """*patience_s* None: as long as the address allows."""
         if not self.is_connected and not self._is_closed:
             if self._connecting is None:
@@ -593,7 +597,7 @@ class Node:
     async def ask(self, *command: Argument) -> Any:
         """A command that is no script: its reply, a hiredis.ReplyError, or a Fault."""
         wire = await self.connected()
-        if not isinstance(wire, Wire):
+        if not isinstance(wire, RedisConnection):
             return wire
         return (await wire.ask([pack(command)]))[0]
 
@@ -602,7 +606,7 @@ class Node:
     ) -> list[Any]:
         """What each of the *packed* commands, of its shard, was answered: as in `ask`."""
         wire = await self.connected()
-        if not isinstance(wire, Wire):
+        if not isinstance(wire, RedisConnection):
             return [wire] * len(packed)
         times_lost = self.opening.times_lost
         replies = await self._run_on(wire, shards, packed)
@@ -616,7 +620,7 @@ class Node:
     async def open(self) -> list[Fault]:
         """All shards that it serves. Returns what is in the way."""
         wire = await self.connected(patience_s=None)
-        if not isinstance(wire, Wire):
+        if not isinstance(wire, RedisConnection):
             return [wire]
         served = self.opening.served
         answers = await self.opening.open(wire, self.greeting.run_id, served)
@@ -648,7 +652,7 @@ class Node:
             self._connecting = None
 
     async def _run_on(
-        self, wire: Wire, shards: Sequence[int], packed: Sequence[bytes]
+        self, wire: RedisConnection, shards: Sequence[int], packed: Sequence[bytes]
     ) -> list[Any]:
         closed = await self.opening.open(wire, self.greeting.run_id, shards)
         if not closed:
@@ -675,7 +679,7 @@ def put(replies: list[Any], at: Sequence[int], values: Sequence[Any]) -> None:
         replies[place] = value
 
 
-async def _in_pipelines(wire: Wire, packed: Sequence[bytes]) -> list[Any]:
+async def _in_pipelines(wire: RedisConnection, packed: Sequence[bytes]) -> list[Any]:
     replies: list[Any] = []
     for begin in range(0, len(packed), PIPELINE):
         replies += await wire.ask(packed[begin : begin + PIPELINE])
@@ -769,7 +773,7 @@ class Servers:
         """Raises a Fault."""
         first = self._node(str(self._address))
         wire = await first.connected(patience_s=None)
-        if not isinstance(wire, Wire):
+        if not isinstance(wire, RedisConnection):
             raise wire.with_traceback(None)
         self._is_cluster = first.greeting.is_cluster
         if not self._is_cluster:
@@ -1033,7 +1037,7 @@ def _pairs(reply: Any) -> dict[str, str]:
 T = TypeVar("T")
 
 
-class Link:
+class BlockingNodes:
     """Where a loop runs already, `Nodes` is what to use."""
 
     def __init__(self, nodes: Nodes) -> None:
@@ -1069,13 +1073,13 @@ class Link:
         it opens no shard, so it changes nothing. Raises the first Fault among the replies."""
         return _fine(self._turn(self._ask(asks)))
 
-    def totals(self) -> list[Totals]:
+    def totals(self) -> list[ShardTotals]:
         """Of all shards. Raises a Fault."""
         shards = range(self._nodes.shards)
         replies = self.commands(
             [(n, ("HGETALL", keys.totals(self._nodes.name, n))) for n in shards]
         )
-        return [Totals.read(dict(zip(each[::2], each[1::2], strict=True))) for each in replies]
+        return [ShardTotals.read(dict(zip(each[::2], each[1::2], strict=True))) for each in replies]
 
     def close(self) -> None:
         if not self._loop.is_closed():

@@ -31,10 +31,10 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.model.url import split
-from crawler.policy.robots_cache import Known, RobotsRecord
+from crawler.policy.robots_cache import RobotsRecord, RobotsState
 
 
-class _Short(msgspec.Struct, array_like=True, gc=False, frozen=True):
+class _ShortRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """An ordinary link: 15 bytes beside its path."""
 
     tail: str  # "/path": https of its host; "!/path": http of its host; else the whole URL
@@ -43,7 +43,7 @@ class _Short(msgspec.Struct, array_like=True, gc=False, frozen=True):
     depth: int
 
 
-class _Full(_Short, array_like=True, gc=False, frozen=True):
+class _FullRecord(_ShortRecord, array_like=True, gc=False, frozen=True):
     attempts: int = 0
     chain: tuple[int, ...] = ()
     purpose: Purpose = Purpose.PAGE
@@ -59,7 +59,7 @@ LOST: Final = b"\xc1"
 so."""
 _PAGE: Final = Purpose.PAGE
 _encode = msgspec.msgpack.Encoder().encode
-_decode_packed = msgspec.msgpack.Decoder(_Full).decode
+_decode_packed = msgspec.msgpack.Decoder(_FullRecord).decode
 
 
 class Packer:
@@ -85,7 +85,7 @@ class Packer:
         if it.filtered and not told and it.purpose is _PAGE:
             return _encode((tail, it.key, self._domain, it.depth))  # a third cheaper than _Short
         return _encode(
-            _Full(
+            _FullRecord(
                 *(tail, it.key, self._domain, it.depth, it.attempts, it.chain),
                 *(it.purpose, it.authority, it.request, it.filtered, it.modified, it.named),
             )
@@ -193,7 +193,7 @@ def _split(record: str) -> tuple[str, int | str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableLease:
     """A lease of which only its number and host are understood."""
 
     number: int
@@ -202,7 +202,7 @@ class Unreadable:
     why: str
 
 
-def letter_of(it: Unreadable, now: float) -> bytes:
+def letter_of(it: UnreadableLease, now: float) -> bytes:
     lost = Candidate(f"unreadable:{it.body[:200]!r}", 0, HostKey(it.host), it.host)
     return encode_letter(DeadLetter(lost, f"its record in Redis cannot be read: {it.why}", now))
 
@@ -250,7 +250,7 @@ _OWNED_BYTES: Final = _PRINT_BYTES + _HEAD + _TAIL
 ROW_ARGS: Final = 3  # table, quarter, row
 
 
-class Cell(NamedTuple):
+class BucketCell(NamedTuple):
     """Where a bucket is."""
 
     shard: int
@@ -258,7 +258,7 @@ class Cell(NamedTuple):
     quarter: int
 
 
-class Row(NamedTuple):
+class FingerprintRow(NamedTuple):
     """One fingerprint of a bucket, near to the one that is looked for."""
 
     bits: int  # that differ
@@ -275,9 +275,9 @@ def can_mark(digest: bytes) -> bool:
     return len(digest) >= _HEAD + _TAIL
 
 
-def cell(simhash: int, table: int, shards: int) -> Cell:
+def cell(simhash: int, table: int, shards: int) -> BucketCell:
     quarter = simhash >> _QUARTER_BITS * table & _QUARTER
-    return Cell((quarter + table) % shards, table, quarter)
+    return BucketCell((quarter + table) % shards, table, quarter)
 
 
 def rows_of(
@@ -290,7 +290,7 @@ def rows_of(
         yield shard, (table, quarter, packed if table else packed + mark_of(digest))
 
 
-def near_in(bucket: bytes, table: int, simhash: int, most_bits: int) -> Iterator[Row]:
+def near_in(bucket: bytes, table: int, simhash: int, most_bits: int) -> Iterator[FingerprintRow]:
     """What came from outside: whatever it is, so many whole rows of it as there are."""
     width = _PRINT_BYTES if table else _OWNED_BYTES
     count = len(bucket) // width
@@ -298,7 +298,7 @@ def near_in(bucket: bytes, table: int, simhash: int, most_bits: int) -> Iterator
     apart = np.bitwise_count(prints ^ np.uint64(simhash))
     for at in (apart <= most_bits).nonzero()[0].tolist():
         mark = bucket[at * width + _PRINT_BYTES : (at + 1) * width]
-        yield Row(int(apart[at]), int(prints[at]), mark)
+        yield FingerprintRow(int(apart[at]), int(prints[at]), mark)
 
 
 # A robots.txt record as workers hand it on: small, and without any worker's time.
@@ -336,9 +336,9 @@ def read_robots(
 
 
 def _is_sound(record: RobotsRecord) -> bool:
-    if record.kind is Known.RULES and record.body is None:
+    if record.kind is RobotsState.RULES and record.body is None:
         return False
-    if record.kind is Known.PENDING and not _is_url(record.next_url):
+    if record.kind is RobotsState.PENDING and not _is_url(record.next_url):
         return False
     return min(record.tries, record.hops) >= 0
 
@@ -366,7 +366,7 @@ RUN_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class ShardTotals:
     waiting: int = 0
     later: int = 0
     leased: int = 0
@@ -396,7 +396,7 @@ class Totals:
         return self.waiting + self.later + self.leased
 
     @staticmethod
-    def summed(shards: Iterable[Totals]) -> Counts:
+    def summed(shards: Iterable[ShardTotals]) -> Counts:
         """None below 0, though a counter may have drifted."""
         every = list(shards)
         return Counts(
@@ -444,7 +444,7 @@ def by_bytes(found: Iterable[Candidate]) -> Iterator[Sequence[Candidate]]:
 # What a worker says of itself once a second, in the hash of workers.
 
 
-class WorkerSaid(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     session: str
     host: str  # the machine

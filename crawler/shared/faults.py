@@ -46,19 +46,19 @@ ERRORS: Final = (hiredis.ReplyError, *FAULTS)  # whatever is no reply of use
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class FaultMeaning:
     """Of an error reply: who mends it, and the sentence for the user."""
 
     kind: Callable[[str], Fault]
     text: str
 
 
-def _waits(text: str) -> Meaning:
-    return Meaning(Unreachable, text)
+def _waits(text: str) -> FaultMeaning:
+    return FaultMeaning(Unreachable, text)
 
 
-def _ends(text: str) -> Meaning:
-    return Meaning(Refused, text)
+def _ends(text: str) -> FaultMeaning:
+    return FaultMeaning(Refused, text)
 
 
 _RIGHTS: Final = _ends(
@@ -86,7 +86,7 @@ BY_WORD: Final = {
     ),
     "NOREPLICAS": _waits("has too few replicas to write (min-replicas-to-write)"),
     "MISCONF": _waits("cannot write its own files. Look whether its disk is full ({said})"),
-    "OOM": Meaning(
+    "OOM": FaultMeaning(
         OutOfMemory,
         "has no memory left (maxmemory). New links wait on the disk of the workers; give it more",
     ),
@@ -94,14 +94,14 @@ BY_WORD: Final = {
     "WRONGPASS": _PASSWORD,
     "NOPERM": _RIGHTS,
     "DENIED": _ends("is in protected mode: it takes no connections from other machines ({said})"),
-    "WRONGTYPE": Meaning(
+    "WRONGTYPE": FaultMeaning(
         ForeignData,
         "has a key of another type under our name. Choose another CRAWLER_FRONTIER_NAME ({said})",
     ),
     # What our own open.lua says; its text is for the user as it stands.
-    "FOREIGN": Meaning(ForeignData, "has something else under our name: {said}"),
-    "GONE": Meaning(ForeignData, "has lost the crawl: {said}"),
-    "SCHEMA": Meaning(ForeignData, "has a crawl of another version: {said}"),
+    "FOREIGN": FaultMeaning(ForeignData, "has something else under our name: {said}"),
+    "GONE": FaultMeaning(ForeignData, "has lost the crawl: {said}"),
+    "SCHEMA": FaultMeaning(ForeignData, "has a crawl of another version: {said}"),
 }
 # Replies that begin with ERR, by what follows.
 BY_TEXT: Final = (
@@ -117,7 +117,7 @@ BY_TEXT: Final = (
 )  # fmt: skip
 UNKNOWN: Final = _ends("refused: {said}")
 # What is no reply, most special first.
-BY_ERROR: Final[tuple[tuple[tuple[type[Exception], ...], Meaning], ...]] = (
+BY_ERROR: Final[tuple[tuple[tuple[type[Exception], ...], FaultMeaning], ...]] = (
     ((hiredis.HiredisError,), _waits("answers what no Redis answers. Look who listens there")),
     ((TimeoutError,), _waits("does not answer")),
     (
@@ -169,6 +169,6 @@ def _of_connection(error: Exception, node: str) -> Fault:
     return _told(meaning, node, str(said or error or type(error).__name__))
 
 
-def _told(meaning: Meaning, node: str, said: str) -> Fault:
+def _told(meaning: FaultMeaning, node: str, said: str) -> Fault:
     quoted = _CONTROL.sub(" ", said)[:MOST_QUOTED].strip()
     return meaning.kind(f"Redis at {node} {meaning.text.replace('{said}', quoted)}")

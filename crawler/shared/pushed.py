@@ -20,19 +20,19 @@ from scrapy.settings import BaseSettings
 
 from crawler.config.kinds import number
 from crawler.config.settings import Arguments
-from crawler.crawl.allowed_origins import Doors
+from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.crawl.in_flight import LEASE
-from crawler.crawl.stats import Tally
+from crawler.crawl.stats import CrawlStats
 from crawler.model.types import Added, Candidate, ConfigError, CrawlerError, StoreUnavailable
 from crawler.policy.priority import Hints, Prioritizer
 from crawler.policy.scope import Refusal
 from crawler.policy.seeds import Pushed, read_pushed
 from crawler.shared import keys
 from crawler.shared.worker.feeds import (
-    Delivery,
+    CandidateSender,
     Feed,
-    Feeds,
     Item,
+    PushedFeeds,
 )
 
 # What is pushed from outside, as candidates; and what scrapy-redis' settings say of it.
@@ -112,11 +112,14 @@ def _has_no_seeds(spider: Spider | None) -> bool:
     return not spider.start_urls and type(spider).start is Spider.start
 
 
-class Judge:
+class PushedRequestReader:
     """From a request that was pushed to a candidate, or the reason why it is none."""
 
     def __init__(
-        self, doors: Doors, prioritizer: Prioritizer, fingerprint: Callable[[Request], bytes]
+        self,
+        doors: AllowedOrigins,
+        prioritizer: Prioritizer,
+        fingerprint: Callable[[Request], bytes],
     ) -> None:
         """*fingerprint*: of a request that is more than its URL."""
         self.doors = doors
@@ -172,7 +175,7 @@ _SHOWN: Final = 200  # characters of each
 Refused = tuple[Item, str]
 
 
-class Stage(Enum):
+class BatchStage(Enum):
     """How far a batch is."""
 
     READ = auto()  # its items are requests; their hosts are yet to be opened by all
@@ -183,27 +186,27 @@ class Stage(Enum):
 
 # The only moves. A batch ends, ADDED, when all its items have left Redis.
 MOVES: Final = {
-    Stage.READ: {Stage.OPENED},
-    Stage.OPENED: {Stage.JUDGED},
-    Stage.JUDGED: {Stage.ADDED},
-    Stage.ADDED: {Stage.JUDGED},  # what a server forgot is added again
+    BatchStage.READ: {BatchStage.OPENED},
+    BatchStage.OPENED: {BatchStage.JUDGED},
+    BatchStage.JUDGED: {BatchStage.ADDED},
+    BatchStage.ADDED: {BatchStage.JUDGED},  # what a server forgot is added again
 }
 
 
 @dataclass(slots=True)
-class Batch:
+class PushedBatch:
     """Items taken together."""
 
     pushed: list[tuple[Item, Pushed]]
     held_at: float  # steady
     hosts: list[str] = field(default_factory=list)  # which it opens
     mark: int = 0  # of the last door that all must know
-    stage: Stage = Stage.READ
+    stage: BatchStage = BatchStage.READ
     found: list[tuple[Item, Candidate]] = field(default_factory=list)
     runs: dict[int, bytes] = field(default_factory=dict)  # of the shards that have theirs
     sure_at: float = 0.0  # steady
 
-    def move(self, stage: Stage) -> None:
+    def move(self, stage: BatchStage) -> None:
         assert stage in MOVES[self.stage], f"{self.stage} to {stage}"
         self.stage = stage
 
@@ -219,7 +222,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class OriginAgreement:
     """How far this worker has read in the doors, and whether all others have read so far."""
 
     known: Callable[[], int]
@@ -229,18 +232,18 @@ class Agreement:
         return mark <= self.known() and self.all_know(mark)
 
 
-class Intake:
+class PushedQueue:
     """Of one feed. All raise CrawlerError; what was not done then is done the next time."""
 
     def __init__(
         self,
         feed: Feed,
         is_urgent: bool,
-        judge: Judge,
-        delivery: Delivery,
+        judge: PushedRequestReader,
+        delivery: CandidateSender,
         open_doors: Callable[[Sequence[str]], Awaitable[int]],
-        agreement: Agreement,
-        tally: Tally,
+        agreement: OriginAgreement,
+        tally: CrawlStats,
         steady: Callable[[], float],
     ) -> None:
         """*open_doors*: of hosts, for all workers; returns up to where these must read to know."""
@@ -252,13 +255,13 @@ class Intake:
         self._agreement = agreement
         self._tally = tally
         self._steady = steady
-        self._batches: list[Batch] = []
+        self._batches: list[PushedBatch] = []
         self._refused = 0
         self._acts = {
-            Stage.READ: self._open,
-            Stage.OPENED: self._judged,
-            Stage.JUDGED: self._add,
-            Stage.ADDED: self._let_go,
+            BatchStage.READ: self._open,
+            BatchStage.OPENED: self._judged,
+            BatchStage.JUDGED: self._add,
+            BatchStage.ADDED: self._let_go,
         }
 
     async def work(self, may_take: Callable[[], bool]) -> None:
@@ -295,7 +298,7 @@ class Intake:
         items = await self.feed.take(TAKE)
         self._tally.count("pushed/taken", len(items))
         self._tell_refused([("an item", "too long")] * (self.feed.too_long - too_long))
-        batch = Batch([], asked_at)
+        batch = PushedBatch([], asked_at)
         refused: list[Refused] = []
         for item in items:
             try:
@@ -309,14 +312,14 @@ class Intake:
         await self._refuse(refused)
         return bool(items) or self.feed.too_long > too_long
 
-    async def _open(self, batch: Batch) -> None:
+    async def _open(self, batch: PushedBatch) -> None:
         """Told again each time: a server may have forgotten its last second."""
         if batch.hosts:
             batch.mark = max(batch.mark, await self._open_doors(batch.hosts))
         if self._agreement.holds(batch.mark):
-            batch.move(Stage.OPENED)
+            batch.move(BatchStage.OPENED)
 
-    async def _judged(self, batch: Batch) -> None:
+    async def _judged(self, batch: PushedBatch) -> None:
         refused: list[Refused] = []
         for item, pushed in batch.pushed:
             try:
@@ -330,10 +333,10 @@ class Intake:
             else:
                 batch.found.append((item, found))
         batch.pushed = []
-        batch.move(Stage.JUDGED)
+        batch.move(BatchStage.JUDGED)
         await self._refuse(refused)
 
-    async def _add(self, batch: Batch) -> None:
+    async def _add(self, batch: PushedBatch) -> None:
         """Shards that cannot be asked now are asked again the next time."""
         waiting = [found for _, found in batch.found if self._shard(found) not in batch.runs]
         delivered = await self._delivery.add(waiting, self._is_urgent)
@@ -341,9 +344,9 @@ class Intake:
         batch.runs |= delivered.runs
         if not delivered.failed:
             batch.sure_at = self._steady() + self._delivery.sure_s
-            batch.move(Stage.ADDED)
+            batch.move(BatchStage.ADDED)
 
-    async def _let_go(self, batch: Batch) -> None:
+    async def _let_go(self, batch: PushedBatch) -> None:
         if self._steady() < batch.sure_at:
             return
         forgetful = await self._delivery.forgetful(batch.runs) if self._delivery.sure_s else set()
@@ -355,7 +358,7 @@ class Intake:
         batch.found = forgotten
         batch.runs = {shard: run for shard, run in batch.runs.items() if shard not in forgetful}
         if forgotten:
-            batch.move(Stage.JUDGED)
+            batch.move(BatchStage.JUDGED)
 
     async def _refuse(self, refused: Sequence[Refused]) -> None:
         if refused:
@@ -385,7 +388,7 @@ def _shown(text: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class WorkerHooks:
     """What feeding must know of the rest of its worker."""
 
     all_know: Callable[[int], bool]  # every live worker has announced so many `doors_known`
@@ -394,16 +397,16 @@ class Around:
     wake: Callable[[], None]  # what was barred until the doors are known may be leased now
 
 
-class Feeding:
+class PushedUrls:
     """Of one worker. `tick` is called every second, `doors_known` announced after it."""
 
     def __init__(
         self,
-        feeds: Feeds,
-        judge: Judge,
+        feeds: PushedFeeds,
+        judge: PushedRequestReader,
         rules: PushRules,
-        around: Around,
-        tally: Tally,
+        around: WorkerHooks,
+        tally: CrawlStats,
         steady: Callable[[], float] = monotonic,
     ) -> None:
         self.doors_known = 0  # how far this worker has read in the doors
@@ -412,9 +415,9 @@ class Feeding:
         self._rules = rules
         self._around = around
         self._steady = steady
-        agreement = Agreement(lambda: self.doors_known, around.all_know)
+        agreement = OriginAgreement(lambda: self.doors_known, around.all_know)
         self._intakes = [
-            Intake(
+            PushedQueue(
                 *(feed, is_urgent, judge, feeds.delivery, self._open_doors),
                 *(agreement, tally, steady),
             )
@@ -454,7 +457,7 @@ class Feeding:
         idle_s = self._steady() - self._idle_since
         return not self._rules.max_idle_s or idle_s < self._rules.max_idle_s
 
-    async def _fed(self, intake: Intake) -> int:
+    async def _fed(self, intake: PushedQueue) -> int:
         await intake.work(self._around.may_take)
         return await intake.feed.length()
 
@@ -499,6 +502,6 @@ async def _or_fault(work: Callable[[], Awaitable[int]]) -> int | CrawlerError:
 class Pushing:
     """What a crawl takes, and does with, URLs that are pushed to it."""
 
-    judge: Judge
+    judge: PushedRequestReader
     rules: PushRules
-    tally: Tally
+    tally: CrawlStats

@@ -23,8 +23,8 @@ from crawler.model.types import (
     Candidate,
     Claim,
     ConfigError,
-    KeptOut,
     Lease,
+    OverBudgetLinks,
     Pace,
     Purpose,
     Rest,
@@ -34,7 +34,7 @@ from crawler.model.types import (
 from crawler.shared.client import Call
 from crawler.shared.codec import (
     Packer,
-    Unreadable,
+    UnreadableLease,
     by_bytes,
     fate,
     letter_of,
@@ -255,7 +255,7 @@ class Ops:
             args += (lease // MOST_SHARDS, "back", 0, b"")
         return Call(shard, "finish", tuple(args))
 
-    def give_up(self, shard: int, unreadable: Iterable[Unreadable], now: float) -> Call:
+    def give_up(self, shard: int, unreadable: Iterable[UnreadableLease], now: float) -> Call:
         """Leases whose URLs nobody can read: dead letters, that a person may look at."""
         args: list[Any] = [self.session, self._rules]
         for each in unreadable:
@@ -355,22 +355,24 @@ def _pace_bytes(pace: Pace) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class LeaseReply:
     leases: list[Lease]
     wake_s: float | None  # when to ask again; None: nothing waits for a time
     lost: bool = False  # leases of this session have ended, and come back
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadableLease, ...] = ()
 
 
 def read_added(reply: Sequence[Any]) -> Added:
     kept_out = tuple(
-        KeptOut(unit.decode("ascii", "replace"), name.decode("utf-8", "replace"), int(links))
+        OverBudgetLinks(
+            unit.decode("ascii", "replace"), name.decode("utf-8", "replace"), int(links)
+        )
         for unit, name, links in zip(reply[4::3], reply[5::3], reply[6::3], strict=True)
     )
     return Added(int(reply[1]), int(reply[2]), int(reply[3]), kept_out=kept_out)
 
 
-def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None) -> Leased:
+def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None) -> LeaseReply:
     """*taken_at*: epoch seconds by the worker's own clock; None: the server's stands for it."""
     wake_s = float(reply[2]) if reply[2] else None
     server_now = float(reply[3])
@@ -381,11 +383,11 @@ def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None)
         try:
             candidate = unpack(body, name, int(front) - 1)
         except (msgspec.MsgspecError, UnicodeError) as broken:
-            unreadable.append(Unreadable(int(number), name, body, str(broken)))
+            unreadable.append(UnreadableLease(int(number), name, body, str(broken)))
             continue
         taken = server_now if taken_at is None else taken_at
         leases.append(Lease(lease_id(shard, int(number)), candidate, read_pace(pace), taken))
-    return Leased(leases, wake_s, reply[1] == b"lost", tuple(unreadable))
+    return LeaseReply(leases, wake_s, reply[1] == b"lost", tuple(unreadable))
 
 
 def read_held(reply: Sequence[Any]) -> list[bool]:
@@ -414,7 +416,7 @@ _REFUSED: Final = Struct("<dBHB")
 _LATER_RECORD: Final = Struct("<6sBH")
 
 
-class Place(IntEnum):
+class ShardHostPlace(IntEnum):
     """Of a host, as in shard.lua."""
 
     EMPTY = 0
@@ -425,7 +427,7 @@ class Place(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShardHost:
-    place: Place
+    place: ShardHostPlace
     fronts: list[int]  # at which it has URLs, the best first
     rest_until: float
     admitted: int
@@ -441,7 +443,7 @@ class ShardLease:
 def read_host(packed: bytes) -> ShardHost:
     place, _, fronts, _, rest_until, admitted = _HOST.unpack_from(packed)
     return ShardHost(
-        Place(place),
+        ShardHostPlace(place),
         [front for front in range(FRONTS) if fronts >> front & 1],
         rest_until,
         admitted,

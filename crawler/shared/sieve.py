@@ -54,7 +54,7 @@ class _Held:
         ]
 
 
-class Sieve:
+class StartSieve:
     def __init__(self, ops: Ops, name: str, rules: LeaseRules) -> None:
         """*name*: of the crawl."""
         self._ops = ops
@@ -119,9 +119,9 @@ class Sieve:
             calls.append(self._ops.sift(held.lease, own, slice_, judged))
         return calls
 
-    def answered(self, replies: Sequence[Any]) -> Answered:
+    def answered(self, replies: Sequence[Any]) -> RefusalReplies:
         """Replies to the calls that were made last."""
-        result = Answered()
+        result = RefusalReplies()
         step, self._held = self._held[:AT_ONCE], self._held[AT_ONCE:]
         refused: list[tuple[Candidate, Refusal]] = []
         for held, reply in zip(step, replies, strict=True):
@@ -195,7 +195,7 @@ class Sieve:
 
 
 @dataclass(slots=True)
-class Answered:
+class RefusalReplies:
     admitted: list[Lease] = field(default_factory=list)  # they may be begun after all
     ended: list[Lease] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)

@@ -14,16 +14,16 @@ from crawler.model.types import (
     Added,
     Candidate,
     Counts,
-    KeptOut,
     Lease,
     Moved,
+    OverBudgetLinks,
     Rest,
     Standing,
     Verdict,
 )
 from crawler.shared import keys
 from crawler.shared.client import Argument, Call
-from crawler.shared.codec import Totals, claim_of
+from crawler.shared.codec import ShardTotals, claim_of
 from crawler.shared.shard import (
     BATCH,
     Finished,
@@ -34,16 +34,16 @@ from crawler.shared.shard import (
     read_leases,
     shard_of_lease,
 )
-from crawler.shared.sieve import Sieve, readmissions
-from crawler.shared.worker.status import Look
+from crawler.shared.sieve import StartSieve, readmissions
+from crawler.shared.worker.status import ShardLook
 
 
-class Link(Protocol):
+class ScriptRunner(Protocol):
     def run(self, calls: Sequence[Call]) -> list[Any]: ...
 
     def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]: ...
 
-    def totals(self) -> list[Totals]: ...
+    def totals(self) -> list[ShardTotals]: ...
 
 
 class RedisFrontier:
@@ -51,7 +51,7 @@ class RedisFrontier:
 
     def __init__(
         self,
-        link: Link,
+        link: ScriptRunner,
         ops: Ops,
         dead_session: str | None = None,
         name: str = "",
@@ -65,7 +65,7 @@ class RedisFrontier:
         self._standings: Sequence[Standing] = STANDINGS  # of which `_wake_at` tells
         self._next_shard = 0
         self._lease_rules = lease_rules
-        self._sieve = Sieve(ops, name, lease_rules) if lease_rules is not None else None
+        self._sieve = StartSieve(ops, name, lease_rules) if lease_rules is not None else None
         if lease_rules is not None:
             self._readmit(name, lease_rules)
         self.put_back_at_open = self._bury(dead_session) if dead_session else 0
@@ -78,7 +78,7 @@ class RedisFrontier:
     def add(self, found: Iterable[Candidate], now: float) -> Added:
         calls = self._ops.add(found, now)
         new = seen = over_budget = 0
-        kept_out: list[KeptOut] = []
+        kept_out: list[OverBudgetLinks] = []
         for reply in self._link.run(calls):
             added = read_added(reply)
             new, seen = new + added.new, seen + added.seen
@@ -132,7 +132,7 @@ class RedisFrontier:
         return None if first == float("inf") else first
 
     def counts(self) -> Counts:
-        return Totals.summed(self._link.totals())
+        return ShardTotals.summed(self._link.totals())
 
     def may_begin(self, lease: Lease) -> bool:
         """Always: who waits for each answer counts no deadlines."""
@@ -140,7 +140,7 @@ class RedisFrontier:
 
     def is_over(self) -> bool:
         looks = self._link.run([self._ops.look(shard) for shard in range(self._ops.shards)])
-        return not any(Look.of_reply(reply).is_anything_left for reply in looks)
+        return not any(ShardLook.of_reply(reply).is_anything_left for reply in looks)
 
     def is_congested(self) -> bool:
         return False

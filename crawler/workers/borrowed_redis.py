@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from crawler.config.settings import Shared
-from crawler.data.data_dir import HandedLock
+from crawler.config.settings import SharedSettings
+from crawler.data.data_dir import InheritedLock
 from crawler.shared.address import RedisAddress
 from crawler.workers.redis_server import FOLDER, URL, OwnRedis
 from crawler.workers.supervisor import share_lock
@@ -24,10 +24,10 @@ def has_own_redis(data_dir: Path) -> bool:
 
 
 @contextmanager
-def lent(data_dir: Path, shared: Shared) -> Iterator[RedisAddress]:
+def lent(data_dir: Path, shared: SharedSettings) -> Iterator[RedisAddress]:
     """Raises CrawlerError: it cannot be started."""
     redis = OwnRedis(data_dir / FOLDER, shared, _tell)
-    lock = HandedLock.take(share_lock(data_dir))
+    lock = InheritedLock.take(share_lock(data_dir))
     if lock is None:
         yield redis.address
         return

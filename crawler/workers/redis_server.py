@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from crawler.config.settings import FULL_PART, Shared
-from crawler.data.data_dir import HandedLock, taken_by
+from crawler.config.settings import FULL_PART, SharedSettings
+from crawler.data.data_dir import InheritedLock, taken_by
 from crawler.model.choices import ByServer
 from crawler.model.types import ConfigError, DataDirError, StoreUnavailable
 from crawler.shared.address import RedisAddress
@@ -50,7 +50,7 @@ _KEPT: Final = re.compile(r"(?m)^(port|requirepass) (\S+)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ListenAddress:
     """Where it listens, and who may enter."""
 
     port: int
@@ -64,16 +64,16 @@ class Door:
         return f"redis://:{self.password}@{HOST}:{self.port}"
 
 
-def kept_door(folder: Path) -> Door | None:
+def kept_door(folder: Path) -> ListenAddress | None:
     """As the last server in *folder* had it."""
     try:
         kept = dict(_KEPT.findall((folder / CONF).read_text()))
-        return Door(int(kept["port"]), kept["requirepass"])
+        return ListenAddress(int(kept["port"]), kept["requirepass"])
     except (OSError, KeyError, ValueError):
         return None
 
 
-def new_door(last: Door | None) -> Door:
+def new_door(last: ListenAddress | None) -> ListenAddress:
     """With the password of the *last* one, and its port if that is free: what a run before has
     left may still ask there. Raises OSError."""
     password = last.password if last is not None else secrets.token_hex(32)
@@ -82,11 +82,11 @@ def new_door(last: Door | None) -> Door:
     for _ in range(_PORT_TRIES):
         port = secrets.choice(_PORTS)
         if _is_free(port):
-            return Door(port, password)
+            return ListenAddress(port, password)
     raise OSError(f"no port of {HOST} from {_PORTS[0]} to {_PORTS[-1]} is free")
 
 
-def write_conf(folder: Path, door: Door, shared: Shared) -> None:
+def write_conf(folder: Path, door: ListenAddress, shared: SharedSettings) -> None:
     """And the file with the URL. Raises OSError."""
     options = {
         "bind": HOST,
@@ -108,7 +108,7 @@ def write_conf(folder: Path, door: Door, shared: Shared) -> None:
     _write_secret(folder / URL, f"{door.url}\n")
 
 
-def most_bytes(shared: Shared) -> int:
+def most_bytes(shared: SharedSettings) -> int:
     """Its maxmemory: new links wait on the workers' disks long before."""
     if shared.redis_max_bytes is not ByServer.AUTO:
         return int(shared.redis_max_bytes / FULL_PART)
@@ -201,13 +201,13 @@ _QUOTED_LINES: Final = 3
 class OwnRedis:
     """In *folder*. `open`, look after it with `revive`, `close`; all may be called again."""
 
-    def __init__(self, folder: Path, shared: Shared, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, shared: SharedSettings, tell: Callable[[str], None]) -> None:
         """*tell*: one sentence for the user."""
         self._folder = folder.resolve()  # as the server itself names it
         self._shared = shared
         self._tell = tell
         self._process: subprocess.Popen[bytes] | None = None
-        self._lock: HandedLock | None = None
+        self._lock: InheritedLock | None = None
 
     @property
     def address(self) -> RedisAddress:
@@ -254,10 +254,10 @@ class OwnRedis:
             self._lock.close()
             self._lock = None
 
-    async def _taken(self) -> HandedLock:
+    async def _taken(self) -> InheritedLock:
         """The folder is ours: whoever was left in it has ended."""
         lock = self._folder / _LOCK
-        taken = HandedLock.take(lock)
+        taken = InheritedLock.take(lock)
         if taken is not None:
             return taken
         self._tell(f"A redis-server of a run before is there still ({self._folder}): it is ended")
@@ -267,7 +267,7 @@ class OwnRedis:
             if door is not None:
                 await self._shut_down(door)
             await asyncio.sleep(_LOOK_S)
-            taken = HandedLock.take(lock)
+            taken = InheritedLock.take(lock)
         if taken is None:
             raise DataDirError(
                 f"{self._folder} is in use by a redis-server that does not end (process"
@@ -275,14 +275,14 @@ class OwnRedis:
             )
         return taken
 
-    async def _shut_down(self, door: Door) -> None:
+    async def _shut_down(self, door: ListenAddress) -> None:
         """Only what is surely ours: it knows our password, and runs on our file."""
         info = await _asked(door, "INFO", "server")
         ours = str(self._folder / CONF)
         if isinstance(info, bytes) and info_fields(info).get("config_file") == ours:
             await _asked(door, "SHUTDOWN")
 
-    def _start(self, program: str, lock: HandedLock) -> None:
+    def _start(self, program: str, lock: InheritedLock) -> None:
         # In a session of its own: a Ctrl-C is for us, and we end it when the workers have ended.
         self._process = subprocess.Popen(  # found on the PATH, and a file of ours
             tied([program, str(self._folder / CONF)], signal.SIGTERM),
@@ -318,7 +318,7 @@ class OwnRedis:
 
 @asynccontextmanager
 async def own_redis(
-    folder: Path, shared: Shared, tell: Callable[[str], None]
+    folder: Path, shared: SharedSettings, tell: Callable[[str], None]
 ) -> AsyncIterator[OwnRedis]:
     redis = OwnRedis(folder, shared, tell)
     try:
@@ -328,7 +328,7 @@ async def own_redis(
         await redis.close()
 
 
-async def _asked(door: Door, *command: Argument) -> object:
+async def _asked(door: ListenAddress, *command: Argument) -> object:
     """The reply, or what is in the way."""
     try:
         wire, _ = await connect(Address.parse(door.url))

@@ -21,7 +21,7 @@ from crawler.data.data_dir import (
     OUTCOMES,
     WORKER,
     WORKERS,
-    HandedLock,
+    InheritedLock,
     holder,
     taken_by,
 )
@@ -41,13 +41,13 @@ from crawler.workers.redis_server import (
 )
 from crawler.workers.view import (
     STOPPING,
-    Run,
+    WorkersSummary,
     WorkforceLook,
     WorkforceScreen,
     read_summary,
     summary_of_all,
 )
-from crawler.workers.workers import Plan, Workforce, hired, worker_folders, workers_in
+from crawler.workers.workers import Workers, WorkersPlan, hired, worker_folders, workers_in
 
 # Ctrl-C and its like, for a command that looks after others: the first asks them to end, the
 # second ends them at once.
@@ -117,7 +117,7 @@ _DRAW_S: Final = 0.5  # and it looks as often
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessEnd:
     """How it ended."""
 
     failure: str  # the sentence; empty: well
@@ -125,16 +125,16 @@ class Ended:
 
 
 class Supervisor:
-    def __init__(self, plan: Plan, screen: WorkforceScreen) -> None:
+    def __init__(self, plan: WorkersPlan, screen: WorkforceScreen) -> None:
         self._plan = plan
         self._screen = screen
         self._interrupts = Interrupts(self._interrupted)
         self._opening: asyncio.Task[WorkforceLook] | None = None  # None: not yet, or not any more
         self._redis: OwnRedis | None = None
-        self._force = Workforce([], screen.tell)
+        self._force = Workers([], screen.tell)
         self._began_at = time.time()
 
-    async def run(self) -> Ended:
+    async def run(self) -> ProcessEnd:
         """Until all have ended. Raises CrawlerError: it could not begin."""
         with self._interrupts.heard():
             async with AsyncExitStack() as stack:
@@ -143,12 +143,12 @@ class Supervisor:
                     look = await self._opening
                 if self._interrupts.count:
                     self._screen.tell(ending("shutdown"))
-                    return Ended("", None)
+                    return ProcessEnd("", None)
                 await self._work(look)
                 await look.again(self._force.names())
         if self._interrupts.count > 1:
-            return Ended("ended at once; what was under way is put back by the next run", None)
-        return Ended(self._force.failure, self._summary(look))
+            return ProcessEnd("ended at once; what was under way is put back by the next run", None)
+        return ProcessEnd(self._force.failure, self._summary(look))
 
     async def _open(self, stack: AsyncExitStack) -> WorkforceLook:
         plan = self._plan
@@ -166,7 +166,7 @@ class Supervisor:
         self._tell_going_on(look)
         await wait_for_left(there, self._screen.tell)
         workers = hired(plan, there, look, address if self._redis else None)
-        self._force = Workforce(workers, self._screen.tell)
+        self._force = Workers(workers, self._screen.tell)
         return look
 
     def _tell_going_on(self, look: WorkforceLook) -> None:
@@ -233,7 +233,7 @@ class Supervisor:
         found = {folder: read_summary(folder, self._began_at) for folder in folders}
         parts = {folder: summary for folder, summary in found.items() if summary is not None}
         counted = {worker.session for worker in workers_in(parts).values()}
-        run = Run(
+        run = WorkersSummary(
             spider=self._plan.typed.spider,
             data_dir=self._plan.data_dir,
             began_at=self._began_at,
@@ -265,7 +265,7 @@ def share_lock(data_dir: Path) -> Path:
     return data_dir / WORKERS / _LOCK
 
 
-def _locked(data_dir: Path) -> HandedLock:
+def _locked(data_dir: Path) -> InheritedLock:
     """Raises DataDirError: it is in use, or holds another kind of crawl."""
     if (data_dir / FRONTIER).exists() or (data_dir / WORKER).exists():
         raise DataDirError(
@@ -273,7 +273,7 @@ def _locked(data_dir: Path) -> HandedLock:
             " another CRAWLER_DATA_DIR"
         )
     file = share_lock(data_dir)
-    lock = HandedLock.take(file)
+    lock = InheritedLock.take(file)
     if lock is None:
         raise DataDirError(
             f"data directory {data_dir} is in use by another crawl (process {taken_by(file)})."

@@ -42,24 +42,24 @@ from crawler.report.summary import (
     DeadUrl,
     FrontierCounts,
     HostPages,
-    Links,
+    LinkFigures,
     OverBudget,
-    Politeness,
-    Robots,
+    PolitenessFigures,
+    RobotsFigures,
     Summary,
 )
 from crawler.shared import keys
 from crawler.shared.client import Nodes
-from crawler.shared.codec import Totals, WorkerSaid
+from crawler.shared.codec import ShardTotals, WorkerRecord
 from crawler.shared.faults import FAULTS, Unreachable
 
 AGAIN_S: Final = 1.0
 NOTHING: Final = Counts(0, 0, 0, 0, 0, 0, 0)
-_decode = msgspec.json.Decoder(WorkerSaid).decode
+_decode = msgspec.json.Decoder(WorkerRecord).decode
 
 
 @dataclass(frozen=True, slots=True)
-class SharedGlance:
+class SharedFigures:
     """The figures of one moment: of our workers but for what waits, which is everybody's."""
 
     workers: int
@@ -75,11 +75,11 @@ class WorkforceLook:
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._before: frozenset[str] = frozenset()  # sessions of earlier runs
-        self._heard: dict[str, WorkerSaid] = {}  # ours, by session
+        self._heard: dict[str, WorkerRecord] = {}  # ours, by session
         self._rate = RecentRate()
         self.counts = NOTHING
         self.fault = ""  # why Redis cannot be asked
-        self.everybody: list[WorkerSaid] = []
+        self.everybody: list[WorkerRecord] = []
 
     async def begin(self, wait_s: float, tell: Callable[[str], None]) -> None:
         """What is there now is of the past. For *wait_s* a server that is away, or loading its
@@ -111,10 +111,10 @@ class WorkforceLook:
             if said.name in names and said.session not in self._before:
                 self._heard[said.session] = said
 
-    def glance(self, workers: int, now: float) -> SharedGlance:
+    def glance(self, workers: int, now: float) -> SharedFigures:
         """*workers*: so many are at work."""
         pages = sum(said.pages for said in self.lives)
-        return SharedGlance(
+        return SharedFigures(
             workers=workers,
             pages=pages,
             pages_per_s=self._rate.at(pages, now),
@@ -129,7 +129,7 @@ class WorkforceLook:
         return sum(said.pages for said in self.lives if said.name in names)
 
     @property
-    def lives(self) -> list[WorkerSaid]:
+    def lives(self) -> list[WorkerRecord]:
         """Of our workers in this run: what was heard last of each."""
         return list(self._heard.values())
 
@@ -140,7 +140,7 @@ class WorkforceLook:
         key = keys.workers(self._nodes.name)
         heard, *totals = await self._asked(key)
         self.everybody = list(_read(heard[1::2]))
-        self.counts = Totals.summed(map(Totals.of_reply, totals))
+        self.counts = ShardTotals.summed(map(ShardTotals.of_reply, totals))
 
     async def _asked(self, key: str) -> Sequence[Any]:
         """By commands that open no shard: only workers do. Raises the first Fault."""
@@ -155,7 +155,7 @@ class WorkforceLook:
         return replies
 
 
-def _read(said: Iterable[bytes]) -> Iterator[WorkerSaid]:
+def _read(said: Iterable[bytes]) -> Iterator[WorkerRecord]:
     for each in said:
         with suppress(msgspec.MsgspecError):  # what is none of ours is left out
             yield _decode(each)
@@ -179,7 +179,7 @@ class WorkforceScreen:
         self._log_s = log_s
         self._log_at = 0.0
 
-    def show(self, glance: SharedGlance, now: float) -> None:
+    def show(self, glance: SharedFigures, now: float) -> None:
         """As often as one likes: a log line comes when its time has come."""
         if self.is_line:
             with suppress(OSError, ValueError):  # the terminal is gone
@@ -202,7 +202,7 @@ class WorkforceScreen:
             self._screen.wipe()
 
 
-def line(glance: SharedGlance, columns: int) -> str:
+def line(glance: SharedFigures, columns: int) -> str:
     """As much of *glance* as fits into *columns*, the most important first."""
     fields = [
         many(glance.pages, "page"),
@@ -218,7 +218,7 @@ def line(glance: SharedGlance, columns: int) -> str:
     return text
 
 
-def sentence(glance: SharedGlance) -> str:
+def sentence(glance: SharedFigures) -> str:
     """The same for a log."""
     return (
         f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second) by"
@@ -240,7 +240,7 @@ _FINISHED: Final = "finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class WorkersSummary:
     """What is known when all have ended."""
 
     spider: str
@@ -250,7 +250,7 @@ class Run:
     is_stopped: bool  # somebody asked for it
     failure: str
     counts: Counts  # of the whole crawl
-    killed: Sequence[WorkerSaid]  # lives without a summary
+    killed: Sequence[WorkerRecord]  # lives without a summary
 
 
 def read_summary(folder: Path, began_at: float) -> Summary | None:
@@ -264,7 +264,9 @@ def read_summary(folder: Path, began_at: float) -> Summary | None:
         return None
 
 
-def summary_of_all(run: Run, parts: Sequence[Summary], folders: Iterable[Path]) -> Summary:
+def summary_of_all(
+    run: WorkersSummary, parts: Sequence[Summary], folders: Iterable[Path]
+) -> Summary:
     reason, ended = _end(run, parts)
     duration_s = max(run.ended_at - run.began_at, 0.001)
     counts, killed = run.counts, run.killed
@@ -289,7 +291,7 @@ def summary_of_all(run: Run, parts: Sequence[Summary], folders: Iterable[Path]) 
         answers=_sum(part.answers for part in parts),
         top_hosts=_top(parts),
         links=_links(parts),
-        politeness=Politeness(
+        politeness=PolitenessFigures(
             _sum(part.politeness.rests for part in parts),
             _total(parts, lambda part: part.politeness.hosts_given_up),
         ),
@@ -304,7 +306,7 @@ def summary_of_all(run: Run, parts: Sequence[Summary], folders: Iterable[Path]) 
     )
 
 
-def _end(run: Run, parts: Sequence[Summary]) -> tuple[str, str]:
+def _end(run: WorkersSummary, parts: Sequence[Summary]) -> tuple[str, str]:
     """Why it ended, in a word and in words: what failed counts before what did not."""
     told = {part.reason: part.ended for part in parts}
     failed = next((reason for reason in told if reason in FAILED), None)
@@ -336,8 +338,8 @@ def _top(parts: Iterable[Summary]) -> list[HostPages]:
     return [HostPages(*each) for each in Counter(total).most_common(_TOP_HOSTS)]
 
 
-def _links(parts: Sequence[Summary]) -> Links:
-    return Links(
+def _links(parts: Sequence[Summary]) -> LinkFigures:
+    return LinkFigures(
         new=_total(parts, lambda part: part.links.new),
         seen=_total(parts, lambda part: part.links.seen),
         over_budget=_total(parts, lambda part: part.links.over_budget),
@@ -359,8 +361,8 @@ def _over_budget(parts: Iterable[Summary]) -> list[OverBudget]:
     return sorted(found.values(), key=lambda each: -each.links)[:TOP_OVER_BUDGET]
 
 
-def _robots(parts: Sequence[Summary]) -> Robots:
-    return Robots(
+def _robots(parts: Sequence[Summary]) -> RobotsFigures:
+    return RobotsFigures(
         fetched=_total(parts, lambda part: part.robots.fetched),
         disallowed=_total(parts, lambda part: part.robots.disallowed),
         unreachable=_total(parts, lambda part: part.robots.unreachable),
@@ -372,7 +374,7 @@ def _pauses(parts: Sequence[Summary]) -> BodyPauses:
     return BodyPauses(_total(parts, lambda part: part.pauses.times), round(total_s, 3))
 
 
-def _unnamed(killed: Iterable[WorkerSaid]) -> dict[str, int]:
+def _unnamed(killed: Iterable[WorkerRecord]) -> dict[str, int]:
     errors = sum(said.errors for said in killed)
     return {KILLED: errors} if errors else {}
 

@@ -31,7 +31,7 @@ MAX_PAGES: Final = "max_pages"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Typed:
+class ShareArguments:
     """What the user gave."""
 
     spider: str
@@ -71,7 +71,7 @@ def parts_of_pages(max_pages: int | None, workers: int) -> list[int | None]:
 
 
 def worker_arguments(
-    typed: Typed, folder: Path, max_pages: int | None, own: Mapping[str, str]
+    typed: ShareArguments, folder: Path, max_pages: int | None, own: Mapping[str, str]
 ) -> list[str]:
     """Behind `scrapy`. *max_pages* None: as typed; *own*: settings of this worker."""
     arguments = list(typed.arguments)
@@ -194,7 +194,7 @@ class WorkerProcess:
 _ENDS: Final = 0
 
 
-class Workforce:
+class Workers:
     def __init__(self, workers: Sequence[WorkerProcess], tell: Callable[[str], None]) -> None:
         """*tell*: one sentence for the user."""
         self.workers = workers
@@ -277,11 +277,11 @@ _NAME_CHARS: Final = 56  # of CRAWLER_WORKER_NAME's 64; the rest is for the numb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class WorkersPlan:
     """What is to be done."""
 
     workers: int
-    typed: Typed
+    typed: ShareArguments
     config: Config
     data_dir: Path
     address: RedisAddress | None  # None: a Redis of our own
@@ -289,7 +289,7 @@ class Plan:
 
 
 def hired(
-    plan: Plan, there: Sequence[Path], look: WorkforceLook, own: RedisAddress | None
+    plan: WorkersPlan, there: Sequence[Path], look: WorkforceLook, own: RedisAddress | None
 ) -> list[WorkerProcess]:
     """*there*: the folders of runs before; *own*: where our own Redis is."""
     asked_for = {worker_folder(plan.data_dir, number) for number in range(1, plan.workers + 1)}
@@ -307,7 +307,7 @@ def _with_links(there: Sequence[Path], look: WorkforceLook) -> set[Path]:
 
 
 def _worker(
-    plan: Plan, folder: Path, part: int | None, look: WorkforceLook, own: RedisAddress | None
+    plan: WorkersPlan, folder: Path, part: int | None, look: WorkforceLook, own: RedisAddress | None
 ) -> WorkerProcess:
     number = int(folder.name)
     settings = _settings(plan, number, own)
@@ -321,7 +321,7 @@ def _worker(
     return WorkerProcess(number, folder, arguments)
 
 
-def _settings(plan: Plan, number: int, own: RedisAddress | None) -> dict[str, str]:
+def _settings(plan: WorkersPlan, number: int, own: RedisAddress | None) -> dict[str, str]:
     settings = {}
     name = plan.config.shared.worker_name or (_NAME if own is not None else "")
     if name:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from crawler.data.records import Claims
+from crawler.data.records import LocalClaims
 from crawler.frontier.dead_letters import dead_letters
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import (
@@ -82,7 +82,7 @@ class EmbeddedWorld:
         return [letter for _, letter in dead_letters(self.store)]
 
     def claim(self, digest: bytes) -> Claim | None:
-        return Claims(self.store).claim(digest)
+        return LocalClaims(self.store).claim(digest)
 
     def drift(self, frontier: TwoTierFrontier, by: int) -> None:
         frontier._books.totals.waiting += by

@@ -6,8 +6,8 @@ from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import (
     FrontEntry,
+    HostPlace,
     HostRecord,
-    Place,
     decode_candidate,
     decode_entry,
     decode_host,
@@ -48,12 +48,12 @@ def _check_places(
     assert markers == active, "the marker on disk says who is in memory"
     for host, record in hosts.items():
         filed = (record.pace.standing, FrontEntry(host, record.generation)) in entries
-        assert (record.place is Place.FRONT) <= filed, f"{host} waits in no queue"
-        assert (record.place is Place.RESTING) == (host in resting)
-        assert (record.place is Place.ACTIVE) == (host in active)
-        if record.place is Place.EMPTY:
+        assert (record.place is HostPlace.FRONT) <= filed, f"{host} waits in no queue"
+        assert (record.place is HostPlace.RESTING) == (host in resting)
+        assert (record.place is HostPlace.ACTIVE) == (host in active)
+        if record.place is HostPlace.EMPTY:
             assert record.best_level() is None, f"{host} has URLs and no turn"
-        if record.place is Place.FRONT:
+        if record.place is HostPlace.FRONT:
             assert record.level == record.best_level(), f"{host} is filed below its best"
 
 

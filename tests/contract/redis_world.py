@@ -23,7 +23,7 @@ from crawler.model.types import (
 )
 from crawler.shared import keys
 from crawler.shared.client import Call
-from crawler.shared.codec import Totals, read_claim
+from crawler.shared.codec import ShardTotals, read_claim
 from crawler.shared.crawl_format import (
     agreed,
     encode_format,
@@ -63,8 +63,8 @@ class ToldLink:
             pipeline.execute_command(word, *args, NEVER_DECODE=[])
         return [_flat(reply) for reply in pipeline.execute()]
 
-    def totals(self) -> list[Totals]:
-        return [Totals.read(self.client.hgetall(keys.totals(NAME, n))) for n in range(SHARDS)]
+    def totals(self) -> list[ShardTotals]:
+        return [ShardTotals.read(self.client.hgetall(keys.totals(NAME, n))) for n in range(SHARDS)]
 
 
 def _flat(reply: Any) -> Any:
@@ -174,7 +174,7 @@ def _dump(client: redis.Redis) -> Dump:
 
 
 def _check_shard(dump: Dump, root: str) -> None:
-    totals = Totals.read(dump.get(f"{root}:m", {}))
+    totals = ShardTotals.read(dump.get(f"{root}:m", {}))
     queues: dict[str, dict[int, int]] = {}
     for key, bodies in _under(dump, f"{root}:b:"):
         front, host = key.split(":", 1)

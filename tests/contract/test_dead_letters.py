@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from crawler.config.settings import Robots
+from crawler.config.settings import RobotsSettings
 from crawler.data.records import RobotsRecords
 from crawler.frontier import dead_letters
 from crawler.frontier import records as keys
-from crawler.frontier.records import Place, decode_host
+from crawler.frontier.records import HostPlace, decode_host
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     Candidate,
@@ -17,11 +17,11 @@ from crawler.model.types import (
     Lease,
     RetryAt,
 )
-from crawler.policy.robots_cache import Known, RobotsCache, RobotsRecord, Unknown
+from crawler.policy.robots_cache import RobotsCache, RobotsRecord, RobotsState, Unknown
 from tests.contract.frontiers import EmbeddedWorld, candidate, drain, rest
 from tests.contract.invariants import check
 
-FORBIDDEN = RobotsRecord("http://a", Known.UNREACHABLE, 0.0, 1e9, reason="status 500")
+FORBIDDEN = RobotsRecord("http://a", RobotsState.UNREACHABLE, 0.0, 1e9, reason="status 500")
 
 
 def bury(frontier: TwoTierFrontier, found: list[Candidate], now: float) -> float:
@@ -40,7 +40,7 @@ def bury(frontier: TwoTierFrontier, found: list[Candidate], now: float) -> float
 def put_back(embedded: EmbeddedWorld, now: float) -> None:
     """As nobody who has the frontier open, after the crawl."""
     store = embedded.store
-    robots = RobotsCache(RobotsRecords(store), "Gossamer", Robots())
+    robots = RobotsCache(RobotsRecords(store), "Gossamer", RobotsSettings())
     found = dead_letters.put_back(store, embedded.reopen(now), robots, lambda _: True, lambda: now)
     assert sum(found)
 
@@ -115,7 +115,7 @@ def test_a_host_at_rest_is_left_at_rest(embedded: EmbeddedWorld) -> None:
     frontier.finish(lease, Dead("timeout"), 0.0)
     put_back(embedded, 1.0)
     record = decode_host(embedded.store.get(keys.named(keys.HOST, "a")) or b"")
-    assert (record.place, record.rest_until) == (Place.RESTING, 50.0)
+    assert (record.place, record.rest_until) == (HostPlace.RESTING, 50.0)
     frontier = embedded.reopen(2.0)
     check(frontier, embedded.store)
     assert drain(frontier, 49.0) == []
@@ -127,7 +127,7 @@ def test_a_host_at_rest_is_left_at_rest(embedded: EmbeddedWorld) -> None:
     [
         pytest.param(msgspec.msgpack.encode(FORBIDDEN), True, id="a verdict that forbids all"),
         pytest.param(
-            msgspec.msgpack.encode(msgspec.structs.replace(FORBIDDEN, kind=Known.RULES)),
+            msgspec.msgpack.encode(msgspec.structs.replace(FORBIDDEN, kind=RobotsState.RULES)),
             False,
             id="rules that were read",
         ),
@@ -140,5 +140,5 @@ def test_an_unreachable_robots_txt_is_asked_for_again(
     now = bury(embedded.reopen(0.0), [candidate("x")], 0.0)
     embedded.store.write({keys.named(keys.ROBOTS, "http://a"): packed})
     put_back(embedded, now)
-    robots = RobotsCache(RobotsRecords(embedded.store), "Gossamer", Robots())
+    robots = RobotsCache(RobotsRecords(embedded.store), "Gossamer", RobotsSettings())
     assert isinstance(robots.verdict("http://a/x", now), Unknown) is asked

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import redis
 
-from crawler.config.settings import Budgets
-from crawler.data.records import LocalYields
+from crawler.config.settings import PatternSettings
+from crawler.data.records import LocalPatternStats
 from crawler.frontier.port import FrontierRules, OrderedStore
 from crawler.model.types import (
     Candidate,
@@ -21,21 +21,23 @@ from crawler.model.types import (
     Pace,
 )
 from crawler.policy.patterns import (
-    Go,
-    Stopped,
-    Yields,
+    FetchIt,
+    PatternStatsStore,
+    PatternStopped,
 )
 from crawler.policy.scope import Refusal
 from crawler.shared.client import Call
 from crawler.shared.shard import Ops
 from crawler.shared.worker.batcher import ShardLink
-from crawler.shared.worker.patterns import SharedYields
+from crawler.shared.worker.patterns import SharedPatternStats
 from tests.contract.frontiers import STORES
 from tests.contract.redis_world import SHARDS, RedisWorld, ToldLink
 
 
 class World(Protocol):
-    def reopen(self, rules: Budgets, most_patterns: int = 100, recent: int = 100) -> Yields:
+    def reopen(
+        self, rules: PatternSettings, most_patterns: int = 100, recent: int = 100
+    ) -> PatternStatsStore:
         """What another run finds."""
 
 
@@ -43,8 +45,10 @@ class LocalWorld:
     def __init__(self, store: OrderedStore) -> None:
         self._store = store
 
-    def reopen(self, rules: Budgets, most_patterns: int = 100, recent: int = 100) -> Yields:
-        return LocalYields(self._store, rules, most_patterns, recent)
+    def reopen(
+        self, rules: PatternSettings, most_patterns: int = 100, recent: int = 100
+    ) -> PatternStatsStore:
+        return LocalPatternStats(self._store, rules, most_patterns, recent)
 
 
 class SharedWorld:
@@ -54,17 +58,21 @@ class SharedWorld:
         RedisWorld(client)  # an empty server that knows the scripts
         self._link = ToldLink(client)
 
-    def reopen(self, rules: Budgets, most_patterns: int = 100, recent: int = 100) -> Yields:
+    def reopen(
+        self, rules: PatternSettings, most_patterns: int = 100, recent: int = 100
+    ) -> PatternStatsStore:
         return ToldYields(self._link, rules, most_patterns, recent)
 
 
 class ToldYields:
     """Asks before each lease, and tells at once."""
 
-    def __init__(self, link: ToldLink, rules: Budgets, most_patterns: int, recent: int) -> None:
+    def __init__(
+        self, link: ToldLink, rules: PatternSettings, most_patterns: int, recent: int
+    ) -> None:
         self._link = link
         self._now = 0.0
-        self._yields = SharedYields(
+        self._yields = SharedPatternStats(
             rules,
             ShardLink(
                 ops=Ops("w.1", SHARDS, FrontierRules(), 60),
@@ -77,7 +85,7 @@ class ToldYields:
             *(most_patterns, recent),
         )
 
-    def of(self, candidate: Candidate, now: float) -> Go | Stopped:
+    def of(self, candidate: Candidate, now: float) -> FetchIt | PatternStopped:
         self._at(now)
         asyncio.run(self._yields.enrich([Lease(1, candidate, Pace(), now)]))
         return self._yields.of(candidate, now)

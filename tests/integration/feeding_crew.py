@@ -14,20 +14,20 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy.utils.test import get_crawler
 
 from crawler.config.settings import Arguments, read_config
-from crawler.crawl.allowed_origins import Doors
-from crawler.crawl.stats import Tally
+from crawler.crawl.allowed_origins import AllowedOrigins
+from crawler.crawl.stats import CrawlStats
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierRules
-from crawler.model.choices import Scope
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Standing
 from crawler.policy.priority import DepthPrioritizer
 from crawler.shared import keys
 from crawler.shared.client import Address, Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
-from crawler.shared.pushed import Around, Feeding, Judge, PushRules
+from crawler.shared.pushed import PushedRequestReader, PushedUrls, PushRules, WorkerHooks
 from crawler.shared.shard import Ops, read_leases
-from crawler.shared.worker.feeds import Delivery, Feeds
+from crawler.shared.worker.feeds import CandidateSender, PushedFeeds
 
 KEY: Final = "web:start_urls"
 TAKEN: Final = "{web:start_urls}:taken"
@@ -56,7 +56,7 @@ class Crew:
         self.nodes = Nodes(Address.parse(url + SOON), Scripts(), "t", SHARDS, OPENING)
         turn(self.nodes.open())
 
-    def hire(self, scope: Scope = Scope.ANY, **rules: Any) -> Worker:
+    def hire(self, scope: ScopeChoice = ScopeChoice.ANY, **rules: Any) -> Worker:
         worker = Worker(self, scope, PushRules(KEY, **rules), lambda work: self._turn(work))
         self.workers.append(worker)
         return worker
@@ -88,24 +88,28 @@ class Crew:
 
 
 class Worker:
-    def __init__(self, crew: Crew, scope: Scope, rules: PushRules, turn: Turn) -> None:
+    def __init__(self, crew: Crew, scope: ScopeChoice, rules: PushRules, turn: Turn) -> None:
         self.announced = 0
         self.may_take = True
         self.is_idle = True
         self.woken = 0
         self._turn = turn
         session = f"worker{len(crew.workers)}"
-        self.doors = Doors(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9)
+        self.doors = AllowedOrigins(
+            CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9
+        )
         self.doors.open_for([])
-        self.tally = Tally(MemoryStatsCollector(get_crawler()))
-        delivery = Delivery(
+        self.tally = CrawlStats(MemoryStatsCollector(get_crawler()))
+        delivery = CandidateSender(
             crew.nodes, Ops(session, SHARDS, RULES, 60), False, lambda shard, in_s: None
         )
-        self.feeding = Feeding(
-            Feeds.of(crew.nodes, delivery, "t", rules.key, session, LEASE_S),
-            Judge(self.doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint),
+        self.feeding = PushedUrls(
+            PushedFeeds.of(crew.nodes, delivery, "t", rules.key, session, LEASE_S),
+            PushedRequestReader(
+                self.doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint
+            ),
             rules,
-            Around(
+            WorkerHooks(
                 all_know=crew.all_know,
                 may_take=lambda: self.may_take,
                 is_idle=lambda: self.is_idle,

@@ -26,11 +26,11 @@ from twisted.python.failure import Failure
 from crawler.crawl.errors import error_of
 from crawler.crawl.slots import SlotRules, Slots
 from crawler.download.aiohttp_handler import AiohttpHandler
-from crawler.download.body import Keeper
+from crawler.download.body import BodyKeeper
 from crawler.download.resolver import (
     AresLookup,
-    Found,
     LookupFailed,
+    ResolvedName,
     Resolver,
 )
 from crawler.middlewares.decode import DecodeMiddleware
@@ -56,13 +56,13 @@ ASKED: Final[set[str]] = set()
 class Names(AresLookup):
     """A name server with few names; localhost is asked of the real one."""
 
-    async def __call__(self, name: str) -> Found:
+    async def __call__(self, name: str) -> ResolvedName:
         if name == "localhost":
             return await super().__call__(name)
         ASKED.add(name)
         if name not in NAMES:
             raise LookupFailed(None, f"no answer about {name}")
-        return Found(NAMES[name], 60.0)
+        return ResolvedName(NAMES[name], 60.0)
 
 
 def options(tls: str, keepalive_s: float) -> DownloadOptions:
@@ -77,7 +77,7 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
     )
 
 
-class Telling(Keeper):
+class Telling(BodyKeeper):
     """Keeps the exchanges of all requests; these have no leases."""
 
     def response(self, request: Request, exchange: Exchange, **more: Any) -> Response:

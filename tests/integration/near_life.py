@@ -11,14 +11,14 @@ from random import Random
 from typing import Final
 
 from crawler.duplicates.index.index import open_index
-from crawler.duplicates.index.manifest import Limits
+from crawler.duplicates.index.manifest import IndexLimits
 from crawler.frontier import records as keys
 from crawler.frontier.records import encode
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.types import Claim
 
 # Small: most of the deaths come while a run is written or merged.
-SMALL: Final = Limits(newest=16, waiting=4, ratio=2, piece=50, ten_orders=300, stretch=16)
+SMALL: Final = IndexLimits(newest=16, waiting=4, ratio=2, piece=50, ten_orders=300, stretch=16)
 
 
 def page(life: int, number: int) -> Claim:

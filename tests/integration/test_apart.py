@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 import pytest
 import uvloop
 
-from crawler.config.settings import Content
+from crawler.config.settings import ContentSettings
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsers.loading import (
     LINKS_CUT,
@@ -56,7 +56,7 @@ class Bench:
     """A registry with one parser, and what its bodies gave."""
 
     def __init__(self, timeout_s: float, max_bytes: int, parser: str) -> None:
-        content = Content(
+        content = ContentSettings(
             parsers=(f"strange_parsers.{parser}",) if parser else (),
             parse_timeout_s=timeout_s,
             parse_max_bytes=max_bytes,

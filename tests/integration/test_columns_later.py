@@ -25,7 +25,7 @@ from crawler.archive.reader import captures
 from crawler.archive.recovery import recover
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import read_config
-from crawler.content.crawl_archive import ColumnsLater, companions
+from crawler.content.crawl_archive import ColumnsRebuild, companions
 from crawler.model.page import Parsed, Source
 from tests.crawling import crawl
 from tests.integration.columns_life import capture
@@ -72,8 +72,8 @@ def left_behind(folder: Path, *captures: Capture) -> None:
         warc.rename(open_name(warc))
 
 
-def later(folder: Path, **settings: Any) -> ColumnsLater:
-    return ColumnsLater(folder, read_config({**SETTINGS, **settings}))
+def later(folder: Path, **settings: Any) -> ColumnsRebuild:
+    return ColumnsRebuild(folder, read_config({**SETTINGS, **settings}))
 
 
 @pytest.fixture

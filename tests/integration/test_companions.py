@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from crawler.archive.capture import Capture, Written
+from crawler.archive.capture import Capture, StoredCapture
 from crawler.archive.files import (
     beside,
     clear,
@@ -42,7 +42,7 @@ class UrlList:
         self._step("begin")
         open_name(self._final).touch()
 
-    def add(self, written: Written) -> None:
+    def add(self, written: StoredCapture) -> None:
         self._step("add")
         self._urls.append(written.capture.url)
 

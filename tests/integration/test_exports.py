@@ -18,7 +18,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
 from crawler.model.types import ConfigError
-from crawler.report.report import Feeds
+from crawler.report.report import FeedExport
 from crawler.spiders.web import WebSpider
 from tests import ready
 from tests.command import crawl_command, run
@@ -258,4 +258,4 @@ def test_an_object_that_would_be_replaced_is_refused(
     crawler = Crawler(Spider, settings)
     crawler.spider = Spider.from_crawler(crawler, name="any")
     with pytest.raises(ConfigError, match=r"put %\(time\)s into") if is_refused else nullcontext():
-        Feeds(crawler)
+        FeedExport(crawler)

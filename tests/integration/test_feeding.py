@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from crawler.model.choices import Scope
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import CrawlerError
 from crawler.shared.pushed import (
     MOST_BATCHES,
     MOVES,
     TAKE,
-    Batch,
-    Stage,
+    BatchStage,
+    PushedBatch,
 )
 from tests.integration.feeding_crew import KEY, LEASE_S, TAKEN, URGENT, Crew, Turn, taken
 from tests.servers.redis import RedisServer
@@ -89,7 +89,7 @@ def test_nothing_is_taken_that_the_frontier_cannot_take(client: redis.Redis, cre
 def test_what_cannot_be_used_is_told_counted_and_kept(
     client: redis.Redis, crew: Crew, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker = crew.hire(Scope.HOST)
+    worker = crew.hire(ScopeChoice.HOST)
     worker.tick()
     client.rpush(KEY, '{"link": 1}', "http://10.0.0.1/", "x" * 70_000, "a" * 5000 + " b")
     with caplog.at_level(logging.WARNING):
@@ -126,7 +126,7 @@ def test_the_log_names_the_first_few(
 def test_no_page_of_a_new_host_before_every_worker_knows_it(
     client: redis.Redis, crew: Crew
 ) -> None:
-    one, two = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    one, two = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
     for worker in (one, two):
         worker.tick()
     client.rpush(KEY, "https://a.example/")
@@ -148,7 +148,7 @@ def test_a_host_that_waits_for_all_keeps_others_of_it_waiting(
     client: redis.Redis, crew: Crew
 ) -> None:
     """The second batch opens nothing: its host is open here already, but not elsewhere."""
-    one, two = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    one, two = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
     for url in ("https://a.example/1", "https://a.example/2"):
         client.rpush(KEY, url)
         one.tick()
@@ -163,7 +163,7 @@ def test_a_host_that_waits_for_all_keeps_others_of_it_waiting(
 def test_doors_that_a_server_has_forgotten_are_opened_again(
     client: redis.Redis, crew: Crew
 ) -> None:
-    one, two = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    one, two = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
     client.rpush(KEY, "https://a.example/")
     one.tick()
     client.delete("t:doors")
@@ -178,12 +178,12 @@ def test_doors_that_a_server_has_forgotten_are_opened_again(
 def test_a_worker_that_comes_later_knows_all_before_it_begins(
     client: redis.Redis, crew: Crew
 ) -> None:
-    one = crew.hire(Scope.DOMAIN)
+    one = crew.hire(ScopeChoice.DOMAIN)
     client.rpush(KEY, *(f"https://{n}.example/" for n in range(3 * TAKE)))
     for _ in range(3):
         one.tick()
         one.announce()
-    two = crew.hire(Scope.DOMAIN)
+    two = crew.hire(ScopeChoice.DOMAIN)
     assert not two.doors.known
     two.tick()
     assert two.doors.known and two.woken == 1
@@ -198,9 +198,9 @@ def test_where_all_hosts_are_in_scope_nobody_waits(client: redis.Redis, crew: Cr
     assert crew.waiting() == ["https://a.example/"] and not client.exists("t:doors")
 
 
-@pytest.mark.parametrize("scope", [Scope.ANY, Scope.HOST])
+@pytest.mark.parametrize("scope", [ScopeChoice.ANY, ScopeChoice.HOST])
 def test_what_is_pushed_does_not_open_loopback(
-    client: redis.Redis, crew: Crew, scope: Scope
+    client: redis.Redis, crew: Crew, scope: ScopeChoice
 ) -> None:
     one = crew.hire(scope)
     client.rpush(KEY, "http://127.0.0.1:8000/")
@@ -215,7 +215,7 @@ def test_what_is_pushed_does_not_open_loopback(
 
 def test_what_a_dead_worker_had_taken_another_takes(client: redis.Redis, crew: Crew) -> None:
     """The lease is by the server's clock: it is set far into the past here."""
-    one, two = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    one, two = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
     client.rpush(KEY, "https://a.example/")
     one.tick()
     crew.workers.remove(one)
@@ -230,7 +230,7 @@ def test_what_a_dead_worker_had_taken_another_takes(client: redis.Redis, crew: C
 
 
 def test_what_waits_is_held(client: redis.Redis, crew: Crew) -> None:
-    one, _ = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    one, _ = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
     client.rpush(KEY, "https://a.example/")
     one.tick()
     ((field, before),) = ((f, v) for f, v in client.hgetall(TAKEN).items() if f != b"schema")
@@ -241,7 +241,7 @@ def test_what_waits_is_held(client: redis.Redis, crew: Crew) -> None:
 
 
 def test_what_is_held_is_bounded(client: redis.Redis, crew: Crew) -> None:
-    one, _ = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    one, _ = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
     client.rpush(KEY, *(f"https://{n}.example/" for n in range((MOST_BATCHES + 2) * TAKE)))
     for _ in range(3):
         one.tick()
@@ -344,9 +344,9 @@ def test_a_redis_that_is_gone_keeps_the_crawl_waiting(turn: Turn) -> None:
 
 
 def test_every_move_of_a_batch_is_one_of_the_table() -> None:
-    for here in Stage:
-        for there in Stage:
-            batch = Batch([], 0.0, stage=here)
+    for here in BatchStage:
+        for there in BatchStage:
+            batch = PushedBatch([], 0.0, stage=here)
             if there in MOVES[here]:
                 batch.move(there)
                 assert batch.stage is there

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from crawler.model.choices import Scope
+from crawler.model.choices import ScopeChoice
 from crawler.shared import keys
 from crawler.shared.shard import shard_of
 from tests.integration.feeding_crew import KEY, SHARDS, URGENT, Crew, Turn, taken
@@ -65,7 +65,7 @@ def elsewhere(cluster: RedisCluster) -> str:
 def test_everything_of_a_feed_is_done_on_one_server(
     cluster: RedisCluster, client: redis.Redis, crew: Crew
 ) -> None:
-    one, two = crew.hire(Scope.HOST), crew.hire(Scope.HOST)
+    one, two = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
     client.rpush(KEY, *URLS, "no URL")
     with cluster.node_of(URGENT).client() as urgent:
         urgent.rpush(URGENT, "https://urgent.example/")

@@ -23,7 +23,7 @@ from crawler.shared.keys import Scripts
 from crawler.shared.worker.feeds import (
     Feed,
     Item,
-    OpenedDoors,
+    OpenedHosts,
 )
 from tests.servers.redis import RedisServer
 
@@ -242,7 +242,7 @@ def test_what_is_not_ours_is_an_error_and_stays(
 
 def test_doors_of_another_type_are_an_error(client: redis.Redis, nodes: Nodes, turn: Turn) -> None:
     client.sadd("t:doors", "a.example")
-    doors = OpenedDoors(nodes, TOLD, "t")
+    doors = OpenedHosts(nodes, TOLD, "t")
     for call in (doors.open(["b.example"]), doors.since(0)):
         with pytest.raises(FAULTS):
             turn(call)
@@ -270,7 +270,7 @@ def test_without_memory_nothing_is_taken_and_what_is_taken_goes_on(
 def test_doors_are_read_in_the_order_in_which_they_were_opened(
     client: redis.Redis, nodes: Nodes, turn: Turn
 ) -> None:
-    doors = OpenedDoors(nodes, TOLD, "t")
+    doors = OpenedHosts(nodes, TOLD, "t")
     client.set("now", 1_790_000_000)
     first = turn(doors.open(["b.example", "a.example"]))
     assert first == 1_790_000_000_000_001
@@ -286,7 +286,7 @@ def test_a_door_opened_after_a_loss_is_behind_all_that_was_read(
     client: redis.Redis, nodes: Nodes, turn: Turn
 ) -> None:
     """The server loses its last second: who has read b.example must not miss c.example."""
-    doors = OpenedDoors(nodes, TOLD, "t")
+    doors = OpenedHosts(nodes, TOLD, "t")
     client.set("now", 100)
     turn(doors.open(["a.example"]))
     read = turn(doors.open(["b.example"]))

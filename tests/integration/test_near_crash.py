@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from crawler.duplicates.index.index import NearIndex, open_index
-from crawler.duplicates.index.manifest import Folder, Limits, Manifest
+from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.types import Claim
 from tests.integration.near_life import SMALL, live, page
@@ -58,7 +58,7 @@ def test_what_was_finished_is_found_after_any_number_of_kills(tmp_path: Path) ->
     store.close()
 
 
-class Copied(Folder):
+class Copied(IndexFolder):
     """Copies itself before and after every step."""
 
     def __init__(self, path: Path, copies: Path, added: list[int], kept: list[bytes]) -> None:
@@ -94,7 +94,7 @@ class Copied(Folder):
 
 
 def test_every_step_leaves_an_index_that_opens_and_has_what_it_said(tmp_path: Path) -> None:
-    limits = Limits(newest=4, waiting=2, ratio=2, piece=5, ten_orders=12, stretch=8)
+    limits = IndexLimits(newest=4, waiting=2, ratio=2, piece=5, ten_orders=12, stretch=8)
     random = Random(1)
     pages = [random.getrandbits(64) for _ in range(40)]
     added: list[int] = []
@@ -113,8 +113,8 @@ def test_every_step_leaves_an_index_that_opens_and_has_what_it_said(tmp_path: Pa
         _judge(copy, pages[:count], on_disk, limits)
 
 
-def _judge(copy: Path, added: list[int], on_disk: Iterable[bytes], limits: Limits) -> None:
-    folder = Folder(copy)
+def _judge(copy: Path, added: list[int], on_disk: Iterable[bytes], limits: IndexLimits) -> None:
+    folder = IndexFolder(copy)
     index = NearIndex(folder, folder.load() or Manifest(), lambda digests: None, limits)
     for digest in on_disk:
         number = int.from_bytes(digest, "little")

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import redis
 
-from crawler.shared.client import Address, Call, Link, Nodes, hash_of
+from crawler.shared.client import Address, BlockingNodes, Call, Nodes, hash_of
 from crawler.shared.faults import Unreachable
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
@@ -90,7 +90,7 @@ def test_each_shard_is_asked_where_it_is(cluster: RedisCluster) -> None:
 
 def test_the_database_of_a_cluster_is_0(cluster: RedisCluster) -> None:
     with pytest.raises(Exception, match="no databases but 0"):
-        Link(Nodes(Address.parse(f"{cluster.url}/1"), FewScripts(), NAME, SHARDS, ()))
+        BlockingNodes(Nodes(Address.parse(f"{cluster.url}/1"), FewScripts(), NAME, SHARDS, ()))
 
 
 @pytest.mark.parametrize("hurt", [RedisServer.kill, RedisServer.pause], ids=lambda do: do.__name__)

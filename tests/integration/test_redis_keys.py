@@ -25,7 +25,7 @@ from crawler.model.types import (
     RetryAt,
 )
 from crawler.shared import keys
-from crawler.shared.client import Address, Call, Link, Nodes
+from crawler.shared.client import Address, BlockingNodes, Call, Nodes
 from crawler.shared.codec import mark_of, rows_of
 from crawler.shared.keys import SHARD_KEYS, Scripts
 from crawler.shared.shard import (
@@ -52,7 +52,7 @@ OPENING = (0, 100.0, keys.SCHEMA)
 class Life:
     """A few hundred random things that a worker does, with every operation among them."""
 
-    def __init__(self, link: Link, client: redis.Redis) -> None:
+    def __init__(self, link: BlockingNodes, client: redis.Redis) -> None:
         self.random = Random(11)
         self.now = 1e9
         self.leases: list[Lease] = []
@@ -178,7 +178,7 @@ def server() -> Iterator[RedisServer]:
 
 def test_every_key_touched_is_in_the_glossary(server: RedisServer) -> None:
     nodes = Nodes(Address.parse(server.url), Scripts(), NAME, SHARDS, OPENING)
-    with server.client() as client, Link(nodes) as link:
+    with server.client() as client, BlockingNodes(nodes) as link:
         with monitored(server) as seen:
             life = Life(link, client)
             for _ in range(STEPS):

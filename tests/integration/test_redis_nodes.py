@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from crawler.shared.client import Address, Call, Link, Nodes
+from crawler.shared.client import Address, BlockingNodes, Call, Nodes
 from crawler.shared.faults import (
     ForeignData,
     OutOfMemory,
@@ -322,7 +322,7 @@ def test_a_server_that_does_not_let_us(
 ) -> None:
     with RedisServer(tmp_path / "redis", appendonly="no", **options) as server:
         server.client().ping()
-        with pytest.raises(kind) as refusal, Link(new_nodes(url(server))) as link:
+        with pytest.raises(kind) as refusal, BlockingNodes(new_nodes(url(server))) as link:
             link.run([echo()])
     assert says in str(refusal.value) and "pw" not in str(refusal.value)
 
@@ -330,7 +330,7 @@ def test_a_server_that_does_not_let_us(
 def test_a_replica_is_a_waiting_state(server: RedisServer, tmp_path: Path) -> None:
     with (
         RedisServer(tmp_path / "replica", replica_of=server) as replica,
-        Link(new_nodes(replica.url)) as link,
+        BlockingNodes(new_nodes(replica.url)) as link,
     ):
         with pytest.raises(Unreachable, match="read-only replica"):
             link.run([echo()])
@@ -358,21 +358,23 @@ def test_tls(tmp_path: Path, turn: Turn) -> None:
 
 def test_no_tls_where_it_is_asked_for(server: RedisServer) -> None:
     with pytest.raises(Unreachable, match="If it knows no TLS, write redis://"):
-        Link(new_nodes(server.url.replace("redis", "rediss") + "?socket_connect_timeout=0.3"))
+        BlockingNodes(
+            new_nodes(server.url.replace("redis", "rediss") + "?socket_connect_timeout=0.3")
+        )
 
 
 def test_a_socket(tmp_path: Path) -> None:
     path = tmp_path / "redis.sock"
     with pytest.raises(Unreachable, match=f"Redis at {path} takes no connections"):
-        Link(new_nodes(f"unix://{path}"))
+        BlockingNodes(new_nodes(f"unix://{path}"))
     with (
         RedisServer(tmp_path / "redis", unixsocket=path) as server,
-        Link(new_nodes(f"unix://{path}?db=2")) as link,
+        BlockingNodes(new_nodes(f"unix://{path}?db=2")) as link,
     ):
         assert link.run([echo(1)]) == [[run_of(server), b"1"]]
 
 
-def when_linked(link: Link, call: Call) -> Any:
+def when_linked(link: BlockingNodes, call: Call) -> Any:
     end = time.monotonic() + 60.0
     while True:
         try:
@@ -383,7 +385,7 @@ def when_linked(link: Link, call: Call) -> Any:
 
 
 def test_a_link_goes_on_after_a_restart(server: RedisServer) -> None:
-    with Link(new_nodes(server.url)) as link:
+    with BlockingNodes(new_nodes(server.url)) as link:
         assert link.run([count(), count()])[1][1] == 2
         server.kill()
         with pytest.raises(Unreachable, match="takes no connections"):

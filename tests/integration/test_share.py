@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.data.data_dir import HandedLock
+from crawler.data.data_dir import InheritedLock
 from tests import ready
 from tests.command import crawl_command, run
 from tests.servers.judge import ROBOTS, Gap, judge
@@ -263,7 +263,7 @@ def test_a_redis_that_was_left_is_ended_before_another_opens_its_file(shared: Sh
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
     folder = shared.data / "redis"
-    lock = HandedLock.take(folder / "redis.lock")
+    lock = InheritedLock.take(folder / "redis.lock")
     assert lock is not None
     with subprocess.Popen(
         ["redis-server", str(folder / "redis.conf")], cwd=folder, pass_fds=(lock.descriptor,)
@@ -326,7 +326,7 @@ def test_a_redis_that_will_not_do(shared: Shared, version: str, sentence: str) -
 
 
 def test_two_at_once_are_one_too_many(shared: Shared) -> None:
-    lock = HandedLock.take(shared.data / "workers" / "share.lock")
+    lock = InheritedLock.take(shared.data / "workers" / "share.lock")
     assert lock is not None
     told = ready.run(shared.command())
     lock.close()

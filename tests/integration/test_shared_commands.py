@@ -22,7 +22,7 @@ from scrapy.settings import Settings
 
 from crawler.config.settings import Config, read_config
 from crawler.crawl import rules
-from crawler.inspect.shared import MOST_LOOKED_AT, Recount, Visit
+from crawler.inspect.shared import MOST_LOOKED_AT, Recount, RedisVisit
 from crawler.inspect.why import Namer
 from crawler.model.types import (
     Candidate,
@@ -36,10 +36,10 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.model.url import authority_of
-from crawler.policy.robots_cache import Known, RobotsRecord
+from crawler.policy.robots_cache import RobotsRecord, RobotsState
 from crawler.shared import keys
-from crawler.shared.client import Address, Call, Link, Nodes
-from crawler.shared.codec import WorkerSaid, pack, pack_robots
+from crawler.shared.client import Address, BlockingNodes, Call, Nodes
+from crawler.shared.codec import WorkerRecord, pack, pack_robots
 from crawler.shared.crawl_format import CrawlFormat, encode_format, identity_of_shards
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of
@@ -73,7 +73,7 @@ class Crawl:
 
     url: str
     client: Any
-    link: Link
+    link: BlockingNodes
     name: str
     data: Path
 
@@ -101,12 +101,12 @@ class Crawl:
         self.frontier.release(lease, Rest(0.0, Pace()), time.time())
         self.frontier.finish(lease, verdict, time.time())
 
-    def says(self, said: WorkerSaid, ago_s: float = 0.0) -> None:
+    def says(self, said: WorkerRecord, ago_s: float = 0.0) -> None:
         now = float(self.client.time()[0])
         packed = msgspec.json.encode(replace(said, at=now - ago_s, started=now - ago_s - 10))
         self.client.hset(keys.workers(self.name), said.name, packed)
 
-    def robots(self, authority: str, kind: Known) -> str:
+    def robots(self, authority: str, kind: RobotsState) -> str:
         record = RobotsRecord(authority, kind, 0.0, 0.0, body=b"", reason="status 503")
         domain = NAMER.named(f"{authority}/").domain
         key = keys.robots(self.name, shard_of(domain, SHARDS), authority)
@@ -139,7 +139,7 @@ def shared(server: RedisServer, tmp_path: Path) -> Iterator[Crawl]:
 def begun(url: str, client: Any, folder: Path) -> Iterator[Crawl]:
     name = f"crawl{next(_names)}"
     opening = (30.0, 100.0, keys.SCHEMA)
-    with Link(Nodes(Address.parse(url), Scripts(), name, SHARDS, opening)) as link:
+    with BlockingNodes(Nodes(Address.parse(url), Scripts(), name, SHARDS, opening)) as link:
         yield Crawl(url, client, link, name, folder / "none")
 
 
@@ -148,8 +148,8 @@ def candidate(url: str, **given: Any) -> Candidate:
     return Candidate(url=url, key=named.key, host=named.host, domain=named.domain, **given)
 
 
-def worker(name: str, **given: Any) -> WorkerSaid:
-    return WorkerSaid(name=name, session=f"{name}.1234", host="the-machine", pid=77, **given)
+def worker(name: str, **given: Any) -> WorkerRecord:
+    return WorkerRecord(name=name, session=f"{name}.1234", host="the-machine", pid=77, **given)
 
 
 def frontier(given: dict[str, str], *asked: str) -> subprocess.CompletedProcess[str]:
@@ -374,9 +374,9 @@ def test_all_dead_letters_are_put_back_in_batches(shared: Crawl) -> None:
 
 def test_an_unreachable_robots_txt_is_forgotten_with_a_retry(shared: Crawl) -> None:
     """Else the URL would be dead again unasked."""
-    gone = shared.robots("http://a.example", Known.UNREACHABLE)
-    kept = shared.robots("http://a.example:81", Known.UNREACHABLE)
-    ruled = shared.robots("http://b.example", Known.RULES)
+    gone = shared.robots("http://a.example", RobotsState.UNREACHABLE)
+    kept = shared.robots("http://a.example:81", RobotsState.UNREACHABLE)
+    ruled = shared.robots("http://b.example", RobotsState.RULES)
     assert shared.answer("why", "http://a.example/x")["robots"] == "unreachable"
     for host in ("a.example", "b.example"):
         shared.finish(f"http://{host}/x", Dead("robots.txt unreachable"))
@@ -440,7 +440,7 @@ def test_a_shard_that_never_stands_still_is_said_not_to_be_counted(shared: Crawl
     shared.add("http://a.example/1")
     shard = shard_of("a.example", SHARDS)
 
-    class Busy(Visit):
+    class Busy(RedisVisit):
         def ask_each(self, asks: Sequence[tuple[str, str]]) -> list[Any]:
             shared.client.hincrby(keys.totals(self.name, shard), "done", 1)
             return super().ask_each(asks)

@@ -32,7 +32,7 @@ from crawler.model.types import (
 )
 from crawler.shared import keys
 from crawler.shared.client import Address, Argument, Call, Memory, Nodes
-from crawler.shared.codec import WorkerSaid, read_claim
+from crawler.shared.codec import WorkerRecord, read_claim
 from crawler.shared.faults import Unreachable
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of
@@ -155,7 +155,7 @@ class Worker:
             ),
             Outbox(MemoryStore(), lambda domain: shard_of(domain, SHARDS)),
             self.told,
-            lambda: WorkerSaid(name=name, session=self.session, host="here", pid=1),
+            lambda: WorkerRecord(name=name, session=self.session, host="here", pid=1),
             time.time,
             confirm,
         )
@@ -424,7 +424,7 @@ def test_nobody_ends_while_links_lie_on_the_disk_of_a_worker(server: RedisServer
 def test_it_is_told_whose_disk_is_waited_for(
     server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    silent = WorkerSaid(name="lost-1", session="lost-1.1", host="there", pid=1, outbox=7)
+    silent = WorkerRecord(name="lost-1", session="lost-1.1", host="there", pid=1, outbox=7)
     server.client().hset(keys.workers(NAME), "lost-1", msgspec.json.encode(silent))
 
     async def story() -> None:
@@ -475,7 +475,7 @@ def test_a_worker_reads_of_a_thousand_others_next_to_nothing(server: RedisServer
     workers, alive, *_ = keys.announced(NAME)
     for number in range(1000):
         name = f"machine-{number}-abcdef"
-        said = WorkerSaid(name=name, session=f"{name}.1", host="machine", pid=1, at=now)
+        said = WorkerRecord(name=name, session=f"{name}.1", host="machine", pid=1, at=now)
         client.hset(workers, name, msgspec.json.encode(said))
         client.zadd(alive, {name: now + BOUND_S})
 

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from crawler.shared import keys
-from crawler.shared.codec import WorkerSaid
+from crawler.shared.codec import WorkerRecord
 from tests.command import crawl_command
 from tests.ready import run
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
@@ -38,7 +38,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 def announce(client: redis.Redis, name: str, session: str, silent_s: float = 0.0) -> None:
     now, micros = client.time()
-    said = WorkerSaid(
+    said = WorkerRecord(
         name=name,
         session=session,
         state="working",
@@ -80,7 +80,7 @@ def test_a_name_of_a_worker_that_lives_is_refused(tmp_path: Path, server: RedisS
 
 def sessions(client: redis.Redis) -> dict[str, str]:
     """Of all who were ever heard of, by their names."""
-    said = [msgspec.json.decode(each, type=WorkerSaid) for each in client.hvals(WORKERS)]
+    said = [msgspec.json.decode(each, type=WorkerRecord) for each in client.hvals(WORKERS)]
     return {each.name: each.session for each in said}
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.model.page import Near
+from crawler.model.page import NearDuplicate
 from crawler.model.types import Claim, decode_outcome
 from crawler.shared import keys
 from crawler.shared.client import Call
@@ -55,10 +55,10 @@ class Sharer(RedisWorker):
         look = NearLook(self.ops, NAME, scripts, commands, BITS)
         self.nearest = SharedNearest(self.link(), look, BITS)
 
-    async def near(self, simhash: int, url: str, lease: int) -> Near | None:
+    async def near(self, simhash: int, url: str, lease: int) -> NearDuplicate | None:
         return await self.nearest.original(simhash, digest_of(url), url, lease)
 
-    async def look(self, simhash: int) -> Near | None:
+    async def look(self, simhash: int) -> NearDuplicate | None:
         """A page that comes to nothing."""
         near = await self.near(simhash, "http://looks/", 0)
         self.nearest.settle(0)
@@ -79,7 +79,9 @@ class Sharer(RedisWorker):
         self.nearest.tell()
         await self.flush()
 
-    async def keep(self, simhash: int, url: str, lease: int, at: float = 1e9) -> Near | None:
+    async def keep(
+        self, simhash: int, url: str, lease: int, at: float = 1e9
+    ) -> NearDuplicate | None:
         """A page's whole way."""
         near = await self.near(simhash, url, lease)
         await self.finish(simhash, url, lease, at)
@@ -100,7 +102,7 @@ def flipped(simhash: int, *bits: int) -> int:
     return simhash ^ sum(1 << bit for bit in bits)
 
 
-def found(near: Near | None) -> tuple[str, int] | None:
+def found(near: NearDuplicate | None) -> tuple[str, int] | None:
     return (near.original.url, near.bits) if near else None
 
 
@@ -138,7 +140,7 @@ def test_what_one_worker_has_stored_another_finds(
             original = Claim(
                 *(digest_of("http://a/1"), "http://a/1", "f:17", 1e9, b"w" * 20, 200, TEXT)
             )
-            assert near == Near(original, len(bits))
+            assert near == NearDuplicate(original, len(bits))
             assert one.counted == other.counted == {}
 
     asyncio.run(story())

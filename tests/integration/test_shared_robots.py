@@ -13,14 +13,14 @@ import msgspec
 import pytest
 from isal import isal_zlib
 
-from crawler.config.settings import Budgets, Robots
-from crawler.crawl.in_flight import Flight
+from crawler.config.settings import PatternSettings, RobotsSettings
+from crawler.crawl.in_flight import Fetch
 from crawler.crawl.precheck import (
-    Clearance,
-    Fetch,
-    Unfetched,
+    Precheck,
+    Proceed,
+    Skip,
 )
-from crawler.data.records import LocalYields
+from crawler.data.records import LocalPatternStats
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.types import (
     Candidate,
@@ -37,13 +37,13 @@ from crawler.policy.robots_cache import (
     MAX_REDIRECTS,
     Allowed,
     Disallowed,
-    Known,
     RobotsCache,
     RobotsFetch,
     RobotsRecord,
+    RobotsState,
+    RobotsUnreachable,
     RobotsVerdict,
     Unknown,
-    Unreachable,
     robots_url,
 )
 from crawler.shared import keys
@@ -96,11 +96,13 @@ class Sharer(RedisWorker):
         self.paused: list[StoreUnavailable] = []
         self.robots = SharedRobots(
             *(self.local, self.link(), lambda: self.clock),
-            Robots().robots_max_bytes,
+            RobotsSettings().robots_max_bytes,
             self.paused.append,
         )
-        self.cache = RobotsCache(self.robots, "Gossamer", Robots())
-        self.clearance = Clearance(self.cache, hop, LocalYields(MemoryStore(), Budgets()))
+        self.cache = RobotsCache(self.robots, "Gossamer", RobotsSettings())
+        self.clearance = Precheck(
+            self.cache, hop, LocalPatternStats(MemoryStore(), PatternSettings())
+        )
         self.meanwhile: Callable[[], Any] = lambda: None
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
@@ -112,12 +114,12 @@ class Sharer(RedisWorker):
         for authority in await self.robots.enrich([lease]):
             self.clearance.learned_elsewhere(authority)
 
-    async def turn(self, lease: Lease, answer: RobotsFetch | None = None) -> Fetch | Unfetched:
+    async def turn(self, lease: Lease, answer: RobotsFetch | None = None) -> Proceed | Skip:
         """What the worker does with *lease*; what it is to fetch gives *answer*."""
         await self.prepare(lease)
-        flight = Flight(lease)
+        flight = Fetch(lease)
         decided = self.clearance.of(flight, self.clock)
-        if isinstance(decided, Fetch) and flight.purpose is Purpose.ROBOTS and answer is not None:
+        if isinstance(decided, Proceed) and flight.purpose is Purpose.ROBOTS and answer is not None:
             self.clearance.learn(flight, answer, self.clock, 0.0)
             await self.flush()
         return decided
@@ -149,7 +151,7 @@ def lease_of(url: str = PAGE) -> Lease:
 
 def hop_lease(decided: Any) -> Lease:
     """What the frontier makes of the hop that a clearance asked for."""
-    assert isinstance(decided, Unfetched) and decided.verdict == PutBack()
+    assert isinstance(decided, Skip) and decided.verdict == PutBack()
     assert decided.hop is not None, "nobody asked for it"
     return Lease(2, decided.hop, Pace(), NOW)
 
@@ -201,8 +203,8 @@ def test_what_a_full_disk_does_not_take_is_heard_again(server: RedisServer) -> N
         pytest.param([answer(200, RULES)], Allowed(7.0), id="a file"),
         pytest.param([answer(404)], Allowed(), id="its absence"),
         pytest.param(
-            [answer(503)] * Robots().robots_tries,
-            Unreachable(NOW + Robots().robots_unreachable_s, "status 503"),
+            [answer(503)] * RobotsSettings().robots_tries,
+            RobotsUnreachable(NOW + RobotsSettings().robots_unreachable_s, "status 503"),
             id="that it cannot be had",
         ),
         pytest.param(
@@ -218,9 +220,9 @@ def test_what_one_worker_has_learned_another_knows(
             assert await other.verdict() == Unknown(robots_url(HERE))
             await one.learn(*answers)
             found = await other.verdict()
-            if isinstance(found, Unreachable):
+            if isinstance(found, RobotsUnreachable):
                 assert verdict.until - found.until < 1.0
-                found = Unreachable(verdict.until, found.reason)
+                found = RobotsUnreachable(verdict.until, found.reason)
             assert found == verdict
             await other.verdict()
             assert other.counted == {FOUND: 1}
@@ -243,10 +245,10 @@ def test_the_rules_are_the_same_to_the_byte(server: RedisServer) -> None:
 def test_failures_of_all_workers_count_together(server: RedisServer) -> None:
     async def story() -> None:
         async with sharers(server, 5) as workers:
-            assert Robots().robots_tries == len(workers)
+            assert RobotsSettings().robots_tries == len(workers)
             for worker in workers:
-                assert await worker.turn(lease_of(), answer(503)) == Fetch(robots_url(HERE))
-            assert isinstance(await workers[0].verdict(), Unreachable)
+                assert await worker.turn(lease_of(), answer(503)) == Proceed(robots_url(HERE))
+            assert isinstance(await workers[0].verdict(), RobotsUnreachable)
 
     asyncio.run(story())
 
@@ -304,14 +306,14 @@ def test_a_redirect_to_another_host_is_learned_by_whoever_has_that_hosts_turn(
 
     async def story() -> None:
         async with sharers(server, 3) as (one, other, third):
-            assert await one.turn(lease_of(), moved(robots_url(THERE))) == Fetch(robots_url(HERE))
+            assert await one.turn(lease_of(), moved(robots_url(THERE))) == Proceed(robots_url(HERE))
             hopping = hop_lease(await one.turn(lease_of()))
             waits = await one.turn(lease_of())
-            assert isinstance(waits, Unfetched) and waits.hop is None, "it is asked for once"
+            assert isinstance(waits, Skip) and waits.hop is None, "it is asked for once"
             found = answer(200, RULES, robots_url(THERE))
-            assert await other.turn(hopping, found) == Fetch(robots_url(THERE))
-            assert await one.turn(lease_of()) == Fetch(PAGE)
-            assert await third.turn(lease_of()) == Fetch(PAGE)
+            assert await other.turn(hopping, found) == Proceed(robots_url(THERE))
+            assert await one.turn(lease_of()) == Proceed(PAGE)
+            assert await third.turn(lease_of()) == Proceed(PAGE)
 
     asyncio.run(story())
 
@@ -325,7 +327,7 @@ def test_each_worker_asks_for_a_hop_once_until_it_is_known(server: RedisServer) 
             for worker in (one, other):
                 hop_lease(await worker.turn(lease_of()))
                 waits = await worker.turn(lease_of())
-                assert isinstance(waits, Unfetched) and waits.hop is None
+                assert isinstance(waits, Skip) and waits.hop is None
 
     asyncio.run(story())
 
@@ -341,7 +343,7 @@ def test_a_hop_that_leads_on_is_asked_for_anew(server: RedisServer) -> None:
             second = hop_lease(await one.turn(lease_of()))
             assert second.candidate.host == "c.org"
             await other.turn(second, answer(404, url=second.candidate.url))
-            assert await one.turn(lease_of()) == Fetch(PAGE)
+            assert await one.turn(lease_of()) == Proceed(PAGE)
             server.client().delete(key_of(HERE))
             one.clock = other.clock = NOW + 2 * DAY_S
             await other.turn(lease_of(), moved("http://c.org/robots.txt"))
@@ -358,7 +360,7 @@ def test_redirects_in_a_circle_end_however_many_workers_follow(server: RedisServ
             for fetched in range(MAX_REDIRECTS + 1):
                 to = robots_url(THERE if fetched % 2 == 0 else HERE)
                 decided = await workers[fetched % 3].turn(lease, moved(to, url))
-                assert decided == Fetch(url)
+                assert decided == Proceed(url)
                 url, lease = to, Lease(2, hop(to, HERE), Pace(), NOW)
             assert await workers[0].verdict() == Allowed(), "one too many: as good as none"
 
@@ -368,18 +370,21 @@ def test_redirects_in_a_circle_end_however_many_workers_follow(server: RedisServ
 @pytest.mark.parametrize(
     ("packed_bytes", "is_hop", "kind"),
     [
-        pytest.param(MOST_BYTES * 3 // 4, False, Known.RULES, id="small"),
+        pytest.param(MOST_BYTES * 3 // 4, False, RobotsState.RULES, id="small"),
         pytest.param(MOST_BYTES * 5 // 4, False, None, id="large: each fetches it for itself"),
         pytest.param(
-            MOST_AWAITED_BYTES * 3 // 4, True, Known.RULES, id="large, but not all come to its host"
+            MOST_AWAITED_BYTES * 3 // 4,
+            True,
+            RobotsState.RULES,
+            id="large, but not all come to its host",
         ),
         pytest.param(
-            MOST_AWAITED_BYTES * 5 // 4, True, Known.UNREACHABLE, id="nobody else will see it"
+            MOST_AWAITED_BYTES * 5 // 4, True, RobotsState.UNREACHABLE, id="nobody else will see it"
         ),
     ],
 )
 def test_what_is_handed_on_has_a_bound(
-    server: RedisServer, packed_bytes: int, is_hop: bool, kind: Known | None
+    server: RedisServer, packed_bytes: int, is_hop: bool, kind: RobotsState | None
 ) -> None:
     async def story() -> None:
         async with sharers(server) as (one, other):
@@ -423,7 +428,7 @@ def test_our_last_good_copy_outlives_a_redirect_that_another_met(server: RedisSe
             server.client().delete(key_of(HERE))
             one.clock = other.clock = NOW + 2 * DAY_S
             await one.learn(moved(f"{HERE}/r.txt"))
-            assert await other.turn(lease_of(), answer(503)) == Fetch(f"{HERE}/r.txt")
+            assert await other.turn(lease_of(), answer(503)) == Proceed(f"{HERE}/r.txt")
             assert await other.verdict() == Allowed(7.0)
 
     asyncio.run(story())
@@ -432,7 +437,7 @@ def test_our_last_good_copy_outlives_a_redirect_that_another_met(server: RedisSe
 def test_what_has_ended_is_not_handed_on(server: RedisServer) -> None:
     async def story() -> None:
         async with sharers(server) as (one, _):
-            one.robots.put(RobotsRecord(HERE, Known.ALLOW_ALL, NOW - DAY_S, NOW))
+            one.robots.put(RobotsRecord(HERE, RobotsState.ALLOW_ALL, NOW - DAY_S, NOW))
             assert one.tells == []
 
     asyncio.run(story())
@@ -453,7 +458,7 @@ def test_what_is_known_here_is_not_set_back_by_what_was_told_before(server: Redi
 def test_what_is_learned_here_while_others_are_asked_stands(server: RedisServer) -> None:
     async def story() -> None:
         async with sharers(server) as (one, other):
-            await one.learn(*[answer(503)] * Robots().robots_tries)
+            await one.learn(*[answer(503)] * RobotsSettings().robots_tries)
             found = answer(200, RULES)
             other.meanwhile = lambda: other.cache.learn(HERE, found, other.clock)
             assert await other.verdict() == Allowed(7.0)
@@ -464,10 +469,10 @@ def test_what_is_learned_here_while_others_are_asked_stands(server: RedisServer)
 def test_a_verdict_that_a_person_takes_back_is_taken_back_everywhere(server: RedisServer) -> None:
     async def story() -> None:
         async with sharers(server) as (one, other):
-            await one.learn(*[answer(503)] * Robots().robots_tries)
-            assert isinstance(await other.verdict(), Unreachable)
+            await one.learn(*[answer(503)] * RobotsSettings().robots_tries)
+            assert isinstance(await other.verdict(), RobotsUnreachable)
             server.client().delete(key_of(HERE))
-            assert await one.turn(lease_of(), answer(200, RULES)) == Fetch(robots_url(HERE))
+            assert await one.turn(lease_of(), answer(200, RULES)) == Proceed(robots_url(HERE))
             assert await other.verdict() == Allowed(7.0)
 
     asyncio.run(story())
@@ -556,8 +561,8 @@ def test_without_redis_a_worker_goes_on_with_what_it_knows(tmp_path: Any) -> Non
     async def story(server: RedisServer) -> None:
         async with sharers(server, patience=IMPATIENT) as (one, other):
             server.pause()
-            assert await one.turn(lease_of(), answer(200, RULES)) == Fetch(robots_url(HERE))
-            assert await one.turn(lease_of()) == Fetch(PAGE)
+            assert await one.turn(lease_of(), answer(200, RULES)) == Proceed(robots_url(HERE))
+            assert await one.turn(lease_of()) == Proceed(PAGE)
             assert one.counted == {UNHEARD: 1}
             server.resume()
             while one.tells:

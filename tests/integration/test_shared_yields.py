@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from crawler.config.settings import Budgets
+from crawler.config.settings import PatternSettings
 from crawler.model.types import (
     Candidate,
     HostKey,
     Lease,
     Pace,
 )
-from crawler.policy.patterns import Go, Stopped
+from crawler.policy.patterns import FetchIt, PatternStopped
 from crawler.shared.worker.patterns import (
     FRESH_S,
     MOST_PATTERNS,
@@ -25,13 +25,13 @@ from crawler.shared.worker.patterns import (
     RECENT,
     SOME,
     UNHEARD,
-    SharedYields,
+    SharedPatternStats,
 )
 from tests.servers.redis import RedisServer
 from tests.servers.redis_worker import SHARDS, RedisWorker, redis_workers
 
 NOW: Final = 1e9
-RULES: Final = Budgets(pattern_barren_pages=39)
+RULES: Final = PatternSettings(pattern_barren_pages=39)
 
 
 class Reader(RedisWorker):
@@ -43,11 +43,11 @@ class Reader(RedisWorker):
         self.remember(RECENT)
 
     def remember(self, recent: int, most_patterns: int = MOST_PATTERNS) -> None:
-        self.yields = SharedYields(
+        self.yields = SharedPatternStats(
             *(RULES, self.link(), lambda: self.clock, most_patterns, recent),
         )
 
-    async def go(self, number: int = 0, host: str = "a.org") -> Go | Stopped:
+    async def go(self, number: int = 0, host: str = "a.org") -> FetchIt | PatternStopped:
         found = day(number, host)
         await self.yields.enrich([Lease(1, found, Pace(), self.clock)])
         return self.yields.of(found, self.clock)
@@ -78,11 +78,11 @@ def test_workers_have_one_budget_together(server: RedisServer) -> None:
         await berta.read(16)
         for worker in (anna, berta):
             decisions = [await worker.go(number) for number in range(SOME)]
-            assert decisions[0] is Go.OPEN, "not asked for yet"
-            assert isinstance(decisions[-1], Stopped)
+            assert decisions[0] is FetchIt.OPEN, "not asked for yet"
+            assert isinstance(decisions[-1], PatternStopped)
             assert worker.yields.has_stopped(HostKey("a.org"))
             assert worker.yields.refusal(day(99), NOW) is not None
-        assert await anna.go(host="b.org") is Go.OPEN
+        assert await anna.go(host="b.org") is FetchIt.OPEN
 
     together(server, story)
 
@@ -91,12 +91,12 @@ def test_one_that_is_tried_is_tried_by_one(server: RedisServer) -> None:
     async def story(anna: Reader, berta: Reader) -> None:
         await anna.read(40)
         anna.clock = NOW + RULES.pattern_probe_s
-        assert await anna.go() is Go.TRY
+        assert await anna.go() is FetchIt.TRY
         anna.yields.trying(day(0), anna.clock)
         await anna.flush()
         for _ in range(SOME):
             told = await berta.go()
-        assert isinstance(told, Stopped), "its age is told, so clocks need not agree"
+        assert isinstance(told, PatternStopped), "its age is told, so clocks need not agree"
 
     together(server, story)
 
@@ -138,7 +138,7 @@ def test_own_pages_count_before_they_are_told(server: RedisServer) -> None:
         await anna.read(SOME - 1)
         for number in range(SOME):
             told = await anna.go(number)
-        assert isinstance(told, Stopped)
+        assert isinstance(told, PatternStopped)
 
     together(server, story)
 
@@ -151,9 +151,9 @@ def test_what_goes_from_memory_is_told_before_and_asked_for_at_once(server: Redi
                 for number in range(4):
                     anna.yields.note(day(10 * turn + number, host), False, NOW)
         await anna.flush()
-        assert isinstance(await anna.go(host="a.org"), Stopped)
+        assert isinstance(await anna.go(host="a.org"), PatternStopped)
         await anna.flush()
-        assert isinstance(await anna.go(host="b.org"), Stopped)
+        assert isinstance(await anna.go(host="b.org"), PatternStopped)
 
     together(server, story)
 
@@ -164,7 +164,7 @@ def test_links_of_what_counts_as_the_others_are_kept(server: RedisServer) -> Non
         await anna.read(5 * SOME)
         for number in range(SOME):
             told = await anna.go(number)
-        assert isinstance(told, Stopped)
+        assert isinstance(told, PatternStopped)
         assert not anna.yields.has_stopped(HostKey("a.org")), "there is no end of its patterns"
 
     together(server, story)
@@ -186,7 +186,7 @@ def test_without_an_answer_it_is_fetched_and_not_asked_for_at_once_again(tmp_pat
             async with redis_workers(mortal.url, Reader, 1) as (anna,):
                 mortal.kill()
                 for _ in range(SOME):
-                    assert await anna.go() is Go.OPEN
+                    assert await anna.go() is FetchIt.OPEN
                 assert anna.counted[UNHEARD] == len(anna.asked) == 1
                 await anna.go()
                 assert len(anna.asked) == 1

@@ -17,10 +17,10 @@ import pytest
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.record_bytes import labelled
-from crawler.archive.recovery import Reading, claim_unfinished
+from crawler.archive.recovery import ReadingRules, claim_unfinished
 from crawler.archive.writer import WarcRules, WarcWriter
-from crawler.config.settings import Fetch
-from crawler.data.records import Claims
+from crawler.config.settings import FetchSettings
+from crawler.data.records import LocalClaims
 from crawler.duplicates.index.index import open_index
 from crawler.duplicates.index.orders import DIGEST_BYTES
 from crawler.frontier import records as keys
@@ -44,7 +44,7 @@ DIGEST: Final = sha1(BODY).digest()
 PAGE: Final = Capture(url=URL, fetched_at=AT, status=200, body=BODY, metadata=[("x", "y")])
 PACKED: Final = gzip.compress(BODY, mtime=0)
 CODED: Final = replace(PAGE, body=PACKED, headers=[(b"Content-Encoding", b"gzip")])
-READING: Final = Reading(partial(cap_bytes, caps=Fetch()), 1 << 20)
+READING: Final = ReadingRules(partial(cap_bytes, caps=FetchSettings()), 1 << 20)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_claims(store: RocksStore, tmp_path: Path, capture: Capture, expected: C
     archived(folder, replace(PAGE, url="http://before/", body=b"before"), capture)
     leased(store, URL, "http://never.archived/")
     assert claim(store, folder) == (expected is not None)
-    found = Claims(store).claim(DIGEST)
+    found = LocalClaims(store).claim(DIGEST)
     if expected is None:
         assert found is None
     else:
@@ -164,7 +164,7 @@ def test_whoever_has_claimed_it_keeps_it(store: RocksStore, tmp_path: Path) -> N
     leased(store, URL)
     store.write({keys.DIGEST + DIGEST: encode(other)})
     assert claim(store, folder) == 0
-    assert Claims(store).claim(DIGEST) == other
+    assert LocalClaims(store).claim(DIGEST) == other
 
 
 def test_of_two_records_the_first_is_the_original(store: RocksStore, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_of_two_records_the_first_is_the_original(store: RocksStore, tmp_path: P
     archived(folder, replace(PAGE, fetched_at=AT + 1), PAGE)
     leased(store, URL)
     assert claim(store, folder) == 1
-    found = Claims(store).claim(DIGEST)
+    found = LocalClaims(store).claim(DIGEST)
     assert found is not None and found.at == AT
 
 
@@ -230,7 +230,7 @@ def test_leases_that_may_be_archived_say_so(
     tmp_path: Path,
     capture: Capture,
     changes: dict[str, Any],
-    reading: Reading,
+    reading: ReadingRules,
     lost: bool,
 ) -> None:
     archived(tmp_path / "warc", capture)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from crawler.shared import keys
-from crawler.shared.codec import WorkerSaid
+from crawler.shared.codec import WorkerRecord
 from crawler.shared.worker.worker_file import read_worker, write_worker
 from tests.command import crawl_command
 from tests.ready import run
@@ -29,7 +29,7 @@ def test_killed_before_anybody_heard_of_it_it_is_not_taken_for_another(tmp_path:
         # The next life wrote who it is; Redis knows the one before, and heard of it just now.
         unheard = msgspec.structs.replace(first, session="same.unheard", before=first.session)
         write_worker(data, unheard)
-        said = WorkerSaid(
+        said = WorkerRecord(
             name="same", session=first.session, state="working", host="h", pid=7, at=time.time()
         )
         server.client().hset(keys.workers("gossamer"), "same", msgspec.json.encode(said))

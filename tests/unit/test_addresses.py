@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from crawler.model.url import fetch_form, split
 from crawler.policy.scope import (
+    AddressKind,
     AddressRules,
-    Place,
     Reason,
     place_of_host,
     place_of_ip,
 )
 
-PUBLIC, LOOPBACK, INSIDE = Place.PUBLIC, Place.LOOPBACK, Place.INSIDE
+PUBLIC, LOOPBACK, INSIDE = AddressKind.PUBLIC, AddressKind.LOOPBACK, AddressKind.INSIDE
 NOBODY = AddressRules(allow_public=False)
 OPENED = frozenset({("127.0.0.1", 80), ("::1", 80), ("a.localhost", 80), ("localhost", 80)})
 LOCAL = AddressRules(allow_public=False, opened=OPENED)
@@ -71,7 +71,7 @@ EVERYWHERE = AddressRules(allow_public=True, inside=(ip_network("0.0.0.0/0"),))
         pytest.param("rubbish", INSIDE, id="what cannot be read is not let in"),
     ],
 )
-def test_place_of_ip(ip: str, want: Place) -> None:
+def test_place_of_ip(ip: str, want: AddressKind) -> None:
     assert place_of_ip(ip) is want
 
 
@@ -116,7 +116,7 @@ def test_what_is_public_here_is_global_to_the_standard_library(
         pytest.param("http://intranet/", PUBLIC, id="a name is public until resolved"),
     ],
 )
-def test_place_of_host_in_all_its_disguises(url: str, want: Place) -> None:
+def test_place_of_host_in_all_its_disguises(url: str, want: AddressKind) -> None:
     form = fetch_form(url)
     assert form is not None
     assert place_of_host(split(form).hostname) is want

@@ -10,7 +10,7 @@ from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
 from crawler.config.settings import Config
-from crawler.crawl.in_flight import Flight
+from crawler.crawl.in_flight import Fetch
 from crawler.crawl.slots import SlotRules
 from crawler.middlewares.pace import answer_of, failed_answer
 from crawler.model.types import (
@@ -33,7 +33,7 @@ def crawl(now: float) -> Any:
 
 
 def test_what_we_let_it_wait_is_not_the_hosts_time() -> None:
-    flight = Flight(Lease(1, FOUND, Pace(), BEGUN), begun=BEGUN, paused_s=500.0)
+    flight = Fetch(Lease(1, FOUND, Pace(), BEGUN), begun=BEGUN, paused_s=500.0)
     took = answer_of(Response("http://a.example/"), flight, crawl(BEGUN + 500.4))
     assert took.duration_s == pytest.approx(0.4)
 
@@ -47,7 +47,7 @@ def test_what_we_let_it_wait_is_not_the_hosts_time() -> None:
     ],
 )
 def test_how_long_a_host_took(took_s: float, counts_s: float) -> None:
-    flight = Flight(Lease(1, FOUND, Pace(), BEGUN), begun=BEGUN)
+    flight = Fetch(Lease(1, FOUND, Pace(), BEGUN), begun=BEGUN)
     there = crawl(BEGUN + took_s)
     assert answer_of(Response("http://a.example/"), flight, there).duration_s == pytest.approx(
         counts_s

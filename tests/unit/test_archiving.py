@@ -15,13 +15,13 @@ from crawler.archive.capture import Capture, RecordPlace
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.content.to_capture import archived, archived_page
 from crawler.model.page import (
+    ColumnsRow,
     Exchange,
     Flaw,
     Link,
-    Near,
+    NearDuplicate,
     Page,
     Parsed,
-    Row,
     Truncated,
 )
 from crawler.model.types import Claim, never_waits
@@ -68,7 +68,7 @@ PAGE: Final = Page(
     simhash=0xABC,
 )
 ORIGINAL: Final = Claim(SHA1, "https://example.com/first", "x.warc.gz:1", 1.0)
-ROW: Final = Row(
+ROW: Final = ColumnsRow(
     url=URL,
     host="www.example.com",
     fetched_at=1767323045.5,
@@ -136,7 +136,7 @@ def test_all_that_is_known_of_a_page_is_kept(tmp_path: Path) -> None:
             {"parsed": None, "simhash": None, "status": 404}, [], False, id="nor are errors"
         ),
         pytest.param(
-            {"parsed": None, "simhash": 1, "near": Near(ORIGINAL, 2)},
+            {"parsed": None, "simhash": 1, "near": NearDuplicate(ORIGINAL, 2)},
             [
                 ("simhash", "0000000000000001"),
                 ("near-duplicate-of", ORIGINAL.url),
@@ -214,7 +214,7 @@ def test_metadata(
     ("changes", "expected"),
     [
         pytest.param(
-            {"duplicate_of": ORIGINAL, "near": Near(ORIGINAL, 0)},
+            {"duplicate_of": ORIGINAL, "near": NearDuplicate(ORIGINAL, 0)},
             {
                 **dict.fromkeys(("language", "title", "text", "canonical"), ""),
                 **dict.fromkeys(("published", "modified", "simhash")),
@@ -224,7 +224,10 @@ def test_metadata(
             id="a copy is marked, and what it says is with its original",
         ),
         pytest.param(
-            {"duplicate_of": structs.replace(ORIGINAL, url=URL), "near": Near(ORIGINAL, 1)},
+            {
+                "duplicate_of": structs.replace(ORIGINAL, url=URL),
+                "near": NearDuplicate(ORIGINAL, 1),
+            },
             {
                 **dict.fromkeys(("language", "title", "text", "canonical"), ""),
                 **dict.fromkeys(("published", "modified", "simhash")),
@@ -239,7 +242,7 @@ def test_metadata(
             id="the bytes of an error page make no copy",
         ),
         pytest.param(
-            {"near": Near(ORIGINAL, 3)},
+            {"near": NearDuplicate(ORIGINAL, 3)},
             {"original": ORIGINAL.url, "bits": 3},
             id="a near copy has its text",
         ),

@@ -9,7 +9,7 @@ from crawler.config.settings import (
     join_repeated,
     read_arguments,
 )
-from crawler.model.choices import Scope
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError
 
 
@@ -30,7 +30,7 @@ def test_all_of_them_as_a_command_line_gives_them():
         }
     )
     assert read.seeds == "https://w3.org/, https://ietf.org/"
-    assert (read.max_pages, read.max_depth, read.scope) == (100, 0, Scope.DOMAIN)
+    assert (read.max_pages, read.max_depth, read.scope) == (100, 0, ScopeChoice.DOMAIN)
     assert [one.pattern for one in read.allow] == ["/a/", "^https:"]
     assert [one.pattern for one in read.deny] == [r"\?"]
 

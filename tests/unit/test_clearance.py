@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from crawler.config.settings import Budgets, Robots
-from crawler.crawl.in_flight import Flight
+from crawler.config.settings import PatternSettings, RobotsSettings
+from crawler.crawl.in_flight import Fetch
 from crawler.crawl.precheck import (
     HOP_WAIT_S,
-    Clearance,
-    Fetch,
-    Unfetched,
+    Precheck,
+    Proceed,
+    Skip,
 )
-from crawler.data.records import LocalYields
+from crawler.data.records import LocalPatternStats
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.types import (
     Candidate,
@@ -52,19 +52,21 @@ def hop(url: str, authority: str) -> Candidate | Refusal:
     )
 
 
-def flight(url: str = "http://a.org/page", **given: Any) -> Flight:
+def flight(url: str = "http://a.org/page", **given: Any) -> Fetch:
     host = split(url).hostname
-    return Flight(Lease(1, Candidate(url, 1, HostKey(host), host, **given), Pace(), 0.0))
+    return Fetch(Lease(1, Candidate(url, 1, HostKey(host), host, **given), Pace(), 0.0))
 
 
 @pytest.fixture
-def yields() -> LocalYields:
-    return LocalYields(MemoryStore(), Budgets(pattern_barren_pages=2, pattern_probe_s=60.0))
+def yields() -> LocalPatternStats:
+    return LocalPatternStats(
+        MemoryStore(), PatternSettings(pattern_barren_pages=2, pattern_probe_s=60.0)
+    )
 
 
 @pytest.fixture
-def clearance(yields: LocalYields) -> Clearance:
-    return Clearance(RobotsCache(Records(), "Gossamer", Robots()), hop, yields)
+def clearance(yields: LocalPatternStats) -> Precheck:
+    return Precheck(RobotsCache(Records(), "Gossamer", RobotsSettings()), hop, yields)
 
 
 def answer(status: int, body: bytes = b"", target: str | None = None) -> RobotsFetch:
@@ -73,7 +75,7 @@ def answer(status: int, body: bytes = b"", target: str | None = None) -> RobotsF
 
 def test_robots_txt_comes_before_anything_else_of_a_host(clearance):
     first = flight()
-    assert clearance.of(first, 0.0) == Fetch("http://a.org/robots.txt")
+    assert clearance.of(first, 0.0) == Proceed("http://a.org/robots.txt")
     assert (first.purpose, first.authority) == (Purpose.ROBOTS, "http://a.org")
 
 
@@ -82,7 +84,7 @@ def test_what_it_allows_is_fetched_at_its_pace(clearance):
     clearance.of(first, 0.0)
     clearance.learn(first, answer(200, RULES), 0.0, 0.0)
     assert first.crawl_delay_s == 7.0, "the rest after robots.txt itself is its crawl-delay"
-    assert clearance.of(second, 1.0) == Fetch("http://a.org/page")
+    assert clearance.of(second, 1.0) == Proceed("http://a.org/page")
     assert second.crawl_delay_s == 7.0
 
 
@@ -91,18 +93,18 @@ def test_what_it_forbids_ends_unfetched(clearance):
     clearance.of(first, 0.0)
     clearance.learn(first, answer(200, RULES), 0.0, 0.0)
     refused = clearance.of(flight("http://a.org/private/x"), 1.0)
-    assert isinstance(refused, Unfetched)
+    assert isinstance(refused, Skip)
     assert refused.verdict == Done()
     assert "/private" in refused.reason
 
 
 def test_an_unreachable_robots_txt_makes_dead_letters_in_the_end(clearance):
-    for tries in range(Robots().robots_tries):
+    for tries in range(RobotsSettings().robots_tries):
         one = flight()
-        assert clearance.of(one, float(tries)) == Fetch("http://a.org/robots.txt")
+        assert clearance.of(one, float(tries)) == Proceed("http://a.org/robots.txt")
         clearance.learn(one, answer(503), float(tries), 0.0)
     refused = clearance.of(flight(), 9.0)
-    assert isinstance(refused, Unfetched)
+    assert isinstance(refused, Skip)
     assert isinstance(refused.verdict, Dead)
     assert "503" in refused.verdict.reason
 
@@ -111,7 +113,7 @@ def test_a_redirect_on_the_same_host_is_fetched_under_the_next_lease(clearance):
     one = flight()
     clearance.of(one, 0.0)
     clearance.learn(one, answer(301, target="http://a.org/r.txt"), 0.0, 0.0)
-    assert clearance.of(flight(), 1.0) == Fetch("http://a.org/r.txt")
+    assert clearance.of(flight(), 1.0) == Proceed("http://a.org/r.txt")
 
 
 def test_a_redirect_to_another_host_takes_that_hosts_turn(clearance):
@@ -119,15 +121,15 @@ def test_a_redirect_to_another_host_takes_that_hosts_turn(clearance):
     clearance.of(one, 0.0)
     clearance.learn(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
     waits = clearance.of(flight(), 1.0)
-    assert isinstance(waits, Unfetched)
+    assert isinstance(waits, Skip)
     assert (waits.verdict, waits.rest_s) == (PutBack(), HOP_WAIT_S)
     assert waits.hop is not None and waits.hop.host == "b.org"
     again = clearance.of(flight(), 7.0)
-    assert isinstance(again, Unfetched) and again.hop is None, "it is asked for once"
+    assert isinstance(again, Skip) and again.hop is None, "it is asked for once"
     hopped = flight("http://b.org/robots.txt", purpose=Purpose.ROBOTS, authority="http://a.org")
-    assert clearance.of(hopped, 8.0) == Fetch("http://b.org/robots.txt")
+    assert clearance.of(hopped, 8.0) == Proceed("http://b.org/robots.txt")
     clearance.learn(hopped, RobotsFetch("http://b.org/robots.txt", 200, body=RULES), 8.0, 0.0)
-    assert clearance.of(flight(), 9.0) == Fetch("http://a.org/page")
+    assert clearance.of(flight(), 9.0) == Proceed("http://a.org/page")
 
 
 def test_what_another_worker_has_learned_is_read_again_and_asked_for_again(clearance):
@@ -137,7 +139,7 @@ def test_what_another_worker_has_learned_is_read_again_and_asked_for_again(clear
     clearance.of(flight(), 1.0)
     clearance.learned_elsewhere("http://a.org")
     again = clearance.of(flight(), 2.0)
-    assert isinstance(again, Unfetched) and again.hop is not None
+    assert isinstance(again, Skip) and again.hop is not None
 
 
 def test_a_redirect_to_where_we_may_not_go_forbids_everything(clearance):
@@ -145,9 +147,9 @@ def test_a_redirect_to_where_we_may_not_go_forbids_everything(clearance):
     clearance.of(one, 0.0)
     clearance.learn(one, answer(301, target="http://10.0.0.1/robots.txt"), 0.0, 0.0)
     nowhere = clearance.of(flight(), 1.0)
-    assert isinstance(nowhere, Unfetched) and nowhere.verdict == PutBack()
+    assert isinstance(nowhere, Skip) and nowhere.verdict == PutBack()
     refused = clearance.of(flight(), 2.0)
-    assert isinstance(refused, Unfetched) and isinstance(refused.verdict, Dead)
+    assert isinstance(refused, Skip) and isinstance(refused.verdict, Dead)
     assert "http://10.0.0.1/robots.txt" in refused.verdict.reason
 
 
@@ -160,7 +162,7 @@ def test_a_name_that_leads_inside_is_judged_like_an_inside_address(clearance):
     clearance.of(hopped, 2.0)
     clearance.learn(hopped, RobotsFetch("http://b.org/robots.txt", error=REFUSED), 2.0, 0.0)
     refused = clearance.of(flight(), 3.0)
-    assert isinstance(refused, Unfetched) and isinstance(refused.verdict, Dead)
+    assert isinstance(refused, Skip) and isinstance(refused.verdict, Dead)
     assert "http://b.org/robots.txt" in refused.verdict.reason
 
 
@@ -170,37 +172,37 @@ def left_pattern(clearance, yields) -> None:
     clearance.learn(first, answer(404), 0.0, 0.0)
     for number in range(2):
         found = flight(f"http://a.org/day/{number}", depth=1)
-        assert clearance.of(found, 1.0) == Fetch(f"http://a.org/day/{number}")
+        assert clearance.of(found, 1.0) == Proceed(f"http://a.org/day/{number}")
         yields.note(found.lease.candidate, is_new=False, now=1.0)
 
 
 def test_a_url_whose_pattern_brings_nothing_new_ends_unfetched(clearance, yields):
     left_pattern(clearance, yields)
     left = clearance.of(flight("http://a.org/day/7", depth=1), 2.0)
-    assert left == Unfetched(Done(), "pattern /day/#: nothing new in its last 2 pages")
-    assert clearance.of(flight("http://a.org/night/7", depth=1), 2.0) == Fetch(
+    assert left == Skip(Done(), "pattern /day/#: nothing new in its last 2 pages")
+    assert clearance.of(flight("http://a.org/night/7", depth=1), 2.0) == Proceed(
         "http://a.org/night/7"
     )
 
 
 def test_one_url_of_it_is_tried_now_and_then(clearance, yields):
     left_pattern(clearance, yields)
-    assert isinstance(clearance.of(flight("http://a.org/day/8", depth=1), 61.0), Fetch)
-    assert isinstance(clearance.of(flight("http://a.org/day/9", depth=1), 62.0), Unfetched)
+    assert isinstance(clearance.of(flight("http://a.org/day/8", depth=1), 61.0), Proceed)
+    assert isinstance(clearance.of(flight("http://a.org/day/9", depth=1), 62.0), Skip)
 
 
 def test_a_lease_that_must_fetch_robots_txt_is_no_try(clearance, yields):
     left_pattern(clearance, yields)
     over = 90_000.0  # what is known of robots.txt has ended
     one = flight("http://a.org/day/8", depth=1)
-    assert clearance.of(one, over) == Fetch("http://a.org/robots.txt")
+    assert clearance.of(one, over) == Proceed("http://a.org/robots.txt")
     clearance.learn(one, answer(404), over, 0.0)
     again = clearance.of(flight("http://a.org/day/8", depth=1), over + 1)
-    assert again == Fetch("http://a.org/day/8")
+    assert again == Proceed("http://a.org/day/8")
 
 
 def test_what_a_person_named_is_fetched_in_any_case(clearance, yields):
     left_pattern(clearance, yields)
-    assert isinstance(clearance.of(flight("http://a.org/day/7", depth=0), 2.0), Fetch)
+    assert isinstance(clearance.of(flight("http://a.org/day/7", depth=0), 2.0), Proceed)
     own = flight("http://a.org/day/7", depth=3, request=b"of a spider")
-    assert isinstance(clearance.of(own, 2.0), Fetch)
+    assert isinstance(clearance.of(own, 2.0), Proceed)

@@ -28,7 +28,7 @@ from crawler.archive.columns import (
     cells,
 )
 from crawler.archive.files import open_name
-from crawler.model.page import Link, LinkKind, Row
+from crawler.model.page import ColumnsRow, Link, LinkKind
 from crawler.model.types import StoreUnavailable
 from tests.rows import ask, place, read, row
 
@@ -51,12 +51,14 @@ FULL: Final = row(
 LINKS: Final = [Link("http://a.example/", LinkKind.A, "nofollow"), Link("http://b.example/")]
 
 
-def written(path: Path, rows: list[Row], links: list[Link] | None = None, **how: Any) -> Path:
+def written(
+    path: Path, rows: list[ColumnsRow], links: list[Link] | None = None, **how: Any
+) -> Path:
     fill(ColumnsFile(path, **how), rows, links)
     return path
 
 
-def fill(file: ColumnsFile, rows: list[Row], links: list[Link] | None = None) -> None:
+def fill(file: ColumnsFile, rows: list[ColumnsRow], links: list[Link] | None = None) -> None:
     for number, one in enumerate(rows):
         file.add(cells(one, links or [], place(number)))
     file.finish()
@@ -165,7 +167,7 @@ texts = st.text(st.characters(), max_size=20)
 @given(
     rows=st.lists(
         st.builds(
-            Row,
+            ColumnsRow,
             url=texts,
             host=texts,
             fetched_at=st.floats(0, 4e9),
@@ -183,7 +185,7 @@ texts = st.text(st.characters(), max_size=20)
         max_size=5,
     )
 )
-def test_every_row_has_a_place(rows: list[Row]) -> None:
+def test_every_row_has_a_place(rows: list[ColumnsRow]) -> None:
     made = batch([cells(one, LINKS, place(0)) for one in rows])
     made.validate(full=True)
     assert made.num_rows == len(rows)

@@ -11,16 +11,16 @@ from scrapy.utils.misc import load_object
 
 from crawler.config.settings import (
     Config,
-    Fetch,
-    Identity,
-    Limits,
-    Politeness,
+    FetchSettings,
+    IdentitySettings,
+    LimitSettings,
+    PolitenessSettings,
     read_config,
     settings_table,
 )
 from crawler.model.choices import (
     ByServer,
-    Scope,
+    ScopeChoice,
     Tls,
 )
 from crawler.model.types import VERSION, ConfigError
@@ -221,19 +221,19 @@ def test_names_are_unique_and_carry_their_unit():
 
 
 def test_the_url_budget_of_a_domain_follows_the_scope_unless_it_is_set():
-    assert Limits().urls_per_domain(Scope.ANY) == 10_000
-    assert Limits().urls_per_domain(Scope.HOST) is None
-    assert Limits().urls_per_domain(Scope.DOMAIN) is None
-    assert Limits(max_urls_per_domain=None).urls_per_domain(Scope.ANY) is None
-    assert Limits(max_urls_per_domain=7).urls_per_domain(Scope.HOST) == 7
+    assert LimitSettings().urls_per_domain(ScopeChoice.ANY) == 10_000
+    assert LimitSettings().urls_per_domain(ScopeChoice.HOST) is None
+    assert LimitSettings().urls_per_domain(ScopeChoice.DOMAIN) is None
+    assert LimitSettings(max_urls_per_domain=None).urls_per_domain(ScopeChoice.ANY) is None
+    assert LimitSettings(max_urls_per_domain=7).urls_per_domain(ScopeChoice.HOST) == 7
 
 
 def test_who_we_say_we_are():
-    page = Identity(contact="https://w3.org/bot")
+    page = IdentitySettings(contact="https://w3.org/bot")
     mail = replace(page, contact="ops@w3.org")
-    assert Identity().user_agent == f"Gossamer/{VERSION}"
+    assert IdentitySettings().user_agent == f"Gossamer/{VERSION}"
     assert page.user_agent == f"Gossamer/{VERSION} (+https://w3.org/bot)"
-    assert (Identity().mailbox, page.mailbox, mail.mailbox) == (None, None, "ops@w3.org")
+    assert (IdentitySettings().mailbox, page.mailbox, mail.mailbox) == (None, None, "ops@w3.org")
 
 
 def test_the_default_prioritizer_exists():
@@ -243,5 +243,5 @@ def test_the_default_prioritizer_exists():
 
 
 def test_groups_can_be_made_one_by_one():
-    assert Politeness(min_delay_s=2.0).max_delay_s == 300.0
-    assert Fetch(tls=Tls.LENIENT).total_timeout_s == 30.0
+    assert PolitenessSettings(min_delay_s=2.0).max_delay_s == 300.0
+    assert FetchSettings(tls=Tls.LENIENT).total_timeout_s == 30.0

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.config.settings import Fetch
+from crawler.config.settings import FetchSettings
 from crawler.policy.media_type import cap_bytes, media_type
 from crawler.policy.robots import MIN_BODY_BYTES
 
-CAPS = Fetch(html_max_bytes=2_000, pdf_max_bytes=64_000, other_max_bytes=15_000)
+CAPS = FetchSettings(html_max_bytes=2_000, pdf_max_bytes=64_000, other_max_bytes=15_000)
 PAGE = "http://example.com/page"
 
 
@@ -38,8 +38,8 @@ def test_cap(content_type: bytes | None, url: str, want: int) -> None:
 
 
 def test_the_defaults_are_those_that_were_asked_for() -> None:
-    assert 2_000_000 <= cap_bytes(b"text/html", PAGE, Fetch()) <= 2 * 1024 * 1024
-    assert 64_000_000 <= cap_bytes(b"application/pdf", PAGE, Fetch()) <= 64 * 1024 * 1024
+    assert 2_000_000 <= cap_bytes(b"text/html", PAGE, FetchSettings()) <= 2 * 1024 * 1024
+    assert 64_000_000 <= cap_bytes(b"application/pdf", PAGE, FetchSettings()) <= 64 * 1024 * 1024
 
 
 @pytest.mark.parametrize("content_type", [None, b"text/plain", b"text/html"])

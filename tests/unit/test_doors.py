@@ -5,18 +5,22 @@ from __future__ import annotations
 import pytest
 
 from crawler.config.settings import Arguments, read_config
-from crawler.crawl.allowed_origins import Doors
+from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.frontier.memory_store import MemoryStore
-from crawler.model.choices import Scope
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate
 
 
-def doors(scope: Scope = Scope.HOST, store: MemoryStore | None = None) -> Doors:
+def doors(
+    scope: ScopeChoice = ScopeChoice.HOST, store: MemoryStore | None = None
+) -> AllowedOrigins:
     config = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
-    return Doors(config, Arguments(seeds="redis", scope=scope), store or MemoryStore(), 7, 1e9)
+    return AllowedOrigins(
+        config, Arguments(seeds="redis", scope=scope), store or MemoryStore(), 7, 1e9
+    )
 
 
-def admits(door: Doors, url: str) -> bool:
+def admits(door: AllowedOrigins, url: str) -> bool:
     return isinstance(door.admission.candidate(url, depth=1), Candidate)
 
 
@@ -54,7 +58,7 @@ def test_the_seeds_do_not_close_what_others_have_opened():
 
 
 def test_a_domain_is_open_with_all_its_hosts():
-    one = doors(Scope.DOMAIN)
+    one = doors(ScopeChoice.DOMAIN)
     one.open_more(["www.a.example"])
     assert admits(one, "https://other.a.example/") and not admits(one, "https://b.example/")
 
@@ -65,7 +69,7 @@ LOCAL, OTHER_PORT, OTHER_HOST = (
 
 
 def test_a_seed_opens_its_own_host_and_port(caplog):
-    one = doors(Scope.ANY)
+    one = doors(ScopeChoice.ANY)
     with caplog.at_level("INFO"):
         one.open_for(["http://127.0.0.1:8000/"])
     assert [admits(one, url) for url in (LOCAL, OTHER_PORT, OTHER_HOST)] == [True, False, False]
@@ -75,22 +79,22 @@ def test_a_seed_opens_its_own_host_and_port(caplog):
 
 
 def test_a_fetched_list_opens_nothing():
-    one = doors(Scope.ANY)
+    one = doors(ScopeChoice.ANY)
     one.open_for(["http://127.0.0.1:8000/", "https://a.example/"], fetched=True)
     assert not admits(one, LOCAL)
     assert admits(one, "https://a.example/x")
 
 
 def test_what_is_pushed_opens_no_loopback():
-    one = doors(Scope.HOST)
+    one = doors(ScopeChoice.HOST)
     one.open_for(["https://a.example/"])
     one.open_more(["127.0.0.1"])
     assert not admits(one, LOCAL)
 
 
 def test_what_a_spider_has_opened_stays_open_for_its_next_start():
-    def of_a_spider() -> Doors:
-        return Doors(read_config({}), None, store, 7, 1e9)
+    def of_a_spider() -> AllowedOrigins:
+        return AllowedOrigins(read_config({}), None, store, 7, 1e9)
 
     store = MemoryStore()
     of_a_spider().open_also("http://localhost:8000/")
@@ -102,12 +106,12 @@ def test_what_a_spider_has_opened_stays_open_for_its_next_start():
 @pytest.mark.parametrize(
     ("scope", "hosts"),
     [
-        pytest.param(Scope.HOST, {"b.example", "127.0.0.1"}, id="by host: all that are new"),
-        pytest.param(Scope.DOMAIN, {"b.example", "127.0.0.1"}, id="by domain: the same"),
-        pytest.param(Scope.ANY, set(), id="anywhere: none"),
+        pytest.param(ScopeChoice.HOST, {"b.example", "127.0.0.1"}, id="by host: all that are new"),
+        pytest.param(ScopeChoice.DOMAIN, {"b.example", "127.0.0.1"}, id="by domain: the same"),
+        pytest.param(ScopeChoice.ANY, set(), id="anywhere: none"),
     ],
 )
-def test_what_is_yet_to_be_opened(scope: Scope, hosts: set[str]) -> None:
+def test_what_is_yet_to_be_opened(scope: ScopeChoice, hosts: set[str]) -> None:
     one = doors(scope)
     one.open_for(["https://a.example/"])
     urls = [

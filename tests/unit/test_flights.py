@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from crawler.crawl.in_flight import (
-    Flight,
-    Flights,
+    Fetch,
+    InFlight,
     fate_of,
 )
 from crawler.model.types import (
@@ -23,9 +23,9 @@ from crawler.model.types import (
 )
 
 
-def flight(attempts: int = 0, **given: object) -> Flight:
+def flight(attempts: int = 0, **given: object) -> Fetch:
     candidate = Candidate("http://a/", 1, HostKey("a"), "a", attempts=attempts)
-    return Flight(Lease(1, candidate, Pace(), 0.0), **given)
+    return Fetch(Lease(1, candidate, Pace(), 0.0), **given)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def flight(attempts: int = 0, **given: object) -> Flight:
         pytest.param(flight(verdict=Dead("x"), broken="boom"), Dead("x"), id="dead stays dead"),
     ],
 )
-def test_fate(account: Flight, verdict: Verdict):
+def test_fate(account: Fetch, verdict: Verdict):
     assert fate_of(account, now=10.0, retries=3, pause_s=60.0) == verdict
 
 
 def test_an_account_is_found_by_its_lease_until_it_is_closed():
-    flights = Flights()
+    flights = InFlight()
     one = flights.open(flight().lease)
     assert flights.of(one.lease) is one
     assert flights.of("no lease") is None

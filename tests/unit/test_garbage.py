@@ -7,7 +7,7 @@ from scrapy import Spider
 from scrapy.settings import Settings
 
 from crawler.addon import Addon
-from crawler.config.settings import Content
+from crawler.config.settings import ContentSettings
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import Parsers
 from crawler.report.garbage import leaves_no_cycles
@@ -79,4 +79,7 @@ def settled(project: dict[str, object]) -> Settings:
     ],
 )
 def test_where_nothing_heavy_can_wait_for_a_search(spider, project, parsers, is_so):
-    assert leaves_no_cycles(spider, settled(project), Parsers(Content(parsers=parsers))) is is_so
+    assert (
+        leaves_no_cycles(spider, settled(project), Parsers(ContentSettings(parsers=parsers)))
+        is is_so
+    )

@@ -37,7 +37,7 @@ from crawler.model.page import (
     Flaw,
     Link,
     LinkKind,
-    Near,
+    NearDuplicate,
     Page,
     Parsed,
 )
@@ -118,7 +118,7 @@ COPIED = Claim(b"\x01" * 20, "http://a.example/first", "crawl-0.warc.gz:9", AT)
             id="an exact copy has its text with its original",
         ),
         pytest.param(
-            {"near": Near(COPIED, 0)},
+            {"near": NearDuplicate(COPIED, 0)},
             {"original": "http://a.example/first", "bits": 0, "text": "a text"},
             id="a near-copy has its own",
         ),

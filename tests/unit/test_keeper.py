@@ -18,8 +18,8 @@ from scrapy.utils.test import get_crawler
 from crawler.crawl.body_memory import FREE_BYTES
 from crawler.crawl.slots import SlotRules, Slots
 from crawler.download.body import (
-    Keeper,
-    Kept,
+    BodyKeeper,
+    KeptBody,
     declared_length,
     headers_of,
 )
@@ -47,16 +47,16 @@ class Desk:
         self.crawler: Crawler = get_crawler()
         self.memory = memory or Memory()
         slots = Slots(SlotRules(), lambda: None)
-        self.keeper = Keeper(self.crawler, OPTIONS, self.memory.flights, self.memory, slots)
+        self.keeper = BodyKeeper(self.crawler, OPTIONS, self.memory.flights, self.memory, slots)
         self.request, self.flight = self.memory.leased(1, **meta)
 
-    def keep(self, *parts: bytes | float, **headers: str) -> Kept:
+    def keep(self, *parts: bytes | float, **headers: str) -> KeptBody:
         """Of *parts* numbers are seconds that nothing comes."""
         return hurried(self.kept(*parts, **headers))
 
-    async def kept(self, *parts: bytes | float, **headers: str) -> Kept:
+    async def kept(self, *parts: bytes | float, **headers: str) -> KeptBody:
         told = Headers({name.replace("_", "-"): value for name, value in headers.items()})
-        all_kept: list[Kept] = []
+        all_kept: list[KeptBody] = []
 
         async def fetch(request: Request, limit: asyncio.Timeout) -> Response:
             room = self.keeper.room(request, told, len(HEAD))
@@ -78,21 +78,21 @@ async def chunks(*parts: bytes | float) -> AsyncIterator[bytes]:
 @pytest.mark.parametrize(
     ("parts", "expect"),
     [
-        pytest.param([], Kept(b""), id="no body"),
-        pytest.param([b"12345", b"67890"], Kept(b"1234567890"), id="a body that just fits"),
+        pytest.param([], KeptBody(b""), id="no body"),
+        pytest.param([b"12345", b"67890"], KeptBody(b"1234567890"), id="a body that just fits"),
         pytest.param(
             [b"12345", b"678901"],
-            Kept(b"1234567890", Truncated.LENGTH),
+            KeptBody(b"1234567890", Truncated.LENGTH),
             id="one byte more, and the head had counted",
         ),
         pytest.param(
-            [b"1" * 1000], Kept(b"1" * 10, Truncated.LENGTH), id="a chunk far over the cap"
+            [b"1" * 1000], KeptBody(b"1" * 10, Truncated.LENGTH), id="a chunk far over the cap"
         ),
-        pytest.param([b"1", 31.0, b"2"], Kept(b"1", Truncated.TIME), id="out of time"),
-        pytest.param([b"1", 29.0, b"2"], Kept(b"12"), id="slow, and just in time"),
+        pytest.param([b"1", 31.0, b"2"], KeptBody(b"1", Truncated.TIME), id="out of time"),
+        pytest.param([b"1", 29.0, b"2"], KeptBody(b"12"), id="slow, and just in time"),
     ],
 )
-def test_a_body_has_its_room(parts: list[bytes | float], expect: Kept) -> None:
+def test_a_body_has_its_room(parts: list[bytes | float], expect: KeptBody) -> None:
     assert Desk().keep(*parts) == expect
 
 
@@ -141,7 +141,7 @@ def test_a_fetch_pauses_while_there_is_no_memory(
     memory.add(memory.share_of(request), len(LONG))
     desk = Desk(memory, **NO_CAP)
 
-    async def life() -> Kept:
+    async def life() -> KeptBody:
         asyncio.get_running_loop().call_later(paused_s, memory.end, flight)
         return await desk.kept(b"1", LONG)
 
@@ -158,11 +158,11 @@ def test_the_time_before_and_after_a_pause_counts() -> None:
     memory.add(memory.share_of(request), len(LONG))
     desk = Desk(memory, **NO_CAP)
 
-    async def life() -> Kept:
+    async def life() -> KeptBody:
         asyncio.get_running_loop().call_later(200.0, memory.end, flight)
         return await desk.kept(20.0, LONG, 9.0, b"2", 2.0, b"3")
 
-    assert hurried(life()) == Kept(LONG + b"2", Truncated.TIME)
+    assert hurried(life()) == KeptBody(LONG + b"2", Truncated.TIME)
 
 
 def test_what_was_kept_counts_until_its_page_is_finished() -> None:
@@ -174,8 +174,8 @@ def test_what_was_kept_counts_until_its_page_is_finished() -> None:
 
 
 def test_a_request_may_ask_for_more_or_less() -> None:
-    assert Desk(download_maxsize=len(HEAD) + 2).keep(b"123") == Kept(b"12", Truncated.LENGTH)
-    assert Desk(download_maxsize=0).keep(b"1" * 99) == Kept(b"1" * 99)
+    assert Desk(download_maxsize=len(HEAD) + 2).keep(b"123") == KeptBody(b"12", Truncated.LENGTH)
+    assert Desk(download_maxsize=0).keep(b"1" * 99) == KeptBody(b"1" * 99)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crawler.duplicates.index.index import NearIndex
-from crawler.duplicates.index.manifest import Folder, Limits, Manifest
+from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
 from crawler.duplicates.index.orders import (
     FOUR,
     TEN,
@@ -26,7 +26,7 @@ from crawler.model.types import DataDirError, StoreFull
 from tests.examples import examples
 
 # So small that every border is crossed by a test: batches of 4, pieces of 5, ten orders from 17.
-TINY = Limits(newest=4, waiting=2, newer=2, ratio=2, piece=5, ten_orders=16, stretch=8)
+TINY = IndexLimits(newest=4, waiting=2, newer=2, ratio=2, piece=5, ten_orders=16, stretch=8)
 FULL = (1 << 64) - 1
 
 
@@ -40,8 +40,8 @@ class Told:
         self.kept += digests
 
 
-def opened(path: Path, limits: Limits = TINY, told: Told | None = None) -> NearIndex:
-    folder = Folder(path)
+def opened(path: Path, limits: IndexLimits = TINY, told: Told | None = None) -> NearIndex:
+    folder = IndexFolder(path)
     return NearIndex(folder, folder.load() or Manifest(), told or Told(), limits)
 
 
@@ -160,7 +160,7 @@ def test_of_many_that_begin_alike_only_what_can_be_near_is_compared(
 
 
 def test_a_million_equal_pages_are_one_entry(tmp_path: Path) -> None:
-    limits = Limits(newest=4096, piece=10_000)
+    limits = IndexLimits(newest=4096, piece=10_000)
     index = opened(tmp_path, limits)
     for number in range(100_000):
         index.add(7, digest(number))
@@ -185,7 +185,7 @@ def size(path: Path) -> int:
     [pytest.param(10**6, 60, id="four orders"), pytest.param(1000, 100, id="ten orders")],
 )
 def test_bytes_a_page(tmp_path: Path, ten_orders: int, bytes_a_page: int) -> None:
-    index = opened(tmp_path, Limits(newest=4096, ten_orders=ten_orders))
+    index = opened(tmp_path, IndexLimits(newest=4096, ten_orders=ten_orders))
     prints = np.random.default_rng(1).integers(0, FULL, 50_000, np.uint64)
     for number, one in enumerate(prints.tolist()):
         index.add(one, digest(number))
@@ -207,7 +207,7 @@ def test_what_is_on_disk_is_told(tmp_path: Path) -> None:
     assert told.kept[-1] == digest(10)
 
 
-class Gated(Folder):
+class Gated(IndexFolder):
     """A disk that waits until it is told to go on, or refuses."""
 
     def __init__(self, path: Path) -> None:
@@ -297,7 +297,7 @@ def test_every_damage_is_noticed_and_named(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded_while_it_merges(tmp_path: Path) -> None:
-    index = opened(tmp_path, Limits(newest=4096, piece=1024, ratio=10**6, ten_orders=10**6))
+    index = opened(tmp_path, IndexLimits(newest=4096, piece=1024, ratio=10**6, ten_orders=10**6))
     prints = np.random.default_rng(1).integers(0, FULL, 60_000, np.uint64).tolist()
     for number, one in enumerate(prints[:40_000]):
         index.add(one, digest(number))
@@ -316,7 +316,7 @@ def test_a_search_costs_the_same_however_many_there_are(tmp_path: Path) -> None:
     """Counted: fingerprints that are compared."""
     compared = {}
     for count in (5_000, 50_000):
-        index = opened(tmp_path / str(count), Limits(newest=1000))
+        index = opened(tmp_path / str(count), IndexLimits(newest=1000))
         prints = np.random.default_rng(1).integers(0, FULL, count, np.uint64).tolist()
         for number, one in enumerate(prints):
             index.add(one, digest(number))

@@ -8,7 +8,7 @@ import pytest
 
 from crawler.duplicates.near import NearReservations
 from crawler.model.types import Claim
-from crawler.shared.worker.near_duplicates import Lately
+from crawler.shared.worker.near_duplicates import RecentFingerprints
 
 
 def claim(name):
@@ -77,18 +77,18 @@ def test_a_page_is_compared_with_few_of_those_in_flight():
 
 
 def test_what_was_stored_lately_is_near():
-    lately = Lately()
+    lately = RecentFingerprints()
     lately.add(0b1000, claim("x"))
     assert [(bits, one.url) for bits, one in lately.near(0b1011, 3)] == [(2, "http://a/x")]
     assert lately.near(0b0111, 3) == []
 
 
 def test_nothing_stored_is_near_to_nothing():
-    assert Lately().near(0, 3) == []
+    assert RecentFingerprints().near(0, 3) == []
 
 
 def test_the_oldest_make_room():
-    lately = Lately(most=3)
+    lately = RecentFingerprints(most=3)
     for number in range(5):
         lately.add(number << 8, claim(str(number)))
     found = [lately.near(number << 8, 0) for number in range(5)]

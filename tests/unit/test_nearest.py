@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from crawler.duplicates.index.index import open_index
-from crawler.duplicates.index.manifest import Folder, Limits, Manifest
+from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
 from crawler.duplicates.near import NearPages
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.records import encode
 from crawler.frontier.two_tier import TwoTierFrontier
-from crawler.model.page import Near
+from crawler.model.page import NearDuplicate
 from crawler.model.types import (
     Candidate,
     Claim,
@@ -29,7 +29,7 @@ from crawler.model.types import (
     Moved,
 )
 
-TINY = Limits(newest=16, waiting=2, ratio=2, piece=5, ten_orders=16, stretch=8)
+TINY = IndexLimits(newest=16, waiting=2, ratio=2, piece=5, ten_orders=16, stretch=8)
 TEXT = 0x0123456789ABCDEF  # a fingerprint; `TEXT ^ 1` is of nearly the same text
 
 
@@ -53,7 +53,7 @@ class Crawl:
         """After a crash: nobody closed it."""
         self.pages = self.opened()
 
-    async def ask(self, number: int, simhash: int, url: str = "") -> Near | None:
+    async def ask(self, number: int, simhash: int, url: str = "") -> NearDuplicate | None:
         url = url or f"http://a/{number}"
         return await self.pages.original(simhash, digest(number), url, number)
 
@@ -69,7 +69,7 @@ class Crawl:
     def give_up(self, number: int) -> None:
         self.pages.settle(number)
 
-    async def add(self, number: int, simhash: int) -> Near | None:
+    async def add(self, number: int, simhash: int) -> NearDuplicate | None:
         near = await self.ask(number, simhash)
         self.finish(number, simhash)
         return near
@@ -85,7 +85,7 @@ def crawl(tmp_path: Path) -> Iterator[Crawl]:
     made.pages.close()
 
 
-def original(near: Near | None) -> tuple[str, int] | None:
+def original(near: NearDuplicate | None) -> tuple[str, int] | None:
     return near and (near.original.url, near.bits)
 
 
@@ -222,7 +222,7 @@ def test_an_index_that_is_gone_is_made_again_from_the_claims(crawl: Crawl, broke
         if broken == "gone":
             shutil.rmtree(crawl.path)
         else:
-            Folder(crawl.path).save(Manifest(whole=False))
+            IndexFolder(crawl.path).save(Manifest(whole=False))
         crawl.reopen()
         assert crawl.notes() == 0
         for number in range(30):

@@ -22,8 +22,8 @@ from crawler.model.types import (
     StoreUnavailable,
 )
 from crawler.shared.worker.outbox import (
-    Batch,
     Outbox,
+    OutboxBatch,
     Queue,
 )
 from tests.examples import examples
@@ -56,7 +56,7 @@ def drained(outbox: Outbox, limit: int = 2) -> list[Candidate]:
     return sent
 
 
-def numbers(batch: Batch | None) -> list[int]:
+def numbers(batch: OutboxBatch | None) -> list[int]:
     return [one.key for one in batch.links] if batch else []
 
 
@@ -188,7 +188,7 @@ class OutboxLives(RuleBasedStateMachine):
         self.outbox = Outbox(self.store, int)
         self.model: dict[Queue, list[Candidate]] = {}
         self.gone: Counter[Queue] = Counter()  # links that have left the queue
-        self.taken: list[tuple[Batch, int]] = []  # with how many had gone before it
+        self.taken: list[tuple[OutboxBatch, int]] = []  # with how many had gone before it
         self.born = 0
 
     def opened(self) -> OrderedStore:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.config.settings import Content
+from crawler.config.settings import ContentSettings
 from crawler.content.parsing import OURS, Parsers
 from crawler.model.page import (
     Link,
@@ -31,7 +31,7 @@ def package(tmp_path: Path) -> Iterator[str]:
 
 
 def parsers(*paths: str) -> Parsers:
-    return Parsers(Content(parsers=paths))
+    return Parsers(ContentSettings(parsers=paths))
 
 
 def parsed(registry: Parsers, media_type: str, body: bytes) -> Parsed:

@@ -8,14 +8,14 @@ import pytest
 
 from crawler.frontier.records import (
     MOVES,
-    Event,
+    HostEvent,
+    HostPlace,
     IllegalMove,
-    Place,
     move,
 )
 
 
-@pytest.mark.parametrize(("place", "event"), list(product(Place, Event)))
+@pytest.mark.parametrize(("place", "event"), list(product(HostPlace, HostEvent)))
 def test_every_move_is_in_the_table_or_refused(place, event):
     if (place, event) in MOVES:
         assert move(place, event) is MOVES[place, event]
@@ -25,4 +25,4 @@ def test_every_move_is_in_the_table_or_refused(place, event):
 
 
 def test_every_place_is_reached_and_left():
-    assert {place for place, _ in MOVES} == set(Place) == set(MOVES.values())
+    assert {place for place, _ in MOVES} == set(HostPlace) == set(MOVES.values())

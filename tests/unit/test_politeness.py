@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.config.settings import Politeness
+from crawler.config.settings import PolitenessSettings
 from crawler.model.types import Answer, Pace
 from crawler.policy.politeness import (
     TRANSITIONS,
     Circuit,
-    Event,
+    CircuitEvent,
     circuit,
     event_of,
     is_lost,
     next_rest,
 )
 
-RULES = Politeness()
+RULES = PolitenessSettings()
 FRESH = Pace()
 DAY_S = 86_400.0
 
@@ -147,25 +147,25 @@ def test_the_same_seed_gives_the_same_rest(pace: Pace, answer: Answer, seed: int
 
 SAMPLES = {Circuit.CLOSED: (FRESH, Pace(failures=2)), Circuit.HALF_OPEN: (Pace(0.0, 5, 1),)}
 HAPPENINGS = {
-    Event.ANSWERED: (ok(), ok(status=404), bad(None, "protocol")),
-    Event.BROKE_OFF: (bad(200, "disconnect"),),
-    Event.FAILED: (bad(503), bad(429), bad(None, "timeout"), bad(None, "dns")),
-    Event.CANCELLED: (bad(None, "cancelled"),),
+    CircuitEvent.ANSWERED: (ok(), ok(status=404), bad(None, "protocol")),
+    CircuitEvent.BROKE_OFF: (bad(200, "disconnect"),),
+    CircuitEvent.FAILED: (bad(503), bad(429), bad(None, "timeout"), bad(None, "dns")),
+    CircuitEvent.CANCELLED: (bad(None, "cancelled"),),
 }
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(Circuit, Event)))
-def test_every_move_is_in_the_table_or_impossible(state: Circuit, event: Event) -> None:
+@pytest.mark.parametrize(("state", "event"), list(product(Circuit, CircuitEvent)))
+def test_every_move_is_in_the_table_or_impossible(state: Circuit, event: CircuitEvent) -> None:
     if state is Circuit.OPEN:
         # Nobody is leased while it rests: no answer can find a host in this state.
-        assert ((state, event) in TRANSITIONS) == (event is Event.RESTED)
-        assert TRANSITIONS[state, Event.RESTED] is Circuit.HALF_OPEN
+        assert ((state, event) in TRANSITIONS) == (event is CircuitEvent.RESTED)
+        assert TRANSITIONS[state, CircuitEvent.RESTED] is Circuit.HALF_OPEN
     else:
         assert (state, event) in TRANSITIONS
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(SAMPLES, HAPPENINGS)))
-def test_a_pace_moves_as_its_state_in_the_table(state: Circuit, event: Event) -> None:
+def test_a_pace_moves_as_its_state_in_the_table(state: Circuit, event: CircuitEvent) -> None:
     for pace, answer in product(SAMPLES[state], HAPPENINGS[event]):
         assert circuit(pace) is state
         happened = event_of(answer, pace, RULES)
@@ -173,15 +173,15 @@ def test_a_pace_moves_as_its_state_in_the_table(state: Circuit, event: Event) ->
         moved = TRANSITIONS[state, happened]
         if moved is Circuit.OPEN:
             assert circuit(after, resting=True) is Circuit.OPEN
-            moved = TRANSITIONS[Circuit.OPEN, Event.RESTED]
+            moved = TRANSITIONS[Circuit.OPEN, CircuitEvent.RESTED]
         assert circuit(after) is moved
 
 
 def test_the_fifth_failure_opens_it_and_not_the_fourth() -> None:
-    assert event_of(bad(), Pace(failures=3), RULES) is Event.FAILED
-    assert event_of(bad(), Pace(failures=4), RULES) is Event.FAILED_OFTEN
+    assert event_of(bad(), Pace(failures=3), RULES) is CircuitEvent.FAILED
+    assert event_of(bad(), Pace(failures=4), RULES) is CircuitEvent.FAILED_OFTEN
     once = replace(RULES, pause_after_failures=1)
-    assert event_of(bad(), FRESH, once) is Event.FAILED_OFTEN
+    assert event_of(bad(), FRESH, once) is CircuitEvent.FAILED_OFTEN
 
 
 def test_404s_never_trip_it() -> None:

@@ -23,14 +23,14 @@ from crawler.report.figures import (
 from crawler.report.logs import HeldLog, Notices
 from crawler.report.progress import style_of
 from crawler.report.screen import (
-    Glance,
+    ProgressFigures,
     RecentRate,
     Screen,
     line,
     sentence,
 )
 
-BUSY = Glance(
+BUSY = ProgressFigures(
     pages=1_234,
     pages_per_s=83.24,
     hosts_active=210,
@@ -39,7 +39,7 @@ BUSY = Glance(
     errors=3,
     size_bytes=148_200_000,
 )
-FRESH = Glance(0, 0.0, 0, 0, 0, 0, 0)
+FRESH = ProgressFigures(0, 0.0, 0, 0, 0, 0, 0)
 WIPE = "\r\x1b[2K"
 
 
@@ -72,26 +72,26 @@ WIPE = "\r\x1b[2K"
             id="nothing has happened yet",
         ),
         pytest.param(
-            Glance(1, 0.1, 1, 1, 1, 1, 1),
+            ProgressFigures(1, 0.1, 1, 1, 1, 1, 1),
             80,
             "1 page | 0.10/s | 1 host | 1 waiting | 1 duplicate | 1 error | 1 B",
             id="one of each",
         ),
         pytest.param(
-            Glance(0, 0.0, 1, 2, 0, 3, 0, "www.example.org until 12:04 (no connection)"),
+            ProgressFigures(0, 0.0, 1, 2, 0, 3, 0, "www.example.org until 12:04 (no connection)"),
             80,
             "0 pages | 3 errors | waits for www.example.org until 12:04 (no connection)",
             id="nothing is being asked, because hosts fail",
         ),
     ],
 )
-def test_the_line(glance: Glance, columns: int, want: str) -> None:
+def test_the_line(glance: ProgressFigures, columns: int, want: str) -> None:
     assert line(glance, columns) == want
 
 
 @given(
     st.builds(
-        Glance,
+        ProgressFigures,
         pages=st.integers(0, 10**12),
         pages_per_s=st.floats(0, 10**6),
         hosts_active=st.integers(0, 10**9),
@@ -102,7 +102,7 @@ def test_the_line(glance: Glance, columns: int, want: str) -> None:
     ),
     st.integers(1, 200),
 )
-def test_the_line_never_wraps(glance: Glance, columns: int) -> None:
+def test_the_line_never_wraps(glance: ProgressFigures, columns: int) -> None:
     shown = line(glance, columns)
     assert len(shown) < columns
     assert shown.isascii() and shown.isprintable()

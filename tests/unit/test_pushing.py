@@ -12,16 +12,16 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy_redis.spiders import RedisCrawlSpider, RedisMixin, RedisSpider
 
 from crawler.config.settings import Arguments, read_config
-from crawler.crawl.allowed_origins import Doors
+from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.frontier.memory_store import MemoryStore
-from crawler.model.choices import Scope
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError
 from crawler.policy.priority import DepthPrioritizer
 from crawler.policy.scope import Reason, Refusal
 from crawler.policy.seeds import Pushed, read_pushed
 from crawler.scheduler.requests import unpack
 from crawler.shared.pushed import (
-    Judge,
+    PushedRequestReader,
     PushRules,
     push_rules,
 )
@@ -44,9 +44,9 @@ class WithSeeds(OfAnother):
     start_urls = ["https://example.com/"]  # noqa: RUF012 - Scrapy's own form
 
 
-def judge(scope: Scope = Scope.ANY) -> Judge:
-    doors = Doors(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9)
-    return Judge(doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint)
+def judge(scope: ScopeChoice = ScopeChoice.ANY) -> PushedRequestReader:
+    doors = AllowedOrigins(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9)
+    return PushedRequestReader(doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_url_is_a_seed():
 
 
 def test_what_the_scope_forbids_is_refused():
-    found = judge(Scope.HOST).candidate(read_pushed(b"https://example.com/a"))
+    found = judge(ScopeChoice.HOST).candidate(read_pushed(b"https://example.com/a"))
     assert isinstance(found, Refusal) and found.reason is Reason.OUT_OF_SCOPE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.model.choices import Scope as ScopeMode
+from crawler.model.choices import ScopeChoice as ScopeMode
 from crawler.model.types import (
     Candidate,
     HostKey,

@@ -9,7 +9,7 @@ from crawler.shared.worker.outgoing import (
     AGAIN_S,
     MOST,
     UNTOLD,
-    Tells,
+    SideQueue,
 )
 from crawler.shared.worker.status import Troubles
 
@@ -30,8 +30,8 @@ def dropped(figure: str) -> None:
     raise AssertionError(figure)
 
 
-def waiting(*calls: Call) -> Tells:
-    tells = Tells(dropped)
+def waiting(*calls: Call) -> SideQueue:
+    tells = SideQueue(dropped)
     for call in calls:
         tells.put(call)
     return tells
@@ -71,7 +71,7 @@ def test_a_shard_that_answers_is_told_at_once() -> None:
 @pytest.mark.parametrize("script", MOST)
 def test_the_oldest_of_too_many_are_dropped_and_counted(script: str) -> None:
     counted: list[str] = []
-    tells = Tells(counted.append)
+    tells = SideQueue(counted.append)
     calls = [Call(0, script, (f"{n}", "x", b"y")) for n in range(MOST[script] + 3)]
     for call in [rest("a", 1.0), *calls]:
         tells.put(call)

@@ -15,8 +15,8 @@ from scrapy.utils.test import get_crawler
 
 from crawler.assembly.build import data_dir
 from crawler.config.settings import read_config
-from crawler.crawl.in_flight import Flight
-from crawler.crawl.stats import Tally
+from crawler.crawl.in_flight import Fetch
+from crawler.crawl.stats import CrawlStats
 from crawler.model.types import (
     Answer,
     Candidate,
@@ -41,10 +41,10 @@ from crawler.report.summary import (
     DeadUrl,
     FrontierCounts,
     HostPages,
-    Links,
+    LinkFigures,
     OverBudget,
-    Politeness,
-    Robots,
+    PolitenessFigures,
+    RobotsFigures,
     Summary,
     archive_files,
     encoded,
@@ -71,9 +71,9 @@ QUIET = Summary(
     not_pages={},
     answers={"2xx": 1},
     top_hosts=[HostPages("example.com", 1)],
-    links=Links(0, 0, 0, {}),
-    politeness=Politeness({"gap": 1}, 0),
-    robots=Robots(1, 0, 0),
+    links=LinkFigures(0, 0, 0, {}),
+    politeness=PolitenessFigures({"gap": 1}, 0),
+    robots=RobotsFigures(1, 0, 0),
     errors={},
     dead_letters=0,
     dead_letters_new=[],
@@ -94,15 +94,15 @@ BUSY = msgspec.structs.replace(
     not_pages={"empty": 3, "soft_404": 2},
     answers={"4xx": 40, "2xx": 1_190, "3xx": 7},
     top_hosts=[HostPages("example.com", 1_200), HostPages("example.org", 34)],
-    links=Links(
+    links=LinkFigures(
         *(4_000, 40_000, 12, {"no_contact": 7, "scheme": 300, "unstorable": 1}),
         top_over_budget=[
             OverBudget("CRAWLER_MAX_URLS_PER_DOMAIN", 10_000, "example.com", 11),
             OverBudget("CRAWLER_MAX_URLS_PER_HOST", 20_000, "www.example.org", 1),
         ],
     ),
-    politeness=Politeness({"gap": 1_000, "pause": 2, "retry-after": 1}, 1),
-    robots=Robots(12, 40, 3),
+    politeness=PolitenessFigures({"gap": 1_000, "pause": 2, "retry-after": 1}, 1),
+    robots=RobotsFigures(12, 40, 3),
     errors={"timeout": 4, "status_503": 2, "broken": 1},
     dead_letters=7,
     dead_letters_new=[DeadUrl("http://example.com/\x1b[2J", "timeout, tried 4 times")],
@@ -178,7 +178,7 @@ def test_a_crawl_that_did_not_begin_has_no_figures() -> None:
 
 def test_rules_beyond_the_first_few_are_summed_up() -> None:
     refused = dict.fromkeys(map(str, RULES), 2)
-    shown = text(msgspec.structs.replace(QUIET, links=Links(0, 0, 0, refused)))
+    shown = text(msgspec.structs.replace(QUIET, links=LinkFigures(0, 0, 0, refused)))
     assert f"{2 * (len(RULES) - 6)} by other rules" in shown
 
 
@@ -284,14 +284,14 @@ NOTHING = replace(QUIET, pages=0, frontier=FrontierCounts(0, 0, 0, 2, 0, 2, 0), 
             id="hosts that cannot be reached",
         ),
         pytest.param(
-            replace(NOTHING, dead_letters=0, links=Links(0, 0, 0, {"scheme": 2})),
+            replace(NOTHING, dead_letters=0, links=LinkFigures(0, 0, 0, {"scheme": 2})),
             "no page was fetched: only http and https are fetched (scheme) 2",
             id="seeds that are all refused",
         ),
         pytest.param(
             replace(
                 NOTHING,
-                robots=Robots(1, 2, 0),
+                robots=RobotsFigures(1, 2, 0),
                 frontier=FrontierCounts(0, 0, 0, 2, 2, 0, 0),
                 dead_letters=0,
             ),
@@ -317,13 +317,13 @@ def test_a_crawl_that_fetched_nothing_says_why(given: Summary, want: str) -> Non
     assert nothing_fetched(given) == want
 
 
-def tally() -> Tally:
-    return Tally(StatsCollector(get_crawler()))
+def tally() -> CrawlStats:
+    return CrawlStats(StatsCollector(get_crawler()))
 
 
-def flight(**given: Any) -> Flight:
+def flight(**given: Any) -> Fetch:
     url = Candidate("http://a/", 1, HostKey("a"), "a")
-    return Flight(Lease(1, url, Pace(), 0.0), **given)
+    return Fetch(Lease(1, url, Pace(), 0.0), **given)
 
 
 def outcome(**given: Any) -> Outcome:
@@ -413,7 +413,7 @@ def outcome(**given: Any) -> Outcome:
         ),
     ],
 )
-def test_what_is_counted(flown: Flight, came: Outcome, want: dict[str, int]) -> None:
+def test_what_is_counted(flown: Fetch, came: Outcome, want: dict[str, int]) -> None:
     counted = tally()
     counted.landed(flown, came)
     assert dict(counted.counted) == want

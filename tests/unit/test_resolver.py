@@ -12,8 +12,8 @@ from crawler.download.resolver import (
     MIN_TTL_S,
     NEGATIVE_TTL_S,
     AresLookup,
-    Found,
     LookupFailed,
+    ResolvedName,
     Resolver,
     is_address,
 )
@@ -26,13 +26,13 @@ PUBLIC, OTHER, INSIDE = "192.0.2.1", "2001:db8::1", "10.0.0.1"
 class Book:
     """A name server of the test's own."""
 
-    def __init__(self, **names: Found) -> None:
+    def __init__(self, **names: ResolvedName) -> None:
         self.names = names
         self.asked: Counter[str] = Counter()
         self.open = asyncio.Event()
         self.open.set()
 
-    async def __call__(self, name: str) -> Found:
+    async def __call__(self, name: str) -> ResolvedName:
         self.asked[name] += 1
         await self.open.wait()
         if name not in self.names:
@@ -46,7 +46,7 @@ class Book:
 class Desk:
     """A resolver with a clock that is set by hand."""
 
-    def __init__(self, size: int = 100, **names: Found) -> None:
+    def __init__(self, size: int = 100, **names: ResolvedName) -> None:
         self.now = 1000.0
         self.book = Book(**names)
         self.resolver = Resolver(self.admits, self.book, lambda: self.now, size)
@@ -57,8 +57,8 @@ class Desk:
         return ip != INSIDE
 
 
-def found(*ips: str, ttl_s: float = 60.0) -> Found:
-    return Found(ips, ttl_s)
+def found(*ips: str, ttl_s: float = 60.0) -> ResolvedName:
+    return ResolvedName(ips, ttl_s)
 
 
 def test_an_answer_counts_as_long_as_it_says() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.config.settings import Politeness
+from crawler.config.settings import PolitenessSettings
 from crawler.model.types import (
     Answer,
     Candidate,
@@ -20,11 +20,11 @@ from crawler.model.types import (
 )
 from crawler.policy.politeness import (
     Fate,
-    Keep,
+    KeepAnswer,
     fate,
 )
 
-RULES = Politeness()
+RULES = PolitenessSettings()
 NOW = 1e9
 REST_S = 20.0
 
@@ -33,7 +33,9 @@ def candidate(attempts: int = 0) -> Candidate:
     return Candidate("http://example.com/a", 1, HostKey("example.com"), "", attempts=attempts)
 
 
-def fated(answer: Answer, attempts: int = 0, rules: Politeness = RULES, seed: int = 1) -> Fate:
+def fated(
+    answer: Answer, attempts: int = 0, rules: PolitenessSettings = RULES, seed: int = 1
+) -> Fate:
     return fate(candidate(attempts), answer, REST_S, rules, NOW, Random(seed))
 
 
@@ -59,13 +61,13 @@ def test_what_may_be_better_next_time_is_tried_three_times_more(answer: Answer) 
 def test_a_body_that_breaks_off_is_asked_for_again_and_kept_at_last(error: str) -> None:
     for attempts in range(3):
         assert isinstance(fated(Answer(0.1, 200, error), attempts), RetryAt)
-    assert fated(Answer(0.1, 200, error), 3) == Keep()
+    assert fated(Answer(0.1, 200, error), 3) == KeepAnswer()
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 304, 400, 401, 403, 404, 410, 418, 451, 501])
 def test_everything_else_is_an_answer_and_stands(status: int) -> None:
-    assert fated(Answer(0.1, status)) == Keep()
-    assert fated(Answer(0.1, status), attempts=9) == Keep()
+    assert fated(Answer(0.1, status)) == KeepAnswer()
+    assert fated(Answer(0.1, status), attempts=9) == KeepAnswer()
 
 
 def test_what_we_stopped_ourselves_costs_no_attempt() -> None:

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.config.settings import Robots
+from crawler.config.settings import RobotsSettings
 from crawler.policy.robots import Rules
 from crawler.policy.robots_cache import (
     Allowed,
     Disallowed,
-    Known,
     RobotsCache,
     RobotsFetch,
     RobotsRecord,
+    RobotsState,
+    RobotsUnreachable,
     Unknown,
-    Unreachable,
 )
 
 NOW = 1e9
@@ -45,7 +45,7 @@ class MemoryStore:
 
 
 def fresh(store: MemoryStore | None = None, memory_bytes: int = 1 << 20) -> RobotsCache:
-    return RobotsCache(store or MemoryStore(), "Gossamer", Robots(), memory_bytes)
+    return RobotsCache(store or MemoryStore(), "Gossamer", RobotsSettings(), memory_bytes)
 
 
 def taught(status: int | None, body: bytes = b"", error: str = "", times: int = 1) -> RobotsCache:
@@ -82,7 +82,9 @@ def test_no_file_allows_everything() -> None:
 
 def test_trouble_forbids_everything_and_is_asked_again() -> None:
     assert taught(503, times=4).verdict(SITE + "/a", NOW) == Unknown(FILE)
-    assert taught(503, times=5).verdict(SITE + "/a", NOW) == Unreachable(NOW + HOUR_S, "status 503")
+    assert taught(503, times=5).verdict(SITE + "/a", NOW) == RobotsUnreachable(
+        NOW + HOUR_S, "status 503"
+    )
     assert taught(503, times=5).verdict(SITE + "/a", NOW + HOUR_S) == Unknown(FILE)
 
 
@@ -90,14 +92,14 @@ def test_unreachable_lasts_from_the_end_of_the_hosts_rest() -> None:
     cache = fresh()
     for _ in range(5):
         cache.learn(SITE, RobotsFetch(FILE, error="connect"), NOW, rest_s=HOUR_S)
-    assert isinstance(cache.verdict(SITE + "/a", NOW + 1.9 * HOUR_S), Unreachable)
+    assert isinstance(cache.verdict(SITE + "/a", NOW + 1.9 * HOUR_S), RobotsUnreachable)
     assert isinstance(cache.verdict(SITE + "/a", NOW + 2 * HOUR_S), Unknown)
 
 
 def test_a_redirect_is_asked_for_at_its_own_host_and_then_speaks_for_ours() -> None:
     cache, there = fresh(), "https://example.org/robots.txt"
     record = cache.learn(SITE, RobotsFetch(FILE, 301, target=there), NOW)
-    assert (record.kind, record.next_url) == (Known.PENDING, there)
+    assert (record.kind, record.next_url) == (RobotsState.PENDING, there)
     assert cache.verdict(SITE + "/no", NOW) == Unknown(there)
     cache.learn(SITE, RobotsFetch(there, 200, body=BODY), NOW)
     assert isinstance(cache.verdict(SITE + "/no", NOW), Disallowed)
@@ -129,7 +131,7 @@ def test_an_old_copy_is_used_while_there_is_trouble() -> None:
 def test_a_lost_host_is_given_up_for_a_while_even_with_a_good_copy() -> None:
     cache = taught(200, BODY)
     cache.give_up(SITE, "lost", NOW, rest_s=10)
-    assert cache.verdict(SITE + "/a", NOW) == Unreachable(NOW + 10 + HOUR_S, "lost")
+    assert cache.verdict(SITE + "/a", NOW) == RobotsUnreachable(NOW + 10 + HOUR_S, "lost")
     assert cache.verdict(SITE + "/a", NOW + 10 + HOUR_S) == Unknown(FILE)
 
 
@@ -221,7 +223,7 @@ def test_what_is_forgotten_is_read_again() -> None:
     store = MemoryStore()
     cache = fresh(store)
     cache.learn(SITE, RobotsFetch(FILE, 404), NOW)
-    store.put(RobotsRecord(SITE, Known.RULES, NOW, NOW + DAY_S, BODY))
+    store.put(RobotsRecord(SITE, RobotsState.RULES, NOW, NOW + DAY_S, BODY))
     assert cache.verdict(SITE + "/no", NOW) == Allowed()
     cache.forget(SITE)
     assert (len(cache), cache.size_bytes) == (0, 0)

@@ -8,12 +8,12 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from crawler.config.settings import Robots
+from crawler.config.settings import RobotsSettings
 from crawler.policy.robots_cache import (
-    Brought,
-    Known,
+    FetchResult,
     RobotsFetch,
     RobotsRecord,
+    RobotsState,
     brought,
     given_up,
     learned,
@@ -23,7 +23,7 @@ from crawler.policy.robots_cache import (
 SITE = "http://example.com"
 FILE = SITE + "/robots.txt"
 ELSEWHERE = "https://www.example.org/robots.txt"
-RULES = Robots()
+RULES = RobotsSettings()
 HOUR_S = 3600.0
 DAY_S = 86_400.0
 
@@ -36,34 +36,36 @@ def got(status: int | None = None, *, url: str = FILE, error: str = "", to: str 
 @pytest.mark.parametrize(
     ("fetch", "want"),
     [
-        pytest.param(got(200), Brought.FILE, id="200: the file"),
-        pytest.param(got(204), Brought.FILE, id="204: the file, and it is empty"),
-        pytest.param(got(301, to=ELSEWHERE), Brought.MOVED, id="301: look there"),
-        pytest.param(got(308, to=ELSEWHERE), Brought.MOVED, id="308: look there"),
-        pytest.param(got(301), Brought.ABSENT, id="a redirect to nowhere"),
-        pytest.param(got(302, to=FILE), Brought.ABSENT, id="a redirect to itself"),
-        pytest.param(got(304), Brought.ABSENT, id="304, though nobody asked whether it changed"),
-        pytest.param(got(300, to=ELSEWHERE), Brought.ABSENT, id="300 leaves the choice to us"),
-        pytest.param(got(401), Brought.ABSENT, id="401 is a 4xx: unavailable, not forbidden"),
-        pytest.param(got(403), Brought.ABSENT, id="403 too"),
-        pytest.param(got(404), Brought.ABSENT, id="404: there is none"),
-        pytest.param(got(410), Brought.ABSENT, id="410: there is none"),
-        pytest.param(got(429), Brought.TROUBLE, id="429: overloaded, whatever its first digit"),
-        pytest.param(got(500), Brought.TROUBLE, id="500"),
-        pytest.param(got(503), Brought.TROUBLE, id="503"),
-        pytest.param(got(999), Brought.TROUBLE, id="a status that does not exist"),
-        pytest.param(got(101), Brought.TROUBLE, id="a status that makes no sense here"),
-        pytest.param(got(error="timeout"), Brought.TROUBLE, id="no answer in time"),
-        pytest.param(got(error="connect"), Brought.TROUBLE, id="no connection"),
-        pytest.param(got(error="dns"), Brought.TROUBLE, id="no address"),
-        pytest.param(got(), Brought.TROUBLE, id="no answer"),
+        pytest.param(got(200), FetchResult.FILE, id="200: the file"),
+        pytest.param(got(204), FetchResult.FILE, id="204: the file, and it is empty"),
+        pytest.param(got(301, to=ELSEWHERE), FetchResult.MOVED, id="301: look there"),
+        pytest.param(got(308, to=ELSEWHERE), FetchResult.MOVED, id="308: look there"),
+        pytest.param(got(301), FetchResult.ABSENT, id="a redirect to nowhere"),
+        pytest.param(got(302, to=FILE), FetchResult.ABSENT, id="a redirect to itself"),
         pytest.param(
-            got(200, error="protocol", body=b"User-agent"), Brought.TROUBLE, id="half a file"
+            got(304), FetchResult.ABSENT, id="304, though nobody asked whether it changed"
         ),
-        pytest.param(got(error="cancelled"), Brought.NOTHING, id="we stopped"),
+        pytest.param(got(300, to=ELSEWHERE), FetchResult.ABSENT, id="300 leaves the choice to us"),
+        pytest.param(got(401), FetchResult.ABSENT, id="401 is a 4xx: unavailable, not forbidden"),
+        pytest.param(got(403), FetchResult.ABSENT, id="403 too"),
+        pytest.param(got(404), FetchResult.ABSENT, id="404: there is none"),
+        pytest.param(got(410), FetchResult.ABSENT, id="410: there is none"),
+        pytest.param(got(429), FetchResult.TROUBLE, id="429: overloaded, whatever its first digit"),
+        pytest.param(got(500), FetchResult.TROUBLE, id="500"),
+        pytest.param(got(503), FetchResult.TROUBLE, id="503"),
+        pytest.param(got(999), FetchResult.TROUBLE, id="a status that does not exist"),
+        pytest.param(got(101), FetchResult.TROUBLE, id="a status that makes no sense here"),
+        pytest.param(got(error="timeout"), FetchResult.TROUBLE, id="no answer in time"),
+        pytest.param(got(error="connect"), FetchResult.TROUBLE, id="no connection"),
+        pytest.param(got(error="dns"), FetchResult.TROUBLE, id="no address"),
+        pytest.param(got(), FetchResult.TROUBLE, id="no answer"),
+        pytest.param(
+            got(200, error="protocol", body=b"User-agent"), FetchResult.TROUBLE, id="half a file"
+        ),
+        pytest.param(got(error="cancelled"), FetchResult.NOTHING, id="we stopped"),
     ],
 )
-def test_what_a_fetch_brought(fetch: RobotsFetch, want: Brought) -> None:
+def test_what_a_fetch_brought(fetch: RobotsFetch, want: FetchResult) -> None:
     assert brought(fetch) is want
 
 
@@ -83,7 +85,7 @@ class Story:
 
 def test_a_file_is_kept_for_a_day() -> None:
     story = Story()
-    want = RobotsRecord(SITE, Known.RULES, 1e9 + 60, 1e9 + 60 + DAY_S, b"User-agent: *")
+    want = RobotsRecord(SITE, RobotsState.RULES, 1e9 + 60, 1e9 + 60 + DAY_S, b"User-agent: *")
     assert story.learn(got(200, body=b"User-agent: *")) == want
 
 
@@ -94,7 +96,7 @@ def test_a_file_is_kept_up_to_the_limit() -> None:
 
 def test_an_absent_file_allows_everything_for_a_day() -> None:
     record = Story().learn(got(404))
-    assert (record.kind, record.reason) == (Known.ALLOW_ALL, "status 404, after 0 redirects")
+    assert (record.kind, record.reason) == (RobotsState.ALLOW_ALL, "status 404, after 0 redirects")
     assert record.expires_at == record.fetched_at + DAY_S
 
 
@@ -102,62 +104,66 @@ def test_trouble_is_tried_five_times_and_then_kept_for_an_hour() -> None:
     story = Story()
     for tries in range(1, 5):
         record = story.learn(got(503))
-        assert (record.kind, record.tries, record.next_url) == (Known.PENDING, tries, FILE)
+        assert (record.kind, record.tries, record.next_url) == (RobotsState.PENDING, tries, FILE)
     record = story.learn(got(error="timeout"))
-    assert (record.kind, record.reason) == (Known.UNREACHABLE, "timeout")
+    assert (record.kind, record.reason) == (RobotsState.UNREACHABLE, "timeout")
     assert record.expires_at == story.now + HOUR_S
 
 
 def test_after_the_hour_one_more_failure_is_enough() -> None:
     story = Story()
     story.learn(*[got(503)] * 5)
-    assert story.learn(got(503)).kind is Known.UNREACHABLE
+    assert story.learn(got(503)).kind is RobotsState.UNREACHABLE
 
 
 def test_an_answer_ends_the_row_of_failures() -> None:
     story = Story()
     assert story.learn(*[got(503)] * 4, got(404)).tries == 0
-    assert story.learn(*[got(503)] * 4).kind is Known.PENDING
+    assert story.learn(*[got(503)] * 4).kind is RobotsState.PENDING
 
 
 def test_a_good_copy_is_used_while_the_file_is_unreachable() -> None:
     story = Story()
     good = story.learn(got(200, body=b"old"))
     record = story.learn(*[got(503)] * 9)
-    assert (record.kind, record.body, record.fetched_at) == (Known.RULES, b"old", good.fetched_at)
+    assert (record.kind, record.body, record.fetched_at) == (
+        RobotsState.RULES,
+        b"old",
+        good.fetched_at,
+    )
     assert record.expires_at == story.now + HOUR_S  # when it is asked for again
 
 
 def test_an_empty_file_is_a_good_copy() -> None:
-    assert Story().learn(got(200), *[got(503)] * 9).kind is Known.RULES
+    assert Story().learn(got(200), *[got(503)] * 9).kind is RobotsState.RULES
 
 
 def test_a_good_copy_survives_redirects_into_trouble() -> None:
     story = Story()
-    assert story.learn(got(200, body=b"old"), got(301, to=ELSEWHERE)).kind is Known.PENDING
+    assert story.learn(got(200, body=b"old"), got(301, to=ELSEWHERE)).kind is RobotsState.PENDING
     record = story.learn(got(503, url=ELSEWHERE))
-    assert (record.kind, record.body) == (Known.RULES, b"old")
+    assert (record.kind, record.body) == (RobotsState.RULES, b"old")
 
 
 def test_an_absent_file_is_no_good_copy() -> None:
     story = Story()
-    assert story.learn(got(404), *[got(503)] * 5).kind is Known.UNREACHABLE
+    assert story.learn(got(404), *[got(503)] * 5).kind is RobotsState.UNREACHABLE
 
 
 def test_a_redirect_is_followed_for_the_authority_that_was_asked() -> None:
     story = Story()
     record = story.learn(got(301, to=ELSEWHERE))
-    assert (record.kind, record.next_url, record.hops) == (Known.PENDING, ELSEWHERE, 1)
+    assert (record.kind, record.next_url, record.hops) == (RobotsState.PENDING, ELSEWHERE, 1)
     record = story.learn(got(200, url=ELSEWHERE, body=b"theirs"))
-    assert (record.authority, record.kind, record.body) == (SITE, Known.RULES, b"theirs")
+    assert (record.authority, record.kind, record.body) == (SITE, RobotsState.RULES, b"theirs")
 
 
 def test_trouble_at_a_hop_is_tried_again_at_that_hop() -> None:
     story = Story()
     record = story.learn(got(301, to=ELSEWHERE), got(503, url=ELSEWHERE))
-    assert (record.kind, record.next_url, record.hops) == (Known.PENDING, ELSEWHERE, 1)
+    assert (record.kind, record.next_url, record.hops) == (RobotsState.PENDING, ELSEWHERE, 1)
     record = story.learn(*[got(503, url=ELSEWHERE)] * 4)
-    assert record.kind is Known.UNREACHABLE
+    assert record.kind is RobotsState.UNREACHABLE
 
 
 def redirects(count: int) -> list[RobotsFetch]:
@@ -170,24 +176,24 @@ def test_hops_are_counted_from_the_file_each_time() -> None:
     assert story.learn(got(301, to=ELSEWHERE)).hops == 1
     assert story.learn(got(301, to=ELSEWHERE)).hops == 1  # the turn of the first never came
     story.learn(got(200, url=ELSEWHERE), got(301, to=ELSEWHERE), got(503, url=ELSEWHERE))
-    assert story.record.kind is Known.RULES
+    assert story.record.kind is RobotsState.RULES
     assert story.learn(got(301, to=ELSEWHERE)).hops == 1
 
 
 def test_five_redirects_are_followed() -> None:
     hops = redirects(5)
     record = Story().learn(*hops, got(200, url=hops[-1].target or "", body=b"at last"))
-    assert (record.kind, record.body) == (Known.RULES, b"at last")
+    assert (record.kind, record.body) == (RobotsState.RULES, b"at last")
 
 
 def test_six_redirects_are_as_good_as_no_file() -> None:
     record = Story().learn(*redirects(6))
-    assert (record.kind, record.reason) == (Known.ALLOW_ALL, "status 302, after 5 redirects")
+    assert (record.kind, record.reason) == (RobotsState.ALLOW_ALL, "status 302, after 5 redirects")
 
 
 def test_a_loop_ends_as_six_redirects_do() -> None:
     there, back = got(302, to=ELSEWHERE), got(302, url=ELSEWHERE, to=FILE)
-    assert Story().learn(*[there, back] * 3).kind is Known.ALLOW_ALL
+    assert Story().learn(*[there, back] * 3).kind is RobotsState.ALLOW_ALL
 
 
 def test_a_fetch_that_we_stopped_changes_nothing() -> None:
@@ -198,9 +204,9 @@ def test_a_fetch_that_we_stopped_changes_nothing() -> None:
 
 def test_an_authority_that_was_given_up_gets_one_try() -> None:
     story = Story(record=given_up(SITE, "its host is lost", RULES, 1e9, 1e9 + HOUR_S))
-    assert story.record.kind is Known.UNREACHABLE
-    assert story.learn(got(error="connect")).kind is Known.UNREACHABLE
-    assert story.learn(got(200)).kind is Known.RULES
+    assert story.record.kind is RobotsState.UNREACHABLE
+    assert story.learn(got(error="connect")).kind is RobotsState.UNREACHABLE
+    assert story.learn(got(200)).kind is RobotsState.RULES
 
 
 def test_a_record_comes_back_from_disk_as_it_was() -> None:

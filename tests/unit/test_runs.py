@@ -18,7 +18,14 @@ from crawler.model.types import (
 )
 from crawler.shared.client import Call
 from crawler.shared.shard import Ops, lease_id
-from crawler.shared.worker.leases import FRESH_S, KEPT_S, Holdings, Journal, Reckoning, Runs
+from crawler.shared.worker.leases import (
+    FRESH_S,
+    KEPT_S,
+    Holdings,
+    Journal,
+    LeaseResync,
+    ServerEpochs,
+)
 
 LEASE_S, FETCH_S = 20.0, 5.0
 
@@ -39,7 +46,7 @@ def lease(number: int = 1, shard: int = 0) -> Lease:
 
 def test_a_new_run_is_told_once_with_the_end_of_the_last() -> None:
     told: list[tuple[int, float]] = []
-    runs = Runs(lambda shard, alive_at: told.append((shard, alive_at)), unasked)
+    runs = ServerEpochs(lambda shard, alive_at: told.append((shard, alive_at)), unasked)
     runs.heard(3, b"one", 10.0)
     runs.heard(3, b"one", 12.0)
     runs.heard(3, b"one", 11.0)  # asked before, answered later
@@ -51,7 +58,7 @@ def test_a_new_run_is_told_once_with_the_end_of_the_last() -> None:
 
 
 def test_what_one_run_acknowledged_is_sure_only_when_it_lived_on() -> None:
-    runs = Runs(ignored, unasked)
+    runs = ServerEpochs(ignored, unasked)
     runs.heard(0, b"one", 10.0)
     assert runs.lives(0, b"one", 14.0) is None, "it may be dead"
     runs.heard(0, b"one", 14.0)
@@ -62,7 +69,7 @@ def test_what_one_run_acknowledged_is_sure_only_when_it_lived_on() -> None:
 
 def test_keys_that_are_gone_are_told_as_such() -> None:
     gone: list[int] = []
-    runs = Runs(unasked, gone.append)
+    runs = ServerEpochs(unasked, gone.append)
     runs.heard(0, b"one", 10.0)
     runs.heard(0, b"", 11.0)
     assert gone == [0]
@@ -74,7 +81,7 @@ def call(number: int, shard: int = 0) -> Call:
 
 
 def test_the_journal_keeps_what_a_server_may_have_forgotten_while_it_was_away() -> None:
-    journal = Journal(Runs(unasked, unasked))
+    journal = Journal(ServerEpochs(unasked, unasked))
     for at in range(20):
         journal.acknowledged([call(at)], b"one", at - 0.1, float(at))
     assert journal.recent(0, alive_at=19.0) == [call(at) for at in range(19 - int(KEPT_S), 20)]
@@ -82,20 +89,20 @@ def test_the_journal_keeps_what_a_server_may_have_forgotten_while_it_was_away() 
 
 
 def test_the_journal_tells_nothing_old_to_a_server_that_lived_on() -> None:
-    journal = Journal(Runs(unasked, unasked))
+    journal = Journal(ServerEpochs(unasked, unasked))
     journal.acknowledged([call(1)], b"one", 10.0, 10.0)
     assert journal.recent(0, alive_at=10.0 + KEPT_S + 1) == []
 
 
 def test_a_slow_answer_is_no_sign_of_life_of_its_time() -> None:
-    journal = Journal(Runs(unasked, unasked))
+    journal = Journal(ServerEpochs(unasked, unasked))
     journal.acknowledged([call(1)], b"one", 100.0, 100.1)
     journal.acknowledged([call(2)], b"one", 101.0, 101.0 + 2 * KEPT_S)
     assert journal.recent(0, alive_at=101.0) == [call(1), call(2)]
 
 
 def test_where_nothing_can_be_forgotten_nothing_is_kept() -> None:
-    runs = Runs(ignored, unasked)
+    runs = ServerEpochs(ignored, unasked)
     journal = Journal(runs, is_needed=False)
     journal.acknowledged([call(1)], b"one", 10.0, 10.1)
     assert journal.recent(0, alive_at=10.0) == []
@@ -120,12 +127,12 @@ class Recovery:
     """The journal and the reckoning of a worker with two shards, each on a server of its own."""
 
     def __init__(self, run: bytes) -> None:
-        self.runs = Runs(lambda *change: self.reckoning.changed(*change), unasked)
+        self.runs = ServerEpochs(lambda *change: self.reckoning.changed(*change), unasked)
         self.journal = Journal(self.runs)
         self.node = OneNode(run)
         self.holdings = Holdings(LEASE_S, FETCH_S, self.runs, unasked)
         ops = Ops("w.1", 2, FrontierRules(), LEASE_S)
-        self.reckoning = Reckoning(
+        self.reckoning = LeaseResync(
             *(self.node, ops, self.holdings, self.journal, self.runs, unasked)
         )
 
@@ -179,7 +186,7 @@ def test_a_new_run_heard_of_while_the_shard_is_asked_is_settled_too() -> None:
 
 
 def test_a_lease_may_begin_only_while_its_server_surely_knows_of_it() -> None:
-    runs = Runs(ignored, unasked)
+    runs = ServerEpochs(ignored, unasked)
     holdings = Holdings(LEASE_S, FETCH_S, runs, unasked)
     runs.heard(0, b"one", 100.0)
     holdings.take(0, [lease()], 100.0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.config.kinds import file_of
-from crawler.config.settings import Shared, read_config
+from crawler.config.settings import SharedSettings, read_config
 from crawler.model.choices import ByServer
 from crawler.model.types import ConfigError
 
@@ -105,8 +105,8 @@ def test_a_lease_has_room_for_four_heartbeats():
 
 def test_a_lease_has_room_for_two_fetches_and_two_lost_heartbeats():
     with pytest.raises(ConfigError, match=r"\(122.0\) is above CRAWLER_LEASE_S \(120.0\)$"):
-        Shared().refuse_short_lease(51.0)
-    Shared().refuse_short_lease(50.0)
+        SharedSettings().refuse_short_lease(51.0)
+    SharedSettings().refuse_short_lease(50.0)
 
 
 @pytest.mark.parametrize(
@@ -119,4 +119,4 @@ def test_a_lease_has_room_for_two_fetches_and_two_lost_heartbeats():
     ],
 )
 def test_when_a_server_is_full(given_bytes, maxmemory, full):
-    assert Shared(redis_max_bytes=given_bytes).full_bytes(maxmemory) == full
+    assert SharedSettings(redis_max_bytes=given_bytes).full_bytes(maxmemory) == full

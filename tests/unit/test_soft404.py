@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.config.settings import Content
+from crawler.config.settings import ContentSettings
 from crawler.crawl.precheck import (
-    Judgement,
+    ProbeResult,
     Probes,
-    Said,
+    SoftErrorVerdict,
 )
 from crawler.model.types import HostKey
-from crawler.policy.soft404 import Said as Says
+from crawler.policy.soft404 import MissingPageAnswer as Says
 from crawler.policy.soft404 import (
     Soft404Record,
-    Words,
+    TextHashes,
     is_soft_404,
     kind_of,
     looks_like_error,
@@ -81,7 +81,7 @@ def test_the_probe_is_of_the_kind_it_asks_for() -> None:
     ],
 )
 def test_what_an_answer_says(status: int | None, said: Says) -> None:
-    assert record_of(status, b"d", Words(), NOW).said is said
+    assert record_of(status, b"d", TextHashes(), NOW).said is said
 
 
 LOST = "Sorry, we looked for {} everywhere and it is not found. Try the search, or go home."
@@ -135,38 +135,43 @@ class Memory:
 
 
 def test_a_host_is_asked_once_for_each_kind() -> None:
-    probes = Probes(Memory(), lambda: "name", Content())
-    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.ASK
+    probes = Probes(Memory(), lambda: "name", ContentSettings())
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.ASK
     probe = probes.wanted(HOST)
     assert probe is not None
-    probes.learn(HOST, probe.kind, Said(200, b"d"), NOW)
+    probes.learn(HOST, probe.kind, ProbeResult(200, b"d"), NOW)
     assert probes.wanted(HOST) is None
-    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.SOFT_404
-    assert probes.judge(PAGE, HOST, Said(200, b"another"), NOW) is Judgement.PAGE
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.SOFT_404
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"another"), NOW) is SoftErrorVerdict.PAGE
     other = "https://example.com/elsewhere/item.html"
-    assert probes.judge(other, HOST, Said(200, b"d"), NOW) is Judgement.ASK
+    assert probes.judge(other, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.ASK
 
 
 def test_an_answer_is_forgotten_after_a_week() -> None:
-    probes = Probes(Memory(), lambda: "name", Content())
-    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.ASK
-    probes.learn(HOST, kind_of(PAGE) or "", Said(404), NOW)
-    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW + 86_400) is Judgement.PAGE
-    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW + 8 * 86_400) is Judgement.ASK
+    probes = Probes(Memory(), lambda: "name", ContentSettings())
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.ASK
+    probes.learn(HOST, kind_of(PAGE) or "", ProbeResult(404), NOW)
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW + 86_400) is SoftErrorVerdict.PAGE
+    assert (
+        probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW + 8 * 86_400) is SoftErrorVerdict.ASK
+    )
 
 
 def test_a_front_page_is_a_page() -> None:
-    probes = Probes(Memory(), lambda: "name", Content())
-    assert probes.judge("https://example.com/", HOST, Said(200, b"d"), NOW) is Judgement.PAGE
+    probes = Probes(Memory(), lambda: "name", ContentSettings())
+    assert (
+        probes.judge("https://example.com/", HOST, ProbeResult(200, b"d"), NOW)
+        is SoftErrorVerdict.PAGE
+    )
 
 
 def test_who_does_not_want_it_is_not_asked() -> None:
-    probes = Probes(Memory(), lambda: "name", Content(soft_404=False))
-    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.PAGE
+    probes = Probes(Memory(), lambda: "name", ContentSettings(soft_404=False))
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.PAGE
 
 
 def test_an_answer_to_another_question_teaches_nothing() -> None:
-    probes = Probes(Memory(), lambda: "name", Content())
-    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.ASK
-    probes.learn(HOST, "https://example.com/other/*", Said(404), NOW)
-    assert probes.judge(PAGE, HOST, Said(200, b"d"), NOW) is Judgement.ASK
+    probes = Probes(Memory(), lambda: "name", ContentSettings())
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.ASK
+    probes.learn(HOST, "https://example.com/other/*", ProbeResult(404), NOW)
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.ASK

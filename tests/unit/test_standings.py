@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from crawler.config.settings import Politeness
+from crawler.config.settings import PolitenessSettings
 from crawler.frontier.records import (
+    FrontierTotals,
     HostRecord,
-    Totals,
     decode_host,
     decode_totals,
     encode,
@@ -29,7 +29,7 @@ def test_records_of_a_frontier_without_standings_are_of_new_hosts():
     assert record == HostRecord([], 1, 0, 7, 9.0, Pace(2.0, 1, 0, 3.0, Standing.NEW), 4)
     totals = decode_totals(msgspec.msgpack.encode([[[1, 2]]]))
     assert [list(map(len, front)) for front in totals.fronts()] == [[1], [], []]
-    assert decode_totals(encode(Totals(front=[]))).fronts() == ([], [], [])
+    assert decode_totals(encode(FrontierTotals(front=[]))).fronts() == ([], [], [])
 
 
 def test_so_are_those_in_redis():
@@ -58,5 +58,5 @@ def test_so_are_those_in_redis():
     ],
 )
 def test_the_last_fetch_decides(before, answer, after):
-    rest = next_rest(Pace(standing=before), answer, Politeness(), Least())
+    rest = next_rest(Pace(standing=before), answer, PolitenessSettings(), Least())
     assert rest.pace.standing is after

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.config.settings import Shared
+from crawler.config.settings import SharedSettings
 from crawler.model.choices import RedisFsync
 from crawler.model.types import ConfigError, Counts
 from crawler.report.summary import (
@@ -17,9 +17,9 @@ from crawler.report.summary import (
     Summary,
     encoded,
 )
-from crawler.shared.codec import WorkerSaid
+from crawler.shared.codec import WorkerRecord
 from crawler.workers.redis_server import (
-    Door,
+    ListenAddress,
     kept_door,
     most_bytes,
     new_door,
@@ -28,8 +28,8 @@ from crawler.workers.redis_server import (
 )
 from crawler.workers.view import (
     KILLED,
-    Run,
-    SharedGlance,
+    SharedFigures,
+    WorkersSummary,
     line,
     read_summary,
     sentence,
@@ -38,22 +38,22 @@ from crawler.workers.view import (
 from crawler.workers.workers import (
     MAX_PAUSE_S,
     WELL_S,
-    Typed,
+    ShareArguments,
     WorkerProcess,
-    Workforce,
+    Workers,
     parts_of_pages,
     worker_arguments,
     worker_folder,
     worker_folders,
 )
 
-TYPED = Typed(
+TYPED = ShareArguments(
     spider="web",
     arguments=("seeds=a=b", "max_pages=9", "deny=x", "deny=y"),
     settings=("CRAWLER_DATA_DIR=mine", "LOG_LEVEL=DEBUG"),
     options=("-L", "INFO"),
 )
-GLANCE = SharedGlance(
+GLANCE = SharedFigures(
     workers=4,
     pages=1234,
     pages_per_s=75.3,
@@ -110,7 +110,7 @@ def test_who_dies_again_and_again_is_started_less_and_less() -> None:
 def test_a_stop_ends_who_waits_to_be_started_again(tmp_path: Path) -> None:
     told: list[str] = []
     worker = WorkerProcess(1, tmp_path / "1", lambda: ["version"])
-    force = Workforce([worker], told.append)
+    force = Workers([worker], told.append)
     worker.has_died(now=0.0)
     assert not force.is_over
     force.stop()
@@ -119,7 +119,7 @@ def test_a_stop_ends_who_waits_to_be_started_again(tmp_path: Path) -> None:
 
 
 def test_the_first_reason_is_the_one_that_counts() -> None:
-    force = Workforce([], lambda _: None)
+    force = Workers([], lambda _: None)
     force.fail("the disk is full")
     force.fail("Redis is gone")
     assert force.failure == "the disk is full"
@@ -160,7 +160,9 @@ def test_the_sentence_for_a_log() -> None:
 def test_a_redis_of_our_own_is_shut_to_others(tmp_path: Path) -> None:
     door = new_door(None)
     assert len(door.password) == 64 and door.password not in repr(door)
-    write_conf(tmp_path, door, Shared(redis_fsync=RedisFsync.ALWAYS, redis_max_bytes=8 << 20))
+    write_conf(
+        tmp_path, door, SharedSettings(redis_fsync=RedisFsync.ALWAYS, redis_max_bytes=8 << 20)
+    )
     lines = (tmp_path / "redis.conf").read_text().splitlines()
     assert {"bind 127.0.0.1", "appendfsync always", "maxmemory-policy noeviction"} <= {*lines}
     assert "maxmemory 10485760" in lines, "new links wait on disk from 0.8 of it on"
@@ -169,7 +171,7 @@ def test_a_redis_of_our_own_is_shut_to_others(tmp_path: Path) -> None:
 
 
 def test_half_of_the_memory_is_for_redis() -> None:
-    assert most_bytes(Shared()) > 64 << 20
+    assert most_bytes(SharedSettings()) > 64 << 20
 
 
 def test_a_file_that_somebody_spoilt_is_no_door(tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_a_door_that_is_taken_is_not_used() -> None:
         [sys.executable, "-c", _LISTENER], stdout=subprocess.PIPE, stdin=subprocess.PIPE
     ) as other:
         assert other.stdout is not None
-        taken = Door(int(other.stdout.readline()), "secret")
+        taken = ListenAddress(int(other.stdout.readline()), "secret")
         found = new_door(taken)
         other.kill()
     assert found.port != taken.port
@@ -244,7 +246,7 @@ def part(pages: int = 3, reason: str = "finished", host: str = "a.example") -> S
     return msgspec.convert(told, Summary)
 
 
-def ran(**changed: object) -> Run:
+def ran(**changed: object) -> WorkersSummary:
     given: dict[str, object] = {
         "spider": "web",
         "data_dir": Path("crawl-data"),
@@ -255,7 +257,7 @@ def ran(**changed: object) -> Run:
         "counts": Counts(0, 0, 0, 0, 20, 18, 2),
         "killed": [],
     }
-    return Run(**{**given, **changed})  # type: ignore[arg-type]  # the names are Run's own
+    return WorkersSummary(**{**given, **changed})  # type: ignore[arg-type]  # the names are Run's own
 
 
 def test_the_workers_figures_are_added_up(tmp_path: Path) -> None:
@@ -274,7 +276,7 @@ def test_the_workers_figures_are_added_up(tmp_path: Path) -> None:
 
 
 def test_a_life_without_a_summary_is_counted_by_what_it_said() -> None:
-    dead = WorkerSaid(name="w", session="w.1", host="h", pid=1, pages=7, bytes=70, errors=2)
+    dead = WorkerRecord(name="w", session="w.1", host="h", pid=1, pages=7, bytes=70, errors=2)
     whole = summary_of_all(ran(killed=[dead]), [part(3)], [])
     assert (whole.pages, whole.bytes, whole.errors) == (10, 71, {"dns": 2, KILLED: 2})
 
@@ -296,5 +298,5 @@ def test_a_life_without_a_summary_is_counted_by_what_it_said() -> None:
         pytest.param(ran(failure="no room"), ["shutdown"], "store_failed", id="it told nobody"),
     ],
 )
-def test_why_it_ended(run: Run, reasons: list[str], reason: str) -> None:
+def test_why_it_ended(run: WorkersSummary, reasons: list[str], reason: str) -> None:
     assert summary_of_all(run, [part(reason=each) for each in reasons], []).reason == reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.config.settings import Budgets
+from crawler.config.settings import PatternSettings
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -12,9 +12,9 @@ from crawler.model.types import (
 )
 from crawler.policy.patterns import (
     OTHER,
-    Go,
-    Stopped,
-    Yield,
+    FetchIt,
+    PatternStats,
+    PatternStopped,
     is_judge,
     judged_pattern,
     landed,
@@ -22,59 +22,67 @@ from crawler.policy.patterns import (
     verdict,
 )
 
-RULES = Budgets(pattern_max_pages=1000, pattern_barren_pages=100, pattern_probe_s=60.0)
-NONE = Budgets(pattern_max_pages=None, pattern_barren_pages=None)
+RULES = PatternSettings(pattern_max_pages=1000, pattern_barren_pages=100, pattern_probe_s=60.0)
+NONE = PatternSettings(pattern_max_pages=None, pattern_barren_pages=None)
 
 
 @pytest.mark.parametrize(
     ("brought", "now", "want"),
     [
-        pytest.param(Yield(), 0.0, Go.OPEN, id="nothing is known"),
-        pytest.param(Yield(99, 0, 99, 5.0), 6.0, Go.OPEN, id="99 in a row"),
-        pytest.param(Yield(500, 400, 100, 5.0), 6.0, Stopped, id="100 in a row"),
-        pytest.param(Yield(500, 400, 100, 5.0), 65.0, Go.TRY, id="a while later"),
-        pytest.param(Yield(500, 400, 130, 66.0), 67.0, Stopped, id="the try brought nothing"),
-        pytest.param(Yield(500, 401, 0, 66.0), 67.0, Go.OPEN, id="the try brought something"),
-        pytest.param(Yield(500, 400, 100, 5.0), 4.0, Go.TRY, id="the clock was set back"),
-        pytest.param(Yield(999, 999, 0, 5.0), 6.0, Go.OPEN, id="one below the cap"),
-        pytest.param(Yield(1000, 1000, 0, 5.0), 6.0, Stopped, id="at the cap"),
-        pytest.param(Yield(1000, 1000, 0, 5.0), 1e9, Stopped, id="a cap stays"),
+        pytest.param(PatternStats(), 0.0, FetchIt.OPEN, id="nothing is known"),
+        pytest.param(PatternStats(99, 0, 99, 5.0), 6.0, FetchIt.OPEN, id="99 in a row"),
+        pytest.param(PatternStats(500, 400, 100, 5.0), 6.0, PatternStopped, id="100 in a row"),
+        pytest.param(PatternStats(500, 400, 100, 5.0), 65.0, FetchIt.TRY, id="a while later"),
+        pytest.param(
+            PatternStats(500, 400, 130, 66.0), 67.0, PatternStopped, id="the try brought nothing"
+        ),
+        pytest.param(
+            PatternStats(500, 401, 0, 66.0), 67.0, FetchIt.OPEN, id="the try brought something"
+        ),
+        pytest.param(
+            PatternStats(500, 400, 100, 5.0), 4.0, FetchIt.TRY, id="the clock was set back"
+        ),
+        pytest.param(PatternStats(999, 999, 0, 5.0), 6.0, FetchIt.OPEN, id="one below the cap"),
+        pytest.param(PatternStats(1000, 1000, 0, 5.0), 6.0, PatternStopped, id="at the cap"),
+        pytest.param(PatternStats(1000, 1000, 0, 5.0), 1e9, PatternStopped, id="a cap stays"),
     ],
 )
-def test_verdicts(brought: Yield, now: float, want: Go | type[Stopped]) -> None:
+def test_verdicts(brought: PatternStats, now: float, want: FetchIt | type[PatternStopped]) -> None:
     found = verdict("/day/#", brought, RULES, now)
-    assert isinstance(found, Stopped) if want is Stopped else found is want
-    assert verdict("/day/#", brought, NONE, now) is Go.OPEN
+    assert isinstance(found, PatternStopped) if want is PatternStopped else found is want
+    assert verdict("/day/#", brought, NONE, now) is FetchIt.OPEN
 
 
 def test_a_stop_is_explained() -> None:
-    full = verdict("/p?id", Yield(1000, 1000, 0, 5.0), RULES, 6.0)
-    assert full == Stopped("pattern /p?id: 1000 of its pages were fetched, no more are")
-    barren = verdict("/day/#", Yield(120, 20, 100, 5.0), RULES, 6.0)
-    assert barren == Stopped("pattern /day/#: nothing new in its last 100 pages")
+    full = verdict("/p?id", PatternStats(1000, 1000, 0, 5.0), RULES, 6.0)
+    assert full == PatternStopped("pattern /p?id: 1000 of its pages were fetched, no more are")
+    barren = verdict("/day/#", PatternStats(120, 20, 100, 5.0), RULES, 6.0)
+    assert barren == PatternStopped("pattern /day/#: nothing new in its last 100 pages")
 
 
 def test_pages_are_counted_and_a_new_one_ends_the_row() -> None:
-    brought = Yield()
+    brought = PatternStats()
     for now, is_new in enumerate((True, False, False)):
         brought = landed("/day/#", brought, is_new, float(now))
-    assert brought == Yield(pages=3, new=1, barren=2, at=2.0)
-    assert landed("/day/#", brought, True, 9.0) == Yield(4, 2, 0, 9.0)
+    assert brought == PatternStats(pages=3, new=1, barren=2, at=2.0)
+    assert landed("/day/#", brought, True, 9.0) == PatternStats(4, 2, 0, 9.0)
 
 
 def test_what_stands_for_many_patterns_has_no_cap() -> None:
-    assert landed(OTHER, Yield(), False, 9.0) == Yield(pages=0, new=0, barren=1, at=9.0)
+    assert landed(OTHER, PatternStats(), False, 9.0) == PatternStats(
+        pages=0, new=0, barren=1, at=9.0
+    )
 
 
 @pytest.mark.parametrize(
     ("rules", "want"),
     [
         pytest.param(NONE, False, id="none"),
-        pytest.param(Budgets(pattern_max_pages=None), True, id="only of barren ones"),
-        pytest.param(Budgets(pattern_barren_pages=None), True, id="only a cap"),
+        pytest.param(PatternSettings(pattern_max_pages=None), True, id="only of barren ones"),
+        pytest.param(PatternSettings(pattern_barren_pages=None), True, id="only a cap"),
     ],
 )
-def test_without_rules_nothing_is_counted(rules: Budgets, want: bool) -> None:
+def test_without_rules_nothing_is_counted(rules: PatternSettings, want: bool) -> None:
     assert is_judge(rules) is want
 
 

@@ -39,7 +39,7 @@ MAX_ANSWER_BYTES: Final = 48 * 1024 * 1024
 BEGUN: Final = b"\x01"  # the child's first word: it is up, the time of a body can begin
 
 
-class Question(msgspec.Struct, frozen=True, array_like=True):
+class ParseJob(msgspec.Struct, frozen=True, array_like=True):
     """Parse the *length* bytes that follow, by the parser at *path*."""
 
     path: str
@@ -47,7 +47,7 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
     length: int
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class ParseReply(msgspec.Struct, frozen=True, array_like=True):
     """What came of it: *parsed*, or why not."""
 
     parsed: Parsed | None = None
@@ -57,11 +57,11 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 ENCODER: Final = msgspec.msgpack.Encoder()
-QUESTIONS: Final = msgspec.msgpack.Decoder(Question)
-ANSWERS: Final = msgspec.msgpack.Decoder(Answer)
+QUESTIONS: Final = msgspec.msgpack.Decoder(ParseJob)
+ANSWERS: Final = msgspec.msgpack.Decoder(ParseReply)
 
 
-def framed(message: Question | Answer) -> bytes:
+def framed(message: ParseJob | ParseReply) -> bytes:
     packed = ENCODER.encode(message)
     return LENGTH.pack(len(packed)) + packed
 
@@ -75,15 +75,15 @@ _START_S: Final = 60.0  # Python starts in 0.2 s; on a machine that swaps, in ma
 _READ_BYTES: Final = 1024 * 1024
 
 
-class Ended(Exception):
+class ProcessEnded(Exception):
     """The process is no more, or never began."""
 
 
-class Nonsense(Exception):
+class BadReply(Exception):
     """It says what no parser of ours would."""
 
 
-class Child:
+class ParserProcess:
     """Not to be used again once a call has failed; always to be killed."""
 
     @classmethod
@@ -111,7 +111,7 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    async def answer(self, path: str, source: Source, timeout_s: float) -> Answer:
+    async def answer(self, path: str, source: Source, timeout_s: float) -> ParseReply:
         """Raises TimeoutError, Ended, Nonsense."""
         try:
             reader, writer = self._streams or await self._greeted()
@@ -120,12 +120,12 @@ class Child:
                 await writer.drain()
                 (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
                 if length > MAX_ANSWER_BYTES:
-                    raise Nonsense(f"its parser says more than {MAX_ANSWER_BYTES} bytes")
+                    raise BadReply(f"its parser says more than {MAX_ANSWER_BYTES} bytes")
                 answer = ANSWERS.decode(await reader.readexactly(length))
         except msgspec.MsgspecError:
-            raise Nonsense("its parser's process says what is no answer") from None
+            raise BadReply("its parser's process says what is no answer") from None
         except (ConnectionError, EOFError):
-            raise Ended from None
+            raise ProcessEnded from None
         self.answered += 1
         return answer
 
@@ -149,9 +149,9 @@ class Child:
             async with asyncio.timeout(_START_S):
                 begun = await self._streams[0].readexactly(len(BEGUN))
         except TimeoutError:
-            raise Ended from None
+            raise ProcessEnded from None
         if begun != BEGUN:
-            raise Ended
+            raise ProcessEnded
         return self._streams
 
 
@@ -166,7 +166,7 @@ def said_end(status: int) -> str:
 
 
 def ask(writer: asyncio.StreamWriter, path: str, source: Source) -> None:
-    question = Question(path, msgspec.structs.replace(source, body=b""), len(source.body))
+    question = ParseJob(path, msgspec.structs.replace(source, body=b""), len(source.body))
     writer.write(framed(question))
     writer.write(source.body)
 
@@ -202,22 +202,22 @@ class BrokenParser(CrawlerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ParserLimits:
     """What a body may take."""
 
     timeout_s: float  # of processor time, to the next whole second; of real time _WAITS as much
     max_bytes: int  # of memory
 
 
-class Apart:
+class ParserProcesses:
     """The processes of one crawl, by the path of their parser. Closed by `close`."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ParserLimits) -> None:
         self._limits = limits
         # Bodies wait here as they are; how many there may be is for those who fetch them.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._idle: dict[str, Child] = {}
-        self._busy: set[Child] = set()
+        self._idle: dict[str, ParserProcess] = {}
+        self._busy: set[ParserProcess] = set()
         self._ending: set[asyncio.Future[int]] = set()
         self._closed = False
 
@@ -238,18 +238,20 @@ class Apart:
         self._idle.clear()
         await asyncio.gather(*self._ending)
 
-    async def _answer(self, path: str, source: Source) -> Answer:
+    async def _answer(self, path: str, source: Source) -> ParseReply:
         limits = self._limits
-        child = self._idle.pop(path, None) or Child.start(limits.max_bytes, limits.timeout_s)
+        child = self._idle.pop(path, None) or ParserProcess.start(
+            limits.max_bytes, limits.timeout_s
+        )
         self._busy.add(child)
         answer = None
         try:
             answer = await child.answer(path, source, _WAITS * limits.timeout_s)
         except TimeoutError:
             raise _too_long(limits) from None
-        except Nonsense as nonsense:
+        except BadReply as nonsense:
             raise Unreadable(str(nonsense)) from None
-        except Ended:
+        except ProcessEnded:
             status = await self._end(child)
             if status == -signal.SIGXCPU:
                 raise _too_long(limits) from None
@@ -259,25 +261,25 @@ class Apart:
             self._keep_or_end(path, child, answer)
         return answer
 
-    def _keep_or_end(self, path: str, child: Child, answer: Answer | None) -> None:
+    def _keep_or_end(self, path: str, child: ParserProcess, answer: ParseReply | None) -> None:
         spent = child.answered >= BODIES_EACH
         if answer is None or spent or self._closed or answer.fault == MemoryError.__name__:
             self._end(child)
         else:
             self._idle[path] = child
 
-    def _end(self, child: Child) -> asyncio.Future[int]:
+    def _end(self, child: ParserProcess) -> asyncio.Future[int]:
         status = child.kill()
         self._ending.add(status)
         status.add_done_callback(self._ending.discard)
         return status
 
 
-def _too_long(limits: Limits) -> Unreadable:
+def _too_long(limits: ParserLimits) -> Unreadable:
     return Unreadable(f"took longer than {limits.timeout_s:g} s")
 
 
-def _result(answer: Answer, limits: Limits) -> Parsed:
+def _result(answer: ParseReply, limits: ParserLimits) -> Parsed:
     if answer.parsed is not None:
         return answer.parsed
     if answer.unreadable:

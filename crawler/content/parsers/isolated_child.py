@@ -21,7 +21,7 @@ from crawler.content.parsers.isolated import (
     BEGUN,
     LENGTH,
     QUESTIONS,
-    Answer,
+    ParseReply,
     framed,
 )
 from crawler.content.parsers.loading import bounded, parser_at
@@ -57,18 +57,18 @@ def main(starter: int, max_bytes: int, timeout_s: float) -> None:
 
 def _answered(
     path: str, source: Source, inward: BinaryIO, length: int, parsers: dict[str, Parser]
-) -> Answer:
+) -> ParseReply:
     try:
         source = msgspec.structs.replace(source, body=inward.read(length))
         if path not in parsers:
             parsers[path] = parser_at(path)
-        return Answer(_parsed(parsers[path], source))
+        return ParseReply(_parsed(parsers[path], source))
     except Unreadable as refusal:
-        return Answer(unreadable=_said(refusal) or "no reason given")
+        return ParseReply(unreadable=_said(refusal) or "no reason given")
     except ConfigError as error:
-        return Answer(fault="ConfigError", said=_said(error))
+        return ParseReply(fault="ConfigError", said=_said(error))
     except Exception as error:  # a parser may be anybody's; its fault must not cost the process
-        return Answer(fault=type(error).__name__, said=_said(error))
+        return ParseReply(fault=type(error).__name__, said=_said(error))
 
 
 def _parsed(parser: Parser, source: Source) -> Parsed:

@@ -65,7 +65,7 @@ _MAX_DEPTH: Final = 50
 _NO_DAY: Final = re.compile(r"\d{4}(-\d\d)?")
 
 
-class _Full(Exception):
+class _EnoughLinks(Exception):
     """It has as many links as we take."""
 
 
@@ -101,7 +101,7 @@ class Sitemap:
     def read(self, pieces: Iterable[bytes]) -> None:
         try:
             self._read(_as_utf_8(iter(pieces)))
-        except _Full:
+        except _EnoughLinks:
             self.notes.append(LINKS_CUT)
         except _Bomb:
             self.notes.append(BROKEN_XML)
@@ -155,7 +155,7 @@ class Sitemap:
         if not url or len(url) > MAX_WORD_CHARS or url in self._listed:
             return
         if len(self._listed) == MAX_LINKS:
-            raise _Full
+            raise _EnoughLinks
         self._listed[url] = Link(
             url,
             _ENTRIES[name],

@@ -20,19 +20,19 @@ import numpy as np
 from msgspec.structs import replace
 
 from crawler.duplicates.index.manifest import (
-    Folder,
-    Limits,
+    IndexFolder,
+    IndexLimits,
     Manifest,
     translated,
 )
 from crawler.duplicates.index.orders import (
     DIGEST_BYTES,
-    Batch,
+    NewestPages,
     Sorted,
-    Source,
+    SortedSource,
 )
-from crawler.duplicates.index.runs import Run, write_run
-from crawler.duplicates.index.search import Found, View
+from crawler.duplicates.index.runs import SortedRun, write_run
+from crawler.duplicates.index.search import IndexView, NearMatch
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import decode_claim
@@ -44,18 +44,20 @@ from crawler.model.types import Claim, CrawlerError, StoreUnavailable
 # instead of what it replaces, the view, and only then are the old runs removed.
 
 
-class Shelf:
-    def __init__(self, folder: Folder, manifest: Manifest, limits: Limits) -> None:
+class RunSet:
+    def __init__(self, folder: IndexFolder, manifest: Manifest, limits: IndexLimits) -> None:
         """Raises DataDirError: a run is missing or damaged. 1 s for each 2e7 pages or so."""
         self._folder = folder
         self._manifest = manifest
         self._limits = limits
-        self.runs: tuple[Run, ...] = tuple(Run(folder, record) for record in manifest.runs)
+        self.runs: tuple[SortedRun, ...] = tuple(
+            SortedRun(folder, record) for record in manifest.runs
+        )
         for run in self.runs:
             run.check()
         folder.sweep({record.name for record in manifest.runs})
 
-    def file(self, sources: Sequence[Source], show: Callable[[], None]) -> None:
+    def file(self, sources: Sequence[SortedSource], show: Callable[[], None]) -> None:
         """The newest run, of *sources*. *show* is called when it counts."""
         self._put(sources, len(self.runs), len(self.runs), lambda: None, show)
 
@@ -81,7 +83,7 @@ class Shelf:
 
     def _put(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[SortedSource],
         begin: int,
         end: int,
         between: Callable[[], None],
@@ -95,7 +97,7 @@ class Shelf:
         except BaseException:
             self._folder.give_up(name)
             raise
-        run = Run(self._folder, record)
+        run = SortedRun(self._folder, record)
         replaced = self.runs[begin:end]
         runs = (*self.runs[:begin], run, *self.runs[end:])
         self._save(replace(self._manifest, runs=tuple(each.record for each in runs)))
@@ -122,17 +124,17 @@ class NearIndex:
 
     def __init__(
         self,
-        folder: Folder,
+        folder: IndexFolder,
         manifest: Manifest,
         on_kept: Callable[[Iterable[bytes]], None],
-        limits: Limits | None = None,
+        limits: IndexLimits | None = None,
     ) -> None:
         """Raises DataDirError: damaged. *on_kept* is told digests that are on disk now, in any
         thread."""
-        self._limits = limits or Limits()
+        self._limits = limits or IndexLimits()
         self._on_kept = on_kept
-        self._shelf = Shelf(folder, manifest, self._limits)
-        self._view = View(self._shelf.runs)
+        self._shelf = RunSet(folder, manifest, self._limits)
+        self._view = IndexView(self._shelf.runs)
         self._newest = np.empty(self._limits.newest, np.uint64)
         self._digests: list[bytes] = []
         self._lock = Lock()  # held for microseconds
@@ -148,7 +150,7 @@ class NearIndex:
             self._freeze()
             self._thread.submit(self._tend_all)
 
-    def near(self, fingerprint: int, max_bits: int) -> list[Found]:
+    def near(self, fingerprint: int, max_bits: int) -> list[NearMatch]:
         """Every fingerprint within *max_bits* (3 at most), nearest first. Raises
         StoreUnavailable: what was added before cannot be written."""
         self._check()
@@ -209,10 +211,10 @@ class NearIndex:
     def _freeze(self) -> None:
         if not self._digests:
             return
-        batch = Batch(self._newest[: len(self._digests)], self._digests)
+        batch = NewestPages(self._newest[: len(self._digests)], self._digests)
         self._newest, self._digests = np.empty(self._limits.newest, np.uint64), []
         with self._lock:
-            self._view = View(self._view.runs, (*self._view.waiting, batch))
+            self._view = IndexView(self._view.runs, (*self._view.waiting, batch))
 
     def _tend_all(self) -> None:
         try:
@@ -259,7 +261,7 @@ class NearIndex:
 
     def _show(self, written: int = 0) -> None:
         with self._lock:
-            self._view = View(self._shelf.runs, self._view.waiting[written:])
+            self._view = IndexView(self._shelf.runs, self._view.waiting[written:])
 
     def _tell_room(self) -> None:
         if self.is_behind:
@@ -285,9 +287,9 @@ _FORGOTTEN: Final = 100
 _SORTED: Final = 100_000
 
 
-def open_index(path: Path, store: OrderedStore, limits: Limits | None = None) -> NearIndex:
+def open_index(path: Path, store: OrderedStore, limits: IndexLimits | None = None) -> NearIndex:
     """Raises DataDirError: damaged."""
-    folder = Folder(path)
+    folder = IndexFolder(path)
     manifest = folder.load()
     if manifest is None or not manifest.whole:
         manifest = _made_again(folder, store, limits)
@@ -317,7 +319,7 @@ def _take_noted(index: NearIndex, store: OrderedStore) -> None:
             index.flush()
 
 
-def _made_again(folder: Folder, store: OrderedStore, limits: Limits | None) -> Manifest:
+def _made_again(folder: IndexFolder, store: OrderedStore, limits: IndexLimits | None) -> Manifest:
     """From the claims. Of equal pages the older ones go first, as far as they fit into memory."""
     beginning = Manifest(whole=False)
     folder.save(beginning)

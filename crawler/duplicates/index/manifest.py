@@ -58,7 +58,7 @@ class _Sealed(msgspec.Struct, frozen=True):
     manifest: msgspec.Raw
 
 
-class Folder:
+class IndexFolder:
     def __init__(self, path: Path) -> None:
         """Raises DataDirError if *path* cannot be made."""
         self.path = path
@@ -154,7 +154,7 @@ def _sync(folder: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class IndexLimits:
     # The newest are compared one by one: 2,048 in 4 us. Then they are a run on disk.
     newest: int = 2048
     # So many batches of the newest wait to be written at most; then `add` wants to be waited for.

@@ -103,7 +103,7 @@ Lists = NDArray[np.uint32]
 Digests = NDArray[np.uint8]  # a row for each page
 
 
-class Source(Protocol):
+class SortedSource(Protocol):
     @property
     def prints(self) -> Prints:
         """The different fingerprints, sorted."""
@@ -120,7 +120,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class NewestPages:
     """The newest pages, as they came."""
 
     prints: Prints
@@ -130,7 +130,7 @@ class Batch:
 class Sorted:
     """A batch as a source."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: NewestPages) -> None:
         order = np.argsort(batch.prints, kind="stable")
         packed = b"".join(digest[:DIGEST_BYTES] for digest in batch.digests)
         self.digests: Digests = (
@@ -181,12 +181,12 @@ def cuts_by_fingerprints(ordered: Sequence[Prints], order: Order, piece: int) ->
     return np.unique(np.concatenate([order.keys(prints[piece::piece]) for prints in ordered]))
 
 
-def cuts_by_pages(sources: Sequence[Source], piece: int) -> Prints:
+def cuts_by_pages(sources: Sequence[SortedSource], piece: int) -> Prints:
     """Keys of the first order, which are the fingerprints themselves."""
     return np.unique(np.concatenate([_cuts(source, piece) for source in sources]))
 
 
-def _cuts(source: Source, piece: int) -> Prints:
+def _cuts(source: SortedSource, piece: int) -> Prints:
     lists = source.lists
     pages = np.arange(piece, int(lists[-1]), piece, dtype=np.uint32)
     of = np.searchsorted(lists, pages, side="right") - 1

@@ -19,8 +19,8 @@ from xxhash import xxh3_64
 
 from crawler.duplicates.index.manifest import (
     FileRecord,
-    Folder,
-    Limits,
+    IndexFolder,
+    IndexLimits,
     RunRecord,
 )
 from crawler.duplicates.index.orders import (
@@ -33,7 +33,7 @@ from crawler.duplicates.index.orders import (
     Order,
     Piece,
     Prints,
-    Source,
+    SortedSource,
     cuts_by_fingerprints,
     cuts_by_pages,
     firsts,
@@ -52,7 +52,7 @@ def starts_file(order: int) -> str:
     return f"order-{order}.starts"
 
 
-class Written:
+class RunFile:
     """A file of a run: appended to, counted, on disk when it is closed."""
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class Written:
         return FileRecord(self.size, self._hash.hexdigest())
 
 
-class Starts:
+class PrefixStarts:
     """Where in an order each prefix begins: found without a search."""
 
     def __init__(self, bits: int) -> None:
@@ -102,10 +102,10 @@ class Starts:
 
 
 def write_run(
-    folder: Folder,
+    folder: IndexFolder,
     name: str,
-    sources: Sequence[Source],
-    limits: Limits,
+    sources: Sequence[SortedSource],
+    limits: IndexLimits,
     between: Callable[[], None],
 ) -> RunRecord:
     """*sources*: oldest first. *between* is called after each piece; what it raises ends it."""
@@ -124,7 +124,11 @@ def write_run(
 
 class RunWriter:
     def __init__(
-        self, path: Path, sources: Sequence[Source], limits: Limits, between: Callable[[], None]
+        self,
+        path: Path,
+        sources: Sequence[SortedSource],
+        limits: IndexLimits,
+        between: Callable[[], None],
     ) -> None:
         self._path = path
         self._sources = sources
@@ -136,8 +140,8 @@ class RunWriter:
     def write_order(self, number: int, order: Order, bits: int) -> None:
         ordered = [source.ordered(order) for source in self._sources]
         cuts = cuts_by_fingerprints(ordered, order, self._limits.piece)
-        starts = Starts(bits)
-        with Written(self._path / prints_file(number)) as out:
+        starts = PrefixStarts(bits)
+        with RunFile(self._path / prints_file(number)) as out:
             for piece in pieces(ordered, order, cuts):
                 keys = _merged(ordered, piece, order)
                 starts.note(keys)
@@ -150,10 +154,10 @@ class RunWriter:
         """The first order, with the pages of each fingerprint. How many they are."""
         ordered = [source.prints for source in self._sources]
         cuts = cuts_by_pages(self._sources, self._limits.piece)
-        starts, pages = Starts(bits), 0
+        starts, pages = PrefixStarts(bits), 0
         names = (prints_file(0), LISTS, DIGESTS)
         with ExitStack() as opened:
-            files = [opened.enter_context(Written(self._path / name)) for name in names]
+            files = [opened.enter_context(RunFile(self._path / name)) for name in names]
             for piece in pieces(ordered, order, cuts):
                 pages += self._write_piece(piece, files, starts, pages)
                 self._between()
@@ -164,7 +168,7 @@ class RunWriter:
         return pages
 
     def _write_piece(
-        self, piece: Piece, files: Sequence[Written], starts: Starts, before: int
+        self, piece: Piece, files: Sequence[RunFile], starts: PrefixStarts, before: int
     ) -> int:
         parts = [
             (source, begin, end)
@@ -184,7 +188,7 @@ class RunWriter:
         files[1].append(lists + before, "<u4")
         return count
 
-    def _copied(self, part: tuple[Source, int, int], out: Written) -> int:
+    def _copied(self, part: tuple[SortedSource, int, int], out: RunFile) -> int:
         """The pages of one fingerprint, which may be more than fit into memory."""
         source, begin, end = part
         first, last = int(source.lists[begin]), int(source.lists[end])
@@ -192,8 +196,8 @@ class RunWriter:
             out.append(source.digests[at : min(at + self._limits.piece, last)], "u1")
         return last - first
 
-    def _write_starts(self, number: int, starts: Starts) -> None:
-        with Written(self._path / starts_file(number)) as out:
+    def _write_starts(self, number: int, starts: PrefixStarts) -> None:
+        with RunFile(self._path / starts_file(number)) as out:
             out.append(starts.whole(), "<u4")
         self.files[starts_file(number)] = out.record()
 
@@ -208,7 +212,7 @@ def _merged(ordered: Sequence[Prints], piece: Piece, order: Order) -> Prints:
 
 
 def _gathered(
-    parts: Sequence[tuple[Source, int, int]],
+    parts: Sequence[tuple[SortedSource, int, int]],
 ) -> tuple[Prints, NDArray[np.int64], Digests]:
     """Fingerprints, where the pages of each begin, and the pages."""
     prints = np.concatenate(
@@ -235,7 +239,7 @@ def _gathered(
 _CHUNK: Final = 1 << 20
 
 
-class Probe(NamedTuple):
+class RunProbe(NamedTuple):
     """Where to look in one order of one run. A prefix is the first bits of a key: of the first
     block, and where it is longer than that, of the second."""
 
@@ -249,11 +253,11 @@ class Probe(NamedTuple):
     order: Order
 
 
-def _probe(order: Order, bits: int, starts: memoryview, prints: Prints) -> Probe:
+def _probe(order: Order, bits: int, starts: memoryview, prints: Prints) -> RunProbe:
     first, second = order.blocks[:2]
     more = max(0, bits - first.width)
     own = bits - more
-    return Probe(
+    return RunProbe(
         first_shift=first.shift + first.width - own,
         first_mask=(1 << own) - 1,
         more=more,
@@ -265,10 +269,10 @@ def _probe(order: Order, bits: int, starts: memoryview, prints: Prints) -> Probe
     )
 
 
-class Run:
+class SortedRun:
     """Implements sources.Source."""
 
-    def __init__(self, folder: Folder, record: RunRecord) -> None:
+    def __init__(self, folder: IndexFolder, record: RunRecord) -> None:
         """Raises DataDirError if a file is missing, or not of its size."""
         self.record = record
         self._folder = folder

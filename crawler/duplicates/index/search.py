@@ -18,11 +18,11 @@ from crawler.duplicates.index.orders import (
     BITS,
     DIGEST_BYTES,
     MOST_BITS,
-    Batch,
+    NewestPages,
     Order,
     Prints,
 )
-from crawler.duplicates.index.runs import Run
+from crawler.duplicates.index.runs import SortedRun
 
 # A long stretch of fingerprints that begin alike, narrowed to those that can be near.
 #
@@ -116,20 +116,22 @@ _CHUNK: Final = 1 << 17  # pages of one fingerprint looked through at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NearMatch:
     fingerprint: int
     bits: int  # that differ
 
 
-class View:
-    def __init__(self, runs: Sequence[Run] = (), waiting: Sequence[Batch] = ()) -> None:
+class IndexView:
+    def __init__(self, runs: Sequence[SortedRun] = (), waiting: Sequence[NewestPages] = ()) -> None:
         """Both oldest first; *waiting*: to become runs."""
         self.runs = tuple(runs)
         self.waiting = tuple(waiting)
         self._probes = [probe for run in runs for probe in run.probes]
         self._arrived = [batch.prints for batch in waiting]
 
-    def near(self, fingerprint: int, max_bits: int, newest: Prints, stretch: int) -> list[Found]:
+    def near(
+        self, fingerprint: int, max_bits: int, newest: Prints, stretch: int
+    ) -> list[NearMatch]:
         """Every fingerprint within *max_bits* (3 at most), nearest first."""
         if not 0 <= max_bits <= MOST_BITS:
             raise ValueError(f"the index finds what is within {MOST_BITS} bits, not {max_bits}")
@@ -140,7 +142,7 @@ class View:
             return []
         places = (bits <= max_bits).nonzero()[0]
         near = dict(zip(found[places].tolist(), bits[places].tolist(), strict=True))
-        return [Found(each, near[each]) for each in sorted(near, key=near.__getitem__)]
+        return [NearMatch(each, near[each]) for each in sorted(near, key=near.__getitem__)]
 
     def _beside(self, fingerprint: int, stretch: int) -> list[Prints]:
         """What stands beside it in each order of each run. Written for speed: 0.4 us a probe."""

@@ -31,7 +31,7 @@ UNSURE: Final = "duplicates/unsure"
 """Counted when a page is stored because nobody could say whether it is a duplicate."""
 
 
-class _Known:
+class _RecentClaims:
     """Claims found lately. They never change: the first stands."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class SharedDigests:
         self._tell = link.tell
         self._count = link.count
         self._hold_s = hold_s
-        self._known = _Known()
+        self._known = _RecentClaims()
         self._here = Digests(self._known)
         self._reserved: dict[int, bytes] = {}  # in Redis, or it may be
 

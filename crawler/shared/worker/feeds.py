@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from crawler.model.types import Added, Candidate
 from crawler.shared import keys
-from crawler.shared.client import Argument, Call
+from crawler.shared.client import Argument, Nodes
 from crawler.shared.faults import (
     FAULTS,
     OutOfMemory,
@@ -41,21 +41,12 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 T = TypeVar("T")
 
 
-class Nodes(Protocol):
-    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
-
-    async def command(self, key: str, *command: Argument) -> Any: ...
-
-    @property
-    def single_server(self) -> bool: ...
-
-
 class Item(NamedTuple):
     id: bytes  # of its being taken: who takes it again gives it another
     text: bytes  # as it was pushed
 
 
-class Mark(NamedTuple):
+class OpenedHost(NamedTuple):
     """A host that is open from now on, and its place in the order of all of them."""
 
     host: str
@@ -117,7 +108,7 @@ class Feed:
         )
 
 
-class OpenedDoors:
+class OpenedHosts:
     """Hosts that pushed seeds have opened, in one order for all workers. Raises a Fault."""
 
     def __init__(self, nodes: Nodes, scripts: Scripts, name: str) -> None:
@@ -134,16 +125,16 @@ class OpenedDoors:
             mark = max(mark, int(reply))
         return mark
 
-    async def since(self, mark: int) -> list[Mark]:
+    async def since(self, mark: int) -> list[OpenedHost]:
         """The first few behind *mark*, in their order."""
         limit = ("LIMIT", 0, _HOSTS_AT_ONCE)
         command = ("ZRANGEBYSCORE", self._key, f"({mark}", "+inf", "WITHSCORES", *limit)
         reply = await _asked(self._nodes, self._key, *command)
-        return [Mark(host.decode(), int(float(score))) for host, score in _parts(reply, 2)]
+        return [OpenedHost(host.decode(), int(float(score))) for host, score in _parts(reply, 2)]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class SentCandidates:
     """What became of candidates, by their shards."""
 
     added: Added
@@ -151,7 +142,7 @@ class Delivered:
     failed: frozenset[int]  # shards that could not be asked
 
 
-class Delivery:
+class CandidateSender:
     """Candidates into the frontier, with an answer. A Fault that no waiting mends is raised."""
 
     def __init__(
@@ -177,7 +168,7 @@ class Delivery:
     def shard(self, candidate: Candidate) -> int:
         return shard_of(candidate.domain, self._ops.shards)
 
-    async def add(self, found: Iterable[Candidate], is_urgent: bool) -> Delivered:
+    async def add(self, found: Iterable[Candidate], is_urgent: bool) -> SentCandidates:
         calls = self._ops.urgent(found) if is_urgent else self._ops.add(found, float("inf"))
         runs: dict[int, bytes] = {}
         failed: set[int] = set()
@@ -193,7 +184,7 @@ class Delivery:
             over_budget += added.over_budget
             self._touched(call.shard, 0.0)
         fine = {shard: run for shard, run in runs.items() if shard not in failed}
-        return Delivered(Added(new, seen, over_budget), fine, frozenset(failed))
+        return SentCandidates(Added(new, seen, over_budget), fine, frozenset(failed))
 
     async def forgetful(self, runs: dict[int, bytes]) -> set[int] | None:
         """Shards that are in another run now. None: not all could be asked."""
@@ -207,24 +198,30 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Feeds:
+class PushedFeeds:
     """All that the pushing of URLs has in Redis."""
 
     start_urls: Feed
     urgent: Feed
-    doors: OpenedDoors
-    delivery: Delivery
+    doors: OpenedHosts
+    delivery: CandidateSender
 
     @classmethod
     def of(
-        cls, nodes: Nodes, delivery: Delivery, name: str, key: str, session: str, lease_s: float
-    ) -> Feeds:
+        cls,
+        nodes: Nodes,
+        delivery: CandidateSender,
+        name: str,
+        key: str,
+        session: str,
+        lease_s: float,
+    ) -> PushedFeeds:
         """*name*: of the crawl; *key*: where its seeds are pushed to."""
         scripts = Scripts()
         return cls(
             Feed(nodes, scripts, key, session, lease_s),
             Feed(nodes, scripts, keys.urgent(name), session, lease_s),
-            OpenedDoors(nodes, scripts, name),
+            OpenedHosts(nodes, scripts, name),
             delivery,
         )
 

@@ -33,32 +33,32 @@ from crawler.model.types import (
 )
 from crawler.shared import keys
 from crawler.shared.client import Nodes
-from crawler.shared.codec import WorkerSaid, claim_of
+from crawler.shared.codec import WorkerRecord, claim_of
 from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.keys import Scripts
-from crawler.shared.pushed import Around, Feeding, Pushing
+from crawler.shared.pushed import PushedUrls, Pushing, WorkerHooks
 from crawler.shared.shard import BATCH, Ops
-from crawler.shared.sieve import Sieve, readmissions
+from crawler.shared.sieve import StartSieve, readmissions
 from crawler.shared.worker.batcher import ShardLink
-from crawler.shared.worker.feeds import Delivery, Feeds
+from crawler.shared.worker.feeds import CandidateSender, PushedFeeds
 from crawler.shared.worker.leases import (
     Heartbeat,
     Holdings,
     Incoming,
     Journal,
+    LeaseResync,
     LeaseUse,
-    Reckoning,
-    Runs,
+    ServerEpochs,
 )
 from crawler.shared.worker.membership import Membership, bury
 from crawler.shared.worker.outgoing import (
     SURE_S,
     Drain,
     Events,
-    Outbox,
+    LinkOutbox,
     Outgoing,
     Overflow,
-    Tells,
+    SideQueue,
 )
 from crawler.shared.worker.status import (
     Fullness,
@@ -66,7 +66,7 @@ from crawler.shared.worker.status import (
     OutboxNote,
     Overview,
     SharedRules,
-    Tidings,
+    StatusLog,
     WorkerDisk,
 )
 
@@ -84,13 +84,13 @@ class WorkerBase:
     nodes: Nodes
     ops: Ops
     rules: SharedRules
-    outbox: Outbox
+    outbox: LinkOutbox
     listener: Listener
-    tidings: Tidings
+    tidings: StatusLog
     disk: WorkerDisk
-    tells: Tells
+    tells: SideQueue
     fullness: Fullness
-    say: Callable[[], WorkerSaid]
+    say: Callable[[], WorkerRecord]
     now: Callable[[], float]
     confirm: Callable[[], Awaitable[None]]
     """Awaited after a server came back: is the crawl still the one that we joined?"""
@@ -101,13 +101,13 @@ class WorkerBase:
         nodes: Nodes,
         ops: Ops,
         rules: SharedRules,
-        outbox: Outbox,
+        outbox: LinkOutbox,
         listener: Listener,
-        say: Callable[[], WorkerSaid],
+        say: Callable[[], WorkerRecord],
         now: Callable[[], float],
         confirm: Callable[[], Awaitable[None]],
     ) -> Self:
-        tidings = Tidings(listener, rules.name)
+        tidings = StatusLog(listener, rules.name)
         return cls(
             nodes=nodes,
             ops=ops,
@@ -116,7 +116,7 @@ class WorkerBase:
             listener=listener,
             tidings=tidings,
             disk=WorkerDisk(tidings),
-            tells=Tells(listener.count),
+            tells=SideQueue(listener.count),
             fullness=Fullness(nodes, rules.full_bytes),
             say=say,
             now=now,
@@ -181,7 +181,7 @@ class SharedFrontier:
         self._state = "starting"
         self._is_confirmed = True
 
-        runs = Runs(self._changed, self._tidings.gone)
+        runs = ServerEpochs(self._changed, self._tidings.gone)
         journal = Journal(runs, is_needed=not rules.is_sure)
         self._holdings = Holdings(rules.lease_s, rules.fetch_s, runs, self._suspect)
         self._note = OutboxNote(nodes, ops, base.say().name, base.outbox)
@@ -196,8 +196,8 @@ class SharedFrontier:
             ),
             *(events, base.now, rules.is_sure),
         )
-        self._reckoning = Reckoning(nodes, ops, self._holdings, journal, runs, base.tells.tell)
-        sieve = Sieve(ops, rules.name, lease_rules) if lease_rules is not None else None
+        self._reckoning = LeaseResync(nodes, ops, self._holdings, journal, runs, base.tells.tell)
+        sieve = StartSieve(ops, rules.name, lease_rules) if lease_rules is not None else None
         self.incoming = Incoming(
             *(nodes, ops, self._holdings, self._reckoning, runs),
             *(rules.most_leases, base.now, sieve, self._lease_use(room)),
@@ -234,18 +234,18 @@ class SharedFrontier:
             tell=self._base.tells.tell,
         )
 
-    def _fed_by(self, pushing: Pushing) -> Feeding:
+    def _fed_by(self, pushing: Pushing) -> PushedUrls:
         rules, session = self._rules, self._ops.session
-        delivery = Delivery(self.nodes, self._ops, rules.is_sure, self.incoming.touched)
+        delivery = CandidateSender(self.nodes, self._ops, rules.is_sure, self.incoming.touched)
         key = pushing.rules.key
-        feeds = Feeds.of(self.nodes, delivery, rules.name, key, session, rules.lease_s)
-        around = Around(
+        feeds = PushedFeeds.of(self.nodes, delivery, rules.name, key, session, rules.lease_s)
+        around = WorkerHooks(
             all_know=self.membership.all_know,
             may_take=lambda: not self.is_congested(),
             is_idle=lambda: not self.is_anything_left(),
             wake=self._wake,
         )
-        return Feeding(feeds, pushing.judge, pushing.rules, around, pushing.tally)
+        return PushedUrls(feeds, pushing.judge, pushing.rules, around, pushing.tally)
 
     # The port
 
@@ -478,7 +478,7 @@ class SharedFrontier:
     def _may_ask(self) -> bool:
         return self._state != "stopping" and not self.is_congested() and not self._overview.is_over
 
-    def _said(self) -> WorkerSaid:
+    def _said(self) -> WorkerRecord:
         return replace(
             self._base.say(),
             state=self._state,

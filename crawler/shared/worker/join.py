@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from crawler.config.settings import Config
 from crawler.crawl.clock import Clock
-from crawler.crawl.stats import Tally
+from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.rocks_store import RocksStore
@@ -34,7 +34,7 @@ from crawler.model.types import Added, ConfigError, CrawlerError, Lease
 from crawler.shared import keys
 from crawler.shared.address import RedisAddress
 from crawler.shared.client import Address, Nodes, Replicas, info_fields
-from crawler.shared.codec import WorkerSaid
+from crawler.shared.codec import WorkerRecord
 from crawler.shared.crawl_format import (
     CrawlFormat,
     agreed,
@@ -51,7 +51,7 @@ from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of
 from crawler.shared.worker.frontier import WorkerBase
 from crawler.shared.worker.leases import FRESH_S, UNBEGUN_S
-from crawler.shared.worker.membership import Heard, Look, Names, give_back
+from crawler.shared.worker.membership import Look, PeerRecord, WorkerNames, give_back
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.status import SharedRules, refuse_eviction
 from crawler.shared.worker.worker_file import (
@@ -87,10 +87,10 @@ class Joined:
     put_back: int  # leases of this worker's last life
 
 
-class Told:
+class WorkerEvents:
     """Implements shared_frontier.Listener: counts, and stops the crawl where nothing helps."""
 
-    def __init__(self, tally: Tally, fail: Callable[[CrawlerError], None]) -> None:
+    def __init__(self, tally: CrawlStats, fail: Callable[[CrawlerError], None]) -> None:
         self._tally = tally
         self._fail = fail
 
@@ -122,7 +122,7 @@ def join(
     data: DataDir,
     store: RocksStore,
     most_leases: int,
-    tally: Tally,
+    tally: CrawlStats,
     fail: Callable[[CrawlerError], None],
     look: Look,
     kept: bytes | None,
@@ -152,7 +152,7 @@ def join(
 
     before = ""
 
-    def begin(crawl: CrawlFormat, heard: Heard) -> WorkerSaid:
+    def begin(crawl: CrawlFormat, heard: PeerRecord) -> WorkerRecord:
         nonlocal before
         if heard.said and heard.said.session != worker.session:
             before = heard.said.session
@@ -169,7 +169,7 @@ def join(
         return found
 
     crawl, put_back = _aside(nodes, opened, wait_s)
-    listener, our_rules = Told(tally, fail), _shared_rules(config, most_leases, store)
+    listener, our_rules = WorkerEvents(tally, fail), _shared_rules(config, most_leases, store)
     ours_alone = nodes()
     confirm = partial(_confirm, ours_alone, name, crawl)
     base = WorkerBase.of(ours_alone, ops, our_rules, outbox, listener, say, clock.now, confirm)
@@ -216,7 +216,9 @@ def _is_of_another(
     themselves."""
     if not is_copy(last, data.path):
         return False
-    if _aside(nodes, lambda there: Names(there, name).speaks(last.name, last.session), wait_s):
+    if _aside(
+        nodes, lambda there: WorkerNames(there, name).speaks(last.name, last.session), wait_s
+    ):
         logger.warning(
             "%s is a copy of the data directory of the worker %s, which is at work: this one takes"
             " a name of its own",
@@ -235,11 +237,11 @@ def _dead_sessions(last: WorkerFile | None, data: DataDir) -> tuple[Collection[s
     return {last.session, last.before}, None if is_copy(last, data.path) else last.session
 
 
-def _sayer(worker: WorkerFile, tally: Tally) -> Callable[[], WorkerSaid]:
+def _sayer(worker: WorkerFile, tally: CrawlStats) -> Callable[[], WorkerRecord]:
     started, machine, pid = time.time(), socket.gethostname(), os.getpid()
 
-    def say() -> WorkerSaid:
-        return WorkerSaid(
+    def say() -> WorkerRecord:
+        return WorkerRecord(
             name=worker.name,
             session=worker.session,
             host=machine,
@@ -325,14 +327,14 @@ async def _open(
     dead: tuple[Collection[str], str | None],
     back: Callable[[Nodes, Ops, str], Awaitable[int]],
     check: Callable[[int], None],
-    begin: Callable[[CrawlFormat, Heard], WorkerSaid],
+    begin: Callable[[CrawlFormat, PeerRecord], WorkerRecord],
     is_sure: bool,
 ) -> tuple[CrawlFormat, int]:
     """May be tried again from its beginning, wherever a server went away. *dead*: the last sessions
     of the name, and the one whose leases go *back*. *check*: is the data directory of the crawl
     with these keys? *begin*: keep the new session, before it is announced."""
     name = nodes.name
-    names = Names(nodes, name)
+    names = WorkerNames(nodes, name)
     sessions, burial = dead
     crawl = await _format(nodes, name, ours)
     check(crawl.key_seed)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from crawler.model.types import Claim, Lease
 from crawler.shared.worker.exact_duplicates import SharedDigests
 from crawler.shared.worker.near_duplicates import SharedNearest
-from crawler.shared.worker.patterns import SharedYields
+from crawler.shared.worker.patterns import SharedPatternStats
 from crawler.shared.worker.robots import SharedRobots
 
 
@@ -22,7 +22,7 @@ class SharedKnowledge:
     digests: SharedDigests
     nearest: SharedNearest
     robots: SharedRobots
-    yields: SharedYields
+    yields: SharedPatternStats
     robots_replaced: Callable[[str], None]  # another worker's rules of an authority count now
 
     async def prepare(self, leases: Sequence[Lease]) -> None:

@@ -11,17 +11,17 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from crawler.model.types import (
     STANDINGS,
     Lease,
     Standing,
 )
-from crawler.shared.client import Argument, Call
+from crawler.shared.client import Call, Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import Ops, read_ids, read_leases, shard_of_lease
-from crawler.shared.sieve import Sieve
+from crawler.shared.sieve import StartSieve
 
 # Which run of its server each shard is in, and when it was last heard of.
 #
@@ -32,7 +32,7 @@ from crawler.shared.sieve import Sieve
 # told again.
 
 
-class Runs:
+class ServerEpochs:
     def __init__(self, changed: Callable[[int, float], None], gone: Callable[[int], None]) -> None:
         """*changed* is called with a shard that is in another run, and when the last one was still
         alive; *gone* with a shard whose keys are not there any more."""
@@ -72,7 +72,7 @@ class Holdings:
     """Bound: the leases that are open."""
 
     def __init__(
-        self, lease_s: float, fetch_s: float, runs: Runs, doubted: Callable[[int], None]
+        self, lease_s: float, fetch_s: float, runs: ServerEpochs, doubted: Callable[[int], None]
     ) -> None:
         """*fetch_s*: the longest a fetch can take; it must be over before its lease is. *doubted*
         is called with a shard that is to be asked which leases of ours it knows."""
@@ -168,7 +168,7 @@ class _Acknowledged:
 class Journal:
     """Bound: what is acknowledged in KEPT_S; 150 bytes a link, so 9 MB at 12,000 links a second."""
 
-    def __init__(self, runs: Runs, is_needed: bool = True) -> None:
+    def __init__(self, runs: ServerEpochs, is_needed: bool = True) -> None:
         """*is_needed*: False where all that is acknowledged is on a disk (appendfsync always)."""
         self._runs = runs
         self._is_needed = is_needed
@@ -211,18 +211,14 @@ class Journal:
 RETRY_S: Final = 0.5
 
 
-class ReckoningNodes(Protocol):
-    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
-
-
-class Reckoning:
+class LeaseResync:
     def __init__(
         self,
-        nodes: ReckoningNodes,
+        nodes: Nodes,
         ops: Ops,
         holdings: Holdings,
         journal: Journal,
-        runs: Runs,
+        runs: ServerEpochs,
         tell: Callable[[Call], None],
     ) -> None:
         """*tell* takes what the shard could not be told now."""
@@ -312,12 +308,6 @@ MOST_JUDGED: Final = 64  # leases whose hosts' queues are judged; then no others
 FOR_EVER: Final = float("inf")
 
 
-class Nodes(Protocol):
-    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
-
-    async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseUse:
     """What leases are asked for, and what becomes of those that came."""
@@ -338,11 +328,11 @@ class Incoming:
         nodes: Nodes,
         ops: Ops,
         holdings: Holdings,
-        reckoning: Reckoning,
-        runs: Runs,
+        reckoning: LeaseResync,
+        runs: ServerEpochs,
         most: int,
         now: Callable[[], float],
-        sieve: Sieve | None,
+        sieve: StartSieve | None,
         use: LeaseUse,
     ) -> None:
         """*most*: leases that can be fetched at once; *sieve*: None, none is judged."""
@@ -489,7 +479,7 @@ class Incoming:
         if self._due:
             self._use.due()
 
-    async def _judged(self, given: list[Lease], sieve: Sieve) -> list[Lease]:
+    async def _judged(self, given: list[Lease], sieve: StartSieve) -> list[Lease]:
         """Those of *given* that may be begun."""
         asks = sieve.asks(given)
         replies = await self._nodes.commands(asks) if asks else []
@@ -501,7 +491,7 @@ class Incoming:
             self._use.give_back(lease)
         return []
 
-    async def _sift(self, sieve: Sieve) -> None:
+    async def _sift(self, sieve: StartSieve) -> None:
         """One round with what waits behind refused URLs."""
         self.is_asking = True
         try:
@@ -577,18 +567,14 @@ class Incoming:
 AGAIN_S: Final = 1.0  # after one that was not heard
 
 
-class HeartbeatNodes(Protocol):
-    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
-
-
 class Heartbeat:
     def __init__(
         self,
-        nodes: HeartbeatNodes,
+        nodes: Nodes,
         ops: Ops,
         holdings: Holdings,
         incoming: Incoming,
-        runs: Runs,
+        runs: ServerEpochs,
         every_s: float,
         due: Callable[[], None],
     ) -> None:

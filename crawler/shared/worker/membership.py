@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from struct import error as struct_error
 from time import monotonic
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -26,8 +26,8 @@ from crawler.archive.recovery import Archived
 from crawler.frontier.records import OpenRecord
 from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
 from crawler.shared import keys
-from crawler.shared.client import Argument, Call
-from crawler.shared.codec import WorkerSaid
+from crawler.shared.client import Argument, Nodes
+from crawler.shared.codec import WorkerRecord
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, read_lease
@@ -39,21 +39,17 @@ NAMES_PER_S: Final = 100
 MOST_NAMED: Final = 20  # workers that a person is told of at once
 NAMES_HOLD_S: Final = 60.0  # though their number is the same, they may be others
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(WorkerSaid).decode
-
-
-class MembershipNodes(Protocol):
-    async def command(self, key: str, *args: Any) -> Any: ...
+_decode = msgspec.json.Decoder(WorkerRecord).decode
 
 
 class Membership:
     def __init__(
         self,
-        nodes: MembershipNodes,
+        nodes: Nodes,
         scripts: Scripts,
         name: str,
         shards: int,
-        say: Callable[[], WorkerSaid],
+        say: Callable[[], WorkerRecord],
     ) -> None:
         """*name*: of the crawl; *say*: what this worker is to be known by."""
         self._nodes = nodes
@@ -130,7 +126,7 @@ class Membership:
 def announcement(
     scripts: Scripts,
     crawl: str,
-    me: WorkerSaid,
+    me: WorkerRecord,
     *,
     leaves: bool = False,
     expected: bytes | None = None,
@@ -154,7 +150,7 @@ def preferred(me: str, workers: Iterable[str], shards: int) -> frozenset[int]:
     )
 
 
-def _read(kept: bytes | None) -> WorkerSaid | None:
+def _read(kept: bytes | None) -> WorkerRecord | None:
     try:
         return _decode(kept or b"")
     except msgspec.MsgspecError:
@@ -174,13 +170,9 @@ def _weight(worker: str, shard: int) -> int:
 SPEAKS_S: Final = 3.0  # who lives says so every second
 
 
-class NamesNodes(Protocol):
-    async def command(self, key: str, *args: Any) -> Any: ...
-
-
-class Heard(NamedTuple):
+class PeerRecord(NamedTuple):
     kept: bytes  # as it stands in the hash; empty: nothing
-    said: WorkerSaid | None  # None: nothing that we understand
+    said: WorkerRecord | None  # None: nothing that we understand
     silent_s: float  # by the server's clock
 
     @property
@@ -188,24 +180,24 @@ class Heard(NamedTuple):
         return self.said is not None and self.silent_s < ALIVE_S
 
 
-class Names:
+class WorkerNames:
     """Of one crawl. Raises a Fault: the server cannot be asked."""
 
-    def __init__(self, nodes: NamesNodes, crawl: str) -> None:
+    def __init__(self, nodes: Nodes, crawl: str) -> None:
         self._nodes = nodes
         self._key = keys.workers(crawl)
         self._crawl = crawl
         self._scripts = Scripts()
 
-    async def heard(self, name: str) -> Heard:
+    async def heard(self, name: str) -> PeerRecord:
         kept = await self._ask("HGET", self._key, name) or b""
         try:
             said = _decode(kept)
         except msgspec.MsgspecError:
-            return Heard(kept, None, 0.0)
-        return Heard(kept, said, await self._now() - said.at)
+            return PeerRecord(kept, None, 0.0)
+        return PeerRecord(kept, said, await self._now() - said.at)
 
-    async def refuse_taken(self, name: str, dead: Collection[str]) -> Heard:
+    async def refuse_taken(self, name: str, dead: Collection[str]) -> PeerRecord:
         """Raises ConfigError: a worker of another session than the *dead* lives under it, or one of
         those does, in a copy of our data directory."""
         heard = await self.heard(name)
@@ -225,7 +217,7 @@ class Names:
         await asyncio.sleep(SPEAKS_S)
         return (await self.heard(name)).kept != first.kept
 
-    async def take(self, me: WorkerSaid, heard: Heard) -> None:
+    async def take(self, me: WorkerRecord, heard: PeerRecord) -> None:
         """*heard*: what stood under the name when it was found to be free. Raises ConfigError:
         somebody else has come meanwhile."""
         now = await self._now()
@@ -246,7 +238,7 @@ class Names:
         return reply
 
 
-def _is_gone(worker: WorkerSaid) -> bool:
+def _is_gone(worker: WorkerRecord) -> bool:
     """Known only of this machine. A container that starts again has its number again."""
     if worker.host != socket.gethostname():
         return False
@@ -259,7 +251,7 @@ def _is_gone(worker: WorkerSaid) -> bool:
     return worker.pid == os.getpid()
 
 
-def _taken(other: WorkerSaid, silent_s: float) -> ConfigError:
+def _taken(other: WorkerRecord, silent_s: float) -> ConfigError:
     return ConfigError(
         f"a worker named {other.name} takes part in this crawl already (process {other.pid} on"
         f" {other.host}, heard of {max(silent_s, 0.0):.1f} s ago): give each its own"
@@ -274,12 +266,8 @@ def _taken(other: WorkerSaid, silent_s: float) -> ConfigError:
 # others a session ends with its time.
 
 
-class BurialNodes(Protocol):
-    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
-
-
 async def bury(
-    nodes: BurialNodes,
+    nodes: Nodes,
     ops: Ops,
     session: str,
     but: Container[int] = (),
@@ -310,18 +298,7 @@ _Open: TypeAlias = Mapping[int, Mapping[int, OpenRecord]]
 _NOBODY: Final = 0  # a lease that is none: nothing is reserved for it
 
 
-class PreviousNodes(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
-
-    async def command(self, key: str, *command: Argument) -> Any: ...
-
-    async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]: ...
-
-
-async def give_back(nodes: PreviousNodes, ops: Ops, session: str, look: Look, now: Now) -> int:
+async def give_back(nodes: Nodes, ops: Ops, session: str, look: Look, now: Now) -> int:
     """How many leases of *session* came back. *look*: what our archive has of some. *now*: our own
     clock."""
     opened = await _open(nodes, ops.shards, session, now)
@@ -335,7 +312,7 @@ async def give_back(nodes: PreviousNodes, ops: Ops, session: str, look: Look, no
     return await bury(nodes, ops, session, archived=archived)
 
 
-async def _open(nodes: PreviousNodes, shards: int, session: str, now: Now) -> _Open:
+async def _open(nodes: Nodes, shards: int, session: str, now: Now) -> _Open:
     names = [keys.leases(nodes.name, shard, session) for shard in range(shards)]
     told = await nodes.command(names[0], "TIME")
     if isinstance(told, FAULTS):

@@ -17,14 +17,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from crawler.duplicates.near import NearReservation, NearReservations
-from crawler.model.page import Near
+from crawler.model.page import NearDuplicate
 from crawler.model.types import Claim
 from crawler.shared import keys
 from crawler.shared.client import Argument, Call
 from crawler.shared.codec import (
     ROW_ARGS,
     TABLES,
-    Row,
+    FingerprintRow,
     can_mark,
     cell,
     mark_of,
@@ -51,19 +51,19 @@ MOST_OWNERS: Final = 8
 """Of one page, the nearest first; 43,745 fingerprints are within three bits of one."""
 
 
-class Original(NamedTuple):
+class NearOriginal(NamedTuple):
     bits: int  # of 64 that differ
     claim: Claim
 
 
-def in_order(it: Original) -> tuple[int, float]:
+def in_order(it: NearOriginal) -> tuple[int, float]:
     """The nearest first, of those the oldest."""
     return it.bits, it.claim.at
 
 
 @dataclass(slots=True)
-class Seen:
-    originals: list[Original] = field(default_factory=list)  # `in_order`
+class NearOriginals:
+    originals: list[NearOriginal] = field(default_factory=list)  # `in_order`
     is_sure: bool = True  # all have answered
 
 
@@ -83,8 +83,8 @@ class NearLook:
         self._commands = commands
         self._most_bits = most_bits
 
-    async def near(self, simhash: int) -> Seen:
-        seen = Seen()
+    async def near(self, simhash: int) -> NearOriginals:
+        seen = NearOriginals()
         buckets = [(simhash, table) for table in range(TABLES)]
         rows = await self._rows(buckets, self._most_bits, seen)
         bits_of = _nearest(rows)
@@ -99,11 +99,11 @@ class NearLook:
         return seen
 
     async def _rows(
-        self, looks: Sequence[tuple[int, int]], most_bits: int, seen: Seen
-    ) -> list[Row]:
+        self, looks: Sequence[tuple[int, int]], most_bits: int, seen: NearOriginals
+    ) -> list[FingerprintRow]:
         """Each looks for a fingerprint in its bucket of a table."""
         replies = await self._commands.ask_all([self._read(*look) for look in looks])
-        rows: list[Row] = []
+        rows: list[FingerprintRow] = []
         for (simhash, table), bucket in zip(looks, replies, strict=True):
             if isinstance(bucket, bytes):
                 rows += near_in(bucket, table, simhash, most_bits)
@@ -115,7 +115,7 @@ class NearLook:
         shard, _, quarter = cell(simhash, table, self._ops.shards)
         return shard, ("GET", keys.near(self._name, shard, table, quarter))
 
-    async def _find(self, owned: Sequence[tuple[int, int, bytes]], seen: Seen) -> None:
+    async def _find(self, owned: Sequence[tuple[int, int, bytes]], seen: NearOriginals) -> None:
         replies = await self._scripts.ask_all([self._ops.owner(mark) for _, _, mark in owned])
         for (bits, simhash, mark), reply in zip(owned, replies, strict=True):
             if isinstance(reply, FAULTS):
@@ -123,11 +123,11 @@ class NearLook:
                 continue
             claim = _claim_in(reply, mark)
             if claim is not None:
-                seen.originals.append(Original(bits, replace(claim, simhash=simhash)))
+                seen.originals.append(NearOriginal(bits, replace(claim, simhash=simhash)))
         seen.originals.sort(key=in_order)
 
 
-def _nearest(rows: Sequence[Row]) -> dict[int, int]:
+def _nearest(rows: Sequence[FingerprintRow]) -> dict[int, int]:
     """Their fingerprints, as many as may be looked at, and the bits of each."""
     nearest = sorted({(row.bits, row.simhash) for row in rows})[:MOST_OWNERS]
     return {simhash: bits for bits, simhash in nearest}
@@ -153,7 +153,7 @@ MOST_LATELY: Final = 1024
 """Claims kept in memory, 0.5 kB each: what is stored, and what is found often, by many at once."""
 
 
-class Lately:
+class RecentFingerprints:
     """The newest take the place of the oldest."""
 
     def __init__(self, most: int = MOST_LATELY) -> None:
@@ -166,10 +166,10 @@ class Lately:
         self._claims[self._next : self._next + 1] = [claim]
         self._next = (self._next + 1) % len(self._prints)
 
-    def near(self, simhash: int, most_bits: int) -> list[Original]:
+    def near(self, simhash: int, most_bits: int) -> list[NearOriginal]:
         apart = np.bitwise_count(self._prints[: len(self._claims)] ^ np.uint64(simhash))
         places = (apart <= most_bits).nonzero()[0].tolist()
-        return [Original(int(apart[at]), self._claims[at]) for at in places]
+        return [NearOriginal(int(apart[at]), self._claims[at]) for at in places]
 
 
 MOST_ROWS: Final = 50  # of a call: 0.3 ms of a server
@@ -190,9 +190,11 @@ class SharedNearest:
         self._most_bits = most_bits
         self._untold: dict[int, list[Argument]] = defaultdict(list)  # by shard
         self._reserved = NearReservations(most_bits)
-        self._lately = Lately()
+        self._lately = RecentFingerprints()
 
-    async def original(self, simhash: int, digest: bytes, url: str, lease_id: int) -> Near | None:
+    async def original(
+        self, simhash: int, digest: bytes, url: str, lease_id: int
+    ) -> NearDuplicate | None:
         """The stored page that is nearest, the oldest of those. None: there is none, and pages of
         this worker that are near to this one wait until `settle`. The same URL is no duplicate of
         itself."""
@@ -246,7 +248,7 @@ class SharedNearest:
     def close(self) -> None:
         """Nothing is open."""
 
-    async def _stored(self, mine: NearReservation) -> Near | None:
+    async def _stored(self, mine: NearReservation) -> NearDuplicate | None:
         found = self._lately.near(mine.simhash, self._most_bits)
         if all(each.bits for each in found):
             found = await self._elsewhere(mine)
@@ -255,9 +257,9 @@ class SharedNearest:
         mine.is_known = any(each.bits == 0 for each in found)
         others = (each for each in found if each.claim.url != mine.url)
         nearest = next(others, None)
-        return Near(nearest.claim, nearest.bits) if nearest else None
+        return NearDuplicate(nearest.claim, nearest.bits) if nearest else None
 
-    async def _elsewhere(self, mine: NearReservation) -> list[Original]:
+    async def _elsewhere(self, mine: NearReservation) -> list[NearOriginal]:
         seen = await self._look.near(mine.simhash)
         mine.is_sure = seen.is_sure
         for original in seen.originals[:1]:

@@ -26,7 +26,7 @@ import msgspec
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import (
-    Ends,
+    QueueEnds,
     decode_candidate,
     encode,
 )
@@ -39,7 +39,7 @@ _MOST_QUEUES: Final = 1 << 24  # all that a level and a shard of these sizes can
 # 0.7 MB at most. What pages repeat is their navigation: 50 links a host, of some 300 hosts.
 _REMEMBERED: Final = 1 << 14
 
-_decode_ends = msgspec.msgpack.Decoder(Ends).decode
+_decode_ends = msgspec.msgpack.Decoder(QueueEnds).decode
 
 
 class Queue(NamedTuple):
@@ -47,7 +47,7 @@ class Queue(NamedTuple):
     shard: int
 
 
-class Batch(NamedTuple):
+class OutboxBatch(NamedTuple):
     """The oldest links of one queue; they stay in the outbox until they are dropped."""
 
     queue: Queue
@@ -64,7 +64,7 @@ class Outbox:
         self._store = store
         self._shard_of = shard_of
         # Shards of a level in the order of their turns.
-        self._levels: dict[int, dict[int, Ends]] = {}
+        self._levels: dict[int, dict[int, QueueEnds]] = {}
         self._count = 0
         # Keys of links that are here, each in the one place it can have: a later one takes it.
         self._recent: list[int | None] = [None] * _REMEMBERED
@@ -88,18 +88,18 @@ class Outbox:
         for link in links:
             parts[Queue(link.level, self._shard_of(link.domain))].append(link)
         changes: dict[bytes, bytes | None] = {}
-        moved: dict[Queue, Ends] = {}
+        moved: dict[Queue, QueueEnds] = {}
         for queue, part in parts.items():
             ends = self._ends(queue)
             for name, link in zip(_names(queue, ends.tail, len(part)), part, strict=True):
                 changes[name] = encode(link)
-            moved[queue] = Ends(ends.head, ends.tail + len(part))
+            moved[queue] = QueueEnds(ends.head, ends.tail + len(part))
         self._commit(changes, moved)
         for link in links:
             if link.filtered:
                 self._recent[link.key % _REMEMBERED] = link.key
 
-    def head(self, limit: int, resting: Container[int] = ()) -> Batch | None:
+    def head(self, limit: int, resting: Container[int] = ()) -> OutboxBatch | None:
         """Up to *limit* links of the best level of any shard not *resting*, in the order they
         came. Shards of a level take turns. None: nothing waits but for shards at rest."""
         for level in sorted(self._levels):
@@ -110,7 +110,7 @@ class Outbox:
                     return self._batch(Queue(level, shard), ends, limit)
         return None
 
-    def drop(self, batch: Batch) -> None:
+    def drop(self, batch: OutboxBatch) -> None:
         """The frontier has acknowledged all of it. A second drop of it changes nothing."""
         ends = self._ends(batch.queue)
         if ends.head != batch.first:
@@ -118,7 +118,7 @@ class Outbox:
         dropped = len(batch.links)
         self._commit(
             dict.fromkeys(_names(batch.queue, batch.first, dropped)),
-            {batch.queue: Ends(batch.first + dropped, ends.tail)},
+            {batch.queue: QueueEnds(batch.first + dropped, ends.tail)},
         )
         for link in batch.links:
             if self._is_here(link):
@@ -128,16 +128,16 @@ class Outbox:
         """Surely. What the frontier admits without a seen test is never taken for another."""
         return link.filtered and self._recent[link.key % _REMEMBERED] == link.key
 
-    def _batch(self, queue: Queue, ends: Ends, limit: int) -> Batch:
+    def _batch(self, queue: Queue, ends: QueueEnds, limit: int) -> OutboxBatch:
         prefix = _LINK + _QUEUE.pack(*queue)
         start, stop = (keys.numbered(prefix, ends.head + n) for n in (0, limit))
         found = self._store.scan(start, stop, limit)
-        return Batch(queue, ends.head, [decode_candidate(packed) for _, packed in found])
+        return OutboxBatch(queue, ends.head, [decode_candidate(packed) for _, packed in found])
 
-    def _ends(self, queue: Queue) -> Ends:
-        return self._levels.get(queue.level, {}).get(queue.shard, Ends())
+    def _ends(self, queue: Queue) -> QueueEnds:
+        return self._levels.get(queue.level, {}).get(queue.shard, QueueEnds())
 
-    def _commit(self, changes: dict[bytes, bytes | None], moved: dict[Queue, Ends]) -> None:
+    def _commit(self, changes: dict[bytes, bytes | None], moved: dict[Queue, QueueEnds]) -> None:
         if not moved:
             return
         for queue, ends in moved.items():
@@ -146,7 +146,7 @@ class Outbox:
         for queue, ends in moved.items():
             self._install(queue, ends)
 
-    def _install(self, queue: Queue, ends: Ends) -> None:
+    def _install(self, queue: Queue, ends: QueueEnds) -> None:
         self._count += len(ends) - len(self._ends(queue))
         self._levels.setdefault(queue.level, {})[queue.shard] = ends
 

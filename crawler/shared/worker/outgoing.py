@@ -31,7 +31,7 @@ from crawler.model.types import (
     StoreUnavailable,
     Verdict,
 )
-from crawler.shared.client import Call
+from crawler.shared.client import Call, Nodes
 from crawler.shared.codec import claim_of, parts_of
 from crawler.shared.faults import (
     FAULTS,
@@ -48,19 +48,12 @@ from crawler.shared.shard import (
     shard_of,
     shard_of_lease,
 )
-from crawler.shared.worker.leases import Holdings, Journal, Runs
+from crawler.shared.worker.leases import Holdings, Journal, ServerEpochs
 
 # What waits to be told, and one pipeline of it.
 #
 # Rule: each call goes out with what its answer means; the meaning decides whether it goes out
 # again.
-
-
-class Nodes(Protocol):
-    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
-
-    @property
-    def single_server(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +69,7 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FetchEnd:
     """A fetch is over."""
 
     lease: Lease
@@ -85,12 +78,12 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Batch:
+class OutgoingBatch:
     """All that waits to be told."""
 
     links: list[Candidate] = field(default_factory=list)
     targets: list[tuple[Candidate, Candidate]] = field(default_factory=list)  # of redirects
-    releases: list[Ended] = field(default_factory=list)
+    releases: list[FetchEnd] = field(default_factory=list)
     finishes: list[Finished] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -141,8 +134,8 @@ def links_by_shard(found: Sequence[Candidate], shards: int) -> dict[int, list[Ca
     return by_shard
 
 
-def ended_by_shard(ended: Sequence[Ended]) -> dict[int, list[Ended]]:
-    by_shard: dict[int, list[Ended]] = {}
+def ended_by_shard(ended: Sequence[FetchEnd]) -> dict[int, list[FetchEnd]]:
+    by_shard: dict[int, list[FetchEnd]] = {}
     for each in ended:
         by_shard.setdefault(shard_of_lease(each.lease), []).append(each)
     return by_shard
@@ -195,7 +188,7 @@ class _Queue:
         return call.script, self._number
 
 
-class Tells:
+class SideQueue:
     """Bound: MOST a shard, and a rest for each host that was leased."""
 
     def __init__(self, count: Callable[[str], None]) -> None:
@@ -281,7 +274,7 @@ class DrainBatch(Protocol):
     def links(self) -> list[Candidate]: ...
 
 
-class Outbox(Protocol):
+class LinkOutbox(Protocol):
     def put(self, found: Sequence[Candidate]) -> None: ...
 
     def head(self, limit: int, resting: Container[int] = ()) -> Any: ...
@@ -291,12 +284,8 @@ class Outbox(Protocol):
     def __len__(self) -> int: ...
 
 
-class DrainNodes(Protocol):
-    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
-
-
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Sent:
     batch: DrainBatch
     run: bytes  # of the server that acknowledged it
     sure_at: float  # monotonic
@@ -305,12 +294,12 @@ class _Told:
 class Drain:
     def __init__(
         self,
-        nodes: DrainNodes,
+        nodes: Nodes,
         ops: Ops,
-        outbox: Outbox,
+        outbox: LinkOutbox,
         is_full: Callable[[int], bool],
         events: Events,
-        runs: Runs,
+        runs: ServerEpochs,
         sure_s: float,
     ) -> None:
         """*sure_s*: after so long, what a server acknowledged is on its disk, if it still lives."""
@@ -321,7 +310,7 @@ class Drain:
         self._events = events
         self._runs = runs
         self._sure_s = sure_s
-        self._told: dict[int, _Told] = {}
+        self._told: dict[int, _Sent] = {}
 
     async def some(self, now: float) -> None:
         """What can go now, a bounded part of it."""
@@ -353,7 +342,7 @@ class Drain:
             self._runs.heard(batch.queue.shard, reply[0], asked_at)
         # Of two runs: the older, so that it shows as ended.
         sure_at = monotonic() + self._sure_s
-        self._told[batch.queue.shard] = _Told(batch, replies[0][0], sure_at)
+        self._told[batch.queue.shard] = _Sent(batch, replies[0][0], sure_at)
 
     def _drop_sure(self) -> None:
         for shard, told in list(self._told.items()):
@@ -389,7 +378,7 @@ MOST_HELD: Final = 5_000  # verdicts held back; then nothing more is leased (5 M
 class Overflow:
     """Where links wait that no server takes now: in the outbox, on our disk."""
 
-    outbox: Outbox
+    outbox: LinkOutbox
     is_full: Callable[[int], bool]  # the server of a shard takes no links now
     is_noted: Callable[[], Awaitable[bool]]
     """Is awaited while links wait on our disk, before any verdict: whether all workers hear
@@ -404,7 +393,7 @@ class Outgoing:
         ops: Ops,
         holdings: Holdings,
         journal: Journal,
-        tells: Tells,
+        tells: SideQueue,
         overflow: Overflow,
         events: Events,
         now: Callable[[], float],
@@ -422,11 +411,11 @@ class Outgoing:
         self._now = now
         self._is_sure = is_sure
         self._is_synced = True  # the outbox
-        self._waiting = Batch()
+        self._waiting = OutgoingBatch()
         self._ripening: deque[tuple[float, Finished]] = deque()  # verdicts, by when they may go
         self._asked = tells.asked
         self._under_way = 0
-        self._leaving: list[Ended] = []
+        self._leaving: list[FetchEnd] = []
         self._unsaved = False
 
     def add(self, found: Iterable[Candidate]) -> None:
@@ -434,13 +423,13 @@ class Outgoing:
         self._asked.set()
 
     def release(self, lease: Lease, rest: Rest) -> None:
-        self._waiting.releases.append(Ended(lease, rest, monotonic()))
+        self._waiting.releases.append(FetchEnd(lease, rest, monotonic()))
         self._asked.set()
 
     def rest(self, lease: Lease, rest: Rest, ended_at: float) -> None:
         """Of a lease that has ended, or was forgotten by its server: its host was asked all the
         same."""
-        self._tells.tell(self._told_rest(shard_of_lease(lease), [Ended(lease, rest, ended_at)]))
+        self._tells.tell(self._told_rest(shard_of_lease(lease), [FetchEnd(lease, rest, ended_at)]))
 
     def finish(self, lease: Lease, verdict: Verdict) -> None:
         if isinstance(verdict, Moved):
@@ -458,7 +447,7 @@ class Outgoing:
         ended = ended_by_shard([*self._leaving, *self._waiting.releases])
         return [*starmap(self._told_rest, ended.items()), *self._tells.rests()]
 
-    def _told_rest(self, shard: int, ended: Sequence[Ended]) -> Call:
+    def _told_rest(self, shard: int, ended: Sequence[FetchEnd]) -> Call:
         steady = monotonic()
         told = [Released(each.lease, each.rest, steady - each.at) for each in ended]
         return self._ops.rest(shard, told)
@@ -486,7 +475,7 @@ class Outgoing:
 
     async def flush(self) -> bool:
         """All that waits, once. False: some of it must be sent again later."""
-        batch, self._waiting = self._waiting, Batch()
+        batch, self._waiting = self._waiting, OutgoingBatch()
         self._under_way = 1
         self._leaving = batch.releases
         try:
@@ -508,7 +497,7 @@ class Outgoing:
     def _sure_s(self) -> float:
         return 0.0 if self._is_sure or self._nodes.single_server else SURE_S
 
-    async def _send_first(self, batch: Batch) -> bool:
+    async def _send_first(self, batch: OutgoingBatch) -> bool:
         sending = Sending(self._nodes, self._account)
         is_whole = self._put_links(sending, batch.links)
         for target, origin in batch.targets:
@@ -541,7 +530,7 @@ class Outgoing:
         self._events.touched(call.shard, 0.0)
         sending.put(call, partial(self._added, found))
 
-    def _put_releases(self, sending: Sending, shard: int, ended: Sequence[Ended]) -> None:
+    def _put_releases(self, sending: Sending, shard: int, ended: Sequence[FetchEnd]) -> None:
         steady = monotonic()
         told = [Released(each.lease, each.rest, steady - each.at) for each in ended]
         self._events.touched(shard, max(0.0, min(each.rest.seconds - each.age_s for each in told)))
@@ -609,7 +598,7 @@ class Outgoing:
             return False
         return True
 
-    def _released(self, ended: Sequence[Ended], reply: Any) -> bool:
+    def _released(self, ended: Sequence[FetchEnd], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
             self._waiting.releases[:0] = ended
             return False

@@ -16,8 +16,8 @@ from typing import Final
 
 import xxhash
 
-from crawler.config.settings import Budgets
-from crawler.data.records import Recent
+from crawler.config.settings import PatternSettings
+from crawler.data.records import RecentCache
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -26,9 +26,9 @@ from crawler.model.types import (
 from crawler.policy.patterns import (
     NOTHING,
     OTHER,
-    Go,
-    Stopped,
-    Yield,
+    FetchIt,
+    PatternStats,
+    PatternStopped,
     is_judge,
     is_stopped,
     judged_pattern,
@@ -59,13 +59,13 @@ _LONG_AGO: Final = float("-inf")
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownPattern:
     """One pattern of a host."""
 
     shard: int
     name: str  # under which it counts
-    brought: Yield = NOTHING  # as was told, and what landed here since
-    untold: Yield = NOTHING
+    brought: PatternStats = NOTHING  # as was told, and what landed here since
+    untold: PatternStats = NOTHING
     leases: int = 0
     asked_at: float = _LONG_AGO
 
@@ -73,12 +73,12 @@ class _Known:
 _Key = tuple[HostKey, str]
 
 
-class SharedYields:
+class SharedPatternStats:
     """Implements policy.yields.Yields. Bound: what is recent."""
 
     def __init__(
         self,
-        rules: Budgets,
+        rules: PatternSettings,
         link: ShardLink,
         now: Callable[[], float],
         most_patterns: int = MOST_PATTERNS,
@@ -94,13 +94,13 @@ class SharedYields:
         self._count = link.count
         self._now = now
         self._most_patterns = most_patterns
-        self._known: Recent[_Key, _Known] = Recent(recent, self._flush)
-        self._stopped: Recent[HostKey, set[str]] = Recent(recent)
+        self._known: RecentCache[_Key, _KnownPattern] = RecentCache(recent, self._flush)
+        self._stopped: RecentCache[HostKey, set[str]] = RecentCache(recent)
         self._ask_at = _LONG_AGO
 
-    def of(self, candidate: Candidate, now: float) -> Go | Stopped:
+    def of(self, candidate: Candidate, now: float) -> FetchIt | PatternStopped:
         known = self._known.get((candidate.host, self._judged(candidate)))
-        return verdict(known.name, known.brought, self._rules, now) if known else Go.OPEN
+        return verdict(known.name, known.brought, self._rules, now) if known else FetchIt.OPEN
 
     def trying(self, candidate: Candidate, now: float) -> None:
         key = candidate.host, self._judged(candidate)
@@ -116,7 +116,7 @@ class SharedYields:
         if not patterns or self._judged(candidate) not in patterns:
             return None
         decision = self.of(candidate, now)
-        return refused(decision) if isinstance(decision, Stopped) else None
+        return refused(decision) if isinstance(decision, PatternStopped) else None
 
     def note(self, candidate: Candidate, is_new: bool, now: float) -> None:
         pattern = noted_pattern(candidate) if self._is_judge else ""
@@ -132,7 +132,7 @@ class SharedYields:
 
     async def enrich(self, leases: Iterable[Lease]) -> None:
         """Learn what others know, before *leases* are used."""
-        asked: dict[int, dict[_Key, _Known]] = defaultdict(dict)
+        asked: dict[int, dict[_Key, _KnownPattern]] = defaultdict(dict)
         now = self._now()
         for lease in leases:
             if pattern := self._judged(lease.candidate):
@@ -158,14 +158,14 @@ class SharedYields:
     def _judged(self, candidate: Candidate) -> str:
         return judged_pattern(candidate) if self._is_judge else ""
 
-    def _entry(self, candidate: Candidate, key: _Key) -> _Known:
+    def _entry(self, candidate: Candidate, key: _Key) -> _KnownPattern:
         known = self._known.get(key)
         if known is None:
             shard = shard_of(candidate.domain, self._shards)
-            known = self._known.put(key, _Known(shard, key[1]))
+            known = self._known.put(key, _KnownPattern(shard, key[1]))
         return known
 
-    def _is_asked_for(self, known: _Known, now: float) -> bool:
+    def _is_asked_for(self, known: _KnownPattern, now: float) -> bool:
         if now < max(self._ask_at, known.asked_at + FRESH_S):
             return False
         # With more patterns than are remembered here none comes to so many leases.
@@ -177,7 +177,7 @@ class SharedYields:
             args += (host, field_of(pattern))
         return Call(shard, "yields", tuple(args))
 
-    def _hear(self, known: _Known, packed: bytes, now: float) -> None:
+    def _hear(self, known: _KnownPattern, packed: bytes, now: float) -> None:
         told = read_yield(known.name, packed, now)
         if told is not None:
             known.name, brought = told
@@ -185,17 +185,17 @@ class SharedYields:
                 more(known.name, brought, known.untold) if known.untold.pages else brought
             )
 
-    def _flush(self, key: _Key, known: _Known) -> None:
+    def _flush(self, key: _Key, known: _KnownPattern) -> None:
         if known.untold.pages and not self._is_full(known.shard):
             self._say(key, known, known.untold)
         known.untold = NOTHING
 
-    def _say(self, key: _Key, known: _Known, came: Yield) -> None:
+    def _say(self, key: _Key, known: _KnownPattern, came: PatternStats) -> None:
         host, pattern = key
         args = (self._most_patterns, host, field_of(pattern), came.pages, came.new, came.barren)
         self._tell(Call(known.shard, "note", args))
 
-    def _weigh(self, key: _Key, known: _Known) -> None:
+    def _weigh(self, key: _Key, known: _KnownPattern) -> None:
         """Remember whether links of this pattern need not be kept."""
         host, pattern = key
         patterns = self._stopped.get(host)
@@ -210,15 +210,15 @@ def field_of(pattern: str) -> bytes:
     return xxhash.xxh3_64_digest(pattern.encode())
 
 
-def read_yield(pattern: str, packed: bytes, now: float) -> tuple[str, Yield] | None:
+def read_yield(pattern: str, packed: bytes, now: float) -> tuple[str, PatternStats] | None:
     """As `yields` tells it. None: nothing, or nothing that can be read."""
     try:
         pages, new, barren, age_s, is_other = _TOLD.unpack(packed)
     except struct_error:
         return None
-    return OTHER if is_other else pattern, Yield(pages, new, barren, now - age_s)
+    return OTHER if is_other else pattern, PatternStats(pages, new, barren, now - age_s)
 
 
-def _some(rules: Budgets) -> int:
+def _some(rules: PatternSettings) -> int:
     figures = (rules.pattern_max_pages, rules.pattern_barren_pages)
     return max(1, min([SOME, *(figure // 4 for figure in figures if figure is not None)]))

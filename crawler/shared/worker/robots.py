@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from crawler.model.types import Lease, Purpose, StoreFull, StoreUnavailable
 from crawler.model.url import registered_domain, split
-from crawler.policy.robots_cache import Known, RobotsRecord, RobotsStore, holds
+from crawler.policy.robots_cache import RobotsRecord, RobotsState, RobotsStore, holds
 from crawler.shared.client import Call
 from crawler.shared.codec import pack_robots, read_robots
 from crawler.shared.faults import FAULTS
@@ -100,7 +100,7 @@ class SharedRobots:
         if found is None:
             self._count(UNREADABLE)
         elif _says_more(found, known, now):
-            if found.kind is Known.PENDING and found.body is None and known is not None:
+            if found.kind is RobotsState.PENDING and found.body is None and known is not None:
                 found = replace(found, body=known.body)  # our last good copy
             is_replaced = self._replace(found)
             self._count(FOUND if is_replaced else UNSAVED)
@@ -110,7 +110,7 @@ class SharedRobots:
     def _forgotten(self, known: RobotsRecord | None, now: float) -> bool:
         """A verdict that forbids all may be taken back for everybody, by the person who revives
         dead letters: then one fetch decides."""
-        if known is None or known.kind is not Known.UNREACHABLE or not holds(known, now):
+        if known is None or known.kind is not RobotsState.UNREACHABLE or not holds(known, now):
             return False
         return self._replace(replace(known, expires_at=now))
 
@@ -130,11 +130,13 @@ def _handed_on(record: RobotsRecord, is_awaited: bool, is_full: bool) -> bytes |
     most_bytes = MOST_AWAITED_BYTES if is_awaited else 0 if is_full else MOST_BYTES
     if record.body is None or len(packed) <= most_bytes:
         return packed
-    if record.kind is not Known.RULES:
+    if record.kind is not RobotsState.RULES:
         return pack_robots(replace(record, body=None))
     if is_awaited:
         # They never see that file. When in doubt, stay away.
-        return pack_robots(replace(record, kind=Known.UNREACHABLE, body=None, reason=TOO_LARGE))
+        return pack_robots(
+            replace(record, kind=RobotsState.UNREACHABLE, body=None, reason=TOO_LARGE)
+        )
     return None
 
 
@@ -155,21 +157,21 @@ def _shard_of(authority: str, shards: int) -> int:
 
 def _lies_elsewhere(record: RobotsRecord | None) -> bool:
     """Whether it is fetched in another host's turn, by whichever worker has that."""
-    if record is None or record.kind is not Known.PENDING:
+    if record is None or record.kind is not RobotsState.PENDING:
         return False
     return split(record.next_url).hostname != split(f"{record.authority}/").hostname
 
 
 def _is_final(record: RobotsRecord | None, now: float) -> bool:
     """Whether nobody else can know better. One that forbids all may be taken back."""
-    settled = (Known.RULES, Known.ALLOW_ALL)
+    settled = (RobotsState.RULES, RobotsState.ALLOW_ALL)
     return record is not None and record.kind in settled and holds(record, now)
 
 
 def _says_more(found: RobotsRecord, known: RobotsRecord | None, now: float) -> bool:
     if known is None or not holds(known, now):
         return True
-    if known.kind is Known.PENDING and found.kind is Known.PENDING:
+    if known.kind is RobotsState.PENDING and found.kind is RobotsState.PENDING:
         # Each fetch adds to one of the two; ours may not have been told yet.
         return found.tries + found.hops > known.tries + known.hops
     return not _is_final(known, now) and found.kind is not known.kind

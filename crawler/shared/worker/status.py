@@ -18,11 +18,11 @@ import xxhash
 
 from crawler.model.types import Added, Counts, CrawlerError, Lease, StoreUnavailable
 from crawler.shared import keys
-from crawler.shared.client import Argument, Call, Memory
-from crawler.shared.codec import Totals
+from crawler.shared.client import Memory, Nodes
+from crawler.shared.codec import ShardTotals
 from crawler.shared.faults import FAULTS, Fault, ForeignData, OutOfMemory, Refused
 from crawler.shared.shard import Ops
-from crawler.shared.worker.leases import Runs
+from crawler.shared.worker.leases import ServerEpochs
 
 # Is the crawl over? When nothing waits, nothing is leased, and nothing is anywhere else.
 #
@@ -34,11 +34,11 @@ from crawler.shared.worker.leases import Runs
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ShardLook:
     """At one shard."""
 
     is_anything_left: bool  # a URL that waits, has a later date, or is leased
-    totals: Totals
+    totals: ShardTotals
     outboxes: frozenset[str]  # workers that have links on their own disks
 
     @classmethod
@@ -46,7 +46,7 @@ class Look:
         """As the script `look` gives it."""
         _, left, totals, outboxes = reply
         names = frozenset(each.decode("utf-8", "replace") for each in outboxes)
-        return cls(left == 1, Totals.of_reply(totals), names)
+        return cls(left == 1, ShardTotals.of_reply(totals), names)
 
 
 class Ending:
@@ -54,7 +54,7 @@ class Ending:
         self._adds: int | None = None  # in the last look, if it found nothing
         self.is_over = False
 
-    def look(self, shards: Sequence[Look], is_elsewhere: bool) -> None:
+    def look(self, shards: Sequence[ShardLook], is_elsewhere: bool) -> None:
         """*shards*: all of them; *is_elsewhere*: something waits in a feed, or with a worker that
         is only beginning."""
         if is_elsewhere or any(each.is_anything_left or each.outboxes for each in shards):
@@ -69,12 +69,6 @@ class Ending:
         self._adds, self.is_over = None, False
 
 
-class EndingNodes(Protocol):
-    def node_of(self, shard: int) -> str: ...
-
-    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
-
-
 class Sized(Protocol):
     def __len__(self) -> int: ...
 
@@ -83,7 +77,7 @@ class OutboxNote:
     """That links wait on this worker's disk, noted in a shard whose server answers: no single
     server is needed for it. Removed when none wait any more."""
 
-    def __init__(self, nodes: EndingNodes, ops: Ops, worker: str, outbox: Sized) -> None:
+    def __init__(self, nodes: Nodes, ops: Ops, worker: str, outbox: Sized) -> None:
         self._nodes = nodes
         self._ops = ops
         self._worker = worker
@@ -130,19 +124,13 @@ class OutboxNote:
 logger = logging.getLogger(__name__)
 
 
-class OverviewNodes(Protocol):
-    async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]: ...
-
-    async def run(self, calls: Sequence[Call]) -> list[Any]: ...
-
-
 class Overview:
-    def __init__(self, nodes: OverviewNodes, ops: Ops, name: str, runs: Runs) -> None:
+    def __init__(self, nodes: Nodes, ops: Ops, name: str, runs: ServerEpochs) -> None:
         self._nodes = nodes
         self._asks = [(n, ("HGETALL", keys.totals(name, n))) for n in range(ops.shards)]
         self._looks = [ops.look(n) for n in range(ops.shards)]
         self._runs = runs
-        self._totals: list[Totals] = []
+        self._totals: list[ShardTotals] = []
         self._ending = Ending()
         self.is_anything_left = True
         """In the shards, as far as was looked."""
@@ -160,7 +148,7 @@ class Overview:
 
     def counts(self) -> Counts:
         """Of the last look that heard everybody."""
-        return Totals.summed(self._totals)
+        return ShardTotals.summed(self._totals)
 
     async def look(self, is_busy: bool, is_elsewhere: Callable[[], bool]) -> Fault | None:
         """*is_busy*: this worker has something to do, so the end need not be looked for.
@@ -170,21 +158,22 @@ class Overview:
         if is_busy:
             totals = await self._nodes.commands(self._asks)
             runs = [
-                each if isinstance(each, FAULTS) else Totals.of_reply(each).run for each in totals
+                each if isinstance(each, FAULTS) else ShardTotals.of_reply(each).run
+                for each in totals
             ]
             fault = self._heard(runs, asked_at)
             if fault is None:
-                self._totals = [Totals.of_reply(reply) for reply in totals]
+                self._totals = [ShardTotals.of_reply(reply) for reply in totals]
             self.begin_again()
             return fault
         replies = await self._nodes.run(self._looks)
         runs = [each if isinstance(each, FAULTS) else each[0] for each in replies]
         fault = self._heard(runs, asked_at)
         if fault is None:
-            self._looked([Look.of_reply(reply) for reply in replies], is_elsewhere())
+            self._looked([ShardLook.of_reply(reply) for reply in replies], is_elsewhere())
         return fault
 
-    def _looked(self, shards: Sequence[Look], is_elsewhere: bool) -> None:
+    def _looked(self, shards: Sequence[ShardLook], is_elsewhere: bool) -> None:
         was_over = self.is_over
         self._totals = [each.totals for each in shards]
         self.is_anything_left = any(each.is_anything_left for each in shards)
@@ -276,7 +265,7 @@ class Listener(Protocol):
 # Rule: what waiting mends is told once, and the crawl waits; what no waiting mends ends it.
 
 
-class Tidings:
+class StatusLog:
     def __init__(self, listener: Listener, name: str) -> None:
         """*name*: of the crawl."""
         self.is_hopeless = False
@@ -355,7 +344,7 @@ FULL_S: Final = 2.0  # so long after a write that was refused nothing is leased
 
 
 class WorkerDisk:
-    def __init__(self, tidings: Tidings) -> None:
+    def __init__(self, tidings: StatusLog) -> None:
         self._tidings = tidings
         self._full_at = float("-inf")  # monotonic
         self._is_ending = False
@@ -381,14 +370,8 @@ class WorkerDisk:
 LOW_PART: Final = 0.95  # of the mark: below it links flow again, so that it does not flutter
 
 
-class FullnessNodes(Protocol):
-    async def memory(self) -> Mapping[str, Memory]: ...
-
-    def node_of(self, shard: int) -> str: ...
-
-
 class Fullness:
-    def __init__(self, nodes: FullnessNodes, full_bytes: Callable[[int], int | None]) -> None:
+    def __init__(self, nodes: Nodes, full_bytes: Callable[[int], int | None]) -> None:
         self._nodes = nodes
         self._full_bytes = full_bytes
         self._full: set[str] = set()
