@@ -27,7 +27,7 @@ from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.config.settings import Config
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import again
-from crawler.content.to_capture import archived_page
+from crawler.content.to_capture import archive_page
 from crawler.duplicates.index.index import NearIndex, open_index
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.page import (
@@ -156,7 +156,7 @@ class Line:
                 outlinks=outlinks,
                 simhash=simhash,
             )
-            await archived_page(page, cast(Archive, taken), digest)
+            await archive_page(page, cast(Archive, taken), digest)
 
 
 class Taken:

@@ -37,7 +37,7 @@ from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.config.settings import Config
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import again
-from crawler.content.to_capture import archived_page
+from crawler.content.to_capture import archive_page
 from crawler.data.records import LocalClaims
 from crawler.duplicates.exact import Digests
 from crawler.duplicates.index.index import open_index
@@ -169,10 +169,10 @@ class Line:
             duplicate_of=original,
         )
         if original is not None:
-            await archived_page(page, self._archive, digest)
+            await archive_page(page, self._archive, digest)
             return
         page, simhash = await self._read(page)
-        record = await archived_page(page, self._archive, digest)
+        record = await archive_page(page, self._archive, digest)
         claim = Claim(digest, url, record, time.time(), digest, 200, simhash)
         changes: dict[bytes, bytes | None] = {keys.DIGEST + digest: encode(claim)}
         if simhash is not None:

@@ -21,7 +21,7 @@ from crawler.assembly.components import (
 )
 from crawler.config.settings import Config, read_config
 from crawler.crawl import interactive as errand
-from crawler.crawl.interactive import is_errand
+from crawler.crawl.interactive import is_interactive
 from crawler.model.choices import Tls
 from crawler.model.types import ConfigError
 from crawler.policy.politeness import RETRIED
@@ -103,7 +103,7 @@ def refuse_wrong_reactor(settings: BaseSettings) -> None:
 
 
 def _is_said(settings: BaseSettings, name: str) -> bool:
-    if name == "SCHEDULER" and is_errand(settings):
+    if name == "SCHEDULER" and is_interactive(settings):
         return False
     priority = settings.getpriority(name)
     return priority is not None and priority > SETTINGS_PRIORITIES["addon"]
@@ -149,13 +149,13 @@ class Addon:
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Everything else. Raises ConfigError."""
-        if is_errand(settings):
+        if is_interactive(settings):
             settings.setdict(errand.SETTINGS, "cmdline")
         config = read_config(settings)
         refuse_replaced(settings)
         refuse_wrong_reactor(settings)
         redis_address(settings, config)  # refused here, before anything is opened
-        if is_errand(settings):
+        if is_interactive(settings):
             # There are no leases, so pauses are left to Scrapy's slots.
             settings.set("DOWNLOAD_DELAY", config.politeness.min_delay_s, "cmdline")
         else:
@@ -168,7 +168,9 @@ class Addon:
         for name, ours in COMPONENTS.items():
             _fill(settings[name], ours)
         _filter_feeds(settings)
-        without = [scheme for scheme in NO_HANDLER if scheme != "file" or not is_errand(settings)]
+        without = [
+            scheme for scheme in NO_HANDLER if scheme != "file" or not is_interactive(settings)
+        ]
         handlers = {"http": HANDLER, "https": HANDLER, **dict.fromkeys(without)}
         _fill(settings["DOWNLOAD_HANDLERS"], handlers)
         if config.fetch.replay:

@@ -15,7 +15,7 @@ from scrapy.crawler import Crawler
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.content.to_capture import archived_page, wire_sha1
+from crawler.content.to_capture import archive_page, wire_sha1
 from crawler.crawl.in_flight import Fetch
 from crawler.crawl.precheck import ProbeResult, SoftErrorVerdict
 from crawler.model.choices import NearDuplicates
@@ -254,7 +254,7 @@ class ArchivePipeline(PipelineStage):
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if flight.lease.candidate.lost:
             page = replace(page, may_repeat=True)
-        flight.record = await archived_page(page, self.crawl.storage.keeping.archive(), body_sha1)
+        flight.record = await archive_page(page, self.crawl.storage.keeping.archive(), body_sha1)
         page = replace(page, record=flight.record)
         # Of a near-duplicate that is not wanted nothing is kept.
         if page.near is None or page.archive:

@@ -8,8 +8,8 @@ import sys
 import warnings
 from pathlib import Path
 
-from crawler.archive.check import checking
-from crawler.archive.files import beside
+from crawler.archive.check import open_checker
+from crawler.archive.files import companion_path
 from tests.command import run
 
 with warnings.catch_warnings():
@@ -34,9 +34,9 @@ def judged_key(url: str) -> str:
 
 def judged_archive(folder: Path) -> None:
     """Every file has the index that the judge makes, and our own check finds no fault."""
-    with checking() as check:
+    with open_checker() as check:
         for warc in sorted(folder.glob("*.warc.gz")):
-            index = beside(warc, ".cdxj").read_text(encoding="ascii")
+            index = companion_path(warc, ".cdxj").read_text(encoding="ascii")
             assert index == judged_index(warc), warc
             assert check.file(warc, is_being_written=False).faults == ()
         assert list(check.orphans()) == []

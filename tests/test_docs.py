@@ -12,7 +12,7 @@ from scrapy.utils.misc import walk_modules_iter
 from crawler import settings
 from crawler.addon import REPLACED
 from crawler.assembly.components import COMPONENTS
-from crawler.config.kinds import knobs
+from crawler.config.kinds import settings_of
 from crawler.config.settings import REMOVED, Arguments, read_config, settings_table
 from crawler.model.types import ConfigError
 from scripts import write_redis_keys, write_settings
@@ -53,7 +53,7 @@ def test_the_commented_settings_of_the_settings_module_are_the_defaults() -> Non
 
 
 def test_each_line_of_meaning_is_one() -> None:
-    for row in [row for rows in settings_table().values() for row in rows] + knobs(Arguments):
+    for row in [row for rows in settings_table().values() for row in rows] + settings_of(Arguments):
         assert 10 < len(row.meaning) <= 90, row.name
         assert row.meaning.endswith("."), row.name
 

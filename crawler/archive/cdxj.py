@@ -23,7 +23,7 @@ from crawler.archive.capture import (
     ResponseRecord,
     StoredCapture,
 )
-from crawler.archive.files import beside, open_name, sync_folder
+from crawler.archive.files import companion_path, open_name, sync_folder
 from crawler.archive.reader import Damaged, Stored, captures
 from crawler.model.types import StoreUnavailable, refused_write
 from crawler.model.url import authority_of
@@ -237,7 +237,7 @@ class CdxjCompanion:
         self._lines: SortedLines | None = None
 
     def begin(self, warc: Path) -> None:
-        self._lines = SortedLines(beside(warc, SUFFIX), self._run_chars)
+        self._lines = SortedLines(companion_path(warc, SUFFIX), self._run_chars)
 
     def add(self, written: StoredCapture) -> None:
         if self._lines is not None:
@@ -260,7 +260,7 @@ class CdxjCompanion:
             self._lines = None
 
     def rebuild(self, warc: Path, content: Path) -> None:
-        lines = SortedLines(beside(warc, SUFFIX), self._run_chars)
+        lines = SortedLines(companion_path(warc, SUFFIX), self._run_chars)
         try:
             for one in captures(warc, content, most_bytes=0):
                 lines.add(_line_of(one))

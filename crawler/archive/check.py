@@ -23,7 +23,7 @@ from crawler.archive.cdxj import (
     key_of,
     timestamp,
 )
-from crawler.archive.files import OPEN_SUFFIX, beside
+from crawler.archive.files import OPEN_SUFFIX, companion_path
 from crawler.archive.reader import (
     ANSWERS,
     Damaged,
@@ -63,7 +63,7 @@ class CheckResult:
 
 
 class ArchiveChecker:
-    """Of one archive, file by file. Use it in a `with` of `checking`."""
+    """Of one archive, file by file. Use it in a `with` of `open_checker`."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
@@ -113,7 +113,7 @@ class ArchiveChecker:
 
 
 @contextmanager
-def checking() -> Iterator[ArchiveChecker]:
+def open_checker() -> Iterator[ArchiveChecker]:
     """Where temporary files are kept it takes a few MB of each GB, until it is done."""
     with TemporaryDirectory(prefix="gossamer-check-") as scratch:
         check = ArchiveChecker(Path(scratch))
@@ -188,7 +188,7 @@ def _state(path: Path, lines: SortedLines, is_being_written: bool) -> Iterator[F
     if path.name.endswith(OPEN_SUFFIX):
         yield Fault(path.name, "left unfinished by a process that died", _UNFINISHED)
         return
-    index = beside(path, SUFFIX)
+    index = companion_path(path, SUFFIX)
     try:
         with index.open(encoding="ascii", errors="replace", newline="\n") as file:
             if not _same(file, lines.sorted()):

@@ -333,7 +333,7 @@ class PageTitle(NamedTuple):
     title: str
 
 
-def titled(columns: Path) -> Iterator[PageTitle]:
+def read_titles(columns: Path) -> Iterator[PageTitle]:
     """In bounded memory. Raises DataDirError, FileNotFoundError."""
     try:
         with pq.ParquetFile(columns) as file:

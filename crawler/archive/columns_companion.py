@@ -19,7 +19,7 @@ from typing import Final
 
 from crawler.archive.capture import StoredCapture
 from crawler.archive.columns import GROUP_BYTES, Cells, ColumnsFile, cells
-from crawler.archive.files import beside, open_name
+from crawler.archive.files import companion_path, open_name
 from crawler.archive.reader import (
     Room,
     Stored,
@@ -155,7 +155,7 @@ class ColumnsCompanion:
         return SUFFIX
 
     def begin(self, warc: Path) -> None:
-        self._file = ColumnsFile(beside(warc, SUFFIX), self._group_bytes)
+        self._file = ColumnsFile(companion_path(warc, SUFFIX), self._group_bytes)
 
     def add(self, written: StoredCapture) -> None:
         row = written.capture.row
@@ -186,7 +186,7 @@ class ColumnsCompanion:
                 stop.set()  # Ctrl-C is heard here, and ends it at the next page
 
     async def _rebuild(self, warc: Path, content: Path, stop: Event) -> None:
-        final = beside(warc, SUFFIX)
+        final = companion_path(warc, SUFFIX)
         is_owed = open_name(final).exists()
         made = ColumnsFile(final, self._group_bytes)
         try:

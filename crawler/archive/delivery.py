@@ -22,7 +22,7 @@ from crawler.archive.destinations import (
     DamagedOnTheWay,
     NameTaken,
     Store,
-    bring,
+    deliver_file,
     reason,
 )
 from crawler.archive.files import OPEN_SUFFIX
@@ -234,7 +234,7 @@ class Delivery:
         for file in bundle.files:
             if self._over.is_set():
                 return
-            bring(self._store, file, f"{file.parent.name}/{file.name}", self._moved)
+            deliver_file(self._store, file, f"{file.parent.name}/{file.name}", self._moved)
         for file in bundle.files:
             file.unlink(missing_ok=True)
         self._counted["files"] += len(sizes)

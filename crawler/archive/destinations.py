@@ -57,7 +57,7 @@ class Store(Protocol):
         """Take away what was put there."""
 
 
-def bring(store: Store, file: Path, name: str, moved: Moved) -> None:
+def deliver_file(store: Store, file: Path, name: str, moved: Moved) -> None:
     """When it returns, *file* lies under *name*, whole. Raises StoreUnavailable, NameTaken.
 
     It may die anywhere in between and is then done again: what lies there already is compared.
@@ -124,7 +124,7 @@ class StoreAddress:
         return self.scheme in EXTRAS
 
     def __str__(self) -> str:
-        return shown(self.url)
+        return without_secrets(self.url)
 
 
 def read_address(url: str) -> StoreAddress:
@@ -132,15 +132,17 @@ def read_address(url: str) -> StoreAddress:
     address = StoreAddress(url.rstrip("/"))
     if _holds_secret(address):
         raise ConfigError(
-            f"{SETTING} holds a name, a password or a query beside {shown(url)}: credentials come"
-            f" from the environment or the store's own files, see {DOCS}"
+            f"{SETTING} holds a name, a password or a query beside {without_secrets(url)}:"
+            f" credentials come from the environment or the store's own files, see {DOCS}"
         )
     if address.scheme in USELESS:
-        raise ConfigError(f"{SETTING} is {shown(url)}: nothing can be kept there")
+        raise ConfigError(f"{SETTING} is {without_secrets(url)}: nothing can be kept there")
     if address.is_folder and not address.path.startswith("/"):
-        raise ConfigError(f"{SETTING} is {shown(url)}: want an absolute path, file:///srv/archive")
+        raise ConfigError(
+            f"{SETTING} is {without_secrets(url)}: want an absolute path, file:///srv/archive"
+        )
     if not address.is_folder and not address.bucket:
-        raise ConfigError(f"{SETTING} is {shown(url)}: it names no bucket")
+        raise ConfigError(f"{SETTING} is {without_secrets(url)}: it names no bucket")
     return address
 
 
@@ -153,7 +155,7 @@ def _holds_secret(address: StoreAddress) -> bool:
     return bool(at and not is_name) or "?" in address.path or "#" in address.path
 
 
-def shown(url: str) -> str:
+def without_secrets(url: str) -> str:
     """*url* as people may read it: without user and query."""
     scheme, _, rest = url.partition("://")
     place, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
@@ -307,7 +309,7 @@ IN_PARTS: Final = re.compile(r'"?([0-9a-f]{32}-[0-9]+)"?')
 GOOGLES: Final = "md5Hash"
 
 
-def agrees(file: Path, info: Mapping[str, Any], part_bytes: int, moved: Moved) -> bool:
+def digest_matches(file: Path, info: Mapping[str, Any], part_bytes: int, moved: Moved) -> bool:
     """*part_bytes*: in parts of this size it was put, if it was put in parts."""
     tag = str(info.get("ETag", ""))
     if whole := WHOLE.fullmatch(tag):
@@ -423,7 +425,7 @@ class ObjectStore:
             info = self._info(name)
             if info["size"] != size_bytes:
                 return False
-            if agrees(file, info, self._part_size(size_bytes), moved):
+            if digest_matches(file, info, self._part_size(size_bytes), moved):
                 return True
             return self._reads_back(file, name, size_bytes, moved)
 

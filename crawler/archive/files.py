@@ -215,7 +215,7 @@ class Companion(Protocol):
         it is owed is left then."""
 
 
-def beside(warc: Path, suffix: str) -> Path:
+def companion_path(warc: Path, suffix: str) -> Path:
     """The final name of a companion."""
     return warc.with_name(warc.name.removesuffix(WARC_SUFFIX) + suffix)
 
@@ -251,7 +251,7 @@ class Companions:
             if kept.is_whole:
                 self._try(kept, lambda companion: companion.finish())
             if not kept.is_whole and kept.companion.is_slow:
-                owe(self._warc, kept.companion.suffix)
+                mark_missing(self._warc, kept.companion.suffix)
             elif not kept.is_whole:
                 kept.companion.rebuild(self._warc, open_name(self._warc))
             kept.is_finished = True
@@ -270,23 +270,23 @@ class Companions:
                 kept.companion.discard()
 
 
-def owe(warc: Path, suffix: str) -> None:
+def mark_missing(warc: Path, suffix: str) -> None:
     """Mark that a companion of *warc* is still to be made; before *warc* is finished. Raises
     StoreUnavailable."""
-    mark = open_name(beside(warc, suffix))
+    mark = open_name(companion_path(warc, suffix))
     try:
         mark.write_bytes(b"")
     except OSError as error:
         raise refused_write(f"cannot write {mark}", error) from error
 
 
-def owed(folder: Path, suffix: str) -> list[Path]:
+def missing_companions(folder: Path, suffix: str) -> list[Path]:
     """The finished WARC files that lack this companion, oldest first."""
     return sorted(warc for warc, _ in _unfinished(folder, suffix) if warc.exists())
 
 
-def is_owed(warc: Path, suffix: str) -> bool:
-    return warc.exists() and open_name(beside(warc, suffix)).exists()
+def is_missing(warc: Path, suffix: str) -> bool:
+    return warc.exists() and open_name(companion_path(warc, suffix)).exists()
 
 
 def clear(folder: Path, suffix: str, *, also_owed: bool = False) -> None:

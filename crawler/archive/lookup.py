@@ -23,7 +23,7 @@ from crawler.archive.cdxj import (
     key_of,
     timestamp,
 )
-from crawler.archive.files import OPEN_SUFFIX, WARC_SUFFIX, beside
+from crawler.archive.files import OPEN_SUFFIX, WARC_SUFFIX, companion_path
 from crawler.archive.reader import (
     Damaged,
     Record,
@@ -141,7 +141,7 @@ def _file_of(entry: Entry) -> BinaryIO:
 def _asked(file: Path, key: str | None) -> Iterator[Entry]:
     final = file.with_name(file.name.removesuffix(OPEN_SUFFIX))
     try:
-        index = beside(final, SUFFIX).open("rb") if file == final else None
+        index = companion_path(final, SUFFIX).open("rb") if file == final else None
     except FileNotFoundError:
         index = None
     if index is not None:
@@ -211,7 +211,7 @@ def _entry(line: bytes, file: Path) -> Entry:
         place = RecordPlace(_name(found.filename), _number(found.offset), _number(found.length))
         return Entry(at.decode(), found.url, found.mime, found.status, found.digest, place, file)
     except (msgspec.DecodeError, ValueError) as error:
-        index = beside(file, SUFFIX)
+        index = companion_path(file, SUFFIX)
         raise DataDirError(
             f"{index} is damaged: {error}. Remove it, and make it again with scrapy archive index"
         ) from error

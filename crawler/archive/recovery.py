@@ -28,7 +28,7 @@ from crawler.archive.files import (
     Companion,
     clear,
     lock,
-    owe,
+    mark_missing,
 )
 from crawler.archive.lookup import Entry, entries_of
 from crawler.archive.reader import (
@@ -119,7 +119,7 @@ def _mend(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> Recove
             os.fsync(file.fileno())
             for companion in companions:
                 if companion.is_slow:
-                    owe(final, companion.suffix)
+                    mark_missing(final, companion.suffix)
                 else:
                     companion.finish()
             path.rename(final)

@@ -19,7 +19,7 @@ from crawler.archive.cdxj import (
     key_of,
     timestamp,
 )
-from crawler.archive.files import WARC_SUFFIX, beside
+from crawler.archive.files import WARC_SUFFIX, companion_path
 from crawler.archive.lookup import (
     Entry,
     entries,
@@ -69,7 +69,7 @@ class Replay:
     def __init__(self, path: Path) -> None:
         """Raises ConfigError, DataDirError."""
         self.files = replay_files(path)
-        self._indexed = [file for file in self.files if beside(file, SUFFIX).exists()]
+        self._indexed = [file for file in self.files if companion_path(file, SUFFIX).exists()]
         self._in_mind: defaultdict[str, list[Entry]] = defaultdict(list)
         for file in self.files:
             if file not in self._indexed:

@@ -20,7 +20,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 import msgspec
 
 from crawler.archive.cdxj import SUFFIX, SortedLines
-from crawler.archive.files import beside, open_name
+from crawler.archive.files import companion_path, open_name
 from crawler.model.types import DataDirError, StoreUnavailable
 
 VERSION: Final = "1.1.1"  # of the format
@@ -138,7 +138,7 @@ class _Hashed:
 
 
 @contextmanager
-def packing(out: Path, now: float) -> Iterator[Wacz]:
+def pack_files(out: Path, now: float) -> Iterator[Wacz]:
     """*out* gets its name when all is in it. Raises DataDirError: it is there already;
     StoreUnavailable."""
     unfinished = open_name(out)
@@ -170,7 +170,7 @@ def merged(warcs: Sequence[Path], scratch: Path) -> Iterator[Iterator[str]]:
 
 def _index_of(warc: Path) -> Iterator[str]:
     try:
-        with beside(warc, SUFFIX).open(encoding="ascii", newline="\n") as index:
+        with companion_path(warc, SUFFIX).open(encoding="ascii", newline="\n") as index:
             yield from index
     except (FileNotFoundError, UnicodeDecodeError) as error:
         raise DataDirError(

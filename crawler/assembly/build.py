@@ -25,10 +25,10 @@ from crawler.assembly.crawl import Contents, Crawl, Fetching, Given, Leases, Sel
 from crawler.config.settings import (
     Arguments,
     Config,
+    arguments_to_keep,
     encode_kept,
     read_config,
     read_kept,
-    to_keep,
 )
 from crawler.content.crawl_archive import CrawlArchive, LeftArchive, delivery_of
 from crawler.content.feed_export import make_pages_items
@@ -43,7 +43,7 @@ from crawler.crawl.in_flight import (
     InFlight,
     Reservations,
 )
-from crawler.crawl.interactive import is_errand
+from crawler.crawl.interactive import is_interactive
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.crawl.precheck import Precheck, Probes
 from crawler.crawl.slots import SlotRules, Slots
@@ -234,7 +234,7 @@ def _assemble(crawler: Crawler) -> Crawl:
     # Spiders other than `web` have no arguments of ours, and go where their requests say.
     arguments = getattr(crawler.spider, "arguments", None)
     given_as_text = getattr(crawler.spider, "given", None)
-    kept = encode_kept(to_keep(given_as_text)) if given_as_text is not None else None
+    kept = encode_kept(arguments_to_keep(given_as_text)) if given_as_text is not None else None
     address = redis_address(crawler.settings, config)
     with ExitStack() as opened:
         data = _data(crawler, config)
@@ -288,7 +288,7 @@ def _assemble(crawler: Crawler) -> Crawl:
 
 
 def _data(crawler: Crawler, config: Config) -> DataDir:
-    if is_errand(crawler.settings):
+    if is_interactive(crawler.settings):
         return TemporaryDataDir()
     place, identity = data_dir(crawler.settings, config), rules.identity_of_urls(config)
     return DataDir(place, identity, crawler.spider.name if crawler.spider else "")

@@ -38,7 +38,7 @@ from crawler.report.garbage import spare_collector
 from crawler.report.logs import (
     HeldLog,
     Notices,
-    hold,
+    hold_log,
     write_log,
 )
 from crawler.report.report import Report
@@ -66,7 +66,7 @@ class CrawlCommand(ScrapyCrawl):
         if self._keeps_terminal_clear():
             assert self.settings is not None
             self.settings.set("LOG_INSTALL_ROOT_HANDLER", False, priority="cmdline")
-            self._held = hold()
+            self._held = hold_log()
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         try:

@@ -221,12 +221,12 @@ class Setting:
             raise ConfigError(f"{self.name} is {shown}; want {self.kind.want}{detail}") from error
 
 
-def knob(default: T, kind: Kind[T], meaning: str) -> T:
+def setting(default: T, kind: Kind[T], meaning: str) -> T:
     """Declare a field that a user may set."""
     return field(default=default, repr=not kind.secret, metadata={KNOB: (kind, meaning)})
 
 
-def knobs(group: type[Any], prefix: str = "") -> list[Setting]:
+def settings_of(group: type[Any], prefix: str = "") -> list[Setting]:
     """The rows of a group, in order. With a prefix the names are settings, in capitals."""
     rows = []
     for one in fields(group):
@@ -238,7 +238,7 @@ def knobs(group: type[Any], prefix: str = "") -> list[Setting]:
 
 def read_group(group: type[T], given: Mapping[str, object], prefix: str = "") -> T:
     """Build *group* from what the user gave."""
-    return group(**{row.field: row.read(given) for row in knobs(group, prefix)})
+    return group(**{row.field: row.read(given) for row in settings_of(group, prefix)})
 
 
 def refuse_unknown(what: str, given: Iterable[str], names: Iterable[str]) -> None:

@@ -25,8 +25,6 @@ from crawler.config.kinds import (
     flag,
     frontier_url,
     is_mail,
-    knob,
-    knobs,
     many,
     network,
     number,
@@ -36,6 +34,8 @@ from crawler.config.kinds import (
     read_group,
     refuse_disorder,
     refuse_unknown,
+    setting,
+    settings_of,
     suffix,
     text,
     whole,
@@ -66,19 +66,19 @@ FOLLOWED: Final = tuple(kind for kind in LinkKind if kind not in (LinkKind.MEDIA
 class LinkSettings:
     """Which links of a page are followed."""
 
-    follow_kinds: tuple[LinkKind, ...] = knob(
+    follow_kinds: tuple[LinkKind, ...] = setting(
         FOLLOWED, many(choice(LinkKind)), "Links that are followed, by where they stand."
     )
-    follow_sitemaps: bool = knob(
+    follow_sitemaps: bool = setting(
         True, flag(), "Fetch the sitemaps that robots.txt names, after everything else."
     )
-    follow_duplicates: bool = knob(
+    follow_duplicates: bool = setting(
         False, flag(), "Also follow the links of a page whose content is stored already."
     )
-    respect_nofollow: bool = knob(
+    respect_nofollow: bool = setting(
         True, flag(), "Leave links marked nofollow, on the link, the page or in X-Robots-Tag."
     )
-    respect_noindex: bool = knob(
+    respect_noindex: bool = setting(
         True, flag(), "Do not archive pages marked noindex; their links are followed."
     )
 
@@ -87,32 +87,32 @@ class LinkSettings:
 class ContentSettings:
     """What counts as a page, and what as a copy."""
 
-    parsers: tuple[str, ...] = knob(
+    parsers: tuple[str, ...] = setting(
         (), many(class_path()), "Parsers of your own; they go before those that are installed."
     )
-    parse_timeout_s: float = knob(
+    parse_timeout_s: float = setting(
         20.0,
         number("seconds", least=0.1),
         "Longest processor time for a page that is parsed apart (PDF, feeds, long ones).",
     )
-    parse_max_bytes: int = knob(
+    parse_max_bytes: int = setting(
         # guess: pdfium reads most PDFs of 64 MB in less
         512 * MEGABYTE,
         whole("bytes", least=64 * MEGABYTE),
         "Most memory of each process that parses apart.",
     )
-    soft_404: bool = knob(
+    soft_404: bool = setting(
         True, flag(), "Ask a host once for a name it cannot have, where its pages look like errors."
     )
-    near_duplicates: NearDuplicates = knob(
+    near_duplicates: NearDuplicates = setting(
         NearDuplicates.FOLLOW,
         choice(NearDuplicates),
         "Pages with nearly the same text: marked, stored, followed; or less, or not looked for.",
     )
-    near_max_bits: int = knob(
+    near_max_bits: int = setting(
         3, whole("bits", most=3), "So many of the 64 bits of two fingerprints may differ."
     )
-    near_min_words: int = knob(
+    near_min_words: int = setting(
         # facts of the field: fewer than 50 words say little; such pages are compared by hash only
         50,
         whole("words", least=3),
@@ -124,22 +124,22 @@ class ContentSettings:
 class PatternSettings:
     """When URLs of one pattern (digits, dates, queries folded) are enough."""
 
-    pattern_max_pages: int | None = knob(
+    pattern_max_pages: int | None = setting(
         10_000, or_none(whole("pages", least=1)), "Most pages fetched of one pattern of a host."
     )
-    pattern_barren_pages: int | None = knob(
+    pattern_barren_pages: int | None = setting(
         # guess, revisit: a calendar costs a host so many pages, and a list with few new is kept
         100,
         or_none(whole("pages", least=1)),
         "A pattern is left after so many pages in a row with nothing new.",
     )
-    pattern_probe_s: float = knob(
+    pattern_probe_s: float = setting(
         3600.0, number("seconds", least=1), "One page of a pattern that was left is tried again."
     )
-    calendar_from_year: int = knob(
+    calendar_from_year: int = setting(
         1990, whole("year"), "A date in a URL before this year is taken for a calendar's."
     )
-    calendar_ahead_days: int = knob(
+    calendar_ahead_days: int = setting(
         400, whole("days"), "A date in a URL further ahead is taken for a calendar's."
     )
 
@@ -148,36 +148,36 @@ class PatternSettings:
 class ArchiveSettings:
     """What is kept on disk, and how safely."""
 
-    data_dir: str = knob(
+    data_dir: str = setting(
         "crawl-data",
         text("a path", "path", r"[^\0]+"),
         "Everything of a crawl is under this directory; JOBDIR counts if this is not set.",
     )
-    warc: bool = knob(True, flag(), "Archive what is fetched, as WARC files.")
-    warc_max_bytes: int = knob(
+    warc: bool = setting(True, flag(), "Archive what is fetched, as WARC files.")
+    warc_max_bytes: int = setting(
         GIGABYTE,
         whole("bytes", least=MEGABYTE),
         "A WARC file this long is closed and the next begun.",
     )
-    columns: bool = knob(
+    columns: bool = setting(
         True, flag(), "Write text and columns of the pages beside each WARC file, as Parquet."
     )
-    archive_url: str = knob(
+    archive_url: str = setting(
         "",
         text("a URL such as s3://bucket/folder, or nothing", "URL", r"|[a-z][a-z0-9+.-]*://\S+"),
         "Where finished files are brought, by fsspec (s3, gs, az...); empty: they stay here.",
     )
-    archive_waiting_bytes: int = knob(
+    archive_waiting_bytes: int = setting(
         10 * GIGABYTE,
         whole("bytes", least=MEGABYTE),
         "Finished files that may wait for that store; with more, fetching waits.",
     )
-    fsync: bool = knob(
+    fsync: bool = setting(
         True,
         flag(),
         "What is done survives a power cut too, not only the death of the process.",
     )
-    fsync_every_s: float = knob(
+    fsync_every_s: float = setting(
         1.0,
         number("seconds", least=0.01),
         "With CRAWLER_FSYNC, time between two syncs; a page is done after the next one.",
@@ -199,25 +199,25 @@ HEARTBEATS: Final = 4  # in a lease: two may be lost and one late, and nothing e
 class SharedSettings:
     """How workers share a crawl."""
 
-    frontier_url: str = knob(
+    frontier_url: str = setting(
         "",
         frontier_url(),
         "The Redis (or file:/path of its URL) that holds the frontier; empty: the data directory.",
     )
-    frontier_name: str = knob(
+    frontier_name: str = setting(
         "gossamer",
         text(
             "1 to 40 letters, digits, dots, hyphens, underscores", "name", r"[A-Za-z0-9._-]{1,40}"
         ),
         "What the crawl's keys begin with, so that one Redis can hold several crawls.",
     )
-    frontier_shards: int = knob(
+    frontier_shards: int = setting(
         64,
         # 1024: a scan for the end of the crawl asks each of them
         whole("shards", least=1, most=1024),
         "Parts the crawl is split into, for the servers of a cluster; fixed when it begins.",
     )
-    worker_name: str = knob(
+    worker_name: str = setting(
         "",
         text(
             "64 letters, digits, dots, hyphens, underscores at most",
@@ -226,25 +226,25 @@ class SharedSettings:
         ),
         "This worker's name; empty: the machine's and a random part, kept in the data directory.",
     )
-    lease_s: float = knob(
+    lease_s: float = setting(
         120.0,
         number("seconds", least=1),
         "How long a worker that is not heard of keeps its URLs; then others get them.",
     )
-    heartbeat_s: float = knob(
+    heartbeat_s: float = setting(
         10.0, number("seconds", least=0.1), "Time between two signs of life of a worker."
     )
-    redis_wait_s: float = knob(
+    redis_wait_s: float = setting(
         300.0,  # a file of 10 GB is loaded in 1 to 2 minutes
         number("seconds"),
         "How long a worker waits at its start for servers that are away, or loading their data.",
     )
-    redis_fsync: RedisFsync = knob(
+    redis_fsync: RedisFsync = setting(
         RedisFsync.EVERYSEC,
         choice(RedisFsync),
         "The servers' appendfsync; everysec: with several, a page is finished 4 s after its links.",
     )
-    redis_max_bytes: int | ByServer = knob(
+    redis_max_bytes: int | ByServer = setting(
         ByServer.AUTO,
         or_word(whole("bytes", least=1024 * 1024), ByServer),
         "Above this a server's new links wait on our disk; auto: 0.8 of its maxmemory, if any.",
@@ -286,25 +286,25 @@ BROAD_URLS_PER_DOMAIN: Final = 10_000
 class LimitSettings:
     """Which URLs are not worth a visit."""
 
-    max_redirects: int = knob(10, whole("redirects"), "Redirects followed in a row.")
-    max_url_length: int = knob(
+    max_redirects: int = setting(10, whole("redirects"), "Redirects followed in a row.")
+    max_url_length: int = setting(
         2048,
         # 4096: longer texts are not parsed at all
         whole("characters", least=64, most=4096),
         "Longest URL that is fetched.",
     )
-    max_path_segments: int = knob(
+    max_path_segments: int = setting(
         10, whole("segments", least=1), "Most path segments of a URL that is fetched."
     )
-    max_urls_per_domain: int | None | ByScope = knob(
+    max_urls_per_domain: int | None | ByScope = setting(
         ByScope.AUTO,
         or_word(or_none(whole("URLs", least=1)), ByScope),
         "Most URLs of a registered domain; auto: 10,000 if the scope is any, else none.",
     )
-    max_urls_per_host: int | None = knob(
+    max_urls_per_host: int | None = setting(
         None, or_none(whole("URLs", least=1)), "Most URLs of a host."
     )
-    deny_extensions: tuple[str, ...] = knob(
+    deny_extensions: tuple[str, ...] = setting(
         UNWANTED, many(suffix()), "URLs whose path ends so are not fetched."
     )
 
@@ -319,13 +319,15 @@ class LimitSettings:
 class UrlSettings:
     """Which different URLs count as one."""
 
-    strip_tracking: bool = knob(True, flag(), "Tracking parameters (utm_source...) do not count.")
-    strip_session_ids: bool = knob(False, flag(), "Session ids (PHPSESSID...) do not count.")
-    sort_query: bool = knob(True, flag(), "The order of query parameters does not count.")
-    merge_trailing_slash: bool = knob(False, flag(), "/a and /a/ are one.")
-    merge_www: bool = knob(False, flag(), "www.a.org and a.org are one.")
-    merge_https: bool = knob(False, flag(), "http and https are one.")
-    canonical_identity: bool = knob(
+    strip_tracking: bool = setting(
+        True, flag(), "Tracking parameters (utm_source...) do not count."
+    )
+    strip_session_ids: bool = setting(False, flag(), "Session ids (PHPSESSID...) do not count.")
+    sort_query: bool = setting(True, flag(), "The order of query parameters does not count.")
+    merge_trailing_slash: bool = setting(False, flag(), "/a and /a/ are one.")
+    merge_www: bool = setting(False, flag(), "www.a.org and a.org are one.")
+    merge_https: bool = setting(False, flag(), "http and https are one.")
+    canonical_identity: bool = setting(
         False, flag(), "A page that names another URL as its canonical one is that URL."
     )
 
@@ -337,8 +339,8 @@ DAY_S: Final = 86_400.0
 class IdentitySettings:
     """Who we say we are."""
 
-    contact: str = knob("", contact(), "Who answers for the crawl: sent with every request.")
-    user_agent_name: str = knob(
+    contact: str = setting("", contact(), "Who answers for the crawl: sent with every request.")
+    user_agent_name: str = setting(
         "Gossamer",
         # RFC 9309 2.2.1: a product token has letters, hyphens and underscores only.
         text("letters, hyphens and underscores", "name", r"[A-Za-z_-]{1,40}"),
@@ -361,41 +363,41 @@ class IdentitySettings:
 class PolitenessSettings:
     """How long a host is left alone."""
 
-    host_unit: HostUnit = knob(
+    host_unit: HostUnit = setting(
         HostUnit.HOST, choice(HostUnit), "What one host is: a host name, or a registered domain."
     )
-    min_delay_s: float = knob(
+    min_delay_s: float = setting(
         1.0, number("seconds"), "Shortest rest of a host, from a fetch's end to the next's start."
     )
-    max_delay_s: float = knob(
+    max_delay_s: float = setting(
         300.0, number("seconds"), "Longest rest that a slow answer can lead to."
     )
-    delay_factor: float = knob(
+    delay_factor: float = setting(
         10.0, number("times"), "A host rests so many times as long as its last fetch took."
     )
-    max_crawl_delay_s: float = knob(
+    max_crawl_delay_s: float = setting(
         # guess: longer ones leave a host fewer than 24 pages a day
         3600.0,
         number("seconds"),
         "A longer Crawl-delay in robots.txt is taken as this.",
     )
-    max_retry_after_s: float = knob(
+    max_retry_after_s: float = setting(
         DAY_S, number("seconds"), "A longer Retry-After is taken as this."
     )
-    retries: int = knob(
+    retries: int = setting(
         3, whole("attempts"), "Times a failed URL is tried again before it is dead."
     )
-    backoff_base_s: float = knob(
+    backoff_base_s: float = setting(
         1.0, number("seconds"), "First back-off after a failure; doubles each time, full jitter."
     )
-    backoff_max_s: float = knob(60.0, number("seconds"), "Longest back-off.")
-    pause_after_failures: int = knob(
+    backoff_max_s: float = setting(60.0, number("seconds"), "Longest back-off.")
+    pause_after_failures: int = setting(
         5, whole("failures", least=1), "Failures in a row that pause a host."
     )
-    pause_s: float = knob(
+    pause_s: float = setting(
         300.0, number("seconds"), "First pause of a failing host, before one probe."
     )
-    pause_max_s: float = knob(
+    pause_max_s: float = setting(
         3600.0, number("seconds"), "Longest pause; it doubles with each probe that fails."
     )
 
@@ -414,19 +416,19 @@ class PolitenessSettings:
 class RobotsSettings:
     """How robots.txt is asked for and kept."""
 
-    robots_max_age_s: float = knob(
+    robots_max_age_s: float = setting(
         DAY_S,
         # RFC 9309 2.4: no longer than 24 hours.
         number("seconds", least=60, most=DAY_S),
         "How long a robots.txt is believed before it is fetched again.",
     )
-    robots_tries: int = knob(
+    robots_tries: int = setting(
         5, whole("attempts", least=1), "Times an unreachable robots.txt is asked for in a row."
     )
-    robots_unreachable_s: float = knob(
+    robots_unreachable_s: float = setting(
         3600.0, number("seconds", least=1), "How long its host is then left alone."
     )
-    robots_max_bytes: int = knob(
+    robots_max_bytes: int = setting(
         512 * 1024,
         # RFC 9309 2.5: the limit is at least 500 kibibytes.
         whole("bytes", least=500 * 1024),
@@ -438,74 +440,74 @@ class RobotsSettings:
 class FrontierSettings:
     """Which URL is next."""
 
-    level_shares: tuple[int, ...] = knob(
+    level_shares: tuple[int, ...] = setting(
         (60, 30, 10),
         many(whole("turns", least=1), least=1),
         "Turns that the levels of priority get of each other, best level first.",
     )
-    prioritizer: str = knob(
+    prioritizer: str = setting(
         "crawler.policy.priority.DepthPrioritizer",
         class_path(),
         "The class that gives a URL its level.",
     )
-    max_active_hosts: int = knob(
+    max_active_hosts: int = setting(
         20_000, whole("hosts", least=1), "Most hosts held in memory, about 4 kB each."
     )
-    head_urls: int = knob(32, whole("URLs", least=1), "URLs of a host read from disk at a time.")
+    head_urls: int = setting(32, whole("URLs", least=1), "URLs of a host read from disk at a time.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
     """How a page is fetched, and how much of it."""
 
-    tls: Tls = knob(Tls.STRICT, choice(Tls), "Whether a wrong certificate costs its page.")
-    allow_inside: tuple[Network, ...] = knob(
+    tls: Tls = setting(Tls.STRICT, choice(Tls), "Whether a wrong certificate costs its page.")
+    allow_inside: tuple[Network, ...] = setting(
         (), many(network()), "Addresses inside your network that may be fetched from."
     )
-    connect_timeout_s: float = knob(
+    connect_timeout_s: float = setting(
         5.0, number("seconds", least=0.1), "Longest wait for a connection."
     )
-    total_timeout_s: float = knob(
+    total_timeout_s: float = setting(
         30.0,
         number("seconds", least=0.1),
         "Longest fetch, pauses apart; a request's download_timeout can only shorten it.",
     )
-    slow_after_s: float = knob(
+    slow_after_s: float = setting(
         # As many new hosts are tried a second as CONCURRENT_REQUESTS holds of this.
         0.3,
         number("seconds", least=0.01),
         "A fetch that brings nothing for so long gives its place to another, and goes on.",
     )
-    slow_bytes: int = knob(
+    slow_bytes: int = setting(
         # 1 kB/s: a modem of 1995 is three times as fast.
         300,
         whole("bytes", least=1),
         "What brings less in that time counts as nothing; it is fetched to its end, too.",
     )
-    max_waiting: int = knob(
+    max_waiting: int = setting(
         1024,
         whole("fetches", least=0),
         "Most fetches that so wait for slow hosts, beside CONCURRENT_REQUESTS.",
     )
-    html_max_bytes: int = knob(
+    html_max_bytes: int = setting(
         2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a page, its headers included."
     )
-    pdf_max_bytes: int = knob(64 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a PDF.")
-    sitemap_max_bytes: int = knob(
+    pdf_max_bytes: int = setting(64 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a PDF.")
+    sitemap_max_bytes: int = setting(
         50 * MEGABYTE,  # sitemaps.org: no sitemap is longer
         whole("bytes", least=1024),
         "Bytes kept of XML, which may be a sitemap.",
     )
-    other_max_bytes: int = knob(
+    other_max_bytes: int = setting(
         2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of anything else."
     )
-    bodies_max_bytes: int = knob(
+    bodies_max_bytes: int = setting(
         # As many pages as are fetched at once by default, each at its cap, as sent and decoded.
         256 * MEGABYTE,
         whole("bytes", least=MEGABYTE),
         "Memory for bodies, from first byte to finished page; if it is full, downloads pause.",
     )
-    replay: str = knob(
+    replay: str = setting(
         "",
         text("a path", "path", r"[^\0]*"),
         "Answer from the WARC files under this path, not from the network; for tests.",
@@ -522,15 +524,15 @@ class FetchSettings:
 class ReportSettings:
     """What a person sees of a crawl."""
 
-    progress: ProgressStyle = knob(
+    progress: ProgressStyle = setting(
         ProgressStyle.AUTO,
         choice(ProgressStyle),
         "How progress is shown; auto: as fits the output.",
     )
-    progress_log_s: float = knob(
+    progress_log_s: float = setting(
         60.0, number("seconds", least=1), "Time between two log lines of progress."
     )
-    summary: bool = knob(
+    summary: bool = setting(
         True, flag(), "Print a summary at the end; summary.json is written in any case."
     )
 
@@ -596,7 +598,7 @@ REMOVED: Final[Mapping[str, Mapping[str, str]]] = {
 
 def settings_table() -> dict[type, list[Setting]]:
     """Every setting of ours, by group, in the order of the documentation."""
-    return {group: knobs(group, PREFIX) for group in GROUPS}
+    return {group: settings_of(group, PREFIX) for group in GROUPS}
 
 
 def read_config(settings: Mapping[str, object]) -> Config:
@@ -659,28 +661,28 @@ NOT_OURS: Final = frozenset({"_job"})  # scrapyd tells each spider the id of its
 class Arguments:
     """One crawl's task."""
 
-    seeds: str = knob(
+    seeds: str = setting(
         "",
         text(
             "a path, a URL of a list, or URLs with commas between", "path or URLs", r"(?s:.*\S.*)"
         ),
         "Where to start: a path or URL of a list, URLs with commas between; redis: what is pushed.",
     )
-    max_pages: int | None = knob(
+    max_pages: int | None = setting(
         None, or_none(whole("pages", least=1)), "Most pages that are fetched."
     )
-    max_depth: int | None = knob(
+    max_depth: int | None = setting(
         None, or_none(whole("hops")), "Most hops from a seed; 0: seeds only."
     )
-    scope: ScopeChoice = knob(
+    scope: ScopeChoice = setting(
         ScopeChoice.ANY,
         choice(ScopeChoice),
         "Follow links anywhere, or to the seeds' hosts or domains only.",
     )
-    allow: tuple[re.Pattern[str], ...] = knob(
+    allow: tuple[re.Pattern[str], ...] = setting(
         (), many(pattern(), SEPARATOR), "Follow only URLs in which one of these is found."
     )
-    deny: tuple[re.Pattern[str], ...] = knob(
+    deny: tuple[re.Pattern[str], ...] = setting(
         (), many(pattern(), SEPARATOR), "Follow no URL in which one of these is found."
     )
 
@@ -697,14 +699,14 @@ class Arguments:
 def read_arguments(given: Mapping[str, object]) -> Arguments:
     """Read a spider's arguments, strictly. Raises ConfigError, whose text names the argument."""
     ours = {name: value for name, value in given.items() if name not in NOT_OURS}
-    refuse_unknown("argument", ours, [row.name for row in knobs(Arguments)])
+    refuse_unknown("argument", ours, [row.name for row in settings_of(Arguments)])
     return read_group(Arguments, ours)
 
 
 OF_ONE_RUN: Final = frozenset({"max_pages"})  # all others are kept for the next start
 
 
-def with_kept(given: Mapping[str, object], kept: Mapping[str, str]) -> dict[str, object]:
+def with_kept_arguments(given: Mapping[str, object], kept: Mapping[str, str]) -> dict[str, object]:
     """*given*, and of *kept*, the arguments of the last start, those that were not given. An empty
     one (`-a max_depth=`) is cleared: it is as if it had never been given."""
     merged: dict[str, object] = {name: kept[name] for name in kept if name not in given}
@@ -712,7 +714,7 @@ def with_kept(given: Mapping[str, object], kept: Mapping[str, str]) -> dict[str,
     return merged
 
 
-def to_keep(arguments: Mapping[str, object]) -> dict[str, str]:
+def arguments_to_keep(arguments: Mapping[str, object]) -> dict[str, str]:
     """What the next start is to know of *arguments*, as they were given."""
     passing = OF_ONE_RUN | NOT_OURS
     return {name: str(value) for name, value in arguments.items() if name not in passing}
@@ -723,7 +725,7 @@ def differences(given: Mapping[str, object], kept: Mapping[str, str]) -> str:
     taken = [f"{name}={value!r}" for name, value in kept.items() if name not in given]
     other = [
         f"{name}={value!r} (was {kept.get(name, '')!r})"
-        for name, value in sorted(to_keep(given).items())
+        for name, value in sorted(arguments_to_keep(given).items())
         if value != kept.get(name, "")
     ]
     parts = []

@@ -27,10 +27,10 @@ from crawler.archive.delivery import Delivery, DeliveryRules
 from crawler.archive.destinations import open_store
 from crawler.archive.files import (
     Companion,
-    beside,
     clear,
-    is_owed,
-    owed,
+    companion_path,
+    is_missing,
+    missing_companions,
 )
 from crawler.archive.recovery import (
     Archived,
@@ -93,19 +93,25 @@ class ColumnsRebuild:
         """Wait for what is being made, so long; the WARC files that still lack columns."""
         self._ending.set()
         until = monotonic() + patience_s
-        if self._thread.is_alive() and owed(self._folder, SUFFIX):
+        if self._thread.is_alive() and missing_companions(self._folder, SUFFIX):
             logger.info("Making the last columns; for %.0f s at most", patience_s)
         while self._thread.is_alive() and monotonic() < until:
             await asyncio.sleep(0.02)
         self._end()
-        left = owed(self._folder, SUFFIX)
+        left = missing_companions(self._folder, SUFFIX)
         self._tell_left(left)
         return left
 
     def _work(self) -> None:
         while True:
             is_last = self._ending.is_set()
-            self._make([warc for warc in owed(self._folder, SUFFIX) if warc not in self._tried])
+            self._make(
+                [
+                    warc
+                    for warc in missing_companions(self._folder, SUFFIX)
+                    if warc not in self._tried
+                ]
+            )
             if is_last:
                 return
             self._ending.wait(LOOK_S)
@@ -174,10 +180,10 @@ class ColumnsRebuild:
 
 def _log_rebuilt(made: RebuiltFile) -> None:
     warc = Path(made.warc)
-    if made.fault and is_owed(warc, SUFFIX):
+    if made.fault and is_missing(warc, SUFFIX):
         logger.warning("No columns of %s: %s", warc.name, made.fault)
     elif not made.fault:
-        logger.info("Made again in %.1f s: %s", made.seconds, beside(warc, SUFFIX).name)
+        logger.info("Made again in %.1f s: %s", made.seconds, companion_path(warc, SUFFIX).name)
 
 
 def _path() -> str:

@@ -82,7 +82,7 @@ class PageAdapter(AdapterInterface):
     def get_field_meta_from_class(
         cls, item_class: type, field_name: str
     ) -> MappingProxyType[str, Any]:
-        return MappingProxyType({"serializer": written})
+        return MappingProxyType({"serializer": feed_fields})
 
     def field_names(self) -> KeysView[str]:
         return dict.fromkeys(FIELDS).keys()
@@ -108,7 +108,7 @@ class PageAdapter(AdapterInterface):
         raise KeyError(f"{field_name}: a Page is not changed, dataclasses.replace makes another")
 
 
-def written(value: object) -> object:
+def feed_fields(value: object) -> object:
     """*value* as JSON, XML and CSV can hold it: bytes in base64, text without what none can."""
     match value:
         case bytes():
@@ -116,9 +116,9 @@ def written(value: object) -> object:
         case str():
             return _UNWRITABLE.sub(_stand_in, value)
         case list():
-            return [written(each) for each in value]
+            return [feed_fields(each) for each in value]
         case dict():
-            return {name: written(each) for name, each in value.items()}
+            return {name: feed_fields(each) for name, each in value.items()}
     return value
 
 

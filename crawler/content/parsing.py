@@ -167,7 +167,7 @@ def again(config: Config, *, tries_unreadable: bool = False) -> RebuildRules:
     """*tries_unreadable*: also what no parser could read before."""
     caps = config.fetch
     return RebuildRules(
-        parsing=partial(reparsing, config.content),
+        parsing=partial(rebuild_parsers, config.content),
         room=partial(cap_bytes, caps=caps),
         most_bytes=max(
             ROBOTS_BYTES,
@@ -180,7 +180,7 @@ def again(config: Config, *, tries_unreadable: bool = False) -> RebuildRules:
 
 
 @asynccontextmanager
-async def reparsing(content: ContentSettings) -> AsyncIterator[Parse]:
+async def rebuild_parsers(content: ContentSettings) -> AsyncIterator[Parse]:
     """Raises ConfigError."""
     parsers = Parsers(content)
     try:

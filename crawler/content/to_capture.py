@@ -30,7 +30,7 @@ _SECRETS: Final = re.compile(
 )
 
 
-async def archived(
+async def archive_exchange(
     exchange: Exchange | None,
     archive: Archive | None,
     duplicate_of: Claim | None = None,
@@ -72,11 +72,11 @@ async def archived(
     return str(await archive.append(capture))
 
 
-async def archived_page(page: Page, archive: Archive | None, body_sha1: bytes) -> str:
-    """As `archived`. *body_sha1*: of the body as it crossed the wire; empty: not known."""
+async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) -> str:
+    """As `archive_exchange`. *body_sha1*: of the body as it crossed the wire; empty: not known."""
     if page.exchange is None or not page.archive:
         return ""
-    return await archived(
+    return await archive_exchange(
         page.exchange,
         archive,
         page.duplicate_of if page.is_repeat else None,

@@ -27,5 +27,5 @@ SETTINGS: Final[Mapping[str, object]] = {
 """What holds during one, whatever the project says."""
 
 
-def is_errand(settings: BaseSettings) -> bool:
+def is_interactive(settings: BaseSettings) -> bool:
     return bool(settings["SCHEDULER"] == SCHEDULER)

@@ -24,9 +24,9 @@ from crawler.policy.patterns import (
     is_judge,
     is_stopped,
     judged_pattern,
-    landed,
     noted_pattern,
     refused,
+    stats_after,
     tried,
     verdict,
 )
@@ -194,7 +194,7 @@ class LocalPatternStats:
             return
         host = candidate.host
         pattern, before = self.brought(host, text)
-        self._keep(host, pattern, before, landed(pattern, before, is_new, now))
+        self._keep(host, pattern, before, stats_after(pattern, before, is_new, now))
 
     def brought(self, host: HostKey, pattern: str) -> tuple[str, PatternStats]:
         """Under which pattern a URL of *pattern* counts, and what that has brought."""

@@ -95,7 +95,7 @@ class HeadGate:
 
     def _take(self, raw: bytes) -> bytes:
         self.taken += len(raw)
-        clean = mended(raw)
+        clean = mend_head(raw)
         status = clean[9:12]
         if status == SWITCHING:
             raise BadHead("switches protocols unasked")
@@ -108,7 +108,7 @@ class HeadGate:
         return clean
 
 
-def mended(raw: bytes) -> bytes:
+def mend_head(raw: bytes) -> bytes:
     """*raw* if nothing is wrong with it; otherwise the head it was meant to be."""
     if raw.count(b"\n") > MAX_LINES:
         raise BadHead(f"more than {MAX_LINES} lines")

@@ -20,17 +20,17 @@ from crawler.archive.check import (
     ArchiveChecker,
     CheckResult,
     Fault,
-    checking,
+    open_checker,
 )
-from crawler.archive.columns import titled
+from crawler.archive.columns import read_titles
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.files import (
     OPEN_SUFFIX,
     Companion,
-    beside,
     clear,
+    companion_path,
     held,
-    is_owed,
+    is_missing,
 )
 from crawler.archive.lookup import (
     Entry,
@@ -45,7 +45,7 @@ from crawler.archive.recovery import left_open, recover_one
 from crawler.archive.wacz import (
     PageLine,
     merged,
-    packing,
+    pack_files,
 )
 from crawler.assembly.build import data_dir
 from crawler.config.settings import Config
@@ -198,11 +198,11 @@ def _look(file: Path) -> FileLook:
 
 
 def _beside(warc: Path) -> Iterator[str]:
-    if beside(warc, INDEX).exists():
+    if companion_path(warc, INDEX).exists():
         yield "index"
-    if is_owed(warc, COLUMNS):
+    if is_missing(warc, COLUMNS):
         yield OWED
-    elif beside(warc, COLUMNS).exists():
+    elif companion_path(warc, COLUMNS).exists():
         yield "columns"
 
 
@@ -332,7 +332,7 @@ def check(place: ArchivePlace) -> Iterator[RebuildResult]:
     there is nothing to check."""
     if not place.files() and place.is_whole:
         raise DataDirError(f"{place.path} has no WARC file (.warc.gz, .warc)")
-    with checking() as looking:
+    with open_checker() as looking:
         for file in place.files():
             with suppress(FileNotFoundError):  # brought away since
                 yield _checked(looking, file)
@@ -369,7 +369,7 @@ def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[RebuildResult]:
     files = place.finished()
     _refuse_unpackable(place, files)
     scratch = out.with_name(f"{out.name}.index")
-    with packing(out, now) as wacz, merged(files, scratch) as lines:
+    with pack_files(out, now) as wacz, merged(files, scratch) as lines:
         for file in files:
             wacz.archive(file)
             yield RebuildResult(file.name, file.name)
@@ -409,7 +409,7 @@ def _made(file: Path, companions: Sequence[Companion]) -> RebuildResult:
             companion.rebuild(file, file)
     except Damaged as damage:
         return _not_done(file, Fault(file.name, str(damage), "scrapy archive check tells more"))
-    names = " ".join(beside(file, companion.suffix).name for companion in companions)
+    names = " ".join(companion_path(file, companion.suffix).name for companion in companions)
     return RebuildResult(file.name, names)
 
 
@@ -425,7 +425,7 @@ def _checked(looking: ArchiveChecker, file: Path) -> RebuildResult:
     written = is_being_written(file)
     found = looking.file(file, is_being_written=written)
     state = "  being written" if written else ""
-    if is_owed(file, COLUMNS):
+    if is_missing(file, COLUMNS):
         state = "  columns still to be made"
     verdict = many(len(found.faults), "fault") if found.faults else "good"
     return RebuildResult(found.file, _line(found, f"{verdict}{state}"), found.faults)
@@ -454,7 +454,7 @@ def _refuse_unpackable(place: ArchivePlace, files: Sequence[Path]) -> None:
 def _pages(file: Path) -> Iterator[PageLine]:
     """By its columns, which have titles; or by its index."""
     try:
-        for row in titled(beside(file, COLUMNS)):
+        for row in read_titles(companion_path(file, COLUMNS)):
             yield PageLine(
                 row.url, f"{row.fetched_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", row.title
             )

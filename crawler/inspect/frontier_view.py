@@ -63,7 +63,7 @@ from crawler.shared.address import RedisAddress, redis_address
 from crawler.shared.client import Address
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.shard import Ops, shard_of
-from crawler.workers.borrowed_redis import has_own_redis, lent
+from crawler.workers.borrowed_redis import borrow_redis, has_own_redis
 
 # What can be seen of a crawl: hosts, dead letters and workers, as values to be printed.
 #
@@ -452,7 +452,7 @@ def frontier_of(settings: BaseSettings, config: Config) -> FrontierView:
         return InRedis(lambda: nullcontext(address), path, config, advice)
     if has_own_redis(path):
         advice = partial(frontier_command, data_dir=str(path))
-        return InRedis(partial(lent, path, config.shared), path, config, advice)
+        return InRedis(partial(borrow_redis, path, config.shared), path, config, advice)
     return InDataDir(path, config)
 
 

@@ -211,7 +211,7 @@ class LocalInspection:
         return {}
 
     def remembered(self) -> MemoryStore:
-        return doors_of(self._store)
+        return origins_of(self._store)
 
     def brought(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
         return LocalPatternStats(self._store, PatternSettings()).brought(it.host, pattern)
@@ -235,7 +235,7 @@ class LocalInspection:
         return _between(self._store, prefix, keys.after(prefix))
 
 
-def doors_of(store: OrderedStore) -> MemoryStore:
+def origins_of(store: OrderedStore) -> MemoryStore:
     """What doors remember there, where it may be changed without a trace."""
     copy = MemoryStore()
     copy.write(dict(_between(store, keys.DOORS, keys.after(keys.DOORS))))

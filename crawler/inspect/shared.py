@@ -26,7 +26,7 @@ from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import DeadLetter, RefusedRecord, decode_letter
 from crawler.frontier.recount import Counter
-from crawler.inspect.local import CrawlFiles, doors_of, opened
+from crawler.inspect.local import CrawlFiles, opened, origins_of
 from crawler.inspect.port import (
     DuplicateOwner,
     HostState,
@@ -564,7 +564,7 @@ class RedisInspection:
         return {one.name: one.outbox for one in everybody(self._visit) if one.outbox}
 
     def remembered(self) -> MemoryStore:
-        return doors_of(self._store)
+        return origins_of(self._store)
 
     def brought(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
         return brought(self._visit, it, pattern)

@@ -18,7 +18,7 @@ from crawler.config.settings import (
     Config,
     PatternSettings,
     read_arguments,
-    with_kept,
+    with_kept_arguments,
 )
 from crawler.crawl import rules
 from crawler.crawl.allowed_origins import AllowedOrigins
@@ -166,7 +166,9 @@ def _judged(
     asked: KnownUrl, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
 ) -> tuple[Candidate | Refusal, bool]:
     """Judged as a link, unless it is a seed."""
-    given = {name: str(value) for name, value in with_kept(given, inspection.arguments).items()}
+    given = {
+        name: str(value) for name, value in with_kept_arguments(given, inspection.arguments).items()
+    }
     arguments = read_arguments({"seeds": "none", **given})
     seeds = _seeds(given)
     are_known = bool(seeds) or arguments.are_pushed

@@ -66,7 +66,7 @@ def _duration_s(flight: Fetch, crawl: Crawl) -> float:
     )
 
 
-def judged(answer: Answer, flight: Fetch, crawl: Crawl) -> Answer:
+def judge_answer(answer: Answer, flight: Fetch, crawl: Crawl) -> Answer:
     """The answer as it counts. While our own line is down no host and no URL is to blame, and
     what failed counts as cancelled by us."""
     crawl.fetching.uplink.observe(flight.lease.candidate.host, answer, crawl.leases.clock.now())
@@ -124,7 +124,7 @@ class BackpressureMiddleware:
         crawl, candidate = self._crawl, flight.lease.candidate
         rules = _rules(request, crawl.settings.config.politeness)
         now = crawl.leases.clock.now()
-        answer = flight.answer = judged(answer, flight, crawl)
+        answer = flight.answer = judge_answer(answer, flight, crawl)
         rest = crawl.leases.landing.release(flight)
         rest_s = rest.seconds if rest else 0.0
         verdict = fate(candidate, answer, rest_s, rules, now, crawl.fetching.random)

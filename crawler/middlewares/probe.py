@@ -21,7 +21,7 @@ from crawler.crawl.precheck import ProbeResult
 from crawler.middlewares.pace import (
     answer_of,
     failed_answer,
-    judged,
+    judge_answer,
 )
 from crawler.model.page import Source, Unreadable
 from crawler.model.types import Purpose, PutBack, StoreUnavailable
@@ -42,7 +42,7 @@ class ProbeMiddleware:
             return response
         flight.exchange = None  # it is not archived
         answer = answer_of(response, flight, self._crawl)
-        flight.answer = judged(answer, flight, self._crawl)
+        flight.answer = judge_answer(answer, flight, self._crawl)
         self._crawl.leases.landing.release(flight)
         self._learn(flight, ProbeResult(None) if answer.error else await self._said(response))
         return request.replace(dont_filter=True)
@@ -53,7 +53,7 @@ class ProbeMiddleware:
             return None
         answer = failed_answer(exception, flight, self._crawl)
         if answer is not None:
-            flight.answer = judged(answer, flight, self._crawl)
+            flight.answer = judge_answer(answer, flight, self._crawl)
         self._crawl.leases.landing.release(flight)
         self._learn(flight, ProbeResult(None))
         return request.replace(dont_filter=True)

@@ -18,7 +18,7 @@ from scrapy.spidermiddlewares.referer import RefererMiddleware
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.content.to_capture import archived, wire_sha1
+from crawler.content.to_capture import archive_exchange, wire_sha1
 from crawler.crawl.in_flight import LEASE, Fetch
 from crawler.model.types import (
     Candidate,
@@ -82,12 +82,14 @@ class RedirectMiddleware(ScrapyRedirects):
         if exchange is None or archive is None:
             return None
         if not response.body or exchange.truncated:
-            flight.record = await archived(exchange, archive, may_repeat=may_repeat)
+            flight.record = await archive_exchange(exchange, archive, may_repeat=may_repeat)
             return None
         digest = sha1(response.body, usedforsecurity=False).digest()
         body_sha1 = wire_sha1(exchange, response.body, digest)
         same = await self.crawl.content.digests.original(digest, exchange.url, flight.lease.id)
-        flight.record = await archived(exchange, archive, same, body_sha1, may_repeat=may_repeat)
+        flight.record = await archive_exchange(
+            exchange, archive, same, body_sha1, may_repeat=may_repeat
+        )
         if same is not None:
             return None
         record, status = flight.record, response.status

@@ -25,7 +25,7 @@ from crawler.crawl.in_flight import LEASE, Fetch
 from crawler.middlewares.pace import (
     answer_of,
     failed_answer,
-    judged,
+    judge_answer,
 )
 from crawler.model.page import (
     Flag,
@@ -51,7 +51,7 @@ from crawler.policy.robots_cache import (
     RobotsUnreachable,
     RobotsVerdict,
     Unknown,
-    brought,
+    fetch_result,
 )
 from crawler.policy.scope import Refusal
 
@@ -111,10 +111,10 @@ class RobotsMiddleware:
         fetch = _brought(request.url, response)
         answer = answer_of(response, flight, self._crawl)
         answer = replace(answer, error=fetch.error or answer.error)
-        flight.answer = judged(answer, flight, self._crawl)
+        flight.answer = judge_answer(answer, flight, self._crawl)
         # Its own crawl-delay counts for the rest that follows it, so it is read first; a host in
         # trouble has none, and how long it rests says how long its verdict holds.
-        if brought(fetch) is FetchResult.TROUBLE:
+        if fetch_result(fetch) is FetchResult.TROUBLE:
             rest = self._crawl.leases.landing.release(flight)
             self._learn(flight, fetch, rest.seconds if rest else 0.0)
         else:
@@ -127,7 +127,7 @@ class RobotsMiddleware:
             return None
         answer = failed_answer(exception, flight, self._crawl)
         if answer is not None:
-            flight.answer = judged(answer, flight, self._crawl)
+            flight.answer = judge_answer(answer, flight, self._crawl)
         # No answer: the request was refused on our side (an inside address, a middleware).
         error = flight.answer.error if flight.answer else REFUSED
         rest = self._crawl.leases.landing.release(flight)
@@ -183,7 +183,7 @@ class RobotsMiddleware:
         while isinstance(verdict, Unknown):
             fetch = await self._ask_once(authority_of(url), verdict.url)
             verdict = self._verdict(url)
-            if brought(fetch) is not FetchResult.MOVED:
+            if fetch_result(fetch) is not FetchResult.MOVED:
                 break
         return verdict
 

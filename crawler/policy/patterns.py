@@ -143,7 +143,7 @@ def noted_pattern(candidate: Candidate) -> str:
     return "" if candidate.purpose is not Purpose.PAGE else pattern_of(candidate.url)
 
 
-def landed(pattern: str, before: PatternStats, is_new: bool, now: float) -> PatternStats:
+def stats_after(pattern: str, before: PatternStats, is_new: bool, now: float) -> PatternStats:
     return more(pattern, before, PatternStats(1, int(is_new), int(not is_new), now))
 
 

@@ -93,7 +93,7 @@ def robots_url(authority: str) -> str:
     return f"{authority}/robots.txt"
 
 
-def brought(fetch: RobotsFetch) -> FetchResult:
+def fetch_result(fetch: RobotsFetch) -> FetchResult:
     """What a fetch says about the file."""
     status = fetch.status
     if fetch.error == "cancelled":
@@ -108,11 +108,11 @@ def brought(fetch: RobotsFetch) -> FetchResult:
     return FetchResult.ABSENT if 300 <= status < 500 else FetchResult.TROUBLE
 
 
-def learned(
+def record_after(
     old: RobotsRecord, fetch: RobotsFetch, rules: RobotsSettings, now: float, until: float
 ) -> RobotsRecord:
     """The authority's new record. *until*: how long a verdict holds that is not settled."""
-    what, hops = brought(fetch), _hops(old, fetch)
+    what, hops = fetch_result(fetch), _hops(old, fetch)
     if what is FetchResult.NOTHING:
         return old
     if what is FetchResult.TROUBLE:
@@ -269,7 +269,7 @@ class RobotsCache:
         """Take what a fetch for *authority* brought; its host rests for *rest_s* from now on.
         A PENDING record names what to fetch next, perhaps of another host."""
         old = self._store.get(authority) or unknown(authority, now)
-        return self._keep(learned(old, fetch, self._rules, now, self._until(now, rest_s)))
+        return self._keep(record_after(old, fetch, self._rules, now, self._until(now, rest_s)))
 
     def give_up(self, authority: str, reason: str, now: float, rest_s: float = 0.0) -> None:
         """Its URLs become dead letters unasked for a while. For hosts that are lost."""

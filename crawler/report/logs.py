@@ -74,7 +74,7 @@ class Notices(logging.Handler):
             self._screen.tell("more of these are in the log")
 
 
-def hold() -> HeldLog:
+def hold_log() -> HeldLog:
     """From now on until it lets go, nothing that is logged is shown or written."""
     held = HeldLog()
     logging.root.setLevel(logging.NOTSET)  # as Scrapy does: the handlers choose

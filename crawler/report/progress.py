@@ -19,7 +19,7 @@ from scrapy.utils.asyncio import create_looping_call
 
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.crawl.interactive import is_errand
+from crawler.crawl.interactive import is_interactive
 from crawler.model.choices import ProgressStyle
 from crawler.report.logs import Notices, shares_terminal
 from crawler.report.screen import (
@@ -48,7 +48,7 @@ class Progress:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        if is_errand(crawler.settings):
+        if is_interactive(crawler.settings):
             raise NotConfigured
         return cls(crawler, Screen(sys.stderr))
 
@@ -112,10 +112,10 @@ class Progress:
                 self._screen.tell(STOPPING)
 
     def _glance(self) -> ProgressFigures:
-        return glance_at(self._crawl, self._rate)
+        return figures_of(self._crawl, self._rate)
 
 
-def glance_at(crawl: Crawl, pages_per_s: RecentRate) -> ProgressFigures:
+def figures_of(crawl: Crawl, pages_per_s: RecentRate) -> ProgressFigures:
     tally, counts, now = crawl.tally, crawl.leases.frontier.counts(), crawl.leases.clock.now()
     failing = None if len(crawl.leases.flights) else tally.next_failing(now)
     return ProgressFigures(

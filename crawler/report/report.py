@@ -36,7 +36,7 @@ from scrapy.extensions.feedexport import (
 from crawler.assembly.build import crawl_of, data_dir
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import read_config
-from crawler.crawl.interactive import is_errand
+from crawler.crawl.interactive import is_interactive
 from crawler.data.data_dir import OUTCOMES
 from crawler.model.page import Page
 from crawler.model.types import ConfigError
@@ -80,7 +80,7 @@ class FeedExport(FeedExporter):
     def __init__(self, crawler: Crawler) -> None:
         """Raises ConfigError: a feed cannot be continued."""
         super().__init__(crawler)
-        self._goes_on = not is_errand(crawler.settings) and _has_outcomes(_data(crawler))
+        self._goes_on = not is_interactive(crawler.settings) and _has_outcomes(_data(crawler))
         for template, options in self.feeds.items() if self._goes_on else ():
             assert crawler.spider is not None
             params = self._get_uri_params(crawler.spider, options["uri_params"])
@@ -176,7 +176,7 @@ def _header(path: Path, options: dict[str, Any]) -> list[str]:
 def uri_params(params: dict[str, Any], spider: Spider) -> dict[str, Any]:
     """`%(data_dir)s` in the place of a feed: each worker of a shared crawl has its own."""
     crawler = spider.crawler
-    is_passing = is_errand(crawler.settings)
+    is_passing = is_interactive(crawler.settings)
     path = crawl_of(crawler).storage.data.path if is_passing else _data(crawler)
     return {**params, "data_dir": str(path)}
 
@@ -191,7 +191,7 @@ class Report:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        if is_errand(crawler.settings):
+        if is_interactive(crawler.settings):
             raise NotConfigured
         return cls(crawler)
 

@@ -828,7 +828,7 @@ class Servers:
         return self._nodes[name]
 
 
-def nobody() -> Fault:
+def no_server_error() -> Fault:
     return Unreachable(
         "no server of the Redis cluster serves these keys. Start the missing ones, or let others"
         " take over what was theirs"
@@ -901,7 +901,7 @@ class Nodes:
         faults = [fault for each in answers for fault in each]
         hopeless = [fault for fault in faults if not isinstance(fault, Unreachable)]
         if hopeless or all(answers):
-            raise next(iter([*hopeless, *faults]), nobody())
+            raise next(iter([*hopeless, *faults]), no_server_error())
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
         """For each call its reply, or a Fault: an entry, no exception."""
@@ -921,7 +921,7 @@ class Nodes:
         await self._servers.look_again()
         for tries in range(MOVES, 0, -1):
             node = self._servers.of_hash(hash_of(key))
-            reply = nobody() if node is None else await node.ask(*command)
+            reply = no_server_error() if node is None else await node.ask(*command)
             if node is None or not isinstance(reply, ERRORS):
                 break
             if tries == 1 or not is_word(reply, "MOVED"):
@@ -1007,7 +1007,7 @@ class Nodes:
         self, owner: str, shards: Sequence[int], packed: Sequence[bytes]
     ) -> list[Any]:
         node = self._servers.named(owner)
-        return [nobody()] * len(packed) if node is None else await node.run(shards, packed)
+        return [no_server_error()] * len(packed) if node is None else await node.run(shards, packed)
 
     def _fault(self, error: Exception, node: str) -> Fault:
         self._servers.doubt()

@@ -56,7 +56,7 @@ def read_seeds(seeds: str) -> Seeds:
     """Seeds from a path, a file:// URL, or URLs separated by commas. Raises SeedsError."""
     path = _path(seeds)
     if path is None:
-        return checked(parse_seeds("\n".join(seeds.split(","))), "the argument seeds")
+        return check_seeds(parse_seeds("\n".join(seeds.split(","))), "the argument seeds")
     return read_list(_bytes(path), path.name, str(path))
 
 
@@ -65,10 +65,10 @@ def read_list(content: bytes, name: str, source: str, max_bytes: int = MAX_BYTES
     SeedsError."""
     text = _decoded(_unpacked(content, source, max_bytes), source)
     is_table = _without_packing(name).endswith(_TABLES)
-    return checked(parse_table(text) if is_table else parse_seeds(text), source)
+    return check_seeds(parse_table(text) if is_table else parse_seeds(text), source)
 
 
-def checked(seeds: Seeds, source: str) -> Seeds:
+def check_seeds(seeds: Seeds, source: str) -> Seeds:
     """Tell about bad lines. Raises SeedsError if nothing good is left."""
     for line in seeds.bad[:_TOLD]:
         logger.warning("%s line %d skipped (%s): %r", source, line.number, line.reason, line.text)

@@ -27,9 +27,9 @@ from crawler.config.settings import (
     differences,
     read_arguments,
     read_config,
-    with_kept,
+    with_kept_arguments,
 )
-from crawler.crawl.interactive import is_errand
+from crawler.crawl.interactive import is_interactive
 from crawler.model.page import Flag, Page, Truncated
 from crawler.model.types import (
     ConfigError,
@@ -87,8 +87,8 @@ class WebSpider(Spider):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         _refuse_without_effect(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
-        kept = {} if is_errand(crawler.settings) else arguments_of_last_start(crawler.settings)
-        spider.given = with_kept(kwargs, kept)
+        kept = {} if is_interactive(crawler.settings) else arguments_of_last_start(crawler.settings)
+        spider.given = with_kept_arguments(kwargs, kept)
         spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
         if said := differences(kwargs, kept):
             spider.logger.info("Arguments %s", said)

@@ -24,7 +24,7 @@ def has_own_redis(data_dir: Path) -> bool:
 
 
 @contextmanager
-def lent(data_dir: Path, shared: SharedSettings) -> Iterator[RedisAddress]:
+def borrow_redis(data_dir: Path, shared: SharedSettings) -> Iterator[RedisAddress]:
     """Raises CrawlerError: it cannot be started."""
     redis = OwnRedis(data_dir / FOLDER, shared, _tell)
     lock = InheritedLock.take(share_lock(data_dir))

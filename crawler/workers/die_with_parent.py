@@ -16,14 +16,14 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
-def tied(command: Sequence[str], how: signal.Signals) -> list[str]:
+def die_with_parent(command: Sequence[str], how: signal.Signals) -> list[str]:
     """*command*, to get *how* when this process dies. To be started by its main thread: the
     kernel goes by the thread that forked."""
     ours = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(how))]
     return [*ours, *command]
 
 
-def said_status(status: int) -> str:
+def status_text(status: int) -> str:
     """How a process ended: an exit status, or below 0 a signal."""
     if status >= 0:
         return f"exit status {status}"

@@ -29,7 +29,7 @@ from crawler.model.types import ConfigError, DataDirError, StoreUnavailable
 from crawler.shared.address import RedisAddress
 from crawler.shared.client import Address, Argument, connect, info_fields, pack
 from crawler.shared.faults import FAULTS, OLDEST
-from crawler.workers.die_with_parent import said_status, tied
+from crawler.workers.die_with_parent import die_with_parent, status_text
 
 # How a Redis of our own is set up: its redis.conf, and the file with its URL.
 #
@@ -64,7 +64,7 @@ class ListenAddress:
         return f"redis://:{self.password}@{HOST}:{self.port}"
 
 
-def kept_door(folder: Path) -> ListenAddress | None:
+def saved_address(folder: Path) -> ListenAddress | None:
     """As the last server in *folder* had it."""
     try:
         kept = dict(_KEPT.findall((folder / CONF).read_text()))
@@ -73,7 +73,7 @@ def kept_door(folder: Path) -> ListenAddress | None:
         return None
 
 
-def new_door(last: ListenAddress | None) -> ListenAddress:
+def new_address(last: ListenAddress | None) -> ListenAddress:
     """With the password of the *last* one, and its port if that is free: what a run before has
     left may still ask there. Raises OSError."""
     password = last.password if last is not None else secrets.token_hex(32)
@@ -228,7 +228,7 @@ class OwnRedis:
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = await self._taken()
-            door = new_door(kept_door(self._folder))
+            door = new_address(saved_address(self._folder))
             write_conf(self._folder, door, self._shared)
         except OSError as refused:
             raise DataDirError(f"{self._folder}: {refused}") from refused
@@ -261,7 +261,7 @@ class OwnRedis:
         if taken is not None:
             return taken
         self._tell(f"A redis-server of a run before is there still ({self._folder}): it is ended")
-        door = kept_door(self._folder)
+        door = saved_address(self._folder)
         until = _now() + _LEFT_S
         while taken is None and _now() < until:
             if door is not None:
@@ -285,7 +285,7 @@ class OwnRedis:
     def _start(self, program: str, lock: InheritedLock) -> None:
         # In a session of its own: a Ctrl-C is for us, and we end it when the workers have ended.
         self._process = subprocess.Popen(  # found on the PATH, and a file of ours
-            tied([program, str(self._folder / CONF)], signal.SIGTERM),
+            die_with_parent([program, str(self._folder / CONF)], signal.SIGTERM),
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -295,7 +295,7 @@ class OwnRedis:
         )
 
     async def _answers(self) -> None:
-        door = kept_door(self._folder)
+        door = saved_address(self._folder)
         assert door is not None
         while self.is_up:
             if await _asked(door, "PING") == b"PONG":  # not while it reads its file
@@ -307,7 +307,7 @@ class OwnRedis:
 
     def _end(self) -> str:
         status = self._process.poll() if self._process else None
-        return said_status(status or 0)
+        return status_text(status or 0)
 
     def _pid_kept(self) -> str:
         try:

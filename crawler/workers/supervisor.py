@@ -47,7 +47,7 @@ from crawler.workers.view import (
     read_summary,
     summary_of_all,
 )
-from crawler.workers.workers import Workers, WorkersPlan, hired, worker_folders, workers_in
+from crawler.workers.workers import Workers, WorkersPlan, plan_workers, worker_folders, workers_in
 
 # Ctrl-C and its like, for a command that looks after others: the first asks them to end, the
 # second ends them at once.
@@ -89,7 +89,7 @@ _TELL_AFTER_S: Final = 3.0  # a second signal to one that is ending would cut it
 _PATIENCE_S: Final = 40.0  # it waits up to 20 s for a Redis that is not there
 
 
-async def wait_for_left(folders: Iterable[Path], tell: Callable[[str], None]) -> None:
+async def wait_for_orphans(folders: Iterable[Path], tell: Callable[[str], None]) -> None:
     """Until nobody is in *folders*. Raises DataDirError: somebody stays."""
     left = {folder: pid for folder in folders if (pid := holder(folder)) is not None}
     if not left:
@@ -164,8 +164,8 @@ class Supervisor:
         there = worker_folders(plan.data_dir)
         _refuse_lost_frontier(plan.data_dir, there, look)
         self._tell_going_on(look)
-        await wait_for_left(there, self._screen.tell)
-        workers = hired(plan, there, look, address if self._redis else None)
+        await wait_for_orphans(there, self._screen.tell)
+        workers = plan_workers(plan, there, look, address if self._redis else None)
         self._force = Workers(workers, self._screen.tell)
         return look
 

@@ -24,7 +24,7 @@ from crawler.report.endings import TRY_AGAIN
 from crawler.report.figures import span
 from crawler.shared.address import RedisAddress
 from crawler.shared.worker.worker_file import WorkerFile, read_worker
-from crawler.workers.die_with_parent import said_status, tied
+from crawler.workers.die_with_parent import die_with_parent, status_text
 from crawler.workers.view import WorkforceLook
 
 MAX_PAGES: Final = "max_pages"
@@ -141,7 +141,7 @@ class WorkerProcess:
         with self._said.open("wb") as said:
             # In a session of its own: a Ctrl-C is for us, who then tell the workers.
             self._process = subprocess.Popen(  # ourselves, with what was typed
-                tied([sys.executable, "-m", "scrapy", *arguments], signal.SIGTERM),
+                die_with_parent([sys.executable, "-m", "scrapy", *arguments], signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -262,7 +262,7 @@ class Workers:
         if status > _ENDS and status != TRY_AGAIN:
             self.fail(worker.last_words())
         elif status != _ENDS and not self.is_stopping:
-            why = worker.last_words() if status == TRY_AGAIN else said_status(status)
+            why = worker.last_words() if status == TRY_AGAIN else status_text(status)
             again = span(worker.has_died(now))
             self._tell(f"worker {worker.number} has died ({why}); it is started again in {again}")
 
@@ -288,7 +288,7 @@ class WorkersPlan:
     max_pages: int | None  # of all workers
 
 
-def hired(
+def plan_workers(
     plan: WorkersPlan, there: Sequence[Path], look: WorkforceLook, own: RedisAddress | None
 ) -> list[WorkerProcess]:
     """*there*: the folders of runs before; *own*: where our own Redis is."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from crawler.archive.capture import Capture
 from crawler.archive.columns_companion import ColumnsCompanion
-from crawler.archive.files import Companion, owed
+from crawler.archive.files import Companion, missing_companions
 from crawler.archive.recovery import recover
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import read_config
@@ -65,7 +65,7 @@ def recovered(folder: Path, kept: Sequence[Companion]) -> None:
     """With all that is owed."""
     recover(folder, kept)
     for companion in kept:
-        for warc in owed(folder, companion.suffix):
+        for warc in missing_companions(folder, companion.suffix):
             companion.rebuild(warc, warc)
 
 

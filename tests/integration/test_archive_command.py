@@ -23,7 +23,7 @@ from warcio.warcwriter import WARCWriter
 
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
-from crawler.archive.files import OPEN_SUFFIX, beside, open_name
+from crawler.archive.files import OPEN_SUFFIX, companion_path, open_name
 from crawler.archive.recovery import recover
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import read_config
@@ -233,11 +233,13 @@ def rewritten(warc: Path, old: bytes, new: bytes) -> None:
             id="an end that was lost",
         ),
         pytest.param(
-            "has no index", lambda warc: beside(warc, ".cdxj").unlink(), id="an index that was lost"
+            "has no index",
+            lambda warc: companion_path(warc, ".cdxj").unlink(),
+            id="an index that was lost",
         ),
         pytest.param(
             "does not say what is in",
-            lambda warc: beside(warc, ".cdxj").write_text("x\n"),
+            lambda warc: companion_path(warc, ".cdxj").write_text("x\n"),
             id="an index that is wrong",
         ),
         pytest.param(
@@ -386,7 +388,7 @@ def test_a_crawl_at_work_is_no_fault(tmp_path: Path) -> None:
 
 def test_indexes_and_columns_are_made_again(data: Path) -> None:
     warc = warc_of(data)
-    index, columns = beside(warc, ".cdxj"), beside(warc, ".parquet")
+    index, columns = companion_path(warc, ".cdxj"), companion_path(warc, ".parquet")
     before = index.read_bytes()
     index.write_bytes(b"")
     columns.unlink()
@@ -401,10 +403,10 @@ def test_indexes_and_columns_are_made_again(data: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_done(tmp_path: Path) -> None:
     bad, good = tmp_path / "warc" / "a.warc.gz", written(tmp_path, [FIRST])
     bad.write_bytes(b"no gzip")
-    beside(good, ".cdxj").unlink()
+    companion_path(good, ".cdxj").unlink()
     said = archive(tmp_path, "index")
     assert (said.code, "a.warc.gz" in said.text) == (1, True)
-    assert beside(good, ".cdxj").exists()
+    assert companion_path(good, ".cdxj").exists()
     assert not list((tmp_path / "warc").glob("*.open"))
 
 
@@ -419,7 +421,7 @@ def test_a_package_is_valid(crawled: Path, tmp_path: Path) -> None:
 
 
 def test_without_columns_the_pages_are_those_of_the_index(data: Path, tmp_path: Path) -> None:
-    beside(warc_of(data), ".parquet").unlink()
+    companion_path(warc_of(data), ".parquet").unlink()
     out = tmp_path / "crawl.wacz"
     assert "pages" in archive(data, "pack", str(out)).text
     judged_package(out)
@@ -428,9 +430,13 @@ def test_without_columns_the_pages_are_those_of_the_index(data: Path, tmp_path: 
 @pytest.mark.parametrize(
     "spoil",
     [
-        pytest.param(lambda warc: beside(warc, ".cdxj").unlink(), id="a file without an index"),
+        pytest.param(
+            lambda warc: companion_path(warc, ".cdxj").unlink(), id="a file without an index"
+        ),
         pytest.param(lambda warc: warc.unlink(), id="no file"),
-        pytest.param(lambda warc: beside(warc, ".parquet").write_bytes(b"x"), id="bad columns"),
+        pytest.param(
+            lambda warc: companion_path(warc, ".parquet").write_bytes(b"x"), id="bad columns"
+        ),
     ],
 )
 def test_what_cannot_be_packed_leaves_nothing(data: Path, tmp_path: Path, spoil: Any) -> None:
@@ -443,12 +449,12 @@ def test_what_cannot_be_packed_leaves_nothing(data: Path, tmp_path: Path, spoil:
 def test_what_a_dead_process_left_is_whole_after_the_next_start(data: Path) -> None:
     """But for its columns, which are owed; both commands say so, and parse makes them."""
     warc = warc_of(data)
-    index = beside(warc, ".cdxj").read_bytes()
+    index = companion_path(warc, ".cdxj").read_bytes()
     for suffix in (".cdxj", ".parquet"):
-        beside(warc, suffix).rename(beside(warc, suffix + OPEN_SUFFIX))
+        companion_path(warc, suffix).rename(companion_path(warc, suffix + OPEN_SUFFIX))
     warc.rename(warc.with_name(warc.name + OPEN_SUFFIX))
     recover(data / "warc", companions(read_config({})))
-    assert beside(warc, ".cdxj").read_bytes() == index
+    assert companion_path(warc, ".cdxj").read_bytes() == index
     assert json.loads(archive(data, "list", "--json").text)[0]["beside"] == ["index", OWED]
     checked = archive(data, "check")
     assert (checked.code, "columns still to be made" in checked.text) == (0, True)
@@ -459,14 +465,14 @@ def test_what_a_dead_process_left_is_whole_after_the_next_start(data: Path) -> N
 
 def test_what_is_never_started_again_is_made_whole_too(data: Path) -> None:
     warc = warc_of(data)
-    index, content = beside(warc, ".cdxj").read_bytes(), warc.read_bytes()
+    index, content = companion_path(warc, ".cdxj").read_bytes(), warc.read_bytes()
     warc.with_name(warc.name + OPEN_SUFFIX).write_bytes(content + b"\x1f\x8b")
-    for path in (warc, beside(warc, ".cdxj"), beside(warc, ".parquet")):
+    for path in (warc, companion_path(warc, ".cdxj"), companion_path(warc, ".parquet")):
         path.unlink()
     assert "unfinished" in archive(data, "list").text
     said = archive(data, "index")
     assert (said.code, "was unfinished, is whole now" in said.text) == (0, True)
-    assert (warc.read_bytes(), beside(warc, ".cdxj").read_bytes()) == (content, index)
+    assert (warc.read_bytes(), companion_path(warc, ".cdxj").read_bytes()) == (content, index)
     assert json.loads(archive(data, "list", "--json").text)[0]["beside"] == ["index", OWED]
     assert archive(data, "parse").code == 0
     assert archive(data, "check").code == 0
@@ -495,7 +501,7 @@ def test_what_was_just_mended_is_not_read_twice(tmp_path: Path) -> None:
     columns = companions(read_config({}))[1]
     told = [done.file for done in whole_again(place, [index, columns], [index, columns])]
     assert told == [left.name, whole.name, left.name]
-    assert index.rebuilt == [whole.name] * 2 and beside(left, ".parquet").exists()
+    assert index.rebuilt == [whole.name] * 2 and companion_path(left, ".parquet").exists()
 
 
 def test_what_cannot_be_mended_is_a_fault_and_the_others_are_done(tmp_path: Path) -> None:
@@ -506,7 +512,7 @@ def test_what_cannot_be_mended_is_a_fault_and_the_others_are_done(tmp_path: Path
     open_name(good).write_bytes(content)
     said = archive(tmp_path, "index")
     assert (said.code, f"{bad.name} is there already" in said.text) == (1, True)
-    assert good.exists() and beside(good, ".cdxj").exists() and open_name(bad).exists()
+    assert good.exists() and companion_path(good, ".cdxj").exists() and open_name(bad).exists()
     assert bad.read_bytes() == content
 
 

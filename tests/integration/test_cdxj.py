@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion, key_of
-from crawler.archive.files import beside
+from crawler.archive.files import companion_path
 from crawler.archive.lookup import (
     Entry,
     entries,
@@ -82,7 +82,7 @@ VARIOUS: Final = [
 
 def test_the_judge_makes_the_same_index(tmp_path: Path) -> None:
     (warc,) = written(tmp_path, VARIOUS)
-    index = beside(warc, ".cdxj")
+    index = companion_path(warc, ".cdxj")
     assert index.read_text(encoding="ascii") == judged_index(warc)
     index.unlink()
     CdxjCompanion().rebuild(warc, warc)
@@ -96,21 +96,21 @@ def test_whatever_a_server_sends_the_judge_makes_the_same_index(
 ) -> None:
     captures = [replace(PAGE, head=head, request=b"", metadata=()) for head in heads]
     for warc in written(tmp_path_factory.mktemp("warc"), captures):
-        index = beside(warc, ".cdxj")
+        index = companion_path(warc, ".cdxj")
         assert index.read_text(encoding="ascii") == judged_index(warc)
 
 
 @pytest.mark.parametrize("run_chars", [1, 1_000, 1 << 20])
 def test_an_index_is_sorted_however_little_memory_there_is(tmp_path: Path, run_chars: int) -> None:
     (warc,) = written(tmp_path, [page(number * 7 % 50) for number in range(50)], run_chars)
-    assert beside(warc, ".cdxj").read_text(encoding="ascii") == judged_index(warc)
+    assert companion_path(warc, ".cdxj").read_text(encoding="ascii") == judged_index(warc)
 
 
 def test_each_file_has_its_own(tmp_path: Path) -> None:
     files = written(tmp_path, [page(number) for number in range(9)], max_file_bytes=1_000)
     assert len(files) > 3
     for warc in files:
-        assert beside(warc, ".cdxj").read_text(encoding="ascii") == judged_index(warc)
+        assert companion_path(warc, ".cdxj").read_text(encoding="ascii") == judged_index(warc)
     assert not list(tmp_path.glob("*.open"))
 
 
@@ -146,7 +146,7 @@ def test_all_captures_of_a_url_come_in_the_order_of_time(tmp_path: Path, finishe
 def test_a_file_without_an_index_is_read(tmp_path: Path) -> None:
     (warc,) = written(tmp_path, VARIOUS)
     indexed = sorted(entries(warc), key=Entry.in_time)
-    beside(warc, ".cdxj").unlink()
+    companion_path(warc, ".cdxj").unlink()
     assert sorted(entries(warc), key=Entry.in_time) == indexed
     assert len(indexed) == len(VARIOUS)
 
@@ -179,7 +179,7 @@ def test_a_revisit_leads_to_its_original(tmp_path: Path) -> None:
 )
 def test_a_damaged_index_says_what_to_do(tmp_path: Path, said: str) -> None:
     (warc,) = written(tmp_path, [PAGE])
-    beside(warc, ".cdxj").write_text(f"com,example)/a?b=c 20260102030405 {said}\n")
+    companion_path(warc, ".cdxj").write_text(f"com,example)/a?b=c 20260102030405 {said}\n")
     with pytest.raises(DataDirError, match="archive index"):
         lookup([tmp_path], PAGE.url)
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from crawler.archive.columns_companion import SUFFIX
-from crawler.archive.files import beside
+from crawler.archive.files import companion_path
 from tests.integration.columns_life import companions, live, recovered, text
 from tests.rows import ask, read
 from tests.warc_judges import read_file
@@ -66,7 +66,7 @@ def test_each_page_is_in_exactly_one_row(tmp_path: Path) -> None:
 
     places = []
     for warc in sorted(tmp_path.glob("*.warc.gz")):
-        rows = read(beside(warc, SUFFIX))
+        rows = read(companion_path(warc, SUFFIX))
         answers = [one for one in read_file(warc) if one.kind == "response"]
         assert [(row["url"], row["warc_offset"]) for row in rows] == [
             (one.url, one.offset) for one in answers

@@ -13,7 +13,7 @@ import pytest
 
 from crawler.archive.columns import COLUMNS
 from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
-from crawler.archive.files import beside
+from crawler.archive.files import companion_path
 from crawler.config.settings import read_config
 from crawler.content.parsing import again
 from crawler.model.page import (
@@ -144,7 +144,9 @@ def test_what_is_made_again_is_the_same(crawled: tuple[Crawled, Site], tmp_path:
     copies = [Path(shutil.copy(warc, tmp_path)) for warc in files]
     for warc, copy in zip(files, copies, strict=True):
         parsed_again(copy)
-        for row, made in zip(read(beside(warc, SUFFIX)), read(beside(copy, SUFFIX)), strict=True):
+        for row, made in zip(
+            read(companion_path(warc, SUFFIX)), read(companion_path(copy, SUFFIX)), strict=True
+        ):
             assert row == made
     assert not list(tmp_path.glob("*.open"))
 
@@ -168,7 +170,9 @@ def test_a_mended_parser(
     copy = Path(shutil.copy(warc, tmp_path))
     parser = {"CRAWLER_PARSERS": f"{__name__}.{Mended.__name__}"}
     parsed_again(copy, **parser)
-    made = {row["url"].removeprefix(crawled[1].root): row for row in read(beside(copy, SUFFIX))}
+    made = {
+        row["url"].removeprefix(crawled[1].root): row for row in read(companion_path(copy, SUFFIX))
+    }
     near, text, same = made["/near"], made["/text"], ("original", "bits", "digest", "warc_offset")
     assert (near["title"], near["text"]) == ("mended", " ".join(prose(77)))
     assert [link["url"] for link in near["outlinks"]] == [crawled[1].url("/new")]
@@ -186,13 +190,13 @@ def test_a_damaged_file_keeps_the_columns_it_had(
 ) -> None:
     (warc,) = (crawled[0].data / "warc").glob("*.warc.gz")
     copy = Path(shutil.copy(warc, tmp_path))
-    before = Path(shutil.copy(beside(warc, SUFFIX), tmp_path)).read_bytes()
+    before = Path(shutil.copy(companion_path(warc, SUFFIX), tmp_path)).read_bytes()
     data = bytearray(copy.read_bytes())
     data[len(data) // 2] ^= 0xFF
     copy.write_bytes(data)
     with pytest.raises(CrawlerError):
         parsed_again(copy)
-    assert beside(copy, SUFFIX).read_bytes() == before
+    assert companion_path(copy, SUFFIX).read_bytes() == before
     assert not list(tmp_path.glob("*.open"))
 
 

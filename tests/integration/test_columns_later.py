@@ -16,10 +16,10 @@ from crawler.archive.capture import Capture
 from crawler.archive.columns_companion import SUFFIX
 from crawler.archive.delivery import bundles
 from crawler.archive.files import (
-    beside,
+    companion_path,
     held,
+    missing_companions,
     open_name,
-    owed,
 )
 from crawler.archive.reader import captures
 from crawler.archive.recovery import recover
@@ -88,12 +88,12 @@ def warc(data: Path) -> Path:
     folder = data / "warc"
     left_behind(folder, capture(1, 1), looping(), capture(1, 2))
     recover(folder, companions(read_config(SETTINGS)))
-    (found,) = owed(folder, SUFFIX)
+    (found,) = missing_companions(folder, SUFFIX)
     return found
 
 
 def urls(warc: Path) -> list[str]:
-    return [row["url"] for row in read(beside(warc, SUFFIX))]
+    return [row["url"] for row in read(companion_path(warc, SUFFIX))]
 
 
 def test_they_are_made_and_the_file_may_go(
@@ -105,7 +105,7 @@ def test_they_are_made_and_the_file_may_go(
     making.begin()
     assert asyncio.run(making.close(LONG_S)) == []
     assert len(urls(warc)) == 3
-    assert {warc, beside(warc, SUFFIX)} <= set(bundles(data)[0].files)
+    assert {warc, companion_path(warc, SUFFIX)} <= set(bundles(data)[0].files)
     assert "Made again" in caplog.text
 
 
@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_made_is_told_of_and_stays_owed(
     making.begin()
     assert asyncio.run(making.close(LONG_S)) == [warc]
     assert "No columns of" in caplog.text
-    assert open_name(beside(warc, SUFFIX)).stat().st_size == 0
+    assert open_name(companion_path(warc, SUFFIX)).stat().st_size == 0
 
 
 def test_a_process_that_dies_is_told_of(warc: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -162,7 +162,7 @@ def test_on_what_a_parser_gave_up_once_it_is_not_tried_again(data: Path) -> None
     left_behind(folder, looping((("parser", "loops"), ("unreadable", "took longer than 20 s"))))
     kept = companions(read_config(SETTINGS))
     recover(folder, kept)
-    (warc,) = owed(folder, SUFFIX)
+    (warc,) = missing_companions(folder, SUFFIX)
     kept[1].rebuild(warc, warc)  # or it would take a minute
     assert urls(warc) == [looping().url]
     config = read_config({**SETTINGS, "CRAWLER_PARSE_TIMEOUT_S": 0.2})
@@ -190,7 +190,7 @@ def test_a_crawl_begins_before_they_are_made(data: Path, warc: Path) -> None:
             seeds=served.url("/"),
         )
     assert crawled.reason == "finished"
-    assert owed(data / "warc", SUFFIX) == []
+    assert missing_companions(data / "warc", SUFFIX) == []
     assert len(urls(warc)) == 3
     ours = next(each for each in (data / "warc").glob("*.warc.gz") if each != warc)
     (noted,) = (one for one in captures(ours, ours, 0) if one.url == served.url("/loops"))

@@ -10,11 +10,11 @@ import pytest
 
 from crawler.archive.capture import Capture, StoredCapture
 from crawler.archive.files import (
-    beside,
     clear,
+    companion_path,
     held,
+    missing_companions,
     open_name,
-    owed,
 )
 from crawler.archive.reader import Stored, captures
 from crawler.archive.recovery import recover
@@ -38,7 +38,7 @@ class UrlList:
         self.steps: list[str] = []
 
     def begin(self, warc: Path) -> None:
-        self._warc, self._final, self._urls = warc, beside(warc, self.suffix), []
+        self._warc, self._final, self._urls = warc, companion_path(warc, self.suffix), []
         self._step("begin")
         open_name(self._final).touch()
 
@@ -64,8 +64,8 @@ class UrlList:
     def rebuild(self, warc: Path, content: Path) -> None:
         self._step("rebuild")
         urls = [one.url for one in captures(warc, content, 0)]
-        beside(warc, self.suffix).write_text("\n".join(urls))
-        open_name(beside(warc, self.suffix)).unlink(missing_ok=True)
+        companion_path(warc, self.suffix).write_text("\n".join(urls))
+        open_name(companion_path(warc, self.suffix)).unlink(missing_ok=True)
 
     def _step(self, step: str) -> None:
         self.steps.append(step)
@@ -96,7 +96,7 @@ def write(folder: Path, companion: UrlList) -> None:
 def assert_whole(folder: Path) -> None:
     found: list[str] = []
     for warc in sorted(folder.glob("*.warc.gz")):
-        urls = beside(warc, ".urls").read_text().splitlines()
+        urls = companion_path(warc, ".urls").read_text().splitlines()
         assert urls == [one.url for one in captures(warc, warc, 0)]
         found += urls
     assert found == URLS
@@ -146,7 +146,7 @@ def test_a_dead_process_left_it(tmp_path: Path, finished: bool) -> None:
     write(tmp_path, UrlList())
     for warc in tmp_path.glob("*.warc.gz"):
         if not finished:
-            beside(warc, ".urls").rename(open_name(beside(warc, ".urls")))
+            companion_path(warc, ".urls").rename(open_name(companion_path(warc, ".urls")))
         warc.rename(open_name(warc))
     recover(tmp_path, [UrlList()])
     assert_whole(tmp_path)
@@ -161,15 +161,15 @@ def slow_companion(failing: Callable[[str], bool] = lambda step: False) -> UrlLi
 def test_what_takes_long_to_make_again_is_owed(tmp_path: Path) -> None:
     write(tmp_path, UrlList())
     for warc in tmp_path.glob("*.warc.gz"):
-        beside(warc, ".urls").unlink()
+        companion_path(warc, ".urls").unlink()
         warc.rename(open_name(warc))
     slow = slow_companion()
     recover(tmp_path, [slow])
     assert slow.steps == []
-    assert owed(tmp_path, ".urls") == sorted(tmp_path.glob("*.warc.gz"))
+    assert missing_companions(tmp_path, ".urls") == sorted(tmp_path.glob("*.warc.gz"))
     recover(tmp_path, [slow])
-    assert owed(tmp_path, ".urls"), "a second start does not forget"
-    for warc in owed(tmp_path, ".urls"):
+    assert missing_companions(tmp_path, ".urls"), "a second start does not forget"
+    for warc in missing_companions(tmp_path, ".urls"):
         slow.rebuild(warc, warc)
     assert_whole(tmp_path)
 
@@ -179,7 +179,7 @@ def test_one_that_takes_long_does_not_hold_up_the_writer(tmp_path: Path, step: s
     slow = slow_companion(failing_once(step))
     write(tmp_path, slow)
     assert "rebuild" not in slow.steps
-    (warc,) = owed(tmp_path, ".urls")
+    (warc,) = missing_companions(tmp_path, ".urls")
     slow.rebuild(warc, warc)
     assert_whole(tmp_path)
 
@@ -187,7 +187,7 @@ def test_one_that_takes_long_does_not_hold_up_the_writer(tmp_path: Path, step: s
 def test_what_nobody_will_make_is_no_longer_owed(tmp_path: Path) -> None:
     write(tmp_path, slow_companion(failing_once("add")))
     clear(tmp_path, ".urls")
-    assert owed(tmp_path, ".urls")
+    assert missing_companions(tmp_path, ".urls")
     clear(tmp_path, ".urls", also_owed=True)
     assert not list(tmp_path.glob("*.open"))
 

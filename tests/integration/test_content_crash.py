@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from crawler.archive.files import beside
+from crawler.archive.files import companion_path
 from crawler.data.data_dir import (
     FRONTIER,
     OUTCOMES,
@@ -106,7 +106,7 @@ class Lives:
         if aim.of_a_delivery:
             return any(here.glob("*.warc.gz*"))
         unfinished = [path.with_suffix("") for path in here.glob("*.warc.gz.open")]
-        return any(not beside(warc, aim.suffix).exists() for warc in unfinished)
+        return any(not companion_path(warc, aim.suffix).exists() for warc in unfinished)
 
     def _died(self) -> None:
         self.deaths += not self.has_ended

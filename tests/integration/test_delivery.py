@@ -21,7 +21,7 @@ from crawler.archive.delivery import (
     LAST_TRIES_DOWN,
     Delivery,
 )
-from crawler.archive.destinations import ObjectStore, bring, read_address
+from crawler.archive.destinations import ObjectStore, deliver_file, read_address
 from crawler.model.types import StoreUnavailable
 from tests.delivering import (
     IN_PARTS_BYTES,
@@ -231,9 +231,9 @@ def test_the_first_try_after_new_credentials_has_them(
     )
     store = ObjectStore(read_address(URL), attempts=1, renew_s=0)
     with pytest.raises(StoreUnavailable):
-        bring(store, file, "a.cdxj", lambda: None)
+        deliver_file(store, file, "a.cdxj", lambda: None)
     with patch.dict(os.environ, {"AWS_ACCESS_KEY_ID": "NEW"}):
-        bring(store, file, "a.cdxj", lambda: None)
+        deliver_file(store, file, "a.cdxj", lambda: None)
     assert stored(s3) == {"crawl/a.cdxj": file.read_bytes()}
 
 

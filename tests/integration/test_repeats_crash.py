@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from crawler.archive.columns_companion import SUFFIX
-from crawler.archive.files import beside
+from crawler.archive.files import companion_path
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from crawler.inspect.archive_tools import ArchivePlace, check
@@ -112,5 +112,5 @@ def test_made_again_the_rows_are_the_same(data: Path, books: Books) -> None:
     _, columns = companions(read_config({}))
     for warc in (data / "warc").glob("*.warc.gz"):
         columns.rebuild(warc, warc)
-        assert beside(warc, SUFFIX).exists()
+        assert companion_path(warc, SUFFIX).exists()
     assert books.rows == before

@@ -420,7 +420,7 @@ def test_a_status_line_is_as_it_was_sent(tmp_path: Path, status: bytes) -> None:
 
 async def kept_in(folder: Path, exchange: Exchange) -> None:
     archive = Archive(WarcWriter(WarcRules(folder=folder, origin="h-1")), never_waits)
-    await archiving.archived(exchange, archive)
+    await archiving.archive_exchange(exchange, archive)
     await archive.close()
 
 

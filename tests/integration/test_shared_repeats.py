@@ -22,7 +22,7 @@ from typing import Final
 import pytest
 
 from crawler.archive.columns_companion import SUFFIX
-from crawler.archive.files import owed
+from crawler.archive.files import missing_companions
 from crawler.archive.recovery import recover
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
@@ -140,7 +140,7 @@ def gathered(folder: Path) -> Path:
     kept = companions(read_config({}))
     for warc in folder.glob("w*/warc"):
         recover(warc, kept)
-        for file in owed(warc, SUFFIX):
+        for file in missing_companions(warc, SUFFIX):
             kept[1].rebuild(file, file)
         shutil.copytree(warc, everything, dirs_exist_ok=True)
     return everything

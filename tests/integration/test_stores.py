@@ -19,7 +19,7 @@ from crawler.archive.destinations import (
     ObjectStore,
     Store,
     StoreAddress,
-    bring,
+    deliver_file,
     read_address,
 )
 from crawler.model.types import StoreUnavailable
@@ -103,7 +103,7 @@ def file(tmp_path: Path) -> Path:
 def brought(seen: Seen, file: Path, name: str = NAME) -> int:
     """How many pieces it said have moved."""
     moved: list[None] = []
-    bring(seen.store, file, name, lambda: moved.append(None))
+    deliver_file(seen.store, file, name, lambda: moved.append(None))
     return len(moved)
 
 

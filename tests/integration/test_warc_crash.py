@@ -11,7 +11,7 @@ from random import Random
 
 from crawler.archive.capture import RecordPlace
 from crawler.archive.cdxj import CdxjCompanion
-from crawler.archive.files import beside
+from crawler.archive.files import companion_path
 from crawler.archive.recovery import recover
 from tests.cdxj_judge import judged_index
 from tests.integration.warc_life import live, page
@@ -67,7 +67,7 @@ def test_what_was_acknowledged_survives_thirty_kills(tmp_path: Path) -> None:
     recover(tmp_path, [CdxjCompanion()])
     assert not list(tmp_path.glob("*.open"))
     for warc in tmp_path.glob("*.warc.gz"):
-        assert beside(warc, ".cdxj").read_text() == judged_index(warc)
+        assert companion_path(warc, ".cdxj").read_text() == judged_index(warc)
     assert len(list(tmp_path.glob("*.cdxj"))) == len(list(tmp_path.glob("*.warc.gz")))
 
     records = read_folder(tmp_path)

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from crawler.archive.capture import Capture, RecordPlace
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
-from crawler.content.to_capture import archived, archived_page
+from crawler.content.to_capture import archive_exchange, archive_page
 from crawler.model.page import (
     ColumnsRow,
     Exchange,
@@ -100,7 +100,7 @@ def capture_of(folder: Path, page: Page, wire_sha1: bytes = SHA1) -> Capture | N
     async def run() -> Capture | None:
         writer = Listening(folder)
         archive = Archive(writer, never_waits)
-        record = await archived_page(page, archive, wire_sha1)
+        record = await archive_page(page, archive, wire_sha1)
         await archive.close()
         assert bool(record) == bool(writer.captures)
         return writer.captures[0] if writer.captures else None
@@ -304,7 +304,7 @@ def test_an_answer_that_was_cut_is_no_revisit(tmp_path: Path) -> None:
 
 
 def test_without_an_archive_nothing_is_kept() -> None:
-    assert asyncio.run(archived(EXCHANGE, None)) == ""
+    assert asyncio.run(archive_exchange(EXCHANGE, None)) == ""
 
 
 def test_what_opens_a_door_is_not_archived(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from crawler.duplicates.index.orders import (
     Order,
     sorted_in,
 )
-from crawler.duplicates.index.search import narrowed
+from crawler.duplicates.index.search import narrow
 from crawler.model.types import DataDirError, StoreFull
 from tests.examples import examples
 
@@ -150,7 +150,7 @@ def test_of_many_that_begin_alike_only_what_can_be_near_is_compared(
         prints = sorted_in(np.unique(drawn & np.uint64(FULL ^ fixed) | np.uint64(begin)), order)
         for one in prints[:: len(prints) // 20].tolist():
             asked = flipped(one, dice.sample(range(64), 3))
-            left = narrowed(prints, order, asked, 0, len(prints), 100)
+            left = narrow(prints, order, asked, 0, len(prints), 100)
             near = {each for each in prints.tolist() if (each ^ asked).bit_count() <= 3}
             alike = order.key(asked) >> 64 - order.equal_bits
             assert set(left.tolist()) >= {

@@ -14,9 +14,9 @@ from crawler.policy.robots_cache import (
     RobotsFetch,
     RobotsRecord,
     RobotsState,
-    brought,
+    fetch_result,
     given_up,
-    learned,
+    record_after,
     unknown,
 )
 
@@ -66,7 +66,7 @@ def got(status: int | None = None, *, url: str = FILE, error: str = "", to: str 
     ],
 )
 def test_what_a_fetch_brought(fetch: RobotsFetch, want: FetchResult) -> None:
-    assert brought(fetch) is want
+    assert fetch_result(fetch) is want
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Story:
     def learn(self, *fetches: RobotsFetch) -> RobotsRecord:
         for fetch in fetches:
             self.now += 60
-            self.record = learned(self.record, fetch, RULES, self.now, self.now + HOUR_S)
+            self.record = record_after(self.record, fetch, RULES, self.now, self.now + HOUR_S)
         return self.record
 
 

@@ -7,7 +7,7 @@ import pytest
 from crawler.archive.destinations import (
     read_address,
     reason,
-    shown,
+    without_secrets,
 )
 from crawler.model.types import ConfigError
 
@@ -66,7 +66,7 @@ def test_wrong_words(url: str, said: str) -> None:
     ],
 )
 def test_what_people_read(url: str, text: str) -> None:
-    assert shown(url) == text
+    assert without_secrets(url) == text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.destinations import agrees
+from crawler.archive.destinations import digest_matches
 
 CONTENT = b"0123456789"
 PART_BYTES = 4
@@ -40,4 +40,4 @@ OF_PARTS = digest(digest(b"0123") + digest(b"4567") + digest(b"89")).hex()
 def test_digests(info: dict[str, object], expected: bool, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(CONTENT)
-    assert agrees(file, info, PART_BYTES, lambda: None) is expected
+    assert digest_matches(file, info, PART_BYTES, lambda: None) is expected

@@ -20,10 +20,10 @@ from crawler.report.summary import (
 from crawler.shared.codec import WorkerRecord
 from crawler.workers.redis_server import (
     ListenAddress,
-    kept_door,
     most_bytes,
-    new_door,
+    new_address,
     redis_program,
+    saved_address,
     write_conf,
 )
 from crawler.workers.view import (
@@ -158,7 +158,7 @@ def test_the_sentence_for_a_log() -> None:
 
 
 def test_a_redis_of_our_own_is_shut_to_others(tmp_path: Path) -> None:
-    door = new_door(None)
+    door = new_address(None)
     assert len(door.password) == 64 and door.password not in repr(door)
     write_conf(
         tmp_path, door, SharedSettings(redis_fsync=RedisFsync.ALWAYS, redis_max_bytes=8 << 20)
@@ -166,8 +166,8 @@ def test_a_redis_of_our_own_is_shut_to_others(tmp_path: Path) -> None:
     lines = (tmp_path / "redis.conf").read_text().splitlines()
     assert {"bind 127.0.0.1", "appendfsync always", "maxmemory-policy noeviction"} <= {*lines}
     assert "maxmemory 10485760" in lines, "new links wait on disk from 0.8 of it on"
-    assert kept_door(tmp_path) == door
-    assert new_door(door) == door, "who was left may still ask there"
+    assert saved_address(tmp_path) == door
+    assert new_address(door) == door, "who was left may still ask there"
 
 
 def test_half_of_the_memory_is_for_redis() -> None:
@@ -175,9 +175,9 @@ def test_half_of_the_memory_is_for_redis() -> None:
 
 
 def test_a_file_that_somebody_spoilt_is_no_door(tmp_path: Path) -> None:
-    assert kept_door(tmp_path) is None
+    assert saved_address(tmp_path) is None
     (tmp_path / "redis.conf").write_text("port many\nrequirepass x\n")
-    assert kept_door(tmp_path) is None
+    assert saved_address(tmp_path) is None
 
 
 def test_a_door_that_is_taken_is_not_used() -> None:
@@ -186,7 +186,7 @@ def test_a_door_that_is_taken_is_not_used() -> None:
     ) as other:
         assert other.stdout is not None
         taken = ListenAddress(int(other.stdout.readline()), "secret")
-        found = new_door(taken)
+        found = new_address(taken)
         other.kill()
     assert found.port != taken.port
     assert found.password == taken.password

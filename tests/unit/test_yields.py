@@ -17,8 +17,8 @@ from crawler.policy.patterns import (
     PatternStopped,
     is_judge,
     judged_pattern,
-    landed,
     noted_pattern,
+    stats_after,
     verdict,
 )
 
@@ -63,13 +63,13 @@ def test_a_stop_is_explained() -> None:
 def test_pages_are_counted_and_a_new_one_ends_the_row() -> None:
     brought = PatternStats()
     for now, is_new in enumerate((True, False, False)):
-        brought = landed("/day/#", brought, is_new, float(now))
+        brought = stats_after("/day/#", brought, is_new, float(now))
     assert brought == PatternStats(pages=3, new=1, barren=2, at=2.0)
-    assert landed("/day/#", brought, True, 9.0) == PatternStats(4, 2, 0, 9.0)
+    assert stats_after("/day/#", brought, True, 9.0) == PatternStats(4, 2, 0, 9.0)
 
 
 def test_what_stands_for_many_patterns_has_no_cap() -> None:
-    assert landed(OTHER, PatternStats(), False, 9.0) == PatternStats(
+    assert stats_after(OTHER, PatternStats(), False, 9.0) == PatternStats(
         pages=0, new=0, barren=1, at=9.0
     )
 

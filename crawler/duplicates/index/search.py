@@ -34,7 +34,7 @@ from crawler.duplicates.index.runs import SortedRun
 Places = NDArray[np.int64]
 
 
-def narrowed(
+def narrow(
     prints: Prints, order: Order, fingerprint: int, begin: int, end: int, most: int
 ) -> Prints:
     """Of `prints[begin:end]`, sorted in *order*. Ends as soon as at most *most* are left."""
@@ -153,7 +153,7 @@ class IndexView:
                 at = at << more | fingerprint >> more_shift & more_mask
             begin, end = starts[at], starts[at + 1]
             if end - begin > stretch:
-                beside.append(narrowed(prints, order, fingerprint, begin, end, stretch))
+                beside.append(narrow(prints, order, fingerprint, begin, end, stretch))
             elif begin < end:
                 beside.append(prints[begin:end])
         return beside

@@ -50,7 +50,7 @@ from crawler.shared.worker.leases import (
     LeaseUse,
     ServerEpochs,
 )
-from crawler.shared.worker.membership import Membership, bury
+from crawler.shared.worker.membership import Membership, return_leases
 from crawler.shared.worker.outgoing import (
     SURE_S,
     Drain,
@@ -340,7 +340,7 @@ class SharedFrontier:
         unrested = {call.shard for call, reply in told if isinstance(reply, FAULTS)}
         # What never reached us, mostly. Where a host's rest is not told, its lease ends with its
         # time, so that the host is left alone at least so long.
-        await bury(self.nodes, self._ops, self._ops.session, unrested)
+        await return_leases(self.nodes, self._ops, self._ops.session, unrested)
         if not len(self._outbox):
             await self._note.look_after()
             await self.membership.leave()

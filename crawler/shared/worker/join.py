@@ -57,7 +57,7 @@ from crawler.shared.worker.status import SharedRules, refuse_eviction
 from crawler.shared.worker.worker_file import (
     WorkerFile,
     is_copy,
-    new_life,
+    next_session,
     read_worker,
     refuse_other_crawl,
     write_worker,
@@ -141,7 +141,7 @@ def join(
     name = shared.frontier_name
     wait_s = shared.redis_wait_s
     mine = None if last and _is_of_another(last, data, nodes, name, wait_s) else last
-    worker = new_life(mine, shared.worker_name, data.path)
+    worker = next_session(mine, shared.worker_name, data.path)
     ops = Ops(worker.session, shards, frontier_rules, shared.lease_s, UNBEGUN_S)
     levels, identity = len(frontier_rules.level_shares), identity_of_shards(config)
     ours = new_format(shards, levels, identity, data.format.spider)

@@ -266,7 +266,7 @@ def _taken(other: WorkerRecord, silent_s: float) -> ConfigError:
 # others a session ends with its time.
 
 
-async def bury(
+async def return_leases(
     nodes: Nodes,
     ops: Ops,
     session: str,
@@ -309,7 +309,7 @@ async def give_back(nodes: Nodes, ops: Ops, session: str, look: Look, now: Now) 
         shard: [number for number, it in leases.items() if found.may_have(it.candidate)]
         for shard, leases in opened.items()
     }
-    return await bury(nodes, ops, session, archived=archived)
+    return await return_leases(nodes, ops, session, archived=archived)
 
 
 async def _open(nodes: Nodes, shards: int, session: str, now: Now) -> _Open:

@@ -32,10 +32,10 @@ from crawler.policy.patterns import (
     is_judge,
     is_stopped,
     judged_pattern,
-    landed,
     more,
     noted_pattern,
     refused,
+    stats_after,
     tried,
     verdict,
 )
@@ -124,8 +124,8 @@ class SharedPatternStats:
             return
         key = candidate.host, pattern
         known = self._entry(candidate, key)
-        known.brought = landed(known.name, known.brought, is_new, now)
-        known.untold = landed("", known.untold, is_new, now)
+        known.brought = stats_after(known.name, known.brought, is_new, now)
+        known.untold = stats_after("", known.untold, is_new, now)
         if known.untold.pages >= self._some:
             self._flush(key, known)
         self._weigh(key, known)

@@ -39,7 +39,7 @@ def read_worker(path: Path) -> WorkerFile | None:
         raise DataDirError(f"{path / _FILE} cannot be read: {broken}") from broken
 
 
-def new_life(last: WorkerFile | None, wanted_name: str, path: Path) -> WorkerFile:
+def next_session(last: WorkerFile | None, wanted_name: str, path: Path) -> WorkerFile:
     """*wanted_name* empty: the one it had, or a new one."""
     name = wanted_name or (last.name if last else _new_name())
     return WorkerFile(name, f"{name}.{secrets.token_hex(4)}", _directory(path))
