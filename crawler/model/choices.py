@@ -1,6 +1,6 @@
-"""The words a setting or an argument may hold, where only certain words make sense.
+"""Enumerations of the words that a setting or an argument accepts.
 
-Rule: the values are what the user writes; the names are what we write.
+Rule: a member's value is the word that users write; its name is what the code uses.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from enum import StrEnum
 
 
 class HostUnit(StrEnum):
-    """What politeness counts as one host."""
+    """The unit that politeness counts as one host."""
 
     HOST = "host"
     DOMAIN = "domain"
 
 
 class ScopeChoice(StrEnum):
-    """How far from its seeds a crawl may go."""
+    """How far a crawl may go from its seeds."""
 
     ANY = "any"
     HOST = "host"
@@ -24,14 +24,14 @@ class ScopeChoice(StrEnum):
 
 
 class Tls(StrEnum):
-    """What becomes of a page whose certificate is wrong: refused, or taken all the same."""
+    """Whether a page with an invalid certificate is refused (strict) or accepted (lenient)."""
 
     STRICT = "strict"
     LENIENT = "lenient"
 
 
 class ProgressStyle(StrEnum):
-    """How a running crawl shows itself. AUTO: a line on a terminal, log lines elsewhere."""
+    """How a running crawl shows its progress. AUTO: a line on a terminal, log lines elsewhere."""
 
     AUTO = "auto"
     LINE = "line"
@@ -40,26 +40,26 @@ class ProgressStyle(StrEnum):
 
 
 class RedisFsync(StrEnum):
-    """When a Redis server writes its append-only file to the disk: its own words."""
+    """When a Redis server writes its append-only file to disk, in the words of appendfsync."""
 
     EVERYSEC = "everysec"
     ALWAYS = "always"
 
 
 class ByServer(StrEnum):
-    """A limit that follows from how a server is set up."""
+    """Marks a limit that is computed from the configuration of a server."""
 
     AUTO = "auto"
 
 
 class ByScope(StrEnum):
-    """A limit that a crawl of the whole web needs and a crawl of one host does not."""
+    """Marks a limit that applies if a crawl covers the whole web, not if it covers one host."""
 
     AUTO = "auto"
 
 
 class NearDuplicates(StrEnum):
-    """What becomes of a page with nearly the same text as one before. Each does less."""
+    """What is done with a near duplicate of an earlier page. Each member does less."""
 
     FOLLOW = "follow"  # stored, marked, its links followed
     STORE = "store"  # stored, marked

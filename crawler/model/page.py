@@ -1,7 +1,6 @@
-"""One request and its answer, as they crossed the wire. Arrow: fetch -> content.
+"""The values of one fetched page: its exchange, the result of its parser, its columns row.
 
-Rule: bytes as sent, never as understood: what an archive needs is here and in no other place.
-A download handler writes it onto the flight of its lease (crawler.crawl.in_flight).
+Rule: values only; a stage returns a new value and changes none that it was given.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from crawler.model.choices import Tls
 from crawler.model.types import HTTP_OK, Claim, CrawlerError
 
 NO_LIMIT: Final = 1 << 40
-STOPPED: Final = "download_stopped"  # Scrapy's flag for what a user's component ended
+STOPPED: Final = "download_stopped"  # Scrapy's flag: a user's component ended it
 _LINE_END: Final = re.compile(rb"\r?\n")
 
 
 class Truncated(StrEnum):
-    """Why a body is not whole, in the words of WARC-Truncated."""
+    """Why a body is incomplete, in the words of WARC-Truncated."""
 
     NO = ""
     LENGTH = "length"  # our cap
     TIME = "time"  # our time-out
-    DISCONNECT = "disconnect"  # the server left
-    UNSPECIFIED = "unspecified"  # its chunks could not be read any further
+    DISCONNECT = "disconnect"  # the server closed the connection
+    UNSPECIFIED = "unspecified"  # its chunked coding became unreadable
 
     @property
     def flag(self) -> str:
-        """The same for `Response.flags`."""
+        """The reason as it stands in `Response.flags`."""
         return f"truncated_{self}"
 
 
@@ -41,27 +40,27 @@ class Flag(StrEnum):
     """What decoding did to a body, for `Response.flags`."""
 
     DECODED_LENGTH = "decoded_length"  # cut at the cap
-    DECODED_CUT = "decoded_cut"  # ends before its coding does: what could be read is kept
+    DECODED_CUT = "decoded_cut"  # the coding is cut short: what could be read is kept
     DECODED_BROKEN = "decoded_broken"  # damaged or mislabelled: what could be read is kept
-    UNDECODED = "undecoded"  # in a coding we do not know, or in too many
+    UNDECODED = "undecoded"  # in an unknown coding, or in too many
 
 
 def breakage(flags: Collection[str]) -> str:
-    """Why a body with these `Response.flags` is not whole through no doing of ours, as an error
-    of `Answer`. Empty: it is whole, or ended by our cap, our time-out or a user's component."""
+    """Return the error of `Answer` for a body that these `Response.flags` call incomplete. Returns
+    "" if it is whole, or was ended by our cap, our time-out or a user's component."""
     if Truncated.DISCONNECT.flag in flags:
         return "disconnect"
     if Truncated.UNSPECIFIED.flag in flags:
         return "" if STOPPED in flags else "protocol"
-    # Codings within a body that was cut, or was damaged before, end early in consequence.
+    # Codings in a body that was cut, or was damaged before, end early as a consequence.
     others = {Truncated.LENGTH.flag, Truncated.TIME.flag, Flag.DECODED_LENGTH, Flag.DECODED_BROKEN}
     return "disconnect" if Flag.DECODED_CUT in flags and others.isdisjoint(flags) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One request and its answer. A *head* is all before the body: first line, header lines,
-    empty line."""
+    """One request and its answer, the bytes as sent. A *head* is all before the body: first line,
+    header lines, empty line. A download handler stores it in the `Flight` of its lease."""
 
     url: str
     at: float  # epoch seconds, before the request
@@ -71,7 +70,7 @@ class Exchange:
     head: bytes
     body: bytes  # still compressed, no longer in chunks
     ip: str
-    tls: str = ""  # "TLSv1.3"; empty: none
+    tls: str = ""  # "TLSv1.3"; empty without TLS
     truncated: Truncated = Truncated.NO
 
     @property
@@ -80,7 +79,7 @@ class Exchange:
 
     @property
     def request_headers(self) -> list[tuple[bytes, bytes]]:
-        """In the order sent; names as sent, values without the white space around them."""
+        """The header lines in the order sent; values are without surrounding white space."""
         return head_fields(self.request_head)
 
     @property
@@ -89,12 +88,12 @@ class Exchange:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """As `request_headers`; of the answer."""
+        """The header lines of the answer, in the form of `request_headers`."""
         return head_fields(self.head)
 
 
 def head_fields(head: bytes) -> list[tuple[bytes, bytes]]:
-    """The header lines of a head. A line without a colon is a name without a value."""
+    """Return the header lines of *head*. A line without a colon is a name with an empty value."""
     lines = _LINE_END.split(head)[1:]
     pairs = (line.partition(b":") for line in lines if line)
     return [(name, value.strip(b" \t")) for name, _, value in pairs]
@@ -102,41 +101,39 @@ def head_fields(head: bytes) -> list[tuple[bytes, bytes]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadOptions:
-    """What the download edge is told. It decides nothing itself."""
+    """The limits and callbacks of the download handlers."""
 
     cap: Callable[[bytes | None, str], int]  # Content-Type, URL -> bytes kept, headers included
-    # address, host name, port -> may it be connected to?
+    # address, host name, port -> whether a connection to it is allowed
     admits: Callable[[str, str, int], bool]
-    # lease -> may its host still be asked? If not, its URL is put back.
+    # lease -> whether its request may still be sent; if not, its URL is put back
     begin_or_put_back: Callable[[object], bool]
     tls: Tls = Tls.STRICT
     connect_timeout_s: float = 5.0
     total_timeout_s: float = 30.0
-    # guess: fast hosts are revisited within it, and many servers close at 5 s themselves
+    # guess: fast hosts are visited again within it, and many servers close at 5 s themselves
     keepalive_s: float = 4.0
-    # Chrome's limit (net::HttpStreamParser): what is longer is not sent by a web server
+    # Chrome's limit (net::HttpStreamParser): web servers send no longer heads
     head_max_bytes: int = 256 * 1024
 
     def room(self, content_type: bytes | None, url: str, asked: int | None = None) -> int:
-        """Bytes kept of an answer. *asked*: the request's own `download_maxsize`, where as
-        everywhere in Scrapy 0 is no limit."""
+        """Return how many bytes of an answer are kept. *asked* is the request's own
+        `download_maxsize`; as everywhere in Scrapy, 0 means no limit."""
         return self.cap(content_type, url) if asked is None else asked or NO_LIMIT
 
 
 class AddressRefused(CrawlerError):
-    """A host name leads, or a URL points, to an address that must not be contacted.
-    Caller: give the URL up; trying again changes nothing."""
+    """A host name resolves to, or a URL names, an address that must not be contacted. Caller: give
+    the URL up; a retry changes nothing."""
 
     reason: Final = "inside_address"
 
 
-# What an answer says, whatever its type: the result of a parser, and what a parser is given.
-#
-# Rule: values only, and such as msgpack can carry: a parser may work in a process apart.
+# What parsers take and return: values that msgpack can encode, for parsers in child processes.
 
 
 class LinkKind(StrEnum):
-    """Where a link stands. The words are those of CRAWLER_FOLLOW_KINDS."""
+    """Where on a page a link is. The words are those of CRAWLER_FOLLOW_KINDS."""
 
     A = "a"
     AREA = "area"
@@ -153,7 +150,7 @@ class LinkKind(StrEnum):
 
 
 class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A link as written; relative to the base of its page."""
+    """A link as written, relative to the base of its page."""
 
     url: str
     kind: LinkKind = LinkKind.A
@@ -163,25 +160,25 @@ class Link(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a parser is given. Arrow: page -> parser."""
+    """The input of a parser. Arrow: page -> parser."""
 
     url: str
-    content_type: str  # the header as it came; empty: none
+    content_type: str  # the header as received; empty if there is none
     body: bytes  # decoded (gzip and the like of the transfer taken off), cut at the cap
     headers: tuple[tuple[bytes, bytes], ...] = ()  # as received, in their order
 
 
 class Parsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a page says. Arrow: parser -> page."""
+    """The result of a parser. Arrow: parser -> page."""
 
     parser: str = ""  # the parser's own name: html, sitemap, feed, pdf, text
     title: str = ""
-    text: str = ""  # what a reader came for; navigation, scripts and styles left out
+    text: str = ""  # the main text, without navigation, scripts and styles
     links: tuple[Link, ...] = ()  # all of them, also those that are not to be followed
     base: str = ""  # <base href>, as written; empty: the page's own URL
     canonical: str = ""  # as written
     language: str = ""  # as declared: de, en-GB
-    robots: frozenset[str] = frozenset()  # words for all crawlers: noindex, nofollow
+    robots: frozenset[str] = frozenset()  # directives for all crawlers: noindex, nofollow
     published: float | None = None  # epoch seconds, where the page says so
     modified: float | None = None
     charset: str = ""  # the encoding the text was read with, by its WHATWG name
@@ -189,12 +186,12 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Unreadable(CrawlerError):
-    """The content is not what its type says, or more than a parser may take.
-    Caller: store it, it has no text and no links."""
+    """The content is not of its declared type, or exceeds the limits of its parser. Caller: store
+    it; it has no text and no links."""
 
 
 class Parser(Protocol):
-    """A plug-in for some content types (docs/parsers.md). Made once a crawl, without arguments."""
+    """A plug-in for some media types (docs/parsers.md). Made once a crawl, without arguments."""
 
     @property
     def name(self) -> str:
@@ -202,34 +199,30 @@ class Parser(Protocol):
 
     @property
     def types(self) -> frozenset[str]:
-        """Media types it takes, in lower case; `text/*` takes what no other parser does."""
+        """Media types it parses, in lower case; `text/*` takes what no other parser does."""
 
     @property
     def inline_max_bytes(self) -> int:
-        """A longer body is parsed in a process apart, which is killed if it takes too long or too
-        much memory. 0: always. A parser for that is named by its module and class."""
+        """The longest body that is parsed in the crawl's own process; 0: none. Longer ones are
+        parsed in a child process, which imports the parser by module and class and is killed if it
+        takes too long or too much memory."""
 
     def parse(self, source: Source) -> Parsed:
-        """Raises Unreadable."""
-
-
-# What a fetch brought, on its way through the pipelines. Arrow: fetch -> content.
-#
-# Rule: a stage returns a new Page with what it found out; no stage changes the one it got.
+        """Parse *source*. Raises Unreadable."""
 
 
 class Flaw(StrEnum):
-    """Why an answer is archived, but no page: it has no columns, and nothing is a copy of it."""
+    """Why an answer is archived but is no page: it has no columns, and nothing is a copy of it."""
 
     NONE = ""
     EMPTY = "empty"
-    LYING_TYPE = "lying_type"  # its bytes are of another type than its header says
-    SOFT_404 = "soft_404"  # status 200, and what this host says of any name it does not know
+    LYING_TYPE = "lying_type"  # its bytes are not of the type in its header
+    SOFT_404 = "soft_404"  # status 200, with the text this host sends for missing pages
 
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicate:
-    """A page with nearly the same text."""
+    """An earlier page with nearly the same text."""
 
     original: Claim
     bits: int  # of 64 that differ; 0: the same text in other bytes
@@ -237,8 +230,8 @@ class NearDuplicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One answer worth keeping. The item that the spider `web` yields: users' own pipelines
-    see it too, and may replace it with `dataclasses.replace`."""
+    """One answer worth keeping, the item of the spider `web`. Users' pipelines receive it too, and
+    may replace it with `dataclasses.replace`. Arrow: fetch -> content."""
 
     url: str
     status: int
@@ -246,34 +239,34 @@ class Page:
     body: bytes = field(repr=False)  # decoded (gzip and the like taken off), cut at the cap
     depth: int
     lease_id: int
-    # As it crossed the wire; None: nobody recorded it.
+    # None if it was not recorded.
     exchange: Exchange | None = field(default=None, repr=False)
     flags: tuple[str, ...] = ()  # truncated_length, decoded_broken...
-    media_type: str = ""  # what it is: as declared, or as its bytes say where nothing is
+    media_type: str = ""  # as declared, or by the bytes if nothing is declared
     flaw: Flaw = Flaw.NONE
     digest: bytes = b""  # SHA-1 of the body, once known
     duplicate_of: Claim | None = None
-    parsed: Parsed | None = field(default=None, repr=False)  # None: nobody has read it
+    parsed: Parsed | None = field(default=None, repr=False)  # None: not parsed
     title: str = ""
-    text: str = field(default="", repr=False)  # what a reader came for
+    text: str = field(default="", repr=False)  # the main text
     simhash: int | None = None  # of its text; None: it has too little
     near: NearDuplicate | None = None
-    alias_of: str = ""  # the URL it names as its canonical one, where that counts
+    alias_of: str = ""  # the canonical URL it names, if that is its identity
     outlinks: tuple[Link, ...] = field(default=(), repr=False)  # to http(s), absolute; bounded
     # To be followed; a plain string is a link as from <a href>.
     links: tuple[Link | str, ...] = field(default=(), repr=False)
-    archive: bool = True  # False: its author asked not to be indexed
-    may_repeat: bool = False  # whoever had its URL before may have archived it, and died
+    archive: bool = True  # False if it is marked noindex
+    may_repeat: bool = False  # an earlier lease may have archived it before its process died
     record: str = ""  # "file:offset" of its archive record, once written
 
     @property
     def is_answered(self) -> bool:
-        """It was asked for and given: no error, no redirect."""
+        """Whether the status is a success: no error, no redirect."""
         return self.status in HTTP_OK
 
     @property
     def is_copy(self) -> bool:
-        """Another page with these very bytes is stored already."""
+        """Whether another page with the same bytes is stored already."""
         same = self.duplicate_of
         if same is None or same.url == self.url:
             return False
@@ -281,8 +274,8 @@ class Page:
 
     @property
     def is_again(self) -> bool:
-        """It is stored already itself, with these very bytes: a crash came before its finish, or
-        it is visited again. It counts as any page; its text is with its first record."""
+        """Whether this URL is stored already with the same bytes: a crash came before its finish,
+        or it is visited again. It counts as any page; its text is with its first record."""
         same = self.duplicate_of
         if same is None or same.url != self.url or self.flaw:
             return False
@@ -290,28 +283,24 @@ class Page:
 
     @property
     def is_repeat(self) -> bool:
-        """Its bytes need not be archived again. A page with the bytes of an error is no copy of
-        it: its text is read from a record of its own."""
+        """Whether its bytes need not be archived again. A page with the bytes of an error page is
+        no copy of that one: its text is read from its own record."""
         is_page = self.is_answered and not self.flaw
         return self.is_copy or self.is_again or (self.duplicate_of is not None and not is_page)
 
 
-# What the columns say of one page: the row of it that people ask questions of.
-#
-# Rule: values only; what a page does not say is empty or None.
-
-
 class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Arrow: content -> columns. File and offset of its record come with its place."""
+    """The row of one page; what the page does not say is empty or None. Arrow: content -> columns.
+    The archive adds the file and offset of its record."""
 
     url: str  # as fetched
-    host: str  # its name, whatever the unit of politeness is
+    host: str  # the host name, whatever the unit of politeness is
     fetched_at: float  # epoch seconds, when the fetch began
     status: int
     media_type: str = ""  # text/html
     language: str = ""  # as declared: de, en-GB
     title: str = ""
-    text: str = ""  # empty of an exact copy: it is with its original
+    text: str = ""  # empty for an exact copy: the row of its original has it
     links: int = 0  # on the page, of all kinds
     canonical: str = ""  # absolute; empty: not declared
     published: float | None = None  # epoch seconds, where the page says so
@@ -319,5 +308,5 @@ class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     digest: bytes = b""  # SHA-1 of the decoded body
     simhash: int | None = None  # of its text, unsigned; None: it has too little
     original: str = ""  # the URL whose content it repeats, exactly or nearly
-    bits: int | None = None  # of 64 that differ from it; None: the very bytes, or no copy
-    may_repeat: bool = False  # its URL may have its text in another row, too
+    bits: int | None = None  # of 64 that differ from it; None: the same bytes, or no copy
+    may_repeat: bool = False  # another row of its URL may hold its text too

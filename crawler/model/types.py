@@ -1,7 +1,7 @@
-"""The words of the crawler: one frozen type per arrow of the data loop.
+"""The core types of the crawler: one frozen type per arrow of the data loop, and the errors.
 
-Rule: values only. What is written to disk is a msgspec record, read back by
-position, so fields are only ever added at the end and with a default.
+Rule: values only. Records on disk are msgspec arrays that are read back by position, so fields are
+only ever added at the end and with a default.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Purpose(StrEnum):
 
     PAGE = "page"
     ROBOTS = "robots"  # a robots.txt, or a hop of its redirects: no seen test, no robots check
-    PROBE = "probe"  # a name that cannot be there: what does the host say of it?
+    PROBE = "probe"  # a name that cannot exist: how does the host answer it?
 
 
 class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -41,30 +41,30 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempts: int = 0  # fetches of it that failed
     chain: tuple[int, ...] = ()  # keys of the redirects that led here, oldest first
     purpose: Purpose = Purpose.PAGE
-    authority: str = ""  # ROBOTS: whose rules these are, "scheme://host:port"
+    authority: str = ""  # ROBOTS: what the rules are for, "scheme://host:port"
     request: bytes = b""  # a spider's own request, packed; empty: a plain GET for `web`
     filtered: bool = True  # False: admitted without a seen test
-    modified: float = 0.0  # epoch seconds, as a sitemap or feed says; 0: nobody said
-    lost: bool = False  # what a lease of it brought may be archived, and nobody claimed it
-    named: bool = False  # a sitemap: neither its type nor a pattern keeps it out
+    modified: float = 0.0  # epoch seconds, from a sitemap or feed; 0: unknown
+    lost: bool = False  # an expired lease may have archived it without a claim
+    named: bool = False  # a sitemap: neither its type nor a pattern refuses it
 
 
 class Standing(IntEnum):
-    """What is known of a host: hosts of each standing have slots of their own."""
+    """How a host has answered so far. Hosts of each standing have slots of their own."""
 
-    NEW = 0  # it was never asked
+    NEW = 0  # no request was sent to it yet
     ANSWERS = 1
-    FAILS = 2  # its last fetch brought no answer, or hung
+    FAILS = 2  # its last fetch had no answer, or hung
 
 
 STANDINGS: Final = (Standing.ANSWERS, Standing.NEW, Standing.FAILS)
-"""The best first."""
+"""In order of preference, the best first."""
 
 
 class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How a host has answered, kept with it for ever. Units: seconds, counts."""
+    """The delay state of a host, stored with it permanently. Units: seconds, counts."""
 
-    gap_s: float = 0.0  # its last gap with what backed it off; no pause, no Retry-After
+    gap_s: float = 0.0  # its last gap and back-off, without pause and Retry-After
     failures: int = 0  # in a row
     pauses: int = 0  # how often in a row it was paused for failing
     crawl_delay_s: float = 0.0  # from its robots.txt
@@ -73,7 +73,7 @@ class Pace(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Leave to fetch one URL, and its host's silence until it is released.
+    """Permission to fetch one URL. Its host gets no other request until the lease is released.
     Arrow: frontier -> fetch."""
 
     id: int  # fencing token; never used twice
@@ -92,7 +92,7 @@ class Rest:
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Who owns a content digest: the first page stored with it."""
+    """The owner of a content digest: the first page stored with it."""
 
     digest: bytes
     url: str
@@ -105,7 +105,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Fetched and durable. *next_visit*: epoch seconds of the revisit, None: never again."""
+    """The URL is fetched and durable. *next_visit*: epoch seconds of a revisit; None: never."""
 
     next_visit: float | None = None
     claim: Claim | None = None
@@ -113,14 +113,14 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class RetryAt:
-    """It failed; again at *when* (epoch seconds)."""
+    """The fetch failed; it is tried again at *when* (epoch seconds)."""
 
     when: float
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """It answered with a redirect: it is done, and *candidate* is found in its place."""
+    """The answer is a redirect: the URL is done, and *candidate* is added in its place."""
 
     candidate: Candidate
     claim: Claim | None = None
@@ -128,12 +128,12 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """Nothing was decided; to the head of its host, no attempt counted."""
+    """Nothing was decided: the URL goes to the head of its host, no attempt is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """Given up, with a reason a person can read. Kept as a dead letter."""
+    """The URL is given up and kept as a dead letter, with a reason in words."""
 
     reason: str
 
@@ -145,20 +145,20 @@ Verdict = Done | RetryAt | Moved | PutBack | Dead
 class OverBudgetLinks:
     """Links to URLs that a budget refused."""
 
-    unit: str  # host or domain: of which the budget is
+    unit: str  # host or domain: what the budget limits
     name: str
     links: int
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What became of the URLs of one `add`."""
+    """The result of one `add`, in numbers of URLs."""
 
     new: int = 0
     seen: int = 0
     over_budget: int = 0  # their host or domain already has its full number of URLs
-    undecided: int = 0  # a shared frontier tells later what became of them
-    kept_out: tuple[OverBudgetLinks, ...] = ()  # those over budget; a name may come more than once
+    undecided: int = 0  # a shared frontier reports their result later
+    kept_out: tuple[OverBudgetLinks, ...] = ()  # the links over budget; a name may occur twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +167,16 @@ class Answer:
 
     duration_s: float  # from before the request to the last byte
     status: int | None = None  # None: no answer
-    # "", or timeout | connect | dns | tls | protocol | disconnect | cancelled. With a status: the
+    # "", or timeout | connect | dns | tls | protocol | disconnect | cancelled. With a status, the
     # body broke off.
     error: str = ""
     retry_after_s: float | None = None
-    hung: bool = False  # it came, but dripped
+    hung: bool = False  # the answer came, but too slowly
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The frontier at a glance; every figure is O(1) to read."""
+    """The counters of the frontier; each is O(1) to read."""
 
     waiting: int  # URLs that wait, later ones not among them
     later: int  # URLs with a date in the future
@@ -185,13 +185,12 @@ class Counts:
     seen: int  # URLs ever admitted
     done: int
     dead: int
-    refused: int = 0  # URLs that waited, and that a rule or budget of this start keeps out
-
-
-# What came of a lease, as one line of the outcome log. Kept for people and for `why`.
+    refused: int = 0  # waiting URLs that a rule or budget of this start refuses
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of a lease, as one line of the outcome log. Read by people and by `why`."""
+
     at: float  # epoch seconds
     url: str
     host: str
@@ -205,26 +204,24 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     record: str = ""  # "file:offset" in the archive
     target: str = ""  # moved: where to
     original: str = ""  # the URL whose content it repeats, exactly or nearly
-    bits: int | None = None  # nearly: of 64 bits that differ
+    bits: int | None = None  # near duplicate: of 64 bits that differ
 
 
 encode_outcome = msgspec.json.Encoder().encode
 decode_outcome = msgspec.json.Decoder(Outcome).decode
 
 
-# Every error we raise, grouped by what the caller must do about it.
-#
-# Rule: an expected result of a fetch (404, robots says no) is a value, never an
-# exception. Exceptions are for broken promises.
+# Errors, grouped by what the caller must do. An expected result of a fetch (404, refused by
+# robots.txt) is a value, never an exception.
 
 
 class CrawlerError(Exception):
-    """Root of every error this package raises on purpose. Its text is for the user:
-    what is wrong, where, and what to do."""
+    """Root of all errors that this package raises on purpose. The text is for the user: what is
+    wrong, where, and what to do."""
 
 
 class ConfigError(CrawlerError):
-    """The configuration or an argument cannot be right. Caller: stop before the first request."""
+    """A setting or an argument is invalid. Caller: stop before the first request."""
 
 
 class SeedsError(CrawlerError):
@@ -232,8 +229,8 @@ class SeedsError(CrawlerError):
 
 
 class DataDirError(CrawlerError):
-    """The data directory is not writable, in use, newer than we are, or damaged.
-    Caller: stop; nothing was changed."""
+    """The data directory is not writable, in use, of a newer format, or damaged. Caller: stop;
+    nothing was changed."""
 
 
 class StoreUnavailable(CrawlerError):
@@ -242,32 +239,32 @@ class StoreUnavailable(CrawlerError):
 
 
 class StoreFull(StoreUnavailable):
-    """Its disk has no room. Caller: as above, or wait: it writes again when there is room."""
+    """The disk of a store is full. Caller: as above, or wait until there is room."""
 
 
 WaitsForRoom: TypeAlias = Callable[[StoreFull], bool]
-"""Is asked when a disk is full: whether what found no room is to be tried again later."""
+"""Called when a disk is full. Returns whether the failed write is to be retried later."""
 
 
 def never_waits(_: StoreFull) -> bool:
-    """Of a crawl that is alone: a disk that is full ends it."""
+    """The `WaitsForRoom` of a crawl that is not shared: a full disk ends it."""
     return False
 
 
 def refused_write(text: str, error: OSError) -> StoreUnavailable:
-    """What *error* of a disk means to the caller: *text* says what could not be written."""
+    """Translate *error* of a disk for the caller; *text* says what could not be written."""
     kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreUnavailable
     return kind(f"{text}: {error.strerror or error}")
 
 
 class UnstorableRequest(CrawlerError):
-    """A request holds something that cannot be written down. Caller: refuse it, with the reason."""
+    """A request holds a value that cannot be serialized. Caller: refuse it, with the reason."""
 
 
 class IncompatibleScrapy(CrawlerError):
-    """A private Scrapy name we stand on is not there. Caller: stop before the first request."""
+    """A private name of Scrapy that we use is missing. Caller: stop before the first request."""
 
 
-# The one place that says which version this is: packaging and the User-Agent read it here.
+# The only definition of the version: packaging and the User-Agent read it here.
 
 VERSION: Final = "0.1.0"

@@ -1,8 +1,8 @@
-"""The form of a URL that is fetched, and its parts.
+"""URLs: the form that is fetched, its parts, its registered domain, the form that is compared.
 
-Rule: parsing is WHATWG's, by ada, as browsers do it. Links that are plain already, nine in
-ten, skip ada: a pattern proves that it would change nothing. A fetch form is ASCII, http or
-https, with a path, without fragment, user name or password, and never has the default port.
+Rule: URLs are parsed as WHATWG says, by ada; nine in ten links match a pattern of links that ada
+would not change, and skip it. A fetch form is ASCII, http or https, has a path, and has no
+fragment, user name, password or default port.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ MAX_TEXT_CHARS: Final = 4096
 """Longer texts are not parsed: twice the longest URL we fetch, and punycode takes quadratic
 time (1.5 ms at this length, 6 ms at twice this)."""
 
-# What ada leaves alone in a path and in a query, short of brackets and quotes.
+# The characters that ada leaves unchanged in a path and in a query, except brackets and quotes.
 _PLAIN: Final = r"A-Za-z0-9!$%&()*+,\-.;=@_~"
-# A segment beginning with a dot, or a dot in disguise, may be a dot segment: ada's work.
+# A segment that begins with a dot, escaped or not, may be a dot segment: left to ada.
 _SEGMENT: Final = r"(?!\.|%2[eE])"
 _REST: Final = rf"(?:/{_SEGMENT}[{_PLAIN}:]*+)*+(?:\?[{_PLAIN}:/?]*+)?+"
-# Punycode labels and other numeric hosts have rules of their own: ada's work.
+# Punycode labels and other numeric hosts have their own rules: left to ada.
 _NAME: Final = r"(?:(?!xn--)[a-z0-9\-]++\.)++[a-z]{2,}+"
 _BYTE: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-# Never the default of either scheme; above 64999 it is ada's work.
+# Never the default port of either scheme; a port above 64999 is left to ada.
 _PORT: Final = ":(?!(?:80|443)/)(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3})(?=/)"
 _HOST: Final = rf"(?:{_NAME}|(?:{_BYTE}\.){{3}}{_BYTE})(?:{_PORT})?+"
 
@@ -49,43 +49,43 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class _Base(NamedTuple):
-    """A page's URL, cut where links are joined to it."""
+    """The parts of a page's URL that relative links are joined to."""
 
     authority: str
     directory: str  # of its path, "/" at both ends
 
 
 class UrlParts(NamedTuple):
-    """A fetch form taken apart."""
+    """The parts of a fetch form."""
 
     scheme: str
     hostname: str  # an IPv6 address keeps its brackets
     port: int  # the scheme's own if the URL names none
-    authority: str  # "scheme://host[:port]", the default port left out: whose robots.txt it is
+    authority: str  # "scheme://host[:port]" without the default port; one robots.txt each
     path: str  # begins with "/"
     query: str  # without "?"; empty if there is none
 
 
 def fetch_form(text: str, base: str | None = None) -> str | None:
-    """The URL to fetch for *text*, read against *base*, itself a URL.
-    None: not a URL, or not http(s)."""
+    """Return the URL to fetch for *text*, read against *base*, itself a URL. Returns None if it is
+    not a URL, or not http(s)."""
     head, mark, _ = text.partition("#")
     if base is None:
-        return head if _is_whole(head) else _parsed(head + mark)
+        return head if _is_whole(head) else _parse(head + mark)
     if _is_rooted(head):
-        start = _cut(base)
+        start = _split_base(base)
         return start.authority + head if start else None
     if _is_whole(head):
         return head
     if relative := _is_relative(head):
-        start = _cut(base)
-        return _climbed(start, head, relative.end(1)) if start else None
-    # The mark stays: a space before it belongs to the URL, one at the end does not.
-    return _parsed(head + mark, base)
+        start = _split_base(base)
+        return _join_relative(start, head, relative.end(1)) if start else None
+    # The "#" stays: a space before it belongs to the URL, one at the end does not.
+    return _parse(head + mark, base)
 
 
 def split(url: str) -> UrlParts:
-    """The parts of a fetch form."""
+    """Return the parts of a fetch form."""
     authority = authority_of(url)
     scheme, _, host = authority.partition("://")
     hostname, colon, port = host.rpartition(":")
@@ -98,15 +98,15 @@ def split(url: str) -> UrlParts:
 
 
 def authority_of(url: str) -> str:
-    """What comes before the path of a fetch form."""
+    """Return what precedes the path of a fetch form."""
     return url[: url.index("/", 8)]  # 8: past "http://" and into the host
 
 
-def _parsed(text: str, base: str | None = None) -> str | None:
+def _parse(text: str, base: str | None = None) -> str | None:
     if len(text) > MAX_TEXT_CHARS:
         return None
     if not text.isascii():
-        text = _SURROGATE.sub("\ufffd", text)  # what browsers read in a lone surrogate's place
+        text = _SURROGATE.sub("\ufffd", text)  # as browsers do with a lone surrogate
     try:
         url = ada_url.normalize_url(text) if base is None else ada_url.join_url(base, text)
     except ValueError:
@@ -124,9 +124,9 @@ def _without_credentials(url: str) -> str:
     return f"{scheme}://{host.rpartition('@')[2]}{url[len(authority) :]}"
 
 
-@lru_cache(maxsize=256)  # a page asks 40 times in a row for the same one
-def _cut(base: str) -> _Base | None:
-    url = _parsed(base)
+@lru_cache(maxsize=256)  # called 40 times in a row for one page
+def _split_base(base: str) -> _Base | None:
+    url = _parse(base)
     if url is None:
         return None
     authority = authority_of(url)
@@ -134,24 +134,21 @@ def _cut(base: str) -> _Base | None:
     return _Base(authority, path[: path.rindex("/") + 1])
 
 
-def _climbed(base: _Base, text: str, up_chars: int) -> str:
+def _join_relative(base: _Base, text: str, up_chars: int) -> str:
     if not up_chars:
         return base.authority + base.directory + text
     above = base.directory.rsplit("/", 1 + up_chars // len("../"))[0]  # the root has no parent
     return f"{base.authority}{above}/{text[up_chars:]}"
 
 
-# Which names are one site's, and which are one unit of politeness.
-#
-# Rule: the public suffix list is the one bundled with publicsuffixlist, its private part
-# included ("a.github.io" and "b.github.io" are two owners). Nothing is fetched; the file is
-# read once, when first needed.
+# Registered domains, by the public suffix list bundled with publicsuffixlist, its private part
+# included ("a.github.io" and "b.github.io" have two owners). Nothing is fetched.
 
 
 @lru_cache(maxsize=16_384)  # a look-up costs 5 us, an entry 250 bytes
 def registered_domain(hostname: str) -> str:
-    """The part of *hostname* that somebody registered: "a.b.example.co.uk" -> "example.co.uk".
-    IP addresses, public suffixes and names of one label are their own."""
+    """Return the part of *hostname* that was registered: "a.b.example.co.uk" -> "example.co.uk". IP
+    addresses, public suffixes and names of one label are registered domains themselves."""
     name = hostname.rstrip(".")
     if is_ip(name):
         return name
@@ -159,21 +156,21 @@ def registered_domain(hostname: str) -> str:
 
 
 def host_key(hostname: str, unit: HostUnit) -> HostKey:
-    """The unit of politeness that *hostname* belongs to. "example.com." is "example.com":
-    the two names reach one server."""
+    """Return the unit of politeness of *hostname*. "example.com." is "example.com": the two names
+    reach one server."""
     if unit is HostUnit.DOMAIN:
         return HostKey(registered_domain(hostname))
     return HostKey(hostname.rstrip("."))
 
 
 def is_ip(hostname: str) -> bool:
-    """Is it an IP address, an IPv6 one with or without brackets? No name that ada lets pass
+    """Return whether it is an IP address, IPv6 with or without brackets: no name that ada accepts
     has a colon, or a number as its last label."""
     return ":" in hostname or hostname.rpartition(".")[2].isdigit()
 
 
 def digest_of_list(text: bytes) -> str:
-    """Of its rules: a version that brings nothing but a new date is the same list."""
+    """Return a digest of the rules of a suffix list, which a new date alone does not change."""
     lines = (line.strip() for line in text.splitlines())
     listed = b"\n".join(line for line in lines if line and not line.startswith(b"//"))
     return sha256(listed).hexdigest()[:8]
@@ -184,11 +181,9 @@ def _suffixes() -> PublicSuffixList:
     return PublicSuffixList()
 
 
-# Query parameters that follow the reader about and never choose what a page shows.
-#
-# Rule: exact names of one vendor's click or campaign marks, those that privacy tools agree on.
-# A name that some site uses for content ("ref", "source", "mc") is not here. The list is our
-# own: none of the published ones, whose licences differ from ours, was copied.
+# Tracking parameters: exact names of the click and campaign marks of one vendor, on which privacy
+# tools agree. A name that some sites use for content ("ref", "source", "mc") is left out. The list
+# is our own: no published list was copied, as their licences differ from ours.
 
 _NAMES: Final = """
 gclid gclsrc dclid gbraid wbraid srsltid _ga _gl
@@ -209,23 +204,21 @@ TRACKING_NAMES: Final = frozenset(_NAMES.split())
 affiliate and mail networks (2), Blueshift, Matomo, Matomo under its old name, inner campaigns."""
 
 TRACKING_PREFIX: Final = "utm_"
-"""Its members are coined freely (utm_id, utm_social, utm_brand), and all mean a campaign."""
+"""Sites invent names with this prefix (utm_id, utm_social, utm_brand); all mean a campaign."""
 
 
 def is_tracking(name: str) -> bool:
-    """Is *name*, of a query parameter, one of these?"""
+    """Return whether a query parameter called *name* is a tracking parameter."""
     name = name.lower()
     return name in TRACKING_NAMES or name.startswith(TRACKING_PREFIX)
 
 
-# The form of a URL that is compared, and its key.
-#
-# Rule: this form is never fetched. Each rule below names what it may merge; those that could
-# merge different pages are off until a setting turns them on.
+# The form of a URL that is compared, never fetched, and its key. Rules that could merge different
+# pages are off until a setting turns them on.
 
 
 class Rule(StrEnum):
-    """What is done to a URL before it is compared."""
+    """A normalization of a URL before it is compared."""
 
     PERCENT = "percent"
     DOT = "dot"
@@ -253,7 +246,7 @@ MERGES: Final = MappingProxyType(
         Rule.HTTPS: "http://example.com/ and https://example.com/",
     }
 )
-"""Every rule, by an example of the URLs it takes for one."""
+"""For each rule, an example of the URLs that it merges."""
 
 ALWAYS: Final = frozenset({Rule.PERCENT, Rule.DOT, Rule.SPACE, Rule.EMPTY})
 USUAL: Final = frozenset({Rule.TRACKING, Rule.SORT})
@@ -262,17 +255,17 @@ _REACHES_PLAIN: Final = frozenset({Rule.SESSION, Rule.SLASH, Rule.WWW, Rule.HTTP
 
 @dataclass(frozen=True, slots=True)
 class CanonicalRules:
-    """The rules of one crawl. Another choice gives other keys: it is fixed when a crawl begins."""
+    """The rules of one crawl. Keys depend on them, so they are fixed when a crawl begins."""
 
     on: frozenset[Rule] = USUAL
-    plain_stays: bool = field(init=False)  # no rule of these changes a URL without "?" and "%"
+    plain_stays: bool = field(init=False)  # the rules change no URL without "?" and "%"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "on", self.on | ALWAYS)
         object.__setattr__(self, "plain_stays", not self.on & _REACHES_PLAIN)
 
 
-# Nothing for the rules that are always on: no "?", no "%", no dot at the host's end.
+# URLs that the rules in ALWAYS leave unchanged: no "?", no "%", no dot at the host's end.
 _is_plain = re.compile(r"https?://[^/:]*+(?<!\.)[:/][A-Za-z0-9\-._~!$&'()*+,;=:@/]*+").fullmatch
 
 _UNRESERVED: Final = frozenset("-._~" + digits + ascii_letters)
@@ -291,18 +284,18 @@ _SESSION_PATH: Final = re.compile(
 
 
 def key_of(canonical_url: str, seed: int) -> int:
-    """The unsigned 64-bit key. *seed* is the crawl's secret: who does not know it cannot make
-    two URLs collide to hide one."""
+    """Return the unsigned 64-bit key. *seed* is the secret of the crawl: without it two URLs
+    cannot be made to collide, which would hide one."""
     return xxhash.xxh3_64_intdigest(canonical_url.encode(), seed)
 
 
 def canonical(url: str, rules: CanonicalRules) -> str:
-    """The compared form of a fetch form."""
+    """Return the canonical form of a fetch form."""
     if rules.plain_stays and _is_plain(url):
         return url
     parts = split(url)
-    path = _path(_escaped(parts.path), rules.on)
-    query = _query(_escaped(parts.query), rules.on) if parts.query else ""
+    path = _path(_normalize_escapes(parts.path), rules.on)
+    query = _query(_normalize_escapes(parts.query), rules.on) if parts.query else ""
     return _authority(parts, rules.on) + path + ("?" + query if query else "")
 
 
@@ -311,7 +304,7 @@ def _authority(parts: UrlParts, on: frozenset[Rule]) -> str:
     port = parts.authority[len(f"{scheme}://{name}") :]
     name = name.rstrip(".") or name
     if Rule.WWW in on:
-        # "www.com" is a name of its own.
+        # "www.com" is not "com" with a prefix.
         while name.startswith("www.") and "." in name[4:]:
             name = name[4:]
     return f"{'http' if Rule.HTTPS in on else scheme}://{name}{port}"
@@ -342,11 +335,11 @@ def _is_session(name: str, value: str) -> bool:
     return bool(_MAYBE_SESSION_NAME.fullmatch(name) and _SESSION_VALUE.fullmatch(value))
 
 
-def _escaped(text: str) -> str:
-    return _ESCAPE.sub(_escape, text)
+def _normalize_escapes(text: str) -> str:
+    return _ESCAPE.sub(_normalize_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
+def _normalize_escape(found: re.Match[str]) -> str:
     token = found[0]
     if len(token) == 3:
         char = chr(int(token[1:], 16))
