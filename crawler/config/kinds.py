@@ -1,7 +1,7 @@
-"""How a value from the user becomes a value of ours: strictly, or not at all.
+"""Strict readers for the values of settings and arguments, and how a setting is declared.
 
-Rule: pure. A string is what a command line gives, a Python value is what a settings
-module gives; both are read by the same Kind, and none of them guesses.
+Rule: pure. One Kind reads both the string of a command line and the Python value of a settings
+module; what it cannot read is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ NONE: Final = "none"
 
 
 class InvalidValue(ValueError):
-    """A value cannot be read, and the text says more about it than what was wanted."""
+    """A value is invalid, and the text says more about it than what is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """One sort of value. *read* raises ValueError (or Unfit) for anything else."""
+    """One kind of value. *read* raises ValueError (or InvalidValue) for anything else."""
 
     want: str  # completes the sentence "want ..."
-    unit: str  # for the tables a person reads
+    unit: str  # for the tables in the documentation
     read: Callable[[object], T]
-    secret: bool = False  # what was given is in no error text and no repr
+    secret: bool = False  # the value is left out of error texts and repr
 
 
 def number(unit: str, least: float = 0.0, most: float = math.inf) -> Kind[float]:
-    """A finite number of *unit*s."""
+    """Accept a finite number of *unit*s."""
 
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -53,7 +53,7 @@ def number(unit: str, least: float = 0.0, most: float = math.inf) -> Kind[float]
 
 
 def whole(unit: str, least: int = 0, most: float = math.inf) -> Kind[int]:
-    """A whole number of *unit*s; 3.0 is refused, for it hides a calculation gone wrong."""
+    """Accept a whole number of *unit*s; 3.0 is refused, as it suggests a wrong calculation."""
 
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
@@ -74,7 +74,7 @@ def _range(least: float, most: float) -> str:
 
 
 def flag() -> Kind[bool]:
-    """Yes or no."""
+    """Accept yes or no."""
 
     def read(value: object) -> bool:
         word = str(value).lower() if isinstance(value, bool | int | str) else ""
@@ -86,11 +86,11 @@ def flag() -> Kind[bool]:
 
 
 def text(want: str, unit: str, pattern: str) -> Kind[str]:
-    """A string that *pattern* matches in full."""
-    shape = re.compile(pattern)
+    """Accept a string that *pattern* matches in full."""
+    compiled = re.compile(pattern)
 
     def read(value: object) -> str:
-        if not (isinstance(value, str) and shape.fullmatch(value)):
+        if not (isinstance(value, str) and compiled.fullmatch(value)):
             raise ValueError
         return value
 
@@ -98,7 +98,7 @@ def text(want: str, unit: str, pattern: str) -> Kind[str]:
 
 
 def choice(words: type[E]) -> Kind[E]:
-    """One of the words of an enumeration."""
+    """Accept one of the words of an enumeration."""
 
     def read(value: object) -> E:
         return words(str(value))
@@ -108,7 +108,7 @@ def choice(words: type[E]) -> Kind[E]:
 
 
 def or_none(kind: Kind[T]) -> Kind[T | None]:
-    """What *kind* reads, or the word none: absence has its own name, never a 0."""
+    """Accept what *kind* does, or the word none, so that 0 never means absence."""
 
     def read(value: object) -> T | None:
         if value is None or (isinstance(value, str) and value.lower() == NONE):
@@ -119,7 +119,7 @@ def or_none(kind: Kind[T]) -> Kind[T | None]:
 
 
 def or_word(kind: Kind[T], words: type[E]) -> Kind[T | E]:
-    """What *kind* reads, or one of the words of an enumeration."""
+    """Accept what *kind* does, or one of the words of an enumeration."""
 
     def read(value: object) -> T | E:
         return words(value) if isinstance(value, str) and value in set(words) else kind.read(value)
@@ -130,7 +130,7 @@ def or_word(kind: Kind[T], words: type[E]) -> Kind[T | E]:
 
 
 def many(kind: Kind[T], separator: str = ",", least: int = 0) -> Kind[tuple[T, ...]]:
-    """A list: in Python a list or tuple, on a command line parts with *separator* between."""
+    """Accept a list: in Python a list or tuple, on a command line parts split at *separator*."""
 
     def read(value: object) -> tuple[T, ...]:
         if isinstance(value, str):
@@ -143,7 +143,7 @@ def many(kind: Kind[T], separator: str = ",", least: int = 0) -> Kind[tuple[T, .
 
 
 def network() -> Kind[Network]:
-    """A range of addresses. Host bits set are refused: 10.1.2.3/8 is two things at once."""
+    """Accept a range of addresses. One with host bits set (10.1.2.3/8) is ambiguous and refused."""
 
     def read(value: object) -> Network:
         if not isinstance(value, str):
@@ -157,19 +157,19 @@ def network() -> Kind[Network]:
 
 
 def suffix() -> Kind[str]:
-    """A file name extension, lower case, without its dot."""
+    """Accept a file name extension in lower case, without its dot."""
     return text("an extension such as jpg", "extensions", r"[a-z0-9]{1,16}")
 
 
 def class_path() -> Kind[str]:
-    """Where a class is. Whether it loads is found out where it is used."""
+    """Accept the path of a class. The class is loaded where it is used, not here."""
     return text(
         "a class such as package.module.Class", "class path", r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
     )
 
 
 def pattern() -> Kind[re.Pattern[str]]:
-    """A regular expression, compiled."""
+    """Accept a regular expression, and compile it."""
 
     def read(value: object) -> re.Pattern[str]:
         if not isinstance(value, str):
@@ -182,9 +182,7 @@ def pattern() -> Kind[re.Pattern[str]]:
     return Kind("a regular expression", "regular expressions", read)
 
 
-# A knob is a field of a frozen dataclass that a user may turn.
-#
-# Rule: its name, type, default, unit and meaning stand in one place, the field itself; the
+# A setting is a field of a frozen dataclass, with its name, type, default, unit and meaning. The
 # reader, settings.py, the documentation and the error texts are all made from it.
 
 KNOB: Final = "knob"
@@ -195,21 +193,21 @@ class Comparable(Protocol):
     """A value that has an order."""
 
     def __le__(self, other: Any, /) -> bool:
-        """Whether it is not above *other*."""
+        """Return whether this value is not above *other*."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table of what can be set."""
+    """One row of the table of settings."""
 
-    name: str  # as the user writes it
-    field: str  # as we write it
+    name: str  # as users write it
+    field: str  # of the dataclass
     default: object
     kind: Kind[object]
     meaning: str  # one line
 
     def read(self, given: Mapping[str, object]) -> object:
-        """The user's value, or the default. Raises ConfigError."""
+        """Return the user's value, or the default. Raises ConfigError."""
         if self.name not in given:
             return self.default
         value = given[self.name]
@@ -227,22 +225,22 @@ def setting(default: T, kind: Kind[T], meaning: str) -> T:
 
 
 def settings_of(group: type[Any], prefix: str = "") -> list[Setting]:
-    """The rows of a group, in order. With a prefix the names are settings, in capitals."""
+    """Return the rows of *group*, in order. With a prefix the names are settings, in capitals."""
     rows = []
-    for one in fields(group):
-        kind, meaning = one.metadata[KNOB]
-        name = (prefix + one.name).upper() if prefix else one.name
-        rows.append(Setting(name, one.name, one.default, kind, meaning))
+    for each in fields(group):
+        kind, meaning = each.metadata[KNOB]
+        name = (prefix + each.name).upper() if prefix else each.name
+        rows.append(Setting(name, each.name, each.default, kind, meaning))
     return rows
 
 
 def read_group(group: type[T], given: Mapping[str, object], prefix: str = "") -> T:
-    """Build *group* from what the user gave."""
+    """Build *group* from the values that the user gave. Raises ConfigError."""
     return group(**{row.field: row.read(given) for row in settings_of(group, prefix)})
 
 
 def refuse_unknown(what: str, given: Iterable[str], names: Iterable[str]) -> None:
-    """Raise ConfigError for the first name that is none of *names*, with the nearest right one."""
+    """Raise ConfigError for the first name that is not in *names*, and suggest the nearest."""
     right = {name.casefold(): name for name in names}
     for name in given:
         if name not in right.values():
@@ -258,11 +256,9 @@ def refuse_disorder(low: str, low_value: Comparable, high: str, high_value: Comp
         raise ConfigError(f"{low} ({low_value}) is above {high} ({high_value})")
 
 
-# Who runs the crawl: a page or a mail address a webmaster can turn to.
-#
-# Rule: a contact that nobody answers is worse than none, so names reserved for examples
-# (RFC 2606, RFC 6761) and addresses that only this machine can reach are refused. No text of ours
-# gives an example that would be accepted here: it would be copied.
+# The contact of the operator, a page or a mail address. Names reserved for examples (RFC 2606, RFC
+# 6761) and local ones are refused. No text of ours has an example that would be accepted: it would
+# be copied.
 
 WANT_CONTACT: Final = (
     "a mail address that you read (name@host) or the http(s) URL of a page about your crawl"
@@ -272,19 +268,19 @@ PLACEHOLDERS: Final = frozenset(
     {"example.com", "example.org", "example.net", "example.edu"}
     | {"your-organisation.org", "your-site.com", "yoursite.com", "yourdomain.com", "domain.com"}
 )
-# It goes into two header lines: nothing that ends a comment, a quotation or a line.
+# The contact goes into two header lines: no character ends a comment, a quotation or a line.
 SAFE: Final = re.compile(r"[!#-'*-;=?-\[\]^-~]{1,200}")
 MAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@([A-Za-z0-9.-]+)")
 NAME: Final = re.compile(r"([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]")
 
 
 def contact() -> Kind[str]:
-    """A contact in its plain form (no mailto:), or the empty string: not said yet."""
+    """Accept a contact in its plain form (no mailto:), or the empty string if there is none yet."""
     return Kind(WANT_CONTACT, "URL or mail address", _read_contact)
 
 
 def is_mail(value: str) -> bool:
-    """Whether a contact can stand in a From header (RFC 9110 10.1.2 wants a mailbox)."""
+    """Return whether a contact can stand in a From header (RFC 9110 10.1.2 wants a mailbox)."""
     return MAIL.fullmatch(value) is not None
 
 
@@ -296,12 +292,12 @@ def _read_contact(value: object) -> str:
         return ""
     if not SAFE.fullmatch(plain):
         raise ValueError
-    _refuse_unreachable(_name_in(plain))
+    _refuse_unreachable(_host_name(plain))
     return plain
 
 
-def _name_in(plain: str) -> str:
-    """The host name of a page or of a mail address."""
+def _host_name(plain: str) -> str:
+    """Return the host name of a URL or of a mail address."""
     if mail := MAIL.fullmatch(plain):
         return mail[1].lower()
     parts = urlsplit(plain)
@@ -318,30 +314,26 @@ def _refuse_unreachable(name: str) -> None:
         raise InvalidValue(f"{name} is a placeholder: give an address of your own")
 
 
-# Names of files that hold neither text nor links, and so are not worth a visit.
-#
-# Rule: an extension is only a guess at a type. What may hold text (pdf, txt, xml, office
-# documents) is not here, nor what pages are named after: example.com, Node.js, U.S.A.
+# Extensions of files without text or links. What may hold text (pdf, txt, xml, office documents) is
+# not here, nor what names of pages end in: example.com, Node.js, U.S.A.
 
 _IMAGES: Final = """
     jpg jpeg jpe png gif bmp tif tiff webp avif heic heif ico svg svgz psd eps jp2 jxl xcf dng
     cr2 nef"""
-_SOUND: Final = "mp3 m4a aac ogg oga opus wav wma flac aiff mid midi amr"
-_FILMS: Final = "mp4 m4v mov avi wmv mpg mpeg mkv webm ogv flv 3gp asf vob m3u8 mpd swf"
+_AUDIO: Final = "mp3 m4a aac ogg oga opus wav wma flac aiff mid midi amr"
+_VIDEO: Final = "mp4 m4v mov avi wmv mpg mpeg mkv webm ogv flv 3gp asf vob m3u8 mpd swf"
 _ARCHIVES: Final = """
     zip gz tgz bz2 tbz2 xz txz zst 7z rar tar lz lzma cab iso img dmg pkg deb rpm apk ipa jar
     war whl egg gem crx xpi torrent warc wacz"""
 _PROGRAMS: Final = """
     exe msi dll bin bat pyc wasm vhd vmdk ova qcow2 sqlite mdb parquet npy pkl h5"""
-_DRESS: Final = "css woff woff2 ttf otf eot cur"
+_STYLES: Final = "css woff woff2 ttf otf eot cur"
 
-UNWANTED: Final = tuple(" ".join((_IMAGES, _SOUND, _FILMS, _ARCHIVES, _PROGRAMS, _DRESS)).split())
+UNWANTED: Final = tuple(" ".join((_IMAGES, _AUDIO, _VIDEO, _ARCHIVES, _PROGRAMS, _STYLES)).split())
 
 
-# Where a shared frontier is: the URL of a Redis server, or of a file in which that URL stands.
-#
-# Rule: pure, syntax only, and no text made here holds any part of the URL: it may hold a
-# password, which a slip of the pen (a # or a / that is not written %23, %2F) moves anywhere.
+# The URL of the Redis server of a shared frontier, or of a file that holds this URL. No text made
+# here has any part of the URL: a password with an unescaped # or / may be in any of them.
 
 MAX_PORT: Final = 65_535
 WANT_REDIS_URL: Final = "redis://, rediss:// or unix:// as in redis://:password@host:6379/0"
@@ -357,17 +349,17 @@ FILE: Final = re.compile(r"file:(?://)?(?P<path>/[^/\0\r\n][^\0\r\n]*)")
 
 
 def frontier_url() -> Kind[str]:
-    """A Redis URL, the file of one, or the empty string: nothing is shared."""
+    """Accept a Redis URL, the file of one, or the empty string if the crawl is not shared."""
     return Kind(f"{WANT_REDIS_URL}, {WANT_FILE}", "URL", _read_frontier, secret=True)
 
 
 def redis_url() -> Kind[str]:
-    """A Redis URL."""
+    """Accept a Redis URL."""
     return Kind(WANT_REDIS_URL, "URL", _read_redis_url, secret=True)
 
 
 def refuse_bad_url(url: str) -> None:
-    """Raise Unfit unless *url* is a Redis URL: what a setting and what a file must hold."""
+    """Raise InvalidValue unless *url* is a Redis URL, as a setting and a file must hold it."""
     server = SERVER.fullmatch(url)
     if not (server or SOCKET.fullmatch(url)):
         raise InvalidValue(HINT)
@@ -376,7 +368,7 @@ def refuse_bad_url(url: str) -> None:
 
 
 def file_of(url: str) -> str | None:
-    """The path of the file in which the URL stands. None: *url* is the URL itself."""
+    """Return the path of the file that holds the URL, or None if *url* is the URL itself."""
     found = FILE.fullmatch(url)
     return found["path"] if found else None
 

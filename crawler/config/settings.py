@@ -1,8 +1,9 @@
-"""Every setting of ours, as one frozen value: its name, type, default, unit and meaning.
+"""All settings and all arguments of a crawl, as frozen values with their defaults and meanings.
 
-Rule: a setting is named CRAWLER_ and its field in capitals. What one may hold is checked
-by its kind, what two promise together by their group. A number without a source beside it
-is the requirement's own, or a guess to be revisited where it says so.
+Rule: a setting is named CRAWLER_ and its field in capitals. Its kind checks its value, its group
+checks values that depend on each other.
+
+A number without a source beside it is from the requirements, or is marked as a guess.
 """
 
 from __future__ import annotations
@@ -52,10 +53,6 @@ from crawler.model.choices import (
 )
 from crawler.model.page import LinkKind
 from crawler.model.types import VERSION, ConfigError
-
-# The settings about content: what is read of a page, what counts as a copy, what is kept.
-#
-# Rule: as in config.py, of which these groups are a part.
 
 MEGABYTE: Final = 1024 * 1024
 GIGABYTE: Final = 1024 * MEGABYTE
@@ -113,7 +110,7 @@ class ContentSettings:
         3, whole("bits", most=3), "So many of the 64 bits of two fingerprints may differ."
     )
     near_min_words: int = setting(
-        # facts of the field: fewer than 50 words say little; such pages are compared by hash only
+        # usual in this field: fewer than 50 words say little; such pages are compared by hash only
         50,
         whole("words", least=3),
         "A page with fewer words has no fingerprint.",
@@ -122,13 +119,13 @@ class ContentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternSettings:
-    """When URLs of one pattern (digits, dates, queries folded) are enough."""
+    """When no more URLs of one pattern (digits, dates, queries folded) are fetched."""
 
     pattern_max_pages: int | None = setting(
         10_000, or_none(whole("pages", least=1)), "Most pages fetched of one pattern of a host."
     )
     pattern_barren_pages: int | None = setting(
-        # guess, revisit: a calendar costs a host so many pages, and a list with few new is kept
+        # guess, revisit: a calendar costs a host this many pages; a list with few new ones goes on
         100,
         or_none(whole("pages", least=1)),
         "A pattern is left after so many pages in a row with nothing new.",
@@ -184,15 +181,10 @@ class ArchiveSettings:
     )
 
 
-# The settings of a crawl that several workers share.
-#
-# Rule: as in config.py, of which this group is a part. All workers of a crawl are given the
-# same, but for their names.
-
-# Above it a server would soon refuse what is written; the rest is for what must go on:
-# finishes, heartbeats, replication, the buffers of its clients.
+# A server fuller than this would soon refuse writes. The rest is for what must go on: finishes,
+# heartbeats, replication, client buffers.
 FULL_PART: Final = 0.8
-HEARTBEATS: Final = 4  # in a lease: two may be lost and one late, and nothing expires
+HEARTBEATS: Final = 4  # in a lease: it outlasts two lost ones and a late one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +205,7 @@ class SharedSettings:
     )
     frontier_shards: int = setting(
         64,
-        # 1024: a scan for the end of the crawl asks each of them
+        # 1024: the check for the end of the crawl reads each of them
         whole("shards", least=1, most=1024),
         "Parts the crawl is split into, for the servers of a cluster; fixed when it begins.",
     )
@@ -229,10 +221,10 @@ class SharedSettings:
     lease_s: float = setting(
         120.0,
         number("seconds", least=1),
-        "How long a worker that is not heard of keeps its URLs; then others get them.",
+        "How long a worker without heartbeats keeps its URLs; then other workers get them.",
     )
     heartbeat_s: float = setting(
-        10.0, number("seconds", least=0.1), "Time between two signs of life of a worker."
+        10.0, number("seconds", least=0.1), "Time between two heartbeats of a worker."
     )
     redis_wait_s: float = setting(
         300.0,  # a file of 10 GB is loaded in 1 to 2 minutes
@@ -259,8 +251,8 @@ class SharedSettings:
     def refuse_short_lease(self, total_timeout_s: float) -> None:
         """Raise ConfigError if fetches of *total_timeout_s* do not fit into a lease.
 
-        Two must, after two heartbeats that were lost: a request begins only if all its time
-        is left, and what it brought must be stored and finished before the lease is over.
+        Two must fit, after two lost heartbeats: a request is sent only if all its time is left, and
+        its result must be stored and finished before the lease ends.
         """
         refuse_disorder(
             "2 x CRAWLER_TOTAL_TIMEOUT_S + 2 x CRAWLER_HEARTBEAT_S",
@@ -269,22 +261,18 @@ class SharedSettings:
         )
 
     def full_bytes(self, maxmemory_bytes: int) -> int | None:
-        """Where a server of *maxmemory_bytes* (0: it has none) is full. None: nowhere."""
+        """Return when a server of *maxmemory_bytes* (0: no limit) counts as full; None: never."""
         if self.redis_max_bytes is not ByServer.AUTO:
             return self.redis_max_bytes
         return int(maxmemory_bytes * FULL_PART) if maxmemory_bytes else None
 
-
-# The settings about URLs: which are worth a visit, which are one, which links count.
-#
-# Rule: as in config.py, of which these groups are a part.
 
 BROAD_URLS_PER_DOMAIN: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings:
-    """Which URLs are not worth a visit."""
+    """Which URLs are not fetched."""
 
     max_redirects: int = setting(10, whole("redirects"), "Redirects followed in a row.")
     max_url_length: int = setting(
@@ -309,7 +297,7 @@ class LimitSettings:
     )
 
     def urls_per_domain(self, scope: ScopeChoice) -> int | None:
-        """The URL budget of a registered domain in a crawl of *scope*. None: no limit."""
+        """Return the URL budget of a registered domain in a crawl of *scope*; None: no limit."""
         if self.max_urls_per_domain is not ByScope.AUTO:
             return self.max_urls_per_domain
         return BROAD_URLS_PER_DOMAIN if scope is ScopeChoice.ANY else None
@@ -337,9 +325,9 @@ DAY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentitySettings:
-    """Who we say we are."""
+    """How the crawler identifies itself."""
 
-    contact: str = setting("", contact(), "Who answers for the crawl: sent with every request.")
+    contact: str = setting("", contact(), "How to reach you: sent with every request.")
     user_agent_name: str = setting(
         "Gossamer",
         # RFC 9309 2.2.1: a product token has letters, hyphens and underscores only.
@@ -355,7 +343,7 @@ class IdentitySettings:
 
     @property
     def mailbox(self) -> str | None:
-        """The From header. None: the contact is a page, and only a mailbox can stand there."""
+        """The From header, or None if the contact is a page: only a mailbox can stand there."""
         return self.contact if is_mail(self.contact) else None
 
 
@@ -438,7 +426,7 @@ class RobotsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierSettings:
-    """Which URL is next."""
+    """Which URL is fetched next."""
 
     level_shares: tuple[int, ...] = setting(
         (60, 30, 10),
@@ -460,7 +448,9 @@ class FrontierSettings:
 class FetchSettings:
     """How a page is fetched, and how much of it."""
 
-    tls: Tls = setting(Tls.STRICT, choice(Tls), "Whether a wrong certificate costs its page.")
+    tls: Tls = setting(
+        Tls.STRICT, choice(Tls), "Whether a page with an invalid certificate is refused."
+    )
     allow_inside: tuple[Network, ...] = setting(
         (), many(network()), "Addresses inside your network that may be fetched from."
     )
@@ -473,10 +463,10 @@ class FetchSettings:
         "Longest fetch, pauses apart; a request's download_timeout can only shorten it.",
     )
     slow_after_s: float = setting(
-        # As many new hosts are tried a second as CONCURRENT_REQUESTS holds of this.
+        # CONCURRENT_REQUESTS divided by this is how many new hosts are tried a second.
         0.3,
         number("seconds", least=0.01),
-        "A fetch that brings nothing for so long gives its place to another, and goes on.",
+        "A fetch without data for so long gives its slot to another, and goes on.",
     )
     slow_bytes: int = setting(
         # 1 kB/s: a modem of 1995 is three times as fast.
@@ -502,7 +492,7 @@ class FetchSettings:
         2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of anything else."
     )
     bodies_max_bytes: int = setting(
-        # As many pages as are fetched at once by default, each at its cap, as sent and decoded.
+        # The pages that are fetched at once by default, each at its cap, as sent and decoded.
         256 * MEGABYTE,
         whole("bytes", least=MEGABYTE),
         "Memory for bodies, from first byte to finished page; if it is full, downloads pause.",
@@ -522,7 +512,7 @@ class FetchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSettings:
-    """What a person sees of a crawl."""
+    """How a crawl reports its progress and result."""
 
     progress: ProgressStyle = setting(
         ProgressStyle.AUTO,
@@ -539,7 +529,7 @@ class ReportSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All settings. A component gets the group it needs, not the whole."""
+    """All settings. A component gets the group it needs, not all of them."""
 
     identity: IdentitySettings = field(default_factory=IdentitySettings)
     politeness: PolitenessSettings = field(default_factory=PolitenessSettings)
@@ -557,8 +547,7 @@ class Config:
 
     @property
     def may_go_public(self) -> bool:
-        """Whether hosts beyond this machine may be crawled: they learn who asks or, in a replay,
-        are not asked."""
+        """Whether public hosts may be crawled: there is a contact, or a replay sends no request."""
         return bool(self.identity.contact or self.fetch.replay)
 
 
@@ -577,13 +566,11 @@ GROUPS: Final = (
 )
 
 
-# From the settings a user wrote to our Config; a mistake stops the crawl before it starts.
-#
-# Rule: pure. Only names that begin with CRAWLER_, or look as if they should, are ours to judge.
+# Reading the settings: only names that begin with CRAWLER_, or nearly so, are checked.
 
 PREFIX: Final = "CRAWLER_"
 
-# Settings that are gone: by name and value, what to do instead.
+# Removed settings: by name and value, what to do instead.
 ANY_VALUE: Final = ""
 REMOVED: Final[Mapping[str, Mapping[str, str]]] = {
     "CRAWLER_HTTP_HANDLER": {
@@ -597,15 +584,15 @@ REMOVED: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def settings_table() -> dict[type, list[Setting]]:
-    """Every setting of ours, by group, in the order of the documentation."""
+    """Return all settings by group, in the order of the documentation."""
     return {group: settings_of(group, PREFIX) for group in GROUPS}
 
 
 def read_config(settings: Mapping[str, object]) -> Config:
-    """Read every setting of ours, strictly. Raises ConfigError, whose text names the setting."""
+    """Read all settings strictly. Raises ConfigError, whose text names the setting."""
     names = {row.name for rows in settings_table().values() for row in rows}
     refuse_removed(settings)
-    refuse_unknown("setting", _meant_for_us(settings, names), names)
+    refuse_unknown("setting", _likely_ours(settings, names), names)
     return Config(
         identity=read_group(IdentitySettings, settings, PREFIX),
         politeness=read_group(PolitenessSettings, settings, PREFIX),
@@ -624,15 +611,15 @@ def read_config(settings: Mapping[str, object]) -> Config:
 
 
 def refuse_removed(settings: Mapping[str, object]) -> None:
-    """Raise ConfigError for a setting that is gone, with what to do instead."""
+    """Raise ConfigError for a removed setting, with what to do instead."""
     for name, sentences in REMOVED.items():
         if name in settings:
             value = str(settings[name])
             raise ConfigError(f"{name} is gone: {sentences.get(value, sentences[ANY_VALUE])}")
 
 
-def _meant_for_us(settings: Mapping[str, object], names: set[str]) -> Iterator[str]:
-    """The names that are ours to judge: CRAWELR_CONTACT is none of ours, but was meant to be."""
+def _likely_ours(settings: Mapping[str, object], names: set[str]) -> Iterator[str]:
+    """Yield the names that are ours or a misspelling of ours, such as CRAWELR_CONTACT."""
     rests = {name.removeprefix(PREFIX) for name in names}
     for name in settings:
         head, mark, rest = name.upper().partition("_")
@@ -641,25 +628,22 @@ def _meant_for_us(settings: Mapping[str, object], names: set[str]) -> Iterator[s
 
 
 def _resembles(head: str) -> bool:
-    # 0.8: one letter doubled, lost or swapped in seven.
+    # 0.8 allows one letter doubled, lost or swapped in seven.
     return difflib.SequenceMatcher(None, head, PREFIX.rstrip("_")).ratio() >= 0.8
 
 
-# What a crawl is told on its command line: where to start and how far to go.
-#
-# Rule: as strict as settings. Scrapy hands over one string a name, so the regular expressions
-# of `allow` and `deny` stand on lines of their own: no URL, and so no expression, needs a
-# line break.
+# The arguments of a crawl. Scrapy passes one string a name, so the regular expressions of `allow`
+# and `deny` are separated by line breaks, which no URL needs.
 
 SEPARATOR: Final = "\n"
 REPEATABLE: Final = frozenset({"allow", "deny"})
-PUSHED: Final = "redis"  # in place of seeds: what is pushed into the Redis of a shared crawl
-NOT_OURS: Final = frozenset({"_job"})  # scrapyd tells each spider the id of its run
+PUSHED: Final = "redis"  # in place of seeds: URLs are pushed into the Redis of a shared crawl
+NOT_OURS: Final = frozenset({"_job"})  # scrapyd passes each spider the id of its run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """One crawl's task."""
+    """The arguments of one crawl."""
 
     seeds: str = setting(
         "",
@@ -697,7 +681,7 @@ class Arguments:
 
 
 def read_arguments(given: Mapping[str, object]) -> Arguments:
-    """Read a spider's arguments, strictly. Raises ConfigError, whose text names the argument."""
+    """Read a spider's arguments strictly. Raises ConfigError, whose text names the argument."""
     ours = {name: value for name, value in given.items() if name not in NOT_OURS}
     refuse_unknown("argument", ours, [row.name for row in settings_of(Arguments)])
     return read_group(Arguments, ours)
@@ -707,21 +691,21 @@ OF_ONE_RUN: Final = frozenset({"max_pages"})  # all others are kept for the next
 
 
 def with_kept_arguments(given: Mapping[str, object], kept: Mapping[str, str]) -> dict[str, object]:
-    """*given*, and of *kept*, the arguments of the last start, those that were not given. An empty
-    one (`-a max_depth=`) is cleared: it is as if it had never been given."""
+    """Return *given*, completed from *kept*, the arguments of the last start. An empty argument
+    (`-a max_depth=`) is cleared: it is as if it had never been given."""
     merged: dict[str, object] = {name: kept[name] for name in kept if name not in given}
     merged.update((name, value) for name, value in given.items() if value != "" or name == "seeds")
     return merged
 
 
 def arguments_to_keep(arguments: Mapping[str, object]) -> dict[str, str]:
-    """What the next start is to know of *arguments*, as they were given."""
-    passing = OF_ONE_RUN | NOT_OURS
-    return {name: str(value) for name, value in arguments.items() if name not in passing}
+    """Return the arguments that the next start uses again, as they were given."""
+    dropped = OF_ONE_RUN | NOT_OURS
+    return {name: str(value) for name, value in arguments.items() if name not in dropped}
 
 
 def differences(given: Mapping[str, object], kept: Mapping[str, str]) -> str:
-    """What a start takes from the last one, and what is another now; empty: nothing."""
+    """Return in words what a start takes from the last one and what has changed, or ""."""
     taken = [f"{name}={value!r}" for name, value in kept.items() if name not in given]
     other = [
         f"{name}={value!r} (was {kept.get(name, '')!r})"
@@ -741,7 +725,7 @@ def encode_kept(kept: Mapping[str, str]) -> bytes:
 
 
 def read_kept(packed: bytes | None, where: str) -> dict[str, str]:
-    """Raises ConfigError: what is at *where* are no arguments."""
+    """Decode kept arguments. Raises ConfigError, whose text names *where* they are."""
     try:
         return msgspec.json.decode(packed, type=dict[str, str]) if packed else {}
     except msgspec.MsgspecError as broken:
@@ -751,7 +735,7 @@ def read_kept(packed: bytes | None, where: str) -> dict[str, str]:
 
 
 def join_repeated(pairs: list[str]) -> list[str]:
-    """Join what was given twice (`-a deny=a -a deny=b`): Scrapy would keep the last alone."""
+    """Join the values of one argument (`-a deny=a -a deny=b`): Scrapy would keep only the last."""
     joined: dict[str, str] = {}
     for pair in pairs:
         name, mark, value = pair.partition("=")
