@@ -1,7 +1,8 @@
-"""The one way in: every URL text that is found becomes a Candidate here, or a Refusal.
+"""Admission: every URL text that is found becomes a Candidate or a Refusal here.
 
-Rule: seeds, links, redirects and a spider's own requests all pass. The order is: parse,
-address, scope, traps, calendar, compare. Robots, budgets and the seen test come later, elsewhere.
+Rule: seeds, links, redirects and a spider's own requests are all judged in this order: parse,
+address, scope, traps, calendar, compare. Robots.txt, budgets and the seen test come later,
+elsewhere.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from crawler.model.url import (
 from crawler.policy.scope import AddressRules, CalendarRules, Reason, Refusal, Scope, TrapRules
 
 _AUTHORITIES: Final = 16_384
-"""Judged and remembered: 10 us each to judge again, 350 bytes each to keep."""
+"""Verdicts that are cached: 10 us to judge one again, 350 bytes to keep it."""
 
 _scheme = re.compile(r"[\x00-\x20]*+([A-Za-z][A-Za-z0-9+.\-]*+):").match
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRules:
-    """All that decides what one crawl admits, and under which key and host."""
+    """The rules by which one crawl admits URLs, and makes their keys and hosts."""
 
     addresses: AddressRules
     key_seed: int
@@ -57,27 +58,27 @@ class AdmissionRules:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What became of the links of one page. Arrow: links -> frontier."""
+    """The verdicts on the links of one page. Arrow: links -> frontier."""
 
     candidates: list[Candidate]  # each key once, in the page's order
     refused: Mapping[Reason, int]
 
 
-class _Judged(NamedTuple):
-    """What is the same for all URLs of one authority."""
+class _AuthorityVerdict(NamedTuple):
+    """The verdict that is the same for all URLs of one authority."""
 
     host: HostKey
     domain: str
-    unreachable: Refusal | None  # by the rules about addresses
-    refusal: Refusal | None  # by these or by the scope
+    unreachable: Refusal | None  # by the address rules
+    refusal: Refusal | None  # by the address rules or the scope
 
 
 class Admission:
-    """The rules of one crawl at work. Remembers its verdicts on hosts, and nothing else."""
+    """Applies the rules of one crawl. Its only state is a cache of verdicts on authorities."""
 
     def __init__(self, rules: AdmissionRules) -> None:
         self._rules = rules
-        self._authority = lru_cache(maxsize=_AUTHORITIES)(self._judged_authority)
+        self._authority = lru_cache(maxsize=_AUTHORITIES)(self._judge_authority)
 
     def candidate(
         self,
@@ -94,7 +95,7 @@ class Admission:
         url = fetch_form(text, base)
         if url is None:
             return unreadable(text)
-        found = self._admitted(url, depth, level, named=depth == 0 or bool(request))
+        found = self._admit(url, depth, level, named=depth == 0 or bool(request))
         if isinstance(found, Refusal) or (filtered and not request and key is None):
             return found
         return msgspec.structs.replace(
@@ -104,13 +105,13 @@ class Admission:
     def select(
         self, hrefs: Iterable[str], base: str | None, depth: int, level: int = 0
     ) -> Selected:
-        """Judge the links of a page. *depth* and *level* are theirs, not the page's. *base*: None,
-        they are fetch forms."""
+        """Judge the links of a page. *depth* and *level* are those of the links, not of the page.
+        If *base* is None, the links are fetch forms."""
         found: dict[int, Candidate] = {}
         refused: Counter[Reason] = Counter()
-        for text in dict.fromkeys(hrefs):  # menus repeat their links to the letter
+        for text in dict.fromkeys(hrefs):  # menus repeat their links verbatim
             url = text if base is None else fetch_form(text, base)
-            verdict = unreadable(text) if url is None else self._admitted(url, depth, level, False)
+            verdict = unreadable(text) if url is None else self._admit(url, depth, level, False)
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
             else:
@@ -120,16 +121,16 @@ class Admission:
     def listed(
         self, links: Iterable[Link], base: str | None, depth: int, level_of: Callable[[Link], int]
     ) -> Selected:
-        """As `select`, of links that bring hints of their own (sitemaps, feeds)."""
+        """Judge links like `select`, with the hints that sitemaps and feeds give."""
         found: dict[int, Candidate] = {}
         refused: Counter[Reason] = Counter()
         for link in links:
             url = fetch_form(link.url, base)
-            named = link.kind is LinkKind.SITEMAP  # whatever its file type, .gz most of all
+            named = link.kind is LinkKind.SITEMAP  # whatever its file type, .gz above all
             verdict = (
                 unreadable(link.url)
                 if url is None
-                else self._admitted(url, depth, level_of(link), named)
+                else self._admit(url, depth, level_of(link), named)
             )
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
@@ -140,8 +141,8 @@ class Admission:
         return Selected(list(found.values()), refused)
 
     def robots(self, text: str, base: str | None, authority: str) -> Candidate | Refusal:
-        """A robots.txt of *authority*, or a hop of its redirects. Only its address is judged:
-        a host's rules may well lie outside the scope of the crawl."""
+        """Judge a robots.txt of *authority*, or a hop of its redirects, by its address alone: it
+        may lie outside the scope of the crawl."""
         url = fetch_form(text, base)
         if url is None:
             return unreadable(text)
@@ -158,20 +159,21 @@ class Admission:
             filtered=False,
         )
 
-    def refusal(self, it: Candidate) -> Refusal | None:
-        """Judge what was admitted by an earlier start, or before it was known where all begins."""
-        authority = authority_of(it.url)
+    def refusal(self, candidate: Candidate) -> Refusal | None:
+        """Judge a candidate that an earlier start admitted, or that came before all seeds were
+        known."""
+        authority = authority_of(candidate.url)
         judged = self._authority(authority)
-        if it.purpose is Purpose.ROBOTS:
+        if candidate.purpose is Purpose.ROBOTS:
             return judged.unreachable
-        named = it.named or it.depth == 0 or bool(it.request)
-        return judged.refusal or self._refusal(it.url, authority, it.depth, named)
+        named = candidate.named or candidate.depth == 0 or bool(candidate.request)
+        return judged.refusal or self._refusal(candidate.url, authority, candidate.depth, named)
 
     def hosts_remembered(self) -> int:
-        """How many verdicts on hosts are kept."""
+        """Return how many verdicts on authorities are cached."""
         return self._authority.cache_info().currsize
 
-    def _admitted(self, url: str, depth: int, level: int, named: bool) -> Candidate | Refusal:
+    def _admit(self, url: str, depth: int, level: int, named: bool) -> Candidate | Refusal:
         authority = authority_of(url)
         judged = self._authority(authority)
         if judged.refusal:
@@ -182,7 +184,7 @@ class Admission:
         return Candidate(url, self._key(url), judged.host, judged.domain, depth, level)
 
     def _refusal(self, url: str, authority: str, depth: int, named: bool) -> Refusal | None:
-        """By all rules but those about its host."""
+        """Judge by all rules except those about the host."""
         path, _, query = url[len(authority) :].partition("?")
         rules = self._rules
         refusal = rules.scope.refusal(url, path, depth, named) or rules.traps.refusal(url, path)
@@ -193,11 +195,11 @@ class Admission:
     def _key(self, url: str) -> int:
         return key_of(canonical(url, self._rules.canonical), self._rules.key_seed)
 
-    def _judged_authority(self, authority: str) -> _Judged:
+    def _judge_authority(self, authority: str) -> _AuthorityVerdict:
         parts = split(authority + "/")
         hostname = parts.hostname
-        unreachable = _nameless(hostname) or self._rules.addresses.refusal(hostname, parts.port)
-        return _Judged(
+        unreachable = _bad_host(hostname) or self._rules.addresses.refusal(hostname, parts.port)
+        return _AuthorityVerdict(
             host_key(hostname, self._rules.unit),
             registered_domain(hostname),
             unreachable,
@@ -205,8 +207,8 @@ class Admission:
         )
 
 
-def _nameless(hostname: str) -> Refusal | None:
-    """Names that WHATWG lets pass and the DNS cannot hold (RFC 1035)."""
+def _bad_host(hostname: str) -> Refusal | None:
+    """Refuse names that WHATWG accepts but the DNS cannot hold (RFC 1035)."""
     name = hostname.removesuffix(".")
     fits = len(name) <= 253 and all(0 < len(label) <= 63 for label in name.split("."))
     if fits or is_ip(hostname):
@@ -215,7 +217,7 @@ def _nameless(hostname: str) -> Refusal | None:
 
 
 def unreadable(text: str) -> Refusal:
-    """Why *text* is no URL that could be fetched."""
+    """Return the reason why *text* is no URL that could be fetched."""
     scheme = _scheme(text)
     if scheme and scheme[1].lower() not in {"http", "https"}:
         return Refusal(Reason.SCHEME, f"the scheme is {scheme[1][:20]}")

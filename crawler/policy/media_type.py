@@ -1,7 +1,7 @@
-"""How much of an answer is read, by its type. At the cap the fetch stops and what came is kept.
+"""The media type of an answer, and how many bytes of it are kept.
 
-Rule: a cap counts headers and body together, on the wire and decoded alike, so that a
-decompression bomb ends at the same figure.
+Rule: a cap counts headers and body together, on the wire and decoded alike, so that a decompression
+bomb ends at the same figure.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ GZIP_TYPES: Final = frozenset({"application/gzip", "application/x-gzip"})
 UNTOLD: Final = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 
 ROBOTS_BYTES: Final = MIN_BODY_BYTES + 64 * 1024
-"""What a robots.txt is always allowed: as much as must be read of it, and headers."""
+"""The least cap of a robots.txt: as much as must be read of it, and headers."""
 
 
 def cap_bytes(content_type: bytes | None, url: str, caps: FetchSettings) -> int:
-    """The most bytes kept of the answer to *url* with this Content-Type header."""
+    """Return the most bytes kept of the answer to *url* with this Content-Type; the fetch stops
+    there."""
     kind = media_type(content_type)
     if kind in UNTOLD:
-        kind = _guessed(url, kind)
+        kind = _guess_type(url, kind)
     cap = caps.other_max_bytes
     if kind in HTML_TYPES:
         cap = caps.html_max_bytes
@@ -42,27 +43,25 @@ def cap_bytes(content_type: bytes | None, url: str, caps: FetchSettings) -> int:
 
 
 def media_type(content_type: bytes | None) -> str:
-    """The header's type without its parameters, lower case. Empty: it has none."""
+    """Return the type in the header, lower case, without parameters; "" if there is none."""
     first = (content_type or b"").partition(b";")[0].partition(b",")[0]
     kind = first.strip().lower()
     return kind.decode("ascii") if kind.isascii() and b"/" in kind else ""
 
 
-def _guessed(url: str, kind: str) -> str:
+def _guess_type(url: str, kind: str) -> str:
     path = url.partition("?")[0].lower()
     if path.endswith(".pdf"):
         return PDF
-    return kind or HTML  # no header at all: most likely a page
+    return kind or HTML  # without a header it is most likely a page
 
 
-# What a text that begins with markup is: its document type and its first element.
-#
-# Rule: a look at the first bytes, linear; whether the rest is well-formed is for its parser.
+# The document type and first element of markup, from its first bytes, in linear time.
 
-HEAD_BYTES: Final = 8192  # guess: room for the licence that some put before the first element
+HEAD_BYTES: Final = 8192  # guess: room for a licence before the first element
 
-# What may stand before the first element; the name of a document type is kept.
-# Possessive: what does not end is given up at once, not tried again from each of its letters.
+# What may precede the first element; the name of a document type is group 1. Possessive, so that
+# what does not end fails at once, not after a try from each of its letters.
 _BEFORE: Final = re.compile(
     rb"""\s++ | <\?.*?> | <!--.*?-->
     | <!doctype\s++([^\s>\[]++)[^\[>]*+(?:\[(?:[^\]]++|\](?!\s*+>))*+\]\s*+)?+>""",
@@ -73,11 +72,11 @@ _ELEMENT: Final = re.compile(rb"<(?:[a-z_][\w.-]*+:)?+([a-z_][\w.-]*+)(?=[\s/>])
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """How a text begins. Names in lower case, without prefix; empty: none."""
+    """The beginning of a markup text. Names are in lower case, without prefix, or empty."""
 
     doctype: str = ""
     element: str = ""
-    declared: bool = False  # <?xml comes first
+    declared: bool = False  # it begins with <?xml
 
 
 def markup(body: bytes) -> Markup:
@@ -95,7 +94,7 @@ def markup(body: bytes) -> Markup:
 
 
 def head_of(body: bytes) -> bytes:
-    """Its first bytes as UTF-8 or what is like it, without byte order mark and space before."""
+    """Return the first bytes, in UTF-8 or similar, without byte order mark and leading space."""
     head = body[:HEAD_BYTES]
     encoding, bom = unicode_mark(head)
     if encoding is not None and bom is not None:
@@ -105,21 +104,19 @@ def head_of(body: bytes) -> bytes:
     return head.lstrip()
 
 
-# What an answer is, by its bytes: where nothing is declared, or something else than came.
-#
-# Rule: the WHATWG's MIME Sniffing in spirit. A page that a browser would show as a page is none
-# that lies; binary data declared as text is, and so is an error page in place of a file.
+# The actual type of an answer, in the spirit of WHATWG MIME Sniffing. A type is false if it
+# declares binary data as text, or an error page as a file; not if a browser would show the page.
 
 XML: Final = "application/xml"
 GZIP: Final = "application/gzip"
 TEXT: Final = "text/plain"
 BINARY: Final = "application/octet-stream"
 
-_UNTOLD: Final = UNTOLD | {"unknown/unknown", "application/unknown", "*/*"}
+_UNDECLARED: Final = UNTOLD | {"unknown/unknown", "application/unknown", "*/*"}
 _XML_TYPES: Final = frozenset({XML, "text/xml"})
 _GZIP_TYPES: Final = frozenset({GZIP, "application/x-gzip", "application/gzip-compressed"})
 
-# How a file begins, at which byte, and its type.
+# Offset and bytes by which a file begins, and its type.
 _SIGNATURES: Final = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
     (0, b"\xff\xd8\xff", "image/jpeg"),
@@ -148,7 +145,7 @@ _SIGNATURES: Final = (
 )
 _MP4: Final = "video/mp4"
 _LONGEST_FTYP: Final = 1024  # guess: it names brands of four letters, mostly six of them
-_NO_FILE: Final = frozenset({b"<", b" ", b"\t", b"\n", b"\r"})  # nearly every page begins so
+_NO_FILE: Final = frozenset({b"<", b" ", b"\t", b"\n", b"\r"})  # as nearly every page begins
 _PDF_WITHIN: Final = 1024  # readers allow so many bytes of something else before a PDF
 
 # Elements that nothing but HTML begins with (those of MIME Sniffing, 7.1).
@@ -172,102 +169,103 @@ _BINARY_SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Sniffed:
-    """What it is."""
+    """The actual type of an answer."""
 
     media_type: str
-    lies: bool  # it was declared as what it cannot be
+    lies: bool  # it cannot be what it was declared as
 
 
 def actual_type(declared: str, url: str, body: bytes) -> Sniffed:
-    """*declared*: the Content-Type header as it came; empty: none."""
+    """Return the type of *body*. *declared*: the Content-Type header as received, or empty."""
     kind = media_type(declared.encode("latin-1", "replace"))
     if not body:
         return Sniffed(kind, lies=False)
-    if kind in _UNTOLD:
-        return Sniffed(_by_bytes(body) or _text_or_binary(declared, body), lies=False)
-    return _judge_of(kind)(kind, declared, url, body)
+    if kind in _UNDECLARED:
+        return Sniffed(_type_by_bytes(body) or _text_or_binary(declared, body), lies=False)
+    return _sniffer_of(kind)(kind, declared, url, body)
 
 
-def _judge_of(kind: str) -> Callable[[str, str, str, bytes], Sniffed]:
+def _sniffer_of(kind: str) -> Callable[[str, str, str, bytes], Sniffed]:
     if kind in _GZIP_TYPES:
-        return _of_gzip
+        return _sniff_gzip
     if kind in (PDF, "application/json") or _is_media(kind):
-        return _of_file
+        return _sniff_file
     if _is_xml(kind):
-        return _of_markup
-    return _of_text if kind in HTML_TYPES or kind.startswith("text/") else _as_declared
+        return _sniff_markup
+    return _sniff_text if kind in HTML_TYPES or kind.startswith("text/") else _keep_declared
 
 
-def _as_declared(kind: str, _declared: str, _url: str, _body: bytes) -> Sniffed:
-    """Office documents, programs: nobody reads them here, and some of them are HTML rightly."""
+def _keep_declared(kind: str, _declared: str, _url: str, _body: bytes) -> Sniffed:
+    """Keep the declared type of office documents and programs: they are not parsed, and some are
+    rightly HTML."""
     return Sniffed(kind, lies=False)
 
 
-def _of_markup(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
-    binary = _binary(kind, declared, url, body)
-    return binary or Sniffed(_told_by(markup(body), body) or kind, lies=False)
+def _sniff_markup(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
+    binary = _sniff_binary(kind, declared, url, body)
+    return binary or Sniffed(_markup_type(markup(body), body) or kind, lies=False)
 
 
-def _of_text(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
-    """HTML, and text: as text, HTML is source code, shown as such. But nobody reads a feed or a
-    sitemap so, and many are called HTML."""
-    binary = _binary(kind, declared, url, body)
+def _sniff_text(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
+    """Sniff HTML and text. HTML declared as text is source code and stays text; feeds and sitemaps
+    are often declared as HTML or text."""
+    binary = _sniff_binary(kind, declared, url, body)
     return binary or Sniffed(_list_type(markup(body), body) or kind, lies=False)
 
 
-def _binary(kind: str, declared: str, url: str, body: bytes) -> Sniffed | None:
-    """What was declared as text, and is none."""
+def _sniff_binary(kind: str, declared: str, url: str, body: bytes) -> Sniffed | None:
+    """Sniff what was declared as text. Returns None if it is text."""
     found = _binary_type(declared, body)
-    # The type of the file within; or a default, where .xml.gz has no type.
-    told_within = _is_xml(kind) or _is_xml_gz(url)
-    return Sniffed(found, lies=not (found == GZIP and told_within)) if found else None
+    # The type may be that of the file within, or a default, as .xml.gz has no type.
+    declares_content = _is_xml(kind) or _is_xml_gz(url)
+    return Sniffed(found, lies=not (found == GZIP and declares_content)) if found else None
 
 
-def _of_file(kind: str, _declared: str, _url: str, body: bytes) -> Sniffed:
+def _sniff_file(kind: str, _declared: str, _url: str, body: bytes) -> Sniffed:
     found = _signature(body)
     if kind == PDF and b"%PDF-" in body[:_PDF_WITHIN]:
         found = PDF
     if found:
-        # A JPEG that is called PNG is shown all the same, a film that is called sound played.
+        # Browsers show a JPEG declared as PNG, and play a film declared as sound.
         alike = found == kind or (_is_media(kind) and _is_media(found))
         return Sniffed(found, lies=not alike)
     is_page = _is_html(markup(body))
     return Sniffed(HTML if is_page else kind, lies=is_page)
 
 
-def _of_gzip(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
-    """One that is unpacked already was gzip for its transfer too."""
-    found = _by_bytes(body)
+def _sniff_gzip(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
+    """Sniff a gzip file. If the body is not gzip, it was compressed for its transfer too."""
+    found = _type_by_bytes(body)
     if found in ("", GZIP):
         return Sniffed(kind, lies=False)
     return Sniffed(found, lies=found == HTML)
 
 
-def _by_bytes(body: bytes) -> str:
-    return _signature(body) or _told_by(markup(body), body)
+def _type_by_bytes(body: bytes) -> str:
+    return _signature(body) or _markup_type(markup(body), body)
 
 
-def _told_by(seen: Markup, body: bytes) -> str:
-    """The type of a text that begins so. Empty: any."""
-    listed = _list_type(seen, body)
-    if listed or seen.element == "svg":
+def _markup_type(start: Markup, body: bytes) -> str:
+    """Return the type of a text that begins so, or "" if it may be of any."""
+    listed = _list_type(start, body)
+    if listed or start.element == "svg":
         return listed or "image/svg+xml"
-    if _is_html(seen):
+    if _is_html(start):
         return HTML
-    return XML if seen.declared else ""
+    return XML if start.declared else ""
 
 
-def _list_type(seen: Markup, body: bytes) -> str:
-    """Of a feed or sitemap. Empty: it is none."""
-    if seen.element == "rdf" and any(mark in body[:_SAMPLE_BYTES] for mark in _RSS_IN_RDF):
+def _list_type(start: Markup, body: bytes) -> str:
+    """Return the type of a feed or sitemap, or "" if it is none."""
+    if start.element == "rdf" and any(mark in body[:_SAMPLE_BYTES] for mark in _RSS_IN_RDF):
         return "application/rdf+xml"
-    return _LISTS.get(seen.element, "")
+    return _LISTS.get(start.element, "")
 
 
-def _is_html(seen: Markup) -> bool:
-    """Other dialects of XML have a title too, but are declared XML."""
-    named = seen.element == "html" or (seen.element in _HTML_ELEMENTS and not seen.declared)
-    return seen.doctype == "html" or named
+def _is_html(start: Markup) -> bool:
+    """Return whether it is HTML. Other dialects of XML have a title too, but are declared XML."""
+    named = start.element == "html" or (start.element in _HTML_ELEMENTS and not start.declared)
+    return start.doctype == "html" or named
 
 
 def _is_media(kind: str) -> bool:
@@ -287,7 +285,7 @@ def _text_or_binary(declared: str, body: bytes) -> str:
 
 
 def _binary_type(declared: str, body: bytes) -> str:
-    """Empty: it is text."""
+    """Return the type of binary data, or "" if it is text."""
     found = _signature(body)
     if found or "utf-16" in declared.lower() or "utf-32" in declared.lower():
         return found
@@ -304,7 +302,8 @@ def _signature(body: bytes) -> str:
 
 
 def _is_mp4(body: bytes) -> bool:
-    """ISO 14496-12, 4.3: its first box has a length and a brand; "ftyp" alone may be of a word."""
+    """Return whether the first box has a length and a brand (ISO 14496-12, 4.3): "ftyp" alone may
+    be a word."""
     if body[4:8] != b"ftyp":
         return False
     length = int.from_bytes(body[:4], "big")

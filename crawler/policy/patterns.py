@@ -1,8 +1,8 @@
-"""Which URLs of a host look as if one program made them: the pattern they have in common.
+"""Patterns of URLs that one program seems to have made, and when no more of a pattern is fetched.
 
-Rule: what counts up is folded (numbers, dates, ids, the values of a query), what names is kept.
-When in doubt it is a name: a pattern too fine costs a host some pages more, one too coarse would
-leave the rest of a whole host with the first hundred copies on it.
+Rule: numbers, dates, ids and the values of a query are folded, names are kept, and what is in doubt
+is a name: a pattern too fine costs a host some more pages, one too coarse would stop a whole host
+for the first hundred copies on it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from crawler.model.types import (
 from crawler.policy.scope import Reason, Refusal
 
 MOST_CHARS: Final = 200
-"""Of a pattern. A longer one is cut, and told from its like by a hash."""
+"""Longest pattern. A longer one is cut, and a hash keeps it unique."""
 
-# A fetch form holds neither "#" nor "<", so in a pattern they can only be ours.
+# A fetch form holds neither "#" nor "<", so in a pattern they are always placeholders.
 NUMBER: Final = "#"
 ID: Final = "<id>"
 
 _HASH_CHARS: Final = 16
 _has_digit: Final = re.compile("[0-9]").search
-# Each begins at the beginning of a word, or a long one would be tried from all its letters.
+# Each begins at the start of a word, so that a long word is not tried from all its letters.
 _ids: Final = re.compile(
     r"(?<![0-9A-Za-z])(?:"
     r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"  # a UUID
@@ -41,28 +41,28 @@ _ids: Final = re.compile(
     r"|(?=[A-Za-z]*+[0-9])[0-9A-Za-z]{22,}+"  # 128 bits in base 64: of a session, mostly
     r")(?![0-9A-Za-z])"
 )
-# Digits beside letters: only words that have them can be any of these.
+# A digit beside a letter: only words that have one can be an id.
 _may_have_ids: Final = re.compile(r"[0-9](?:(?=[A-Za-z])|(?<=[A-Za-z][0-9]))").search
 _numbers: Final = re.compile("[0-9]+")
 _numbers_of_escaped: Final = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])[0-9]+")  # %C3 stays as it is
-# What was x7Gk29a: no word has numbers in two places.
+# What was x7Gk29a: natural words have no numbers in two places.
 _mixed: Final = re.compile(r"(?<![A-Za-z#])[A-Za-z]*+#[A-Za-z]++#[A-Za-z#]*+")
 
 
 def pattern_of(url: str) -> str:
-    """The pattern of a fetch form, without its host. Empty: nothing in it is folded, so it is the
-    only URL of its pattern."""
+    """Return the pattern of a fetch form, without its host. Returns "" if nothing in it is folded:
+    it is the only URL of its pattern."""
     path, _, query = url[url.index("/", 8) :].partition("?")  # 8: past "http://" and into the host
-    folded = _folded(path)
+    folded = _fold(path)
     if query:
-        keys = {_folded(pair.partition("=")[0]) for pair in query.split("&")}
+        keys = {_fold(pair.partition("=")[0]) for pair in query.split("&")}
         folded = f"{folded}?{'&'.join(sorted(filter(None, keys)))}"
     elif folded == path:
         return ""
-    return folded if len(folded) <= MOST_CHARS else _cut(folded)
+    return folded if len(folded) <= MOST_CHARS else _shorten(folded)
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     if not _has_digit(text):
         return text
     numbers = _numbers_of_escaped if "%" in text else _numbers
@@ -71,60 +71,57 @@ def _folded(text: str) -> str:
     return _mixed.sub(ID, numbers.sub(NUMBER, _ids.sub(ID, text)))
 
 
-def _cut(pattern: str) -> str:
-    # Names in other scripts are long: nine characters of escapes each of theirs.
-    told = xxhash.xxh3_64_hexdigest(pattern.encode())
-    return f"{pattern[: MOST_CHARS - _HASH_CHARS - 1]}~{told}"
+def _shorten(pattern: str) -> str:
+    # Names in other scripts are long: each letter takes nine characters of escapes.
+    digest = xxhash.xxh3_64_hexdigest(pattern.encode())
+    return f"{pattern[: MOST_CHARS - _HASH_CHARS - 1]}~{digest}"
 
 
-# Whether more URLs of one pattern are worth a visit: by what those before have brought.
-#
-# Rule: a pattern is left when so many pages in a row brought nothing new; then one is tried now and
-# then, and a new page opens it again. At its cap it is left for good. What a person named (a seed,
-# a
-# request of a spider) is fetched in any case.
+# Whether more URLs of one pattern are fetched. A pattern stops after so many pages in a row with
+# nothing new; then one is tried now and then, and a new page reopens it. At its cap it stops for
+# good. Seeds and the requests of a spider are fetched in any case.
 
 
 class PatternStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the URLs of one pattern of a host have brought."""
+    """The results of the URLs of one pattern of a host."""
 
-    pages: int = 0  # fetched; errors and redirects are none
-    new: int = 0  # of these, with content that nobody had
+    pages: int = 0  # fetched; errors and redirects do not count
+    new: int = 0  # of these, with content not stored before
     barren: int = 0  # in a row, with nothing new
-    at: float = 0.0  # epoch seconds: when the last of them landed, or one was tried
+    at: float = 0.0  # epoch seconds, when the last page was fetched or tried
 
 
 class FetchIt(Enum):
-    """Fetch it."""
+    """The URL may be fetched."""
 
     OPEN = auto()
-    TRY = auto()  # its pattern was left a while ago
+    TRY = auto()  # its pattern stopped a while ago
 
 
 @dataclass(frozen=True, slots=True)
 class PatternStopped:
-    """Leave it, and why in words."""
+    """The URL is not fetched, with the reason in words."""
 
     reason: str
 
 
 class PatternStatsStore(Protocol):
-    """What all patterns of a crawl have brought. Nothing waits: who knows nothing says OPEN."""
+    """The statistics of all patterns of a crawl. No method blocks: what is unknown is OPEN."""
 
     def of(self, candidate: Candidate, now: float) -> FetchIt | PatternStopped:
-        """Asked when its lease is taken."""
+        """Decide about *candidate* when its lease is taken."""
 
     def trying(self, candidate: Candidate, now: float) -> None:
-        """Its fetch begins, as TRY said it may: the next one waits."""
+        """Record that the fetch which TRY allowed begins, so that the next one waits."""
 
     def has_stopped(self, host: HostKey) -> bool:
-        """Whether any pattern of *host* is known to have stopped: else no link is refused."""
+        """Return whether a pattern of *host* is known to have stopped; else no link is refused."""
 
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
-        """Asked when a link is found: is its pattern known to have stopped?"""
+        """Refuse a link that was found if its pattern is known to have stopped."""
 
     def note(self, candidate: Candidate, is_new: bool, now: float) -> None:
-        """Its page has landed."""
+        """Record that the page of *candidate* was fetched."""
 
 
 NOTHING: Final = PatternStats()
@@ -133,13 +130,13 @@ OTHER: Final = "<other>"
 
 
 def judged_pattern(candidate: Candidate) -> str:
-    """The pattern that decides about *candidate*. Empty: none does."""
+    """Return the pattern that decides about *candidate*, or "" if none does."""
     named = candidate.depth == 0 or candidate.request
     return "" if named or candidate.purpose is not Purpose.PAGE else pattern_of(candidate.url)
 
 
 def noted_pattern(candidate: Candidate) -> str:
-    """The pattern that its page counts for: also of what was named. Empty: of none."""
+    """Return the pattern that its page counts for, also of seeds and requests, or "" if none."""
     return "" if candidate.purpose is not Purpose.PAGE else pattern_of(candidate.url)
 
 
@@ -148,9 +145,9 @@ def stats_after(pattern: str, before: PatternStats, is_new: bool, now: float) ->
 
 
 def more(pattern: str, before: PatternStats, after: PatternStats) -> PatternStats:
-    """*after*: what came since, counted from nothing."""
+    """Add *after*, what was counted since *before*, from zero."""
     return PatternStats(
-        # What stands for many patterns has no cap, so its pages are not counted.
+        # OTHER stands for many patterns and has no cap, so its pages are not counted.
         pages=0 if pattern == OTHER else before.pages + after.pages,
         new=before.new + after.new,
         barren=after.barren if after.new else before.barren + after.barren,
@@ -163,35 +160,35 @@ def tried(before: PatternStats, now: float) -> PatternStats:
 
 
 def is_judge(rules: PatternSettings) -> bool:
-    """Whether *rules* ever stop a pattern."""
+    """Return whether *rules* ever stop a pattern."""
     return rules.pattern_max_pages is not None or rules.pattern_barren_pages is not None
 
 
-def is_full(brought: PatternStats, rules: PatternSettings) -> bool:
-    return rules.pattern_max_pages is not None and brought.pages >= rules.pattern_max_pages
+def is_full(stats: PatternStats, rules: PatternSettings) -> bool:
+    return rules.pattern_max_pages is not None and stats.pages >= rules.pattern_max_pages
 
 
-def is_barren(brought: PatternStats, rules: PatternSettings) -> bool:
-    return rules.pattern_barren_pages is not None and brought.barren >= rules.pattern_barren_pages
+def is_barren(stats: PatternStats, rules: PatternSettings) -> bool:
+    return rules.pattern_barren_pages is not None and stats.barren >= rules.pattern_barren_pages
 
 
-def is_stopped(brought: PatternStats, rules: PatternSettings) -> bool:
-    return is_full(brought, rules) or is_barren(brought, rules)
+def is_stopped(stats: PatternStats, rules: PatternSettings) -> bool:
+    return is_full(stats, rules) or is_barren(stats, rules)
 
 
 def verdict(
-    pattern: str, brought: PatternStats, rules: PatternSettings, now: float
+    pattern: str, stats: PatternStats, rules: PatternSettings, now: float
 ) -> FetchIt | PatternStopped:
-    if is_full(brought, rules):
+    if is_full(stats, rules):
         return PatternStopped(
-            f"pattern {pattern}: {brought.pages} of its pages were fetched, no more are"
+            f"pattern {pattern}: {stats.pages} of its pages were fetched, no more are"
         )
-    if not is_barren(brought, rules):
+    if not is_barren(stats, rules):
         return FetchIt.OPEN
-    # A clock that was set back must not leave it for ever.
-    if not 0 <= now - brought.at < rules.pattern_probe_s:
+    # A clock that was set back must not stop the pattern for ever.
+    if not 0 <= now - stats.at < rules.pattern_probe_s:
         return FetchIt.TRY
-    return PatternStopped(f"pattern {pattern}: nothing new in its last {brought.barren} pages")
+    return PatternStopped(f"pattern {pattern}: nothing new in its last {stats.barren} pages")
 
 
 def refused(stopped: PatternStopped) -> Refusal:

@@ -1,12 +1,14 @@
-"""When may a host be contacted again? Decided at the end of each fetch.
+"""How long a host rests, when a failed URL is tried again, and whether our own line is down.
 
-Rule: the host's gap is delay_factor x the last fetch, within [min, max], and never below its
-crawl-delay. Trouble (429, 5xx, time-outs, no connection) is the host's, not the URL's: it doubles
-the gap and adds a full-jitter backoff; five in a row pause the host, and one probe reopens it. A
-body that broke off backs off likewise, but does not pause the host, which does answer: one that
-declares wrong lengths would be given up though its pages can be read. With each answer the gap
-eases again, down to the host's own. What a host asks for comes first: neither Retry-After nor
-crawl-delay is cut by max_delay_s, only by a maximum of its own.
+Rule: a host's gap is delay_factor x the last fetch, within [min, max], and never below its
+crawl-delay. Neither Retry-After nor crawl-delay is cut by max_delay_s, only by a maximum of its
+own.
+
+Trouble (429, 5xx, time-outs, no connection) is the host's, not the URL's: it doubles the gap and
+adds a full-jitter backoff; five in a row pause the host, and one probe reopens it. A body that
+broke off backs off likewise, but does not pause the host, which does answer: one that declares
+wrong lengths would be given up though its pages can be read. With each answer the gap eases again,
+down to the host's own.
 """
 
 from __future__ import annotations
@@ -35,30 +37,28 @@ from crawler.model.types import (
     Standing,
 )
 
-# How long to wait before trying again what has failed.
-
 
 def full_jitter_s(failures: int, base_s: float, cap_s: float, random: Random) -> float:
-    """Any time up to base_s doubled with each failure after the first, up to cap_s.
+    """Return any time up to base_s doubled with each failure after the first, up to cap_s.
 
-    Full jitter: of the usual schemes the one with the least work for the server and the
-    shortest time to success (1,000 simulated clients: 798 calls, against 2,449 without).
+    Full jitter: of the usual schemes the one with the least work for the server and the shortest
+    time to success (1,000 simulated clients: 798 calls, against 2,449 without).
     """
     return random.uniform(0.0, min(cap_s, base_s * 2.0 ** min(failures - 1, 60)))
 
 
 HOST_ERRORS: Final = frozenset({"timeout", "connect", "dns", "tls", "disconnect"})
-"""Errors that are the host's. A protocol error is its page's: the host did answer."""
+"""Errors of the host. A protocol error is one of its page: the host did answer."""
 
 SWAY_MAX_S: Final = 30.0
-"""Of the last gap so much is remembered: one page that took long is soon forgotten."""
+"""So much of the last gap is remembered: one page that took long is soon forgotten."""
 
 LOST_AFTER_PAUSES: Final = 5
-"""In a row: 75 minutes of pauses and probes have gone by, and the next pause has begun."""
+"""In a row: after 75 minutes of pauses and probes the next pause has begun."""
 
 
 class Circuit(StrEnum):
-    """How far a host is trusted."""
+    """The states of the circuit breaker of a host."""
 
     CLOSED = "closed"
     OPEN = "open"  # paused, not contacted
@@ -66,7 +66,7 @@ class Circuit(StrEnum):
 
 
 class CircuitEvent(StrEnum):
-    """What happens to a host."""
+    """The events of the circuit breaker."""
 
     ANSWERED = "answered"  # 404 is an answer like any other
     BROKE_OFF = "broke off"  # a part of an answer came
@@ -91,7 +91,7 @@ TRANSITIONS: Final[dict[tuple[Circuit, CircuitEvent], Circuit]] = {
     (Circuit.HALF_OPEN, CircuitEvent.CANCELLED): Circuit.HALF_OPEN,
     (Circuit.HALF_OPEN, CircuitEvent.RESTED): Circuit.HALF_OPEN,  # after a cancelled probe
 }
-"""Nothing but the end of its rest can happen to a host that is OPEN: it is not leased."""
+"""A host that is OPEN is not leased, so only the end of its rest can happen to it."""
 
 SWAY: Final = {
     CircuitEvent.ANSWERED: 0.7,
@@ -100,28 +100,28 @@ SWAY: Final = {
     CircuitEvent.FAILED_OFTEN: 2.0,
     CircuitEvent.CANCELLED: 1.0,
 }
-"""What the last gap is multiplied by before it is compared with the host's own. Simulated with a
-host that sends 429, without Retry-After, to whoever comes within 5 s: 0.5 refusals for each page,
-against 2.7 if trouble only adds the backoff and 0.9 if answers halve. Easing more slowly would be
-better still there, and make every other host pay longer for one slow page."""
+"""The factor on the last gap before it is compared with the host's own. Simulated with a host that
+answers requests within 5 s with 429, without Retry-After: 0.5 refusals for each page, against 2.7
+if trouble only adds the backoff and 0.9 if answers halve. Easing more slowly would be better still
+there, but every other host would pay longer for one slow page."""
 
 
 def circuit(pace: Pace, *, resting: bool = False) -> Circuit:
-    """The state a pace stands for."""
+    """Return the circuit state that a pace stands for."""
     if not pace.pauses:
         return Circuit.CLOSED
     return Circuit.OPEN if resting else Circuit.HALF_OPEN
 
 
 def is_trouble(answer: Answer) -> bool:
-    """Whether the host, not the page, is in trouble."""
+    """Return whether the host, not the page, is in trouble."""
     if answer.error:
         return answer.error in HOST_ERRORS
     return answer.status is None or answer.status == 429 or answer.status >= 500
 
 
 def event_of(answer: Answer, pace: Pace, rules: PolitenessSettings) -> CircuitEvent:
-    """What an answer means for the host."""
+    """Return what *answer* means for the host."""
     if answer.error == "cancelled":
         return CircuitEvent.CANCELLED
     if not is_trouble(answer):
@@ -133,28 +133,28 @@ def event_of(answer: Answer, pace: Pace, rules: PolitenessSettings) -> CircuitEv
 
 
 def next_rest(pace: Pace, answer: Answer, rules: PolitenessSettings, random: Random) -> Rest:
-    """How long to leave the host alone after *answer*, and its pace from then on."""
+    """Return how long to leave the host alone after *answer*, and its pace from then on."""
     event = event_of(answer, pace, rules)
-    after = replace(_counted(pace, event), standing=_standing(pace, answer, event))
-    wishes = _gaps(pace, answer, event, rules)
-    gap_s = max(wishes)[0]
+    after = replace(_count_failures(pace, event), standing=_standing(pace, answer, event))
+    delays = _gaps(pace, answer, event, rules)
+    gap_s = max(delays)[0]
     if circuit(after, resting=True) is Circuit.OPEN and event is not CircuitEvent.CANCELLED:
-        wishes.append((gap_s + _pause_s(after.pauses, rules), "pause"))
+        delays.append((gap_s + _pause_s(after.pauses, rules), "pause"))
     elif event in (CircuitEvent.BROKE_OFF, CircuitEvent.FAILED, CircuitEvent.FAILED_OFTEN):
         gap_s += full_jitter_s(after.failures, rules.backoff_base_s, rules.backoff_max_s, random)
-        wishes.append((gap_s, "backoff"))
+        delays.append((gap_s, "backoff"))
     if answer.retry_after_s is not None:
-        wishes.append((_at_least_s(answer.retry_after_s, rules, random), "retry-after"))
-    seconds, reason = max(wishes)
+        delays.append((_at_least_s(answer.retry_after_s, rules, random), "retry-after"))
+    seconds, reason = max(delays)
     return Rest(seconds, replace(after, gap_s=gap_s), reason)
 
 
 def is_lost(pace: Pace) -> bool:
-    """Whether to give the host's other URLs up: each would take an hour to learn the same."""
+    """Return whether to give up the host's other URLs: each would take an hour to fail too."""
     return pace.pauses >= LOST_AFTER_PAUSES
 
 
-def _counted(pace: Pace, event: CircuitEvent) -> Pace:
+def _count_failures(pace: Pace, event: CircuitEvent) -> Pace:
     if event is CircuitEvent.CANCELLED:
         return pace
     if event is CircuitEvent.ANSWERED:
@@ -168,7 +168,7 @@ def _counted(pace: Pace, event: CircuitEvent) -> Pace:
 def _standing(pace: Pace, answer: Answer, event: CircuitEvent) -> Standing:
     if event is CircuitEvent.CANCELLED:
         return pace.standing
-    # A host in trouble that says so at once holds nothing up.
+    # A host that reports its trouble at once blocks no slot.
     answered = answer.status is not None or not is_trouble(answer)
     return Standing.ANSWERS if answered and not answer.hung else Standing.FAILS
 
@@ -178,8 +178,8 @@ def _gaps(
 ) -> list[tuple[float, str]]:
     own_s = min(max(rules.delay_factor * answer.duration_s, rules.min_delay_s), rules.max_delay_s)
     asked_s = min(pace.crawl_delay_s, rules.max_crawl_delay_s)
-    swayed_s = SWAY[event] * min(pace.gap_s, SWAY_MAX_S)
-    return [(own_s, "gap"), (asked_s, "crawl-delay"), (swayed_s, "easing")]
+    eased_s = SWAY[event] * min(pace.gap_s, SWAY_MAX_S)
+    return [(own_s, "gap"), (asked_s, "crawl-delay"), (eased_s, "easing")]
 
 
 def _pause_s(pauses: int, rules: PolitenessSettings) -> float:
@@ -187,18 +187,15 @@ def _pause_s(pauses: int, rules: PolitenessSettings) -> float:
 
 
 def _at_least_s(retry_after_s: float, rules: PolitenessSettings, random: Random) -> float:
-    # Jitter upward only, lest all that was put off comes back in the same second.
+    # Jitter is upward only, so that postponed URLs do not all come back in the same second.
     asked_s = min(max(retry_after_s, 0.0), rules.max_retry_after_s)
     return asked_s + random.uniform(0.0, min(asked_s / 10, rules.backoff_max_s))
 
 
-# Is a URL tried again after this answer, and when?
-#
-# Rule: what may be better next time is tried again, `retries` times, then it is a dead letter.
-# Trouble of the whole host uses them up as well: no URL is tried for ever. An answer whose body
-# broke
-# off is tried again likewise, but stands at the last try, as far as it came. Everything else, 404
-# and 410 among it, is an answer and stands.
+# Whether a URL is tried again after an answer, and when. What may be better next time is tried
+# again `retries` times, then it is a dead letter. Trouble of the whole host counts too, so that no
+# URL is tried for ever. An answer whose body broke off is tried again likewise, but at the last try
+# is kept as it is. Every other answer is final, 404 and 410 among them.
 
 # 522 and 524 are Cloudflare's: no connection to the server, no answer from it in time.
 RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
@@ -206,7 +203,7 @@ RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
 
 @dataclass(frozen=True, slots=True)
 class KeepAnswer:
-    """The answer stands: store it, follow it, forget it, but do not ask again."""
+    """The answer is final: the URL is not tried again."""
 
 
 Fate = RetryAt | Dead | PutBack | KeepAnswer
@@ -220,7 +217,7 @@ def fate(
     now: float,
     random: Random,
 ) -> Fate:
-    """What becomes of *candidate*, whose host now rests for *rest_s*."""
+    """Decide about *candidate*, whose host now rests for *rest_s*."""
     if answer.error == "cancelled":
         return PutBack()
     if not may_be_better(answer):
@@ -228,7 +225,7 @@ def fate(
     tries = candidate.attempts + 1
     if tries > rules.retries:
         if answer.error and answer.status is not None:
-            return KeepAnswer()  # its body broke off, and what came of it is all there will be
+            return KeepAnswer()  # its body broke off; what was received is kept
         what = answer.error or f"status {answer.status}"
         return Dead(f"{what}, tried {tries} times")
     wait_s = full_jitter_s(tries, rules.backoff_base_s, rules.backoff_max_s, random)
@@ -236,28 +233,27 @@ def fate(
 
 
 def may_be_better(answer: Answer) -> bool:
-    """Whether the same request may bring something else next time."""
+    """Return whether the same request may succeed next time."""
     return bool(answer.error) or answer.status is None or answer.status in RETRIED
 
 
-# How long a Retry-After header asks us to stay away (RFC 9110, 10.2.3): seconds, or a date.
-#
-# Rule: any bytes may come. What cannot be read asks for nothing; a date gone by asks for 0 s.
+# Retry-After headers (RFC 9110, 10.2.3): seconds, or a date. What cannot be read asks for nothing;
+# a date in the past asks for 0 s.
 
 MAX_BYTES: Final = 64
-"""The longest form of a date has 33 (RFC 850); no more is looked at."""
+"""The longest form of a date has 33 (RFC 850); nothing longer is read as a date."""
 
 _is_seconds = re.compile(rb"(\d+)(?:\.\d*)?").fullmatch
-# A weekday and a time must be there: parsedate_tz reads a date into much else.
+# Requires a weekday and a time: parsedate_tz finds a date in much else.
 _is_date = re.compile(rb"[A-Za-z]+,? [\x20-\x7e]*\d\d:\d\d:\d\d[\x20-\x7e]*").fullmatch
 
 
 def retry_after_s(value: bytes, now: float, max_s: float) -> float | None:
-    """Seconds from *now*, from 0 to *max_s*. None: it does not say."""
+    """Return the seconds from *now*, from 0 to *max_s*, or None if the header cannot be read."""
     text = value.strip()
     seconds = _is_seconds(text)
     if seconds:
-        # Rounded up, and ten digits are beyond any maximum: no huge number is ever built.
+        # Rounded up. Ten digits are beyond any maximum, so no huge number is built.
         digits = seconds[1].lstrip(b"0")
         return min(max_s, float(digits[:10] or b"0") + (b"." in text))
     if len(text) > MAX_BYTES or not _is_date(text):
@@ -276,27 +272,26 @@ def _epoch_s(text: str) -> float | None:
         return None
 
 
-# Is it them or us? When nearly all hosts fail at once, it is our own line.
-#
-# Rule: only hosts that have answered before can tell, each by its last answer: a list of dead hosts
-# looks like a dead line and would keep a crawl waiting for ever. While the line is down a fetch is
-# let through now and then, and no host is charged for what fails: the caller asks before it does.
+# Whether our own line is down: nearly all hosts fail at once. Only hosts that answered before
+# count, each by its last answer: a list of dead hosts would look like a dead line and keep a crawl
+# waiting for ever. While the line is down a fetch is let through now and then, and no host is
+# charged for failures: the caller asks before it charges.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UplinkRules:
-    """Settings; all are guesses, revisit."""
+    """The limits of the detection; all are guesses, revisit."""
 
     window_s: float = 60.0
-    min_hosts: int = 20  # heard of within it; fewer may well be one server, and it is down
+    min_hosts: int = 20  # observed within it; fewer may be one server that is down
     max_hosts: int = 1024  # remembered
-    failing: float = 0.9  # of those heard of
+    failing: float = 0.9  # the part of them that fails
     probe_s: float = 10.0
-    longest_s: float = 6 * 3600.0  # then it is them: a crawl must end
+    longest_s: float = 6 * 3600.0  # then the hosts are charged: a crawl must end
 
 
 class Uplink:
-    """The state of our own connection."""
+    """The state of our own line to the network."""
 
     def __init__(self, rules: UplinkRules) -> None:
         self._rules = rules
@@ -305,42 +300,42 @@ class Uplink:
         self._probe_at: float | None = None  # None: the line is up
 
     def __len__(self) -> int:
-        """Hosts it remembers."""
+        """Return the number of hosts remembered."""
         return len(self._last)
 
     def observe(self, host: HostKey, answer: Answer, now: float) -> None:
-        """Take note of how *host* answered."""
+        """Record how *host* answered."""
         if answer.error == "cancelled":
             return
         failed = no_contact(answer)
         if self._probe_at is not None:
-            self._probed(failed, now)
+            self._after_probe(failed, now)
         elif host in self._last or not failed:
-            self._note(host, failed, now)
+            self._record(host, failed, now)
             if failed and self._most_fail(now):
                 self._down_since, self._probe_at = now, now + self._rules.probe_s
 
     def is_down(self, now: float) -> bool:
-        """Whether to hand nothing out: the line is down and no probe is due."""
+        """Return whether to lease nothing: the line is down and no probe is due."""
         return self._probe_at is not None and now < self._probe_at
 
     @property
     def probe_at(self) -> float | None:
-        """When the next fetch may try the line. None: it is up."""
+        """The time when the next fetch may probe the line, or None if it is up."""
         return self._probe_at
 
     def charges(self) -> bool:
-        """Whether a failure is the host's own. Asked after `observe`."""
+        """Return whether a failure counts against its host. Valid after `observe`."""
         return self._probe_at is None
 
-    def _probed(self, failed: bool, now: float) -> None:
+    def _after_probe(self, failed: bool, now: float) -> None:
         if failed and now - self._down_since < self._rules.longest_s:
             self._probe_at = now + self._rules.probe_s
         else:
             self._probe_at = None
             self._last.clear()
 
-    def _note(self, host: HostKey, failed: bool, now: float) -> None:
+    def _record(self, host: HostKey, failed: bool, now: float) -> None:
         self._last[host] = (now, failed)
         self._last.move_to_end(host)
         if len(self._last) > self._rules.max_hosts:
@@ -354,7 +349,7 @@ class Uplink:
 
 
 def no_contact(answer: Answer) -> bool:
-    """Whether not even the head of an answer came."""
+    """Return whether not even the head of an answer was received."""
     if answer.status is not None:
         return False
     return answer.error in ("dns", "connect", "disconnect", "timeout")

@@ -1,6 +1,6 @@
-"""How soon a URL should have its turn: its front level.
+"""The front level of a URL: how soon it is fetched.
 
-Rule: from what is known when the URL is found; the level never changes afterwards.
+Rule: it follows from what is known when the URL is found, and never changes afterwards.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ class Hints:
 
     depth: int = 0  # hops from a seed
     is_seed: bool = False
-    sitemap_priority: float | None = None  # 0 to 1, in its host's own sitemap; None: not told
+    sitemap_priority: float | None = None  # 0 to 1, in its host's own sitemap; None: unknown
     modified: float | None = None  # epoch seconds, as a sitemap or feed says
-    is_sitemap: bool = False  # it is no page but lists some
+    is_sitemap: bool = False  # it lists pages and is none itself
     priority: int = 0  # of a Scrapy request: above 0 is sooner, below 0 later
 
 
 class Prioritizer(Protocol):
-    """The class that a setting may name. Made once a crawl, with the number of levels."""
+    """What CRAWLER_PRIORITIZER names. Made once a crawl, with the number of levels."""
 
     def level(self, hints: Hints) -> int:
-        """The front level, from 0 (best) to the number of levels less one."""
+        """Return the front level, from 0 (best) to the number of levels less one."""
 
 
 TOP_OF_SITEMAP: Final = 0.8
@@ -44,11 +44,11 @@ class DepthPrioritizer:
         self._last = levels - 1
 
     def level(self, hints: Hints) -> int:
-        """A spider's own word goes before everything else."""
+        """Return the front level. The priority of a spider's request overrides everything else."""
         if hints.priority:
             return 0 if hints.priority > 0 else self._last
         if hints.is_sitemap:
-            return self._last  # a hint at most: it must not cost the pages themselves a turn
+            return self._last  # a sitemap must not take a turn from the pages themselves
         if hints.is_seed or (hints.sitemap_priority or 0.0) >= TOP_OF_SITEMAP:
             return 0
         return min((hints.depth + 1).bit_length() - 1, self._last)

@@ -1,8 +1,8 @@
-"""Does an answer send us elsewhere, and do we go?
+"""Whether an answer is a redirect, and whether it is followed.
 
 Rule: a target is a new candidate for its own host, never fetched on the spot. One whose key is in
-its own chain (http to https, tracking stripped, a cookie bounce) is not seen-tested: it would be
-refused as seen by the very URL that leads to it. It still counts as a hop.
+its own chain (http to https, tracking stripped, a cookie bounce) skips the seen test, which would
+refuse it for the very URL that leads to it; it still counts as a hop.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 MAX_HOPS: Final = 10
 
 MAX_VISITS: Final = 3
-"""Of one key in one chain. Two are usual, three happen (http, https, www with all three held the
-same), a fourth is a loop: no need to walk all ten hops of it."""
+"""Of one key in one chain. Two are usual, three happen (http, https, www with one key for all), a
+fourth is a loop, of which not all ten hops are followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """The answered URL has moved; this is found in its place."""
+    """The URL has moved; *candidate* is added in its place."""
 
     candidate: Candidate
 
 
 @dataclass(frozen=True, slots=True)
 class TooMany:
-    """Given up: a dead letter with this reason."""
+    """The URL is given up: a dead letter with this reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """It leads nowhere we can go; the answer is kept as the page it is."""
+    """The target cannot be fetched; the answer is kept as a page."""
 
     reason: str
 
@@ -60,8 +60,8 @@ def onward(
     admit: Callable[[str, str], Candidate | Refusal],
     max_hops: int = MAX_HOPS,
 ) -> Onward:
-    """Where the answer to *candidate* leads. *location* is the header as it came; *admit* judges
-    a URL text read against a base, as links are judged."""
+    """Decide where the answer to *candidate* leads. *location* is the header as received; *admit*
+    judges a URL text read against a base, as links are judged."""
     if status not in REDIRECTS:
         return NotARedirect()
     if not location or not location.strip():
@@ -79,7 +79,7 @@ def onward(
 
 
 def location_text(location: bytes) -> str:
-    """A Location header as a URL text. Octets beyond ASCII are escaped as they are, as browsers
-    do: the server knows its own charset, and decoding would have to guess it."""
+    """Return a Location header as a URL text. Octets beyond ASCII are escaped one by one, as in
+    browsers: only the server knows its charset, and decoding would have to guess it."""
     octets = location.strip()
     return "".join(chr(octet) if octet < 0x80 else f"%{octet:02X}" for octet in octets)

@@ -1,8 +1,10 @@
-"""May we fetch this URL? The rules of one robots.txt (RFC 9309), asked once a fetch.
+"""The rules of one robots.txt (RFC 9309): whether a URL may be fetched.
 
-Rule: the longest matching pattern wins, Allow wins ties (2.2.2). Plain patterns cost a dictionary
-look-up for each length that occurs; those with a "*" are tried longest first, by find, never by a
-regular expression. A path ends in "$" here, and has no other: so "$" in a pattern is a letter.
+Rule: the longest matching pattern wins, Allow wins ties (2.2.2). A path ends in "$" here and has no
+other, so "$" in a pattern is a letter.
+
+Plain patterns cost a dictionary look-up for each length that occurs; those with a "*" are tried
+longest first, by find, never by a regular expression.
 """
 
 from __future__ import annotations
@@ -15,17 +17,15 @@ from typing import Final, NamedTuple
 
 from crawler.model.url import authority_of
 
-# What a robots.txt says to one crawler: its bytes, read line by line.
-#
-# Rule: as lenient as the parsers site owners test with (missing colons, the usual misspellings),
-# because a Disallow that nobody obeys is worse than one too many. Time is linear in the bytes.
-# Paths are compared in one spelling (`canonical`): RFC 9309, 2.2.2.
+# Reading a robots.txt for one crawler, as leniently as the parsers that site owners test with
+# (missing colons, the usual misspellings): a Disallow that is ignored is worse than one too many.
+# Time is linear in the bytes. Paths are compared in one spelling (`canonical`): RFC 9309, 2.2.2.
 
 BOM: Final = b"\xef\xbb\xbf"
 
 
 class Field(Enum):
-    """What a line is about."""
+    """The kinds of lines."""
 
     AGENT = auto()
     ALLOW = auto()
@@ -69,7 +69,7 @@ class Line(NamedTuple):
     pattern: bytes  # canonical, "*" and a final "$" as written
 
 
-@dataclass(slots=True, eq=False)  # two groups are not the same for saying the same
+@dataclass(slots=True, eq=False)  # groups in a set differ by identity, not by value
 class Group:
     """The lines of all groups that name one agent, as if they were one (2.2.1)."""
 
@@ -97,12 +97,12 @@ class RobotsText:
 
     @property
     def group(self) -> Group:
-        """Ours if any group names us, be it empty; else the one for everybody."""
+        """Our group if any line names us, even if it is empty; else the group for all."""
         return self.ours if self.ours.named else self.everyone
 
 
 def read(body: bytes, agent: str) -> RobotsText:
-    """The parts of *body* that are for *agent*, a product token."""
+    """Return the parts of *body* that are for *agent*, a product token."""
     found = RobotsText()
     token = product_token(agent)
     ruled: set[Group] = set()  # the groups that an Allow or Disallow here applies to
@@ -116,7 +116,7 @@ def read(body: bytes, agent: str) -> RobotsText:
         if what is None:
             continue
         if what in FOR_ALL:
-            _note(found, what, value)
+            _record(found, what, value)
         elif what is Field.AGENT:
             ruled = set() if rules_ended else ruled
             delayed = set() if delays_ended else delayed
@@ -142,7 +142,7 @@ def _named_group(found: RobotsText, value: bytes, token: bytes) -> Group | None:
     return found.ours if token and _leading_token(value) == token else None
 
 
-def _note(found: RobotsText, what: Field, value: bytes) -> None:
+def _record(found: RobotsText, what: Field, value: bytes) -> None:
     text = value.decode("utf-8", "replace")
     if what is Field.HOST:
         found.preferred_host = text
@@ -151,7 +151,7 @@ def _note(found: RobotsText, what: Field, value: bytes) -> None:
 
 
 def split_line(line: bytes) -> tuple[Field | None, bytes]:
-    """Field and value of a line. The colon may be missing if the value is one word."""
+    """Return field and value of a line. The colon may be missing if the value is one word."""
     text = line.partition(b"#")[0].strip()
     name, colon, value = text.partition(b":")
     if not colon:
@@ -163,7 +163,7 @@ def split_line(line: bytes) -> tuple[Field | None, bytes]:
 
 
 def product_token(agent: str) -> bytes:
-    """What a User-agent line must say to mean *agent*: the name, without its version."""
+    """Return what a User-agent line must contain to name *agent*: the name without its version."""
     return agent.partition("/")[0].strip().lower().encode("utf-8", "replace")
 
 
@@ -174,7 +174,7 @@ def _leading_token(value: bytes) -> bytes:
 
 
 def canonical(text: bytes) -> bytes:
-    """A path or a piece of a pattern in the one spelling that is compared: escapes of
+    """Return a path or a piece of a pattern in the one spelling that is compared: escapes of
     unreserved characters decoded, all that is neither reserved nor unreserved escaped."""
     return text if _is_canonical(text) else _odd.sub(_respell, text)
 
@@ -188,7 +188,7 @@ def _respell(match: re.Match[bytes]) -> bytes:
 
 
 def canonical_pattern(value: bytes) -> bytes:
-    """The same for a pattern: "*" stays, and so does "$", but only at its end."""
+    """Return a pattern in this spelling: "*" stays, and so does "$", but only at its end."""
     if _is_canonical(value):
         return value
     text = value.removesuffix(b"$")
@@ -199,7 +199,7 @@ def canonical_pattern(value: bytes) -> bytes:
 
 
 MIN_BODY_BYTES: Final = 500 * 1024
-"""As much of a robots.txt is read at least (RFC 9309, 2.5)."""
+"""At least so much of a robots.txt is read (RFC 9309, 2.5)."""
 
 WORK_LIMIT: Final = 1 << 27
 """Byte comparisons one URL may cost: 0.15 s at worst. Of 4,231 real files (Protego's test data) the
@@ -211,14 +211,14 @@ OWN_PATH: Final = b"/robots.txt$"
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """The answer, and the line that decided. No rule: nothing speaks about this URL."""
+    """The decision, and the line that it follows from. An empty rule: no line matches the URL."""
 
     allowed: bool
     rule: str = ""
 
 
 class RuleStrength(NamedTuple):
-    """How strong a pattern is, and what it says. The greater mark wins."""
+    """The strength and meaning of a pattern. The greater one wins."""
 
     octets: int
     allow: bool
@@ -226,7 +226,7 @@ class RuleStrength(NamedTuple):
 
 
 class Glob(NamedTuple):
-    """A pattern with "*" in it, in pieces: the first begins the path, the others come after it."""
+    """A pattern with "*", in pieces: the path begins with the first, the others follow in order."""
 
     mark: RuleStrength
     pieces: tuple[bytes, ...]
@@ -234,7 +234,7 @@ class Glob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one robots.txt says to us. Without arguments: everything is allowed."""
+    """The rules of one robots.txt for us. Without arguments everything is allowed."""
 
     plain: Mapping[bytes, RuleStrength] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()  # of the plain patterns, longest first, each once
@@ -245,12 +245,12 @@ class Rules:
 
     @classmethod
     def parse(cls, body: bytes, agent: str, max_body_bytes: int = MIN_BODY_BYTES) -> Rules:
-        """The rules of *body* for *agent*, a product token such as "Gossamer"."""
+        """Return the rules of *body* for *agent*, a product token such as "Gossamer"."""
         text = read(capped(body, max_body_bytes), agent)
         plain: dict[bytes, RuleStrength] = {}
         globs: list[Glob] = []
         for line in text.group.lines:
-            _file(line, plain, globs)
+            _add_pattern(line, plain, globs)
         return cls(
             plain,
             tuple(sorted({len(pattern) for pattern in plain}, reverse=True)),
@@ -261,11 +261,11 @@ class Rules:
         )
 
     def allowed(self, url: str) -> bool:
-        """Whether *url* may be fetched."""
+        """Return whether *url* may be fetched."""
         return self.ruling(url).allowed
 
     def ruling(self, url: str) -> Ruling:
-        """Whether *url* (a fetch form) may be fetched, and which line says so."""
+        """Return whether *url* (a fetch form) may be fetched, and the line that decides."""
         path = path_of(url)
         if path == OWN_PATH:
             return Ruling(True)  # "implicitly allowed" (2.2.2), whatever a pattern says
@@ -279,10 +279,10 @@ class Rules:
             spent += glob.mark.octets * len(path)
             if spent > WORK_LIMIT:
                 return Ruling(False, TOO_COSTLY)  # when in doubt, stay away
-            if _follow(path, glob.pieces):
+            if _matches(path, glob.pieces):
                 found = glob.mark, b"*".join(glob.pieces)
                 break
-        return _spoken(*found) if found else Ruling(True)
+        return _ruling(*found) if found else Ruling(True)
 
     def _strongest_plain(self, path: bytes) -> tuple[RuleStrength, bytes] | None:
         for length in self.lengths:
@@ -292,7 +292,7 @@ class Rules:
         return None
 
     def size_bytes(self) -> int:
-        """About what it holds in memory. Measured with tracemalloc: within a quarter."""
+        """Return about how much memory it takes: within a quarter, measured with tracemalloc."""
         plain = sum(160 + len(pattern) for pattern in self.plain)
         globs = sum(180 + 40 * len(glob.pieces) + glob.mark.octets for glob in self.globs)
         sitemaps = sum(60 + len(sitemap) for sitemap in self.sitemaps)
@@ -303,7 +303,7 @@ ALLOW_ALL: Final = Rules()
 
 
 def capped(body: bytes, max_bytes: int) -> bytes:
-    """At most *max_bytes*, without the line the cut went through: half an Allow allows more."""
+    """Return at most *max_bytes*, without the line that was cut: half an Allow allows more."""
     if len(body) < max_bytes:
         return body
     head = body[:max_bytes]
@@ -312,11 +312,11 @@ def capped(body: bytes, max_bytes: int) -> bytes:
 
 
 def path_of(url: str) -> bytes:
-    """What patterns are compared with: canonical path and query, and "$"."""
+    """Return what patterns are compared with: canonical path and query, and "$"."""
     return canonical(url[len(authority_of(url)) :].encode()) + b"$"
 
 
-def _file(line: Line, plain: dict[bytes, RuleStrength], globs: list[Glob]) -> None:
+def _add_pattern(line: Line, plain: dict[bytes, RuleStrength], globs: list[Glob]) -> None:
     mark = RuleStrength(len(line.pattern), line.allow, line.number)
     if b"*" in line.pattern:
         globs.append(Glob(mark, tuple(line.pattern.split(b"*"))))
@@ -324,8 +324,8 @@ def _file(line: Line, plain: dict[bytes, RuleStrength], globs: list[Glob]) -> No
         plain[line.pattern] = max(mark, plain.get(line.pattern, mark))
 
 
-def _follow(path: bytes, pieces: tuple[bytes, ...]) -> bool:
-    # Leftmost is always right: a later find can only leave less of the path for the others.
+def _matches(path: bytes, pieces: tuple[bytes, ...]) -> bool:
+    # The leftmost match is always right: a later one leaves less of the path for the other pieces.
     at = len(pieces[0])
     for piece in pieces[1:]:
         at = path.find(piece, at)
@@ -335,6 +335,6 @@ def _follow(path: bytes, pieces: tuple[bytes, ...]) -> bool:
     return True
 
 
-def _spoken(mark: RuleStrength, pattern: bytes) -> Ruling:
+def _ruling(mark: RuleStrength, pattern: bytes) -> Ruling:
     word = "Allow" if mark.allow else "Disallow"
     return Ruling(mark.allow, f"line {mark.line}: {word}: {pattern.decode()}")

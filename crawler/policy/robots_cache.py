@@ -1,12 +1,12 @@
-"""What robots.txt says about a URL at this moment, from memory, else from a store.
+"""The robots.txt verdict on a URL at this moment, from memory, else from a store.
 
-Rule: asked at fetch time, not when a link is found. A verdict that is not ALLOWED never lets a
-page through; one that is UNKNOWN names what to fetch, and `learn` takes what that brought.
+Rule: it is asked for when a URL is fetched, not when a link is found. Only Allowed lets a page
+through; Unknown names what to fetch, and `learn` takes the result.
 
-Memory: the verdicts used last, within a budget of bytes. Of 4,231 real files the median takes
-2.4 KB parsed, the mean 7 KB, and 512 KB of hostile ones 8 MB: counting entries would bound
-nothing. The budget holds some 9,000 real files, or 2^17 hosts without one; an evicted one costs
-a read of the store and 0.3 ms of parsing.
+Memory: the records used last, within a budget of bytes. Of 4,231 real files the median takes 2.4 KB
+parsed, the mean 7 KB, and 512 KB of hostile ones 8 MB, so a limit on entries would not bound
+memory. The budget holds some 9,000 real files, or 2^17 hosts without one; an evicted one costs a
+read of the store and 0.3 ms of parsing.
 """
 
 from __future__ import annotations
@@ -23,15 +23,11 @@ from crawler.config.settings import RobotsSettings
 from crawler.model.url import authority_of
 from crawler.policy.robots import ALLOW_ALL, Rules
 
-# What fetching a robots.txt brought, and what is known about the authority from then on.
-#
-# Rule: a decision table, no clock and no socket. RFC 9309, 2.3.1: a file is obeyed, its absence
-# (4xx) allows everything, trouble (5xx, no answer) forbids everything until it is over.
-# 429 counts as trouble. The RFC lets us crawl on after any 4xx (2.3.1.3: MAY), but this one is sent
-# by a host that is overloaded, not by one that has no robots.txt.
-# A redirect to an address that may not be contacted is trouble too, as a literal address or as a
-# name
-# that leads to one: which rules stand there is not known, and another try changes nothing.
+# The record of an authority after a fetch of its robots.txt (RFC 9309, 2.3.1): a file is obeyed,
+# its absence (4xx) allows everything, trouble (5xx, no answer) forbids everything until it is over.
+# 429 counts as trouble: the RFC allows a crawl after any 4xx (2.3.1.3: MAY), but an overloaded host
+# sends it, not one without a robots.txt. A redirect to an address that may not be contacted,
+# literally or by name, is trouble too: its rules are unknown, and another try changes nothing.
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
@@ -41,11 +37,11 @@ MAX_REDIRECTS: Final = 5
 
 
 REFUSED: Final = "refused"
-"""The error of a fetch that we did not make: its URL or its name leads where we may not go."""
+"""The error of a fetch that was not made: its address may not be contacted."""
 
 
 class RobotsState(StrEnum):
-    """What an authority's record says."""
+    """The states of an authority's record."""
 
     RULES = "rules"  # its file, in `body`
     ALLOW_ALL = "allow_all"
@@ -54,7 +50,7 @@ class RobotsState(StrEnum):
 
 
 class RobotsRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is known of one authority ("scheme://host[:port]"), as it is stored."""
+    """The stored record of one authority ("scheme://host[:port]")."""
 
     authority: str
     kind: RobotsState
@@ -64,22 +60,22 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tries: int = 0  # failures in a row
     next_url: str = ""  # PENDING: what to fetch, perhaps on another host
     hops: int = 0  # PENDING: redirects that led to next_url
-    reason: str = ""  # in words, for a person
+    reason: str = ""  # in words
 
 
 @dataclass(frozen=True, slots=True)
 class RobotsFetch:
-    """What one request for a robots.txt brought. Arrow: fetch -> robots."""
+    """The result of one request for a robots.txt. Arrow: fetch -> robots."""
 
-    url: str  # that was asked: the file itself, or what it redirects to
+    url: str  # of the request: the file itself, or a redirect's target
     status: int | None = None
     error: str = ""  # as in Answer, or REFUSED
-    target: str | None = None  # where a redirect leads, a fetch form; None: nowhere we can go
+    target: str | None = None  # of a redirect, a fetch form; None if it is not followed
     body: bytes = b""
 
 
 class FetchResult(StrEnum):
-    """The left column of the table."""
+    """What a fetch means for the file."""
 
     FILE = "file"
     MOVED = "moved"
@@ -89,12 +85,12 @@ class FetchResult(StrEnum):
 
 
 def robots_url(authority: str) -> str:
-    """Where an authority keeps its robots.txt."""
+    """Return the URL of an authority's robots.txt."""
     return f"{authority}/robots.txt"
 
 
 def fetch_result(fetch: RobotsFetch) -> FetchResult:
-    """What a fetch says about the file."""
+    """Return what a fetch means for the file."""
     status = fetch.status
     if fetch.error == "cancelled":
         return FetchResult.NOTHING
@@ -111,7 +107,7 @@ def fetch_result(fetch: RobotsFetch) -> FetchResult:
 def record_after(
     old: RobotsRecord, fetch: RobotsFetch, rules: RobotsSettings, now: float, until: float
 ) -> RobotsRecord:
-    """The authority's new record. *until*: how long a verdict holds that is not settled."""
+    """Return the new record of an authority. *until*: the end of a verdict that is not final."""
     what, hops = fetch_result(fetch), _hops(old, fetch)
     if what is FetchResult.NOTHING:
         return old
@@ -126,15 +122,15 @@ def record_after(
 
 
 def unknown(authority: str, now: float) -> RobotsRecord:
-    """The record of an authority nothing is known about; it has expired from birth."""
+    """Return the record of an authority without data; it is expired from the start."""
     return RobotsRecord(authority, RobotsState.PENDING, now, now, next_url=robots_url(authority))
 
 
 def given_up(
     authority: str, reason: str, rules: RobotsSettings, now: float, until: float
 ) -> RobotsRecord:
-    """The record of an authority given up for another reason than its robots.txt. When it has
-    expired one fetch decides: there are no tries left."""
+    """Return the record of an authority given up for a reason other than its robots.txt. When it
+    has expired one fetch decides: there are no tries left."""
     return RobotsRecord(
         authority, RobotsState.UNREACHABLE, now, until, tries=rules.robots_tries, reason=reason
     )
@@ -146,7 +142,7 @@ def _hops(old: RobotsRecord, fetch: RobotsFetch) -> int:
 
 
 def _pending(old: RobotsRecord, url: str, hops: int, until: float) -> RobotsRecord:
-    # It expires, because a hop may have to wait for another host's turn: whatever became of that
+    # It expires, because a hop may have to wait for another host's turn: whatever becomes of that
     # turn, the authority does not stay undecided.
     return replace(old, kind=RobotsState.PENDING, next_url=url, hops=hops, expires_at=until)
 
@@ -172,18 +168,18 @@ ENTRY_BYTES: Final = 500
 
 
 class RobotsStore(Protocol):
-    """Records by authority, on disk."""
+    """A store of records by authority, on disk."""
 
     def get(self, authority: str) -> RobotsRecord | None:
-        """The record put last, expired or not."""
+        """Return the record put last, expired or not."""
 
     def put(self, record: RobotsRecord) -> None:
-        """Keep *record* in place of its authority's last one."""
+        """Store *record* in place of its authority's last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Fetch it, and leave at least *crawl_delay_s* after it (0: the host asks for none)."""
+    """The URL may be fetched, then at least *crawl_delay_s* pass (0: the host asks for none)."""
 
     crawl_delay_s: float = 0.0
     rule: str = ""
@@ -191,21 +187,21 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Disallowed:
-    """Never fetch it, as *rule* says."""
+    """The URL must never be fetched, by *rule*."""
 
     rule: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Fetch *url* first, in the turn of its own host."""
+    """The robots.txt at *url* must be fetched first, in the turn of its own host."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class RobotsUnreachable:
-    """Nothing of this authority may be fetched until then (epoch seconds)."""
+    """Nothing of this authority may be fetched before *until* (epoch seconds)."""
 
     until: float
     reason: str
@@ -222,7 +218,7 @@ class _Entry:
 
 
 class RobotsCache:
-    """The one who knows the rules of every host, for one user agent."""
+    """The rules of all authorities for one user agent, the last used ones in memory."""
 
     def __init__(
         self,
@@ -243,7 +239,7 @@ class RobotsCache:
         return len(self._entries)
 
     def verdict(self, url: str, now: float) -> RobotsVerdict:
-        """May *url*, a fetch form, be fetched at *now*?"""
+        """Decide whether *url*, a fetch form, may be fetched at *now*."""
         authority = authority_of(url)
         entry = self._entry(authority)
         if entry is None or not holds(entry.record, now):
@@ -259,31 +255,31 @@ class RobotsCache:
         return Allowed(entry.rules.crawl_delay_s, ruling.rule)
 
     def rules(self, authority: str) -> Rules:
-        """The rules last read for *authority*, for its crawl-delay and its sitemaps."""
+        """Return the rules last read for *authority*, for its crawl-delay and its sitemaps."""
         entry = self._entry(authority)
         return entry.rules if entry else ALLOW_ALL
 
     def learn(
         self, authority: str, fetch: RobotsFetch, now: float, rest_s: float = 0.0
     ) -> RobotsRecord:
-        """Take what a fetch for *authority* brought; its host rests for *rest_s* from now on.
-        A PENDING record names what to fetch next, perhaps of another host."""
+        """Store the result of a fetch for *authority*, whose host rests for *rest_s* from now on. A
+        PENDING record names what to fetch next, perhaps of another host."""
         old = self._store.get(authority) or unknown(authority, now)
         return self._keep(record_after(old, fetch, self._rules, now, self._until(now, rest_s)))
 
     def give_up(self, authority: str, reason: str, now: float, rest_s: float = 0.0) -> None:
-        """Its URLs become dead letters unasked for a while. For hosts that are lost."""
+        """Forbid everything for a while, so that all URLs of a lost host become dead letters."""
         until = self._until(now, rest_s)
         self._keep(given_up(authority, reason, self._rules, now, until))
 
     def ask_again(self, authority: str, now: float) -> None:
-        """Forget that its robots.txt could not be had."""
+        """Forget that a robots.txt was unreachable, so that it is fetched again."""
         known = self._store.get(authority)
         if known is not None and known.kind is RobotsState.UNREACHABLE:
             self._keep(unknown(authority, now))
 
     def forget(self, authority: str) -> None:
-        """Its record was put by another: it is read again when it is asked for."""
+        """Drop a record that another worker has replaced; it is read again when it is needed."""
         entry = self._entries.pop(authority, None)
         if entry is not None:
             self.size_bytes -= entry.size_bytes
@@ -322,6 +318,6 @@ class RobotsCache:
 
 
 def holds(record: RobotsRecord, now: float) -> bool:
-    """Whether *record* still says anything at *now*."""
+    """Return whether *record* is valid at *now*."""
     # A record from the future was written under a wrong clock, and would hold until then.
     return record.fetched_at <= now < record.expires_at

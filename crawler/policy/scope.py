@@ -1,6 +1,6 @@
-"""Why a URL is not admitted: the reasons, in one table.
+"""Which URLs are refused: by the scope of a crawl, as traps or calendars, by their address.
 
-Rule: a refusal is a value that explains itself to a person: which rule, and which figure.
+Rule: a refusal is a value that explains itself: it names the rule and the figure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from crawler.model.url import is_ip, registered_domain, split
 
 
 class Reason(StrEnum):
-    """Which rule refused."""
+    """The rule that refused a URL."""
 
     NOT_A_URL = "not_a_url"
     SCHEME = "scheme"
@@ -85,19 +85,17 @@ class Refusal:
     detail: str  # what this URL has and what the rule wants
 
     def explain(self) -> str:
-        """One sentence for the person who asks why."""
+        """Return the reason as one sentence."""
         return f"{RULES[self.reason]}: {self.detail}"
 
 
-# Which URLs belong to this crawl.
-#
-# Rule: the user's own words decide, a denial over an allowance. A URL that a person named, as
-# a seed or in a spider's code, is such a word too: it needs no allowance.
+# Scope: the user's patterns decide, a denial over an allowance. A URL that a person named, as a
+# seed or in a spider's code, needs no allowance.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The bounds of one crawl. Of seeds, only what `host_refusal` needs: their hostnames."""
+    """The bounds of one crawl. *seeds*: only their hostnames, for `host_refusal`."""
 
     mode: ScopeMode = ScopeMode.ANY
     seeds: frozenset[str] = frozenset()
@@ -112,30 +110,30 @@ class Scope:
         object.__setattr__(self, "_bounds", bounds)
 
     def wider(self, hostnames: Iterable[str]) -> Scope:
-        """The same, with these seeds too. Of those before only the bounds are kept: they are not
-        looked at again, so 100,000 cost a copy of a set."""
+        """Return the scope with further seeds. The bounds of earlier seeds are kept, not computed
+        again, so 100,000 seeds cost a copy of a set."""
         wider = replace(self, seeds=frozenset(hostnames))
         object.__setattr__(wider, "_bounds", self._bounds | wider._bounds)
         return wider
 
     def host_refusal(self, hostname: str) -> Refusal | None:
-        """Judge a hostname, seeds' own among them."""
+        """Judge a hostname, that of a seed too."""
         if self.mode is ScopeMode.ANY or self._unit(hostname) in self._bounds:
             return None
         return Refusal(Reason.OUT_OF_SCOPE, f"{hostname} is no {self.mode} of a seed")
 
     def refusal(self, url: str, path: str, depth: int, named: bool) -> Refusal | None:
-        """Judge a URL whose host is in scope. *named*: by a person. Else `allow=/blog/` could
-        not begin at the home page, and a spider could not fetch the pictures it asks for."""
+        """Judge a URL whose host is in scope. *named* URLs need no allowance: else `allow=/blog/`
+        could not begin at the home page, and a spider could not fetch the pictures it asks for."""
         if self.max_depth is not None and depth > self.max_depth:
             return Refusal(Reason.MAX_DEPTH, f"depth {depth} is over {self.max_depth}")
-        if self.deny and (found := _first(self.deny, url)):
+        if self.deny and (found := _first_match(self.deny, url)):
             return Refusal(Reason.DENIED, f"the pattern is {found.pattern}")
         if named:
             return None
-        if self.allow and not _first(self.allow, url):
+        if self.allow and not _first_match(self.allow, url):
             return Refusal(Reason.NOT_ALLOWED, " or ".join(each.pattern for each in self.allow))
-        # Without a dot in its last segment, what follows is a whole path or holds a "/": no type.
+        # Without a dot in its last segment, this is a whole path or holds a "/", and is no type.
         file_type = path[path.rfind(".") + 1 :].lower()
         if file_type in self.denied_types:
             return Refusal(Reason.FILE_TYPE, f".{file_type}")
@@ -144,22 +142,21 @@ class Scope:
     def _unit(self, hostname: str) -> str:
         if self.mode is ScopeMode.DOMAIN:
             return registered_domain(hostname)
-        # Most sites redirect one of the two to the other: a crawl of one name would end there.
+        # Most sites redirect one of the two to the other: a crawl of only one would end there.
         return hostname.rstrip(".").removeprefix("www.")
 
 
-def _first(patterns: tuple[re.Pattern[str], ...], url: str) -> re.Pattern[str] | None:
+def _first_match(patterns: tuple[re.Pattern[str], ...], url: str) -> re.Pattern[str] | None:
     for each in patterns:
         if each.search(url):
             return each
     return None
 
 
-# Which URLs look like a trap: a site that makes new URLs for ever.
-#
-# Rule: judged by the URL alone. The length is judged first, so that the rest is bounded by it.
+# Traps: sites that make new URLs for ever. Judged by the URL alone, and first by its length, which
+# bounds the rest.
 
-# Names that are of sessions only; `sid` may as well choose what the page shows.
+# Names used for sessions only; `sid` may also choose what a page shows.
 _sessions: Final = re.compile(
     r"jsessionid|phpsessid|aspsessionid[a-z]{8}|cftoken|sessionid"
 ).findall
@@ -167,9 +164,9 @@ _sessions: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrapRules:
-    """The figures of one crawl. To switch a rule off, choose a figure out of reach."""
+    """The limits of one crawl. A limit out of reach switches its rule off."""
 
-    max_url_chars: int = 2048  # Internet Explorer read 2,083: nobody could publish longer ones
+    max_url_chars: int = 2048  # Internet Explorer read 2,083: longer ones could not be published
     max_path_segments: int = 10  # guess, revisit: Heritrix allows 20 slashes
     max_repeats: int = 2  # as Heritrix: a third time in a row is a trap
     max_parameters: int = 50  # guess, revisit: a form of a search has 10 or 20
@@ -186,7 +183,7 @@ class TrapRules:
                 Reason.URL_TOO_LONG, f"{len(url)} characters are over {self.max_url_chars}"
             )
         if "=" in url:
-            refusal = self._of_parameters(url, url.partition("?")[2])
+            refusal = self._query_refusal(url, url.partition("?")[2])
             if refusal:
                 return refusal
         slashes = path.count("/")
@@ -197,9 +194,9 @@ class TrapRules:
             return Refusal(
                 Reason.PATH_TOO_DEEP, f"{count} segments are over {self.max_path_segments}"
             )
-        return self._repetition(path.split("/")[1:-1])
+        return self._path_refusal(path.split("/")[1:-1])
 
-    def _of_parameters(self, url: str, query: str) -> Refusal | None:
+    def _query_refusal(self, url: str, query: str) -> Refusal | None:
         pairs = query.split("&")
         if len(pairs) > self.max_parameters:
             return Refusal(
@@ -215,14 +212,14 @@ class TrapRules:
                 return Refusal(Reason.REPEATED_SESSION, f"{name} comes {times} times")
         return None
 
-    def _repetition(self, directories: list[str]) -> Refusal | None:
+    def _path_refusal(self, directories: list[str]) -> Refusal | None:
         if len(set(directories)) == len(directories):
             return None
         times = self.max_repeats + 1
-        again = _in_a_row(directories, times) or _every_other(directories, times)
-        if again is None:
+        repeated = _in_a_row(directories, times) or _every_other(directories, times)
+        if repeated is None:
             return None
-        return Refusal(Reason.REPEATED_SEGMENTS, f"{again!r} comes {times} times")
+        return Refusal(Reason.REPEATED_SEGMENTS, f"{repeated!r} comes {times} times")
 
 
 def _most_often(words: Iterable[str]) -> tuple[str, int]:
@@ -230,7 +227,7 @@ def _most_often(words: Iterable[str]) -> tuple[str, int]:
 
 
 def _in_a_row(directories: list[str], times: int) -> str | None:
-    """The first group of directories that comes *times* times in a row: a/b/a/b/a/b."""
+    """Return the first group of directories that comes *times* times in a row: a/b/a/b/a/b."""
     for size in range(1, len(directories) // times + 1):
         run = 0  # how many directories in a row equal the one a group further on
         for start in range(len(directories) - size):
@@ -241,7 +238,7 @@ def _in_a_row(directories: list[str], times: int) -> str | None:
 
 
 def _every_other(directories: list[str], times: int) -> str | None:
-    """The first directory that comes *times* times with one other between: a/x/a/y/a, as Nutch."""
+    """Return the first directory that comes *times* times, one other between: a/x/a/y/a (Nutch)."""
     for start in range(len(directories) - 2 * (times - 1)):
         stretch = directories[start : start + 2 * times - 1]
         if all(stretch) and len(set(stretch[::2])) == 1:
@@ -249,13 +246,12 @@ def _every_other(directories: list[str], times: int) -> str | None:
     return None
 
 
-# Which URLs name a day so far away that only a calendar without an end leads there.
-#
-# Rule: judged by the URL alone, and only where it is a date beyond doubt: directories of year and
-# month, a date as a whole name, or a parameter that says it is one. A number that only looks like a
-# year is none (/product/2099).
+# Calendars without an end: dates so far away that only such a calendar leads there. Judged by the
+# URL alone, and only where it is a date beyond doubt: directories of year and month, a date as a
+# whole name, or a parameter named like one. /product/2099 is no date.
 
-# A calendar steps out of its range. What lies further away is more likely a number: /pull/4099/12/.
+# A calendar leaves its range step by step. A year further away is more likely a number:
+# /pull/4099/12/.
 _FAR_YEARS: Final = 100
 _YEAR: Final = "[12][0-9]{3}"
 _MONTH, _DAY = "0[1-9]|1[0-2]", "0[1-9]|[12][0-9]|3[01]"
@@ -278,64 +274,62 @@ _year: Final = re.compile(_YEAR).fullmatch
 _month: Final = re.compile(r"0?[1-9]|1[0-2]").fullmatch
 
 _Date = tuple[int, int, int]
-"""Year, month and day; 1 where that is not told."""
+"""Year, month and day; 1 where the URL names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalendarRules:
-    """The days of one crawl, from the first of a year to the last one that is not too far ahead."""
+    """The dates that one crawl admits: from a year to the last day that is not too far ahead."""
 
     from_year: int = 0
     until: _Date = (9999, 12, 31)
 
     def refusal(self, path: str, query: str) -> Refusal | None:
-        """Judge the parts of a fetch form."""
+        """Judge the path and query of a fetch form."""
         if _may_have_year(path) and (found := _in_path(path)):
             year, month, day = (found[low] or found[high] for low, high in ("yY", "mM", "dD"))
-            if refusal := self._judged((int(year), int(month), int(day or 1)), found[0][1:]):
+            if refusal := self._date_refusal((int(year), int(month), int(day or 1)), found[0][1:]):
                 return refusal
         if query and _may_have_year(query):
-            return self._of_query(query)
+            return self._query_refusal(query)
         return None
 
-    def _of_query(self, query: str) -> Refusal | None:
+    def _query_refusal(self, query: str) -> Refusal | None:
         found = {name.lower(): value for name, value in _parameter.findall(query)}
         year, month = found.get("year", ""), found.get("month", "")
         if _year(year) and _month(month):
-            return self._judged((int(year), int(month), 1), f"{year}-{month}")
+            return self._date_refusal((int(year), int(month), 1), f"{year}-{month}")
         dates = ((_date(value), value) for value in found.values())
-        refusals = (self._judged(day, value) for day, value in dates if day)
+        refusals = (self._date_refusal(day, value) for day, value in dates if day)
         return next(filter(None, refusals), None)
 
-    def _judged(self, day: _Date, told: str) -> Refusal | None:
+    def _date_refusal(self, day: _Date, text: str) -> Refusal | None:
         year = day[0]
         if self.from_year - _FAR_YEARS <= year < self.from_year:
-            return Refusal(Reason.CALENDAR, f"{told} is before {self.from_year}")
+            return Refusal(Reason.CALENDAR, f"{text} is before {self.from_year}")
         if day > self.until and year <= self.until[0] + _FAR_YEARS:
             last = "-".join(f"{part:02}" for part in self.until)
-            return Refusal(Reason.CALENDAR, f"{told} is after {last}")
+            return Refusal(Reason.CALENDAR, f"{text} is after {last}")
         return None
 
 
 def _date(text: str) -> _Date | None:
-    if told := _of_year_first(text):
-        year, month, day, joined_month, joined_day = told.groups("")
+    if found := _of_year_first(text):
+        year, month, day, joined_month, joined_day = found.groups("")
         return int(year), int(month or joined_month or 1), int(day or joined_day or 1)
-    told = _of_year_last(text)
-    return (int(told[1]), 1, 1) if told else None
+    found = _of_year_last(text)
+    return (int(found[1]), 1, 1) if found else None
 
 
-# Which addresses may be contacted.
-#
-# Rule: an address is public, loopback, or inside (somebody's own network, or no network at
-# all), by the registries of special-purpose addresses (IANA, RFC 6890). A name is public until
-# it is resolved; then its address is judged again, so that a public name cannot lead inside.
+# Addresses: public, loopback, or inside (a private network, or none at all), by the registries of
+# special-purpose addresses (IANA, RFC 6890). A name is public until it is resolved; then its
+# address is judged again, so that a public name cannot lead inside.
 
 Network = IPv4Network | IPv6Network
 
 
 class AddressKind(StrEnum):
-    """Where an address is."""
+    """The kind of network that an address belongs to."""
 
     PUBLIC = "public"
     LOOPBACK = "loopback"
@@ -365,19 +359,20 @@ _INSIDE: Final[tuple[Network, ...]] = (
 )
 
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
-"""All that IANA has given out. Unique-local, link-local, multicast and the rest lie outside."""
+"""All that IANA has allocated. Unique-local, link-local, multicast and the rest lie outside."""
 
 _CARRIES_IPV4: Final = (
     (IPv6Network("::ffff:0:0/96"), 0),  # mapped
     (IPv6Network("64:ff9b::/96"), 0),  # NAT64, RFC 6052
     (IPv6Network("2002::/16"), 80),  # 6to4, RFC 3056
 )
-"""IPv6 networks whose addresses end up at an IPv4 address, and how many bits follow it."""
+"""IPv6 networks whose addresses hold an IPv4 address, and how many bits follow it."""
 
 
-@lru_cache(maxsize=4096)  # asked at each fetch of a host that is an address: 17 us each time
+@lru_cache(maxsize=4096)  # called at each fetch of a host that is an address: 17 us a call
 def place_of_ip(ip: str) -> AddressKind:
-    """Where *ip* is. What cannot be read is inside: nobody is let in by a slip."""
+    """Return the kind of *ip*. Text that is no address counts as INSIDE, so that an error admits
+    nothing."""
     try:
         address = ip_address(ip.partition("%")[0])  # a zone ("fe80::1%eth0") changes nothing
     except ValueError:
@@ -388,7 +383,7 @@ def place_of_ip(ip: str) -> AddressKind:
 
 
 def place_of_host(hostname: str) -> AddressKind:
-    """Where a hostname is, as far as can be said without resolving it."""
+    """Return the kind of a hostname's address, as far as it is known without resolving it."""
     if is_ip(hostname):
         return place_of_ip(hostname.strip("[]"))
     name = hostname.rstrip(".")
@@ -401,22 +396,23 @@ Origin = tuple[str, int]
 
 
 def loopback_origin(url: str) -> Origin | None:
-    """The host and port of *url*, a fetch form, if its host is literally loopback."""
+    """Return the host and port of *url*, a fetch form, or None unless its host is literally
+    loopback."""
     parts = split(url)
     is_loopback = place_of_host(parts.hostname) is AddressKind.LOOPBACK
-    return (_plain(parts.hostname), parts.port) if is_loopback else None
+    return (_bare_name(parts.hostname), parts.port) if is_loopback else None
 
 
-def _plain(hostname: str) -> str:
+def _bare_name(hostname: str) -> str:
     return hostname.strip("[]").rstrip(".")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressRules:
-    """What one crawl may contact."""
+    """The addresses that one crawl may contact."""
 
-    allow_public: bool  # the user has said who they are
-    opened: frozenset[Origin] = frozenset()  # loopback that a person has named
+    allow_public: bool  # if there is a contact address
+    opened: frozenset[Origin] = frozenset()  # loopback that a person named
     inside: tuple[Network, ...] = ()  # admitted though not public
 
     def refusal(self, hostname: str, port: int) -> Refusal | None:
@@ -426,24 +422,24 @@ class AddressRules:
             if self.allow_public:
                 return None
             return Refusal(Reason.NO_CONTACT, f"{hostname} is not loopback")
-        if (_plain(hostname), port) in self.opened:
+        if (_bare_name(hostname), port) in self.opened:
             return None
-        if self._named(hostname if is_ip(hostname) else "127.0.0.1"):
+        if self._is_admitted_inside(hostname if is_ip(hostname) else "127.0.0.1"):
             return None
         where = f"{hostname}:{port}" if place is AddressKind.LOOPBACK else hostname
         return Refusal(Reason.INSIDE_ADDRESS, f"{where} is not public but {place}")
 
     def admits(self, ip: str, hostname: str, port: int) -> bool:
-        """Judge an address that *hostname* resolved to. Only what was opened by its name may be
-        loopback: a public name that leads there may be an attack (DNS rebinding)."""
+        """Return whether an address that *hostname* resolved to may be contacted. Loopback must be
+        opened by that name: a public name that leads there may be an attack (DNS rebinding)."""
         place = place_of_ip(ip)
         if place is AddressKind.PUBLIC:
             return self.allow_public
-        if place is AddressKind.LOOPBACK and (_plain(hostname), port) in self.opened:
+        if place is AddressKind.LOOPBACK and (_bare_name(hostname), port) in self.opened:
             return True
-        return self._named(ip)
+        return self._is_admitted_inside(ip)
 
-    def _named(self, ip: str) -> bool:
+    def _is_admitted_inside(self, ip: str) -> bool:
         try:
             address = ip_address(ip.strip("[]").partition("%")[0])
         except ValueError:

@@ -1,9 +1,9 @@
-"""A list of seeds: one URL a line, blank lines and lines that begin with "#" left out; or CSV, of
-which one column has the URLs or the names of hosts.
+"""Seed lists: one URL a line, without blank lines and lines that begin with "#"; or CSV, with the
+URLs or host names in one column.
 
-Rule: a line is read as a URL, or named with its number and the reason. A line without a
-scheme is read as browsers read what is typed: https, but http for IP addresses, localhost
-and hosts with a port; a name without a dot must say its scheme, or any word would be a URL.
+Rule: a line is read as a URL, or reported with its number and the reason. A line without a scheme
+is read as browsers read typed text: https, but http for IP addresses, localhost and hosts with a
+port; a name without a dot needs a scheme, or any word would be a URL.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _TYPED_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:/?#\\@]+)(:\d+)?(?=[/?#\\]|$)")
 _CREDENTIALS: Final = re.compile(r"https?:[/\\]*+[^/\\?#@]*+@", re.I)
 _SHOWN_CHARS: Final = 120
 
-_DELIMITERS: Final = (",", ";", "\t", "|")  # the first that parts all rows alike
-_SAMPLE_ROWS: Final = 50  # guess: of these the delimiter and the column are chosen
+_DELIMITERS: Final = (",", ";", "\t", "|")  # the first that splits all rows alike
+_SAMPLE_ROWS: Final = 50  # guess: the delimiter and the column are chosen by these
 _HEADINGS: Final = (
     *("url", "urls", "uri", "link", "href", "loc", "address", "origin", "website", "homepage"),
     *("domain", "domains", "host", "hostname", "fqdn", "site"),
 )
-"""Names of a column that has the seeds, the best first: a URL says more than its host."""
+"""Headings of the column with the seeds, the best first: a URL says more than its host."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no seed."""
+    """A line that is not a seed."""
 
     number: int  # from 1
     text: str  # its beginning
@@ -45,7 +45,7 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """A list of seeds as read."""
+    """The result of reading a list of seeds."""
 
     urls: tuple[str, ...]  # fetch forms, in the list's order
     bad: tuple[BadLine, ...]
@@ -67,8 +67,8 @@ def parse_seeds(text: str) -> Seeds:
 
 
 def parse_table(text: str) -> Seeds:
-    """Read a list in CSV: of the column that is called so, or else of the one that has most URLs
-    and names of hosts in the first rows. Rows that begin with "#" are left out."""
+    """Read a list in CSV. Its column is the one with a known heading, or else the one with most
+    URLs and host names in the first rows. Rows that begin with "#" are left out."""
     text = text.removeprefix("\ufeff")
     delimiter = _delimiter(text)
     sample = [cells for _, cells in _rows(text, delimiter, _SAMPLE_ROWS)]
@@ -93,8 +93,8 @@ def parse_table(text: str) -> Seeds:
 
 
 def _rows(text: str, delimiter: str, most: int | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Each with the number of its last line, from 1. A quote that never ends takes what is behind
-    it, up to csv's own limit of a cell; that row is one bad line."""
+    """Yield each row with the number of its last line, from 1. A quote that never ends takes what
+    follows it, up to csv's own limit of a cell; that row is one bad line."""
     lines = (f"{line}\n" for line in _LINE_END.split(text))
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
     found = 0
@@ -134,7 +134,7 @@ def _column_by_content(rows: list[list[str]]) -> int:
 
 
 def _is_seed(cell: str) -> bool:
-    """A rank such as 1.5 could be read as an address."""
+    """Return whether *cell* is a seed. A number, such as a rank of 1.5, is none."""
     cell = cell.strip()
     try:
         float(cell)
@@ -150,7 +150,7 @@ def _is_seed(cell: str) -> bool:
 
 
 def seed_url(text: str) -> str:
-    """The fetch form of one seed. ValueError: the reason why it is none."""
+    """Return the fetch form of one seed. Raises ValueError with the reason why it is none."""
     if len(text.split()) != 1:
         raise ValueError("white space in the URL")
     scheme = _SCHEME.match(text)
@@ -166,18 +166,17 @@ def seed_url(text: str) -> str:
 
 
 def _with_scheme(text: str) -> str:
-    typed = _TYPED_HOST.match(text)
-    if typed is None or not ("." in typed[1] or typed[1] == "localhost" or is_ip(typed[1])):
+    host = _TYPED_HOST.match(text)
+    if host is None or not ("." in host[1] or host[1] == "localhost" or is_ip(host[1])):
         raise ValueError("neither a URL nor the name of a host")
-    name, port = typed.groups("")
+    name, port = host.groups("")
     local = is_ip(name) or f".{name}".endswith(".localhost")
     return f"http://{text}" if (local or port) and port != ":443" else f"https://{text}"
 
 
-# What somebody pushed to be crawled: a URL, or scrapy-redis' JSON form of a request.
-#
-# Rule: it comes from outside: each part is what it must be, or the whole is refused and named.
-# Nothing in it is code, and nothing is made of it but text, numbers, lists and dicts.
+# Pushed requests: a URL, or the JSON form of scrapy-redis. They come from outside: each part has
+# the right type, or all is refused with a reason. They become text, numbers, lists and dicts only,
+# never code.
 
 _METHOD: Final = re.compile(r"[A-Z]{1,20}")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -196,12 +195,12 @@ class Pushed:
 
     @property
     def is_plain(self) -> bool:
-        """Its URL says all."""
+        """Whether it is nothing but a URL."""
         return self.method == "GET" and not self.meta and not self.form
 
 
 def read_pushed(item: bytes) -> Pushed:
-    """ValueError: the reason why it is none."""
+    """Read a pushed item. Raises ValueError with the reason why it is invalid."""
     try:
         text = item.decode("utf-8-sig").strip()
     except UnicodeDecodeError:
@@ -214,21 +213,21 @@ def read_pushed(item: bytes) -> Pushed:
         fields = _decode(text)
     except (msgspec.MsgspecError, RecursionError) as broken:
         raise ValueError(f"not JSON that can be read: {broken}") from None
-    return _of_fields(fields)
+    return _from_fields(fields)
 
 
-def _of_fields(fields: dict[str, Any]) -> Pushed:
+def _from_fields(fields: dict[str, Any]) -> Pushed:
     url, meta = fields.pop("url", None), fields.pop("meta", None)
     method = fields.pop("method", "GET")
     if not isinstance(url, str):
         raise ValueError("no URL in it, under the name url")
     if not (isinstance(method, str) and _METHOD.fullmatch(method.upper())):
-        raise ValueError("its method is none")
+        raise ValueError("its method is not valid")
     if not (meta is None or isinstance(meta, dict)):
         raise ValueError("its meta is no object")
     for name, value in fields.items():
         if not _is_form_data(value):
-            raise ValueError(f"its field {name[:80]!r} can be no form data: text, or a list of it")
+            raise ValueError(f"its field {name[:80]!r} is not form data: text, or a list of it")
     return Pushed(seed_url(url), method.upper(), meta or {}, fields)
 
 

@@ -1,8 +1,8 @@
 """Fingerprints: 64 bits of which few differ where two texts differ little (Charikar's SimHash).
 
 Rule: a fingerprint is stored and compared for years, so it is a function of the text alone:
-integers only, no order of bytes, no seed. Features are runs of three words, each once, with a
-weight of 1 + log2 of how often it occurs, rounded down. docs/decisions/0015 has what was measured.
+integers only, no byte order, no seed. Features are runs of three words, each once, with a weight of
+1 + log2 of how often it occurs, rounded down; docs/decisions/0015 has the measurements.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ from unicodedata import ucd_3_2_0
 import numpy as np
 from numpy.typing import NDArray
 
-# The words of a text as numbers, for fingerprints that are kept for years.
-#
-# Rule: the same text gives the same numbers on any machine, under any version of Python. So what
-# a letter is comes from Unicode 3.2, which Python brings along for ever: what is younger counts
-# as a letter, without cases. Han, kana, Thai and their like, written without spaces: each
-# character is a word. A word is letters, digits and marks; case does not count.
+# Words as numbers, the same on any machine and version of Python. What a letter is comes from
+# Unicode 3.2, which Python keeps; what is younger counts as a letter, without cases. Han, kana,
+# Thai and their like, written without spaces: each character is a word. A word is letters, digits
+# and marks; case does not count.
 
 Words = NDArray[np.uint32]
 Codes = NDArray[np.uint32]
 
-# Cost and memory are linear in the text; what is longer is judged by its beginning (4 ms).
+# Cost and memory are linear in the text; of a longer one only the beginning counts (4 ms).
 MOST_CHARS: Final = 1 << 19
-# What is worked on at a time stays in the cache of the processor; a word ends with its piece.
+# A piece fits into the cache of the processor; a word ends with its piece.
 _PIECE: Final = 1 << 16
 
 _ALONE: Final = np.uint32(1 << 31)  # marks a character that is a word of its own
@@ -38,7 +36,7 @@ _ALONE_FROM: Final = (  # first and one after the last; plane 0
 # Above plane 0: old scripts and mathematical letters; Han. Emoji between them are no letters.
 _PLANES: Final = ((0x10000, 0x1F000, np.uint32(0)), (0x20000, 0x40000, _ALONE))
 
-# Of ASCII: what tells lower case, and where letters and digits are.
+# ASCII: the bit of lower case, and where letters and digits are.
 _CASE, _A, _ALPHABET = np.uint8(0x20), np.uint8(ord("a")), np.uint8(26)
 _ZERO, _DIGITS = np.uint8(ord("0")), np.uint8(10)
 
@@ -47,26 +45,26 @@ _BASE: Final = 0x9E3779B1
 
 
 def word_hashes(text: str) -> Words:
-    """A number for each word of *text*, in their order. Equal words have equal numbers; two
-    others once in 2^32."""
+    """Return a number for each word of *text*, in order. Equal words have equal numbers; two others
+    once in 2^32."""
     if len(text) <= _PIECE:
-        return _hashed(text)
+        return _hash_words(text)
     end = min(len(text), MOST_CHARS)
-    return np.concatenate([_hashed(text[at : at + _PIECE]) for at in range(0, end, _PIECE)])
+    return np.concatenate([_hash_words(text[at : at + _PIECE]) for at in range(0, end, _PIECE)])
 
 
-def _hashed(text: str) -> Words:
-    """The hash of a word after place *s*: the sum of code x base^(i - s). Sums of all that is
-    before a place give them all at once, each multiplied by base^-s so that its place does not
-    count. Written for speed: 50 numpy calls of 1 us are half the price of a short page."""
-    # What comes first separates, so that a word always begins after something.
+def _hash_words(text: str) -> Words:
+    """Return the hash of each word. After place *s* it is the sum of code x base^(i - s). Sums of
+    all that is before a place give them all at once, each multiplied by base^-s so that its place
+    does not count. Written for speed: 50 numpy calls of 1 us are half the price of a short page."""
+    # The space makes every word begin after a separator.
     text = " " + text
     letters, starts = _read_ascii(text) if text.isascii() else _read(text)
     powers, inverses = _powers()
     sums = letters * powers[: len(letters)]
     np.add.accumulate(sums, out=sums)
     before = sums.take(starts)
-    # What separates words is 0 and adds nothing: a word may end where the next one begins.
+    # Separators are 0 and add nothing: a word may end where the next one begins.
     hashes = np.empty_like(before)
     hashes[:-1] = before[1:]
     hashes[-1:] = sums[-1:]
@@ -76,7 +74,7 @@ def _hashed(text: str) -> Words:
 
 
 def _read_ascii(text: str) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
-    """As `_read`, by letters of a byte: in half the time."""
+    """Return what `_read` does, in letters of one byte: in half the time."""
     codes = np.frombuffer(text.encode(), np.uint8)
     letters = codes | _CASE  # of a digit this bit is set already
     is_word = (letters - _A) < _ALPHABET
@@ -87,15 +85,15 @@ def _read_ascii(text: str) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
 
 
 def _read(text: str) -> tuple[Codes, NDArray[np.intp]]:
-    """The letters, 0 for what is none; and the places before the first one of each word."""
+    """Return the letters, 0 for other characters; and the place before the first of each word."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     highest = int(codes.max())
-    letters = _folded(codes, highest)
+    letters = _fold(codes, highest)
     return letters, _starts(letters, highest)
 
 
 def _starts(letters: Codes, highest: int) -> NDArray[np.intp]:
-    """The places before the first character of each word."""
+    """Return the places before the first character of each word."""
     is_letter = letters != 0
     begins = is_letter[1:] > is_letter[:-1]
     if highest >= _ALONE_FROM[0][0]:
@@ -106,8 +104,8 @@ def _starts(letters: Codes, highest: int) -> NDArray[np.intp]:
     return places
 
 
-def _folded(codes: Codes, highest: int) -> Codes:
-    """0: no letter; else the code point without its case, marked if it is a word alone."""
+def _fold(codes: Codes, highest: int) -> Codes:
+    """Return 0 for no letter, else the code point without case, marked if it is a word alone."""
     letters: Codes = _letters().take(codes, mode="clip")
     if highest > 0xFFFF:
         letters[codes > 0xFFFF] = 0
@@ -119,7 +117,7 @@ def _folded(codes: Codes, highest: int) -> Codes:
 
 @cache
 def _letters() -> Codes:
-    """By code point of plane 0: 30 ms, once."""
+    """Return the letter of each code point of plane 0: 30 ms, once."""
     letters = np.zeros(0x10000, np.uint32)
     for code in range(0x10000):
         kind = ucd_3_2_0.category(chr(code))
@@ -127,7 +125,7 @@ def _letters() -> Codes:
             folded = chr(code).casefold()
             letters[code] = ord(folded) if len(folded) == 1 else code
         elif kind == "Cn" and 0x0200 <= code < 0xFDD0 and not 0x2000 <= code < 0x2C00:
-            letters[code] = code  # of a script that is younger; between are symbols
+            letters[code] = code  # of a younger script; the gap between has symbols
     for first, end in _ALONE_FROM:
         letters[first:end] |= np.where(letters[first:end] > 0, _ALONE, np.uint32(0))
     return letters
@@ -135,7 +133,7 @@ def _letters() -> Codes:
 
 @cache
 def _powers() -> tuple[Codes, Codes]:
-    """Of the base and of its inverse, for each place in a piece."""
+    """Return the powers of the base and of its inverse, for each place in a piece."""
     factors = np.full((2, _PIECE + 1), [[_BASE], [pow(_BASE, -1, 1 << 32)]], np.uint32)
     factors[:, 0] = 1
     powers = np.multiply.accumulate(factors, axis=1, dtype=np.uint32)
@@ -164,7 +162,7 @@ _BLOCK: Final = 64 * _FULL  # hashes counted at a time: 1 MB
 
 
 def fingerprint(text: str, min_words: int = 50) -> int | None:
-    """64 bits, unsigned. None: *text* has fewer words, and they would say little."""
+    """Return 64 bits, unsigned, or None if *text* has fewer words, which would say little."""
     words = word_hashes(text)
     if len(words) < max(min_words, WORDS):
         return None
@@ -172,7 +170,7 @@ def fingerprint(text: str, min_words: int = 50) -> int | None:
 
 
 def shingle_hashes(words: Words) -> Hashes:
-    """Of each three words in a row, well mixed (splitmix64's finaliser)."""
+    """Return a hash of each three words in a row, well mixed (splitmix64's finaliser)."""
     wide = words.astype(np.uint64)
     mixed = wide[:-2] * _PLACES[0]
     mixed += wide[1:-1] * _PLACES[1]
@@ -185,10 +183,10 @@ def shingle_hashes(words: Words) -> Hashes:
 
 
 def by_weight(hashes: Hashes) -> Hashes:
-    """Each hash as often as its weight: of all its occurrences the 1st, 2nd, 4th, 8th..."""
+    """Return each hash as often as its weight: of all its occurrences the 1st, 2nd, 4th, 8th..."""
     ordered = hashes.copy()
     ordered.sort()
-    # Most occur once: only of the others is looked at which occurrence they are.
+    # Most occur once: only for the others it is computed which occurrence they are.
     again = (ordered[1:] == ordered[:-1]).nonzero()[0]
     begins = np.ones(len(again), bool)
     np.not_equal(again[1:] - again[:-1], 1, out=begins[1:])
@@ -202,7 +200,7 @@ def by_weight(hashes: Hashes) -> Hashes:
 
 
 def simhash_of(hashes: Hashes) -> int:
-    """A bit is set that more than half of *hashes* have."""
+    """Return the number whose bits are set that more than half of *hashes* have."""
     ones = _ones(hashes[:_BLOCK])
     for at in range(_BLOCK, len(hashes), _BLOCK):
         ones += _ones(hashes[at : at + _BLOCK])
@@ -211,11 +209,12 @@ def simhash_of(hashes: Hashes) -> int:
 
 
 def _ones(hashes: Hashes) -> NDArray[np.int64]:
-    """How many of *hashes* have each bit: a row for each byte, the lowest bit first.
+    """Count how many of *hashes* have each bit: a row for each byte, the lowest bit first.
 
-    Eight counters in each 64-bit number, until one could overflow: 8 ns a hash. Measured
-    beside it, for 3,500 hashes: this 29 us; matrix product of unpacked bits 65; histograms of
-    bytes 89; sums of unpacked bits 164; counters of 2, 4 and 8 bits in turn 43."""
+    Eight counters in each 64-bit number, until one could overflow: 8 ns a hash. Measured beside it,
+    for 3,500 hashes: this 29 us; matrix product of unpacked bits 65; histograms of bytes 89; sums
+    of unpacked bits 164; counters of 2, 4 and 8 bits in turn 43.
+    """
     blocks = -(-len(hashes) // _FULL)
     padded = np.zeros(blocks * _FULL, np.uint64)
     padded[: len(hashes)] = hashes

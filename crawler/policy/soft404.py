@@ -1,8 +1,8 @@
-"""Soft 404: does this host say "not found" with status 200?
+"""Soft 404: whether a host answers missing pages with status 200.
 
-Rule: a page that looks like an error is compared with what its host says of a name it cannot have,
-in the same directory and with the same extension (Bar-Yossef et al., Sic Transit Gloria Telae,
-2004). The host is asked once for each of these, not once a page.
+Rule: a page that looks like an error is compared with the answer of its host to a name that cannot
+exist, in the same directory and with the same extension (Bar-Yossef et al., Sic Transit Gloria
+Telae, 2004). The host is asked once for each of these, not once a page.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from crawler.model.url import authority_of
 
 KNOWN_S: Final = 7 * 86_400.0
 FAILED_S: Final = 3_600.0
-"""How long a host that did not answer is taken for honest."""
+"""How long no page of a host is a soft 404 after a probe without an answer."""
 MOST_WORDS: Final = 400
-"""guess: an error page with its menu; what is longer is a page whatever it says"""
+"""guess: an error page with its menu; a longer text is a page whatever it says"""
 _MOST_CHARS: Final = 10_000
 _HEAD_CHARS: Final = 400
 _words: Final = re.compile(r"[^\W\d_]+").findall
-_NAME: Final = "gossamer"  # one word, as pages like to repeat what they did not find
+_NAME: Final = "gossamer"  # one word, as pages like to repeat the missing name
 _ALIKE: Final = 0.9
-"""guess: of the words of two answers; what differs are names, dates and what else is popular"""
+"""guess: of the words of two answers; names, dates and lists of popular pages differ"""
 
-# "not found" where the web says it: its ten most used languages (w3techs), and the bare number.
+# "not found" in the ten most used languages of the web (w3techs), and the bare number.
 _ERROR: Final = re.compile(
     r"(?i)\b404\b|not (?:be )?found|(?:no longer|not) (?:exist|available)|does(?:n.t| not) exist"
     r"|page (?:is )?missing|nicht gefunden|existiert nicht|introuvable|n.existe pas"
@@ -40,22 +40,22 @@ _ERROR: Final = re.compile(
 
 
 class MissingPageAnswer(StrEnum):
-    """What a host says of a name it cannot have."""
+    """How a host answers a request for a name that cannot exist."""
 
-    ERROR = "error"  # it is honest
+    ERROR = "error"  # an error status, as it should
     PAGE = "page"  # status 200, and always the same
-    NOTHING = "nothing"  # no answer: nobody knows, and it is not asked again for a while
+    NOTHING = "nothing"  # no answer: unknown, and not asked again for a while
 
 
 class TextHashes(NamedTuple):
-    """Hashes of what an answer says, each once, ascending."""
+    """Hashes of the words of an answer, each once, ascending."""
 
     title: tuple[int, ...] = ()
     text: tuple[int, ...] = ()
 
 
 class Soft404Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Of one directory and extension of one host."""
+    """The result of a probe, for one directory and extension of one host."""
 
     said: MissingPageAnswer
     until: float  # epoch seconds
@@ -64,15 +64,15 @@ class Soft404Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def looks_like_error(title: str, text: str) -> bool:
-    """Whether it is worth asking. Bounded: its head is read, not all of it."""
-    if len(text.split(" ", MOST_WORDS + 1)) > MOST_WORDS + 1:  # and not all the spaces counted
+    """Return whether a probe is worth it. Bounded: only the head of the text is searched."""
+    if len(text.split(" ", MOST_WORDS + 1)) > MOST_WORDS + 1:  # stops counting spaces there
         return False
     return bool(_ERROR.search(title[:_HEAD_CHARS]) or _ERROR.search(text[:_HEAD_CHARS]))
 
 
 def kind_of(url: str) -> str | None:
-    """The host, directory and extension of a fetch form. None: a host's front page, which is
-    always one."""
+    """Return the host, directory and extension of a fetch form. Returns None for the front page of
+    a host, which always exists."""
     authority = authority_of(url)
     directory, name = _split(url[len(authority) :])
     if directory == "/" and not name:
@@ -81,25 +81,25 @@ def kind_of(url: str) -> str | None:
 
 
 def probe_of(url: str, random_name: str) -> str:
-    """A name that cannot be there, beside *url*; as long and odd as *random_name* makes it."""
+    """Return a URL beside *url* that cannot exist; its name is as long and odd as *random_name*."""
     authority = authority_of(url)
     directory, name = _split(url[len(authority) :])
     return f"{authority}{directory}{_NAME}{random_name}{_extension(name)}"
 
 
 def words_of(url: str, title: str, text: str) -> TextHashes:
-    """Without numbers and what *url* says already."""
-    said = set(_words(url.casefold()))
-    return TextHashes(_hashes(title, said), _hashes(text, said))
+    """Return the hashes of an answer's words, without numbers and the words of *url*."""
+    url_words = set(_words(url.casefold()))
+    return TextHashes(_hashes(title, url_words), _hashes(text, url_words))
 
 
-def _hashes(text: str, said: set[str]) -> tuple[int, ...]:
-    words = {word for word in _words(text.casefold()[:_MOST_CHARS]) if word not in said}
+def _hashes(text: str, excluded: set[str]) -> tuple[int, ...]:
+    words = {word for word in _words(text.casefold()[:_MOST_CHARS]) if word not in excluded}
     return tuple(sorted(xxh32_intdigest(word.encode(errors="replace")) for word in words))
 
 
 def record_of(status: int | None, digest: bytes, words: TextHashes, now: float) -> Soft404Record:
-    """What the answer to a probe says. *status* None: there was none."""
+    """Return the record of an answer to a probe. *status* is None if there was no answer."""
     if status is None or status == 429 or status >= 500:
         return Soft404Record(MissingPageAnswer.NOTHING, now + FAILED_S)
     if 200 <= status < 300:
@@ -108,8 +108,9 @@ def record_of(status: int | None, digest: bytes, words: TextHashes, now: float) 
 
 
 def is_soft_404(record: Soft404Record, digest: bytes, words: TextHashes) -> bool:
-    """Whether a page says what its host says of any name, in its title too: of a product that is
-    not to be had a shop says much the same, but with its name above."""
+    """Return whether a page has the words that its host sends for any missing name, in its title
+    too: the page of a product that is sold out has much the same text, but its name in the title.
+    """
     if record.said is not MissingPageAnswer.PAGE:
         return False
     if digest == record.digest:
@@ -119,12 +120,12 @@ def is_soft_404(record: Soft404Record, digest: bytes, words: TextHashes) -> bool
 
 
 def _alike(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
-    ours, theirs = set(some), set(others)
-    return len(ours & theirs) >= _ALIKE * len(ours | theirs)
+    left, right = set(some), set(others)
+    return len(left & right) >= _ALIKE * len(left | right)
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Directory with its last slash, and name; without the query."""
+    """Return the directory with its last slash, and the name; without the query."""
     directory, slash, name = path.partition("?")[0].rpartition("/")
     return directory + slash or "/", name
 

@@ -55,8 +55,10 @@ def test_what_can_be_read(item: bytes, want: Pushed) -> None:
         pytest.param(b'{"url": "a.b", "meta": "x"}', "meta is no object", id="meta as text"),
         pytest.param(b'{"url": "a.b", "method": 1}', "method", id="a method that is none"),
         pytest.param(b'{"url": "a.b", "method": "A B"}', "method", id="a method with a blank"),
-        pytest.param(b'{"url": "a.b", "priority": 5}', "'priority' can be no", id="a number"),
-        pytest.param(b'{"url": "a.b", "x": {"y": "z"}}', "'x' can be no", id="an object"),
+        pytest.param(
+            b'{"url": "a.b", "priority": 5}', "'priority' is not form data", id="a number"
+        ),
+        pytest.param(b'{"url": "a.b", "x": {"y": "z"}}', "'x' is not form data", id="an object"),
         pytest.param(b'{"url": ' + b"[" * 30_000, "not JSON", id="nested without end"),
         pytest.param(pickle.dumps({"url": URL}), "not UTF-8", id="a pickle"),
     ],
