@@ -1,8 +1,7 @@
 """The crawler as a Scrapy add-on: everything a project needs is `ADDONS` with this class in it.
 
-Rule: components are named, not imported. What a project has said itself always counts: its own
-components keep their places beside ours, and a setting of Scrapy's that has no effect here is
-refused, not ignored.
+Rule: components are named, not imported. A project's own components keep their places beside ours,
+and a setting of Scrapy's that has no effect here is refused, not ignored.
 """
 
 from __future__ import annotations
@@ -20,25 +19,22 @@ from crawler.assembly.components import (
     SCRAPYS_FEEDS,
 )
 from crawler.config.settings import Config, read_config
-from crawler.crawl import interactive as errand
+from crawler.crawl import interactive
 from crawler.crawl.interactive import is_interactive
 from crawler.model.choices import Tls
 from crawler.model.types import ConfigError
 from crawler.policy.politeness import RETRIED
 from crawler.shared.address import redis_address
 
-# Settings of Scrapy's that have no effect here, because something of ours does their work.
-#
-# Rule: told, not ignored. Somebody who sets DOWNLOAD_DELAY = 10 counts on ten seconds, and a
-# host is not to learn that they were one.
-
 SCHEDULER: Final = "crawler.scheduler.scheduler.FrontierScheduler"
 DOWNLOADER: Final = "crawler.download.downloader.FrontierDownloader"
 
 _ORDER: Final = "the order is the frontier's: use CRAWLER_PRIORITIZER, or a request's priority"
 
+# Scrapy's settings that have no effect here, as the crawler does their work. They are refused:
+# a user who sets DOWNLOAD_DELAY = 10 relies on ten seconds.
 REPLACED: Final[Mapping[str, tuple[object, str]]] = {
-    # name: (the value that says what is done anyway, what to do instead)
+    # name: (the only value that is accepted, what to do instead)
     "SCHEDULER": (SCHEDULER, "the frontier is the scheduler here"),
     "SCHEDULER_DISK_QUEUE": (default_settings.SCHEDULER_DISK_QUEUE, _ORDER),
     "SCHEDULER_MEMORY_QUEUE": (default_settings.SCHEDULER_MEMORY_QUEUE, _ORDER),
@@ -77,14 +73,14 @@ REPLACED: Final[Mapping[str, tuple[object, str]]] = {
 
 
 def refuse_replaced(settings: BaseSettings) -> None:
-    """Raise ConfigError for settings that the project, the spider or the command line has."""
-    told = [
+    """Raise ConfigError if the project, the spider or the command line sets a replaced one."""
+    errors = [
         f"{name} is {settings[name]!r}, but has no effect here: {instead}"
         for name, (same, instead) in REPLACED.items()
-        if _is_said(settings, name) and str(settings[name]) != str(same)
+        if _is_set(settings, name) and str(settings[name]) != str(same)
     ]
-    if told:
-        raise ConfigError("; ".join(told))
+    if errors:
+        raise ConfigError("; ".join(errors))
 
 
 def refuse_wrong_reactor(settings: BaseSettings) -> None:
@@ -102,7 +98,7 @@ def refuse_wrong_reactor(settings: BaseSettings) -> None:
         )
 
 
-def _is_said(settings: BaseSettings, name: str) -> bool:
+def _is_set(settings: BaseSettings, name: str) -> bool:
     if name == "SCHEDULER" and is_interactive(settings):
         return False
     priority = settings.getpriority(name)
@@ -114,14 +110,14 @@ SETTINGS: Final[Mapping[str, object]] = {
     # A page is one item: 100, the default, starts 100 tasks a response, 1 ms of CPU.
     "CONCURRENT_ITEMS": 1,
     "CONCURRENT_REQUESTS": 64,
-    # The frontier leases a host once. This is for what goes around it, as media pipelines do.
+    # The frontier leases a host once. This limits requests beside it, such as media pipelines'.
     "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
     # A crawl of many hosts would keep a jar for each of them in memory.
     "COOKIES_ENABLED": False,
-    # 54 us a page, to count what is counted already.
+    # 54 us a page, for figures that are counted elsewhere already.
     "DOWNLOADER_STATS": False,
     "LOG_FORMATTER": "crawler.report.logs.PageLines",
-    # Both let whoever reaches them run code in the crawl.
+    # Both run any code in the crawl for anyone who can connect.
     "TELNETCONSOLE_ENABLED": False,
     "REMOTE_CONTROL_ENABLED": False,
     "ROBOTSTXT_OBEY": True,
@@ -136,45 +132,45 @@ NO_HANDLER: Final = ("file", "data", "ftp", "s3")
 
 
 class Addon:
-    """Puts the crawler's parts in their places."""
+    """Registers the settings and components of the crawler with Scrapy."""
 
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
         """Choose the event loop: no reactor, unless the project says True, and uvloop."""
         settings.set("TWISTED_REACTOR_ENABLED", False, "addon")
-        # It is not made for Windows. With Twisted's readers it never reports a reset that comes
-        # together with data: a connection of Twisted's would hang until its time-out.
+        # uvloop does not exist for Windows. With Twisted's readers it never reports a reset that
+        # comes together with data: a connection of Twisted's would hang until its time-out.
         if find_spec("uvloop") and not settings.getbool("TWISTED_REACTOR_ENABLED"):
             settings.set("ASYNCIO_EVENT_LOOP", "uvloop.Loop", "addon")
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Everything else. Raises ConfigError."""
+        """Check all settings, and set components and other settings. Raises ConfigError."""
         if is_interactive(settings):
-            settings.setdict(errand.SETTINGS, "cmdline")
+            settings.setdict(interactive.SETTINGS, "cmdline")
         config = read_config(settings)
         refuse_replaced(settings)
         refuse_wrong_reactor(settings)
         redis_address(settings, config)  # refused here, before anything is opened
         if is_interactive(settings):
-            # There are no leases, so pauses are left to Scrapy's slots.
+            # Without leases, Scrapy's slots have to make the pauses.
             settings.set("DOWNLOAD_DELAY", config.politeness.min_delay_s, "cmdline")
         else:
             settings.set("SCHEDULER", SCHEDULER, "addon")
-        for name, value in {**SETTINGS, **_told_by(config)}.items():
+        for name, value in {**SETTINGS, **_derived_settings(config)}.items():
             settings.set(name, value, "addon")
         if SCRAPYS_FEEDS in _named(settings["EXTENSIONS"]):
-            # The project exports by a class of its own, or not at all.
+            # The project has its own exporter, or none.
             settings["EXTENSIONS"].set(OUR_FEEDS, None, SETTINGS_PRIORITIES["project"])
         for name, ours in COMPONENTS.items():
             _fill(settings[name], ours)
         _filter_feeds(settings)
-        without = [
+        disabled = [
             scheme for scheme in NO_HANDLER if scheme != "file" or not is_interactive(settings)
         ]
-        handlers = {"http": HANDLER, "https": HANDLER, **dict.fromkeys(without)}
+        handlers = {"http": HANDLER, "https": HANDLER, **dict.fromkeys(disabled)}
         _fill(settings["DOWNLOAD_HANDLERS"], handlers)
         if config.fetch.replay:
-            # Over a project's own too, which would ask the network.
+            # Replaces a project's own handlers too, which would use the network.
             replayed = {"http": REPLAY, "https": REPLAY}
             settings["DOWNLOAD_HANDLERS"].update(replayed, SETTINGS_PRIORITIES["cmdline"])
 
@@ -186,25 +182,27 @@ def _filter_feeds(settings: BaseSettings) -> None:
         settings.set("FEEDS", filtered, settings.getpriority("FEEDS") or 0)
 
 
-def _told_by(config: Config) -> dict[str, object]:
-    """Scrapy's settings that ours decide, for components that read them."""
+def _derived_settings(config: Config) -> dict[str, object]:
+    """Return settings of Scrapy's that follow from ours, for components that read them."""
     return {
         "USER_AGENT": config.identity.user_agent,
         "DOWNLOAD_TIMEOUT": config.fetch.total_timeout_s,
         "DOWNLOAD_VERIFY_CERTIFICATES": config.fetch.tls is Tls.STRICT,
         "REDIRECT_MAX_TIMES": config.limits.max_redirects,
         # Bodies in the pipelines; with more, nothing is fetched. 5 MB, the default, is one PDF that
-        # is read apart for seconds. The other half is for downloads, so that these seldom pause.
+        # takes seconds in a child process. The other half is for downloads, so that these seldom
+        # pause.
         "SCRAPER_SLOT_MAX_ACTIVE_SIZE": config.fetch.bodies_max_bytes // 2,
     }
 
 
 def _fill(given: BaseSettings, ours: Mapping[str, int | str | None]) -> None:
-    """Add *ours* where the project has said nothing, under whatever name."""
-    said = _named(given)
+    """Add *ours* where the project has set nothing, under either form of a name."""
+    names = _named(given)
     for name, value in ours.items():
-        if name not in said:
-            # Scrapy writes its reactorless defaults with a project's priority: less is not heard.
+        if name not in names:
+            # Scrapy writes its reactorless defaults with a project's priority: a lower one has no
+            # effect.
             given.set(name, value, SETTINGS_PRIORITIES["project"])
 
 

@@ -1,8 +1,7 @@
-"""What users of the crawler import in their parsers, spiders, prioritizers and programs. It stays;
-all else may move.
+"""The public API: what parsers, spiders, prioritizers and programs of users import.
 
-Rule: what needs Scrapy is imported when it is asked for. A parser of a user's is loaded in a
-process apart too, whose memory is limited.
+Rule: these names are stable, all others may change. Modules that need Scrapy are imported on first
+use, as a user's parser is also loaded in a child process of limited memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The project's settings. Scrapy's stand above, ours below at their defaults.
+"""The settings of the project: Scrapy's first, then the crawler's own with their defaults.
 
-To change one of ours, write it here, or give it to one crawl: -s CRAWLER_CONTACT=...
-A misspelt or impossible one stops the crawl before its first request. Scrapy's own settings
-work as ever, but for those that ours replace: these are refused with the right name.
+To change one of ours, write it here, or give it to one crawl: -s CRAWLER_CONTACT=... A misspelt or
+impossible one stops the crawl before its first request. Scrapy's own settings work as usual, except
+those that ours replace: they are refused, and the error names ours.
 """
 
 BOT_NAME = "gossamer"
@@ -10,19 +10,19 @@ SPIDER_MODULES = ["crawler.spiders"]
 NEWSPIDER_MODULE = "crawler.spiders"
 COMMANDS_MODULE = "crawler.commands"
 
-# Scheduler, downloader, middlewares, pipelines and extensions of ours: see crawler/addon.py.
-# Your own go where they always do, their numbers beside ours: DOWNLOADER_MIDDLEWARES,
+# Scheduler, downloader, middlewares, pipelines and extensions of ours: see crawler/addon.py. Your
+# own go where they always do, with numbers relative to ours: DOWNLOADER_MIDDLEWARES,
 # SPIDER_MIDDLEWARES, ITEM_PIPELINES, EXTENSIONS.
 ADDONS = {"crawler.addon.Addon": 500}
 
-ROBOTSTXT_OBEY = True  # and by us in any case
+ROBOTSTXT_OBEY = True  # the crawler obeys it in any case
 FEED_EXPORT_ENCODING = "utf-8"
 
 LOG_LEVEL = "INFO"  # DEBUG: two lines a page
-LOG_VERSIONS: list[str] = []  # add "Python", "Twisted"... when an error is to be looked into
-STATS_DUMP = False  # the summary says it in a readable form
+LOG_VERSIONS: list[str] = []  # add "Python", "Twisted"... to investigate an error
+STATS_DUMP = False  # the summary has these figures in a readable form
 
-# More at once needs more file descriptors, and where all are long up to 1 MB of memory each,
+# More needs more file descriptors, and for long bodies up to 1 MB of memory each,
 # beside what CRAWLER_BODIES_MAX_BYTES allows for them together.
 CONCURRENT_REQUESTS = 64
 
