@@ -1,6 +1,6 @@
-"""Which found URLs become waiting URLs: the seen test and the budgets.
+"""Admission of found URLs: the seen test and the budgets.
 
-Rule: a URL refused for its budget is not marked seen: it may come in when the budget grows.
+Rule: a URL refused for its budget is not marked seen, so it is admitted once the budget has grown.
 """
 
 from __future__ import annotations
@@ -25,36 +25,34 @@ from crawler.model.types import (
 )
 from crawler.policy.scope import Reason
 
-# Seen: do we know this URL? Exact, on disk, with the latest answers in memory.
-#
-# Rule: "seen" is said only of a key that was admitted; the memory in front never decides alone
-# against the store, it only spares the question.
-
-# Eight of nine links were met before, most of them lately. Two generations of this many
-# keys take about 5 MB and answer most questions (a guess to be measured per crawl).
+# Eight of nine links were found before, most of them recently. Two generations of this many
+# keys take about 5 MB and answer most lookups (a guess to be measured per crawl).
 RECENT: Final = 30_000
 
 
 class SeenKeys:
-    def __init__(self, books: WriteBatchView, recent: int = RECENT) -> None:
-        self._books = books
+    """The exact set of admitted URL keys: on disk, behind a cache of the latest. A key in the cache
+    is in the store too; any other key is looked up there."""
+
+    def __init__(self, batch: WriteBatchView, recent: int = RECENT) -> None:
+        self._batch = batch
         self._limit = recent
         self._young: set[int] = set()
         self._old: set[int] = set()
 
     def unseen(self, asked: Sequence[int]) -> dict[int, bytes]:
-        """Which of *asked* were never admitted, with the keys of the store that say so."""
+        """Return those of *asked* that were never admitted, each with its key in the store."""
         young, old = self._young, self._old
         unsure = [key for key in asked if key not in young and key not in old]
         names = keys.all_numbered(keys.SEEN, unsure)
-        known = self._books.has(names)
+        known = self._batch.has(names)
         self._remember(compress(unsure, known))
         return {key: name for key, name, seen in zip(unsure, names, known, strict=True) if not seen}
 
     def admit(self, fresh: Mapping[int, bytes]) -> None:
-        """*fresh*: of what `unseen` has given."""
-        self._books.put_all(zip(fresh.values(), repeat(b"")))
-        self._books.totals.seen += len(fresh)
+        """Mark *fresh*, a part of what `unseen` returned, as seen."""
+        self._batch.put_all(zip(fresh.values(), repeat(b"")))
+        self._batch.totals.seen += len(fresh)
         self._remember(fresh)
 
     def _remember(self, fresh: Iterable[int]) -> None:
@@ -64,21 +62,22 @@ class SeenKeys:
 
 
 MOST_DOMAINS: Final = 20_000
-"""Whose counts are kept in memory, 150 bytes each: the links of a page lead to ten of them, and a
-look into the store takes 3 us."""
+"""Domains whose counts are kept in memory, 150 bytes each: the links of a page lead to ten domains,
+and a read from the store takes 3 us."""
 
 
 class Admitter:
-    def __init__(self, books: WriteBatchView, rules: FrontierRules) -> None:
-        self._books = books
+    def __init__(self, batch: WriteBatchView, rules: FrontierRules) -> None:
+        self._batch = batch
         self._rules = rules
-        self._seen = SeenKeys(books)
-        self._by_domain: dict[HostKey, int] = {}  # URLs admitted of those met lately
+        self._seen = SeenKeys(batch)
+        self._by_domain: dict[HostKey, int] = {}  # URLs admitted, of domains used recently
 
     def admit(self, found: Sequence[Candidate]) -> tuple[list[Candidate], Added]:
-        """The new ones among *found*, counted against their budgets and marked seen."""
+        """Return the new URLs of *found*, counted against their budgets and marked seen, and the
+        counts."""
         unseen = self._seen.unseen([one.key for one in found if one.filtered])
-        budgets = BudgetUse(self._books, self._rules, self._by_domain)
+        budgets = BudgetUse(self._batch, self._rules, self._by_domain)
         admitted: list[Candidate] = []
         fresh: dict[int, bytes] = {}
         over: Counter[tuple[str, HostKey]] = Counter()  # by unit and name of the budget
@@ -101,60 +100,60 @@ class Admitter:
         seen = len(found) - new - over_budget
         return admitted, Added(new, seen, over_budget, kept_out=kept_out)
 
-    def excess(self, record: HostRecord, it: Candidate) -> tuple[int, Reason]:
-        """How many URLs more than its budgets allow were admitted of the host, which has *record*,
-        or of the domain of *it*; and which budget that is. Budgets may have shrunk since."""
+    def excess(self, record: HostRecord, candidate: Candidate) -> tuple[int, Reason]:
+        """Return by how many URLs the host of *record*, or the domain of *candidate*, exceeds its
+        budget, and which budget that is. Budgets may have shrunk since the URLs were admitted."""
         rules, over, reason = self._rules, 0, Reason.HOST_BUDGET
         if rules.max_urls_per_host is not None:
             over = max(0, record.admitted - rules.max_urls_per_host)
         if rules.max_urls_per_domain is not None:
-            used = _of_domain(self._books, self._by_domain, HostKey(it.domain))
+            used = _domain_count(self._batch, self._by_domain, HostKey(candidate.domain))
             if used - rules.max_urls_per_domain > over:
                 over, reason = used - rules.max_urls_per_domain, Reason.DOMAIN_BUDGET
         return over, reason
 
     def release(self, refused: Sequence[Candidate]) -> None:
-        """They count against no budget any more."""
+        """Stop counting *refused* against any budget."""
         pages = [one for one in refused if one.purpose is Purpose.PAGE]
         for host, count in Counter(one.host for one in pages).items():
-            record = self._books.host(host)
+            record = self._batch.host(host)
             record.admitted = max(0, record.admitted - count)
         if self._rules.max_urls_per_domain is None:
             return
         for name, count in Counter(one.domain for one in pages).items():
             domain = HostKey(name)
-            used = max(0, _of_domain(self._books, self._by_domain, domain) - count)
-            self._books.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
+            used = max(0, _domain_count(self._batch, self._by_domain, domain) - count)
+            self._batch.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
             self._by_domain[domain] = used
 
     def _count(self, admitted: Sequence[Candidate]) -> None:
         pages = Counter(one.host for one in admitted if one.purpose is Purpose.PAGE)
         for host, count in pages.items():
-            self._books.host(host).admitted += count
+            self._batch.host(host).admitted += count
 
     def admit_one(self, candidate: Candidate) -> bool:
         return bool(self.admit([candidate])[0])
 
 
 class BudgetUse:
-    """What one call takes from the budgets of hosts and registered domains; each is read once
+    """What one call uses of the budgets of hosts and registered domains. Each budget is read once
     and written once."""
 
     def __init__(
-        self, books: WriteBatchView, rules: FrontierRules, by_domain: dict[HostKey, int]
+        self, batch: WriteBatchView, rules: FrontierRules, by_domain: dict[HostKey, int]
     ) -> None:
-        """*by_domain*: what is known already; what is staged is noted in it."""
-        self._books = books
+        """*by_domain*: the counts already in memory; `close` adds the new ones."""
+        self._batch = batch
         self._known = by_domain
-        # Nothing that points back here: a cycle for each page is work for the collector.
-        read = partial(_of_domain, books, by_domain)
+        # A bound method would make a reference cycle for each page: work for the collector.
+        read = partial(_domain_count, batch, by_domain)
         self._domains = _budget("domain", rules.max_urls_per_domain, read)
-        hosts = _budget("host", rules.max_urls_per_host, lambda host: books.peek(host).admitted)
+        hosts = _budget("host", rules.max_urls_per_host, lambda host: batch.peek(host).admitted)
         self._limited = [each for each in (hosts, self._domains) if each is not None]
 
     def charge(self, candidate: Candidate) -> tuple[str, HostKey] | None:
-        """Count it, and return None; or the unit and name of a budget that is used up. A robots.txt
-        is not counted: it is no page, and without it its authority would wait for ever."""
+        """Count *candidate* and return None, or return the unit and name of a budget that is used
+        up. A robots.txt is not counted: without it its authority would wait for ever."""
         if candidate.purpose is Purpose.ROBOTS:
             return None
         for budget in self._limited:
@@ -165,27 +164,27 @@ class BudgetUse:
         return None
 
     def close(self) -> None:
-        """Stage what was taken of domains; hosts count for themselves when URLs arrive."""
+        """Stage the new counts of domains; those of hosts are in their host records."""
         if len(self._known) > MOST_DOMAINS:
             self._known.clear()
         domains = self._domains.used if self._domains else {}
         for domain, used in domains.items():
-            self._books.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
+            self._batch.put(keys.named(keys.DOMAIN, domain), used.to_bytes(8))
             self._known[domain] = used
 
 
-def _of_domain(books: WriteBatchView, known: Mapping[HostKey, int], domain: HostKey) -> int:
+def _domain_count(batch: WriteBatchView, known: Mapping[HostKey, int], domain: HostKey) -> int:
     if domain in known:
         return known[domain]
-    packed = books.get(keys.named(keys.DOMAIN, domain))
+    packed = batch.get(keys.named(keys.DOMAIN, domain))
     return int.from_bytes(packed) if packed else 0
 
 
 class _Budget:
-    """One kind of budget: what each name has used of *limit*."""
+    """One kind of budget: how much of *limit* each name has used."""
 
     def __init__(self, unit: str, limit: int, read: Callable[[HostKey], int]) -> None:
-        """*unit*: the field of a candidate that says whose it is."""
+        """*unit*: the field of a candidate with the name that it is counted under."""
         self.unit = unit
         self._limit = limit
         self.used: dict[HostKey, int] = {}
@@ -203,5 +202,5 @@ class _Budget:
 
 
 def _budget(unit: str, limit: int | None, read: Callable[[HostKey], int]) -> _Budget | None:
-    """None: it has no end."""
+    """Return None if there is no *limit*."""
     return None if limit is None else _Budget(unit, limit, read)

@@ -1,4 +1,4 @@
-"""Dead letters, put back by a person: each URL waits again as if it had never failed."""
+"""Dead letters put back into the frontier: each URL waits again as if it had never failed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from crawler.policy.robots_cache import RobotsCache
 BATCH: Final = 500  # letters of one write: 200 kB
 
 Letter = tuple[int, DeadLetter]
-"""A dead letter under its number."""
+"""The number of a dead letter, and the letter."""
 
 
 def dead_letters(store: OrderedStore) -> Iterator[Letter]:
-    """Oldest first, in bounded memory."""
+    """Yield all dead letters, oldest first, in bounded memory."""
     begin = keys.DEAD
     while found := store.scan(begin, keys.after(keys.DEAD), BATCH):
         for key, packed in found:
@@ -36,11 +36,11 @@ def put_back(
     chosen: Callable[[Candidate], bool],
     now: Callable[[], float],
 ) -> Iterator[int]:
-    """Let the *chosen* of the dead letters in *store*, which *frontier* is over, wait again; how
-    many, after each write of a batch."""
+    """Put the *chosen* dead letters in *store*, the store of *frontier*, back into its queues.
+    Yields how many, after each write of a batch."""
     letters = (each for each in dead_letters(store) if chosen(each[1].candidate))
     while batch := list(islice(letters, BATCH)):
-        # Else a URL would be dead again unasked, as long as that verdict holds.
+        # Else a URL would become a dead letter again without a fetch while that verdict holds.
         for authority in {authority_of(letter.candidate.url) for _, letter in batch}:
             robots.ask_again(authority, now())
         frontier.put_back_dead(batch, now())

@@ -1,8 +1,8 @@
-"""Whose turn it is: hosts between the front queues, memory and their rests.
+"""Which host has the next turn: hosts move between the front queues, memory and their rests.
 
-Rule: a turn covers the head of one level; then the host is filed again behind the others.
-A host that is not due never keeps a place in memory that a due one needs. Every move of a
-host is one of `places.MOVES`.
+Rule: a turn covers the head of one level; then the host is filed again behind the others. A host
+that is not due never keeps a place in memory that a due one needs, and every move of a host is one
+of `records.MOVES`.
 """
 
 from __future__ import annotations
@@ -30,35 +30,32 @@ from crawler.model.types import (
     Standing,
 )
 
-# The back tier: the active hosts, each with the head of one level in memory.
-#
-# Rule: no disk here. A host is leased, or due (its rest is over), or in the heap by the
-# end of its rest; those due wait per standing and level. Memory is bounded by the number of active
-# hosts.
-
 
 @dataclass(slots=True, eq=False)
 class ActiveHost:
-    """A host whose turn it is: at most as many leases as its head is long."""
+    """A host that has a turn: at most one lease for each URL of its head."""
 
     host: HostKey
     record: HostRecord
     level: int
-    head: deque[bytes]  # packed URLs, as they stand at the front of its queue
+    head: deque[bytes]  # packed URLs, in the order of its queue
     leased: bool = False
     turn_over: bool = False  # a better URL came during its fetch: file it again
-    gone: bool = False  # it has left; what still stands in a queue is stale
+    gone: bool = False  # it has left the set; its entries in queues are stale
 
 
 @dataclass(slots=True)
 class ActiveSet:
-    """All operations are O(log n) in the number of active hosts or better."""
+    """The back tier: the active hosts. Each is leased, or due (its rest is over) in a queue per
+    standing and level, or in a heap by the end of its rest.
+
+    No disk. All operations are O(log n) in the number of active hosts or better."""
 
     levels: int
     _hosts: dict[HostKey, ActiveHost] = field(default_factory=dict)
     _due: list[list[deque[ActiveHost]]] = field(default_factory=list)  # by standing, then level
     _heap: list[tuple[float, int, ActiveHost]] = field(default_factory=list)
-    _tick: int = 0  # equals leave the heap in the order they came
+    _tick: int = 0  # equal times leave the heap in the order of arrival
 
     def __post_init__(self) -> None:
         self._due = [[deque() for _ in range(self.levels)] for _ in Standing]
@@ -80,7 +77,7 @@ class ActiveSet:
         del self._hosts[active.host]
 
     def wait(self, active: ActiveHost, now: float) -> None:
-        """Until its rest is over, then among the due ones."""
+        """Put *active* into the heap until its rest is over, or among the due hosts if it is."""
         if active.record.rest_until <= now:
             self._add_due(active)
             return
@@ -88,14 +85,14 @@ class ActiveSet:
         heappush(self._heap, (active.record.rest_until, self._tick, active))
 
     def wake(self, now: float) -> None:
-        """Move those whose rest is over to the due ones."""
+        """Move the hosts whose rest is over to the due ones."""
         while self._heap and self._heap[0][0] <= now:
             _, _, active = heappop(self._heap)
             if not active.gone:
                 self._add_due(active)
 
     def due(self, standing: Standing) -> list[int]:
-        """The levels with due hosts of *standing*."""
+        """Return the levels with due hosts of *standing*."""
         levels = self._due[standing]
         for hosts in levels:
             while hosts and hosts[0].gone:
@@ -103,7 +100,7 @@ class ActiveSet:
         return [level for level, hosts in enumerate(levels) if hosts]
 
     def take(self, standing: Standing, level: int) -> ActiveHost | None:
-        """The due host of *standing* and *level* that has waited longest."""
+        """Remove and return the due host of *standing* and *level* that has waited longest."""
         hosts = self._due[standing][level]
         while hosts:
             active = hosts.popleft()
@@ -112,52 +109,51 @@ class ActiveSet:
         return None
 
     def next_at(self) -> float | None:
-        """When the next host of the heap is due."""
+        """Return when the next host of the heap is due."""
         return self._heap[0][0] if self._heap else None
 
     def _add_due(self, active: ActiveHost) -> None:
         self._due[active.record.pace.standing][active.level].append(active)
 
 
-# Which level has the next turn: stride scheduling (Waldspurger and Weihl, 1995).
-#
-# Rule: deterministic. With all levels busy, after n picks a level of share w has had
-# n w / sum(w) of them, off by less than one pick a level; none starves.
-
-
 class Stride:
+    """Which level has the next turn: stride scheduling (Waldspurger and Weihl, 1995).
+
+    Deterministic. With all levels busy, a level of share w has had n w / sum(w) of n picks, off by
+    less than one pick a level; none starves."""
+
     def __init__(self, shares: Sequence[float]) -> None:
         self._steps = [1.0 / share for share in shares]
         self._passes = list(self._steps)
         self._last = 0.0
 
     def order(self, busy: Iterable[int]) -> list[int]:
-        """The *busy* levels, the one whose turn it is first."""
-        # A level that was idle joins at the present, or it would catch up in one burst.
+        """Return the *busy* levels, the one that has the next turn first."""
+        # A level that was idle starts at the present pass, or it would catch up in one burst.
         return sorted(busy, key=lambda level: (max(self._passes[level], self._last), level))
 
     def charge(self, level: int) -> None:
-        """*level* has had a turn."""
+        """Count a turn of *level*."""
         self._last = max(self._passes[level], self._last)
         self._passes[level] = self._last + self._steps[level]
 
 
 class Turns:
     def __init__(
-        self, books: WriteBatchView, bodies: UrlQueues, rules: FrontierRules, refusals: Refusals
+        self, batch: WriteBatchView, queues: UrlQueues, rules: FrontierRules, refusals: Refusals
     ) -> None:
-        self._books = books
-        self._bodies = bodies
+        self._batch = batch
+        self._queues = queues
         self._rules = rules
         self._refusals = refusals
-        self._front = FrontQueue(books)
-        self._resting = TimedQueue(books, keys.RESTING)
+        self._front = FrontQueue(batch)
+        self._resting = TimedQueue(batch, keys.RESTING)
         self._stride = Stride(rules.level_shares)
         self.active = ActiveSet(len(rules.level_shares))
 
     def next_due(self, now: float, standings: Iterable[Standing]) -> ActiveHost | None:
-        """The host that may be leased next, of the first of *standings* that has one; taken out of
-        the due ones."""
+        """Remove from the due hosts, and return, the one to be leased next, of the first of
+        *standings* that has one."""
         for standing in standings:
             busy = {*self.active.due(standing), *self._front.busy(standing)}
             for level in self._stride.order(busy):
@@ -168,11 +164,11 @@ class Turns:
         return None
 
     def come_due(self, now: float) -> None:
-        """Rests that are over: from the heap to the due ones, from disk to the front."""
+        """Move hosts whose rest is over: from the heap to the due ones, from disk to the front."""
         self.active.wake(now)
         for key, _ in self._resting.take_due(now, self._rules.slice):
             host = HostKey(key[9:].decode())
-            record = self._books.host(host)
+            record = self._batch.host(host)
             self._front.file(host, record, _best(record), first=_is_begun(record))
 
     def wake_at(self, standings: Iterable[Standing]) -> float | None:
@@ -182,14 +178,14 @@ class Turns:
         return min((time for time in times if time is not None), default=None)
 
     def has_hosts(self) -> bool:
-        """Whether any host has URLs that wait, be it due or at rest; until the next leases also
-        where an entry of the front is stale."""
+        """Return whether any host, due or at rest, has waiting URLs. A stale entry of the front
+        counts until it is taken."""
         is_filed = any(self._front.busy(standing) for standing in Standing)
         return bool(len(self.active) or is_filed or self._resting.next_at is not None)
 
     def notice(self, host: HostKey, level: int, *, first: bool = False) -> None:
-        """A URL of *host* has come to wait at *level*; *first*: its host before others there."""
-        record = self._books.host(host)
+        """File *host* for a URL that now waits at *level*; *first*: before other hosts there."""
+        record = self._batch.host(host)
         if record.place is HostPlace.EMPTY or (
             record.place is HostPlace.FRONT and level < record.level
         ):
@@ -200,16 +196,16 @@ class Turns:
             self._notice_active(active, level)
 
     def put_back(self, candidate: Candidate) -> None:
-        """*candidate* waits again, before all others of its host and level."""
-        self._bodies.put_back(candidate)
+        """Put *candidate* back before all other URLs of its host and level."""
+        self._queues.put_back(candidate)
         active = self.active.get(candidate.host)
         if active is not None and active.level == candidate.level:
             active.head.appendleft(encode(candidate))
-        is_begun = _is_begun(self._books.peek(candidate.host))
+        is_begun = _is_begun(self._batch.peek(candidate.host))
         self.notice(candidate.host, candidate.level, first=is_begun)
 
     def carry_on(self, active: ActiveHost, now: float) -> None:
-        """Its fetch is over and its rest has begun: wait for it, or end the turn."""
+        """Keep *active*, whose fetch is over, in memory until its rest ends, or end its turn."""
         active.leased = False
         stays = active.head and not active.turn_over and self._has_room(active.record, now, 0)
         if stays:
@@ -218,9 +214,10 @@ class Turns:
             self._end_turn(active, now)
 
     def refile(self, host: HostKey, now: float) -> None:
-        """A host that was active when we died: to the front, to its rest, or to nothing."""
-        record = self._books.host(host)
-        self._books.delete(keys.named(keys.ACTIVE, host))
+        """File *host*, which was active when a process died: to the front, to its rest, or as empty
+        if no URL waits."""
+        record = self._batch.host(host)
+        self._batch.delete(keys.named(keys.ACTIVE, host))
         if record.best_level() is None:
             record.place = move(record.place, HostEvent.RUN_DRY)
         elif self._rests_long(record, now):
@@ -238,8 +235,8 @@ class Turns:
             self._front.file(active.host, active.record, level)
 
     def _activate(self, standing: Standing, level: int, now: float) -> ActiveHost | None:
-        """Bring in hosts of *standing* and *level* until one is due; those that rest wait in the
-        heap."""
+        """Take hosts of *standing* and *level* from the front until one is due; those at rest go
+        to the heap."""
         for _ in range(self._rules.look):
             if level not in self._front.busy(standing) or self._refusals.is_spent:
                 return None
@@ -250,21 +247,21 @@ class Turns:
         return None
 
     def _begin_turn(self, host: HostKey, now: float) -> ActiveHost | None:
-        record = self._books.host(host)
+        record = self._batch.host(host)
         if not self._has_room(record, now, 1):
             self._rest(host, record)
             return None
         record.place = move(record.place, HostEvent.ACTIVATE)
         head = self._refusals.head(host, record, record.level, self._rules.head_urls, now)
-        if not head:  # all that waited there was refused, or as many as one call may look at
+        if not head:  # all URLs there were refused, or as many as one call may judge
             level = record.best_level()
             if level is None:
                 record.place = move(record.place, HostEvent.RUN_DRY)
             else:
                 self._front.file(host, record, level)
             return None
-        self._books.hold(host)
-        self._books.put(keys.named(keys.ACTIVE, host), b"")
+        self._batch.hold(host)
+        self._batch.put(keys.named(keys.ACTIVE, host), b"")
         active = ActiveHost(host, record, record.level, head)
         self.active.enter(active)
         if record.rest_until <= now:
@@ -283,17 +280,17 @@ class Turns:
             self._rest(active.host, record)
 
     def _leave(self, active: ActiveHost) -> None:
-        self._books.host(active.host)  # from here on a change of it is written
+        self._batch.host(active.host)  # so that changes to its record are written
         self.active.leave(active)
-        self._books.let_go(active.host)
-        self._books.delete(keys.named(keys.ACTIVE, active.host))
+        self._batch.let_go(active.host)
+        self._batch.delete(keys.named(keys.ACTIVE, active.host))
 
     def _rest(self, host: HostKey, record: HostRecord) -> None:
         record.place = move(record.place, HostEvent.REST)
         self._resting.put(record.rest_until, host.encode(), b"")
 
     def _has_room(self, record: HostRecord, now: float, entering: int) -> bool:
-        """A due host always has room; one that rests, while memory has it."""
+        """Return True for a due host, and for one at rest while memory has room for it."""
         if record.rest_until <= now:
             return True
         full = len(self.active) + entering > self._rules.max_active_hosts
@@ -304,8 +301,8 @@ class Turns:
 
 
 def _is_begun(record: HostRecord) -> bool:
-    """New, but asked: its robots.txt has come and its first page has not. It goes before hosts that
-    were never asked, or it would wait for all of them twice."""
+    """Return whether a new host was fetched from: its robots.txt, but no page yet. It goes before
+    hosts that were never fetched from, or it would wait for all of them twice."""
     return record.pace.standing is Standing.NEW and record.rest_until > 0
 
 

@@ -1,4 +1,4 @@
-"""An ordered store in memory, for tests and for crawls that need not outlive their process."""
+"""An ordered store in memory, for tests and for crawls that end with their process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 class MemoryStore:
-    """Implements scheduler.ports.OrderedStore."""
+    """Implements port.OrderedStore."""
 
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}

@@ -1,5 +1,5 @@
-"""What a frontier promises and what it stands on. The promises are tested by one suite
-over every implementation (tests/contract)."""
+"""The interfaces of the frontier and of its store. One suite tests the guarantees over every
+implementation (tests/contract)."""
 
 from __future__ import annotations
 
@@ -21,104 +21,104 @@ from crawler.policy.scope import Refusal
 
 
 class Frontier(Protocol):
-    """Where every URL is until it is finished. *now* is epoch seconds, and never goes back.
+    """Holds every URL until it is finished. *now* is epoch seconds, and never goes back.
 
     1. A URL added is leased again and again until it is finished; done without a next
        visit, it is never leased again.
     2. Never two unreleased leases on one host, and none before the host's rest is over:
        across eviction and restart too.
     3. A result under a lease that is no longer held returns False and changes nothing.
-    4. Each call is one atomic, durable act: after a crash it happened whole or not at all.
+    4. Each call is atomic and durable: after a crash all of it has happened, or nothing.
     5. Among due hosts of one standing, higher levels get more turns, and none starves.
-    6. A call costs no more with more hosts or more URLs (a logarithm at most).
+    6. The cost of a call grows with hosts or URLs by a logarithm at most.
     """
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
-        """Admit the URLs not seen before. The seen test is inside."""
+        """Admit the URLs not seen before. The seen test is part of the call."""
 
     def lease(
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
     ) -> list[Lease]:
         """Take up to *limit* URLs, each of another host, all of them due: of hosts of the first of
-        *standings*, then of the next. Those of others keep their turns."""
+        *standings*, then of the next. Hosts of other standings keep their turns."""
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
-        """The fetch is over: its host may be contacted after the rest. False: not held."""
+        """End the fetch: the host may be leased after the rest. Returns False if the lease is not
+        held."""
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
-        """The URL's fate is decided and its page durable. False: not held.
-        A lease not yet released is released with its host's last gap."""
+        """Apply *verdict* to the URL, whose page is durable. Returns False if the lease is not
+        held. A lease not yet released is released with its host's last gap."""
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
-        """When to call `lease` again with *standings*: may be early, never late. None: nothing to
-        wait for."""
+        """Return when to call `lease` again with *standings*: may be early, never late. Returns
+        None if nothing waits."""
 
     def counts(self) -> Counts:
-        """O(1)."""
+        """Return the counters. O(1)."""
 
     def may_begin(self, lease: Lease) -> bool:
-        """Whether a fetch that begins now is over before *lease* can end."""
+        """Return whether a fetch that begins now is over before *lease* can end."""
 
     def is_over(self) -> bool:
-        """Nothing waits, nothing is leased, nothing can come. Asked only when all that the crawl
-        begins with was added."""
+        """Return whether nothing waits, nothing is leased and nothing can be added. Call it only
+        after all seeds and start requests were added."""
 
     def is_congested(self) -> bool:
-        """More was added than can be taken now: whoever adds much waits a moment."""
+        """Return whether the backlog of added URLs is full, so that bulk adds should wait."""
 
 
 class LeaseRules(Protocol):
-    """What a frontier judges waiting URLs by: the rules of this start."""
+    """The rules of this start, by which a frontier judges waiting URLs."""
 
     @property
     def known(self) -> bool:
-        """Whether they are complete: before, nothing is judged, and so nothing leased."""
+        """Whether the rules are complete. Before that, nothing is judged and nothing is leased."""
 
     def refusal(self, it: Candidate) -> Refusal | None:
-        """None: it may be leased."""
+        """Return why *it* may not be leased, or None if it may."""
 
     def refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
-        """They are kept, and leased by no start under whose rules they are refused."""
+        """Report *urls* as refused. They are kept until a start has rules that admit them."""
 
     def readmitted(self, urls: int) -> None:
-        """So many that earlier starts refused wait again."""
+        """Report how many *urls* that earlier starts refused wait again."""
 
 
 class OrderedStore(Protocol):
-    """Sorted bytes to bytes. All the two-tier frontier needs of a disk."""
+    """A sorted map from bytes to bytes: all that the two-tier frontier needs of a disk."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None."""
+        """Return the value, or None."""
 
     def has(self, keys: Sequence[bytes]) -> list[bool]:
-        """Which of *keys* exist, in their order."""
+        """Return for each of *keys*, in their order, whether it exists."""
 
     def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Up to *limit* pairs with start <= key < stop, in order of key."""
+        """Return up to *limit* pairs with start <= key < stop, in order of key."""
 
     def write(self, changes: dict[bytes, bytes | None]) -> None:
-        """Put each value, delete where None: all of it or nothing, whenever we die.
+        """Put each value, and delete each key with None, atomically even if the process dies.
         Raises StoreUnavailable, and then nothing was written."""
-
-
-# The numbers of a frontier, as one frozen value.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierRules:
+    """The limits of a frontier."""
+
     level_shares: tuple[float, ...] = (60.0, 30.0, 10.0)  # turns of each level, best first
     max_active_hosts: int = 20_000  # hosts in memory, about 4 kB each with their heads
     head_urls: int = 32  # URLs of a turn: the head of a host in memory
-    min_gap_s: float = 1.0  # a host whose lease was open when we died rests at least this
-    # What an open lease's fetch may have been when we died: its host rests accordingly.
+    min_gap_s: float = 1.0  # least rest of a host whose lease a dead process left open
+    # Bounds of the fetch that a dead process may have left under such a lease, for the host's rest.
     gap_factor: float = 10.0
     max_gap_s: float = 300.0
     longest_fetch_s: float = 30.0
     max_rest_s: float = 86_400.0  # no rest is longer
     # A host that rests longer leaves memory: at 10 x the fetch time most gaps are below 30 s.
     evict_rest_s: float = 60.0
-    look: int = 16  # front entries looked at for one lease: bounds the call when most rest
-    slice: int = 64  # of what has come due, moved in one call (12 us each)
-    judged_slice: int = 1000  # refused URLs of one call: 10 ms
+    look: int = 16  # front entries read for one lease: bounds the call when most hosts rest
+    slice: int = 64  # due entries moved in one call (12 us each)
+    judged_slice: int = 1000  # refused URLs handled in one call: 10 ms
     max_urls_per_domain: int | None = None
     max_urls_per_host: int | None = None

@@ -1,7 +1,7 @@
-"""The bodies: waiting URLs on disk, a FIFO per host and level.
+"""The queues of the frontier on disk: of URLs per host and level, of hosts, and by time.
 
-Rule: the numbers of a queue are consecutive, so its head is found by its number and no
-search ever crosses what was deleted (measured: 8-18 ms a refill over tombstones, 32 us here).
+Rule: the numbers of a queue are consecutive, so its head is found by its number and no search
+crosses deleted entries (measured: 8-18 ms a refill over tombstones, 32 us here).
 """
 
 from __future__ import annotations
@@ -24,112 +24,111 @@ from crawler.model.types import Candidate, HostKey, Standing
 
 
 class UrlQueues:
-    def __init__(self, books: WriteBatchView) -> None:
-        self._books = books
+    """Waiting URLs: a FIFO per host and level."""
+
+    def __init__(self, batch: WriteBatchView) -> None:
+        self._batch = batch
 
     def append(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
-        """To the end of the queue; all of them are of *host* and *level*."""
-        ends = self._books.host(host).ends[level]
+        """Append *arrived*, all of *host* and *level*, to their queue."""
+        ends = self._batch.host(host).ends[level]
         numbers = range(ends.tail, ends.tail + len(arrived))
         names = keys.all_numbered(keys.body_queue(host, level), numbers)
-        self._books.put_all(zip(names, map(encode, arrived), strict=True))
+        self._batch.put_all(zip(names, map(encode, arrived), strict=True))
         ends.tail += len(arrived)
-        self._books.totals.waiting += len(arrived)
+        self._batch.totals.waiting += len(arrived)
 
     def put_back(self, candidate: Candidate) -> None:
-        """Before the head of its level."""
+        """Put *candidate* before the head of its queue."""
         host, level = candidate.host, candidate.level
-        ends = self._books.host(host).ends[level]
+        ends = self._batch.host(host).ends[level]
         ends.head -= 1
-        self._books.put(keys.body(host, level, ends.head), encode(candidate))
-        self._books.totals.waiting += 1
+        self._batch.put(keys.body(host, level, ends.head), encode(candidate))
+        self._batch.totals.waiting += 1
 
     def head(self, host: HostKey, record: HostRecord, level: int, limit: int) -> deque[bytes]:
-        """Up to *limit* packed URLs from the front of the queue; they stay in it.
-        Only what earlier calls committed is found."""
+        """Return up to *limit* packed URLs from the front of the queue, and leave them in it.
+        Finds only what earlier calls committed."""
         ends = record.ends[level]
         stop = min(ends.tail, ends.head + limit)
-        found = self._books.scan(
+        found = self._batch.scan(
             keys.body(host, level, ends.head), keys.body(host, level, stop), limit
         )
         return deque(packed for _, packed in found)
 
     def drop_head(self, host: HostKey, record: HostRecord, level: int) -> None:
-        """The first URL of the queue leaves it."""
+        """Remove the first URL of the queue."""
         ends = record.ends[level]
-        self._books.delete(keys.body(host, level, ends.head))
+        self._batch.delete(keys.body(host, level, ends.head))
         ends.head += 1
-        self._books.totals.waiting -= 1
-
-
-# The front tier: a FIFO of hosts per standing and level, on disk.
-#
-# Rule: it holds hosts, not URLs, so one big host takes one place. A host that is filed
-# again leaves its older entry behind, which its generation shows to be stale.
+        self._batch.totals.waiting -= 1
 
 
 class FrontQueue:
-    def __init__(self, books: WriteBatchView) -> None:
-        self._books = books
+    """The front tier: a FIFO of hosts, not URLs, per standing and level. A host that is filed again
+    leaves a stale entry behind, which has an older generation than its record."""
+
+    def __init__(self, batch: WriteBatchView) -> None:
+        self._batch = batch
 
     def busy(self, standing: Standing) -> list[int]:
-        """The levels with entries of such hosts, stale ones among them."""
-        fronts = self._books.totals.fronts()[standing]
+        """Return the levels with entries of hosts of *standing*, stale entries among them."""
+        fronts = self._batch.totals.fronts()[standing]
         return [level for level, ends in enumerate(fronts) if len(ends)]
 
     def file(self, host: HostKey, record: HostRecord, level: int, *, first: bool = False) -> None:
-        """To the end of *level*'s queue of such hosts, or *first* of them. O(1)."""
+        """Put *host* at the end, or *first*, of the queue of its standing and *level*. O(1)."""
         record.place = move(record.place, HostEvent.FILE)
         record.level = level
         record.generation += 1
         standing = record.pace.standing
-        ends = self._books.totals.fronts()[standing][level]
+        ends = self._batch.totals.fronts()[standing][level]
         entry = FrontEntry(host, record.generation)
         if first:
             ends.head -= 1
-            self._books.put(keys.front(standing, level, ends.head), encode(entry))
+            self._batch.put(keys.front(standing, level, ends.head), encode(entry))
         else:
-            self._books.put(keys.front(standing, level, ends.tail), encode(entry))
+            self._batch.put(keys.front(standing, level, ends.tail), encode(entry))
             ends.tail += 1
 
     def take(self, standing: Standing, level: int) -> HostKey | None:
-        """The next entry's host; None if the entry was stale. Call only while `busy`. O(1)."""
-        ends = self._books.totals.fronts()[standing][level]
+        """Remove the next entry and return its host, or None if the entry was stale. Call only
+        while `busy`. O(1)."""
+        ends = self._batch.totals.fronts()[standing][level]
         key = keys.front(standing, level, ends.head)
-        packed = self._books.get(key)
-        self._books.delete(key)
+        packed = self._batch.get(key)
+        self._batch.delete(key)
         ends.head += 1
         if packed is None:
             return None
         entry = decode_entry(packed)
-        record = self._books.peek(entry.host)
+        record = self._batch.peek(entry.host)
         fresh = record.place is HostPlace.FRONT and record.generation == entry.generation
         return entry.host if fresh else None
 
 
-# What waits for a time, on disk: hosts at rest and later URLs, ordered by when.
-#
-# Rule: what has come due is moved out in slices, oldest first; the time of the next one is
-# known without a read. An entry is always put at a time that lies ahead of the last slice.
-
-
 class TimedQueue:
-    def __init__(self, books: WriteBatchView, prefix: bytes) -> None:
-        self._books = books
+    """Entries by the time at which they are due: hosts at rest, and later URLs.
+
+    Due entries are removed in slices, oldest first, and the time of the next one is known without a
+    read. An entry is always put at a time after the last slice."""
+
+    def __init__(self, batch: WriteBatchView, prefix: bytes) -> None:
+        self._batch = batch
         self._prefix = prefix
-        # Reads begin here, behind the tombstones of what was taken.
+        # Reads begin here, behind the tombstones of entries already taken.
         self._from = prefix
         self._next: float | None = None
-        self._look()
+        self._read_next()
 
     @property
     def next_at(self) -> float | None:
-        """When the first entry comes due; may be early, never late."""
+        """When the first entry is due, or None; may be early, never late."""
         return self._next
 
     def put(self, when: float, rest: bytes, value: bytes) -> None:
         key = keys.timed(self._prefix, when, rest)
-        self._books.put(key, value)
+        self._batch.put(key, value)
         self._from = min(self._from, key)
         if self._next is None or when < self._next:
             self._next = when
@@ -139,17 +138,17 @@ class TimedQueue:
         if self._next is None or self._next > now:
             return []
         stop = keys.until(self._prefix, now)
-        found = self._books.scan(self._from, stop, limit)
+        found = self._batch.scan(self._from, stop, limit)
         for key, _ in found:
-            self._books.delete(key)
+            self._batch.delete(key)
         if len(found) == limit:
             self._from = found[-1][0] + b"\0"
             self._next = keys.time_of(found[-1][0])
         else:
             self._from = stop
-            self._look()
+            self._read_next()
         return found
 
-    def _look(self) -> None:
-        first = self._books.scan(self._from, keys.after(self._prefix), 1)
+    def _read_next(self) -> None:
+        first = self._batch.scan(self._from, keys.after(self._prefix), 1)
         self._next = keys.time_of(first[0][0]) if first else None

@@ -1,27 +1,27 @@
-"""Where everything of a frontier stands in its ordered store: one letter, then the order.
+"""The keys and records of a frontier in its ordered store.
 
-Rule: only this file builds or reads keys. Numbers are big-endian, so bytes sort as they do.
+Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort in their order.
 
     m                       totals: schema, counters, ends of the front queues
     s <key 8>               seen URL
     b <host> 0 <level> <n>  body: a waiting URL; level and number give its turn
     h <host>                host record: place, rest, pace, ends of its queues
-    f p q <level> <n>       front queues: a host waiting for its turn; f: it was never asked, p: it
-                            answers, q: its last fetch failed
-    a <host>                host in memory when we died
+    f p q <level> <n>       front queues: a host waiting for its turn; f: it was never fetched from,
+                            p: it answers, q: its last fetch failed
+    a <host>                active host: in memory, or it was when the process died
     r <time> <host>         host at rest, by the end of its rest
     l <time> <n>            later URL, by its date
     o <lease id>            open lease: the URL it holds
     d <n>                   dead letter
     x <n>                   URL that a rule of the last start refused when its turn came
     c <domain>              URLs admitted of a registered domain
-    g <digest>              content digest: the page that owns it
-    n <digest>              fingerprint of its text, until the near-duplicate index has it
+    g <digest>              content digest: the claim of the page that had it first
+    n <digest>              fingerprint of the page's text, until the near-duplicate index has it
     t <authority>           robots.txt of scheme://host:port
-    w <host:port>           loopback that seeds or start requests have opened
-    y <host>                how many patterns of it are known, and how many have stopped
-    y <host> 0 <pattern>    what the URLs of a pattern have brought
-    e <kind of URL>         what its host says of a name it does not have
+    w <host:port>           loopback origin that seeds or start requests allow
+    y <host>                how many patterns of the host are known, and how many have stopped
+    y <host> 0 <pattern>    statistics of the pages of a pattern
+    e <kind of URL>         the host's answer to a probe, for URLs of this kind
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def numbered(prefix: bytes, number: int) -> bytes:
 
 
 def all_numbered(prefix: bytes, numbers: Iterable[int]) -> list[bytes]:
-    """Forty at once, as a page has links, in half the time."""
+    """Return `numbered` for each of *numbers*: for 40, the links of a page, in half the time."""
     pack = _NUMBER.pack
     return [prefix + pack(number) for number in numbers]
 
@@ -88,7 +88,7 @@ def name_of(key: bytes) -> str:
 
 
 def body_queue(host: HostKey, level: int) -> bytes:
-    """What the keys of one host's URLs of one level begin with; their number follows."""
+    """Return the prefix of the keys of a host's URLs of one level; their number follows it."""
     return BODY + host.encode() + b"\0" + bytes([level])
 
 
@@ -105,12 +105,12 @@ def front(standing: Standing, level: int, number: int) -> bytes:
 
 
 def timed(prefix: bytes, when: float, rest: bytes) -> bytes:
-    """*when* in epoch seconds, kept to the microsecond and rounded up: never early."""
+    """Return the key for *when*, epoch seconds, rounded up to the microsecond: never early."""
     return prefix + _NUMBER.pack(max(0, -int(-when * _MICROS // 1))) + rest
 
 
 def until(prefix: bytes, now: float) -> bytes:
-    """The end of all keys of *prefix* with a time <= *now*."""
+    """Return the end of all keys of *prefix* with a time <= *now*."""
     return numbered(prefix, max(0, int(now * _MICROS)) + 1)
 
 
@@ -119,32 +119,29 @@ def time_of(key: bytes) -> float:
 
 
 def after(prefix: bytes) -> bytes:
-    """The end of all keys that begin with *prefix*."""
+    """Return the end of all keys that begin with *prefix*."""
     return bytes([prefix[0] + 1])
 
 
-# Where a host is, and how it may move: a table.
-#
-# Rule: a host is in one place at a time; a move that is not in the table is our bug.
-
-
 class HostPlace(IntEnum):
-    EMPTY = 0  # known; nothing waits; its rest may still run
+    """Where a host is: in one place at a time. `MOVES` has all legal moves."""
+
+    EMPTY = 0  # known, without waiting URLs; its rest may not be over
     FRONT = 1  # filed in the front queue of its best level
     ACTIVE = 2  # in memory, with the head of one level
     RESTING = 3  # on disk until its rest is over
 
 
 class HostEvent(IntEnum):
-    FILE = 0  # it has URLs and waits for a turn; or waits at a better level
+    FILE = 0  # it has URLs and waits for a turn, or for one at a better level
     ACTIVATE = 1  # its turn begins
-    REST = 2  # it must be left alone for long, and leaves memory
+    REST = 2  # its rest is long, so it leaves memory
     RUN_DRY = 3  # its last URL was taken and its fetch is over
 
 
 MOVES: Final[dict[tuple[HostPlace, HostEvent], HostPlace]] = {
     (HostPlace.EMPTY, HostEvent.FILE): HostPlace.FRONT,
-    (HostPlace.FRONT, HostEvent.FILE): HostPlace.FRONT,  # a better URL: the older entry turns stale
+    (HostPlace.FRONT, HostEvent.FILE): HostPlace.FRONT,  # a better URL; the older entry is stale
     (HostPlace.FRONT, HostEvent.ACTIVATE): HostPlace.ACTIVE,
     (HostPlace.FRONT, HostEvent.REST): HostPlace.RESTING,
     (HostPlace.ACTIVE, HostEvent.FILE): HostPlace.FRONT,  # its turn is over
@@ -155,7 +152,7 @@ MOVES: Final[dict[tuple[HostPlace, HostEvent], HostPlace]] = {
 
 
 class IllegalMove(AssertionError):
-    """A host was moved in a way the table forbids: our bug, never the user's."""
+    """A host was moved in a way that `MOVES` forbids: a bug in this package."""
 
 
 def move(place: HostPlace, event: HostEvent) -> HostPlace:
@@ -165,17 +162,15 @@ def move(place: HostPlace, event: HostEvent) -> HostPlace:
         raise IllegalMove(f"{event.name} while {place.name}") from None
 
 
-# The frontier's records on disk, as msgpack arrays.
-#
-# Rule: fields are only added at the end, with a default; SCHEMA rises when that is not enough.
-
+# Records are msgpack arrays: fields are only added at the end, with a default. SCHEMA rises when
+# that is not enough.
 SCHEMA: Final = 1
-# Queue numbers start in the middle, because what is put back goes before the head.
+# Queue numbers start in the middle, because a URL that is put back goes before the head.
 MIDDLE: Final = 1 << 40
 
 
 class QueueEnds(msgspec.Struct, array_like=True, gc=False):
-    """A FIFO by consecutive numbers: the next one out, and the next one in."""
+    """The ends of a FIFO of consecutive numbers: the next one out, and the next one in."""
 
     head: int = MIDDLE
     tail: int = MIDDLE
@@ -185,7 +180,7 @@ class QueueEnds(msgspec.Struct, array_like=True, gc=False):
 
 
 class HostRecord(msgspec.Struct, array_like=True, gc=False):
-    """A host, durable. Its waiting URLs are `ends` long at each level."""
+    """A host on disk. `ends` has the queue of its waiting URLs for each level."""
 
     ends: list[QueueEnds]
     place: HostPlace = HostPlace.EMPTY
@@ -193,7 +188,7 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     generation: int = 0  # of its filing; older front entries are stale
     rest_until: float = 0.0  # epoch seconds
     pace: Pace = Pace()
-    admitted: int = 0  # URLs ever admitted of it
+    admitted: int = 0  # URLs of it ever admitted
 
     def best_level(self) -> int | None:
         for level, ends in enumerate(self.ends):
@@ -206,24 +201,24 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
 
 
 class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
-    """The frontier's own record, written with every call: nothing is ever counted again."""
+    """The counters and queue ends of the frontier, written with every call."""
 
-    front: list[QueueEnds]  # of hosts that were never asked, by level
+    front: list[QueueEnds]  # of hosts that were never fetched from, by level
     schema: int = SCHEMA
     waiting: int = 0
     later: int = 0
     seen: int = 0
     done: int = 0
     dead: int = 0
-    next_number: int = 1  # of leases, later URLs and dead letters: never used twice
+    next_number: int = 1  # of the next lease, later URL or dead letter: never used twice
     leased: int = 0
-    clock: float = 0.0  # the latest `now` of any call: time never goes back between runs
-    refused: int = 0  # URLs that waited, and that a rule keeps out
+    clock: float = 0.0  # the latest *now* of any call: time never goes back between runs
+    refused: int = 0  # URLs that a rule refused while they waited
     front_answers: list[QueueEnds] = []
     front_fails: list[QueueEnds] = []
 
     def fronts(self) -> tuple[list[QueueEnds], list[QueueEnds], list[QueueEnds]]:
-        """By standing."""
+        """Return the ends of the front queues, by standing and level."""
         return self.front, self.front_answers, self.front_fails
 
 
@@ -240,7 +235,7 @@ class OpenRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """A URL given up, until a person puts it back."""
+    """A URL that is fetched no more unless `scrapy frontier retry` puts it back."""
 
     candidate: Candidate
     reason: str
@@ -248,10 +243,10 @@ class DeadLetter(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 class RefusedRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """A URL that waited and that a rule of a later start refused."""
+    """A waiting URL that a rule of a later start refused."""
 
     candidate: Candidate
-    reason: str  # which rule, as policy.refusal.Reason
+    reason: str  # which rule, as policy.scope.Reason
     at: float  # epoch seconds
 
 
@@ -259,7 +254,7 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def encode_refused(candidate: bytes, reason: str, at: float) -> bytes:
-    """A RefusedRecord of *candidate* as it is packed already."""
+    """Return the packed RefusedRecord of *candidate*, which is packed already."""
     return encode((msgspec.Raw(candidate), reason, at))
 
 

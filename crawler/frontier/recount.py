@@ -1,7 +1,7 @@
-"""The counters of a frontier, held against what its records and queues have.
+"""Compares the counters of a frontier with its records and queues.
 
-Rule: what can be counted again is; how many URLs are done, or were ever admitted, is nowhere but in
-its counter. Nothing but what people are shown depends on them.
+Rule: the counters are for display only. How many URLs are done, or were ever admitted, is only in
+its counter and cannot be counted again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COUNTED: Final[Mapping[str, bytes]] = {
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One that was counted again."""
+    """A counter, and what it should be."""
 
     name: str
     said: int
@@ -43,7 +43,7 @@ class Counter:
 
 
 def count_again(store: OrderedStore) -> list[Counter]:
-    """O(URLs), in bounded memory."""
+    """Count the records behind each counter. O(URLs), in bounded memory."""
     totals = _totals(store)
     return [
         Counter(name, getattr(totals, name), _number(store, prefix))
@@ -52,7 +52,7 @@ def count_again(store: OrderedStore) -> list[Counter]:
 
 
 def write_counted(store: OrderedStore, counted: list[Counter]) -> None:
-    """Of a frontier that nobody has open."""
+    """Correct the counters in *store*, which no process may have open."""
     totals = _totals(store)
     for each in counted:
         setattr(totals, each.name, each.counted)

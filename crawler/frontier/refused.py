@@ -1,8 +1,8 @@
-"""URLs that wait and that the rules of this start refuse: kept apart, and put back by a start whose
+"""Waiting URLs that the rules of this start refuse: stored apart, and put back by a start whose
 rules admit them.
 
-Rule: URLs are judged where the head of a queue is read, many at once, so that one that is refused
-costs its host neither a turn nor a rest. A call looks at a bounded number of them.
+Rule: URLs are judged in batches where the head of a queue is read, so a refused URL costs its host
+neither a turn nor a rest. A call judges a bounded number of them.
 """
 
 from __future__ import annotations
@@ -31,45 +31,45 @@ from crawler.model.types import (
 )
 from crawler.policy.scope import Refusal
 
-_FREE: Final = 8  # of the last URLs of a queue that may be some robots.txt, of no budget
-_CHUNK: Final = 256  # read at once behind a head that was refused
+_MAX_ROBOTS: Final = 8  # URLs read in excess: some may be robots.txt, which have no budget
+_CHUNK: Final = 256  # URLs of a read after the first, when part of a head was refused
 
 
 class Refusals:
     def __init__(
         self,
-        books: WriteBatchView,
-        bodies: UrlQueues,
-        gate: Admitter,
+        batch: WriteBatchView,
+        queues: UrlQueues,
+        admitter: Admitter,
         frontier_rules: FrontierRules,
         rules: LeaseRules | None,
     ) -> None:
-        """*rules*: None, nothing is refused."""
-        self._books = books
-        self._bodies = bodies
-        self._gate = gate
+        """*rules*: None if nothing is refused."""
+        self._batch = batch
+        self._queues = queues
+        self._admitter = admitter
         self._rules = rules
         self._levels = len(frontier_rules.level_shares)
         self._slice = self._left = frontier_rules.judged_slice
         self._new: list[tuple[Candidate, Refusal]] = []
-        # Where the next look at what earlier starts refused begins; None: all were looked at.
-        self._from = keys.REFUSED if rules is not None and books.totals.refused else None
+        # Where the next read of URLs that earlier starts refused begins; None: all were judged.
+        self._from = keys.REFUSED if rules is not None and batch.totals.refused else None
 
     @property
     def is_pending(self) -> bool:
-        """Refused URLs of earlier starts are still to be judged by the rules of this one."""
+        """Whether URLs that earlier starts refused are still to be judged by the new rules."""
         return self._from is not None
 
     @property
     def is_spent(self) -> bool:
-        """This call has looked at enough."""
+        """Whether this call has judged as many URLs as it may."""
         return self._left <= 0
 
     def begin_call(self) -> None:
         self._left = self._slice
 
     def end_call(self) -> None:
-        """What was refused is written."""
+        """Report the URLs refused in this call, which are written now."""
         if self._new and self._rules is not None:
             refused, self._new = self._new, []
             self._rules.refused(refused)
@@ -77,60 +77,60 @@ class Refusals:
     def head(
         self, host: HostKey, record: HostRecord, level: int, limit: int, now: float
     ) -> deque[bytes]:
-        """As `UrlQueues.head`, of admitted URLs: those refused before them leave the queue. If it
-        is empty, though URLs wait there, this call has looked at enough."""
+        """Return as `UrlQueues.head`, but only admitted URLs; refused ones are taken off the queue.
+        Returns an empty head, though URLs wait there, if this call may judge no more."""
         if self._rules is None:
-            return self._bodies.head(host, record, level, limit)
+            return self._queues.head(host, record, level, limit)
         ends = record.ends[level]
         head: deque[bytes] = deque()
         begin = at = ends.head
         refused: list[tuple[Candidate, Refusal]] = []
-        bodies: list[bytes] = []  # of those that are refused, as they are packed
+        packed_urls: list[bytes] = []  # the refused URLs, packed
         while at < ends.tail and len(head) < limit and (at == begin or len(refused) < self._left):
             stop = min(ends.tail, at + (limit if at == begin else _CHUNK))
             start, until = keys.body(host, level, at), keys.body(host, level, stop)
-            for _, packed in self._books.scan(start, until, stop - at):  # numbered without a gap
+            for _, packed in self._batch.scan(start, until, stop - at):  # numbered without a gap
                 candidate = decode_candidate(packed)
                 if at == begin and self._trim(host, record, candidate, now):
                     return deque()
                 refusal = self._rules.refusal(candidate)
                 if refusal is not None:
                     refused.append((candidate, refusal))
-                    bodies.append(packed)
+                    packed_urls.append(packed)
                 else:
                     head.append(packed)
                 at += 1
                 if len(head) == limit:
                     break
         if refused:
-            # The numbers of a queue are consecutive: what is admitted moves up to the rest of it.
+            # The numbers of a queue are consecutive: the admitted URLs move up to the rest of it.
             ends.head = at - len(head)
             queue = keys.body_queue(host, level)
-            self._books.delete_all(keys.all_numbered(queue, range(begin, ends.head)))
+            self._batch.delete_all(keys.all_numbered(queue, range(begin, ends.head)))
             names = keys.all_numbered(queue, range(ends.head, at))
-            self._books.put_all(zip(names, head, strict=True))
-            self._keep(refused, bodies, now)
+            self._batch.put_all(zip(names, head, strict=True))
+            self._store_refused(refused, packed_urls, now)
         return head
 
     def put_back_some(self, arrive: Callable[[HostKey, int, list[Candidate]], None]) -> None:
-        """A slice of what earlier starts refused: *arrive* takes what the rules admit now."""
+        """Judge a slice of what earlier starts refused, and give *arrive* the URLs admitted now."""
         if self._from is None or self._rules is None:
             return
-        found = self._books.scan(self._from, keys.after(keys.REFUSED), self._slice)
+        found = self._batch.scan(self._from, keys.after(keys.REFUSED), self._slice)
         admitted: list[tuple[bytes, Candidate]] = []
         for key, packed in found:
             candidate = decode_refused(packed).candidate
             if self._rules.refusal(candidate) is None:
                 admitted.append((key, candidate))
-        # They are seen already: only the budgets are asked.
-        back, _ = self._gate.admit([replace(each, filtered=False) for _, each in admitted])
+        # They are marked seen already, so only the budgets are applied.
+        back, _ = self._admitter.admit([replace(each, filtered=False) for _, each in admitted])
         counted = Counter(each.url for each in back)
         queues: dict[tuple[HostKey, int], list[Candidate]] = {}
         for key, candidate in admitted:
             if counted[candidate.url]:
                 counted[candidate.url] -= 1
-                self._books.delete(key)
-                self._books.totals.refused -= 1
+                self._batch.delete(key)
+                self._batch.totals.refused -= 1
                 queues.setdefault((candidate.host, candidate.level), []).append(candidate)
         for (host, level), arrived in queues.items():
             arrive(host, level, arrived)
@@ -138,51 +138,51 @@ class Refusals:
         self._rules.readmitted(len(back))
 
     def _trim(self, host: HostKey, record: HostRecord, first: Candidate, now: float) -> bool:
-        """Take URLs from the ends of the queues, the worst level first, where more were admitted
-        than the budgets allow now. False: there are none to take."""
-        excess, reason = self._gate.excess(record, first)
+        """Take URLs off the ends of the queues, the worst level first, if more were admitted than
+        the budgets allow now. Returns False if there are none to take."""
+        excess, reason = self._admitter.excess(record, first)
         if not excess:
             return False
         refusal = Refusal(reason, f"{excess} URLs too many")
         taken: list[tuple[Candidate, Refusal]] = []
-        bodies: list[bytes] = []
+        packed_urls: list[bytes] = []
         for level in reversed(range(self._levels)):
             wanted = min(excess, self._slice) - len(taken)
             ends = record.ends[level]
-            begin = max(ends.head, ends.tail - wanted - _FREE)
+            begin = max(ends.head, ends.tail - wanted - _MAX_ROBOTS)
             if not wanted or begin == ends.tail:
                 continue
             start, stop = keys.body(host, level, begin), keys.body(host, level, ends.tail)
             stays: deque[bytes] = deque()
-            for key, packed in reversed(self._books.scan(start, stop, ends.tail - begin)):
+            for key, packed in reversed(self._batch.scan(start, stop, ends.tail - begin)):
                 candidate = decode_candidate(packed)
-                self._books.delete(key)
+                self._batch.delete(key)
                 if candidate.purpose is Purpose.PAGE and wanted:
                     taken.append((candidate, refusal))
-                    bodies.append(packed)
+                    packed_urls.append(packed)
                     wanted -= 1
                 else:
                     stays.appendleft(packed)
             ends.tail = begin + len(stays)
             names = keys.all_numbered(keys.body_queue(host, level), range(begin, ends.tail))
-            self._books.put_all(zip(names, stays, strict=True))
+            self._batch.put_all(zip(names, stays, strict=True))
         if taken:
-            self._left = 0  # what was moved can be read again when it is written
-            self._keep(taken, bodies, now)
+            self._left = 0  # moved URLs can be read only after the commit
+            self._store_refused(taken, packed_urls, now)
         return bool(taken)
 
-    def _keep(
-        self, refused: list[tuple[Candidate, Refusal]], bodies: list[bytes], now: float
+    def _store_refused(
+        self, refused: list[tuple[Candidate, Refusal]], packed_urls: list[bytes], now: float
     ) -> None:
         self._left -= len(refused)
-        totals = self._books.totals
+        totals = self._batch.totals
         totals.waiting -= len(refused)
         totals.refused += len(refused)
-        names = keys.all_numbered(keys.REFUSED, self._books.next_numbers(len(refused)))
+        names = keys.all_numbered(keys.REFUSED, self._batch.next_numbers(len(refused)))
         records = (
             encode_refused(packed, why.reason, now)
-            for packed, (_, why) in zip(bodies, refused, strict=True)
+            for packed, (_, why) in zip(packed_urls, refused, strict=True)
         )
-        self._books.put_all(zip(names, records, strict=True))
-        self._gate.release([candidate for candidate, _ in refused])
+        self._batch.put_all(zip(names, records, strict=True))
+        self._admitter.release([candidate for candidate, _ in refused])
         self._new += refused

@@ -1,7 +1,7 @@
-"""The books of one call: what it changes is staged here and written in one piece.
+"""The write batch of one frontier call: its changes are staged here and written at once.
 
-Rule: a call reads through the books, so it sees its own changes; nothing reaches the
-store before `commit`, and then all of it does or nothing.
+Rule: `get` and `host` see staged changes. Nothing reaches the store before `commit`, which writes
+all of it or nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from crawler.model.types import ConfigError, HostKey, StoreUnavailable
 
 
 class WriteBatchView:
-    """Staged changes over a store. Host records of active hosts stay here, as one object
-    each: everybody who asks for a host gets the same record."""
+    """Staged changes over a store. The record of an active host is one object, which all callers
+    share."""
 
     def __init__(self, store: OrderedStore, levels: int) -> None:
         self._store = store
@@ -40,11 +40,11 @@ class WriteBatchView:
         return self._store.get(key)
 
     def has(self, names: Sequence[bytes]) -> list[bool]:
-        """Which exist in the store; staged ones are the caller's to know."""
+        """Return for each of *names* whether it is in the store; staged changes do not count."""
         return self._store.has(names)
 
     def scan(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """As the store's; what this call has staged is not in it."""
+        """Scan the store, without staged changes."""
         return self._store.scan(start, stop, limit)
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -60,14 +60,14 @@ class WriteBatchView:
         self._staged.update(dict.fromkeys(names))
 
     def host(self, host: HostKey) -> HostRecord:
-        """The record of *host* to be changed in place; it is written at the commit."""
+        """Return the record of *host* to be changed in place; the commit writes it."""
         record = self._touched.get(host)
         if record is None:
             record = self._touched[host] = self.peek(host)
         return record
 
     def peek(self, host: HostKey) -> HostRecord:
-        """The record of *host*, a fresh one if it is new; changes to it are not written."""
+        """Return the record of *host*, or a new one; changes to it are not written."""
         known = self._held.get(host) or self._touched.get(host)
         if known is not None:
             return known
@@ -104,8 +104,8 @@ class WriteBatchView:
         return totals
 
     def commit(self, now: float) -> None:
-        """Write all that was staged. Raises StoreUnavailable; from then on memory may be
-        ahead of the disk, so every further call raises it too."""
+        """Write all staged changes. Raises StoreUnavailable; from then on memory may be ahead of
+        the disk, so every later commit raises it too."""
         if self._broken is not None:
             raise self._broken
         if not self._staged and not self._touched:

@@ -1,7 +1,7 @@
 """The two-tier frontier: first which host may be visited, then its best URL.
 
-Rule: no clock, no disk, no Scrapy here. *now* comes in, leases go out, and each call is
-one write to the store: after a crash it happened whole or not at all.
+Rule: no clock, no disk, no Scrapy here. Each call is one atomic write to the store, so after a
+crash all of it has happened, or nothing.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class OpenLease:
 
 
 class TwoTierFrontier:
-    """Front: hosts by level. Back: the active hosts by the end of their rest. See
-    docs/architecture.md for the picture and `ports.Frontier` for the promises."""
+    """Implements port.Frontier. Front tier: hosts by level. Back tier: the active hosts by the end
+    of their rest. docs/architecture.md describes both."""
 
     def __init__(
         self,
@@ -62,26 +62,26 @@ class TwoTierFrontier:
         now: float,
         lease_rules: LeaseRules | None = None,
     ) -> None:
-        """Opens what *store* holds; leases left open by a dead process are put back. *lease_rules*:
-        judge what waits when it is to be leased; None: all of it is."""
+        """Open the frontier in *store*, and put back leases that a dead process left open.
+        *lease_rules* judge waiting URLs before they are leased; None: all are admitted."""
         self._rules = rules
-        self._books = WriteBatchView(store, len(rules.level_shares))
-        self._bodies = UrlQueues(self._books)
-        self._gate = Admitter(self._books, rules)
-        self._refusals = Refusals(self._books, self._bodies, self._gate, rules, lease_rules)
-        self._turns = Turns(self._books, self._bodies, rules, self._refusals)
-        self._later = TimedQueue(self._books, keys.LATER)
+        self._batch = WriteBatchView(store, len(rules.level_shares))
+        self._queues = UrlQueues(self._batch)
+        self._admitter = Admitter(self._batch, rules)
+        self._refusals = Refusals(self._batch, self._queues, self._admitter, rules, lease_rules)
+        self._turns = Turns(self._batch, self._queues, rules, self._refusals)
+        self._later = TimedQueue(self._batch, keys.LATER)
         self._open: dict[int, OpenLease] = {}
         self.put_back_at_open = self._recover(max(now, self.clock))
 
     @property
     def clock(self) -> float:
-        """The latest time of any call, in this run or an earlier one. Whoever keeps the time
-        begins at or after it: then a clock set back does not silence a host for years."""
-        return self._books.totals.clock
+        """The latest time of any call, in this run or an earlier one. The crawl's clock must start
+        at or after it: else a machine's clock that was set back leaves hosts at rest for years."""
+        return self._batch.totals.clock
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
-        admitted, added = self._gate.admit(list(found))
+        admitted, added = self._admitter.admit(list(found))
         queues: dict[tuple[HostKey, int], list[Candidate]] = {}
         for candidate in admitted:
             if candidate.not_before > now:
@@ -90,7 +90,7 @@ class TwoTierFrontier:
                 queues.setdefault((candidate.host, candidate.level), []).append(candidate)
         for (host, level), arrived in queues.items():
             self._arrive(host, level, arrived)
-        self._books.commit(now)
+        self._batch.commit(now)
         return added
 
     def lease(
@@ -104,7 +104,7 @@ class TwoTierFrontier:
             if active is None:
                 break
             leases.append(self._take(active, now))
-        self._books.commit(now)
+        self._batch.commit(now)
         self._refusals.end_call()
         return leases
 
@@ -113,7 +113,7 @@ class TwoTierFrontier:
         if held is None or held.released:
             return False
         self._release(held, rest, now)
-        self._books.commit(now)
+        self._batch.commit(now)
         return True
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
@@ -123,20 +123,20 @@ class TwoTierFrontier:
         if not held.released:
             gap_s = max(lease.pace.gap_s, self._rules.min_gap_s)
             self._release(held, Rest(gap_s, lease.pace), now)
-        self._books.delete(keys.numbered(keys.OPEN, lease.id))
-        self._books.totals.leased -= 1
-        self._settle(lease.candidate, verdict, now)
-        self._books.commit(now)
+        self._batch.delete(keys.numbered(keys.OPEN, lease.id))
+        self._batch.totals.leased -= 1
+        self._apply_verdict(lease.candidate, verdict, now)
+        self._batch.commit(now)
         return True
 
     def put_back_dead(self, letters: Iterable[tuple[int, DeadLetter]], now: float) -> None:
-        """Let dead *letters*, under their numbers, wait as if they had never failed. One write."""
+        """Put dead *letters*, by their numbers, back as if they had never failed. One write."""
         for number, letter in letters:
-            self._books.delete(keys.numbered(keys.DEAD, number))
-            self._books.totals.dead -= 1
+            self._batch.delete(keys.numbered(keys.DEAD, number))
+            self._batch.totals.dead -= 1
             candidate = replace(letter.candidate, attempts=0, not_before=0.0)
             self._arrive(candidate.host, candidate.level, [candidate])
-        self._books.commit(now)
+        self._batch.commit(now)
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
         if self._refusals.is_pending:
@@ -145,7 +145,7 @@ class TwoTierFrontier:
         return min((time for time in times if time is not None), default=None)
 
     def counts(self) -> Counts:
-        totals = self._books.totals
+        totals = self._batch.totals
         return Counts(
             waiting=totals.waiting,
             later=totals.later,
@@ -161,42 +161,42 @@ class TwoTierFrontier:
         return lease.id in self._open
 
     def is_over(self) -> bool:
-        """By the queues, never by the counters: one that drifted would end a crawl early, or
-        never."""
+        """As port.Frontier. Reads the queues, not the counters: a wrong counter would end a crawl
+        early, or never."""
         is_pending = self._refusals.is_pending or self._open
         return not (is_pending or self._turns.has_hosts() or self._later.next_at is not None)
 
     def is_congested(self) -> bool:
-        """Never: what is added is written."""
+        """Return False: URLs are written as they are added, so there is no backlog."""
         return False
 
     def _take(self, active: ActiveHost, now: float) -> Lease:
         packed = active.head.popleft()
-        self._bodies.drop_head(active.host, self._books.host(active.host), active.level)
+        self._queues.drop_head(active.host, self._batch.host(active.host), active.level)
         active.leased = True
-        lease = Lease(self._books.next_number(), decode_candidate(packed), active.record.pace, now)
-        self._books.put(
+        lease = Lease(self._batch.next_number(), decode_candidate(packed), active.record.pace, now)
+        self._batch.put(
             keys.numbered(keys.OPEN, lease.id), encode(OpenRecord(lease.candidate, now))
         )
-        self._books.totals.leased += 1
+        self._batch.totals.leased += 1
         self._open[lease.id] = OpenLease(lease)
         return lease
 
     def _release(self, held: OpenLease, rest: Rest, now: float) -> None:
         held.released = True
         host = held.lease.candidate.host
-        record = self._books.host(host)
+        record = self._batch.host(host)
         record.rest_until = now + min(max(rest.seconds, 0.0), self._rules.max_rest_s)
         record.pace = rest.pace
         active = self._turns.active.get(host)
         assert active is not None, f"{host} is leased, but not in memory"
         self._turns.carry_on(active, now)
 
-    def _settle(self, candidate: Candidate, verdict: Verdict, now: float) -> None:
+    def _apply_verdict(self, candidate: Candidate, verdict: Verdict, now: float) -> None:
         match verdict:
             case Done(next_visit, claim):
-                self._books.totals.done += 1
-                self._own(claim)
+                self._batch.totals.done += 1
+                self._write_claim(claim)
                 if next_visit is not None:
                     again = replace(
                         candidate, not_before=next_visit, attempts=0, chain=(), lost=False
@@ -206,28 +206,29 @@ class TwoTierFrontier:
                 attempts = candidate.attempts + 1
                 self._enqueue(replace(candidate, not_before=when, attempts=attempts), now)
             case Moved(target, claim):
-                self._books.totals.done += 1
-                self._own(claim)
-                # A key of its own chain (a cookie bounce, tracking stripped) is no new URL.
+                self._batch.totals.done += 1
+                self._write_claim(claim)
+                # A key of the same redirect chain (after a cookie, or without tracking parameters)
+                # is not a new URL.
                 own = target.key in {candidate.key, *candidate.chain}
-                if own or self._gate.admit_one(target):
+                if own or self._admitter.admit_one(target):
                     self._turns.put_back(target)
             case Dead(reason):
-                self._books.totals.dead += 1
+                self._batch.totals.dead += 1
                 letter = DeadLetter(candidate, reason, now)
-                key = keys.numbered(keys.DEAD, self._books.next_number())
-                self._books.put(key, encode(letter))
+                key = keys.numbered(keys.DEAD, self._batch.next_number())
+                self._batch.put(key, encode(letter))
             case _:
                 self._turns.put_back(candidate)
 
-    def _own(self, claim: Claim | None) -> None:
+    def _write_claim(self, claim: Claim | None) -> None:
         if claim is None:
             return
         if claim.simhash is not None:
-            before = self._books.get(keys.DIGEST + claim.digest)
+            before = self._batch.get(keys.DIGEST + claim.digest)
             if before is None or decode_claim(before).simhash is None:
-                self._books.put(keys.NEAR + claim.digest, keys.numbered(b"", claim.simhash))
-        self._books.put(keys.DIGEST + claim.digest, encode(claim))
+                self._batch.put(keys.NEAR + claim.digest, keys.numbered(b"", claim.simhash))
+        self._batch.put(keys.DIGEST + claim.digest, encode(claim))
 
     def _enqueue(self, candidate: Candidate, now: float) -> None:
         if candidate.not_before > now:
@@ -236,47 +237,47 @@ class TwoTierFrontier:
             self._arrive(candidate.host, candidate.level, [candidate])
 
     def _arrive(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
-        self._bodies.append(host, level, arrived)
+        self._queues.append(host, level, arrived)
         self._turns.notice(host, level)
 
     def _put_off(self, candidate: Candidate) -> None:
-        number = keys.numbered(b"", self._books.next_number())
+        number = keys.numbered(b"", self._batch.next_number())
         self._later.put(candidate.not_before, number, encode(candidate))
-        self._books.totals.later += 1
+        self._batch.totals.later += 1
 
     def _come_due(self, now: float) -> None:
         self._turns.come_due(now)
         for _, packed in self._later.take_due(now, self._rules.slice):
-            self._books.totals.later -= 1
+            self._batch.totals.later -= 1
             self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
         self._refusals.put_back_some(self._arrive)
-        # On its own: a head is read from the store, so it must be there.
-        self._books.commit(now)
+        # A commit of its own, because heads of queues are read from the store.
+        self._batch.commit(now)
 
     def _recover(self, now: float) -> int:
-        """A dead process' active hosts are filed again, its leases put back; each slice is
-        one write, so dying here again loses nothing."""
-        while markers := self._books.scan(keys.ACTIVE, keys.after(keys.ACTIVE), self._rules.slice):
+        """File the active hosts of a dead process again and put its leases back; return how many.
+        Each slice is one write, so a crash in here loses nothing."""
+        while markers := self._batch.scan(keys.ACTIVE, keys.after(keys.ACTIVE), self._rules.slice):
             for key, _ in markers:
                 self._turns.refile(HostKey(keys.name_of(key)), now)
-            self._books.commit(now)
+            self._batch.commit(now)
         put_back = 0
         newest = self._newest_leases()
-        while leases := self._books.scan(keys.OPEN, keys.after(keys.OPEN), self._rules.slice):
+        while leases := self._batch.scan(keys.OPEN, keys.after(keys.OPEN), self._rules.slice):
             for key, packed in leases:
                 lost = decode_open(packed)
                 is_newest = lost.taken_at == newest[lost.candidate.host]
                 self._put_back_lost(key, lost, now, may_be_fetching=is_newest)
-            self._books.commit(now)
+            self._batch.commit(now)
             put_back += len(leases)
         return put_back
 
     def _newest_leases(self) -> dict[HostKey, float]:
-        """When each host was leased last: of its leases a crash left open, all before that one were
-        released, or it could not have been taken."""
+        """Return when each host was leased last. All its earlier open leases were released, or the
+        last one could not have been taken."""
         newest: dict[HostKey, float] = {}
         start = keys.OPEN
-        while leases := self._books.scan(start, keys.after(keys.OPEN), self._rules.slice):
+        while leases := self._batch.scan(start, keys.after(keys.OPEN), self._rules.slice):
             for _, packed in leases:
                 lost = decode_open(packed)
                 newest[lost.candidate.host] = lost.taken_at
@@ -286,17 +287,17 @@ class TwoTierFrontier:
     def _put_back_lost(
         self, key: bytes, lost: OpenRecord, now: float, *, may_be_fetching: bool
     ) -> None:
-        record = self._books.host(lost.candidate.host)
-        # Later than the lease: the host was released, and its rest is what it was told.
+        record = self._batch.host(lost.candidate.host)
+        # A rest that ends after the lease began was set by its release, and is kept.
         if may_be_fetching and record.rest_until <= lost.taken_at:
             record.rest_until = self._rest_after(lost.taken_at, record.pace, now)
-        self._books.delete(key)
-        self._books.totals.leased -= 1
+        self._batch.delete(key)
+        self._batch.totals.leased -= 1
         self._turns.put_back(lost.candidate)
 
     def _rest_after(self, taken_at: float, pace: Pace, now: float) -> float:
-        """Until when a host rests whose fetch was cut off by our death. How long that fetch
-        took nobody knows: as long as it can have, so that its gap is kept in any case."""
+        """Return until when a host rests after a fetch that the death of its process cut off. The
+        fetch counts as the longest possible one, so that the gap after it is kept in any case."""
         rules = self._rules
         longest_s = min(now - taken_at, rules.longest_fetch_s)
         worst = taken_at + longest_s + min(rules.gap_factor * longest_s, rules.max_gap_s)

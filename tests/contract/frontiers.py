@@ -85,7 +85,7 @@ class EmbeddedWorld:
         return LocalClaims(self.store).claim(digest)
 
     def drift(self, frontier: TwoTierFrontier, by: int) -> None:
-        frontier._books.totals.waiting += by
+        frontier._batch.totals.waiting += by
 
     def check(self, frontier: TwoTierFrontier) -> None:
         check(frontier, self.store)

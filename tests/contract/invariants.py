@@ -30,7 +30,7 @@ def check(frontier: TwoTierFrontier, store: OrderedStore) -> None:
     assert len(_all(store, keys.REFUSED)) == counts.refused
     _check_places(hosts, frontier, store)
     for active in frontier._turns.active:
-        on_disk = frontier._bodies.head(active.host, active.record, active.level, len(active.head))
+        on_disk = frontier._queues.head(active.host, active.record, active.level, len(active.head))
         assert list(active.head) == list(on_disk), "the head in memory is the head on disk"
 
 
