@@ -1,7 +1,7 @@
-"""The data directory: everything of a crawl is under it, and one crawl at a time uses it.
+"""The data directory: all files of a crawl are in it, and one crawl at a time uses it.
 
-Rule: nothing is created, changed or overwritten before the directory is known to be ours,
-free, and of a format we know.
+Rule: nothing in it is created, changed or overwritten before it is locked and its format and owner
+are checked.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ FORMAT: Final = 1
 _LOCK: Final = "crawl.lock"
 _FORMAT_FILE: Final = "format.json"
 FRONTIER: Final = "frontier"
-WORKER: Final = "worker"  # of a shared crawl: the outbox, and what the worker remembers
-WORKERS: Final = "workers"  # of a crawl by several workers of this machine: theirs are below it
+WORKER: Final = "worker"  # of a shared crawl: the worker's outbox and robots.txt
+WORKERS: Final = "workers"  # the data directories of several workers on this machine
 WARC: Final = "warc"
 NEAR: Final = "near"  # the index of near-duplicates
 OUTCOMES: Final = "outcomes.jsonl"
@@ -34,22 +34,22 @@ ARGUMENTS: Final = "arguments.json"  # of the last start
 
 class Format(msgspec.Struct, frozen=True):
     format: int
-    key_seed: int  # of the hash of URLs: a page cannot choose URLs that collide
-    identity: tuple[str, ...] = ()  # which settings the keys of URLs and hosts were made with
-    spider: str = ""  # whose requests are waiting; empty: nobody has said
+    key_seed: int  # of the hash of URLs, random so that no page can choose URLs that collide
+    identity: tuple[str, ...] = ()  # the settings that the keys of URLs and hosts depend on
+    spider: str = ""  # the spider of the waiting requests; empty: unknown
 
 
 class DataDir:
-    """Opened: locked until `close` or the end of the process."""
+    """An open data directory, locked until `close` or the end of the process."""
 
     def __init__(self, path: Path, identity: tuple[str, ...] = (), spider: str = "") -> None:
-        """Raises DataDirError: not writable, in use, of a newer version, damaged, begun with
-        another *identity*, under which every URL would count as new, or by another *spider*."""
+        """Raises DataDirError if *path* is not writable, in use, of a newer version, damaged, begun
+        with another *identity*, with which every URL would be new, or by another *spider*."""
         self.path = path
         self._lock = _locked(path)
         try:
             self.format = _read_or_begin(path / _FORMAT_FILE, identity, spider)
-            _refuse_other(path, self.format.identity, identity)
+            _refuse_other_identity(path, self.format.identity, identity)
             _refuse_other_spider(path, self.format.spider, spider)
         except BaseException:
             self.close()
@@ -84,20 +84,20 @@ class DataDir:
         return self.path / SUMMARY
 
     def keep_arguments(self, packed: bytes) -> None:
-        """For the next start. Raises DataDirError."""
+        """Write the spider's arguments for the next start. Raises DataDirError."""
         _replace(self.path / ARGUMENTS, packed)
 
 
 def kept_arguments(path: Path) -> bytes | None:
-    """Of the last start in *path*, which somebody may be using; None: there was none."""
+    """Return the arguments of the last start in *path*, which may be in use, or None."""
     with suppress(OSError):
         return (path / ARGUMENTS).read_bytes()
     return None
 
 
 def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
-    """An embedded crawl and a worker of a shared one know nothing of each other's URLs.
-    Raises DataDirError."""
+    """Raise DataDirError if *data* is of the other kind: a crawl with its own frontier, or a worker
+    of a shared one. Neither would have the URLs of the other."""
     if is_shared and data.frontier.exists():
         raise DataDirError(
             f"{data.path} holds a crawl with a frontier of its own: finish it without"
@@ -116,7 +116,7 @@ def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
 
 
 def read_format(path: Path) -> Format:
-    """Of a data directory somebody else may be using. Raises DataDirError."""
+    """Read the format of a data directory, which may be in use. Raises DataDirError."""
     file = path / _FORMAT_FILE
     if not file.exists():
         raise DataDirError(f"{path} is not a data directory: it has no {_FORMAT_FILE}")
@@ -124,7 +124,7 @@ def read_format(path: Path) -> Format:
 
 
 def holder(path: Path) -> int | None:
-    """The process that has *path* in use, None if nobody has."""
+    """Return the id of the process that uses the data directory *path*, or None."""
     with suppress(OSError, ValueError):
         descriptor = os.open(path / _LOCK, os.O_RDWR)
         try:
@@ -140,11 +140,11 @@ def _locked(path: Path) -> int:
     try:
         path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as refused:
+    except OSError as error:
         raise DataDirError(
-            f"data directory {path} cannot be written: {refused.strerror}."
+            f"data directory {path} cannot be written: {error.strerror}."
             " Choose another with CRAWLER_DATA_DIR"
-        ) from refused
+        ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -159,7 +159,7 @@ def _locked(path: Path) -> int:
     return descriptor
 
 
-def _refuse_other(path: Path, begun_with: tuple[str, ...], now: tuple[str, ...]) -> None:
+def _refuse_other_identity(path: Path, begun_with: tuple[str, ...], now: tuple[str, ...]) -> None:
     changed = sorted(set(begun_with) ^ set(now))
     if changed:
         raise DataDirError(
@@ -168,18 +168,18 @@ def _refuse_other(path: Path, begun_with: tuple[str, ...], now: tuple[str, ...])
         )
 
 
-def _refuse_other_spider(path: Path, theirs: str, ours: str) -> None:
-    """It would be given their requests, for callbacks that it may not have, and count all that they
-    have seen as seen by itself."""
-    if theirs and ours and theirs != ours:
+def _refuse_other_spider(path: Path, begun_by: str, spider: str) -> None:
+    """Raise DataDirError if another spider began the crawl: its requests may name callbacks that
+    this one does not have, and what it has seen would count as seen by this one."""
+    if begun_by and spider and begun_by != spider:
         raise DataDirError(
-            f"{path} holds the crawl of another spider, {theirs}. Choose a data directory for"
-            f" {ours}, for example -s CRAWLER_DATA_DIR={path}-{ours}"
+            f"{path} holds the crawl of another spider, {begun_by}. Choose a data directory for"
+            f" {spider}, for example -s CRAWLER_DATA_DIR={path}-{spider}"
         )
 
 
 def _refuse_lost_frontier(path: Path) -> None:
-    """What was fetched would all be fetched again, and nobody told."""
+    """Raise DataDirError if the frontier is gone: everything would be fetched again, unnoticed."""
     stores = (path / FRONTIER, path / WORKER)  # of a shared crawl the frontier is elsewhere
     if (path / OUTCOMES).exists() and not any(store.exists() for store in stores):
         raise DataDirError(
@@ -210,11 +210,11 @@ def _replace(file: Path, content: bytes) -> None:
             out.flush()
             os.fsync(out.fileno())
         draft.replace(file)
-    except OSError as refused:
+    except OSError as error:
         raise DataDirError(
-            f"data directory {file.parent} cannot be written: {refused.strerror}."
+            f"data directory {file.parent} cannot be written: {error.strerror}."
             " Choose another with CRAWLER_DATA_DIR"
-        ) from refused
+        ) from error
 
 
 def _read(file: Path) -> Format:
@@ -226,36 +226,34 @@ def _read(file: Path) -> Format:
                 f" {FORMAT}). Use that version, or another data directory (CRAWLER_DATA_DIR)"
             )
         return msgspec.json.decode(file.read_bytes(), type=Format)
-    except (msgspec.MsgspecError, OSError) as broken:
+    except (msgspec.MsgspecError, OSError) as error:
         raise DataDirError(
-            f"{file} cannot be read ({broken}). Nothing was changed: put it back from a copy, or"
+            f"{file} cannot be read ({error}). Nothing was changed: put it back from a copy, or"
             " begin again in another data directory (CRAWLER_DATA_DIR)"
-        ) from broken
-
-
-# A lock on a file that can be handed on: held until everybody who was given it has ended.
-#
-# Rule: it goes with an open file, so the kernel frees it however its holders die, and no stale
-# number of a process is ever believed.
+        ) from error
 
 
 class InheritedLock:
-    """Held until `close`, and by children that were started with `descriptor` (pass_fds)."""
+    """A file lock, held until `close` and the end of all children started with `descriptor`
+    (pass_fds).
+
+    The kernel frees it with the last open descriptor, so no stale process id can hold it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     @classmethod
     def take(cls, path: Path) -> Self | None:
-        """None: somebody has it. The number of our process is in the file. Raises DataDirError."""
+        """Take the lock and write our process id into the file. Returns None if another process
+        holds it. Raises DataDirError."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as refused:
+        except OSError as error:
             raise DataDirError(
-                f"{path} cannot be written: {refused.strerror}."
+                f"{path} cannot be written: {error.strerror}."
                 " Choose another data directory with CRAWLER_DATA_DIR"
-            ) from refused
+            ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -270,20 +268,18 @@ class InheritedLock:
 
 
 def taken_by(path: Path) -> str:
-    """The process that took the lock first, as it wrote itself down."""
+    """Return the process id in the lock file *path*, or "unknown"."""
     try:
         return path.read_text(errors="replace").strip() or "unknown"
     except OSError:
         return "unknown"
 
 
-# A data directory that nobody keeps: of its own folder, and gone when it is closed, or with the
-# process.
-
-
 class TemporaryDataDir(DataDir):
+    """A data directory in a folder of its own, removed by `close` or at the end of the process."""
+
     def __init__(self) -> None:
-        # A shell ends without closing anything: what is open in it is no reason to complain then.
+        # `scrapy shell` ends without closing anything, so open files must cause no error here.
         self._folder = TemporaryDirectory(prefix="gossamer-", ignore_cleanup_errors=True)
         super().__init__(Path(self._folder.name))
 

@@ -1,7 +1,7 @@
-"""The outcome log: one JSON line for each lease that came to an end.
+"""The outcome log: one JSON line for each lease that ended.
 
-Rule: appended, never changed. Readers skip a line that a crash has cut off; the next run begins
-a new line behind it.
+Rule: lines are appended, never changed. Readers skip a line that a crash has cut off; the next run
+begins a new line after it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 class OutcomeLog:
     def __init__(self, file: Path, waits_for_room: WaitsForRoom) -> None:
-        """*waits_for_room*: where it says so, what finds no room is kept in memory until there is
-        some. Bound: the leases that are open, for no more are taken meanwhile."""
+        """If *waits_for_room* returns True for a full disk, lines are kept in memory until there is
+        room. Bound: one for each open lease, as no more are taken meanwhile."""
         self._waits_for_room = waits_for_room
         self._unwritten = b""
         self._file = file.open("ab+", buffering=0)
@@ -39,11 +39,11 @@ class OutcomeLog:
                 self._file.write(b"\n")
 
     def append(self, outcome: Outcome) -> None:
-        """Raises StoreUnavailable if the disk refuses."""
+        """Raises StoreUnavailable if the line cannot be written."""
         self.append_all([outcome])
 
     def append_all(self, outcomes: Iterable[Outcome]) -> None:
-        """In one write. Raises StoreUnavailable if the disk refuses."""
+        """Append *outcomes* in one write. Raises StoreUnavailable if they cannot be written."""
         self._unwritten += b"".join(encode_outcome(outcome) + b"\n" for outcome in outcomes)
         try:
             self._write()
@@ -55,13 +55,13 @@ class OutcomeLog:
             raise error from refused
 
     def _write(self) -> None:
-        # A disk that fills up takes a part of it, and says so only the next time.
+        # A disk that fills up writes a part without an error, and fails only at the next write.
         self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
         if self._unwritten:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def sync(self) -> None:
-        """All lines so far survive a power cut. Raises StoreUnavailable."""
+        """Make all lines so far survive a power cut. Raises StoreUnavailable."""
         try:
             os.fsync(self._file.fileno())
         except OSError as refused:
@@ -78,7 +78,7 @@ class OutcomeLog:
 
 
 def read_outcomes(file: Path) -> Iterator[Outcome]:
-    """Oldest first."""
+    """Yield the outcomes in *file*, oldest first."""
     if not file.exists():
         return
     with file.open("rb") as lines:

@@ -1,6 +1,6 @@
-"""Small records beside the frontier, in the same store: claims on digests, and robots.txt.
+"""Small records in the store of the frontier: claims on digests, robots.txt, soft 404s, patterns.
 
-Rule: a record that cannot be read counts as none; it is fetched or claimed again.
+Rule: a record that cannot be read is treated as missing; it is fetched, claimed or counted again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from crawler.policy.scope import Refusal
 from crawler.policy.soft404 import Soft404Record
 
 _encode = msgspec.msgpack.Encoder().encode
-_claim = msgspec.msgpack.Decoder(Claim).decode
-_soft_404 = msgspec.msgpack.Decoder(Soft404Record).decode
-_robots = msgspec.msgpack.Decoder(RobotsRecord).decode
+_decode_claim = msgspec.msgpack.Decoder(Claim).decode
+_decode_soft_404 = msgspec.msgpack.Decoder(Soft404Record).decode
+_decode_robots = msgspec.msgpack.Decoder(RobotsRecord).decode
 
 
 class LocalClaims:
-    """Implements storage.digests.ClaimStore. Claims are written by the frontier's finish."""
+    """Implements exact.ClaimStore. The frontier's `finish` writes the claims."""
 
     def __init__(self, store: OrderedStore) -> None:
         self._store = store
@@ -51,13 +51,13 @@ class LocalClaims:
         if packed is None:
             return None
         try:
-            return _claim(packed)
+            return _decode_claim(packed)
         except msgspec.MsgspecError:
             return None
 
 
 class Soft404Records:
-    """Implements scheduler.probes.Soft404Store."""
+    """Implements precheck.Soft404Store."""
 
     def __init__(self, store: OrderedStore) -> None:
         self._store = store
@@ -67,7 +67,7 @@ class Soft404Records:
         if packed is None:
             return None
         try:
-            return _soft_404(packed)
+            return _decode_soft_404(packed)
         except msgspec.MsgspecError:
             return None
 
@@ -86,7 +86,7 @@ class RobotsRecords:
         if packed is None:
             return None
         try:
-            return _robots(packed)
+            return _decode_robots(packed)
         except msgspec.MsgspecError:
             return None
 
@@ -94,15 +94,15 @@ class RobotsRecords:
         self._store.write({keys.named(keys.ROBOTS, record.authority): _encode(record)})
 
 
-# What was used lately, and no more of it than fits.
-
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class RecentCache(Generic[K, V]):
+    """The *most* entries used last."""
+
     def __init__(self, most: int, forgotten: Callable[[K, V], None] | None = None) -> None:
-        """*forgotten*, if any, is called with what goes to make room."""
+        """*forgotten*, if any, is called with each evicted entry."""
         self._most = most
         self._forgotten = forgotten
         self._known: OrderedDict[K, V] = OrderedDict()  # the least recently used first
@@ -127,33 +127,28 @@ class RecentCache(Generic[K, V]):
         return len(self._known) >= self._most
 
 
-# What patterns of URLs have brought, in the frontier's own store, with the latest in memory.
-#
-# Rule: written as it is learned; a count that a crash takes is one page. A record that cannot be
-# read
-# counts as none.
-
 MOST_PATTERNS: Final = 10_000
-"""Of a host, 80 bytes each. All further ones count as one, which is what a host deserves that
-makes new patterns for ever; one with so many by nature brings something new all the time."""
+"""Patterns of a host, 80 bytes each. Further ones count as one pattern: most such hosts make new
+patterns without end, and in the others that one pattern keeps bringing new pages."""
 RECENT: Final = 20_000
-"""Patterns in memory, 400 bytes each, and as many hosts, 150: those that are active at once."""
+"""Patterns in memory, 400 bytes each, and as many hosts, 150 bytes each: those active at once."""
 
 
 class HostPatternStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The patterns of one host."""
+    """How many patterns one host has."""
 
     patterns: int = 0
     stopped: int = 0  # by the rules of the run that counted them
 
 
-_yield = msgspec.msgpack.Decoder(PatternStats).decode
-_host = msgspec.msgpack.Decoder(HostPatternStats).decode
+_decode_pattern_stats = msgspec.msgpack.Decoder(PatternStats).decode
+_decode_host_stats = msgspec.msgpack.Decoder(HostPatternStats).decode
 _NO_HOST: Final = HostPatternStats()
 
 
 class LocalPatternStats:
-    """Implements policy.yields.Yields. Bound: what is recent."""
+    """Implements patterns.PatternStatsStore, in the store, with *recent* records in memory. Each
+    change is written at once, so a crash loses the count of one page at most."""
 
     def __init__(
         self,
@@ -164,23 +159,23 @@ class LocalPatternStats:
     ) -> None:
         self._store = store
         self._rules = rules
-        self._is_judge = is_judge(rules)
+        self._are_patterns_judged = is_judge(rules)
         self._most_patterns = most_patterns
         self._patterns: RecentCache[tuple[HostKey, str], PatternStats] = RecentCache(recent)
         self._hosts: RecentCache[HostKey, HostPatternStats] = RecentCache(recent)
 
     def of(self, candidate: Candidate, now: float) -> FetchIt | PatternStopped:
-        text = judged_pattern(candidate) if self._is_judge else ""
+        text = judged_pattern(candidate) if self._are_patterns_judged else ""
         if not text:
             return FetchIt.OPEN
         return verdict(*self.brought(candidate.host, text), self._rules, now)
 
     def trying(self, candidate: Candidate, now: float) -> None:
         pattern, brought = self.brought(candidate.host, judged_pattern(candidate))
-        self._keep(candidate.host, pattern, brought, tried(brought, now))
+        self._write(candidate.host, pattern, brought, tried(brought, now))
 
     def has_stopped(self, host: HostKey) -> bool:
-        return bool(self._host(host).stopped)
+        return bool(self._host_stats(host).stopped)
 
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         if not self.has_stopped(candidate.host):
@@ -189,51 +184,53 @@ class LocalPatternStats:
         return refused(decision) if isinstance(decision, PatternStopped) else None
 
     def note(self, candidate: Candidate, is_new: bool, now: float) -> None:
-        text = noted_pattern(candidate) if self._is_judge else ""
+        text = noted_pattern(candidate) if self._are_patterns_judged else ""
         if not text:
             return
         host = candidate.host
         pattern, before = self.brought(host, text)
-        self._keep(host, pattern, before, stats_after(pattern, before, is_new, now))
+        self._write(host, pattern, before, stats_after(pattern, before, is_new, now))
 
     def brought(self, host: HostKey, pattern: str) -> tuple[str, PatternStats]:
-        """Under which pattern a URL of *pattern* counts, and what that has brought."""
+        """Return the pattern under which a URL of *pattern* counts, and its statistics."""
         brought = self._get(host, pattern)
-        if brought is NOTHING and self._host(host).patterns >= self._most_patterns:
+        if brought is NOTHING and self._host_stats(host).patterns >= self._most_patterns:
             return OTHER, self._get(host, OTHER)
         return pattern, brought
 
     def _get(self, host: HostKey, pattern: str) -> PatternStats:
-        """NOTHING itself where it is not known."""
+        """Return the statistics of a pattern, and the object NOTHING if it is not known."""
         found = self._patterns.get((host, pattern))
         if found is not None:
             return found
         packed = self._store.get(keys.pattern_of_host(host, pattern))
         try:
-            found = NOTHING if packed is None else _yield(packed)
+            found = NOTHING if packed is None else _decode_pattern_stats(packed)
         except msgspec.MsgspecError:
             found = NOTHING
         return self._patterns.put((host, pattern), found)
 
-    def _host(self, host: HostKey) -> HostPatternStats:
+    def _host_stats(self, host: HostKey) -> HostPatternStats:
         found = self._hosts.get(host)
         if found is not None:
             return found
         packed = self._store.get(keys.named(keys.YIELD, host))
         try:
-            found = _NO_HOST if packed is None else _host(packed)
+            found = _NO_HOST if packed is None else _decode_host_stats(packed)
         except msgspec.MsgspecError:
             found = _NO_HOST
         return self._hosts.put(host, found)
 
-    def _keep(self, host: HostKey, pattern: str, before: PatternStats, after: PatternStats) -> None:
-        """Raises StoreUnavailable."""
+    def _write(
+        self, host: HostKey, pattern: str, before: PatternStats, after: PatternStats
+    ) -> None:
+        """Write the statistics, and the host's counts if they change. Raises StoreUnavailable."""
         key = keys.pattern_of_host(host, pattern)
         stopped = is_stopped(after, self._rules) - is_stopped(before, self._rules)
         if before is not NOTHING and not stopped:
             self._store.write({key: _encode(after)})
         else:
-            known = self._host(host)
+            known = self._host_stats(host)
             counted = HostPatternStats(
                 known.patterns + (before is NOTHING), max(0, known.stopped + stopped)
             )

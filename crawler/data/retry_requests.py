@@ -1,7 +1,7 @@
-"""Requests to put dead letters back, to the crawl that has a data directory in use: a file each.
+"""Requests to the crawl that uses a data directory to put dead letters back: a file for each.
 
-Rule: a request is on disk before its answer is waited for, and stays until then; taken twice, it
-puts back what is left.
+Rule: the file of a request stays on disk until it is answered. A request that is read twice puts
+back the letters that are left.
 """
 
 from __future__ import annotations
@@ -19,36 +19,37 @@ _ANSWER: Final = ".retried"
 
 
 class RetryRequest(msgspec.Struct, frozen=True):
-    key: int | None  # of the URL; None: all
+    key: int | None  # of the URL; None: all dead letters
 
 
 def ask(path: Path, key: int | None) -> Path:
-    """The request, written to the data directory at *path*. Raises OSError."""
+    """Write a request to the data directory *path* and return its file. Raises OSError."""
     file = path / f"{secrets.token_hex(8)}{_REQUEST}"
     _write(file, msgspec.json.encode(RetryRequest(key)))
     return file
 
 
 def waiting(path: Path) -> list[Path]:
-    """Requests that are not answered."""
+    """Return the files of requests that are not answered."""
     return [file for file in path.iterdir() if file.suffix == _REQUEST]
 
 
 def read(file: Path) -> RetryRequest | None:
-    """None: it is none of ours, or was withdrawn."""
+    """Return the request, or None if *file* is no request, or was withdrawn."""
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(file.read_bytes(), type=RetryRequest)
     return None
 
 
 def answer(file: Path, put_back: int) -> None:
-    """So many letters were put back for *file*. Raises OSError."""
+    """Answer the request *file* with the number of letters *put_back*. Raises OSError."""
     _write(file.with_suffix(_ANSWER), b"%d" % put_back)
     file.unlink(missing_ok=True)
 
 
 def take_answer(file: Path) -> int | None:
-    """How many letters were put back. None: it is not answered yet."""
+    """Remove the answer to *file* and return how many letters were put back, or None if there is
+    no answer yet."""
     answered = file.with_suffix(_ANSWER)
     if not answered.exists():
         return None
