@@ -1,10 +1,9 @@
-"""What the crawl may reach: known for good only when it is known where it begins.
+"""Which origins the crawl may reach: complete only when its seeds are known.
 
-Rule: a URL that a person named (a seed that was typed or stands in a local file, the URL of a list
-of seeds, a start request of a spider) opens its own host and port where that is literally
-loopback. Nothing else does: no fetched list, no pushed URL, no redirect, no link. As long as the
-seeds are not read, nothing may be leased: a page fetched before would have its links judged by
-bounds that are not known yet. The same holds for the hosts that other workers have opened.
+Rule: only a URL that the user named (a seed typed or in a local file, the URL of a list of seeds, a
+start request of a spider) allows its own origin on loopback; no fetched list, pushed URL, redirect
+or link does. Nothing is leased before all seeds are known, those of other workers among them: the
+links of a page fetched earlier would be judged by an incomplete scope.
 """
 
 from __future__ import annotations
@@ -32,14 +31,16 @@ from crawler.policy.scope import (
     loopback_origin,
 )
 
-_TOLD: Final = 20  # origins named in one log line
-_ORIGINS: Final = 1000  # of a spider's start requests, read back at its next start
+_LOGGED: Final = 20  # origins named in one log line
+_ORIGINS: Final = 1000  # origins of a spider's start requests that are read at its next start
 logger = logging.getLogger(__name__)
 
 
 class AllowedOrigins:
+    """The addresses and hosts that the crawl may reach, and the admission rules made from them."""
+
     admission: Admission
-    _rules: AdmissionRules  # of the admission
+    _rules: AdmissionRules  # of *admission*
 
     def __init__(
         self,
@@ -51,88 +52,88 @@ class AllowedOrigins:
         *,
         is_looking: bool = False,
     ) -> None:
-        """*arguments*: of a spider that has seeds. None: it begins wherever its code says. *now*:
-        the day that calendars are judged by. *is_looking*: from outside, at what the last start has
-        opened."""
+        """*arguments*: None for a spider whose own code makes the start requests. *now*: the date
+        that calendars are judged by. *is_looking*: read what the last start allowed, from another
+        process."""
         self._config = config
-        # Without arguments the scope is any: the spider's own code is its bound.
+        # Without arguments the scope is any: the spider's own code limits the crawl.
         self._arguments = arguments or Arguments(seeds="none")
         self._store = store
         self._key_seed = key_seed
         self._now = now
-        # The start requests of a spider without arguments come one by one, when URLs of the run
-        # before may be leased already. Else the seeds of this start alone count.
+        # The start requests of a spider without arguments are sent one by one, while URLs of the
+        # last run may be leased already. With arguments only the seeds of this start count.
         kept = store.scan(keys.DOORS, keys.after(keys.DOORS), _ORIGINS)
         self._kept = {key for key, _ in kept}
         is_open = arguments is None or is_looking
         names = (keys.name_of(key) for key in self._kept if is_open)
         self._opened = frozenset(map(_read_origin, names))
         self._hosts: set[str] = set()
-        self._seeds_known = arguments is None
-        self._others_known = True
-        self._hang()
+        self._seeds_are_known = arguments is None
+        self._others_are_known = True
+        self._rebuild()
 
     @property
     def known(self) -> bool:
-        return self._seeds_known and self._others_known
+        return self._seeds_are_known and self._others_are_known
 
     def open_for(self, urls: Iterable[str], *, fetched: bool = False) -> None:
-        """Take *urls*, all of the seeds as fetch forms, as where the crawl begins. *fetched*: their
-        list came from the network, and opens nothing."""
+        """Set the seeds to *urls*, all of them as fetch forms. *fetched*: their list came from the
+        network, so they allow no loopback."""
         if not fetched:
-            self._open(urls)
-        stale = self._kept - {keys.named(keys.DOORS, _written(each)) for each in self._opened}
+            self._allow_loopback(urls)
+        stale = self._kept - {keys.named(keys.DOORS, _origin_text(each)) for each in self._opened}
         if stale:
             self._store.write(dict.fromkeys(stale))
         self._hosts |= {split(url).hostname for url in urls}
-        self._seeds_known = True
-        self._hang()
+        self._seeds_are_known = True
+        self._rebuild()
 
     def expect_more(self) -> None:
-        """Other workers may have opened hosts: nothing is known before `open_more`."""
-        self._others_known = False
+        """Wait for the hosts that other workers allow: `known` is False until `open_more`."""
+        self._others_are_known = False
 
     def open_more(self, hosts: Iterable[str]) -> None:
-        """Where the crawl begins too: hosts of seeds that came while it ran, whoever took them."""
+        """Add *hosts* of seeds that this or another worker received while the crawl ran."""
         new = set(hosts) - self._hosts
         self._hosts |= new
-        self._others_known = True
+        self._others_are_known = True
         if new:
             self._rules = replace(self._rules, scope=self._rules.scope.wider(new))
             self.admission = Admission(self._rules)
 
     def unopened(self, urls: Iterable[str]) -> set[str]:
-        """Hosts of *urls*, fetch forms of seeds, that must be opened before these are admitted."""
+        """Return the hosts of *urls*, fetch forms of seeds, that are not in the scope yet."""
         if self._arguments.scope is ScopeChoice.ANY:
             return set()
         return {split(url).hostname for url in urls} - self._hosts
 
     def open_also(self, text: str) -> None:
-        """Where a spider of its own begins, or the URL of a list of seeds."""
+        """Allow the origin of a start request, or of the URL of a list of seeds, on loopback."""
         url = fetch_form(text)
-        if url is not None and self._open([url]):
-            self._hang()
+        if url is not None and self._allow_loopback([url]):
+            self._rebuild()
 
     def admits(self, ip: str, hostname: str, port: int) -> bool:
-        """May *ip*, which *hostname* led to, be connected to?"""
+        """Return whether *ip*, an address of *hostname*, may be connected to."""
         return self._addresses.admits(ip, hostname, port)
 
     def robots(self, url: str, authority: str) -> Candidate | Refusal:
         return self.admission.robots(url, None, authority)
 
-    def _open(self, urls: Iterable[str]) -> bool:
-        """Whether one of *urls* is loopback that was not open before."""
+    def _allow_loopback(self, urls: Iterable[str]) -> bool:
+        """Allow those of *urls* that are on loopback, and return whether any was not before."""
         origins = {origin for url in urls if (origin := loopback_origin(url))} - self._opened
         if not origins:
             return False
         self._opened |= origins
-        names = sorted(map(_written, origins))
+        names = sorted(map(_origin_text, origins))
         self._store.write({keys.named(keys.DOORS, name): b"" for name in names})
-        more = f" and {len(names) - _TOLD} more" if len(names) > _TOLD else ""
-        logger.info("Loopback that may be fetched from: %s%s", ", ".join(names[:_TOLD]), more)
+        more = f" and {len(names) - _LOGGED} more" if len(names) > _LOGGED else ""
+        logger.info("Loopback that may be fetched from: %s%s", ", ".join(names[:_LOGGED]), more)
         return True
 
-    def _hang(self) -> None:
+    def _rebuild(self) -> None:
         self._addresses = AddressRules(
             allow_public=self._config.may_go_public,
             opened=self._opened,
@@ -146,27 +147,27 @@ class AllowedOrigins:
 
 
 class CurrentRules:
-    """Implements scheduler.ports.LeaseRules: what waits is judged as what is found, and what is
-    refused goes into the outcome log, with its rule."""
+    """Implements port.LeaseRules. Judges waiting URLs as links are judged, and logs each refused
+    one as an outcome, with the rule."""
 
     def __init__(
         self,
-        doors: AllowedOrigins,
+        origins: AllowedOrigins,
         outcomes: OutcomeLog,
         tally: CrawlStats,
         now: Callable[[], float],
     ) -> None:
-        self._doors = doors
+        self._origins = origins
         self._outcomes = outcomes
         self._tally = tally
         self._now = now
 
     @property
     def known(self) -> bool:
-        return self._doors.known
+        return self._origins.known
 
     def refusal(self, it: Candidate) -> Refusal | None:
-        return self._doors.admission.refusal(it)
+        return self._origins.admission.refusal(it)
 
     def refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
         if not self._tally.counted["fate/refused"]:
@@ -196,7 +197,7 @@ class CurrentRules:
         self._tally.count("readmitted", urls)
 
 
-def _written(origin: Origin) -> str:
+def _origin_text(origin: Origin) -> str:
     hostname, port = origin
     return f"{hostname}:{port}"
 

@@ -1,8 +1,8 @@
-"""The memory that bodies take, shared by all that is under way.
+"""A limit on the memory of all bodies in flight.
 
-Rule: a body counts from its first byte until its record is written. Where there is no room left
-large ones wait, in the order in which they became large; but the first of these never does, and
-nothing that comes after download and decoding waits for memory, so somebody always gets to an end.
+Rule: a body counts from its first byte until its record is written. Without room large bodies wait,
+in the order in which they became large, but the oldest never waits, and nothing after download and
+decoding waits for memory, so one page can always be finished.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from crawler.crawl.in_flight import (
 )
 from crawler.model.types import Lease
 
-# Most pages are smaller, and pass however little room there is. A read from a socket may bring as
-# much, so that whoever waits holds it anyway.
+# Most bodies are smaller, and never wait. One read from a socket may return as much, so a body that
+# waits holds that much anyway.
 FREE_BYTES: Final = 256 * 1024
-LOOK_S: Final = 1.0  # between two looks of who waits: a shared frontier is heard of as often
+LOOK_S: Final = 1.0  # between two checks of a body that waits: as often as a shared frontier ticks
 
 
 @dataclass(slots=True, eq=False)
 class BodyShare:
-    """What one page holds."""
+    """The memory that one page holds."""
 
     flight: Fetch | None
-    """None: it is nobody's. It does not count, as nobody says when it ends, and does not wait,
-    as what is fetched beside a page may hold up the very page that it would wait for."""
+    """None for a request without a lease. It is not counted, as its end is not known, and does not
+    wait: a page may need it to be finished, and would hold the memory that it waits for."""
     bytes: int = 0
 
 
 class _Waiting(NamedTuple):
-    """Ordered by age."""
+    """A body that waits; ordered by age."""
 
     age: int
     number: int
@@ -50,25 +50,26 @@ class _Waiting(NamedTuple):
 
 
 class BodyMemory:
-    """What is counted stays below the maximum, and FREE_BYTES for each body under way, and what the
-    oldest large one still lacks: at most its cap, once as sent and once decoded."""
+    """Bound: the maximum, and FREE_BYTES for each body in flight, and the rest of the oldest large
+    one: at most its cap, once as sent and once decoded."""
 
     def __init__(
         self,
         max_bytes: int,
         flights: InFlight,
         is_ours: Callable[[Lease], bool],
-        tell: Callable[[str, int], None],
+        add_to_stat: Callable[[str, int], None],
     ) -> None:
-        """*is_ours*: whether a lease surely is, for a total time-out from now. *tell*: counts."""
+        """*is_ours*: whether a lease is surely held for a total time-out from now. *add_to_stat*:
+        adds to a counter."""
         self.bytes = 0
         self._max_bytes = max_bytes
         self._flights = flights
         self._is_ours = is_ours
-        self._tell = tell
+        self._add_to_stat = add_to_stat
         self._shares: dict[int, BodyShare] = {}  # by lease
-        self._large: dict[BodyShare, int] = {}  # and their age, the oldest first
-        self._waiting: list[_Waiting] = []  # a heap; who was called is taken off later
+        self._large: dict[BodyShare, int] = {}  # with their age, the oldest first
+        self._waiting: list[_Waiting] = []  # a heap; entries called are removed later
         self._numbers = count()
 
     def share_of(self, request: Request) -> BodyShare:
@@ -81,40 +82,40 @@ class BodyMemory:
         return share
 
     def has_room(self, share: BodyShare, by_bytes: int) -> bool:
-        """Whether it may grow by so much; if not, it waits for its `turn`."""
+        """Return whether *share* may grow by *by_bytes*; if not, wait for its `turn`."""
         if self.bytes + by_bytes <= self._max_bytes or share.bytes + by_bytes <= FREE_BYTES:
             return True
         return share.flight is None or next(iter(self._large), share) is share
 
     def add(self, share: BodyShare, by_bytes: int) -> None:
-        """It has grown."""
+        """Count *by_bytes* more for *share*."""
         if share.flight is None:
             return
         self.bytes += by_bytes
         share.bytes += by_bytes
         if share.bytes > FREE_BYTES:
-            self._age(share)
+            self._age_of(share)
 
     def is_ours(self, share: BodyShare) -> bool:
-        """Whether a fetch for it may go on for as long as one that begins now."""
+        """Return whether its fetch may go on for as long as one that begins now."""
         return share.flight is None or self._is_ours(share.flight.lease)
 
     async def turn(
         self, share: BodyShare, by_bytes: int, look: Callable[[], None] | None = None
     ) -> None:
-        """Wait until it may grow by so much. *look*, if any, is called at first and then every
-        second."""
+        """Wait until *share* may grow by *by_bytes*. *look*, if any, is called at first and then
+        every second."""
         now_s = asyncio.get_running_loop().time
         began_s = now_s()
         try:
             while not self.has_room(share, by_bytes):
-                await self._called(share, by_bytes, look)
+                await self._wait_for_call(share, by_bytes, look)
         finally:
             self._wake()  # there may be room for the next too
-            self._note(share, now_s() - began_s)
+            self._add_pause(share, now_s() - began_s)
 
     def settle(self, lease_id: int) -> None:
-        """Its page is finished. Implements scheduler.landing.Reservations."""
+        """Free the memory of a page that is finished. Implements in_flight.Reservations."""
         share = self._shares.pop(lease_id, None)
         if share is None:
             return
@@ -123,11 +124,11 @@ class BodyMemory:
         self._large.pop(share, None)
         self._wake()
 
-    async def _called(
+    async def _wait_for_call(
         self, share: BodyShare, by_bytes: int, look: Callable[[], None] | None
     ) -> None:
         called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        age, number = self._age(share), next(self._numbers)
+        age, number = self._age_of(share), next(self._numbers)
         heappush(self._waiting, _Waiting(age, number, share, by_bytes, called))
         try:
             while not called.done():
@@ -137,19 +138,19 @@ class BodyMemory:
         finally:
             called.cancel()
 
-    def _age(self, share: BodyShare) -> int:
+    def _age_of(self, share: BodyShare) -> int:
         return self._large.setdefault(share, next(self._numbers))
 
     def _wake(self) -> None:
-        """The oldest that waits, if there is room; it wakes the next."""
+        """Wake the oldest body that waits, if there is room; it wakes the next."""
         waiting = self._waiting
         while waiting and waiting[0].called.done():
             heappop(waiting)
         if waiting and self.has_room(waiting[0].share, waiting[0].by_bytes):
             waiting[0].called.set_result(None)
 
-    def _note(self, share: BodyShare, paused_s: float) -> None:
+    def _add_pause(self, share: BodyShare, paused_s: float) -> None:
         if share.flight is not None:
             share.flight.paused_s += paused_s
-        self._tell("memory/pauses", 1)
-        self._tell("memory/paused_ms", round(paused_s * 1000))
+        self._add_to_stat("memory/pauses", 1)
+        self._add_to_stat("memory/paused_ms", round(paused_s * 1000))

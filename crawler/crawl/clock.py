@@ -1,4 +1,4 @@
-"""The one clock: wall time is read once, then it only goes forward."""
+"""The clock of a crawl: reads wall time once, and from then on never goes back."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Clock:
         wall: Callable[[], float] = time,
         steady: Callable[[], float] = monotonic,
     ) -> None:
-        """*not_before*: epoch seconds an earlier run has reached; the clock begins there if
-        the machine's was set back since."""
+        """*not_before*: the epoch seconds that an earlier run reached; the clock starts there if
+        the machine's clock was set back since."""
         self._steady = steady
         self._offset_s = max(wall(), not_before) - steady()
 
     def now(self) -> float:
-        """Epoch seconds. Never goes back."""
+        """Return epoch seconds, which never go back."""
         return self._offset_s + self._steady()

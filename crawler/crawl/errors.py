@@ -1,8 +1,8 @@
-"""What went wrong with a fetch, in the words of politeness.
+"""Errors of a fetch, as exceptions and as the error words of an `Answer`.
 
-Rule: an error of the network or of a library becomes one of Scrapy's own exceptions at this
-border, so that users' errbacks and middlewares know it; what Scrapy has no word for is a
-subclass here. `error_of` is the only reader of their meaning.
+Rule: an error of the network or of a library becomes one of Scrapy's own exceptions, or a subclass
+of one that is defined here, so that users' errbacks and middlewares can handle it. Only `error_of`
+turns exceptions into words.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from scrapy.exceptions import (
 
 
 class LeaseEnded(IgnoreRequest):
-    """Its host was not asked: that is another's turn now, or soon. No word about either."""
+    """The lease ended before the request was sent. Says nothing about the host or the URL."""
 
     def __init__(self) -> None:
         super().__init__("its lease has ended")
 
 
 class ConnectionDropped(DownloadFailedError):
-    """Connected, and then dropped before or amid the head of an answer."""
+    """The connection was dropped before the end of the answer's headers."""
 
 
 class TlsFailed(DownloadFailedError):
@@ -46,7 +46,7 @@ WORDS: Final = MappingProxyType(
         "tls": "no trustworthy TLS connection",
     }
 )
-"""Kinds of errors as a person reads them, where the kind itself says too little."""
+"""Readable words for the kinds of errors that are not clear by themselves."""
 
 _ERRORS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (DownloadTimeoutError, "timeout"),
@@ -59,14 +59,14 @@ _ERRORS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (TimeoutError, "timeout"),
     (OSError, "connect"),
 )
-"""First match counts."""
+"""The error word of each type of exception; the first match counts."""
 
 
 def error_of(exception: BaseException) -> str:
-    """One of the words of `Answer.error`. Empty: the host has no part in it."""
+    """Return one of the words of `Answer.error`, or "" if the host did not cause *exception*."""
     return next((word for kind, word in _ERRORS if isinstance(exception, kind)), "")
 
 
 def words_of(kind: str) -> str:
-    """A kind of error as a person reads it: `status_503` is "status 503"."""
+    """Return a kind of error in readable words: `status_503` is "status 503"."""
     return WORDS.get(kind, kind.replace("_", " "))

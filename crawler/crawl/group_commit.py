@@ -1,8 +1,7 @@
-"""Group commit: what was written is synced about once a second, for all pages that wait for it.
+"""Group commit: one sync of the disk, about once a second, for all pages that wait for it.
 
-Rule: a page's record is written, its links are added, and only then it waits here; a sync that
-begins afterwards covers its record, and only when that sync is over its lease is finished. So
-whatever of our files a power cut takes, no page is done whose record is gone. The event loop never
+Rule: the lease of a page is finished only after a sync that began when its record was written and
+its links were added, so after a power cut no page is done without its record. The event loop never
 waits for the disk: a thread does.
 """
 
@@ -18,17 +17,16 @@ from crawler.model.types import CrawlerError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
-MOST_BYTES: Final = 64 << 20  # of records that are not synced; with more, pages wait to be archived
-HURRIED_S: Final = 0.1  # between two syncs where nothing else is left to do
-_AT_ONCE: Final = 50  # leases finished between two turns of the loop: 5 ms
+MOST_BYTES: Final = 64 << 20  # of unsynced records; with more, pages wait to be archived
+HURRIED_S: Final = 0.1  # between two syncs when nothing else is left to do
+_FINISHED_AT_ONCE: Final = 50  # leases finished between two turns of the loop: 5 ms
 
 Finish = Callable[[CrawlerError | None], None]
-"""Ends the wait of one page; the error: why its record may not be on the disk."""
+"""Called when the wait of a page ends, with the error if its record may not be on the disk."""
 
 
 class GroupCommit:
-    """Bound: the pages whose records, MOST_BYTES at most, were written since the last sync began
-    and while it went on."""
+    """Bound: the pages with records, MOST_BYTES at most, written since the last sync began."""
 
     def __init__(
         self,
@@ -39,9 +37,9 @@ class GroupCommit:
         fail: Callable[[CrawlerError], None],
         finished: Callable[[], None],
     ) -> None:
-        """*sync_records* forces all records written so far to the disk, *sync_verdicts* what the
-        finished leases have changed; both run in a thread and raise StoreUnavailable. *fail* stops
-        the crawl; *finished* is called when leases were finished."""
+        """*sync_records* forces all records written so far to the disk, *sync_verdicts* the changes
+        by finished leases; both run in a thread and raise StoreUnavailable. *fail* stops the crawl;
+        *finished* is called when leases were finished."""
         self._every_s = every_s
         self._sync_records = sync_records
         self._unsynced_bytes = unsynced_bytes
@@ -49,33 +47,33 @@ class GroupCommit:
         self._fail = fail
         self._finished = finished
         self._waiting: list[Finish] = []
-        self._work: asyncio.Task[None] | None = None
-        self._now = asyncio.Event()  # sync without waiting any longer
+        self._task: asyncio.Task[None] | None = None
+        self._sync_now = asyncio.Event()  # sync without waiting any longer
         self._synced = asyncio.Event()
         self._is_hurried = False
         self._is_closing = False
         self._failure: CrawlerError | None = None
 
     def __len__(self) -> int:
-        """The pages that wait."""
+        """Return how many pages wait."""
         return len(self._waiting)
 
     def when_synced(self, finish: Finish) -> None:
-        """Call *finish* when all that is written by now is synced."""
+        """Call *finish* when everything written by now is synced."""
         self._waiting.append(finish)
         self._begin()
 
     def hurry(self) -> None:
-        """Nothing else is left to do: those that wait need not wait for the whole interval."""
+        """Sync within HURRIED_S, for when nothing else is left to do."""
         if self._waiting and not self._is_hurried:
             self._is_hurried = True
-            asyncio.get_running_loop().call_later(min(HURRIED_S, self._every_s), self._now.set)
+            asyncio.get_running_loop().call_later(min(HURRIED_S, self._every_s), self._sync_now.set)
 
     async def room(self) -> None:
         """Wait until one more record may be written. Raises StoreUnavailable."""
         if self._unsynced_bytes() < MOST_BYTES // 2:
             return
-        self._now.set()
+        self._sync_now.set()
         self._begin()
         while self._unsynced_bytes() >= MOST_BYTES:
             if self._failure is not None:
@@ -84,32 +82,32 @@ class GroupCommit:
             await self._synced.wait()
 
     async def close(self) -> None:
-        """Sync and finish all that wait."""
+        """Sync, and finish all pages that wait."""
         self._is_closing = True
-        self._now.set()
-        if self._work is not None:
-            await self._work
+        self._sync_now.set()
+        if self._task is not None:
+            await self._task
 
     def _begin(self) -> None:
-        if self._work is None:
-            self._work = asyncio.get_running_loop().create_task(self._sync_all())
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._sync_all())
 
     async def _sync_all(self) -> None:
-        """Until nothing waits."""
+        """Sync at intervals until no page waits."""
         while True:
             if not self._is_closing:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._now.wait(), self._every_s)
-                self._now.clear()
+                    await asyncio.wait_for(self._sync_now.wait(), self._every_s)
+                self._sync_now.clear()
             self._is_hurried = False
             await self._sync_once()
             if not self._waiting:
                 break
-        self._work = None
+        self._task = None
 
     async def _sync_once(self) -> None:
         waiting, self._waiting = self._waiting, []
-        self._failure = await self._synced_by(self._sync_records)
+        self._failure = await self._run_sync(self._sync_records)
         self._synced.set()
         for number, finish in enumerate(waiting, 1):
             try:
@@ -119,13 +117,13 @@ class GroupCommit:
             except Exception as bug:  # the leases of other pages must still be finished
                 logger.exception("A lease could not be finished")
                 self._fail(StoreUnavailable(f"a lease could not be finished: {bug!r}"))
-            if number % _AT_ONCE == 0:
+            if number % _FINISHED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         self._finished()
         if waiting:
-            await self._synced_by(self._sync_verdicts)
+            await self._run_sync(self._sync_verdicts)
 
-    async def _synced_by(self, sync: Callable[[], None]) -> CrawlerError | None:
+    async def _run_sync(self, sync: Callable[[], None]) -> CrawlerError | None:
         try:
             await asyncio.to_thread(sync)
         except CrawlerError as error:

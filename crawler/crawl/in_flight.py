@@ -1,7 +1,7 @@
-"""Flights: what has become, so far, of each lease this process holds.
+"""Leases in flight: the state of each lease that this process holds, and its completion.
 
-Rule: one account a lease, opened when it is taken and closed when it is finished. The
-edges write down what they learn; `fate_of` turns the account into the one verdict.
+Rule: each lease has one `Fetch`, from when it is taken until it is finished. A page's record is
+written before its links are added, and its lease is finished last, so a crash loses nothing.
 """
 
 from __future__ import annotations
@@ -43,54 +43,56 @@ from crawler.policy.patterns import PatternStatsStore
 from crawler.policy.politeness import is_lost, next_rest
 
 LEASE: Final = "lease"
-"""The one key of ours in `request.meta`."""
+"""The only key of this crawler in `request.meta`."""
 
 
 @dataclass(slots=True, eq=False)
 class Fetch:
+    """What is known of one lease; the edges to Scrapy write it, `fate_of` makes the verdict."""
+
     lease: Lease
-    purpose: Purpose = Purpose.PAGE  # else this lease fetches something else than its URL
-    authority: str = ""  # ROBOTS: whose; PROBE: of which kind of URL
+    purpose: Purpose = Purpose.PAGE  # if another, the lease is not used for its own URL
+    authority: str = ""  # for ROBOTS the authority of the file, for PROBE the kind of URL
     begun: float = 0.0  # when its fetch began; 0: not yet
-    paused_s: float = 0.0  # of that time, by us: there was no memory for its body
-    crawl_delay_s: float | None = None  # what its host's robots.txt asks for; None: not known
-    answer: Answer | None = None  # how the host answered; None: it was not asked, or not yet
+    paused_s: float = 0.0  # time of the fetch in which it waited for memory for its body
+    crawl_delay_s: float | None = None  # of its host's robots.txt; None: not known
+    answer: Answer | None = None  # of the host; None: no request was sent, or no answer came yet
     released: bool = False
-    exchange: Exchange | None = None  # what its fetch brought, until it lands
-    size: int = 0  # of its body, once it has landed
-    truncated: Truncated = Truncated.NO  # why that is not whole, once it has landed
+    exchange: Exchange | None = None  # what was fetched, until completion
+    size: int = 0  # of its body, set at completion
+    truncated: Truncated = Truncated.NO  # why the body is not whole, set at completion
     verdict: Verdict | None = None
-    reason: str = ""  # why that verdict, in words a person can read
-    broken: str = ""  # an error of a callback or a pipeline: ours or a user's, not the host's
+    reason: str = ""  # of the verdict, readable
+    broken: str = ""  # an error of a callback or a pipeline, not of the host
     links: list[Candidate] = field(default_factory=list)
     claim: Claim | None = None
-    record: str = ""  # "file:offset" of what was archived
-    original: str = ""  # the URL whose content it repeats
-    bits: int | None = None  # of 64 that differ from it; None: the very bytes
-    is_new: bool | None = None  # whether it was a page of new content; None: nobody can say
+    record: str = ""  # "file:offset" of the archived record
+    original: str = ""  # the URL that had the same content first
+    bits: int | None = None  # of 64 that differ from the original; None: equal bytes
+    is_new: bool | None = None  # whether it was a page of new content; None: unknown
 
     @property
     def is_refused(self) -> bool:
-        """It was decided, and its host released, before a fetch began."""
+        """Whether it was decided, and its host released, before a fetch began."""
         return self.released and self.verdict is not None and self.answer is None
 
     def fetched_s(self, now: float) -> float:
-        """How long its fetch took, which is over *now*."""
+        """Return how long its fetch, which ends *now*, took without pauses."""
         return now - self.begun - self.paused_s
 
 
 class InFlight:
-    """Bound: one for each lease that is open."""
+    """The fetches of this process by lease. Bound: one for each open lease."""
 
     def __init__(self) -> None:
         self._by_lease: dict[int, Fetch] = {}
-        self.fetched = 0  # those whose fetch is over and whose record is not written yet
+        self.fetched = 0  # fetches that have ended and whose record is not written yet
 
     def __len__(self) -> int:
         return len(self._by_lease)
 
     def pages(self) -> int:
-        """How many of them may bring a page. O(n) in the open leases."""
+        """Return how many of them are for pages. O(n) in the open leases."""
         return sum(flight.purpose is Purpose.PAGE for flight in self._by_lease.values())
 
     def open(self, lease: Lease) -> Fetch:
@@ -98,7 +100,7 @@ class InFlight:
         return flight
 
     def of(self, lease: object) -> Fetch | None:
-        """The account of *lease*; None if that is no lease of ours, or a finished one."""
+        """Return the fetch of *lease*, or None if that is no lease, or a finished one."""
         return self._by_lease.get(lease.id) if isinstance(lease, Lease) else None
 
     def by_id(self, lease_id: int) -> Fetch | None:
@@ -115,8 +117,8 @@ class InFlight:
 
 
 def fate_of(flight: Fetch, now: float, retries: int, pause_s: float) -> Verdict:
-    """The verdict on its URL, all told. An error of our own side is tried again *retries*
-    times, *pause_s* apart, before the URL is dead: it may be the page, or a passing fault."""
+    """Return the verdict on its URL. An error of a callback or a pipeline, which may be temporary,
+    is tried again *retries* times, *pause_s* apart, before the URL is dead."""
     if flight.broken and not isinstance(flight.verdict, Dead | RetryAt | PutBack):
         if flight.lease.candidate.attempts >= retries:
             return Dead(flight.broken)
@@ -124,17 +126,6 @@ def fate_of(flight: Fetch, now: float, retries: int, pause_s: float) -> Verdict:
     if flight.verdict is None:
         return Done(claim=flight.claim)
     return flight.verdict
-
-
-# How a flight lands: its host is released, its links added, its verdict finished, its
-# outcome logged; always in this order.
-#
-# Rule: the page's record is written before this is called (the pipelines await it), so that the
-# death
-# of the process does not take it; then its links are added; and where a record was written, its
-# verdict waits until a sync has made that record survive a power cut too. A crash between any two
-# of
-# these loses nothing.
 
 
 class OutcomeSink(Protocol):
@@ -146,10 +137,10 @@ class Reservations(Protocol):
 
 
 class Durability(Protocol):
-    """What makes records survive a power cut."""
+    """Syncs of records, after which they survive a power cut."""
 
     def when_synced(self, finish: Callable[[CrawlerError | None], None]) -> None:
-        """Call *finish* when all records written so far are synced, or with the reason why not."""
+        """Call *finish* when all records written so far are synced, or with the error."""
 
 
 class StatsSink(Protocol):
@@ -166,63 +157,70 @@ class StatsSink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRules:
+    """The limits of `fate_of`, and of the rest after a fetch."""
+
     politeness: PolitenessSettings
     broken_retries: int = 3  # how often an error of a callback or a pipeline is tried again
-    broken_pause_s: float = 60.0  # guess: long enough for a passing fault to pass
+    broken_pause_s: float = 60.0  # guess: long enough for a temporary fault
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionSinks:
-    """Who hears what came of a flight."""
+    """The parts that are given the result of a fetch."""
 
     outcomes: OutcomeSink
-    bodies: Reservations  # their memory, needed until the record is written
+    bodies: Reservations  # the memory of bodies, needed until the record is written
     reservations: Sequence[Reservations]  # of contents, needed until the verdict
     yields: PatternStatsStore
     tally: StatsSink
 
 
 class Completion:
-    """The last stage of the loop; knows nothing of Scrapy."""
+    """The last stage of the loop, independent of Scrapy.
+
+    Releases the host, adds the links, finishes the lease and logs the outcome, in this order. The
+    pipelines write the page's record first, so that the death of the process does not lose it, and
+    its lease is finished after a sync, so that a power cut does not either."""
 
     def __init__(
         self,
         frontier: Frontier,
         flights: InFlight,
         rules: CompletionRules,
-        ledger: CompletionSinks,
+        sinks: CompletionSinks,
         give_up_on: Callable[[str, str, float, float], None],
         random: Random,
         now: Callable[[], float],
         durability: Durability | None,
     ) -> None:
-        """*give_up_on*: authority, reason, now, and how long its host rests: its URLs become
+        """*give_up_on*, called with authority, reason, now and the rest of its host, makes its URLs
         dead letters for a while. *durability*: None if no verdict waits for a sync."""
         self._frontier = frontier
         self._flights = flights
         self._rules = rules
-        self._outcomes = ledger.outcomes
-        self._bodies = ledger.bodies
-        self._reservations = ledger.reservations
-        self._yields = ledger.yields
-        self._tally = ledger.tally
+        self._outcomes = sinks.outcomes
+        self._bodies = sinks.bodies
+        self._reservations = sinks.reservations
+        self._yields = sinks.yields
+        self._tally = sinks.tally
         self._give_up_on = give_up_on
         self._random = random
         self._now = now
         self._durability = durability
 
     def release(self, flight: Fetch) -> Rest | None:
-        """The fetch of *flight* is over: its host rests. None: it was released before."""
+        """End the fetch of *flight* and return the rest of its host, or None if it was released
+        before."""
         if flight.released:
             return None
         self._release(flight)
-        # No answer noted: a middleware of the user's stood in for the host, or it was we who
-        # ended the fetch. The host may have been asked, so it gets its gap.
+        # Without an answer, a middleware of the user's replaced the host, or this crawler ended the
+        # fetch. A request may have reached the host, so its rest is kept.
         answer = flight.answer or Answer(flight.fetched_s(self._now()), error="cancelled")
         rest = next_rest(_pace(flight), answer, self._rules.politeness, self._random)
         if flight.purpose is Purpose.ROBOTS and rest.pace.standing is Standing.ANSWERS:
-            # A robots.txt says nothing about pages: hosts that answer it and hang with each page
-            # would all take slots of hosts that answer, and wait there together.
+            # A robots.txt proves nothing about pages: hosts that answer it and hang with each page
+            # would take the slots of hosts that answer.
             proven = flight.lease.pace.standing is Standing.ANSWERS
             pace = rest.pace if proven else replace(rest.pace, standing=Standing.NEW)
             rest = dataclasses.replace(rest, pace=pace)
@@ -234,15 +232,15 @@ class Completion:
         return rest
 
     def land(self, flight: Fetch) -> None:
-        """Nothing more comes of *flight*: its links are added, its body and its place among the
-        pages under way are given free, and its verdict is finished, now or after the next sync."""
+        """Complete *flight*: add its links, free its body and its place among the pages under way,
+        and finish its lease, now or after the next sync."""
         self.release(flight)
         now = self._now()
         try:
             if flight.links:
                 self._tally.added(self._frontier.add(flight.links, now))
         except CrawlerError:
-            self._close(flight)
+            self._forget(flight)
             raise
         finally:
             flight.links = []
@@ -257,54 +255,55 @@ class Completion:
         if self._durability is None or not flight.record or is_fetched_again:
             self._finish(flight, verdict)
         else:
-            self._durability.when_synced(partial(self._synced, flight, verdict))
+            self._durability.when_synced(partial(self._finish_synced, flight, verdict))
 
     def unfetched(self, flight: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
-        """End *flight*, whose host was not asked."""
+        """Refuse and complete *flight*, for which no request was sent."""
         self.refuse(flight, verdict, reason, rest_s)
         self.land(flight)
 
     def refuse(self, flight: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
-        """Decide *flight* before its host is asked, which then needs no gap; it lands later."""
+        """Decide *flight* before a request is sent, so that its host needs no gap. `land` completes
+        it later."""
         self._release(flight)
         flight.verdict = verdict
         flight.reason = reason
         self._frontier.release(flight.lease, Rest(rest_s, flight.lease.pace), self._now())
 
     def unreadable(self, flight: Fetch, why: str) -> None:
-        """What its lease asks for cannot be understood any more."""
+        """End *flight*, whose stored request cannot be read."""
         self.unfetched(flight, Dead(why), why, 0.0)
 
     def _give_up(self, flight: Fetch, rest: Rest) -> None:
         authority = authority_of(flight.lease.candidate.url)
-        self._give_up_on(authority, "its host fails since hours", self._now(), rest.seconds)
+        self._give_up_on(authority, "its host has failed for hours", self._now(), rest.seconds)
         self._tally.count("politeness/given_up")
 
     def _release(self, flight: Fetch) -> None:
         flight.released = True
         self._flights.fetch_ended()
 
-    def _synced(self, flight: Fetch, verdict: Verdict, error: CrawlerError | None) -> None:
-        # Its record may be lost, so its URL is not done.
+    def _finish_synced(self, flight: Fetch, verdict: Verdict, error: CrawlerError | None) -> None:
+        # After an error the record may be lost, so the URL is not done.
         self._finish(flight, PutBack() if error else verdict)
 
     def _finish(self, flight: Fetch, verdict: Verdict) -> None:
         now = self._now()
         try:
-            is_held = self._frontier.finish(_told(flight, verdict), verdict, now)
+            is_held = self._frontier.finish(_lease_to_finish(flight, verdict), verdict, now)
         finally:
-            self._close(flight)
+            self._forget(flight)
         outcome = _outcome(flight, verdict, now)
         self._tally.landed(flight, outcome)
         if flight.purpose is Purpose.PAGE and not isinstance(verdict, PutBack):
             self._outcomes.append(outcome)
         if not is_held:
-            self._tally.count("leases/refused")  # it had ended: another worker has it
+            self._tally.count("leases/refused")  # it had ended, and another worker may have it
         elif flight.is_new is not None and isinstance(verdict, Done | Moved):
             self._yields.note(flight.lease.candidate, flight.is_new, now)
 
-    def _close(self, flight: Fetch) -> None:
-        """Pages that wait for this one go on, whatever became of it."""
+    def _forget(self, flight: Fetch) -> None:
+        """Let pages that wait for this one go on."""
         self._flights.close(flight)
         for reserved in self._reservations:
             reserved.settle(flight.lease.id)
@@ -316,9 +315,9 @@ _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", D
 _NO_ANSWER: Final = Answer(0.0)
 
 
-def _told(flight: Fetch, verdict: Verdict) -> Lease:
-    """Its lease. Where a URL comes back though its answer was archived, which nobody claims, it
-    says so, as after a crash."""
+def _lease_to_finish(flight: Fetch, verdict: Verdict) -> Lease:
+    """Return its lease, with *lost* set, as after a crash, if the URL is fetched again although its
+    answer was archived: no claim refers to that record."""
     lease = flight.lease
     if not flight.record or not isinstance(verdict, RetryAt | PutBack):
         return lease

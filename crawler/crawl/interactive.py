@@ -1,8 +1,8 @@
-"""Errands: what the commands fetch, view, shell, parse and check do. A person asks for a page, and
-gets it; no crawl is begun, gone on with, or disturbed.
+"""Interactive runs: the commands fetch, view, shell, parse and check, which fetch pages for the
+user outside any crawl.
 
-Rule: manners as in any crawl (who we say we are, robots.txt, one request to a host at a time and a
-pause after it, no inside addresses), but nothing is kept, and nothing outlives the process.
+Rule: politeness as in any crawl (user agent, robots.txt, one request to a host at a time and a
+pause after it, no inside addresses), but no data outlives the process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from scrapy.settings import BaseSettings
 
 SCHEDULER: Final = "crawler.scheduler.interactive.ErrandScheduler"
-"""A command that is an errand has it among its default settings: by that it is known."""
+"""Interactive commands have this among their default settings, which identifies them."""
 
 SETTINGS: Final[Mapping[str, object]] = {
     "CRAWLER_WARC": False,
@@ -21,10 +21,10 @@ SETTINGS: Final[Mapping[str, object]] = {
     "CRAWLER_ARCHIVE_URL": "",
     "CRAWLER_FRONTIER_URL": "",
     "JOBDIR": None,  # Scrapy's scheduler would pickle its requests there
-    "DOWNLOAD_DELAY_JITTER": 0,  # else half of what is the shortest pause
+    "DOWNLOAD_DELAY_JITTER": 0,  # else a pause could be half of the shortest
     "STATS_DUMP": False,
 }
-"""What holds during one, whatever the project says."""
+"""Settings of interactive runs, which override those of the project."""
 
 
 def is_interactive(settings: BaseSettings) -> bool:

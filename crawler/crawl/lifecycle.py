@@ -1,7 +1,7 @@
-"""How far a crawl is, how it ends, and the engine that it wakes.
+"""The life cycle of a crawl: waking Scrapy's engine, stopping, and the failure that stopped it.
 
-Rule: built before any other part of the crawl, so that each part can be given its methods. Until
-Scrapy's engine has its slot there is nothing to wake or to stop.
+Rule: `Lifecycle` is built before all other parts of the crawl, so that they can be given its
+methods. Before Scrapy's engine has its slot, waking and stopping do nothing.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from crawler.model.types import CrawlerError, IncompatibleScrapy
 
 logger = logging.getLogger(__name__)
 
-# The private names of Scrapy's engine that we stand on, and nowhere else.
-#
-# Rule: each is tested for when the crawl opens, so that another Scrapy stops with a clear
-# message before the first request (docs/decisions/0006-one-hook-lands-every-request.md).
-
+# Private names of Scrapy's engine that are used here. They are checked when the crawl opens, so
+# that another Scrapy stops with a clear message before the first request
+# (docs/decisions/0006-one-hook-lands-every-request.md).
 _NEEDED = ("inprogress", "nextcall", "remove_request", "close", "closing")
 
 
 def engine_of(crawler: Crawler) -> ExecutionEngine | None:
-    """None: it is not built yet, or could not be."""
+    """Return the engine, or None if it is not built yet, or could not be."""
     try:
         return crawler.engine
     except RuntimeError:  # "not set yet"
@@ -36,10 +34,10 @@ def engine_of(crawler: Crawler) -> ExecutionEngine | None:
 
 
 class EngineHooks:
-    """Be told when a request has gone all its way, and when the engine stops."""
+    """Callbacks for the end of each request, and for the stop of the engine."""
 
     def __init__(self, engine: ExecutionEngine) -> None:
-        """Raises IncompatibleScrapy. Call it when the engine has its slot: in the scheduler's
+        """Raises IncompatibleScrapy. To be built when the engine has its slot, in the scheduler's
         `open`."""
         slot: Any = getattr(engine, "_slot", None)
         missing = [name for name in _NEEDED if not hasattr(slot, name)]
@@ -51,8 +49,8 @@ class EngineHooks:
         self._slot = slot
 
     def on_finished(self, finished: Callable[[Request], None]) -> None:
-        """Call *finished* once for each request handed out, after its callback and pipelines
-        are through, whatever became of it: the only hook that fires in every case."""
+        """Call *finished* once for each request taken from the scheduler, after its callback and
+        pipelines, also on errors: no other hook is called in every case."""
         remove = self._slot.remove_request
 
         def remove_request(request: Request) -> None:
@@ -62,7 +60,7 @@ class EngineHooks:
         self._slot.remove_request = remove_request
 
     def on_stopping(self, stopping: Callable[[], None]) -> None:
-        """Call *stopping* once, when the engine begins to wait for what is under way."""
+        """Call *stopping* once, when the engine begins to wait for requests under way."""
         close = self._slot.close
 
         async def close_slot() -> None:
@@ -73,55 +71,55 @@ class EngineHooks:
 
 
 class Lifecycle:
-    """Of one crawl. Each part is given what it needs of it when it is built."""
+    """The life cycle of one crawl."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._closing: set[asyncio.Future[None]] = set()
         self._ends_at_stop: list[Callable[[], None]] = []
         self.failure: CrawlerError | None = None
-        self.is_stopping = False  # what is under way comes to its end, and nothing is begun
-        self.is_closed = False  # nothing may be added: the stores close
+        self.is_stopping = False  # pages under way are completed, and no fetch is begun
+        self.is_closed = False  # the stores close, and nothing may be added
 
     def wake(self) -> None:
-        """Let the engine ask for requests again, at the loop's next turn. Before it has its slot:
-        do nothing, for then it asks by itself."""
+        """Let the engine ask for requests again, at the loop's next turn. Does nothing before it
+        has its slot, for then it asks by itself."""
         engine = engine_of(self._crawler)
         slot: Any = engine._slot if engine is not None else None
         if engine is not None and slot is not None and slot.closing is None and engine.running:
-            # Never with a delay: CallLaterOnce then ignores the calls that follow.
+            # Without a delay, because with one CallLaterOnce ignores the calls that follow.
             slot.nextcall.schedule()
 
     def fail(self, error: CrawlerError) -> None:
-        """A store has failed us: stop in good order. What was acknowledged is safe."""
+        """Stop the crawl in good order after a store has failed. Acknowledged writes are safe."""
         if self.failure is None:
             self.failure = error
             logger.error("The crawl stops: %s", error)
             self.stop("store_failed")
 
     def note_failure(self, error: CrawlerError) -> None:
-        """Keep why the crawl ends, where its caller logs it and ends the crawl itself."""
+        """Keep the error of a crawl that its caller logs and ends."""
         self.failure = error
 
     def stop(self, reason: str) -> None:
-        """End the crawl in good order. Before its engine is built and has a spider: do nothing."""
+        """End the crawl in good order. Does nothing before the engine has a spider."""
         engine = engine_of(self._crawler)
         if engine is not None and engine.spider is not None:
-            # The loop holds no task: one that nobody holds may be lost.
+            # The loop keeps only weak references to tasks, so this one is kept here.
             task = asyncio.ensure_future(engine.close_spider_async(reason=reason))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
     def end_at_stop(self, end: Callable[[], None]) -> None:
-        """Call *end* too when the crawl stops. For what Scrapy builds later than the crawl."""
+        """Call *end* too when the crawl stops, for parts that Scrapy builds after the crawl."""
         self._ends_at_stop.append(end)
 
     def stopping(self) -> None:
-        """The engine begins to wait for what is under way."""
+        """Note that the engine begins to wait for requests under way."""
         self.is_stopping = True
         for end in self._ends_at_stop:
             end()
 
     def closing(self) -> None:
-        """The stores are about to close."""
+        """Note that the stores are about to close."""
         self.is_closed = True

@@ -1,8 +1,7 @@
-"""What a lease is used for: its page, the robots.txt that must come first, or nothing.
+"""The check of a lease before its fetch: its page, a robots.txt or a probe, or nothing.
 
-Rule: asked when the lease is taken, never when a link is found. A page is fetched only under a
-verdict that allows it, and if its pattern still brings something. A robots.txt that redirects to
-another host waits for that host's turn.
+Rule: a lease is checked when it is taken. A page is fetched only if robots.txt allows it and its
+pattern has not stopped; a robots.txt that redirects to another host waits for that host's turn.
 """
 
 from __future__ import annotations
@@ -47,19 +46,12 @@ from crawler.policy.soft404 import (
     words_of,
 )
 
-# Soft 404 at work: what hosts were asked, and which are still to be asked.
-#
-# Rule: a page in doubt is put back, the next turn of its host goes to the question, and the page is
-# fetched again and judged. What is to be asked is in memory only: after a crash the doubt comes
-# back
-# with the page.
-
 MOST: Final = 10_000
 
 
 class Soft404Store(Protocol):
     def get(self, kind: str) -> Soft404Record | None:
-        """What was learned of this host, directory and extension."""
+        """Return what is known of this host, directory and extension."""
 
     def put(self, kind: str, record: Soft404Record) -> None:
         """Raises StoreUnavailable."""
@@ -68,13 +60,13 @@ class Soft404Store(Protocol):
 class SoftErrorVerdict(Enum):
     PAGE = auto()
     SOFT_404 = auto()
-    ASK = auto()  # put it back: its host is asked first
+    ASK = auto()  # put the page back: a probe of its host goes first
 
 
 class ProbeResult(NamedTuple):
-    """An answer, as far as it can be compared."""
+    """The parts of an answer that are compared."""
 
-    status: int | None  # None: there was none
+    status: int | None  # None: no answer
     digest: bytes = b""
     title: str = ""
     text: str = ""
@@ -86,7 +78,11 @@ class Probe(NamedTuple):
 
 
 class Probes:
-    """Bound: one for each host with a page put back, MOST of them."""
+    """The probes that are to be sent. A page that looks like an error is put back, its host's next
+    turn goes to the probe, and the page is fetched again and judged.
+
+    In memory only, as after a crash the page is judged again. Bound: one for each host with a page
+    put back, MOST of them."""
 
     def __init__(
         self, store: Soft404Store, random_name: Callable[[], str], rules: ContentSettings
@@ -96,57 +92,57 @@ class Probes:
         self._rules = rules
         self._wanted: dict[HostKey, Probe] = {}
 
-    def judge(self, url: str, host: HostKey, said: ProbeResult, now: float) -> SoftErrorVerdict:
-        """Of a page that looks like an error."""
+    def judge(self, url: str, host: HostKey, result: ProbeResult, now: float) -> SoftErrorVerdict:
+        """Judge a page that looks like an error, by the probe of its kind of URL."""
         kind = kind_of(url) if self._rules.soft_404 else None
         if kind is None:
             return SoftErrorVerdict.PAGE
         record = self._store.get(kind)
         if record is None or record.until <= now:
-            self._want(host, Probe(kind, probe_of(url, self._random_name())))
+            self._request_probe(host, Probe(kind, probe_of(url, self._random_name())))
             return SoftErrorVerdict.ASK
-        is_soft = is_soft_404(record, said.digest, words_of(url, said.title, said.text))
+        is_soft = is_soft_404(record, result.digest, words_of(url, result.title, result.text))
         return SoftErrorVerdict.SOFT_404 if is_soft else SoftErrorVerdict.PAGE
 
     def wanted(self, host: HostKey) -> Probe | None:
-        """What this turn of *host* is to be used for."""
+        """Return the probe that the next turn of *host* is for, or None."""
         return self._wanted.get(host)
 
-    def learn(self, host: HostKey, kind: str, said: ProbeResult, now: float) -> None:
-        """What came of the probe of *kind*. Raises StoreUnavailable."""
+    def learn(self, host: HostKey, kind: str, result: ProbeResult, now: float) -> None:
+        """Record the result of the probe of *kind*. Raises StoreUnavailable."""
         probe = self._wanted.get(host)
         if probe is None or probe.kind != kind:
             return
-        words = words_of(probe.url, said.title, said.text)
-        self._store.put(kind, record_of(said.status, said.digest, words, now))
+        words = words_of(probe.url, result.title, result.text)
+        self._store.put(kind, record_of(result.status, result.digest, words, now))
         del self._wanted[host]
 
-    def _want(self, host: HostKey, probe: Probe) -> None:
+    def _request_probe(self, host: HostKey, probe: Probe) -> None:
         if len(self._wanted) >= MOST and host not in self._wanted:
-            # Of a shared crawl: hosts whose turn came to other workers.
+            # The oldest is of a host whose turn came to another worker of a shared crawl.
             del self._wanted[next(iter(self._wanted))]
         self._wanted[host] = probe
 
 
-# How long a host is left alone while its robots.txt waits for another host's turn (guess).
+# How long a host rests while its robots.txt waits for another host's turn (guess).
 HOP_WAIT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Proceed:
-    """Ask for *url* under this lease."""
+    """Fetch *url* under this lease."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Nothing is asked: the lease ends with *verdict*, its host rests *rest_s*."""
+    """Send no request: the lease ends with *verdict*, and its host rests *rest_s*."""
 
     verdict: Verdict
     reason: str
     rest_s: float = 0.0
-    hop: Candidate | None = None  # a robots.txt to be found on another host
+    hop: Candidate | None = None  # a robots.txt to be fetched from another host
 
 
 class Precheck:
@@ -157,16 +153,16 @@ class Precheck:
         yields: PatternStatsStore,
         probes: Probes | None = None,
     ) -> None:
-        """*hop* makes the candidate of a robots.txt: its URL, and whose it is. *probes*: None,
-        nothing is asked but what was found."""
+        """*hop* makes the candidate of a robots.txt from its URL and the authority that it is for.
+        *probes*: None if no probes are sent."""
         self._robots = robots
         self._hop = hop
         self._yields = yields
         self._probes = probes
-        self._hopping: set[str] = set()  # authorities whose robots.txt waits elsewhere
+        self._hopping: set[str] = set()  # authorities whose robots.txt waits for another host
 
     def of(self, flight: Fetch, now: float) -> Proceed | Skip:
-        """Decide, and note on *flight* what it is for."""
+        """Decide about *flight*, and set on it what it fetches."""
         candidate = flight.lease.candidate
         if candidate.purpose is Purpose.ROBOTS:
             flight.purpose, flight.authority = Purpose.ROBOTS, candidate.authority
@@ -190,19 +186,19 @@ class Precheck:
         return self._fetch_robots(flight, verdict.url, now)
 
     def learn(self, flight: Fetch, fetch: RobotsFetch, now: float, rest_s: float) -> None:
-        """What came of a lease that was used for a robots.txt; its host rests *rest_s* now."""
+        """Record the result of a fetch of robots.txt; its host rests *rest_s* now."""
         self._hopping.discard(flight.authority)
         self._robots.learn(flight.authority, fetch, now, rest_s)
         flight.crawl_delay_s = self._robots.rules(flight.authority).crawl_delay_s
 
     def learned_elsewhere(self, authority: str) -> None:
-        """Another worker has put its record. If that waits for a host of its own, nobody here has
-        asked for it there."""
+        """Drop what is known of *authority*, whose robots.txt another worker has stored. If that
+        redirects to another host, this process has not added a URL for it yet."""
         self._hopping.discard(authority)
         self._robots.forget(authority)
 
     def _probe(self, flight: Fetch, now: float) -> str | None:
-        """What is asked in place of its URL, if its host is to be asked something first."""
+        """Return the URL of the probe that must be sent before its own URL, or None."""
         host = flight.lease.candidate.host
         probe = self._probes.wanted(host) if self._probes else None
         if probe is None or self._probes is None:

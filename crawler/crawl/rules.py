@@ -1,6 +1,6 @@
-"""From the settings to the rules of each part.
+"""Makes the rules of each part of a crawl from the settings.
 
-Rule: one small function a part, so that no part knows the settings of another.
+Rule: one small function for each part, so that no part depends on the settings of another.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _NEVER: Final = 1 << 31
 
 
 def in_force(config: Config) -> Config:
-    """The settings as they count. In a replay no host is asked: none rests, none is given up, and
-    none can be asked for a name that it cannot have. URLs and patterns have no budgets either: what
-    these let pass depends on the order of arrival, which a replay does not repeat."""
+    """Return the effective settings. In a replay no host is contacted, so none rests, is given up
+    or is probed. URLs and patterns have no budgets in it: what these admit depends on the order of
+    arrival, which a replay does not repeat."""
     if not config.fetch.replay:
         return config
     politeness = replace(
@@ -73,20 +73,20 @@ def frontier_rules(config: Config, arguments: Arguments | None) -> FrontierRules
 
 
 def canonical_rules(config: Config) -> CanonicalRules:
-    given = config.sameness
-    chosen = {
-        Rule.TRACKING: given.strip_tracking,
-        Rule.SESSION: given.strip_session_ids,
-        Rule.SORT: given.sort_query,
-        Rule.SLASH: given.merge_trailing_slash,
-        Rule.WWW: given.merge_www,
-        Rule.HTTPS: given.merge_https,
+    sameness = config.sameness
+    by_rule = {
+        Rule.TRACKING: sameness.strip_tracking,
+        Rule.SESSION: sameness.strip_session_ids,
+        Rule.SORT: sameness.sort_query,
+        Rule.SLASH: sameness.merge_trailing_slash,
+        Rule.WWW: sameness.merge_www,
+        Rule.HTTPS: sameness.merge_https,
     }
-    return CanonicalRules(frozenset(rule for rule, is_on in chosen.items() if is_on))
+    return CanonicalRules(frozenset(rule for rule, is_on in by_rule.items() if is_on))
 
 
 def identity_of_urls(config: Config) -> tuple[str, ...]:
-    """What the keys of a crawl are made with: it is fixed when the crawl begins."""
+    """Return the settings that URL keys depend on, which are fixed when the crawl begins."""
     return (*sorted(canonical_rules(config).on), f"unit={config.politeness.host_unit}")
 
 

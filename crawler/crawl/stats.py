@@ -1,7 +1,7 @@
-"""The figures of a run: what is counted, for the progress line, the summary and Scrapy's stats.
+"""The counters of a run, for the progress line, the summary and Scrapy's stats.
 
-Rule: bounded. Hosts are counted one by one only as long as there are few; no host name ever
-becomes a stats key.
+Rule: memory is bounded, so only the busiest hosts are counted one by one, and no host name becomes
+a stats key.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from crawler.model.types import (
 )
 from crawler.policy.politeness import RETRIED, is_trouble
 
-# Beyond this the least busy half is forgotten: the top ten of a crawl are far above it.
+# Above this the half with the lowest counts is dropped: the top ten of a crawl are far above them.
 _MAX_HOSTS: Final = 20_000
-_DEAD_KEPT: Final = 5  # of this run's dead letters, to be shown at its end
-_FAILING_KEPT: Final = 1_000  # of a broad crawl's failing hosts: enough to name one
+_DEAD_KEPT: Final = 5  # dead letters of this run that are shown at its end
+_FAILING_KEPT: Final = 1_000  # failing hosts, of which a broad crawl may have more
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class FailingHost:
-    """A host that failed last time, and is left alone until *until* (epoch seconds)."""
+    """A host whose last fetch failed, and which rests until *until* (epoch seconds)."""
 
     host: HostKey
     until: float
@@ -51,16 +51,16 @@ _Name = TypeVar("_Name")
 
 
 class CrawlStats:
-    """Implements scheduler.landing.Tally."""
+    """Implements in_flight.StatsSink."""
 
     def __init__(self, stats: StatsCollector) -> None:
         self._stats = stats
-        # As in the stats, which may be a class of the user's that keeps nothing.
+        # A copy of the stats, as the user's collector may be one that keeps nothing.
         self.counted: Counter[str] = Counter()
-        self.pages = 0  # answers that were kept, whatever their status
+        self.pages = 0  # answers that were kept, of any status
         self.duplicates = 0
-        self.errors = 0  # fetches that failed, each try
-        self.bytes = 0  # of bodies, as they crossed the wire
+        self.errors = 0  # failed fetches, each attempt counted
+        self.bytes = 0  # of bodies, as sent
         self.by_host: Counter[str] = Counter()
         self.kept_out: Counter[tuple[str, str]] = Counter()  # links, by unit and name of a budget
         self.dead: list[Outcome] = []  # the first few
@@ -85,7 +85,7 @@ class CrawlStats:
     def landed(self, flight: Fetch, outcome: Outcome) -> None:
         self.count(f"fate/{outcome.fate}")
         if flight.purpose is not Purpose.PAGE:
-            self._count_beside(flight)
+            self._count_robots(flight)
             return
         if outcome.status is not None:
             self.count(f"status/{outcome.status // 100}xx")
@@ -108,8 +108,8 @@ class CrawlStats:
             self.count("duplicates")
 
     def rested(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
-        """Count a rest, and keep which hosts fail: nothing else would be seen of a crawl whose
-        hosts cannot be reached. The first _FAILING_KEPT of them are logged one by one."""
+        """Count a rest, and keep which hosts fail, so that a crawl whose hosts cannot be reached
+        shows why. The first _FAILING_KEPT of them are logged one by one."""
         self.count(f"politeness/rest/{rest.reason}")
         self._failing.pop(host, None)
         if not is_trouble(answer) or answer.error == "cancelled":
@@ -123,12 +123,13 @@ class CrawlStats:
             logger.info("Waiting for %s", failing)
 
     def next_failing(self, now: float) -> FailingHost | None:
-        """The host that is asked again first, of those that failed last time."""
+        """Return the failing host whose rest ends first, or None."""
         ahead = (each for each in self._failing.values() if each.until > now)
         return min(ahead, key=lambda each: each.until, default=None)
 
-    def _count_beside(self, flight: Fetch) -> None:
-        """What is no page. Without an answer it only waited for the turn of another host."""
+    def _count_robots(self, flight: Fetch) -> None:
+        """Count a fetch of robots.txt. Without an answer it waited for another host, and does not
+        count."""
         if flight.purpose is not Purpose.ROBOTS or flight.answer is None:
             return
         self.count("robots/fetched")
@@ -156,12 +157,12 @@ class CrawlStats:
 
 
 def is_page(outcome: Outcome) -> bool:
-    """An answer that stands: neither a redirect nor one that is tried again."""
+    """Return whether the outcome has an answer that is no redirect and is not fetched again."""
     return outcome.status is not None and outcome.fate in ("done", "dead")
 
 
 def error_kind(flight: Fetch, outcome: Outcome) -> str:
-    """One word for what went wrong; there are few of them."""
+    """Return the kind of error of a failed fetch, one of a few words."""
     if flight.broken:
         return "broken"  # an error in a callback or a pipeline
     if flight.answer is not None and flight.answer.error:
