@@ -1,8 +1,7 @@
-"""Duplicates: who has this content already? Exact, durable, and free of races.
+"""Exact duplicates: finds the page that had the same content first.
 
-Rule: a digest belongs to the page whose finish wrote its claim; between its download and
-that finish it is reserved, and a second page with the same bytes waits for the outcome.
-So of two equal pages in flight one is the original, whatever becomes of the other.
+Rule: a digest belongs to the page whose finish wrote its claim. Until then the digest is reserved,
+and a second page with it waits, so of two equal pages in flight exactly one is the original.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from crawler.model.types import Claim
 
 class ClaimStore(Protocol):
     def claim(self, digest: bytes) -> Claim | None:
-        """The claim that a finished page holds on *digest*."""
+        """Return the claim of a finished page on *digest*, or None."""
 
 
 class Duplicates(Protocol):
-    """What the crawl asks; within one process, or across many."""
+    """Lookup of exact duplicates, in one process or across many."""
 
     async def original(self, digest: bytes, url: str, lease_id: int) -> Claim | None:
-        """The page that has this content already, which may be *url* itself. None: *url* may claim
-        it."""
+        """Return the claim of the page that has this content already, which may be *url* itself, or
+        None if *url* may claim it."""
 
     def settle(self, lease_id: int) -> None:
-        """Its page is finished or given up."""
+        """End the reservation of a page that is finished or given up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +36,7 @@ class _Reservation:
 
 
 class Digests:
-    """Bound: one reservation for each lease that is open."""
+    """Implements Duplicates in one process. Bound: one reservation for each open lease."""
 
     def __init__(self, store: ClaimStore) -> None:
         self._store = store
@@ -45,12 +44,11 @@ class Digests:
         self._by_lease: dict[int, bytes] = {}
 
     async def original(self, digest: bytes, url: str, lease_id: int) -> Claim | None:
-        """The page that has this content already, which may be *url* itself. None: *url* may claim
-        it, and has reserved it until `settle`."""
+        """As Duplicates; if it returns None, *url* has the content reserved until `settle`."""
         while True:
             claim = self._store.claim(digest)
             if claim is not None:
-                # What this URL said is not archived yet: then it is now.
+                # If this URL's own claim has no record, its answer is still to be archived.
                 return claim if claim.url != url or claim.record else None
             other = self._reserved.get(digest)
             if other is None or other.lease_id == lease_id:
@@ -59,7 +57,7 @@ class Digests:
             await other.settled.wait()
 
     def settle(self, lease_id: int) -> None:
-        """Its page is finished or given up: who waits may look again."""
+        """End the reservation of a page that is finished or given up, and wake those that wait."""
         digest = self._by_lease.pop(lease_id, None)
         if digest is not None:
             self._reserved.pop(digest).settled.set()

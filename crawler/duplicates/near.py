@@ -1,8 +1,8 @@
-"""Near-duplicates: which page with nearly the same text was here first?
+"""Near-duplicates: finds the page that had nearly the same text first.
 
-Rule: a fingerprint counts from the finish of its page; until then it is reserved, and a page
-near to it that was asked for later waits for the outcome. So of two near pages in flight one is
-the original, whatever becomes of the other; and no page waits for one that came after it.
+Rule: a fingerprint counts from the finish of its page. Until then it is reserved, and a later page
+near to it waits, so of two near pages in flight exactly one is the original; no page waits for a
+later one.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from crawler.frontier.port import OrderedStore
 from crawler.model.page import NearDuplicate
 from crawler.model.types import Claim
 
-# Claims read to find the oldest: pages that are equally near differ little in what they teach.
-_FEW: Final = 8
+# Claims read to find the oldest. Among many pages equally near, it matters little which is chosen.
+_MAX_CLAIMS: Final = 8
 
 
 class Nearest(Protocol):
-    """What the crawl asks; within one process, or across many."""
+    """Lookup of near-duplicates, in one process or across many."""
 
     async def original(
         self, simhash: int, digest: bytes, url: str, lease_id: int
     ) -> NearDuplicate | None:
-        """The finished page that is nearest, the oldest of those. None: there is none."""
+        """Return the nearest finished page, the oldest of those equally near, or None."""
 
     def settle(self, lease_id: int) -> None:
-        """Its page is finished or given up."""
+        """End the reservation of a page that is finished or given up."""
 
     def close(self) -> None: ...
 
@@ -43,21 +43,21 @@ class Nearest(Protocol):
 class NearReservation:
     """The fingerprint of a page in flight."""
 
-    number: int  # in the order of asking
+    number: int  # in the order of the lookups
     simhash: int
     url: str
     digest: bytes = b""
-    is_known: bool = False  # its very content has an original already
-    is_sure: bool = True  # every server that was asked has answered
+    is_known: bool = False  # its exact content has an original already
+    is_sure: bool = True  # every server has answered the lookup
     settled: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class NearReservations:
-    """Bound: one for each lease that is open.
+    """The reserved fingerprints. Bound: one for each open lease.
 
     Indexed by the four 16-bit blocks of each fingerprint: two that differ in at most three bits
     have at least one block in common, so a page is compared with few of those in flight. (With
-    1,000 of them comparing it with each took 616 us, and this takes 15.)
+    1,000 in flight this takes 15 us; comparing with each took 616.)
     """
 
     _MOST_BITS: Final = 3
@@ -68,7 +68,7 @@ class NearReservations:
         self._max_bits = max_bits
         self._numbers = count()
         self._by_lease: dict[int, NearReservation] = {}
-        # By block and its place; those of a block in the order of asking.
+        # By shift and value of a block; the reservations of a block in the order of the lookups.
         self._by_block: dict[tuple[int, int], dict[int, NearReservation]] = {}
 
     def begin(self, simhash: int, url: str, lease_id: int, digest: bytes = b"") -> NearReservation:
@@ -80,7 +80,7 @@ class NearReservations:
         return mine
 
     def end(self, lease_id: int) -> NearReservation | None:
-        """Take it off; pages that wait for it may look again. None: there was none."""
+        """Remove and return the reservation, or None; pages that wait for it look again."""
         mine = self._by_lease.pop(lease_id, None)
         if mine is None:
             return None
@@ -96,7 +96,7 @@ class NearReservations:
         return self._by_lease.get(lease_id)
 
     def earlier(self, mine: NearReservation) -> NearReservation | None:
-        """The first page in flight that is near to *mine* and was asked for before it."""
+        """Return the first page in flight that is near to *mine* and was looked up before it."""
         found = (self._earlier_in(block, mine) for block in self._blocks(mine.simhash))
         return min((each for each in found if each), key=lambda each: each.number, default=None)
 
@@ -115,7 +115,7 @@ class NearReservations:
 
 
 class NearPages:
-    """Bound: one reservation for each lease that is open."""
+    """Implements Nearest in one process. Bound: one reservation for each open lease."""
 
     def __init__(self, index: NearIndex, store: OrderedStore, max_bits: int) -> None:
         self._index = index
@@ -127,12 +127,11 @@ class NearPages:
     async def original(
         self, simhash: int, digest: bytes, url: str, lease_id: int
     ) -> NearDuplicate | None:
-        """The finished page that is nearest, the oldest of those. None: there is none, and
-        pages near to this one wait until `settle`. The same URL is no duplicate of itself.
-        Raises StoreUnavailable."""
+        """As Nearest; if it returns None, pages near to this one wait until `settle`. A URL is no
+        duplicate of itself. Raises StoreUnavailable."""
         mine = self._reserve(simhash, digest, url, lease_id)
         while self._index.is_behind:
-            await self._room()
+            await self._wait_for_room()
         while True:
             near = self._finished(simhash, url)
             if near is not None:
@@ -143,7 +142,7 @@ class NearPages:
             await earlier.settled.wait()
 
     def settle(self, lease_id: int) -> None:
-        """Its page is finished or given up: who waits may look again."""
+        """Add a finished page to the index and end its reservation; pages that wait look again."""
         mine = self._reserved.of(lease_id)
         if mine is None:
             return
@@ -155,7 +154,7 @@ class NearPages:
             self._reserved.end(lease_id)
 
     def close(self) -> None:
-        """Before the store is."""
+        """Close the index, which must happen before the store is closed."""
         self._index.close()
 
     def _reserve(self, simhash: int, digest: bytes, url: str, lease_id: int) -> NearReservation:
@@ -174,19 +173,19 @@ class NearPages:
         return None
 
     def _oldest(self, alike: Sequence[NearMatch]) -> Iterator[Claim]:
-        for each in alike[:_FEW]:
-            digests, _ = self._index.pages(each.fingerprint, max(1, _FEW // len(alike)))
+        for each in alike[:_MAX_CLAIMS]:
+            digests, _ = self._index.pages(each.fingerprint, max(1, _MAX_CLAIMS // len(alike)))
             for digest in digests:
                 claim = claim_of(self._store, digest)
                 if claim is not None:
                     yield claim
 
-    async def _room(self) -> None:
+    async def _wait_for_room(self) -> None:
         loop, room = asyncio.get_running_loop(), asyncio.Event()
 
-        def tell() -> None:
-            with suppress(RuntimeError):  # the loop has ended meanwhile
+        def set_room() -> None:
+            with suppress(RuntimeError):  # the event loop has ended
                 loop.call_soon_threadsafe(room.set)
 
-        self._index.when_room(tell)
+        self._index.when_room(set_room)
         await room.wait()

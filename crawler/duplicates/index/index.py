@@ -1,8 +1,8 @@
-"""The index of near-duplicates: fingerprints of pages, and which are within 3 bits.
+"""The index of near-duplicates: finds all fingerprints within 3 bits.
 
-Rule: what `add` was told is found at once, and exactly; it is on disk once `on_kept` says so,
-and until then somebody else has it. Runs are written and merged aside, in a thread, and the
-caller waits only if that falls far behind.
+Rule: a fingerprint is found as soon as it is added, and is on disk once `on_kept` was called with
+its digest; until then the caller keeps it elsewhere. Runs are written and merged in a thread, and
+the caller waits only if that falls far behind.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import decode_claim
 from crawler.model.types import Claim, CrawlerError, StoreUnavailable
 
-# The runs that count, and how they come and go.
-#
-# Rule: one change at a time, each in this order: the new run on disk, the manifest that names it
-# instead of what it replaces, the view, and only then are the old runs removed.
-
 
 class RunSet:
+    """The runs that the manifest names.
+
+    Changes happen one at a time, each in this order: the new run is written, the manifest names it
+    instead of the runs that it replaces, the view is replaced, and the old runs are removed."""
+
     def __init__(self, folder: IndexFolder, manifest: Manifest, limits: IndexLimits) -> None:
-        """Raises DataDirError: a run is missing or damaged. 1 s for each 2e7 pages or so."""
+        """Raises DataDirError if a run is missing or damaged. Takes about 1 s for 2e7 pages."""
         self._folder = folder
         self._manifest = manifest
         self._limits = limits
@@ -58,17 +58,18 @@ class RunSet:
         folder.sweep({record.name for record in manifest.runs})
 
     def file(self, sources: Sequence[SortedSource], show: Callable[[], None]) -> None:
-        """The newest run, of *sources*. *show* is called when it counts."""
+        """Write *sources* as the newest run. *show* is called when the manifest names it."""
         self._put(sources, len(self.runs), len(self.runs), lambda: None, show)
 
     def merge(self, place: int, between: Callable[[], None], show: Callable[[], None]) -> None:
-        """One run of those after the *place* oldest. While *between* runs, others may be filed,
-        and newer ones merged."""
+        """Merge all runs after the *place* oldest into one. While *between* is called, new runs may
+        be filed, and newer ones merged."""
         merged = self.runs[place:]
         self._put(merged, place, place + len(merged), between, show)
 
     def mergeable(self, place: int) -> int | None:
-        """After how many of the oldest runs (*place* at least) all should be one."""
+        """Return after how many of the oldest runs (*place* at least) all should be merged, or
+        None."""
         newer, first = 0, len(self.runs)
         for at in range(len(self.runs) - 1, place - 1, -1):
             pages = self.runs[at].record.pages
@@ -78,7 +79,7 @@ class RunSet:
         return first if len(self.runs) - first > 1 else None
 
     def made_whole(self) -> None:
-        """It has been rebuilt."""
+        """Note in the manifest that the index is complete."""
         self._save(replace(self._manifest, whole=True))
 
     def _put(
@@ -90,7 +91,7 @@ class RunSet:
         show: Callable[[], None],
     ) -> None:
         name = f"run-{self._manifest.next}"
-        # Runs that are filed in between have other names, also after a crash.
+        # Saved with the next manifest: runs filed meanwhile get other names, also after a crash.
         self._manifest = replace(self._manifest, next=self._manifest.next + 1)
         try:
             record = write_run(self._folder, name, sources, self._limits, between)
@@ -115,12 +116,12 @@ logger = logging.getLogger(__name__)
 
 
 class _Stopping(Exception):
-    """The index is being closed: the merge is left for the next time."""
+    """The index is closed during a merge, which is left for the next time."""
 
 
 class NearIndex:
-    """Of one process. All calls come from one thread; the index' own changes nothing they see
-    but the view, in one step."""
+    """The index in one process. All calls come from one thread; of what they read, the index's own
+    thread changes only the view, in one step."""
 
     def __init__(
         self,
@@ -129,37 +130,37 @@ class NearIndex:
         on_kept: Callable[[Iterable[bytes]], None],
         limits: IndexLimits | None = None,
     ) -> None:
-        """Raises DataDirError: damaged. *on_kept* is told digests that are on disk now, in any
-        thread."""
+        """Raises DataDirError if it is damaged. *on_kept* is called, in any thread, with digests
+        that are on disk now."""
         self._limits = limits or IndexLimits()
         self._on_kept = on_kept
-        self._shelf = RunSet(folder, manifest, self._limits)
-        self._view = IndexView(self._shelf.runs)
+        self._run_set = RunSet(folder, manifest, self._limits)
+        self._view = IndexView(self._run_set.runs)
         self._newest = np.empty(self._limits.newest, np.uint64)
         self._digests: list[bytes] = []
         self._lock = Lock()  # held for microseconds
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="near")
         self._failure: CrawlerError | None = None
         self._stopping = False
-        self._room: list[Callable[[], None]] = []
+        self._room_callbacks: list[Callable[[], None]] = []
 
     def add(self, fingerprint: int, digest: bytes) -> None:
         self._newest[len(self._digests)] = fingerprint
         self._digests.append(digest)
         if len(self._digests) == len(self._newest):
             self._freeze()
-            self._thread.submit(self._tend_all)
+            self._thread.submit(self._maintain_all)
 
     def near(self, fingerprint: int, max_bits: int) -> list[NearMatch]:
-        """Every fingerprint within *max_bits* (3 at most), nearest first. Raises
-        StoreUnavailable: what was added before cannot be written."""
+        """Return every fingerprint within *max_bits* (3 at most), nearest first. Raises
+        StoreUnavailable if earlier additions could not be written."""
         self._check()
         newest = self._newest[: len(self._digests)]
         return self._view.near(fingerprint, max_bits, newest, self._limits.stretch)
 
     def pages(self, fingerprint: int, limit: int) -> tuple[list[bytes], int]:
-        """Of exactly this fingerprint: the first 12 bytes of the digests of its oldest pages,
-        *limit* at most, and how many pages it has."""
+        """Return, for exactly this fingerprint, the first 12 bytes of the digests of its oldest
+        pages, *limit* at most, and how many pages it has."""
         digests, count = self._view.pages(fingerprint, limit)
         newest = self._newest[: len(self._digests)] == np.uint64(fingerprint)
         places = np.flatnonzero(newest).tolist()
@@ -167,34 +168,34 @@ class NearIndex:
         return digests, count + len(places)
 
     def known(self, fingerprint: int, digests: set[bytes]) -> set[bytes]:
-        """Which of *digests* are among its pages on disk."""
+        """Return which of *digests* are among the pages of *fingerprint* on disk."""
         return self._view.known(fingerprint, digests)
 
     @property
     def is_behind(self) -> bool:
-        """More is added than can be written: whoever adds should wait."""
+        """Whether the backlog of additions is full, so that the caller should wait."""
         return len(self._view.waiting) > self._limits.waiting and self._failure is None
 
-    def when_room(self, told: Callable[[], None]) -> None:
-        """*told* is called once it is no longer behind, in any thread."""
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Call *callback* once, in any thread, when the index is no longer behind."""
         with self._lock:
-            self._room.append(told)
-        self._tell_room()
+            self._room_callbacks.append(callback)
+        self._notify_room()
 
     def flush(self) -> None:
-        """All that was added is on disk, in few runs. Blocks. Raises StoreUnavailable."""
+        """Write all additions to disk, in few runs. Blocks. Raises StoreUnavailable."""
         self._freeze()
-        self._thread.submit(self._tend_all).result()
+        self._thread.submit(self._maintain_all).result()
         self._check()
 
     def made_whole(self) -> None:
-        """It has been rebuilt."""
+        """Note on disk that the index is complete."""
         with translated():
-            self._shelf.made_whole()
+            self._run_set.made_whole()
 
     def close(self) -> None:
-        """Blocks until the newest are on disk; merges are left. What cannot be written is not
-        lost: who added it has it."""
+        """Block until the newest pages are on disk, without further merges. A page that cannot be
+        written is not lost: its note is still in the store."""
         self._stopping = True
         self._thread.shutdown()
         self._freeze()
@@ -216,10 +217,10 @@ class NearIndex:
         with self._lock:
             self._view = IndexView(self._view.runs, (*self._view.waiting, batch))
 
-    def _tend_all(self) -> None:
+    def _maintain_all(self) -> None:
         try:
             with translated():
-                self._tend()
+                self._maintain()
         except _Stopping:
             pass
         except CrawlerError as failure:
@@ -228,99 +229,100 @@ class NearIndex:
             logger.exception("The index of near-duplicates has failed")
             self._failure = StoreUnavailable(f"the index of near-duplicates failed: {failure!r}")
         finally:
-            self._tell_room()
+            self._notify_room()
 
-    def _tend(self, older: int = 0, *, within: bool = False) -> None:
-        """*older*: so many of the oldest runs are being merged, *within* which this happens."""
+    def _maintain(self, older: int = 0, *, within: bool = False) -> None:
+        """Write and merge all that is due. *older*: how many of the oldest runs are left alone;
+        *within*: another merge is going on."""
         self._write_waiting()
-        while (place := self._shelf.mergeable(older)) is not None:
-            end = len(self._shelf.runs)
-            self._shelf.merge(place, partial(self._between, end, within), self._show)
+        while (place := self._run_set.mergeable(older)) is not None:
+            end = len(self._run_set.runs)
+            self._run_set.merge(place, partial(self._between, end, within), self._show)
             self._write_waiting()
 
     def _between(self, end: int, within: bool) -> None:
-        """Pieces of a merge: what is new is not kept waiting by what is large. But whoever adds
-        faster than we merge waits in the end, or there would be ever more runs."""
+        """Write new pages between the pieces of a large merge, up to a limit: without it, additions
+        faster than merges would make ever more runs."""
         if self._stopping:
             raise _Stopping
-        if len(self._shelf.runs) - end < self._limits.newer:
+        if len(self._run_set.runs) - end < self._limits.newer:
             self._write_waiting()
         elif not within:
-            self._tend(end, within=True)
+            self._maintain(end, within=True)
 
     def _write_waiting(self) -> None:
-        """Once: who adds as fast as we write would keep us from merging."""
+        """Write the batches waiting now, and no later ones, or fast additions would prevent
+        merges."""
         waiting = self._view.waiting
         if not waiting:
             return
         sources = [Sorted(batch) for batch in waiting]
-        self._shelf.file(sources, partial(self._show, written=len(waiting)))
+        self._run_set.file(sources, partial(self._show, written=len(waiting)))
         for batch in waiting:
             self._on_kept(batch.digests)
-        self._tell_room()
+        self._notify_room()
 
     def _show(self, written: int = 0) -> None:
         with self._lock:
-            self._view = IndexView(self._shelf.runs, self._view.waiting[written:])
+            self._view = IndexView(self._run_set.runs, self._view.waiting[written:])
 
-    def _tell_room(self) -> None:
+    def _notify_room(self) -> None:
         if self.is_behind:
             return
         with self._lock:
-            told, self._room = self._room, []
-        for each in told:
+            callbacks, self._room_callbacks = self._room_callbacks, []
+        for each in callbacks:
             each()
 
-
-# The index is opened: what it has yet to take is taken from the store of the frontier.
-#
-# Rule: the commit that finishes a page notes its fingerprint (keys.NEAR) beside its claim, and the
-# note goes when a run on disk has the page. So after a crash the notes are what the index lacks,
-# but for some it has already; and without an index there are the claims.
 
 T = TypeVar("T")
 
 _SLICE: Final = 1000
-# Deleted at a time: the thread that does it holds up the loop for a part of a millisecond.
-_FORGOTTEN: Final = 100
-# Claims sorted by age at a time when all is made again: 30 MB.
+# Deleted at a time, as the thread that does it blocks the event loop for part of a millisecond.
+_DELETED: Final = 100
+# Claims sorted by age at a time when the index is rebuilt: 30 MB.
 _SORTED: Final = 100_000
 
 
 def open_index(path: Path, store: OrderedStore, limits: IndexLimits | None = None) -> NearIndex:
-    """Raises DataDirError: damaged."""
+    """Open the index at *path*, rebuild it from the claims if it is not complete, and add the pages
+    that it lacks. Raises DataDirError if it is damaged.
+
+    The commit that finishes a page puts a note with its fingerprint (keys.NEAR) beside its claim.
+    The note is deleted when a run on disk has the page."""
     folder = IndexFolder(path)
     manifest = folder.load()
     if manifest is None or not manifest.whole:
-        manifest = _made_again(folder, store, limits)
-    index = NearIndex(folder, manifest, partial(_forget, store), limits)
-    _take_noted(index, store)
+        manifest = _rebuild(folder, store, limits)
+    index = NearIndex(folder, manifest, partial(_delete_notes, store), limits)
+    _add_noted(index, store)
     return index
 
 
 def claim_of(store: OrderedStore, begin: bytes) -> Claim | None:
-    """Of the digest that begins with these 12 bytes. None: a power cut took it."""
+    """Return the claim of the digest that begins with these 12 bytes, or None if a power cut has
+    lost it."""
     stop = keys.DIGEST + begin + b"\xff" * DIGEST_BYTES
     found = store.scan(keys.DIGEST + begin, stop, 1)
     return decode_claim(found[0][1]) if found else None
 
 
-def _take_noted(index: NearIndex, store: OrderedStore) -> None:
+def _add_noted(index: NearIndex, store: OrderedStore) -> None:
     for noted in _slices(_each(store, keys.NEAR)):
         by_print: dict[int, set[bytes]] = {}
         for key, packed in noted:
             by_print.setdefault(keys.number_of(packed), set()).add(key[1:])
         for fingerprint, digests in by_print.items():
             known = index.known(fingerprint, digests)
-            _forget(store, known)
+            _delete_notes(store, known)
             for digest in digests - known:
                 index.add(fingerprint, digest)
         if index.is_behind:
             index.flush()
 
 
-def _made_again(folder: IndexFolder, store: OrderedStore, limits: IndexLimits | None) -> Manifest:
-    """From the claims. Of equal pages the older ones go first, as far as they fit into memory."""
+def _rebuild(folder: IndexFolder, store: OrderedStore, limits: IndexLimits | None) -> Manifest:
+    """Rebuild the index from the claims, older pages first, in slices that fit into memory."""
     beginning = Manifest(whole=False)
     folder.save(beginning)
     index = NearIndex(folder, beginning, lambda digests: None, limits)
@@ -328,7 +330,7 @@ def _made_again(folder: IndexFolder, store: OrderedStore, limits: IndexLimits | 
     for claims in _slices(_claims(store), _SORTED):
         claims.sort(key=lambda claim: claim.at)
         for claim in claims:
-            assert claim.simhash is not None, "sorted out before"
+            assert claim.simhash is not None, "filtered before"
             index.add(claim.simhash, claim.digest)
         index.flush()
         count += len(claims)
@@ -336,7 +338,7 @@ def _made_again(folder: IndexFolder, store: OrderedStore, limits: IndexLimits | 
     index.made_whole()
     index.close()
     if count:
-        logger.info("The index of near-duplicates was made again from %d pages", count)
+        logger.info("The index of near-duplicates was rebuilt from %d pages", count)
     manifest = folder.load()
     assert manifest is not None, "just written"
     return manifest
@@ -361,6 +363,6 @@ def _slices(every: Iterator[T], size: int = _SLICE) -> Iterator[list[T]]:
         yield found
 
 
-def _forget(store: OrderedStore, digests: Iterable[bytes]) -> None:
-    for some in _slices(iter(digests), _FORGOTTEN):
+def _delete_notes(store: OrderedStore, digests: Iterable[bytes]) -> None:
+    for some in _slices(iter(digests), _DELETED):
         store.write({keys.NEAR + digest: None for digest in some})

@@ -1,8 +1,8 @@
-"""The folder of the index: runs that are never changed, and a manifest that names those that count.
+"""The folder of the index: immutable runs, and a manifest that names those in use.
 
-Rule: a run is whole and on disk before the manifest names it; the manifest is replaced in one
-step; a run goes when no manifest names it any more. So a crash at any point leaves the index as
-it was before or after, and what nobody names is removed when it is opened.
+Rule: a run is whole and on disk before the manifest names it, the manifest is replaced in one step,
+and a run is removed only when the manifest does not name it. So a crash leaves the index as it was
+before or after a change; other runs are removed when it is opened.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FileRecord(msgspec.Struct, frozen=True):
 
 class RunRecord(msgspec.Struct, frozen=True):
     name: str
-    fingerprints: int  # different ones
+    fingerprints: int  # distinct
     pages: int
     orders: int  # 4 or 10
     start_bits: int
@@ -51,7 +51,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class _Sealed(msgspec.Struct, frozen=True):
-    """The file: an error in it is found like one in a run."""
+    """The file of the manifest, with a checksum, as the files of a run have."""
 
     version: int
     xxh3: str  # of the manifest
@@ -64,11 +64,12 @@ class IndexFolder:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as refused:
-            raise DataDirError(f"{path} cannot be made: {refused.strerror}") from refused
+        except OSError as error:
+            raise DataDirError(f"{path} cannot be made: {error.strerror}") from error
 
     def load(self) -> Manifest | None:
-        """None: there is no index yet. Raises DataDirError: damaged, or of a newer version."""
+        """Return the manifest, or None if there is no index yet. Raises DataDirError if it is
+        damaged, or of another version."""
         file = self.path / _MANIFEST
         try:
             sealed = msgspec.json.decode(file.read_bytes(), type=_Sealed)
@@ -81,8 +82,8 @@ class IndexFolder:
             return msgspec.json.decode(sealed.manifest, type=Manifest)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as broken:
-            raise self.damaged(f"{file} cannot be read ({broken})") from broken
+        except (OSError, msgspec.MsgspecError) as error:
+            raise self.damaged(f"{file} cannot be read ({error})") from error
 
     def save(self, manifest: Manifest) -> None:
         file = self.path / _MANIFEST
@@ -97,28 +98,28 @@ class IndexFolder:
         _sync(self.path)
 
     def begin(self, name: str) -> Path:
-        """An empty folder for a run, until `commit`."""
+        """Make and return an empty draft folder for the run *name*, until `commit`."""
         draft = self.path / (name + _DRAFT)
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
         return draft
 
     def commit(self, name: str) -> None:
-        """Its files are on disk each."""
+        """Turn the draft of *name*, whose files are on disk, into a run."""
         draft = self.path / (name + _DRAFT)
         _sync(draft)
         draft.rename(self.path / name)
         _sync(self.path)
 
     def give_up(self, name: str) -> None:
-        """What was begun is not wanted any more."""
+        """Remove the draft of *name*."""
         shutil.rmtree(self.path / (name + _DRAFT), ignore_errors=True)
 
     def remove(self, name: str) -> None:
         shutil.rmtree(self.path / name, ignore_errors=True)
 
     def sweep(self, live: set[str]) -> None:
-        """Remove what a crash has left."""
+        """Remove runs and drafts that a crash has left."""
         for found in self.path.iterdir():
             if found.is_dir() and found.name not in live:
                 self.remove(found.name)
@@ -132,12 +133,12 @@ class IndexFolder:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """An error of the disk is one of ours."""
+    """Turn an OSError into StoreFull or StoreUnavailable."""
     try:
         yield
-    except OSError as refused:
-        kind = StoreFull if refused.errno == errno.ENOSPC else StoreUnavailable
-        raise kind(f"the index of near-duplicates cannot be written: {refused}") from refused
+    except OSError as error:
+        kind = StoreFull if error.errno == errno.ENOSPC else StoreUnavailable
+        raise kind(f"the index of near-duplicates cannot be written: {error}") from error
 
 
 def _sync(folder: Path) -> None:
@@ -148,26 +149,23 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-# The sizes of the near-duplicate index.
-#
-# Rule: they change what is fast, never what is found; tests make them tiny.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexLimits:
-    # The newest are compared one by one: 2,048 in 4 us. Then they are a run on disk.
+    """Sizes of the index. They affect speed and memory, never the result; tests make them tiny."""
+
+    # The newest pages are compared one by one, 2,048 in 4 us; this many become a run on disk.
     newest: int = 2048
-    # So many batches of the newest wait to be written at most; then `add` wants to be waited for.
+    # Batches of the newest pages that may wait to be written; with more, callers of `add` wait.
     waiting: int = 8
-    # While runs are merged, so many newer ones are written before these are merged too.
+    # Runs written while older ones are merged, before these new ones are merged too.
     newer: int = 8
     # A run is merged with the newer ones when they have a fourth of its pages: every page is
     # written 13 times on its way to 1e7 (2 us), and 3 or 4 runs are searched, 5 at most.
     ratio: int = 4
-    # Merging holds so many of each run in memory.
+    # Fingerprints of each run that a merge holds in memory.
     piece: int = 1 << 16
-    # From so many fingerprints on a run has ten orders: with four, a search would compare more
-    # than 30 in each.
+    # A run with more fingerprints has ten orders: with four, a search would compare more than 30
+    # in each.
     ten_orders: int = 2_000_000
-    # Of a longer stretch to be compared (0.2 ms), only what can be near is read.
+    # Of a longer stretch (0.2 ms to compare), only fingerprints that can be near are read.
     stretch: int = 1 << 16

@@ -1,8 +1,8 @@
-"""The orders in which fingerprints are sorted, so that a near one stands beside.
+"""The orders in which fingerprints are sorted, so that near ones begin alike in one of them.
 
-Rule: of two fingerprints that differ in at most 3 bits, cut into 3 + e blocks, e blocks are
-equal. So there is an order for each e blocks, which come first in it; in one of them the two
-stand among those that begin alike, and nowhere else need be looked (Manku and others, 2007).
+Rule: of two fingerprints that differ in at most 3 bits, cut into 3 + e blocks, e blocks are equal.
+So there is an order for each choice of e blocks, which come first in it, and a search compares only
+those that begin alike in some order (Manku and others, 2007).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Prints = NDArray[np.uint64]  # fingerprints
 
-MOST_BITS: Final = 3  # may differ
+MOST_BITS: Final = 3  # that may differ
 BITS: Final = 64
 
 
@@ -31,10 +31,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Order:
-    """Sorted by its blocks, in their order; `key` moves them there."""
+    """An order by blocks of bits. `key` moves the blocks to their places in the order."""
 
     blocks: tuple[Block, ...]
-    equal: int  # so many of the first must be equal
+    equal: int  # how many of the first blocks must be equal
 
     @cached_property
     def equal_bits(self) -> int:
@@ -42,7 +42,7 @@ class Order:
 
     @cached_property
     def _moves(self) -> tuple[tuple[int, int, int], ...]:
-        """Shift before, mask, shift after; neighbours that stay neighbours move as one."""
+        """Shift before, mask, shift after; blocks that stay neighbours are moved together."""
         spans: list[Block] = []
         for block in self.blocks:
             joined = spans and spans[-1].shift == block.shift + block.width
@@ -61,7 +61,7 @@ class Order:
         return _moved(prints, self._moves)
 
     def prints(self, keys: Prints) -> Prints:
-        """What has these keys."""
+        """Return the fingerprints that have *keys*."""
         return _moved(keys, tuple((place, mask, shift) for shift, mask, place in self._moves))
 
 
@@ -86,17 +86,13 @@ def _orders(widths: list[int], equal: int) -> tuple[Order, ...]:
     )
 
 
-# The first is that of the numbers themselves. Bytes a page, and candidates a search where
-# fingerprints are spread: 4 orders 32 and n / 16,384; 10 orders 80 and n / 3,355,443.
+# The first order is that of the numbers themselves. Bytes a page, and fingerprints compared in a
+# search if they are spread evenly: 4 orders 32 and n / 16,384; 10 orders 80 and n / 3,355,443.
 FOUR: Final = _orders([16] * 4, equal=1)
 TEN: Final = _orders([13, 13, 13, 13, 12], equal=2)
 
 
-# What a run is made of: other runs, and a batch of the newest pages.
-#
-# Rule: a source is sorted; pages with one fingerprint stand in the order in which they came.
-
-# Of a page's digest: 96 bits tell 1e9 pages apart (two alike: once in 1e11 crawls).
+# Of a page's digest: 96 bits distinguish 1e9 pages (two equal ones once in 1e11 crawls).
 DIGEST_BYTES: Final = 12
 
 Lists = NDArray[np.uint32]
@@ -104,31 +100,34 @@ Digests = NDArray[np.uint8]  # a row for each page
 
 
 class SortedSource(Protocol):
+    """What a run is made from: another run, or a batch of the newest pages. Pages with one
+    fingerprint are in the order in which they were added."""
+
     @property
     def prints(self) -> Prints:
-        """The different fingerprints, sorted."""
+        """The distinct fingerprints, sorted."""
 
     @property
     def lists(self) -> Lists:
-        """Where in `digests` the pages of each begin; and, last, where all end."""
+        """Where in `digests` the pages of each fingerprint begin, and last, where all end."""
 
     @property
     def digests(self) -> Digests: ...
 
     def ordered(self, order: Order) -> Prints:
-        """`prints`, sorted in this order."""
+        """Return `prints`, sorted in *order*."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewestPages:
-    """The newest pages, as they came."""
+    """The newest pages, in the order in which they were added."""
 
     prints: Prints
     digests: list[bytes]  # in full
 
 
 class Sorted:
-    """A batch as a source."""
+    """A batch of pages as a SortedSource."""
 
     def __init__(self, batch: NewestPages) -> None:
         order = np.argsort(batch.prints, kind="stable")
@@ -150,22 +149,20 @@ def sorted_in(prints: Prints, order: Order) -> Prints:
 
 
 def firsts(ordered: Prints) -> NDArray[np.bool]:
-    """Which of them differ from the one before."""
+    """Return for each of *ordered* whether it differs from the one before."""
     first = np.ones(len(ordered), np.bool)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return first
 
 
-# Sorted sources cut into pieces that fit into memory, the same stretch of keys from each.
-#
-# Rule: a piece has at most `piece` fingerprints of a source and, where pages count, at most twice
-# `piece` pages; only a fingerprint with more pages than that is a piece of its own.
-
-Piece = list[tuple[int, int]]  # of each source: from, to
+# A piece is the same stretch of keys from each source, small enough for memory: at most `piece`
+# fingerprints of a source and, if cut by pages, at most twice `piece` pages; only a fingerprint
+# with more pages than that is a piece by itself.
+Piece = list[tuple[int, int]]  # for each source: from, to
 
 
 def pieces(ordered: Sequence[Prints], order: Order, cuts: Prints) -> Iterator[Piece]:
-    """*cuts*: keys, sorted, at each of which a piece begins."""
+    """Yield the pieces of *ordered*. *cuts*: sorted keys, at each of which a piece begins."""
     begins = [0] * len(ordered)
     for cut in [*cuts.tolist(), 1 << BITS]:
         ends = [
@@ -182,7 +179,7 @@ def cuts_by_fingerprints(ordered: Sequence[Prints], order: Order, piece: int) ->
 
 
 def cuts_by_pages(sources: Sequence[SortedSource], piece: int) -> Prints:
-    """Keys of the first order, which are the fingerprints themselves."""
+    """Return cuts in the first order, in which keys are the fingerprints themselves."""
     return np.unique(np.concatenate([_cuts(source, piece) for source in sources]))
 
 

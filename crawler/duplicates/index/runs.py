@@ -1,6 +1,7 @@
-"""A run is written: its sources merged, in pieces.
+"""The runs of the index: sorted fingerprints and digests in files, written once and then mapped.
 
-Rule: memory is bounded by pieces, not by runs; and each file is on disk before the run counts.
+Rule: memory is bounded by pieces, not by runs, and each file is on disk before the manifest names
+the run.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def starts_file(order: int) -> str:
 
 
 class RunFile:
-    """A file of a run: appended to, counted, on disk when it is closed."""
+    """A file of a run while it is written: with size and checksum, synced when it is closed."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb")
@@ -79,7 +80,7 @@ class RunFile:
 
 
 class PrefixStarts:
-    """Where in an order each prefix begins: found without a search."""
+    """A table of where in an order each prefix begins, in place of a search."""
 
     def __init__(self, bits: int) -> None:
         self._shift = np.uint64(64 - bits)
@@ -87,7 +88,7 @@ class PrefixStarts:
         self._count = 0
 
     def note(self, keys: Prints) -> None:
-        """The next of all keys, sorted."""
+        """Add the next of all keys, which come sorted."""
         prefixes = keys >> self._shift
         at = np.flatnonzero(firsts(prefixes))
         prefixes, places = prefixes[at], (at + self._count).astype(np.uint32)
@@ -96,7 +97,7 @@ class PrefixStarts:
         self._count += len(keys)
 
     def whole(self) -> NDArray[np.uint32]:
-        """A prefix that is nowhere begins and ends where the next one begins."""
+        """Return the table. A prefix without keys begins and ends where the next one begins."""
         self._starts[-1] = self._count
         return np.minimum.accumulate(self._starts[::-1])[::-1]
 
@@ -108,10 +109,11 @@ def write_run(
     limits: IndexLimits,
     between: Callable[[], None],
 ) -> RunRecord:
-    """*sources*: oldest first. *between* is called after each piece; what it raises ends it."""
+    """Write a run of *sources*, oldest first. *between* is called after each piece, and may raise
+    to stop the writing."""
     most = sum(len(source.prints) for source in sources)
     orders = TEN if most > limits.ten_orders else FOUR
-    # 16 to 32 fingerprints a prefix, as far as the blocks that must be equal go: 0.2 bytes each.
+    # 16 to 32 fingerprints a prefix (0.2 bytes each), but no prefix longer than the equal blocks.
     bits = min(max(most.bit_length() - 5, 1), *(order.equal_bits for order in orders))
     path = folder.begin(name)
     writer = RunWriter(path, sources, limits, between)
@@ -151,7 +153,7 @@ class RunWriter:
         self._write_starts(number, starts)
 
     def write_pages(self, bits: int, order: Order) -> int:
-        """The first order, with the pages of each fingerprint. How many they are."""
+        """Write the first order with the pages of each fingerprint, and return how many pages."""
         ordered = [source.prints for source in self._sources]
         cuts = cuts_by_pages(self._sources, self._limits.piece)
         starts, pages = PrefixStarts(bits), 0
@@ -189,7 +191,7 @@ class RunWriter:
         return count
 
     def _copied(self, part: tuple[SortedSource, int, int], out: RunFile) -> int:
-        """The pages of one fingerprint, which may be more than fit into memory."""
+        """Copy the pages of one fingerprint, which may be more than fit into memory."""
         source, begin, end = part
         first, last = int(source.lists[begin]), int(source.lists[end])
         for at in range(first, last, self._limits.piece):
@@ -214,7 +216,7 @@ def _merged(ordered: Sequence[Prints], piece: Piece, order: Order) -> Prints:
 def _gathered(
     parts: Sequence[tuple[SortedSource, int, int]],
 ) -> tuple[Prints, NDArray[np.int64], Digests]:
-    """Fingerprints, where the pages of each begin, and the pages."""
+    """Return the merged fingerprints, where the pages of each begin, and the pages."""
     prints = np.concatenate(
         [
             np.repeat(source.prints[begin:end], np.diff(source.lists[begin : end + 1]))
@@ -227,21 +229,16 @@ def _gathered(
     order = np.argsort(prints, kind="stable")
     prints = prints[order]
     begins = np.flatnonzero(firsts(prints))
-    # Not digests[order]: that would hold the interpreter, and the loop with it, for 40 ms.
+    # Not digests[order]: that holds the interpreter lock, and blocks the event loop, for 40 ms.
     return prints[begins], begins, digests.take(order, axis=0)
 
-
-# A run of the index: sorted fingerprints in files that are mapped, never changed.
-#
-# Rule: what is on disk is checked against the manifest before it counts; and searching copies
-# stretches of the maps, nothing else, so memory does not grow with runs.
 
 _CHUNK: Final = 1 << 20
 
 
 class RunProbe(NamedTuple):
-    """Where to look in one order of one run. A prefix is the first bits of a key: of the first
-    block, and where it is longer than that, of the second."""
+    """How to search one order of one run. A prefix is the first bits of a key: of the first block
+    and, if it is longer, of the second."""
 
     first_shift: int
     first_mask: int
@@ -270,10 +267,11 @@ def _probe(order: Order, bits: int, starts: memoryview, prints: Prints) -> RunPr
 
 
 class SortedRun:
-    """Implements sources.Source."""
+    """A run on disk. Implements orders.SortedSource. Its files are mapped, and a search copies only
+    stretches of them, so memory does not grow with runs."""
 
     def __init__(self, folder: IndexFolder, record: RunRecord) -> None:
-        """Raises DataDirError if a file is missing, or not of its size."""
+        """Raises DataDirError if a file is missing, or has another size than in *record*."""
         self.record = record
         self._folder = folder
         self._orders = TEN if record.orders == len(TEN) else FOUR
@@ -291,18 +289,18 @@ class SortedRun:
     def ordered(self, order: Order) -> Prints:
         if order in self._orders:
             return self._ordered[self._orders.index(order)]
-        # A run of four orders on its way into one of ten: it is small enough for memory.
+        # A run of four orders that is merged into one of ten: it is small enough for memory.
         return sorted_in(self.prints, order)
 
     def check(self) -> None:
-        """Reads all of it. Raises DataDirError if it is damaged."""
+        """Read all files, and raise DataDirError if one is damaged."""
         for name, record in self.record.files.items():
             path = self._path(name)
             if _checksum(path) != record.xxh3:
                 raise self._folder.damaged(f"{path} is damaged")
 
     def pages(self, fingerprint: int) -> tuple[int, int]:
-        """Where in `digests` its pages are: from, to."""
+        """Return where in `digests` the pages of *fingerprint* are: from, to."""
         prefix = fingerprint >> (BITS - self.record.start_bits)
         starts = self.probes[0].starts
         begin, end = starts[prefix], starts[prefix + 1]
@@ -316,15 +314,17 @@ class SortedRun:
 
     def _starts(self, number: int) -> memoryview:
         starts: NDArray[np.uint32] = np.frombuffer(self._mapped(starts_file(number)), "<u4")
-        return starts.astype(np.uint32, copy=False).data  # its items are ints: 40 ns each
+        return starts.astype(
+            np.uint32, copy=False
+        ).data  # indexing a memoryview gives an int in 40 ns
 
     def _mapped(self, name: str) -> mmap.mmap:
         path, record = self._path(name), self.record.files[name]
         try:
             with path.open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as broken:  # ValueError: it is empty
-            raise self._folder.damaged(f"{path} cannot be read ({broken})") from broken
+        except (OSError, ValueError) as error:  # ValueError: it is empty
+            raise self._folder.damaged(f"{path} cannot be read ({error})") from error
         if len(mapped) != record.size:
             raise self._folder.damaged(f"{path} has {len(mapped)} bytes instead of {record.size}")
         return mapped

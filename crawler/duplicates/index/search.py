@@ -1,6 +1,6 @@
-"""What of the index is searched: the newest pages one by one, and the runs on disk.
+"""The search of the index: the newest pages one by one, and the runs on disk.
 
-Rule: a view is never changed; who has one may search it while the next is made.
+Rule: a view is immutable, so it can be searched while the next one is made.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ from crawler.duplicates.index.orders import (
 )
 from crawler.duplicates.index.runs import SortedRun
 
-# A long stretch of fingerprints that begin alike, narrowed to those that can be near.
-#
-# Rule: what is within 3 bits is kept, whatever else. Ordinarily a stretch has 30 fingerprints and
-# is compared whole; if somebody makes texts whose fingerprints begin alike it may have all. Then
-# the next block is tried with each up to 3 of its bits changed, and the next with what changes are
-# left: at most 18,473 searches (0 to 3 of 48 bits), however many there are. 0.1 to 10 ms.
-
 Places = NDArray[np.int64]
 
 
 def narrow(
     prints: Prints, order: Order, fingerprint: int, begin: int, end: int, most: int
 ) -> Prints:
-    """Of `prints[begin:end]`, sorted in *order*. Ends as soon as at most *most* are left."""
+    """Narrow `prints[begin:end]`, sorted in *order*, until at most *most* are left, and keep all
+    that are within 3 bits of *fingerprint*.
+
+    Usually a stretch has 30 fingerprints and is compared whole, but texts can be made whose
+    fingerprints all begin alike. Then the next block is tried with up to 3 of its bits changed, and
+    the one after it with the changes that are left: at most 18,473 searches (0 to 3 of 48 bits) for
+    any number of fingerprints, in 0.1 to 10 ms."""
     key, place = order.key(fingerprint), BITS - order.equal_bits
     alike = np.array([key >> place << place], np.uint64)
-    left = np.array([MOST_BITS])  # how many bits may differ in what follows
+    left = np.array([MOST_BITS])  # how many bits may differ in the blocks that follow
     begins, ends = _within(prints, order, alike, place, np.array([begin]), np.array([end]))
     for block in order.blocks[order.equal :]:
         if (ends - begins).sum() <= most:
@@ -52,11 +51,12 @@ def narrow(
         begins, ends = _within(prints, order, alike, place, begins[parent], ends[parent])
         kept = begins < ends
         alike, left, begins, ends = alike[kept], left[kept], begins[kept], ends[kept]
-    return prints[_every(begins, ends)]
+    return prints[_all_places(begins, ends)]
 
 
 def _changed(width: int, left: Places) -> tuple[Places, Prints, Places]:
-    """For each of *left*: itself, by its place, with each change of that many bits or fewer."""
+    """Return each change of at most as many bits as each of *left* allows, with the index in *left*
+    and the number of bits that it leaves."""
     masks, counts = _masks(width)
     parents, changes, rest = [], [], []
     for bits in range(MOST_BITS + 1):
@@ -70,7 +70,7 @@ def _changed(width: int, left: Places) -> tuple[Places, Prints, Places]:
 
 @cache
 def _masks(width: int) -> tuple[Prints, Places]:
-    """All ways to choose up to 3 of *width* bits, and how many each has."""
+    """Return all masks of up to 3 of *width* bits, and how many bits each has."""
     chosen = [
         sum(1 << bit for bit in bits)
         for count in range(MOST_BITS + 1)
@@ -83,7 +83,7 @@ def _masks(width: int) -> tuple[Prints, Places]:
 def _within(
     prints: Prints, order: Order, alike: Prints, place: int, begins: Places, ends: Places
 ) -> tuple[Places, Places]:
-    """Between *begins* and *ends*, where the keys are equal to *alike* down to bit *place*."""
+    """Return where between *begins* and *ends* the keys equal *alike* down to bit *place*."""
     last = alike | np.uint64((1 << place) - 1)
     first_at = _search(prints, order, alike, begins, ends, or_equal=False)
     return first_at, _search(prints, order, last, begins, ends, or_equal=True)
@@ -92,7 +92,7 @@ def _within(
 def _search(
     prints: Prints, order: Order, keys: Prints, begins: Places, ends: Places, *, or_equal: bool
 ) -> Places:
-    """Where the first key is that is not less (or equal); a binary search for all at once."""
+    """Return where the first key is that is not less (or equal), by one binary search for all."""
     begins, ends = begins.copy(), ends.copy()
     while (open_ := np.flatnonzero(begins < ends)).size:
         middle = (begins[open_] + ends[open_]) // 2
@@ -103,16 +103,16 @@ def _search(
     return begins
 
 
-def _every(begins: Places, ends: Places) -> Places:
-    """Each place between each begin and its end."""
+def _all_places(begins: Places, ends: Places) -> Places:
+    """Return each place between each begin and its end."""
     sizes = ends - begins
     before = np.cumsum(sizes) - sizes
-    every: Places = np.arange(sizes.sum()) + np.repeat(begins - before, sizes)
-    return every
+    places: Places = np.arange(sizes.sum()) + np.repeat(begins - before, sizes)
+    return places
 
 
-_HEAD: Final = 8  # bytes of a digest by which known ones are sorted out
-_CHUNK: Final = 1 << 17  # pages of one fingerprint looked through at a time
+_HEAD: Final = 8  # bytes of a digest by which known ones are found
+_CHUNK: Final = 1 << 17  # pages of one fingerprint read at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +123,21 @@ class NearMatch:
 
 class IndexView:
     def __init__(self, runs: Sequence[SortedRun] = (), waiting: Sequence[NewestPages] = ()) -> None:
-        """Both oldest first; *waiting*: to become runs."""
+        """*waiting*: batches that are to become runs. Both are oldest first."""
         self.runs = tuple(runs)
         self.waiting = tuple(waiting)
         self._probes = [probe for run in runs for probe in run.probes]
-        self._arrived = [batch.prints for batch in waiting]
+        self._waiting_prints = [batch.prints for batch in waiting]
 
     def near(
         self, fingerprint: int, max_bits: int, newest: Prints, stretch: int
     ) -> list[NearMatch]:
-        """Every fingerprint within *max_bits* (3 at most), nearest first."""
+        """Return every fingerprint within *max_bits* (3 at most), nearest first."""
         if not 0 <= max_bits <= MOST_BITS:
             raise ValueError(f"the index finds what is within {MOST_BITS} bits, not {max_bits}")
-        found = np.concatenate([newest, *self._arrived, *self._beside(fingerprint, stretch)])
+        found = np.concatenate([newest, *self._waiting_prints, *self._beside(fingerprint, stretch)])
         bits = np.bitwise_count(found ^ np.uint64(fingerprint))
-        # 2 us less than looking for all at once; and most pages are near to none.
+        # Most pages are near to none, and this takes 2 us less than finding all.
         if not len(bits) or bits[bits.argmin()] > max_bits:
             return []
         places = (bits <= max_bits).nonzero()[0]
@@ -145,7 +145,8 @@ class IndexView:
         return [NearMatch(each, near[each]) for each in sorted(near, key=near.__getitem__)]
 
     def _beside(self, fingerprint: int, stretch: int) -> list[Prints]:
-        """What stands beside it in each order of each run. Written for speed: 0.4 us a probe."""
+        """Return the fingerprints that begin alike in each order of each run. Written for speed:
+        0.4 us an order."""
         beside = []
         for shift, mask, more, more_shift, more_mask, starts, prints, order in self._probes:
             at = fingerprint >> shift & mask
@@ -159,8 +160,8 @@ class IndexView:
         return beside
 
     def pages(self, fingerprint: int, limit: int) -> tuple[list[bytes], int]:
-        """Of exactly this fingerprint: the beginnings of the digests of its oldest pages, and
-        how many pages it has."""
+        """Return, for exactly this fingerprint, the first bytes of the digests of its oldest pages,
+        and how many pages it has."""
         digests: list[bytes] = []
         count = 0
         for run in self.runs:
@@ -176,7 +177,7 @@ class IndexView:
         return digests[:limit], count
 
     def known(self, fingerprint: int, digests: set[bytes]) -> set[bytes]:
-        """Which of *digests* are among its pages, in runs."""
+        """Return which of *digests* are among the pages of *fingerprint* in runs."""
         heads = np.array([_head(digest) for digest in digests], np.uint64)
         found: set[int] = set()
         for chunk in self._chunks(fingerprint):
