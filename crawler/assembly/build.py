@@ -1,7 +1,8 @@
-"""The one place that chooses implementations: settings and arguments in, the parts of a crawl out.
+"""Builds the parts of a crawl from its settings and arguments, and chooses the implementations.
 
-Rule: Scrapy builds `Assembly` as the last of its extensions, before the engine and all that asks
-for a part of the crawl; what `crawl_of(crawler)` gives is whole.
+Rule: Scrapy builds `Assembly` as the last of its extensions, before the engine and all users of the
+crawl, so `crawl_of(crawler)` is complete. Only this file depends on where the frontier is: in the
+data directory, or in a Redis that workers share.
 """
 
 from __future__ import annotations
@@ -80,19 +81,14 @@ from crawler.shared.worker.near_duplicates import NearLook, SharedNearest
 from crawler.shared.worker.patterns import SharedPatternStats
 from crawler.shared.worker.robots import SharedRobots
 
-# What is there before the frontier, and what depends on where the frontier is: in the data
-# directory, or in a Redis that others share.
-#
-# Rule: above this file nobody knows which.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What all other parts of a crawl are built on."""
+    """The parts that are built first, and that the frontier and all others need."""
 
     crawler: Crawler
     config: Config
-    arguments: Arguments | None  # of a spider that has seeds
+    arguments: Arguments | None  # None: the spider's own code makes the start requests
     data: DataDir
     store: RocksStore
     outcomes: OutcomeLog
@@ -105,49 +101,50 @@ class Basis:
     def doors(self, key_seed: int, now: float) -> AllowedOrigins:
         return AllowedOrigins(self.config, self.arguments, self.store, key_seed, now)
 
-    def lease_rules(self, doors: AllowedOrigins) -> LeaseRules:
-        return CurrentRules(doors, self.outcomes, self.tally, time.time)
+    def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:
+        return CurrentRules(origins, self.outcomes, self.tally, time.time)
 
     def admission(
-        self, doors: AllowedOrigins, robots_store: RobotsStore, yields: PatternStatsStore
+        self, origins: AllowedOrigins, robots_store: RobotsStore, yields: PatternStatsStore
     ) -> Selection:
         agent, records = self.config.identity.user_agent_name, Soft404Records(self.store)
         robots = RobotsCache(robots_store, agent, self.config.robots)
         probes = Probes(records, lambda: self.random.randbytes(12).hex(), self.config.content)
         return Selection(
-            doors=doors,
+            doors=origins,
             prioritizer=self.prioritizer,
             robots=robots,
             probes=probes,
-            clearance=Precheck(robots, doors.robots, yields, probes),
+            clearance=Precheck(robots, origins.robots, yields, probes),
             yields=yields,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What depends on where the frontier is."""
+    """The parts that depend on where the frontier is."""
 
     frontier: Frontier
     clock: Clock
     admission: Selection
     digests: Duplicates
     nearest: Nearest
-    put_back: int  # leases of the last run
+    put_back: int  # how many leases of the last run were put back
     shared: SharedFrontier | None = None
 
 
 def embedded(basis: Basis) -> Ground:
+    """Build the parts of a crawl with its frontier in the data directory."""
     config, store, data = basis.config, basis.store, basis.data
     clock = Clock()
-    doors = basis.doors(data.format.key_seed, clock.now())
+    origins = basis.doors(data.format.key_seed, clock.now())
     frontier_rules = rules.frontier_rules(config, basis.arguments)
-    frontier = TwoTierFrontier(store, frontier_rules, clock.now(), basis.lease_rules(doors))
+    frontier = TwoTierFrontier(store, frontier_rules, clock.now(), basis.lease_rules(origins))
     yields = LocalPatternStats(store, config.budgets)
     return Ground(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),
-        admission=basis.admission(doors, RobotsRecords(store), yields),
+        admission=basis.admission(origins, RobotsRecords(store), yields),
         digests=Digests(LocalClaims(store)),
         nearest=NearPages(open_index(data.near, store), store, config.content.near_max_bits),
         put_back=frontier.put_back_at_open,
@@ -155,8 +152,9 @@ def embedded(basis: Basis) -> Ground:
 
 
 def shared(basis: Basis, joined: Joined) -> Ground:
+    """Build the parts of a worker of a shared crawl."""
     config, worker, clock = basis.config, joined.base, joined.clock
-    doors = basis.doors(joined.key_seed, Clock().now())
+    origins = basis.doors(joined.key_seed, Clock().now())
     link, scripts = worker.link(), Batcher(worker.nodes.run)
     digests = SharedDigests(link, scripts)
     max_bits, commands = config.content.near_max_bits, Batcher(worker.nodes.commands)
@@ -165,7 +163,7 @@ def shared(basis: Basis, joined: Joined) -> Ground:
     records, robots_bytes = RobotsRecords(basis.store), config.robots.robots_max_bytes
     robots = SharedRobots(records, link, clock.now, robots_bytes, worker.tidings.paused)
     yields = SharedPatternStats(config.budgets, link, clock.now)
-    admission = basis.admission(doors, robots, yields)
+    admission = basis.admission(origins, robots, yields)
     knowledge = SharedKnowledge(
         digests=digests,
         nearest=nearest,
@@ -176,10 +174,10 @@ def shared(basis: Basis, joined: Joined) -> Ground:
     frontier = SharedFrontier(
         worker,
         knowledge,
-        lease_rules=basis.lease_rules(doors),
+        lease_rules=basis.lease_rules(origins),
         room=basis.slots.room,
         wake=basis.lifecycle.wake,
-        pushing=_pushing(basis, doors),
+        pushing=_pushing(basis, origins),
     )
     return Ground(
         frontier=frontier,
@@ -192,11 +190,11 @@ def shared(basis: Basis, joined: Joined) -> Ground:
     )
 
 
-def _pushing(basis: Basis, doors: AllowedOrigins) -> Pushing:
-    """Seeds may be pushed into Redis while it runs."""
+def _pushing(basis: Basis, origins: AllowedOrigins) -> Pushing:
+    """Build the reader of seeds that are pushed into Redis while the crawl runs."""
     crawler, fingerprinter = basis.crawler, basis.crawler.request_fingerprinter
     assert fingerprinter is not None
-    judge = PushedRequestReader(doors, basis.prioritizer, fingerprinter.fingerprint)
+    judge = PushedRequestReader(origins, basis.prioritizer, fingerprinter.fingerprint)
     pushed = push_rules(crawler.settings, crawler.spider, basis.arguments)
     return Pushing(judge, pushed, basis.tally)
 
@@ -208,11 +206,11 @@ OTHER_FILES: Final = 512
 
 
 class Assembly:
-    """The extension that builds the crawl: Scrapy makes it before the engine, and keeps it."""
+    """The extension that builds and holds the crawl."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Raises CrawlerError: the crawl cannot begin."""
+        """Build the crawl. Raises CrawlerError if it cannot begin."""
         return cls(_assemble(crawler))
 
     def __init__(self, crawl: Crawl) -> None:
@@ -220,7 +218,7 @@ class Assembly:
 
 
 def crawl_of(crawler: Crawler) -> Crawl:
-    """The crawl of *crawler*. Other extensions ask when the spider is opened."""
+    """Return the crawl of *crawler*. Other extensions may call it when the spider is opened."""
     assembly = crawler.get_extension(Assembly)
     assert assembly is not None, "crawler.addon.Addon names it among the extensions"
     return assembly.crawl
@@ -231,7 +229,7 @@ def _assemble(crawler: Crawler) -> Crawl:
     given = read_config({name: crawler.settings[name] for name in crawler.settings})
     replay = _replay(given, data_dir(crawler.settings, given))
     config = rules.in_force(given)
-    # Spiders other than `web` have no arguments of ours, and go where their requests say.
+    # Spiders other than `web` do not have these arguments; their own requests decide.
     arguments = getattr(crawler.spider, "arguments", None)
     given_as_text = getattr(crawler.spider, "given", None)
     kept = encode_kept(arguments_to_keep(given_as_text)) if given_as_text is not None else None
@@ -248,7 +246,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         if address is None:
             left.claim_unfinished(store)
         tally, lifecycle = CrawlStats(crawler.stats), Lifecycle(crawler)
-        # What may be refused comes first: nothing of it has to be closed again.
+        # Parts that may raise and need no closing are built first.
         prioritizer, parsers = _prioritizer(config), Parsers(config.content)
         joined = None
         if address is not None:
@@ -279,11 +277,11 @@ def _assemble(crawler: Crawler) -> Crawl:
         opened.callback(ground.nearest.close)
         if ground.put_back:
             logger.info("Leases open when the last run ended, put back: %d", ground.put_back)
-        _tell_finished(ground, data.path)
+        _warn_if_finished(ground, data.path)
         sync = partial(_sync_verdicts, store, outcomes, waits_for_room)
-        keeping = CrawlArchive(config, data, delivery, waits_for_room, sync, lifecycle)
-        crawl = _crawl(basis, ground, keeping, parsers, replay)
-        opened.pop_all()  # from here on it is for `Crawl.close`
+        archive = CrawlArchive(config, data, delivery, waits_for_room, sync, lifecycle)
+        crawl = _crawl(basis, ground, archive, parsers, replay)
+        opened.pop_all()  # from here on `Crawl.close` closes all
     return crawl
 
 
@@ -295,7 +293,8 @@ def _data(crawler: Crawler, config: Config) -> DataDir:
 
 
 def _replay(config: Config, data: Path) -> Replay | None:
-    """Raises ConfigError: there is nothing to answer from."""
+    """Return the archive that a replay reads, or None. Raises ConfigError if it is missing, or in
+    the data directory *data*."""
     if not config.fetch.replay:
         return None
     replay = Replay(Path(config.fetch.replay))
@@ -307,8 +306,9 @@ def _replay(config: Config, data: Path) -> Replay | None:
     return replay
 
 
-def _tell_finished(ground: Ground, data: Path) -> None:
-    """Who runs a spider every day, as with Scrapy, is to know why it brings nothing new."""
+def _warn_if_finished(ground: Ground, data: Path) -> None:
+    """Log a warning if nothing is left to fetch: unlike with Scrapy, a spider that is run every day
+    fetches nothing twice."""
     counts = ground.frontier.counts()
     open_ones = counts.waiting + counts.later + counts.leased
     if ground.shared is None and counts.done and not open_ones and not counts.refused:
@@ -320,27 +320,27 @@ def _tell_finished(ground: Ground, data: Path) -> None:
 
 
 def _sync_verdicts(store: RocksStore, outcomes: OutcomeLog, waits_for_room: WaitsForRoom) -> None:
-    """What finished leases have changed survives a power cut. Raises StoreUnavailable."""
+    """Make the changes by finished leases survive a power cut. Raises StoreUnavailable."""
     try:
         store.sync()
         outcomes.sync()
     except StoreFull as full:
-        # The verdicts of a shared crawl are in Redis: it waits for room here.
+        # The verdicts of a shared crawl are in Redis, so a worker may wait for room here.
         if not waits_for_room(full):
             raise
 
 
 def _crawl(
-    basis: Basis, ground: Ground, keeping: CrawlArchive, parsers: Parsers, replay: Replay | None
+    basis: Basis, ground: Ground, archive: CrawlArchive, parsers: Parsers, replay: Replay | None
 ) -> Crawl:
     config, tally = basis.config, basis.tally
     flights, is_ours = InFlight(), ground.frontier.may_begin
     memory = BodyMemory(config.fetch.bodies_max_bytes, flights, is_ours, tally.count)
     contents: list[Reservations] = [ground.digests, ground.nearest]
-    ledger = CompletionSinks(basis.outcomes, memory, contents, ground.admission.yields, tally)
-    landing = Completion(
-        *(ground.frontier, flights, rules.landing_rules(config), ledger),
-        *(ground.admission.robots.give_up, basis.random, ground.clock.now, keeping.commits),
+    sinks = CompletionSinks(basis.outcomes, memory, contents, ground.admission.yields, tally)
+    completion = Completion(
+        *(ground.frontier, flights, rules.landing_rules(config), sinks),
+        *(ground.admission.robots.give_up, basis.random, ground.clock.now, archive.commits),
     )
     return Crawl(
         settings=Given(config=config, arguments=basis.arguments),
@@ -348,7 +348,7 @@ def _crawl(
             frontier=ground.frontier,
             clock=ground.clock,
             flights=flights,
-            landing=landing,
+            landing=completion,
             put_back=ground.put_back,
             shared=ground.shared,
         ),
@@ -362,7 +362,7 @@ def _crawl(
         ),
         content=Contents(parsers=parsers, digests=ground.digests, nearest=ground.nearest),
         storage=Storage(
-            data=basis.data, store=basis.store, outcomes=basis.outcomes, keeping=keeping
+            data=basis.data, store=basis.store, outcomes=basis.outcomes, keeping=archive
         ),
         tally=tally,
         lifecycle=basis.lifecycle,
@@ -370,7 +370,8 @@ def _crawl(
 
 
 def _slots(crawler: Crawler, config: Config, lifecycle: Lifecycle) -> Slots:
-    """As many as there may be open files: a connection that gets none would be its host's fault."""
+    """Build the slots, no more than files may be open: a connection without a file would count as
+    an error of its host."""
     slots = SlotRules(
         concurrency=crawler.settings.getint("CONCURRENT_REQUESTS"),
         max_waiting=config.fetch.max_waiting,
@@ -395,14 +396,15 @@ def _slots(crawler: Crawler, config: Config, lifecycle: Lifecycle) -> Slots:
 def _prioritizer(config: Config) -> Prioritizer:
     path, levels = config.frontier.prioritizer, len(config.frontier.level_shares)
     try:
-        made: Prioritizer = load_object(path)(levels)
+        prioritizer: Prioritizer = load_object(path)(levels)
     except (ImportError, NameError) as missing:
         raise ConfigError(f"CRAWLER_PRIORITIZER is {path!r}: {missing}") from missing
-    return made
+    return prioritizer
 
 
 def arguments_of_last_start(settings: BaseSettings) -> dict[str, str]:
-    """Of the crawl that *settings* name, as they were given. Raises CrawlerError."""
+    """Return the arguments of the last start of the crawl that *settings* name, as given. Raises
+    CrawlerError."""
     config = read_config({name: settings[name] for name in settings})
     address = redis_address(settings, config)
     if address is None:
@@ -412,7 +414,7 @@ def arguments_of_last_start(settings: BaseSettings) -> dict[str, str]:
 
 
 def data_dir(settings: BaseSettings, config: Config) -> Path:
-    """CRAWLER_DATA_DIR; if it is not set, JOBDIR: scrapyd gives each job one of its own."""
-    jobs = settings["JOBDIR"]
+    """Return CRAWLER_DATA_DIR or, if not set, JOBDIR, which scrapyd sets for each job."""
+    job_dir = settings["JOBDIR"]
     is_set = "CRAWLER_DATA_DIR" in settings
-    return Path(jobs if jobs and not is_set else config.archive.data_dir)
+    return Path(job_dir if job_dir and not is_set else config.archive.data_dir)

@@ -1,6 +1,6 @@
-"""Our components, each by its name and in its place, and whether a project has others.
+"""The components of this crawler, by setting, path and order, and those that a project adds.
 
-Rule: named, not imported. None takes one of Scrapy's out.
+Rule: components are named, not imported. None as the order disables a component of Scrapy's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from scrapy.settings import BaseSettings, default_settings
 from scrapy.utils.python import global_object_name
 
 SCRAPYS_FEEDS: Final = "scrapy.extensions.feedexport.FeedExporter"
-OUR_FEEDS: Final = "crawler.report.report.Feeds"  # in its place
+OUR_FEEDS: Final = "crawler.report.report.Feeds"  # replaces it
 
 COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
@@ -23,9 +23,9 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         "scrapy.downloadermiddlewares.redirect.MetaRefreshMiddleware": None,
         "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
         "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
-        # After the default headers (400), so that a project's own count first.
+        # After the default headers (400), so that a project's own headers take precedence.
         "crawler.middlewares.lease.IdentityMiddleware": 410,
-        # Answers pass these upwards: decoded, learned from, obeyed, then followed.
+        # Responses pass these from bottom to top.
         "crawler.middlewares.redirect.RedirectMiddleware": 560,
         "crawler.middlewares.pace.BackpressureMiddleware": 570,
         "crawler.middlewares.probe.ProbeMiddleware": 575,
@@ -33,7 +33,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         "crawler.middlewares.decode.DecodeMiddleware": 590,
     },
     "SPIDER_MIDDLEWARES": {
-        # The lease is taken off before anything that Scrapy or a project does to a request.
+        # Removes the lease from a request before components of Scrapy or a project see it.
         "crawler.middlewares.lease.LeaseMiddleware": 45,
         "scrapy.spidermiddlewares.urllength.UrlLengthMiddleware": None,
         "scrapy.spidermiddlewares.metacopy.MetaCopyDetectionMiddleware": None,
@@ -47,21 +47,21 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         "crawler.pipelines.LinksPipeline": 400,
     },
     "EXTENSIONS": {
-        "scrapy.extensions.logstats.LogStats": None,  # Progress says more
-        "scrapy.extensions.spiderstate.SpiderState": None,  # it pickles
+        "scrapy.extensions.logstats.LogStats": None,  # Progress shows more
+        "scrapy.extensions.spiderstate.SpiderState": None,  # uses pickle
         "scrapy.extensions.throttle.AutoThrottle": None,
         SCRAPYS_FEEDS: None,
         OUR_FEEDS: 0,
         "crawler.report.progress.Progress": 0,
         "crawler.report.report.Report": 0,
-        # The last before the engine: what another extension refuses leaves nothing open.
+        # The last before the engine, so that an error in another extension leaves nothing open.
         "crawler.assembly.build.Assembly": 1_000_000,
     },
 }
 
 
 def added(settings: BaseSettings) -> Iterator[str]:
-    """The names of components in use that are neither ours nor on in Scrapy anyhow."""
+    """Yield the names of components in use that are neither in COMPONENTS nor Scrapy's defaults."""
     for setting, ours in COMPONENTS.items():
         known = {*ours, *getattr(default_settings, f"{setting}_BASE")}
         for given, place in settings.get_component_priority_dict_with_base(setting).items():

@@ -1,6 +1,6 @@
-"""One crawl, as one value: what the edges ask for, in groups.
+"""One crawl as one value: its parts in groups, for the edges to Scrapy.
 
-Rule: whole when it is built (`crawler.assembly.build`), and nothing is set on it later.
+Rule: it is complete when `crawler.assembly.build` has built it, and nothing is set on it later.
 """
 
 from __future__ import annotations
@@ -39,60 +39,60 @@ from crawler.shared.worker.frontier import SharedFrontier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the user has chosen."""
+    """The settings and the arguments of the spider."""
 
     config: Config
-    arguments: Arguments | None  # of a spider that has seeds
+    arguments: Arguments | None  # None: the spider's own code makes the start requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leases:
-    """Where URLs come from, what has become of those that were taken, and how they end."""
+    """The frontier, the leases taken from it, and their completion."""
 
     frontier: Frontier
     clock: Clock
     flights: InFlight
     landing: Completion
-    put_back: int  # leases of the last run
-    shared: SharedFrontier | None  # the frontier itself, if other workers share it
+    put_back: int  # how many leases of the last run were put back
+    shared: SharedFrontier | None  # the same frontier, if workers share it
 
     def begin_or_put_back(self, lease: object) -> bool:
-        """Whether a host may be asked under *lease* still. If not, its flight is told so, and its
-        URL is put back when it lands."""
+        """Return whether a request under *lease* may still be sent. If not, its URL is put back at
+        completion."""
         flight = self.flights.of(lease)
         if flight is None or self.frontier.may_begin(flight.lease):
             return True
         flight.verdict = PutBack()
-        flight.begun = self.clock.now()  # its host was not kept busy by us, however long we stood
+        flight.begun = self.clock.now()  # so that the time it waited does not count as fetching
         return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which URLs may be fetched, and which come first."""
+    """The parts that decide which URLs may be fetched, and which come first."""
 
     doors: AllowedOrigins
     prioritizer: Prioritizer
     robots: RobotsCache
     probes: Probes
-    clearance: Precheck  # of a lease, by what is known of its robots.txt, pattern and probes
+    clearance: Precheck  # of a lease, by robots.txt, pattern and probes
     yields: PatternStatsStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetching:
-    """What fetches share."""
+    """The parts that fetches share."""
 
     slots: Slots
     body_memory: BodyMemory
     uplink: Uplink
     random: Random  # of retries
-    replay: Replay | None  # None: the network is asked
+    replay: Replay | None  # None: pages are fetched from the network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What pages say, and whether it is stored already."""
+    """The parsers of pages, and the lookup of duplicates."""
 
     parsers: Parsers
     digests: Duplicates
@@ -101,7 +101,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """What is written to the data directory."""
+    """The parts that write to the data directory."""
 
     data: DataDir
     store: RocksStore
@@ -111,7 +111,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crawl:
-    """Closed by `close`, which gives the data directory free."""
+    """All parts of a crawl. `close` unlocks the data directory."""
 
     settings: Given
     leases: Leases
@@ -134,20 +134,20 @@ class Crawl:
         )
 
     def begin(self) -> None:
-        """The loop runs: what works in the background begins."""
+        """Start the background work, when the event loop runs."""
         self.storage.keeping.begin()
         if self.leases.shared is not None:
             self.leases.shared.begin()
 
     def stopping(self) -> None:
-        """The engine begins to wait for what is under way: nothing else is begun."""
+        """Begin nothing more, when the engine begins to wait for requests under way."""
         self.storage.keeping.stopping()
         if self.leases.shared is not None:
             self.leases.shared.stopping()
         self.lifecycle.stopping()
 
     async def close(self, *, is_finished: bool) -> None:
-        """*is_finished*: there is nothing left to fetch."""
+        """Close all parts. *is_finished*: nothing is left to fetch."""
         self.lifecycle.closing()
         try:
             await self.content.parsers.close()
@@ -158,7 +158,7 @@ class Crawl:
             self.abandon()
 
     def abandon(self) -> None:
-        """Give the data directory free: the crawl is over, or never began."""
+        """Unlock the data directory of a crawl that is over, or never began."""
         self.storage.outcomes.close()
         self.content.nearest.close()
         self.storage.store.close()
