@@ -166,8 +166,8 @@ class CurrentRules:
     def known(self) -> bool:
         return self._origins.known
 
-    def refusal(self, it: Candidate) -> Refusal | None:
-        return self._origins.admission.refusal(it)
+    def refusal(self, candidate: Candidate) -> Refusal | None:
+        return self._origins.admission.refusal(candidate)
 
     def refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
         if not self._tally.counted["fate/refused"]:
@@ -180,17 +180,17 @@ class CurrentRules:
         self._outcomes.append_all(
             Outcome(
                 at=at,
-                url=it.url,
-                host=it.host,
+                url=candidate.url,
+                host=candidate.host,
                 fate="refused",
-                reason=f"{why.reason}: {why.explain()}",
-                attempts=it.attempts,
-                depth=it.depth,
+                reason=f"{refusal.reason}: {refusal.explain()}",
+                attempts=candidate.attempts,
+                depth=candidate.depth,
             )
-            for it, why in urls
+            for candidate, refusal in urls
         )
         self._tally.count("fate/refused", len(urls))
-        for reason, count in Counter(why.reason for _, why in urls).items():
+        for reason, count in Counter(refusal.reason for _, refusal in urls).items():
             self._tally.count(f"refused_waiting/{reason}", count)
 
     def readmitted(self, urls: int) -> None:

@@ -101,15 +101,15 @@ class BodyMemory:
         return share.flight is None or self._is_ours(share.flight.lease)
 
     async def turn(
-        self, share: BodyShare, by_bytes: int, look: Callable[[], None] | None = None
+        self, share: BodyShare, by_bytes: int, on_check: Callable[[], None] | None = None
     ) -> None:
-        """Wait until *share* may grow by *by_bytes*. *look*, if any, is called at first and then
-        every second."""
+        """Wait until *share* may grow by *by_bytes*. *on_check*, if any, is called at first and
+        then every second."""
         now_s = asyncio.get_running_loop().time
         began_s = now_s()
         try:
             while not self.has_room(share, by_bytes):
-                await self._wait_for_call(share, by_bytes, look)
+                await self._wait_for_call(share, by_bytes, on_check)
         finally:
             self._wake()  # there may be room for the next too
             self._add_pause(share, now_s() - began_s)
@@ -125,15 +125,15 @@ class BodyMemory:
         self._wake()
 
     async def _wait_for_call(
-        self, share: BodyShare, by_bytes: int, look: Callable[[], None] | None
+        self, share: BodyShare, by_bytes: int, on_check: Callable[[], None] | None
     ) -> None:
         called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         age, number = self._age_of(share), next(self._numbers)
         heappush(self._waiting, _Waiting(age, number, share, by_bytes, called))
         try:
             while not called.done():
-                if look is not None:
-                    look()
+                if on_check is not None:
+                    on_check()
                 await asyncio.wait([called], timeout=LOOK_S)
         finally:
             called.cancel()

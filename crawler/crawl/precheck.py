@@ -167,15 +167,15 @@ class Precheck:
         if candidate.purpose is Purpose.ROBOTS:
             flight.purpose, flight.authority = Purpose.ROBOTS, candidate.authority
             return Proceed(candidate.url)
-        go = self._yields.of(candidate, now)
-        if isinstance(go, PatternStopped):
-            return Skip(Done(), go.reason)
+        decision = self._yields.of(candidate, now)
+        if isinstance(decision, PatternStopped):
+            return Skip(Done(), decision.reason)
         verdict = self._robots.verdict(candidate.url, now)
         match verdict:
             case Allowed(crawl_delay_s):
                 flight.crawl_delay_s = crawl_delay_s
                 probe = self._probe(flight, now)
-                if go is FetchIt.TRY and probe is None:
+                if decision is FetchIt.TRY and probe is None:
                     self._yields.trying(candidate, now)
                 return Proceed(probe or candidate.url)
             case Disallowed(rule):

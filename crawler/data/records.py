@@ -171,8 +171,8 @@ class LocalPatternStats:
         return verdict(*self.brought(candidate.host, text), self._rules, now)
 
     def trying(self, candidate: Candidate, now: float) -> None:
-        pattern, brought = self.brought(candidate.host, judged_pattern(candidate))
-        self._write(candidate.host, pattern, brought, tried(brought, now))
+        pattern, stats = self.brought(candidate.host, judged_pattern(candidate))
+        self._write(candidate.host, pattern, stats, tried(stats, now))
 
     def has_stopped(self, host: HostKey) -> bool:
         return bool(self._host_stats(host).stopped)
@@ -193,10 +193,10 @@ class LocalPatternStats:
 
     def brought(self, host: HostKey, pattern: str) -> tuple[str, PatternStats]:
         """Return the pattern under which a URL of *pattern* counts, and its statistics."""
-        brought = self._get(host, pattern)
-        if brought is NOTHING and self._host_stats(host).patterns >= self._most_patterns:
+        stats = self._get(host, pattern)
+        if stats is NOTHING and self._host_stats(host).patterns >= self._most_patterns:
             return OTHER, self._get(host, OTHER)
-        return pattern, brought
+        return pattern, stats
 
     def _get(self, host: HostKey, pattern: str) -> PatternStats:
         """Return the statistics of a pattern, and the object NOTHING if it is not known."""

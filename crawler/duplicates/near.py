@@ -73,39 +73,43 @@ class NearReservations:
 
     def begin(self, simhash: int, url: str, lease_id: int, digest: bytes = b"") -> NearReservation:
         self.end(lease_id)
-        mine = NearReservation(next(self._numbers), simhash, url, digest)
-        self._by_lease[lease_id] = mine
+        reservation = NearReservation(next(self._numbers), simhash, url, digest)
+        self._by_lease[lease_id] = reservation
         for block in self._blocks(simhash):
-            self._by_block.setdefault(block, {})[mine.number] = mine
-        return mine
+            self._by_block.setdefault(block, {})[reservation.number] = reservation
+        return reservation
 
     def end(self, lease_id: int) -> NearReservation | None:
         """Remove and return the reservation, or None; pages that wait for it look again."""
-        mine = self._by_lease.pop(lease_id, None)
-        if mine is None:
+        reservation = self._by_lease.pop(lease_id, None)
+        if reservation is None:
             return None
-        for block in self._blocks(mine.simhash):
+        for block in self._blocks(reservation.simhash):
             alike = self._by_block[block]
-            del alike[mine.number]
+            del alike[reservation.number]
             if not alike:
                 del self._by_block[block]
-        mine.settled.set()
-        return mine
+        reservation.settled.set()
+        return reservation
 
     def of(self, lease_id: int) -> NearReservation | None:
         return self._by_lease.get(lease_id)
 
-    def earlier(self, mine: NearReservation) -> NearReservation | None:
-        """Return the first page in flight that is near to *mine* and was looked up before it."""
-        found = (self._earlier_in(block, mine) for block in self._blocks(mine.simhash))
+    def earlier(self, reservation: NearReservation) -> NearReservation | None:
+        """Return the first page in flight that is near to it and was looked up before it."""
+        found = (
+            self._earlier_in(block, reservation) for block in self._blocks(reservation.simhash)
+        )
         return min((each for each in found if each), key=lambda each: each.number, default=None)
 
-    def _earlier_in(self, block: tuple[int, int], mine: NearReservation) -> NearReservation | None:
+    def _earlier_in(
+        self, block: tuple[int, int], reservation: NearReservation
+    ) -> NearReservation | None:
         for other in self._by_block.get(block, {}).values():
-            if other.number >= mine.number:
+            if other.number >= reservation.number:
                 return None
-            bits = (other.simhash ^ mine.simhash).bit_count()
-            if bits <= self._max_bits and other.url != mine.url:
+            bits = (other.simhash ^ reservation.simhash).bit_count()
+            if bits <= self._max_bits and other.url != reservation.url:
                 return other
         return None
 
@@ -129,27 +133,27 @@ class NearPages:
     ) -> NearDuplicate | None:
         """As Nearest; if it returns None, pages near to this one wait until `settle`. A URL is no
         duplicate of itself. Raises StoreUnavailable."""
-        mine = self._reserve(simhash, digest, url, lease_id)
+        reservation = self._reserve(simhash, digest, url, lease_id)
         while self._index.is_behind:
             await self._wait_for_room()
         while True:
             near = self._finished(simhash, url)
             if near is not None:
                 return near
-            earlier = self._reserved.earlier(mine)
+            earlier = self._reserved.earlier(reservation)
             if earlier is None:
                 return None
             await earlier.settled.wait()
 
     def settle(self, lease_id: int) -> None:
         """Add a finished page to the index and end its reservation; pages that wait look again."""
-        mine = self._reserved.of(lease_id)
-        if mine is None:
+        reservation = self._reserved.of(lease_id)
+        if reservation is None:
             return
         try:
-            claim = None if mine.is_known else self._claims.claim(mine.digest)
-            if claim is not None and claim.simhash is not None and claim.url == mine.url:
-                self._index.add(claim.simhash, mine.digest)
+            claim = None if reservation.is_known else self._claims.claim(reservation.digest)
+            if claim is not None and claim.simhash is not None and claim.url == reservation.url:
+                self._index.add(claim.simhash, reservation.digest)
         finally:
             self._reserved.end(lease_id)
 
@@ -160,9 +164,9 @@ class NearPages:
     def _reserve(self, simhash: int, digest: bytes, url: str, lease_id: int) -> NearReservation:
         self.settle(lease_id)
         before = self._claims.claim(digest)
-        mine = self._reserved.begin(simhash, url, lease_id, digest)
-        mine.is_known = before is not None and before.simhash is not None
-        return mine
+        reservation = self._reserved.begin(simhash, url, lease_id, digest)
+        reservation.is_known = before is not None and before.simhash is not None
+        return reservation
 
     def _finished(self, simhash: int, url: str) -> NearDuplicate | None:
         found = self._index.near(simhash, self._max_bits)

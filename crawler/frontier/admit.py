@@ -40,10 +40,10 @@ class SeenKeys:
         self._young: set[int] = set()
         self._old: set[int] = set()
 
-    def unseen(self, asked: Sequence[int]) -> dict[int, bytes]:
-        """Return those of *asked* that were never admitted, each with its key in the store."""
+    def unseen(self, candidate_keys: Sequence[int]) -> dict[int, bytes]:
+        """Return those of *candidate_keys* that are not seen, each with its key in the store."""
         young, old = self._young, self._old
-        unsure = [key for key in asked if key not in young and key not in old]
+        unsure = [key for key in candidate_keys if key not in young and key not in old]
         names = keys.all_numbered(keys.SEEN, unsure)
         known = self._batch.has(names)
         self._remember(compress(unsure, known))

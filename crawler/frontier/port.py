@@ -75,8 +75,8 @@ class LeaseRules(Protocol):
     def known(self) -> bool:
         """Whether the rules are complete. Before that, nothing is judged and nothing is leased."""
 
-    def refusal(self, it: Candidate) -> Refusal | None:
-        """Return why *it* may not be leased, or None if it may."""
+    def refusal(self, candidate: Candidate) -> Refusal | None:
+        """Return why *candidate* may not be leased, or None if it may."""
 
     def refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
         """Report *urls* as refused. They are kept until a start has rules that admit them."""
