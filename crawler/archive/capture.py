@@ -1,6 +1,6 @@
-"""What goes into the archive, and where it came to lie.
+"""The values that the archive writes, and the places of their records.
 
-Rule: frozen values, as they were on the wire; how they are written down is decided elsewhere.
+Rule: all values are frozen and hold bytes as they were on the wire.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from crawler.model.page import ColumnsRow, Link
 from crawler.model.types import Claim
 
 Truncated = Literal["", "length", "time", "disconnect", "unspecified"]
-"""Why a body ends early, in the words of WARC 1.1 section 5.13. Empty: it is whole."""
+"""Why a body ends early, in the words of WARC 1.1 section 5.13; empty if it is complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """One answer of a server and the question it was given. Arrow: fetch -> archive."""
+    """One answer of a server, with its request. Arrow: fetch -> archive."""
 
     url: str  # as fetched
     fetched_at: float  # epoch seconds, when the fetch began
-    ip: str = ""  # of the server; empty: not known
-    tls: str = ""  # "TLSv1.3"; empty: none
-    request: bytes = b""  # its line, headers, blank line and body as sent; empty: not known
-    head: bytes = b""  # status line and headers as received; empty: made of the next four
+    ip: str = ""  # of the server; empty if not known
+    tls: str = ""  # "TLSv1.3"; empty without TLS
+    request: bytes = b""  # line, headers, blank line and body as sent; empty if not known
+    head: bytes = b""  # status line and headers as received; if empty, made of the next four
     version: bytes = b"HTTP/1.1"
     status: int = 0
     reason: bytes = b""
     headers: Sequence[tuple[bytes, bytes]] = ()  # as received, in their order
-    body: bytes = b""  # content-encoded as it came; only chunks are joined
-    body_sha1: bytes = b""  # where it is known already; empty: worked out here
+    body: bytes = b""  # content-encoded as received; only chunks are joined
+    body_sha1: bytes = b""  # if empty, it is computed
     truncated: Truncated = ""
     duplicate_of: Claim | None = None  # the same body is archived there already
-    not_modified_of: Claim | None = None  # a 304: what was asked about is archived there
-    metadata: Sequence[tuple[str, str]] = ()  # what else we know; a name may come twice
-    outlinks: Sequence[Link] = ()  # of the page, for its metadata; absolute, to http(s)
-    row: ColumnsRow | None = None  # for the columns; None: it is no page
+    not_modified_of: Claim | None = None  # for a 304: the unchanged answer is archived there
+    metadata: Sequence[tuple[str, str]] = ()  # of the metadata record; a name may occur twice
+    outlinks: Sequence[Link] = ()  # for the metadata record; absolute, to http(s)
+    row: ColumnsRow | None = None  # for the columns; None if it is no page
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """Where the response or revisit record of a capture lies. Arrow: archive -> frontier."""
+    """The place of a capture's response or revisit record. Arrow: archive -> frontier."""
 
     file: str  # name only, as it will be when the file is finished
     offset: int
@@ -54,15 +54,15 @@ class RecordPlace:
 
 
 class ResponseRecord(NamedTuple):
-    """The response or revisit record of a capture, as it is written down."""
+    """What an index needs of a capture's response or revisit record."""
 
     kind: Literal["response", "revisit"]
     head: bytes  # of HTTP, up to and with the blank line
-    payload_sha1: bytes  # of a revisit: of what it stands for
+    payload_sha1: bytes  # for a revisit: of the payload it repeats
 
 
 class StoredCapture(NamedTuple):
-    """A capture that is in a file now. Arrow: writer -> companions."""
+    """A capture that was written to a file. Arrow: writer -> companions."""
 
     capture: Capture
     place: RecordPlace

@@ -1,7 +1,7 @@
 """The index beside each WARC file: a line for each response and revisit, sorted for pywb.
 
-Rule: the very lines that cdxj-indexer writes of the file. So what they say of an answer is what a
-reader takes from its record, not what we know of it.
+Rule: the lines are those that cdxj-indexer writes for the file. So a line states what a reader
+takes from the record, even if the crawl knew better.
 """
 
 from __future__ import annotations
@@ -28,15 +28,12 @@ from crawler.archive.reader import Damaged, Stored, captures
 from crawler.model.types import StoreUnavailable, refused_write
 from crawler.model.url import authority_of
 
-# The key under which an index has a URL: its host backwards, the rest in one spelling.
-#
-# Rule: pure, and the same key as pywb and cdxj-indexer make of any URL that we fetch, for they
-# search by it. Theirs is the package `surt`: under the AGPL, ten times as slow, and it asks the
-# resolver about hosts that look like numbers. It is the judge of this file, in tests.
-
+# The index key of a URL is the one that pywb and cdxj-indexer search by. They use the package
+# `surt`, which is under the AGPL, ten times as slow, and sends DNS queries for hosts that look like
+# numbers. Tests compare our keys with its keys.
 _PORTS: Final = {"http": "80", "https": "443"}
 _WWW: Final = re.compile(r"www\d*\.")
-_SAFE: Final = "!\"$&'()*+,-./:;<=>?@[\\]^_`{|}~"  # all that is printed, but for # and %
+_SAFE: Final = "!\"$&'()*+,-./:;<=>?@[\\]^_`{|}~"  # all printable characters except # and %
 _NESTED: Final = re.compile(rb"%(?:25)+")
 _ASP_SESSION: Final = (
     re.compile(r"(.*/)\((?:[a-z]\([0-9a-z]{24}\))+\)/([^?]+\.aspx.*)"),
@@ -53,7 +50,7 @@ _MAY_HAVE_SESSION: Final = re.compile(r"sid=|sessionid|cfid=")
 
 
 def surt(url: str) -> str:
-    """Of a fetch form."""
+    """Return the index key of a fetch form: the host reversed, and the rest normalized."""
     authority = authority_of(url)
     path, mark, query = url[len(authority) :].partition("?")
     key = _reversed(authority) + _path(path)
@@ -91,7 +88,8 @@ def _path(path: str) -> str:
 
 
 def _normal(path: str) -> str:
-    """Without dot segments and empty ones. (A fetch form has no dot segments; unescaped it may.)"""
+    """Return *path* without empty segments and dot segments, which a fetch form may have only after
+    unescaping."""
     if "/." not in path and "//" not in path:
         return path
     kept: list[str] = []
@@ -122,26 +120,21 @@ def _without_session(query: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """Until nothing is escaped any more; a character is a byte."""
+    """Return *text* unescaped until no escape is left, with one character for each byte."""
     before, found = b"", text.encode("latin-1")
     while found != before:
-        # Escapes of escapes in one go: a URL may have a thousand of them in each other.
+        # Nested escapes are removed at once, because a URL may nest a thousand of them.
         before, found = found, unquote_to_bytes(_NESTED.sub(b"%", found))
     return found.decode("latin-1")
 
-
-# A file of sorted lines, made of lines that come in any order.
-#
-# Rule: bounded memory. What has gathered is sorted and put away in a file without a name, which
-# goes
-# with its process; in the end all are merged.
 
 RUN_CHARS: Final = 16 * 1024 * 1024
 MOST_RUNS: Final = 64  # files open at once
 
 
 class SortedLines:
-    """Lines of ASCII, each with its end. StoreUnavailable from any call: discard it."""
+    """Sorts lines of ASCII, each with its line end, in bounded memory: sorted runs in unnamed
+    temporary files are merged at the end. Discard it after StoreUnavailable from any call."""
 
     def __init__(self, final: Path, run_chars: int = RUN_CHARS) -> None:
         self._final = final
@@ -154,14 +147,14 @@ class SortedLines:
         self._lines.append(line)
         self._chars += len(line)
         if self._chars >= self._run_chars:
-            self._put_away()
+            self._store_run()
 
     def sorted(self) -> Iterator[str]:
-        """All of them, once; without a file. Call `discard` after it."""
+        """Return all lines without writing the file. Call it once, and `discard` after it."""
         return self._merged()
 
     def finish(self) -> None:
-        """Forced to the disk, then called by its name, in place of one that has it."""
+        """Write and sync the file, and rename it to its final name, replacing an existing file."""
         path = open_name(self._final)
         try:
             with path.open("w", encoding="ascii", newline="\n") as file:
@@ -172,19 +165,19 @@ class SortedLines:
             sync_folder(self._final.parent)
         except OSError as error:
             raise _unavailable(path, error) from error
-        self._forget()
+        self._clear()
 
     def discard(self) -> None:
-        self._forget()
+        self._clear()
         with suppress(OSError):
             open_name(self._final).unlink()
 
-    def _put_away(self) -> None:
+    def _store_run(self) -> None:
         if len(self._runs) < MOST_RUNS:
             self._runs.append(self._run(sorted(self._lines)))
         else:
             merged = self._run(self._merged())
-            self._forget()
+            self._clear()
             self._runs.append(merged)
         self._lines, self._chars = [], 0
 
@@ -195,7 +188,7 @@ class SortedLines:
                     TemporaryFile("w+", encoding="ascii", newline="\n", dir=self._final.parent)
                 )
                 run.writelines(lines)
-                run.flush()  # what does not fit is found here
+                run.flush()  # a full disk raises here
             except OSError as error:
                 raise _unavailable(self._final, error) from error
             opened.pop_all()
@@ -207,7 +200,7 @@ class SortedLines:
             run.seek(0)
         return heapq.merge(*self._runs, self._lines) if self._runs else iter(self._lines)
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         for run in self._runs:
             run.close()
         self._runs, self._lines, self._chars = [], [], 0
@@ -227,7 +220,7 @@ _TYPE_ENDS: Final = re.compile(r"[;\s]")
 
 
 class CdxjCompanion:
-    """Implements storage.warc.companions.Companion."""
+    """Implements crawler.archive.files.Companion."""
 
     suffix = SUFFIX
     is_slow = False
@@ -274,7 +267,7 @@ class CdxjCompanion:
 
 
 def index_line(url: str, date: str, answer: ResponseRecord, place: RecordPlace) -> str:
-    """*url*, *date*: as they are written in the record."""
+    """Return the index line of an answer. *url* and *date* are as written in the record."""
     type_ = REVISIT if answer.kind == "revisit" else _media_type(answer.head)
     status, digest = _status(answer.head), answer.payload_sha1
     return (
@@ -292,7 +285,7 @@ def _line_of(stored: Stored) -> str:
 
 
 def key_of(url: str) -> str:
-    """Of what is no URL of ours: itself."""
+    """Return the index key of *url*, or the URL itself if it has no fetch form."""
     written = fields.uri(url)
     try:
         return surt(written)
@@ -301,20 +294,21 @@ def key_of(url: str) -> str:
 
 
 def timestamp(date: str) -> str:
-    """Its 14 digits."""
+    """Return the 14 digits of a WARC-Date."""
     found = date[:19].translate(_SIGNS)
     return found if _DIGITS.fullmatch(found) else _NO_DIGITS.sub("", date)[:14]
 
 
 def _status(head: bytes) -> str | None:
-    """Its code, as sent. None: there is neither status nor header."""
+    """Return the status code as sent, or None if there is neither status nor header."""
     line, *rest = head.split(b"\r\n")
-    said = _text(line)[len("HTTP/1.1") :].strip()
-    return said.split(" ", 1)[0] if said or _has_header(rest) else None
+    status = _text(line)[len("HTTP/1.1") :].strip()
+    return status.split(" ", 1)[0] if status or _has_header(rest) else None
 
 
 def _has_header(lines: list[bytes]) -> bool:
-    """As warcio reads them: one that begins with white space continues the one before it."""
+    """Whether warcio finds a header: a line that begins with white space continues the one before
+    it."""
     return any(
         b":" in line and (number == 0 or not line.startswith((b" ", b"\t")))
         for number, line in enumerate(lines)
@@ -327,7 +321,7 @@ def _media_type(head: bytes) -> str | None:
 
 
 def _text(line: bytes) -> str:
-    """As warcio reads it."""
+    """Return *line* as warcio decodes it."""
     try:
         return line.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""Whether an archive is what it says: every record, every digest, every index.
+"""Checks the records, digests and indexes of an archive.
 
-Rule: each file is read once, in bounded memory, and what is found is told at once: what, where,
-and what to do. Whether revisits have their originals is known when all files were read.
+Rule: each file is read once, in bounded memory, and its faults are reported with place and advice.
+Revisits without an original are reported after all files were read.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from crawler.model.types import DataDirError
 KINDS: Final = frozenset(
     {"warcinfo", "response", "revisit", "request", "metadata", "resource", "conversion"}
 )
-"""Of ours and of others."""
+"""The record types of WARC 1.1, whichever program wrote them."""
 _END: Final = b"\r\n\r\n"
 _HAS, _WANTS = "0", "1"  # in this order
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something is wrong."""
+    """One fault of an archive: where it is, what is wrong, and what to do."""
 
     where: str  # a file, or "file:offset"
     what: str
@@ -54,7 +54,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One file, read to its end or to where it is damaged."""
+    """The result for one file, read to its end or to where it is damaged."""
 
     file: str
     records: int
@@ -63,14 +63,14 @@ class CheckResult:
 
 
 class ArchiveChecker:
-    """Of one archive, file by file. Use it in a `with` of `open_checker`."""
+    """Checks one archive, file by file. Use it in a `with` of `open_checker`."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self._claims = SortedLines(scratch / "claims")
 
     def file(self, path: Path, *, is_being_written: bool) -> CheckResult:
-        """*path* as it is now. Raises DataDirError: it cannot be read at all."""
+        """Check *path* as it is now. Raises DataDirError if it cannot be read at all."""
         lines = SortedLines(self._scratch / "index")
         faults: list[Fault] = []
         count, captures = 0, 0
@@ -78,11 +78,11 @@ class ArchiveChecker:
         try:
             with path.open("rb") as file:
                 for record in records(file):
-                    looked = _RecordCheck(record, name)
+                    checked = _RecordCheck(record, name)
                     count += 1
-                    captures += looked.line is not None
-                    faults += looked.faults
-                    self._note(lines, looked)
+                    captures += checked.line is not None
+                    faults += checked.faults
+                    self._note(lines, checked)
         except Damaged as damage:
             if not is_being_written:
                 faults.append(Fault(name, str(damage), _CUT))
@@ -92,13 +92,13 @@ class ArchiveChecker:
         lines.discard()
         return CheckResult(name, count, captures, tuple(faults))
 
-    def _note(self, lines: SortedLines, looked: _RecordCheck) -> None:
-        if looked.line is not None:
-            lines.add(looked.line)
-            self._claims.add(looked.claim)
+    def _note(self, lines: SortedLines, checked: _RecordCheck) -> None:
+        if checked.line is not None:
+            lines.add(checked.line)
+            self._claims.add(checked.claim)
 
     def orphans(self) -> Iterator[Fault]:
-        """The revisits whose original is in no file."""
+        """Yield the revisits whose original is in no file."""
         for _, claims in groupby(self._claims.sorted(), key=lambda line: line.split(" ", 2)[:2]):
             held: set[str] = set()
             for line in claims:
@@ -114,7 +114,7 @@ class ArchiveChecker:
 
 @contextmanager
 def open_checker() -> Iterator[ArchiveChecker]:
-    """Where temporary files are kept it takes a few MB of each GB, until it is done."""
+    """Yield a checker. Its temporary files take a few MB for each GB checked."""
     with TemporaryDirectory(prefix="gossamer-check-") as scratch:
         check = ArchiveChecker(Path(scratch))
         try:
@@ -124,14 +124,14 @@ def open_checker() -> Iterator[ArchiveChecker]:
 
 
 class _RecordCheck:
-    """One record, read and judged."""
+    """One record with its faults and its index line."""
 
     def __init__(self, record: Record, file: str) -> None:
         """Raises Damaged."""
         self._record = record
         self._where = f"{file}:{record.offset}"
         self.faults: list[Fault] = []
-        self.line: str | None = None  # of the index; None: it is no answer
+        self.line: str | None = None  # of the index; None if the record is no answer
         self.claim = ""
         self._is_answer = record.kind in ANSWERS
         if record.kind not in KINDS:
@@ -144,7 +144,7 @@ class _RecordCheck:
             self._index(head, place)
 
     def _digests(self) -> bytes:
-        """Compare them; the head of HTTP, of an answer."""
+        """Compare the digests and return the HTTP head, which is empty if there is no answer."""
         is_resource = self._record.kind == "resource"
         has_head = self._is_answer and not is_resource
         begin = self._record.read_all(MAX_HEAD_BYTES) if has_head else b""
@@ -159,10 +159,11 @@ class _RecordCheck:
         return head_of_resource(self._record) if is_resource else head + end
 
     def _compare(self, name: str, found: bytes) -> None:
-        said = self._record.field(name)
-        is_sha1 = said.lower().startswith("sha1:")  # others' digests may be by another algorithm
-        if is_sha1 and sha1_of(said) != found:
-            self._fault(f"its {name} is {said}, its content has {labelled(found)}", _CHANGED)
+        declared = self._record.field(name)
+        # Other programs may use another algorithm, which is not checked.
+        is_sha1 = declared.lower().startswith("sha1:")
+        if is_sha1 and sha1_of(declared) != found:
+            self._fault(f"its {name} is {declared}, its content has {labelled(found)}", _CHANGED)
 
     def _index(self, head: bytes, place: RecordPlace) -> None:
         record = self._record
@@ -175,8 +176,8 @@ class _RecordCheck:
             url = record.field("WARC-Refers-To-Target-URI")
             date = record.field("WARC-Refers-To-Date")
         label = labelled(digest) if digest else "-"
-        told = f"{_WANTS if is_revisit else _HAS} {label} {place}"
-        self.claim = f"{key_of(url) or '-'} {timestamp(date) or '-'} {told}\n"
+        rest = f"{_WANTS if is_revisit else _HAS} {label} {place}"
+        self.claim = f"{key_of(url) or '-'} {timestamp(date) or '-'} {rest}\n"
 
     def _fault(self, what: str, advice: str = "") -> None:
         self.faults.append(Fault(self._where, what, advice))

@@ -1,7 +1,7 @@
-"""The columns: what each is called, its type, and what it says.
+"""The columns files: the table of columns, Arrow batches, and the Parquet writer.
 
-Rule: a name keeps its meaning for ever; new columns come at the end. The table of
-docs/columns.md is this one, by a test.
+Rule: a column's name keeps its meaning for ever; new columns come at the end. A test compares the
+table with docs/columns.md.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from crawler.model.types import DataDirError, StoreUnavailable
 
 
 class Column(NamedTuple):
-    """One of them."""
+    """A column of the Parquet files, and what it says in docs/columns.md."""
 
     name: str
     type: pa.DataType
     says: str
     nullable: bool = True
-    few: bool = False  # its values repeat: a dictionary makes them small
+    few: bool = False  # its values repeat, so a dictionary makes them small
 
 
 TIME: Final = pa.timestamp("us", tz="UTC")
@@ -69,22 +69,19 @@ COLUMNS: Final = (
 )
 SCHEMA: Final = pa.schema([pa.field(one.name, one.type, one.nullable) for one in COLUMNS])
 
-# Paths as Parquet names them, inside lists too.
+# Parquet's names of the columns with a dictionary, those inside lists too.
 FEW: Final = [one.name for one in COLUMNS if one.few] + [
     "outlinks.list.element.kind",
     "outlinks.list.element.rel",
 ]
-# Least and greatest of a row group let a reader skip it; of texts and link lists they say nothing.
+# The minimum and maximum of a row group let a reader skip it, but not of texts and link lists.
 WITH_STATISTICS: Final = [
     one.name for one in COLUMNS if one.name not in ("title", "text", "outlinks", "digest")
 ]
 
 
-# Rows, turned on their side: some at once into an Arrow batch.
-#
-# Rule: pure, and every value that a row can hold has a place: a text that is no Unicode (half of a
-# surrogate pair) gets U+FFFD there, a time outside the years 1 to 9999 counts as not said.
-
+# Every value of a row can be written: half of a surrogate pair in a text becomes U+FFFD, and a time
+# outside the years 1 to 9999 becomes null.
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _YEAR_1: Final = -62_135_596_800.0
 _YEAR_10000: Final = 253_402_300_800.0
@@ -95,7 +92,7 @@ _PLACES: Final = np.array([16, 8, 4, 2, 1], np.uint8)
 
 
 class Cells(NamedTuple):
-    """A row as it lies in the file, in the order of the columns."""
+    """The values of one row, in the order of the columns."""
 
     url: str
     host: str
@@ -121,7 +118,8 @@ class Cells(NamedTuple):
 
 
 def cells(row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> Cells:
-    """What is empty is null. *outlinks*: their URLs are absolute."""
+    """Return the cells of *row*, with None for empty values. The URLs of *outlinks* are
+    absolute."""
     return Cells(
         row.url,
         row.host,
@@ -148,7 +146,7 @@ def cells(row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> Cell
 
 
 def batch(rows: Sequence[Cells]) -> pa.RecordBatch:
-    """*rows*, at least one."""
+    """Return an Arrow batch of *rows*, at least one."""
     arrays = [
         SPECIAL[column.name](values) if column.name in SPECIAL else _array(values, column.type)
         for column, values in zip(COLUMNS, zip(*rows, strict=True), strict=True)
@@ -185,14 +183,15 @@ def _storable(value: object) -> object:
 
 
 def _time(at: float | None) -> datetime | None:
-    """To the microsecond, rounded as WARC-Date is."""
+    """Return a time rounded to the microsecond as WARC-Date is, or None outside years 1 to 9999."""
     if at is None or not _YEAR_1 <= at < _YEAR_10000 - 1:
         return None
     return datetime.fromtimestamp(at, UTC)
 
 
 def _labels(digests: Sequence[bytes]) -> pa.Array:
-    """`sha1:` and base 32, as in the WARC. All in one go: b32encode takes 3 us for one."""
+    """Return `sha1:` and base 32, as in the WARC. All are encoded at once, because b32encode takes
+    3 us for one."""
     whole = b"".join(digest for digest in digests if len(digest) == SHA1_BYTES)
     fives = np.unpackbits(np.frombuffer(whole, np.uint8)).reshape(-1, 5) @ _PLACES
     text = _BASE_32[fives].tobytes().decode()
@@ -211,32 +210,27 @@ def _labels(digests: Sequence[bytes]) -> pa.Array:
 SPECIAL: Final[dict[str, Callable[..., pa.Array]]] = {"outlinks": _links, "digest": _labels}
 
 
-# One Parquet file while it is being written.
-#
-# Rule: bounded memory, whatever the rows hold: some rows become an Arrow batch, some batches a row
-# group of the file. It has the name of an unfinished file until it is whole: a Parquet file without
-# its end cannot be read at all.
-
 MEGABYTE: Final = 1 << 20
-# Arrow holds the interpreter while it makes a batch: 64 rows of 12 KB take 0.5 ms.
+# Arrow holds the GIL while it makes a batch: 64 rows of 12 KB take 0.5 ms.
 BATCH_ROWS: Final = 64
 BATCH_CHARS: Final = MEGABYTE
-LINK_CHARS: Final = 64  # counted for a link
+LINK_CHARS: Final = 64  # the assumed size of a link
 GROUP_ROWS: Final = 10_000
 GROUP_BYTES: Final = 16 * MEGABYTE
 
 
 class ColumnsFile:
-    """Rows go in, and at the end it is there under its name. StoreUnavailable from any call:
-    discard it."""
+    """One Parquet file while it is being written, in bounded memory: rows become Arrow batches, and
+    batches row groups. It has the name of an unfinished file until `finish`, because a Parquet file
+    without its end cannot be read. Discard it after StoreUnavailable from any call."""
 
     def __init__(self, final: Path, group_bytes: int = GROUP_BYTES) -> None:
         self._final = final
         self._group_bytes = group_bytes
         self._rows: list[Cells] = []
-        self._chars = 0  # of these rows, about
+        self._chars = 0  # in _rows, about
         self._batches: list[pa.RecordBatch] = []
-        self._grouped_rows = 0  # in these batches
+        self._grouped_rows = 0  # in _batches
         self._grouped_bytes = 0
         try:
             self._sink = pa.OSFile(str(open_name(final)), "wb")
@@ -248,13 +242,13 @@ class ColumnsFile:
         self._rows.append(row)
         self._chars += len(row.text or "") + LINK_CHARS * len(row.outlinks)
         if len(self._rows) >= BATCH_ROWS or self._chars >= BATCH_CHARS:
-            self._turn()
+            self._batch_rows()
             if self._grouped_rows >= GROUP_ROWS or self._grouped_bytes >= self._group_bytes:
                 self._flush()
 
     def finish(self) -> None:
-        """Forced to the disk, then called by its name, in place of one that has it."""
-        self._turn()
+        """Complete and sync it, and rename it to its final name, replacing an existing file."""
+        self._batch_rows()
         self._flush()
         path = open_name(self._final)
         try:
@@ -267,7 +261,8 @@ class ColumnsFile:
             raise _unavailable(self._final, error) from error
 
     def discard(self, *, leave_mark: bool = False) -> None:
-        """Remove what there is of it, if it is not finished. *leave_mark*: leave it, empty."""
+        """Remove the unfinished file; with *leave_mark*, leave it empty. Does nothing if it is
+        finished."""
         with suppress(OSError, pa.ArrowException):
             self._writer.close()
         with suppress(OSError):
@@ -278,7 +273,7 @@ class ColumnsFile:
             else:
                 open_name(self._final).unlink()
 
-    def _turn(self) -> None:
+    def _batch_rows(self) -> None:
         if self._rows:
             made = batch(self._rows)
             self._batches.append(made)
@@ -287,7 +282,7 @@ class ColumnsFile:
             self._rows, self._chars = [], 0
 
     def _flush(self) -> None:
-        """The interpreter is free meanwhile: Arrow compresses and writes without it."""
+        """Write the batches as a row group. Arrow releases the GIL while it compresses."""
         if not self._batches:
             return
         group = pa.Table.from_batches(self._batches, SCHEMA)
@@ -302,12 +297,13 @@ def _writer(sink: pa.OSFile) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
         SCHEMA,
-        # Of 12 KB of text: level 1 takes 36 us and leaves a third, lz4 29 us and a half, 3 56 us.
+        # For 12 KB of text: level 1 takes 36 us and leaves a third, lz4 29 us and a half, level 3
+        # 56 us.
         compression="zstd",
         compression_level=1,
         use_dictionary=FEW,
         write_statistics=WITH_STATISTICS,
-        write_batch_size=BATCH_ROWS,  # the size of a page is looked at after so many
+        write_batch_size=BATCH_ROWS,  # the page size is checked after so many rows
     )
 
 
@@ -323,9 +319,6 @@ def _unavailable(path: Path, error: OSError) -> StoreUnavailable:
     return StoreUnavailable(f"cannot write {open_name(path)}: {error.strerror or error}")
 
 
-# The pages of one columns file, as a list of contents needs them.
-
-
 class PageTitle(NamedTuple):
     url: str
     fetched_at: datetime
@@ -334,7 +327,8 @@ class PageTitle(NamedTuple):
 
 
 def read_titles(columns: Path) -> Iterator[PageTitle]:
-    """In bounded memory. Raises DataDirError, FileNotFoundError."""
+    """Yield the titles of the pages in one columns file, in bounded memory. Raises DataDirError,
+    FileNotFoundError."""
     try:
         with pq.ParquetFile(columns) as file:
             for batch in file.iter_batches(columns=list(PageTitle._fields)):

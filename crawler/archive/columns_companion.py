@@ -1,8 +1,7 @@
-"""Rows made again of what a WARC file holds: after a crash, or after a parser was mended.
+"""The columns file beside a WARC file, written by the crawl or rebuilt from the WARC file.
 
-Rule: what the bytes say is read anew (type, text, links, language, dates, fingerprint, digest).
-What only the crawl could know is kept as it was written down: whether it is a page at all, and
-whose copy it is.
+Rule: a rebuild computes what the bytes say (type, text, links, language, dates, fingerprint,
+digest) and copies from the metadata what only the crawl knew: flaws, and originals of copies.
 """
 
 from __future__ import annotations
@@ -51,68 +50,69 @@ from crawler.policy.media_type import actual_type, media_type
 from crawler.policy.simhash import fingerprint
 
 Parse = Callable[[Source, str], Awaitable[Parsed]]
-"""By the parser for a media type; nothing where there is none or it cannot."""
+"""Parses a source of a media type. Returns an empty Parsed if no parser can read it."""
 
 UNREADABLE: Final = "unreadable"
-"""The metadata that says why no parser could read it; most often, it took too long."""
+"""The metadata field that says why no parser could read it; most often, it took too long."""
 MAY_REPEAT: Final = "may-repeat"
-"""The metadata that names its own URL, where a process that died may have archived it too."""
+"""The metadata field, with the record's own URL, of a page that a dead process may have archived
+already."""
 _FLAWS: Final = frozenset(Flaw)
-_OTHER_FLAW: Final = Flaw.LYING_TYPE  # in place of a word of another version
+_OTHER_FLAW: Final = Flaw.LYING_TYPE  # for a flaw of another version that is not known here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRules:
-    """How pages are read a second time: as they were the first time."""
+    """How pages are parsed again: as in the crawl."""
 
     parsing: Callable[[], AbstractAsyncContextManager[Parse]]
     room: Room
-    most_bytes: int  # the most that `room` says
+    most_bytes: int  # the most that `room` returns
     near_min_words: int
     tries_unreadable: bool  # also those on which a parser gave up in the crawl
 
 
 async def rows(warc: Path, content: Path, again: RebuildRules) -> AsyncGenerator[Cells, None]:
-    """Of the pages in *content*, a WARC file that is, or will be, called *warc*. Raises Damaged,
-    OSError."""
+    """Yield the rows of the pages in *content*, a WARC file that is, or will be, called *warc*.
+    Raises Damaged, OSError."""
     async with again.parsing() as parse:
         for stored in captures(warc, content, again.most_bytes):
             page = await _page(stored, again, parse)
             row = row_of(page, stored.fetched_at)
             if row is not None:
-                said = page.parsed or Parsed()
-                base = base_of(page.url, said)
-                outlinks, _ = resolved(said.links[: most_kept(base)], base)
+                parsed = page.parsed or Parsed()
+                base = base_of(page.url, parsed)
+                outlinks, _ = resolved(parsed.links[: most_kept(base)], base)
                 yield cells(row, outlinks, stored.place)
 
 
 async def _page(stored: Stored, again: RebuildRules, parse: Parse) -> Page:
     headers = head_fields(stored.head)
-    page = _told(stored, headers)
+    page = _page_as_noted(stored, headers)
     if page.flaw or not page.is_answered or page.is_copy or page.is_again:
         return page
     body = decoded_body(stored, again.room)
     kind = actual_type(page.content_type, page.url, body).media_type
-    said = Parsed(parser=stored.noted("parser"))
+    parsed = Parsed(parser=stored.noted("parser"))
     if again.tries_unreadable or not stored.noted(UNREADABLE):
-        said = await parse(Source(page.url, page.content_type, body, tuple(headers)), kind)
-    said = with_headers(said, link_headers(headers), robots_header(headers))
+        parsed = await parse(Source(page.url, page.content_type, body, tuple(headers)), kind)
+    parsed = with_headers(parsed, link_headers(headers), robots_header(headers))
     return replace(
         page,
         media_type=kind,
         digest=sha1(body, usedforsecurity=False).digest(),
-        parsed=said,
-        title=said.title,
-        text=said.text,
-        simhash=fingerprint(said.text, again.near_min_words),
+        parsed=parsed,
+        title=parsed.title,
+        text=parsed.text,
+        simhash=fingerprint(parsed.text, again.near_min_words),
     )
 
 
-def _told(stored: Stored, headers: list[tuple[bytes, bytes]]) -> Page:
-    """What the crawl has said of it."""
+def _page_as_noted(stored: Stored, headers: list[tuple[bytes, bytes]]) -> Page:
+    """Return the page without its content, from the head and the metadata that the crawl wrote."""
     declared = (values(headers, b"content-type") or [b""])[-1]  # the last, as Scrapy has it
     near, bits = stored.noted("near-duplicate-of"), stored.noted("near-duplicate-bits")
-    # Archives of older versions have no such note, but revisits all the same.
+    # Archives of older versions have revisits without this field.
     same = stored.noted("duplicate-of") or stored.refers_to
     flaw = stored.noted("flaw")
     return Page(
@@ -132,18 +132,17 @@ def _told(stored: Stored, headers: list[tuple[bytes, bytes]]) -> Page:
     )
 
 
-# The columns beside each WARC file.
-#
-# Rule: what is written while the crawl runs and what is made again from the records is the same,
-# but for the text, title, links and all else that a parser mended since then reads otherwise.
-
 SUFFIX: Final = ".parquet"
 
 
 class ColumnsCompanion:
-    """Implements storage.warc.companions.Companion."""
+    """Implements crawler.archive.files.Companion.
 
-    is_slow = True  # each page is parsed again
+    A rebuilt file is equal to the one that the crawl wrote, except for what a parser that was
+    changed since then reads differently.
+    """
+
+    is_slow = True  # a rebuild parses each page again
 
     def __init__(self, again: RebuildRules, group_bytes: int = GROUP_BYTES) -> None:
         self._again = again
@@ -160,11 +159,11 @@ class ColumnsCompanion:
     def add(self, written: StoredCapture) -> None:
         row = written.capture.row
         if self._file is not None and row is not None:
-            # Those of a copy are with its original, as its text is.
+            # The links and the text of a copy are in the row of its original.
             self._file.add(cells(row, written.capture.outlinks, written.place))
 
     def add_again(self, stored: Stored) -> None:
-        raise NotImplementedError("a slow one is made by `rebuild`")
+        raise NotImplementedError("columns are made again by `rebuild` only")
 
     def finish(self) -> None:
         if self._file is not None:
@@ -178,16 +177,16 @@ class ColumnsCompanion:
 
     def rebuild(self, warc: Path, content: Path) -> None:
         stop = Event()
-        # In a thread of its own: parsers want a loop, and here one may run that must not wait.
+        # Parsers need an event loop, and the loop of this thread, if any, must not be blocked.
         with ThreadPoolExecutor(1) as thread:
             try:
                 thread.submit(asyncio.run, self._rebuild(warc, content, stop)).result()
             finally:
-                stop.set()  # Ctrl-C is heard here, and ends it at the next page
+                stop.set()  # Ctrl-C is raised here, and the rebuild ends at the next page
 
     async def _rebuild(self, warc: Path, content: Path, stop: Event) -> None:
         final = companion_path(warc, SUFFIX)
-        is_owed = open_name(final).exists()
+        is_marked = open_name(final).exists()
         made = ColumnsFile(final, self._group_bytes)
         try:
             async with aclosing(rows(warc, content, self._again)) as found:
@@ -199,4 +198,4 @@ class ColumnsCompanion:
         except OSError as error:
             raise StoreUnavailable(f"cannot read {content}: {error.strerror or error}") from error
         finally:
-            made.discard(leave_mark=is_owed)  # nothing, once it is finished
+            made.discard(leave_mark=is_marked)  # does nothing if the file is finished

@@ -1,8 +1,7 @@
-"""Finished files are brought to a store, oldest first, and removed here once they are there.
+"""Delivers finished files to a store, oldest first, and then removes them here.
 
-Rule: a thread of its own does all of it: neither the event loop nor the archive ever waits for a
-store. One that is down is tried again until it is up; files wait on the disk meanwhile, and when
-too much of it waits, fetching waits too. Nothing is kept in memory that the folder does not say.
+Rule: one thread delivers; neither the event loop nor the archive waits for the store. A store that
+is down is retried; when too many bytes wait on the disk, fetching waits too.
 """
 
 from __future__ import annotations
@@ -29,29 +28,26 @@ from crawler.archive.files import OPEN_SUFFIX
 from crawler.model.types import CrawlerError
 from crawler.policy.politeness import full_jitter_s
 
-# What lies finished in a data directory: WARC files, and with each what belongs to it.
-#
-# Rule: the folder is the queue, so there is no other record of it that could be lost or wrong.
-# What belongs together goes together, and only when none of it is open any more: companions are
-# finished before their WARC file, and one that is being made again needs that file to be here.
-
+# The folder is the queue: no other record of what waits could be lost or wrong. A WARC file and its
+# companions are delivered together when none of them is open, because a companion that is being
+# made again needs its WARC file here.
 FOLDER: Final = "warc"
-# In this order they are brought: an index or a row in the store names a WARC file that is there.
-# And in this order they are removed here: a WARC file left alone would look as if it had lost its
-# companions, and get others, while one of these left alone needs nothing.
+# The order of delivery: an index or a row in the store names a WARC file that is there. Also the
+# order of removal: a WARC file without its companions would get new ones, while a companion alone
+# does no harm.
 SUFFIXES: Final = (".warc.gz", ".parquet", ".cdxj")
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """One WARC file and its companions, in the order in which they go."""
+    """One WARC file and its companions, in the order of delivery."""
 
-    stem: str  # what their names begin with
+    stem: str  # the common beginning of their names
     files: tuple[Path, ...]
 
 
 def bundles(data: Path) -> list[Bundle]:
-    """Those that are finished, oldest first: names begin with when they were begun."""
+    """Return the finished bundles, oldest first: names begin with the time they were created."""
     found: defaultdict[str, list[Path]] = defaultdict(list)
     open_stems = set()
     for path in _files(data / FOLDER):
@@ -62,70 +58,70 @@ def bundles(data: Path) -> list[Bundle]:
         if path.name != name:
             open_stems.add(_stem(name))
     return [
-        Bundle(stem, tuple(sorted(found[stem], key=_turn)))
+        Bundle(stem, tuple(sorted(found[stem], key=_order)))
         for stem in sorted(found.keys() - open_stems)
     ]
 
 
 def _files(folder: Path) -> list[Path]:
     try:
-        # An open file may be renamed while we look: by the name that was listed it is open.
+        # An open file may be renamed after it was listed; it then counts as open.
         return [
             path
             for path in folder.iterdir()
             if path.name.endswith(OPEN_SUFFIX) or (path.is_file() and not path.is_symlink())
         ]
-    except OSError:  # whoever writes there says so
+    except OSError:  # the archive writer reports a broken folder
         return []
 
 
 def _stem(name: str) -> str:
-    """x of x.warc.gz, x.parquet and x.cdxj. Host names in it hold dots too."""
+    """Return x of x.warc.gz, x.parquet and x.cdxj. The host name in x may hold dots too."""
     suffix = next(suffix for suffix in SUFFIXES if name.endswith(suffix))
     return name.removesuffix(suffix)
 
 
-def _turn(file: Path) -> int:
+def _order(file: Path) -> int:
     return next(n for n, suffix in enumerate(SUFFIXES) if file.name.endswith(suffix))
 
 
 logger = logging.getLogger(__name__)
 
-ROOM_LOOK_S: Final = 0.2  # how late fetching goes on, once there is room
-# At the end of the crawl, where somebody waits.
+ROOM_LOOK_S: Final = 0.2  # the longest delay of fetching, once there is room
+# At the end of the crawl, where a user waits.
 LAST_BACKOFF_S: Final = 5.0
-LAST_TRIES: Final = 5  # that fail in a row: then files stay here
-LAST_TRIES_DOWN: Final = 2  # the same, of a store that was down before
+LAST_TRIES: Final = 5  # after so many failures in a row, files stay here
+LAST_TRIES_DOWN: Final = 2  # the same for a store that was down before
 NAMED: Final = 5  # files in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryRules:
-    """How long, how much."""
+    """The limits and intervals of delivery."""
 
-    waiting_bytes: int  # of finished files; with more, there is no room
-    look_s: float = 5.0  # a file that is finished is seen so much later
+    waiting_bytes: int  # of finished files; with more, fetching waits
+    look_s: float = 5.0  # the interval at which finished files are looked for
     backoff_base_s: float = 1.0
     backoff_max_s: float = 120.0
-    patience_s: float = 60.0  # at the end: so long without a piece arriving, and files stay here
+    patience_s: float = 60.0  # at the end, after so long without progress, files stay here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What became of files so far."""
+    """The counts of a delivery so far."""
 
     files: int  # delivered
-    bytes: int  # of these
+    bytes: int  # delivered
     failures: int  # tries that a store refused or did not answer
-    damaged: int  # among these: what arrived was not what was sent
-    refused: int  # left here: other content has their name
+    damaged: int  # the failures in which the stored bytes were not those sent
+    refused: int  # files left here because the store has other content under their name
     waiting_bytes: int
     is_down: bool  # the last try failed
 
 
 class Delivery:
-    """Begins with `begin`, ends with `close`. All but `room` and `close` may be called from
-    anywhere."""
+    """Delivers finished files from `begin` to `close`. All methods but `room` and `close` may be
+    called from any thread."""
 
     def __init__(self, data: Path, store: Store, rules: DeliveryRules, random: Random) -> None:
         self._data = data
@@ -141,16 +137,16 @@ class Delivery:
         self._tries_left = LAST_TRIES  # at the end of the crawl
         self._lets_through = False
         self._looked_at = self._moved_at = monotonic()
-        self._ending = threading.Event()  # bring what there is, then end
-        self._over = threading.Event()  # end now
+        self._ending = threading.Event()  # set: deliver what there is, then end
+        self._over = threading.Event()  # set: end now
         self._thread = threading.Thread(target=self._work, name="delivery", daemon=True)
 
     def begin(self) -> None:
-        """Unfinished files of a dead process must have been recovered by now."""
+        """Start the thread. Unfinished files of a dead process must have been recovered before."""
         self._thread.start()
 
     def is_congested(self) -> bool:
-        """Whether more files wait than may."""
+        """Whether more bytes wait than CRAWLER_ARCHIVE_WAITING_BYTES."""
         return self._is_full and not self._lets_through
 
     async def room(self) -> None:
@@ -159,12 +155,12 @@ class Delivery:
             await asyncio.sleep(ROOM_LOOK_S)
 
     def let_through(self) -> None:
-        """From now on there is room: the crawl ends, and pages under way are the last."""
+        """Stop limiting the archive: the crawl ends, and only pages under way are archived."""
         self._lets_through = True
 
     @property
     def destination(self) -> str:
-        """The store, as a person may be told: without what opens it."""
+        """The address of the store, without credentials."""
         return str(self._store)
 
     @property
@@ -181,13 +177,13 @@ class Delivery:
         )
 
     async def close(self) -> list[Path]:
-        """Bring what is left, as long as the store takes it; the files that stay here, for the
-        next start."""
+        """Deliver what is left, as long as the store accepts it. Returns the files that stay here,
+        for the next start."""
         self.let_through()
         begun_at = monotonic()
         self._look()
         if self._waiting_bytes and self._thread.is_alive():
-            logger.info("Bringing the last %d bytes to %s", self._waiting_bytes, self._store)
+            logger.info("Delivering the last %d bytes to %s", self._waiting_bytes, self._store)
         if self._is_down:
             self._tries_left = LAST_TRIES_DOWN
         self._ending.set()
@@ -197,7 +193,7 @@ class Delivery:
             await asyncio.sleep(0.02)
         self._over.set()
         left = [file for bundle in bundles(self._data) for file in bundle.files]
-        self._tell_left(left)
+        self._log_left(left)
         return left
 
     def _work(self) -> None:
@@ -211,14 +207,14 @@ class Delivery:
                 self._ending.wait(self._rules.look_s)
 
     def _next(self) -> Bundle | None:
-        """The oldest. One that failed lets the others go first: it may be the only one that
-        cannot be brought."""
+        """Return the oldest of the bundles with the fewest failures: a bundle that fails may be the
+        only one that cannot be delivered."""
         waiting = self._look()
         return min(waiting, key=lambda each: self._failures_in_row[each.stem], default=None)
 
     def _try(self, bundle: Bundle) -> None:
         try:
-            self._bring(bundle)
+            self._deliver(bundle)
         except NameTaken as taken:
             self._refused.add(bundle.stem)
             self._counted["refused"] += len(bundle.files)
@@ -227,9 +223,9 @@ class Delivery:
             self._failed(bundle, error)
         else:
             del self._failures_in_row[bundle.stem]
-            self._is_well()
+            self._succeeded()
 
-    def _bring(self, bundle: Bundle) -> None:
+    def _deliver(self, bundle: Bundle) -> None:
         sizes = [file.stat().st_size for file in bundle.files]
         for file in bundle.files:
             if self._over.is_set():
@@ -242,11 +238,11 @@ class Delivery:
 
     def _failed(self, bundle: Bundle, error: Exception) -> None:
         self._failures_in_row[bundle.stem] += 1
-        self._tell_down(error)
+        self._log_down(error)
         is_last = self._ending.is_set()
         self._tries_left -= is_last
         self._counted["damaged"] += isinstance(error, DamagedOnTheWay)
-        self._counted["failures"] += 1  # at last: whoever sees it finds all the rest done
+        self._counted["failures"] += 1  # last: a reader that sees it finds the rest up to date
         if not self._tries_left:
             return
         failures, rules = self._failures_in_row[bundle.stem], self._rules
@@ -254,7 +250,7 @@ class Delivery:
         self._rest(full_jitter_s(failures, rules.backoff_base_s, cap_s, self._random))
 
     def _rest(self, wait_s: float) -> None:
-        """The end of the crawl cuts it short, once."""
+        """Wait before the next try. The end of the crawl ends the wait early, once."""
         until = monotonic() + wait_s
         cut_short = self._over if self._ending.is_set() else self._ending
         while (left_s := until - monotonic()) > 0:
@@ -262,20 +258,20 @@ class Delivery:
                 return
             self._look()
 
-    def _is_well(self) -> None:
+    def _succeeded(self) -> None:
         self._tries_left = LAST_TRIES
         if self._is_down:
             self._is_down = False
             logger.info("%s takes files again", self._store)
 
     def _moved(self) -> None:
-        """Called by threads of fsspec too."""
+        """Note that a piece arrived. Threads of fsspec call this too."""
         self._moved_at = monotonic()
         if self._moved_at - self._looked_at > self._rules.look_s:
             self._look()
 
     def _look(self) -> list[Bundle]:
-        """What waits, and is there room?"""
+        """Return the bundles that wait, and update whether fetching must wait."""
         self._looked_at = monotonic()
         waiting = [each for each in bundles(self._data) if each.stem not in self._refused]
         self._waiting_bytes = sum(_size(file) for each in waiting for file in each.files)
@@ -286,28 +282,28 @@ class Delivery:
         self._is_full = is_full
         return waiting
 
-    def _tell_down(self, error: Exception) -> None:
-        """Once."""
+    def _log_down(self, error: Exception) -> None:
+        """Log that the store is down, once until it is up again."""
         if not self._is_down:
             self._is_down = True
             logger.warning(
                 "%s takes no files: %s. %d bytes wait in %s; it is tried again and again",
-                *(self._store, _said(error), self._waiting_bytes, self._data),
+                *(self._store, _text_of(error), self._waiting_bytes, self._data),
                 exc_info=not isinstance(error, CrawlerError | OSError),
             )
 
-    def _tell_left(self, left: list[Path]) -> None:
+    def _log_left(self, left: list[Path]) -> None:
         if left:
             names = ", ".join(file.name for file in left[:NAMED])
             more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
             logger.warning(
-                "%d files were not brought to %s; they are in %s, and the next start takes them"
+                "%d files were not delivered to %s; they are in %s, and the next start takes them"
                 " up: %s%s",
                 *(len(left), self._store, self._data, names, more),
             )
 
 
-def _said(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return str(error) if isinstance(error, CrawlerError) else reason(error)
 
 

@@ -1,7 +1,7 @@
-"""What a destination can do, and how a file comes to be in it, once and whole.
+"""The stores to which finished archive files are delivered: folders and object stores.
 
-Rule: a name is never written over. What lies under it is the file, or an error; what the store
-says of it counts, not what was sent.
+Rule: a file in the store is never overwritten; other content under its name is an error. A delivery
+succeeds only after the stored bytes were compared with the file.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from crawler.archive.files import OPEN_SUFFIX, open_name, sync_folder
 from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
 
 Moved: TypeAlias = Callable[[], None]
-"""Called whenever a piece of a file has got somewhere."""
+"""Called whenever a piece of a file was transferred."""
 
 
 class NameTaken(CrawlerError):
-    """Something else lies under the name in the store. Caller: leave the file where it is, and
-    tell; only a person can say which of the two counts."""
+    """The store holds other content under the name. Caller: leave the file where it is and log an
+    error; only a person can decide which of the two counts."""
 
 
 class DamagedOnTheWay(StoreUnavailable):
-    """What came to lie there is not what was sent, and was removed. Caller: try again."""
+    """The stored bytes were not those of the file, and were removed. Caller: try again."""
 
 
 class Store(Protocol):
-    """A destination. Each method raises StoreUnavailable: it cannot be done now."""
+    """A destination. Each method raises StoreUnavailable if it cannot be done now."""
 
     def check(self) -> None:
-        """Raises ConfigError: it can never be done, there is no such bucket or folder."""
+        """Raises ConfigError if the bucket or folder does not exist."""
 
     def has(self, name: str) -> bool:
-        """Whether something lies there. False also where we may not know."""
+        """Whether *name* exists. Also False if we lack the right to look."""
 
     def put(self, file: Path, name: str, moved: Moved) -> bool:
-        """Make it appear there, whole. False: something was there before."""
+        """Store *file* so that it appears complete. Returns False if *name* existed before."""
 
     def holds(self, file: Path, name: str, moved: Moved) -> bool:
-        """Whether what lies there are the bytes of *file*."""
+        """Whether the content of *name* equals *file*."""
 
     def discard(self, name: str) -> None:
-        """Take away what was put there."""
+        """Remove what was stored under *name*."""
 
 
 def deliver_file(store: Store, file: Path, name: str, moved: Moved) -> None:
-    """When it returns, *file* lies under *name*, whole. Raises StoreUnavailable, NameTaken.
+    """Store *file* as *name* and compare the two. Raises StoreUnavailable, NameTaken.
 
-    It may die anywhere in between and is then done again: what lies there already is compared.
+    It may be repeated after a crash at any point: what is stored already is compared.
     """
     is_ours = not store.has(name) and store.put(file, name, moved)
     if store.holds(file, name, moved):
@@ -71,15 +71,12 @@ def deliver_file(store: Store, file: Path, name: str, moved: Moved) -> None:
     raise DamagedOnTheWay(f"{name} was not what was sent; it is sent again")
 
 
-# Where finished files are brought, as its setting says it; nothing is opened here.
-#
-# Rule: what is wrong with the words alone is found here, and no text made here holds a secret.
-# Credentials are the environment's and the clouds' own files': settings are printed and logged.
-
+# Credentials come from the environment or the clouds' own files, because settings are printed and
+# logged; no text made here holds one.
 SETTING: Final = "CRAWLER_ARCHIVE_URL"
 DOCS: Final = "docs/object-stores.md"
 
-# The kind of store behind each scheme: also the name of the extra in pyproject.toml.
+# The kind of store for each scheme, which is also the name of the extra in pyproject.toml.
 EXTRAS: Final = {
     **dict.fromkeys(("s3", "s3a"), "s3"),
     **dict.fromkeys(("gs", "gcs"), "gs"),
@@ -87,7 +84,7 @@ EXTRAS: Final = {
 }
 PACKAGES: Final = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
 FOLDERS: Final = frozenset({"file", "local"})
-# They forget, or cannot be written to.
+# These do not keep files, or cannot be written to.
 USELESS: Final = frozenset(
     {"memory", "data", "http", "https", "git", "github", "zip", "tar", "reference", "async_wrapper"}
 )
@@ -96,7 +93,7 @@ LONGEST_REASON: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """A URL of which the words are right. Arrow: settings -> store."""
+    """A checked URL of a store, which was not opened yet. Arrow: settings -> store."""
 
     url: str  # without a slash at its end
 
@@ -106,12 +103,12 @@ class StoreAddress:
 
     @property
     def path(self) -> str:
-        """All behind the scheme: bucket/folder, or the path of a folder."""
+        """Everything behind the scheme: bucket/folder, or the path of a folder."""
         return self.url.partition("://")[2]
 
     @property
     def bucket(self) -> str:
-        """Of an object store: what holds everything. It must exist."""
+        """The bucket of an object store. It must exist."""
         return self.path.partition("/")[0]
 
     @property
@@ -120,7 +117,7 @@ class StoreAddress:
 
     @property
     def is_object_store(self) -> bool:
-        """A file that is put there is seen whole or not at all."""
+        """Whether a file in the store appears complete or not at all."""
         return self.scheme in EXTRAS
 
     def __str__(self) -> str:
@@ -128,7 +125,7 @@ class StoreAddress:
 
 
 def read_address(url: str) -> StoreAddress:
-    """Raises ConfigError."""
+    """Read the setting. Raises ConfigError."""
     address = StoreAddress(url.rstrip("/"))
     if _holds_secret(address):
         raise ConfigError(
@@ -150,40 +147,38 @@ def _holds_secret(address: StoreAddress) -> bool:
     if address.is_folder:
         return False
     user, at, _ = address.bucket.rpartition("@")
-    # Azure writes container@account, and who logs in by SSH is no secret.
+    # Azure writes container@account, and the user name of an SSH login is no secret.
     is_name = EXTRAS.get(address.scheme, "az") == "az" and ":" not in user
     return bool(at and not is_name) or "?" in address.path or "#" in address.path
 
 
 def without_secrets(url: str) -> str:
-    """*url* as people may read it: without user and query."""
+    """Return *url* without user and query, for logs."""
     scheme, _, rest = url.partition("://")
     place, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
     user, at, host = place.rpartition("@")
-    keeps_user = EXTRAS.get(scheme) == "az" and ":" not in user  # it is the container
+    keeps_user = EXTRAS.get(scheme) == "az" and ":" not in user  # Azure's user is the container
     return f"{scheme}://{user + at if keeps_user else ''}{host}{slash}{path}"
 
 
 def reason(error: BaseException) -> str:
-    """What *error* says, on one line and with the queries of its URLs left out: they may be
-    signed, and then they let in whoever reads them."""
+    """Return *error* as one line without the queries of its URLs: a signed query gives access to
+    every reader of the log."""
     text = " ".join(str(error).split())
     text = re.sub(r"\?[^\s'\"]+", "?...", re.sub(r"://[^\s/@]*@", "://", text))
     return f"{type(error).__name__}: {text}"[:LONGEST_REASON]
 
-
-# A folder as destination, most likely on another disk or machine.
-#
-# Rule: as with an object store, a file appears under its name whole or not at all; it is written
-# beside it first. It is on the disk itself before its original may go. The folder must exist: one
-# that we made ourselves may be the empty place where a disk was not mounted.
 
 BLOCK_BYTES: Final = 1024 * 1024
 NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class FolderStore:
-    """Implements Store."""
+    """Implements Store with a folder, most likely on another disk or machine.
+
+    A file is written under its open name, synced, then linked to its name. The folder must exist:
+    one that we created could be the empty mount point of a disk.
+    """
 
     def __init__(self, address: StoreAddress) -> None:
         self._address = address
@@ -200,65 +195,69 @@ class FolderStore:
 
     def has(self, name: str) -> bool:
         target = self._root / name
-        with _translated():
-            # A disk that is gone takes its folder with it, and must not look empty.
+        with _translated_errors():
+            # If the disk is not mounted, the folder is missing and must not look empty.
             self._root.stat()
             if not target.exists():
                 return False
-            aside = open_name(target)
-            if aside.exists() and aside.samefile(target):  # `put` died between its two names
-                aside.unlink(missing_ok=True)
+            unfinished = open_name(target)
+            if unfinished.exists() and unfinished.samefile(target):  # `put` crashed after the link
+                unfinished.unlink(missing_ok=True)
         return True
 
     def put(self, file: Path, name: str, moved: Moved) -> bool:
         target = self._root / name
-        with _translated():
+        with _translated_errors():
             self._root.stat()
             target.parent.mkdir(exist_ok=True)
-            aside = open_name(target)  # left by a crash: written over
-            with file.open("rb") as source, aside.open("wb") as copy:
-                _carry(source, copy, moved)
-            is_new = _name(aside, target)
-            aside.unlink(missing_ok=True)
+            unfinished = open_name(target)  # one left by a crash is overwritten
+            with file.open("rb") as source, unfinished.open("wb") as copy:
+                _copy(source, copy, moved)
+            is_new = _link(unfinished, target)
+            unfinished.unlink(missing_ok=True)
             sync_folder(target.parent)
             sync_folder(self._root)
         return is_new
 
     def holds(self, file: Path, name: str, moved: Moved) -> bool:
-        with _translated(), file.open("rb") as ours, (self._root / name).open("rb") as theirs:
-            here, there = os.fstat(ours.fileno()), os.fstat(theirs.fileno())
-            # The same file by another path is no second copy: removing one would lose both.
-            if here.st_size != there.st_size or os.path.samestat(here, there):
+        with (
+            _translated_errors(),
+            file.open("rb") as ours,
+            (self._root / name).open("rb") as stored,
+        ):
+            local, remote = os.fstat(ours.fileno()), os.fstat(stored.fileno())
+            # The same file under another path is no second copy: removing one would lose both.
+            if local.st_size != remote.st_size or os.path.samestat(local, remote):
                 return False
-            return _are_equal(ours, theirs, moved)
+            return _are_equal(ours, stored, moved)
 
     def discard(self, name: str) -> None:
-        with _translated():
+        with _translated_errors():
             (self._root / name).unlink(missing_ok=True)
 
 
-def _carry(source: BinaryIO, copy: BinaryIO, moved: Moved) -> None:
+def _copy(source: BinaryIO, copy: BinaryIO, moved: Moved) -> None:
     while block := source.read(BLOCK_BYTES):
         copy.write(block)
         moved()
     copy.flush()
     os.fsync(copy.fileno())
     if hasattr(os, "posix_fadvise"):  # not on macOS
-        # Read back, it comes from the disk then and not from memory.
+        # Without its pages in memory, the file is compared as it is on the disk.
         os.posix_fadvise(copy.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _are_equal(ours: BinaryIO, theirs: BinaryIO, moved: Moved) -> bool:
+def _are_equal(ours: BinaryIO, stored: BinaryIO, moved: Moved) -> bool:
     while block := ours.read(BLOCK_BYTES):
-        if theirs.read(len(block)) != block:
+        if stored.read(len(block)) != block:
             return False
         moved()
     return True
 
 
-def _name(aside: Path, target: Path) -> bool:
+def _link(unfinished: Path, target: Path) -> bool:
     try:
-        os.link(aside, target)  # unlike a renaming, it takes no name away
+        os.link(unfinished, target)  # unlike a rename, it never replaces a file
     except FileExistsError:
         return False
     except OSError as error:
@@ -266,27 +265,22 @@ def _name(aside: Path, target: Path) -> bool:
             raise
         if target.exists():
             return False
-        aside.rename(target)
+        unfinished.rename(target)
     return True
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise StoreUnavailable(reason(error)) from error
 
 
-# The parts that a process left in S3 when it died in the middle of a file.
-#
-# Rule: nobody sees them as a file, but they are paid for. Only those of one name go: other
-# workers may be at work in the same bucket, and each writes names of its own.
-
-
 def drop_parts(fs: Any, path: str) -> None:
-    """Abort every multipart upload under *path*. Where we may not look or where there is no such
-    thing, they stay: a life-cycle rule of the bucket takes them away."""
+    """Abort the multipart uploads of *path* that a dead process left in S3, for they cost money.
+    Other workers may be writing other names. Uploads that we may not list stay; a life-cycle rule
+    of the bucket can remove them."""
     bucket, key, _ = fs.split_path(path)
     with suppress(OSError):
         found = fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
@@ -297,27 +291,24 @@ def drop_parts(fs: Any, path: str) -> None:
                 )
 
 
-# The digest that a store itself worked out of what it holds, compared with a file of ours.
-#
-# Rule: a digest that agrees proves that the bytes are the same. One that does not proves nothing:
-# of what is encrypted with a key of its own, S3's ETag is no digest at all.
-
-# S3 and what speaks like it: the MD5 of what was put in one piece; else the MD5 of the MD5s of
-# its parts, and how many there were.
+# The ETag of S3 and compatible stores: the MD5 of an object put in one piece; else the MD5 of the
+# MD5s of its parts, and their number.
 WHOLE: Final = re.compile(r'"?([0-9a-f]{32})"?')
 IN_PARTS: Final = re.compile(r'"?([0-9a-f]{32}-[0-9]+)"?')
 GOOGLES: Final = "md5Hash"
 
 
 def digest_matches(file: Path, info: Mapping[str, Any], part_bytes: int, moved: Moved) -> bool:
-    """*part_bytes*: in parts of this size it was put, if it was put in parts."""
+    """Whether a digest that the store computed proves that it holds *file*. False proves nothing:
+    for an encrypted object S3's ETag is no digest. *part_bytes* is the size of its parts, if it was
+    put in parts."""
     tag = str(info.get("ETag", ""))
     if whole := WHOLE.fullmatch(tag):
         return _whole_digest(file, moved).hex() == whole[1]
     if in_parts := IN_PARTS.fullmatch(tag):
         return _digest_of_parts(file, part_bytes, moved) == in_parts[1]
-    if told := str(info.get(GOOGLES, "")):
-        return b64encode(_whole_digest(file, moved)).decode() == told
+    if google := str(info.get(GOOGLES, "")):
+        return b64encode(_whole_digest(file, moved)).decode() == google
     return False
 
 
@@ -344,31 +335,29 @@ def _blocks(file: Path, size_bytes: int) -> Iterator[bytes]:
             yield block
 
 
-# An object store as destination, by fsspec: S3 and what speaks like it, Google's, Azure's.
-#
-# Rule: streamed, so memory does not depend on the size of a file. The libraries below raise
-# whatever they like; all of it is a store that cannot be used now, and is said without secrets.
-# Synchronous: it blocks for as long as a store takes.
-
 MEGABYTE: Final = 1024 * 1024
 PART_BYTES: Final = 8 * MEGABYTE  # S3: at least 5 MB, at most 10,000 parts a file
 MOST_PARTS: Final = 10_000
-PARTS_AT_ONCE: Final = 4  # so 32 MB; one alone is slow where answers take long
+PARTS_AT_ONCE: Final = 4  # 32 MB; one part at a time is slow where answers take long
 
-# They log requests with their headers, session tokens among them, at levels people use.
+# These log requests with their headers, session tokens among them, at levels below WARNING.
 OUTSPOKEN: Final = (
     *("boto", "boto3", "botocore", "aiobotocore", "s3fs", "s3transfer", "urllib3", "fsspec"),
     *("gcsfs", "google", "azure", "adlfs"),
 )
-# Of a request to S3: enough for a part of many that fails, few enough to hear within a minute
-# that a store hangs (15 s each) or is down.
+# Attempts of a request to S3: enough for one failed part of many, and few enough to notice within
+# a minute that a store hangs (15 s each) or is down.
 ATTEMPTS: Final = 4
-# A client takes 0.3 s to make, which is too much for each failure of a store that is down.
+# Creating a client takes 0.3 s, too much for each failure of a store that is down.
 RENEW_S: Final = 60.0
 
 
 class ObjectStore:
-    """Implements Store."""
+    """Implements Store by fsspec: S3 and compatible stores, Google's, Azure's.
+
+    Files are streamed, so memory does not depend on their size. All exceptions of the libraries
+    become StoreUnavailable, without secrets. Calls block for as long as the store takes.
+    """
 
     def __init__(
         self,
@@ -377,9 +366,9 @@ class ObjectStore:
         attempts: int = ATTEMPTS,
         renew_s: float = RENEW_S,
     ) -> None:
-        """Raises ConfigError: what speaks with such a store is not installed."""
+        """Raises ConfigError if no package for such a store is installed."""
         _refuse_missing(address)
-        _keep_quiet()
+        _limit_library_logs()
         self._address = address
         self._part_bytes = part_bytes
         self._attempts = attempts
@@ -387,14 +376,14 @@ class ObjectStore:
         self._connected_at = 0.0
         self._has_failed = False  # since the client was made
         self._fs: Any = None
-        self._can_create = True  # it takes a condition with what is put
+        self._can_create = True  # the store supports "put only if it does not exist"
 
     def __str__(self) -> str:
         return str(self._address)
 
     def check(self) -> None:
         root = self._address.bucket if self._address.is_object_store else self._address.path
-        with self._translated(f"ask for {root}"):
+        with self._translated_errors(f"ask for {root}"):
             try:
                 self._connected().info(root)
             except FileNotFoundError:
@@ -406,21 +395,21 @@ class ObjectStore:
         # `bring` calls this first, and `put` does not after a failure: so each try begins with a
         # client that has the newest credentials.
         self._renew()
-        return self._is_there(name)
+        return self._exists(name)
 
     def put(self, file: Path, name: str, moved: Moved) -> bool:
         try:
-            with self._translated(f"put {name}"):
+            with self._translated_errors(f"put {name}"):
                 self._put(file, self._path(name), moved)
         except StoreUnavailable:
-            # Its answer may have been lost, or somebody was faster: stores say that in many ways.
-            if self._is_there(name):
+            # The answer may be lost, or another process was faster: stores report it in many ways.
+            if self._exists(name):
                 return False
             raise
         return True
 
     def holds(self, file: Path, name: str, moved: Moved) -> bool:
-        with self._translated(f"look at {name}"):
+        with self._translated_errors(f"look at {name}"):
             size_bytes = file.stat().st_size
             info = self._info(name)
             if info["size"] != size_bytes:
@@ -430,15 +419,15 @@ class ObjectStore:
             return self._reads_back(file, name, size_bytes, moved)
 
     def discard(self, name: str) -> None:
-        with self._translated(f"remove {name}"):
+        with self._translated_errors(f"remove {name}"):
             self._connected().rm_file(self._path(name))
 
-    def _is_there(self, name: str) -> bool:
-        with self._translated(f"look for {name}"):
+    def _exists(self, name: str) -> bool:
+        with self._translated_errors(f"look for {name}"):
             try:
                 self._info(name)
-            # Without the right to list, S3 says of what is not there that it is forbidden. Who
-            # may not put it either is told so then.
+            # Without the right to list, S3 answers "forbidden" for a missing name. If we may not
+            # write it either, `put` reports that.
             except (FileNotFoundError, PermissionError):
                 return False
             return True
@@ -446,7 +435,7 @@ class ObjectStore:
     def _put(self, file: Path, path: str, moved: Moved) -> None:
         fs = self._connected()
         if not self._address.is_object_store:
-            _put_aside(fs, file, path, moved)
+            _put_by_rename(fs, file, path, moved)
             return
         size_bytes = file.stat().st_size
         options = self._options(size_bytes)
@@ -454,9 +443,9 @@ class ObjectStore:
             drop_parts(fs, path)
         mode = "create" if self._can_create else "overwrite"
         try:
-            fs.put_file(str(file), path, callback=_Pieces(moved), mode=mode, **options)
+            fs.put_file(str(file), path, callback=_ProgressCallback(moved), mode=mode, **options)
         except OSError as error:
-            # "not implemented": some that speak S3 know no condition. `has` must do there.
+            # "Not implemented": some S3 servers support no condition. Then only `has` is checked.
             if error.errno == errno.ENOSYS:
                 self._can_create = False
             raise
@@ -473,7 +462,7 @@ class ObjectStore:
 
     def _part_size(self, size_bytes: int) -> int:
         least = -(-size_bytes // MOST_PARTS)
-        return max(self._part_bytes, -(-least // MEGABYTE) * MEGABYTE)  # Google wants it round
+        return max(self._part_bytes, -(-least // MEGABYTE) * MEGABYTE)  # Google requires whole MB
 
     def _reads_back(self, file: Path, name: str, size_bytes: int, moved: Moved) -> bool:
         fs, path = self._connected(), self._path(name)
@@ -501,7 +490,7 @@ class ObjectStore:
             options = {"config_kwargs": self._s3_config()} if self._is_s3 else {}
             self._fs, _ = fsspec.url_to_fs(self._address.url, skip_instance_cache=True, **options)
             if self._is_s3:
-                self._fs.retries = 1  # its own come on top of those
+                self._fs.retries = 1  # s3fs would multiply the retries of botocore
         return self._fs
 
     def _renew(self) -> None:
@@ -512,12 +501,12 @@ class ObjectStore:
     def _s3_config(self) -> dict[str, Any]:
         return {
             "retries": {"mode": "standard", "total_max_attempts": self._attempts},
-            # What is read back is compared with the file: damaged, it must arrive all the same.
+            # `holds` compares what it reads with the file, so damaged content must not raise here.
             "response_checksum_validation": "when_required",
         }
 
     @contextmanager
-    def _translated(self, doing: str) -> Iterator[None]:
+    def _translated_errors(self, doing: str) -> Iterator[None]:
         try:
             yield
         except CrawlerError:
@@ -527,8 +516,8 @@ class ObjectStore:
             raise StoreUnavailable(f"cannot {doing}: {reason(error)}") from error
 
 
-class _Pieces(Callback):  # type: ignore[misc]  # untyped, as is all of fsspec
-    """Tells of each piece that fsspec has sent."""
+class _ProgressCallback(Callback):  # type: ignore[misc]  # untyped, as is all of fsspec
+    """Calls *moved* for each piece that fsspec has sent."""
 
     def __init__(self, moved: Moved) -> None:
         super().__init__()
@@ -538,14 +527,14 @@ class _Pieces(Callback):  # type: ignore[misc]  # untyped, as is all of fsspec
         self._moved()
 
 
-def _put_aside(fs: Any, file: Path, path: str, moved: Moved) -> None:
-    """Where a file is seen while it grows, it gets its name when it is whole."""
+def _put_by_rename(fs: Any, file: Path, path: str, moved: Moved) -> None:
+    """Upload *file* under an open name and rename it: such a store shows incomplete files."""
     if fs.exists(path):
         raise FileExistsError(path)
     fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-    aside = path + OPEN_SUFFIX
-    fs.put_file(str(file), aside, callback=_Pieces(moved))
-    fs.mv(aside, path)
+    unfinished = path + OPEN_SUFFIX
+    fs.put_file(str(file), unfinished, callback=_ProgressCallback(moved))
+    fs.mv(unfinished, path)
 
 
 def _refuse_missing(address: StoreAddress) -> None:
@@ -562,24 +551,20 @@ def _refuse_missing(address: StoreAddress) -> None:
         raise ConfigError(f"{SETTING} is {address}: a package is missing: {what}") from error
 
 
-def _keep_quiet() -> None:
+def _limit_library_logs() -> None:
     for name in OUTSPOKEN:
         logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:  # else somebody wants to hear it
+        if logger.level == logging.NOTSET:  # else the user has chosen a level
             logger.setLevel(logging.WARNING)
 
-
-# A destination, from its setting: what can never work is said before the crawl begins.
-#
-# Rule: asked is only whether the bucket is there. Nothing is written to see whether it may be: what
-# was written could often not be taken away again. A store that is down is no wrong setting.
 
 logger = logging.getLogger(__name__)
 
 
 def open_store(url: str, data: Path) -> Store:
-    """For the finished files of *data*. Raises ConfigError. Blocks until the store has answered,
-    at most a minute where it hangs."""
+    """Return the store for the finished files of *data*. Raises ConfigError if the bucket or folder
+    does not exist; a store that is down is only logged. No test file is written, because often it
+    could not be removed again. Blocks until the store has answered, at most a minute."""
     address = read_address(url)
     store = FolderStore(address) if address.is_folder else ObjectStore(address)
     try:

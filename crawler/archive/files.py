@@ -1,8 +1,8 @@
-"""One WARC file while it is being written, and the marks that say so.
+"""One WARC file while it is being written, and its companion files.
 
-Rule: the file always ends with a whole append, or is cut back to one before anything else
-happens to it. Its name ends in `.open` and it is locked (flock) until it is finished; a file
-so named without a lock was left by a dead process and is recovery's to mend.
+Rule: the file ends with a complete append, or is cut back to one before anything else is done with
+it. Its name ends in `.open` and it is locked (flock) until it is finished; a file with that name
+and no lock was left by a dead process and is recovered by recovery.py.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ OPEN_SUFFIX: Final = ".open"
 
 
 def lock(fd: int, path: Path) -> bool:
-    """Take the file for this process. False: another has it, or had it and renamed or
-    removed it between our opening and locking it."""
+    """Lock the file for this process. Returns False if another process holds it, or has renamed
+    or removed it since we opened it."""
     with suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(fd), path.stat())
@@ -33,12 +33,12 @@ def lock(fd: int, path: Path) -> bool:
 
 
 def open_name(final: Path) -> Path:
-    """What *final* is called until it is finished."""
+    """Return the name that *final* has until it is finished."""
     return final.with_name(final.name + OPEN_SUFFIX)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in *folder* as durable as what they name."""
+    """Sync *folder*, so that the names of its files survive a power cut."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -47,37 +47,39 @@ def sync_folder(folder: Path) -> None:
 
 
 class OpenFile:
-    """Appends all of a piece or nothing. *final* is its name once finished."""
+    """A file to which each append is written completely or not at all. *final* is its name once it
+    is finished."""
 
     def __init__(self, fd: int, final: Path) -> None:
         self.final = final
-        self.size_bytes = 0  # all of it whole appends
+        self.size_bytes = 0  # of complete appends
         self._fd = fd
         self._torn = False  # there may be bytes beyond size_bytes
-        self._name_safe = False  # the folder was forced to the disk since we began
-        self._lost = False  # an fsync failed: what it covered may be gone without notice
+        self._name_safe = False  # the folder was synced since the file was created
+        self._lost = False  # an fsync failed, so data may be lost without a further error
         self._closing = threading.Lock()  # held while the descriptor is duplicated or closed
         self._closed = False
 
     @classmethod
     def create(cls, final: Path) -> Self | None:
-        """None: the name is taken."""
+        """Create the file. Returns None if the name is taken."""
         try:
             final.parent.mkdir(parents=True, exist_ok=True)
-            fd = _begun(final)
+            fd = _create_locked(final)
         except OSError as error:
             raise _unavailable(open_name(final), error) from error
         return None if fd is None else cls(fd, final)
 
     def append(self, data: bytes) -> int:
-        """Write *data* at the end, all of it; its offset. StoreUnavailable: nothing of it."""
+        """Write *data* at the end and return its offset. Raises StoreUnavailable if nothing of it
+        was written."""
         try:
-            self._mend()
+            self._cut_back()
             self._torn = True
             self._write(data)
         except OSError as error:
             with suppress(OSError):
-                self._mend()
+                self._cut_back()
             raise _unavailable(open_name(self.final), error) from error
         self._torn = False
         offset = self.size_bytes
@@ -85,9 +87,9 @@ class OpenFile:
         return offset
 
     def sync(self) -> None:
-        """Make all of it survive a power cut. After a failure the file is given up: the
-        kernel may have dropped what it could not write, and would not say so again. Another thread
-        may call it while this one appends or finishes; of a finished file it does nothing."""
+        """Make all appends survive a power cut. After a failure every later call fails: the kernel
+        may have dropped what it could not write, and reports that only once. Another thread may
+        call it during an append or `finish`; after `finish` it does nothing."""
         try:
             self._check()
             with self._closing:
@@ -106,18 +108,19 @@ class OpenFile:
             raise _unavailable(open_name(self.final), error) from error
 
     def finish(self) -> None:
-        """Give it its final name, synced. StoreUnavailable: it is still open, try again."""
+        """Sync the file and rename it to its final name. Raises StoreUnavailable if it is still
+        open; the caller may try again."""
         try:
-            self._mend()
+            self._cut_back()
             self.sync()
-            # A power cut may undo the renaming; recovery then does it again.
+            # A power cut may undo the renaming; recovery then repeats it.
             open_name(self.final).rename(self.final)
         except OSError as error:
             raise _unavailable(open_name(self.final), error) from error
         self._close()
 
     def discard(self) -> None:
-        """Remove it; nothing of worth is in it."""
+        """Remove the file; it holds no capture."""
         with suppress(OSError):
             open_name(self.final).unlink()
         self._close()
@@ -131,11 +134,11 @@ class OpenFile:
         rest = memoryview(data)
         at = self.size_bytes
         while rest:
-            # A short write is no error yet; what stopped it comes with the next one.
+            # A short write is no error yet; the next write raises what stopped it.
             written = os.pwrite(self._fd, rest, at)
             rest, at = rest[written:], at + written
 
-    def _mend(self) -> None:
+    def _cut_back(self) -> None:
         self._check()
         if self._torn:
             os.ftruncate(self._fd, self.size_bytes)
@@ -146,7 +149,7 @@ class OpenFile:
             raise OSError("an fsync failed before")
 
 
-def _begun(final: Path) -> int | None:
+def _create_locked(final: Path) -> int | None:
     path = open_name(final)
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -154,7 +157,7 @@ def _begun(final: Path) -> int | None:
         return None
     try:
         if lock(fd, path):
-            # Who holds the open name is alone to make the final one, so looking is enough.
+            # Only the process with the lock creates the final name, so a check is enough.
             if not final.exists():
                 return fd
             path.unlink()
@@ -169,109 +172,107 @@ def _unavailable(path: Path, error: OSError) -> StoreUnavailable:
     return refused_write(f"cannot write {path}", error)
 
 
-# Files beside each WARC file, made of what goes into it: an index, columns.
-#
-# Rule: a finished WARC file has its companions, whole, from the moment it is there: they are
-# finished before it. One that fails is given up, and made again from the records alone; so a
-# companion can never cost a capture. What takes minutes to make again is not made while somebody
-# waits: its unfinished file, beside a WARC file that is finished, is the mark that it is owed.
-
+# Companions (index, columns) are finished before their WARC file, so that a finished WARC file has
+# complete ones. A companion that fails is made again from the records, so no capture is lost by
+# it. One that takes minutes is made later: its unfinished file beside a finished WARC file is the
+# mark that it is missing.
 WARC_SUFFIX: Final = ".warc.gz"
 
 
 class Companion(Protocol):
-    """One kind of such a file. Called by one thread; for one WARC file after the other: begin,
-    add..., then finish or discard. `rebuild` is for any file, also between the others."""
+    """One kind of companion file. One thread calls it, for one WARC file after the other: begin,
+    add..., then finish or discard. `rebuild` may be called for any file at any time between."""
 
     @property
     def suffix(self) -> str:
-        """What its name has in place of `.warc.gz`: `.cdxj`, `.parquet`."""
+        """The ending of its name in place of `.warc.gz`: `.cdxj`, `.parquet`."""
 
     @property
     def is_slow(self) -> bool:
-        """To make it again takes minutes a file: it is put off, and `add_again` never called."""
+        """Whether a rebuild takes minutes for a file. It is then delayed, and `add_again` is never
+        called."""
 
     def begin(self, warc: Path) -> None:
-        """*warc*: the name it will have. Until `finish` its companion's name is
-        `open_name(beside(warc, suffix))`; one that is there is written over."""
+        """Begin the companion of a file that will be called *warc*. Until `finish` its name is
+        `open_name(companion_path(warc, suffix))`; an existing file is overwritten."""
 
     def add(self, written: StoredCapture) -> None:
-        """One capture more. In bounded memory. Raises StoreUnavailable only, whatever the capture
+        """Add one capture, in bounded memory. Raises only StoreUnavailable, whatever the capture
         holds."""
 
     def add_again(self, stored: Stored) -> None:
-        """As `add`, of a capture read from its file, without its body."""
+        """Add one capture that was read from its file, without its body. Raises as `add`."""
 
     def finish(self) -> None:
-        """Whole, forced to the disk, under its final name, in place of one that is there.
+        """Complete and sync it, and rename it to its final name, replacing an existing file.
         Raises StoreUnavailable."""
 
     def discard(self) -> None:
         """Close and remove the unfinished file, if there is one."""
 
     def rebuild(self, warc: Path, content: Path) -> None:
-        """Make the finished companion of *warc* from its records alone, which are whole, in
-        *content*: itself, or the file that will get its name. Raises CrawlerError; a mark that
-        it is owed is left then."""
+        """Make the finished companion of *warc* from the records in *content*, which is *warc* or
+        the file that will get its name. Raises CrawlerError, and then keeps a mark that the
+        companion is missing."""
 
 
 def companion_path(warc: Path, suffix: str) -> Path:
-    """The final name of a companion."""
+    """Return the final name of the companion of *warc* with *suffix*."""
     return warc.with_name(warc.name.removesuffix(WARC_SUFFIX) + suffix)
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CompanionState:
     companion: Companion
-    is_whole: bool = True  # it has got all captures so far
+    is_whole: bool = True  # it holds all captures so far
     is_finished: bool = False
 
 
 class Companions:
-    """Those of the file at hand."""
+    """The companions of the file that is being written."""
 
     def __init__(self, companions: Sequence[Companion], warc: Path) -> None:
         self._warc = warc
-        self._kept = [_Kept(companion) for companion in companions]
-        for kept in self._kept:
-            self._try(kept, lambda companion: companion.begin(warc))
+        self._states = [_CompanionState(companion) for companion in companions]
+        for state in self._states:
+            self._try(state, lambda companion: companion.begin(warc))
 
     def add(self, written: StoredCapture) -> None:
-        for kept in self._kept:
-            if kept.is_finished:  # and the file was not, after it: this capture is not in it
-                kept.is_finished = kept.is_whole = False
-            if kept.is_whole:
-                self._try(kept, lambda companion: companion.add(written))
+        for state in self._states:
+            if state.is_finished:  # the WARC file could not be finished and this capture follows
+                state.is_finished = state.is_whole = False
+            if state.is_whole:
+                self._try(state, lambda companion: companion.add(written))
 
     def finish(self) -> None:
-        """StoreUnavailable: call it again later."""
-        for kept in self._kept:
-            if kept.is_finished:
+        """Finish all companions. After StoreUnavailable it may be called again."""
+        for state in self._states:
+            if state.is_finished:
                 continue
-            if kept.is_whole:
-                self._try(kept, lambda companion: companion.finish())
-            if not kept.is_whole and kept.companion.is_slow:
-                mark_missing(self._warc, kept.companion.suffix)
-            elif not kept.is_whole:
-                kept.companion.rebuild(self._warc, open_name(self._warc))
-            kept.is_finished = True
+            if state.is_whole:
+                self._try(state, lambda companion: companion.finish())
+            if not state.is_whole and state.companion.is_slow:
+                mark_missing(self._warc, state.companion.suffix)
+            elif not state.is_whole:
+                state.companion.rebuild(self._warc, open_name(self._warc))
+            state.is_finished = True
 
     def discard(self) -> None:
-        for kept in self._kept:
-            kept.companion.discard()
+        for state in self._states:
+            state.companion.discard()
 
     @staticmethod
-    def _try(kept: _Kept, step: Callable[[Companion], None]) -> None:
+    def _try(state: _CompanionState, step: Callable[[Companion], None]) -> None:
         try:
-            step(kept.companion)
+            step(state.companion)
         except StoreUnavailable:
-            kept.is_whole = False
+            state.is_whole = False
             with suppress(StoreUnavailable):
-                kept.companion.discard()
+                state.companion.discard()
 
 
 def mark_missing(warc: Path, suffix: str) -> None:
-    """Mark that a companion of *warc* is still to be made; before *warc* is finished. Raises
+    """Mark that a companion of *warc* is missing, before *warc* is finished. Raises
     StoreUnavailable."""
     mark = open_name(companion_path(warc, suffix))
     try:
@@ -281,7 +282,7 @@ def mark_missing(warc: Path, suffix: str) -> None:
 
 
 def missing_companions(folder: Path, suffix: str) -> list[Path]:
-    """The finished WARC files that lack this companion, oldest first."""
+    """Return the finished WARC files that lack this companion, oldest first."""
     return sorted(warc for warc, _ in _unfinished(folder, suffix) if warc.exists())
 
 
@@ -289,24 +290,25 @@ def is_missing(warc: Path, suffix: str) -> bool:
     return warc.exists() and open_name(companion_path(warc, suffix)).exists()
 
 
-def clear(folder: Path, suffix: str, *, also_owed: bool = False) -> None:
-    """Remove unfinished companions of no file that is being written; but not what is owed."""
+def clear(folder: Path, suffix: str, *, also_marked: bool = False) -> None:
+    """Remove unfinished companions of WARC files that are not being written. Marks of missing
+    companions are removed only if *also_marked*."""
     for warc, path in _unfinished(folder, suffix):
-        # A living writer has the file open before its companions, and after them.
-        if not open_name(warc).exists() and (also_owed or not warc.exists()):
+        # A writer creates its file before the companions and finishes it after them.
+        if not open_name(warc).exists() and (also_marked or not warc.exists()):
             path.unlink(missing_ok=True)
 
 
 @contextmanager
 def held(warc: Path) -> Iterator[bool]:
-    """Of those who make companions of a finished file again, one at a time; False: another is at
-    it. Raises OSError."""
+    """Hold the lock for a rebuild of the companions of a finished file. Yields False if another
+    process holds it. Raises OSError."""
     with warc.open("rb") as file:
         yield lock(file.fileno(), warc)
 
 
 def _unfinished(folder: Path, suffix: str) -> Iterator[tuple[Path, Path]]:
-    """With the final name of the WARC file of each."""
+    """Yield each unfinished companion, behind the final name of its WARC file."""
     ending = open_name(Path(suffix)).name
     for path in list(folder.glob(f"*{ending}")):
         yield path.with_name(path.name.removesuffix(ending) + WARC_SUFFIX), path

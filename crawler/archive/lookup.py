@@ -1,7 +1,7 @@
-"""Where in the archive the captures of a URL are.
+"""Finds the captures of a URL in the archive.
 
-Rule: a file is asked by its index, in a few reads whatever its size. One without, such as that
-which is being written, is read from its start up to its last whole record.
+Rule: a file with an index is searched by it, in a few reads whatever its size. A file without one,
+such as the file being written, is read from its start up to its last complete record.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from crawler.archive.reader import (
 )
 from crawler.model.types import DataDirError
 
-LINE_BYTES: Final = 64 * 1024  # a longer one is no line of ours
-_NUMBER: Final = re.compile("[0-9]{1,18}")  # a file can be that long
+LINE_BYTES: Final = 64 * 1024  # we write no longer line
+_NUMBER: Final = re.compile("[0-9]{1,18}")  # enough digits for any file size
 _NO_NAME: Final = re.compile("[/\\0]")
 
 
@@ -49,61 +49,61 @@ class _CaptureFact(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
-_said = msgspec.json.Decoder(_CaptureFact)
+_facts = msgspec.json.Decoder(_CaptureFact)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of an index."""
+    """A line of an index, with the file that holds its record."""
 
     timestamp: str  # 14 digits
     url: str
-    mime: str  # of a revisit: warc/revisit
+    mime: str  # "warc/revisit" for a revisit
     status: str
-    digest: str  # "sha1:..."; empty: not known
+    digest: str  # "sha1:..."; empty if not known
     place: RecordPlace
-    file: Path  # that has its record
+    file: Path
 
     @property
     def is_revisit(self) -> bool:
         return self.mime == REVISIT
 
     def in_time(self) -> tuple[str, str, int]:
-        """Before which others it comes."""
+        """Return the sort key for the order of time."""
         return self.timestamp, self.place.file, self.place.offset
 
 
 def warc_files(folder: Path) -> list[Path]:
-    """The finished ones, those of others that are not compressed too, and those that are being
-    written or were left; by name."""
+    """Return all WARC files in *folder* by name: finished, uncompressed, being written, or left
+    unfinished by a crash."""
     names = (f"*{WARC_SUFFIX}", f"*{WARC_SUFFIX}{OPEN_SUFFIX}", "*.warc")
     found = [path for name in names for path in folder.glob(name)]
     return sorted(found, key=lambda path: path.name)
 
 
 def lookup(folders: Iterable[Path], url: str) -> list[Entry]:
-    """All captures of what an index takes for *url*: http or https, with www or without. The
+    """Return all captures with the index key of *url*, which ignores http or https and www; the
     oldest first. Raises DataDirError."""
     key = key_of(url)
     found = [
-        entry for folder in folders for file in warc_files(folder) for entry in _asked(file, key)
+        entry for folder in folders for file in warc_files(folder) for entry in _search(file, key)
     ]
-    # A file that was finished while we looked is there under both of its names.
+    # A file that is finished during the search is found under both of its names.
     return sorted({str(entry.place): entry for entry in found}.values(), key=Entry.in_time)
 
 
 def entries(file: Path) -> Iterator[Entry]:
-    """All of one file: by its index, if it has one, or read. Raises DataDirError."""
-    return _asked(file, None)
+    """Yield all captures of one file. Raises DataDirError."""
+    return _search(file, None)
 
 
 def entries_of(file: Path, key: str) -> Iterator[Entry]:
-    """Those of one file that an index has under *key*. Raises DataDirError."""
-    return _asked(file, key)
+    """Yield the captures of one file with the index key *key*. Raises DataDirError."""
+    return _search(file, key)
 
 
 def original(folders: Iterable[Path], revisit: Stored) -> Entry | None:
-    """The response that *revisit* stands for; None: it is not here."""
+    """Return the response that *revisit* repeats, or None if it is not in *folders*."""
     named = [each for each in lookup(folders, revisit.refers_to) if not each.is_revisit]
     at = timestamp(revisit.refers_date)
     exact = [each for each in named if each.timestamp == at and each.url == revisit.refers_to]
@@ -112,7 +112,7 @@ def original(folders: Iterable[Path], revisit: Stored) -> Entry | None:
 
 @contextmanager
 def opened(entry: Entry) -> Iterator[Record]:
-    """Its record. Raises DataDirError: it is not there, or not whole."""
+    """Yield the record of *entry*. Raises DataDirError if it is missing or incomplete."""
     with _file_of(entry) as file:
         try:
             file.seek(entry.place.offset)
@@ -125,20 +125,20 @@ def opened(entry: Entry) -> Iterator[Record]:
 
 
 def read_entry(entry: Entry, most_bytes: int) -> Stored:
-    """As `opened`; of its body *most_bytes*."""
+    """Return the capture of *entry* with at most *most_bytes* of its body. Raises DataDirError."""
     with opened(entry) as record:
         return stored(record, entry.place.file, most_bytes)
 
 
 def _file_of(entry: Entry) -> BinaryIO:
-    # It may have been finished since.
+    # The file may have been finished, and so renamed, since the lookup.
     for path in (entry.file, entry.file.with_name(entry.place.file)):
         with suppress(FileNotFoundError):
             return path.open("rb")
     raise DataDirError(f"{entry.file} is not there any more")
 
 
-def _asked(file: Path, key: str | None) -> Iterator[Entry]:
+def _search(file: Path, key: str | None) -> Iterator[Entry]:
     final = file.with_name(file.name.removesuffix(OPEN_SUFFIX))
     try:
         index = companion_path(final, SUFFIX).open("rb") if file == final else None
@@ -148,12 +148,12 @@ def _asked(file: Path, key: str | None) -> Iterator[Entry]:
         with index:
             yield from (_entry(line, file) for line in _lines(index, key))
         return
-    with suppress(FileNotFoundError):  # it was finished, and its other name comes next
+    with suppress(FileNotFoundError):  # it was finished, and its new name is searched next
         yield from _read(file, final, key)
 
 
 def _read(file: Path, final: Path, key: str | None) -> Iterator[Entry]:
-    with suppress(Damaged):  # what is being written ends anywhere
+    with suppress(Damaged):  # a file being written may end within a record
         for one in captures(final, file, most_bytes=0):
             if key is None or key_of(one.url) == key:
                 yield _entry(index_line(one.url, one.date, one.answer, one.place).encode(), file)
@@ -172,7 +172,7 @@ def _lines(index: BinaryIO, key: str | None) -> Iterator[bytes]:
 
 
 def _seek(index: BinaryIO, begin: bytes) -> None:
-    """To the first line that is not before *begin*."""
+    """Move to the first line that is not before *begin*, by binary search."""
     low, high = 0, index.seek(0, 2)
     while low < high:
         middle = (low + high) // 2
@@ -186,28 +186,28 @@ def _seek(index: BinaryIO, begin: bytes) -> None:
 
 
 def _to_line(index: BinaryIO, at: int) -> None:
-    """To the first line that begins at *at* or behind it."""
+    """Move to the first line that begins at *at* or behind it."""
     index.seek(max(at - 1, 0))
     if at:
         index.readline(LINE_BYTES)
 
 
-def _name(said: str) -> str:
-    if _NO_NAME.search(said) or not said.strip("."):
-        raise ValueError(f"no name of a file: {said!r}")
-    return said
+def _name(text: str) -> str:
+    if _NO_NAME.search(text) or not text.strip("."):
+        raise ValueError(f"no name of a file: {text!r}")
+    return text
 
 
-def _number(said: str) -> int:
-    if not _NUMBER.fullmatch(said):
-        raise ValueError(f"no number: {said!r}")
-    return int(said)
+def _number(text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"no number: {text!r}")
+    return int(text)
 
 
 def _entry(line: bytes, file: Path) -> Entry:
-    _, at, said = (*line.split(b" ", 2), b"", b"")[:3]
+    _, at, facts = (*line.split(b" ", 2), b"", b"")[:3]
     try:
-        found = _said.decode(said)
+        found = _facts.decode(facts)
         place = RecordPlace(_name(found.filename), _number(found.offset), _number(found.length))
         return Entry(at.decode(), found.url, found.mime, found.status, found.digest, place, file)
     except (msgspec.DecodeError, ValueError) as error:

@@ -1,8 +1,8 @@
-"""Gzip members one after the other, each inflated piece by piece; or records that are not
-compressed.
+"""Reads WARC files: gzip members, records, and captures with their metadata.
 
-Rule: bounded memory, whatever a member inflates to. A file is read from its start: a body may
-hold anything, also bytes that look like the beginning of a member.
+Rule: memory is bounded, whatever a member inflates to, and a record that does not match its head is
+Damaged. No library is used, because the place of any damage must be known (fastwarc skips damage
+silently, warcio continues behind it).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from crawler.model.types import CrawlerError
 from crawler.policy.encodings import codings_of, decoded
 
 READ_BYTES: Final = 64 * 1024
-INFLATE_BYTES: Final = 1024 * 1024  # of a member at once
+INFLATE_BYTES: Final = 1024 * 1024  # the most that is inflated at once
 MAX_PLAIN_HEAD_BYTES: Final = 64 * 1024  # of a record that is not compressed
-_PLAIN: Final = b"W"  # of "WARC/1.0"; gzip begins otherwise
+_PLAIN: Final = b"W"  # the first byte of "WARC/1.0", with which gzip does not begin
 _END: Final = b"\r\n\r\n"
 _HEAD: Final = re.compile(rb".*?\r\n\r\n", re.DOTALL).match
 _CONTENT_LENGTH: Final = re.compile(
@@ -37,11 +37,11 @@ _CONTENT_LENGTH: Final = re.compile(
 
 
 class Damaged(CrawlerError):
-    """From here on the file cannot be read. Caller: keep what came before."""
+    """The file cannot be read from here on. Caller: keep what came before."""
 
 
 class Member:
-    """One of them. `end`: where it ends in the file, once all its pieces are taken."""
+    """One gzip member. `end` is its end in the file, once all its pieces are read."""
 
     def __init__(self, file: BinaryIO, rest: bytes, read_bytes: int) -> None:
         self._file = file
@@ -51,7 +51,7 @@ class Member:
         self.offset = file.tell() - len(rest)
 
     def pieces(self) -> Iterator[bytes]:
-        """What is left of it. Raises Damaged: it is no gzip, or ends early."""
+        """Yield the rest of the member. Raises Damaged if it is no gzip, or ends early."""
         inflater = self._inflater
         while not inflater.eof:
             if inflater.needs_input:
@@ -68,7 +68,7 @@ class Member:
 
     @property
     def rest(self) -> bytes:
-        """What was read of the file beyond its end."""
+        """The bytes of the file that were read beyond the member's end."""
         return self._inflater.unused_data
 
     @property
@@ -77,17 +77,17 @@ class Member:
 
 
 class PlainMember:
-    """A record of a file that is not compressed: its head says how long it is. `end`: as above."""
+    """A record of an uncompressed file, whose head states its length. Has the methods of Member."""
 
     def __init__(self, file: BinaryIO, rest: bytes, read_bytes: int) -> None:
         self._file = file
         self.rest = rest
         self._read_bytes = read_bytes
-        self._left: int | None = None  # None: its head is not read
+        self._left: int | None = None  # None until its head was read
         self.offset = file.tell() - len(rest)
 
     def pieces(self) -> Iterator[bytes]:
-        """What is left of it. Raises Damaged: it has no head, or ends early."""
+        """Yield the rest of the record. Raises Damaged if it has no head, or ends early."""
         if self._left is None:
             self._left = self._length()
         while self._left:
@@ -117,8 +117,8 @@ class PlainMember:
 
 
 def members(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Member | PlainMember]:
-    """From where *file* stands. What a caller leaves of one is passed over. Raises Damaged, and
-    OSError as *file* does."""
+    """Yield the members from the position of *file*. What the caller does not read of one is
+    skipped. Raises Damaged, and OSError as *file* does."""
     rest = file.read(read_bytes)
     kind = PlainMember if rest[:1] == _PLAIN else Member
     while rest:
@@ -129,12 +129,6 @@ def members(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Member | P
         rest = member.rest or file.read(read_bytes)
 
 
-# WARC files read back, record by record.
-#
-# Rule: bounded memory, and nothing is believed: a record that is not what its head says is Damaged.
-# By our own hand, because it must name the place of any damage (fastwarc passes over it in silence,
-# warcio goes on behind it), and inflates with isal.
-
 MAX_FIELDS_BYTES: Final = 64 * 1024  # of a record's own head; ours are below 8 kB
 _PIECE_BYTES: Final = 1024 * 1024
 _VERSION: Final = re.compile(rb"WARC/1\.[01](?:\r\n|\Z)")
@@ -144,16 +138,16 @@ _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 
 
 class Record:
-    """One of them. Its block can be read once, and until the next record is asked for."""
+    """One WARC record. Its block can be read once, before the next record is read."""
 
     def __init__(self, member: Member | PlainMember) -> None:
         """Raises Damaged."""
         self._member = member
         self._pieces = member.pieces()
         self.offset = member.offset
-        self._length: int | None = None  # once it is finished
-        self._head, self._ahead = self._parted()
-        length = self._quickly(_SIZE, "Content-Length")
+        self._length: int | None = None  # None until `finish`
+        self._head, self._ahead = self._split_head()
+        length = self._search_head(_SIZE, "Content-Length")
         if not (_VERSION.match(self._head) and _LENGTH.fullmatch(length)):
             raise self._damaged("is no WARC record")
         self.size_bytes = self._left = int(length)  # of its block
@@ -165,7 +159,8 @@ class Record:
         return [(name.strip(), value.strip()) for name, _, value in parted]
 
     def field(self, name: str) -> str:
-        """The first of that name; empty: there is none. WARC 1.0 put URIs in angle brackets."""
+        """Return the first field called *name*, or "". WARC 1.0 puts URIs in angle brackets, which
+        are removed."""
         value = self._named.get(name.lower(), "")
         is_bracketed = name.endswith("-URI") and value[:1] == "<" and value[-1:] == ">"
         return value[1:-1] if is_bracketed else value
@@ -176,16 +171,17 @@ class Record:
 
     @property
     def kind(self) -> str:
-        """Empty: it does not say."""
-        return self._quickly(_KIND, "WARC-Type")
+        """The WARC-Type; empty if the record has none."""
+        return self._search_head(_KIND, "WARC-Type")
 
-    def _quickly(self, pattern: re.Pattern[bytes], name: str) -> str:
-        """As `field`, but of most records nothing else is asked, and this is 15 us less."""
+    def _search_head(self, pattern: re.Pattern[bytes], name: str) -> str:
+        """Return the field as `field` does. It saves 15 us for a record of which no other field is
+        needed, as for most."""
         found = pattern.search(self._head)
         return found[1].decode(errors="replace").strip() if found else self.field(name)
 
     def read(self, most_bytes: int = _PIECE_BYTES) -> bytes:
-        """Of the rest of its block, so many at most; empty: it is at its end."""
+        """Return at most *most_bytes* of the rest of the block; empty at its end."""
         wanted = min(most_bytes, self._left)
         if wanted and not self._ahead:
             self._ahead = next(self._pieces, b"")
@@ -196,7 +192,7 @@ class Record:
         return piece
 
     def read_all(self, most_bytes: int) -> bytes:
-        """As `read`; as many as there are, up to that limit."""
+        """Return the rest of the block up to *most_bytes*."""
         pieces = []
         while piece := self.read(most_bytes):
             pieces.append(piece)
@@ -204,8 +200,8 @@ class Record:
         return b"".join(pieces)
 
     def finish(self) -> int:
-        """Pass over what is left; its length in the file. Raises Damaged: it does not end
-        as it must, or its checksum is wrong."""
+        """Skip the rest and return the record's length in the file. Raises Damaged if it does not
+        end as it must, or its checksum is wrong."""
         if self._length is not None:
             return self._length
         while self.read():
@@ -220,8 +216,8 @@ class Record:
         self._length = self._member.end - self.offset
         return self._length
 
-    def _parted(self) -> tuple[bytes, bytes]:
-        """Its head, and what was read beyond."""
+    def _split_head(self) -> tuple[bytes, bytes]:
+        """Return the record's head, and the bytes that were read beyond it."""
         read = b""
         while len(read) <= MAX_FIELDS_BYTES and (piece := next(self._pieces, b"")):
             head, end, ahead = (read := read + piece).partition(_END)
@@ -234,17 +230,13 @@ class Record:
 
 
 def records(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Record]:
-    """From where *file* stands, which must be the beginning of one. Raises Damaged, after all
-    that is whole was given; and OSError, as *file* does."""
+    """Yield the records from the position of *file*, which must be the beginning of one. Raises
+    Damaged after the last complete record, and OSError as *file* does."""
     for member in members(file, read_bytes):
         record = Record(member)
         yield record
         record.finish()
 
-
-# Captures as the archive holds them: an answer with what was written beside it.
-#
-# Rule: what `Capture` was, as far as its records say so; bodies up to a limit of the caller's.
 
 ANSWERS: Final = frozenset({"response", "revisit", "resource"})
 _METADATA_BYTES: Final = 16 * 1024 * 1024
@@ -253,26 +245,27 @@ _SHA1_HEX: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """One response or revisit. Arrow: archive -> reader."""
+    """A capture read from the archive: a response or revisit with its metadata. Arrow: archive ->
+    reader."""
 
     kind: Literal["response", "revisit"]
     url: str
     date: str  # as written: WARC-Date
     place: RecordPlace
     head: bytes  # of HTTP, up to and with the blank line
-    body: bytes  # content-encoded as it came; of a revisit: none
-    body_cut: bool = False  # there is more of it in the record
-    payload_sha1: bytes = b""  # of a revisit: of what it stands for
+    body: bytes  # content-encoded as received; a revisit has none
+    body_cut: bool = False  # whether the record holds more of it
+    payload_sha1: bytes = b""  # for a revisit: of the payload it repeats
     ip: str = ""
-    truncated: str = ""  # of a revisit this is always "length"
-    profile: str = ""  # of a revisit: why it is one
-    refers_to: str = ""  # of a revisit: the URL of its original
-    refers_date: str = ""  # and when that was fetched
+    truncated: str = ""  # always "length" for a revisit
+    profile: str = ""  # for a revisit: why it is one
+    refers_to: str = ""  # for a revisit: the URL of its original
+    refers_date: str = ""  # for a revisit: when its original was fetched
     metadata: tuple[tuple[str, str], ...] = ()
 
     @property
     def fetched_at(self) -> float:
-        """Epoch seconds; 0: its date cannot be read."""
+        """The time of the fetch in epoch seconds; 0 if it cannot be read."""
         return epoch(self.date)
 
     @property
@@ -280,13 +273,13 @@ class Stored:
         return ResponseRecord(self.kind, self.head, self.payload_sha1)
 
     def noted(self, name: str) -> str:
-        """Of its metadata, the first of that name; empty: there is none."""
+        """Return the first metadata value called *name*, or ""."""
         return next((value for key, value in self.metadata if key == name), "")
 
 
 def captures(warc: Path, content: Path, most_bytes: int) -> Iterator[Stored]:
-    """All of *content*, which is, or will be, called *warc*. Of a body *most_bytes* are read.
-    Raises Damaged after the last whole record, OSError."""
+    """Yield the captures in *content*, which is, or will be, called *warc*, with at most
+    *most_bytes* of each body. Raises Damaged after the last complete record, OSError."""
     with content.open("rb") as file:
         yield from captures_in(file, warc.name, most_bytes)
 
@@ -299,7 +292,8 @@ def captures_in(
     *,
     with_metadata: bool = True,
 ) -> Generator[Stored, None, None]:
-    """As `captures`. *whole*, if any, is called with the end of each record, of whatever kind."""
+    """Yield captures as `captures` does. *whole* is called with the end of each complete record of
+    any kind."""
     answer: Stored | None = None
     damage: Damaged | None = None
     try:
@@ -325,7 +319,7 @@ def captures_in(
 
 
 def stored(record: Record, name: str, most_bytes: int) -> Stored:
-    """The answer in *record*, of the file called *name*. Raises Damaged."""
+    """Return the answer in *record*, of the file called *name*. Raises Damaged."""
     read = record.read_all(MAX_HEAD_BYTES + most_bytes)
     if record.kind == "resource":
         read = head_of_resource(record) + read
@@ -349,20 +343,21 @@ def stored(record: Record, name: str, most_bytes: int) -> Stored:
 
 
 def head_of_resource(record: Record) -> bytes:
-    """What HTTP would have said of what another tool archived without it."""
+    """Return an HTTP head for a resource, which another program archived without one."""
     content_type = record.field("Content-Type").encode("latin-1", "replace")
     return b"HTTP/1.1 200 OK\r\nContent-Type: " + content_type + _END
 
 
 def metadata(block: bytes) -> tuple[tuple[str, str], ...]:
-    """The fields of an `application/warc-fields` block."""
+    """Return the fields of an `application/warc-fields` block."""
     lines = block.decode(errors="replace").split("\r\n")
     pairs = (line.partition(":") for line in lines if line)
     return tuple((name, value.strip()) for name, _, value in pairs)
 
 
 def sha1_of(label: str) -> bytes:
-    """Of "sha1:" and base 32, or base 16 as others write it; empty: it is none."""
+    """Return the digest in "sha1:" and base 32, or base 16 as other programs write it; empty if
+    *label* is no SHA-1."""
     algorithm, _, digits = label.partition(":")
     if algorithm.lower() == "sha1":
         with suppress(ValueError):
@@ -372,22 +367,19 @@ def sha1_of(label: str) -> bytes:
 
 
 def epoch(date: str) -> float:
-    """Of a WARC-Date; 0: it is none."""
+    """Return the epoch seconds of a WARC-Date, or 0 if it is none."""
     try:
         return datetime.fromisoformat(date).timestamp()
     except ValueError:
         return 0.0
 
 
-# Bodies of stored answers, without their content codings; and what their heads say.
-#
-# Rule: pure, and the same as when they were fetched.
-
 Room = Callable[[bytes | None, str], int]
-"""Content-Type, URL -> bytes kept of a body."""
+"""Content-Type, URL -> the most bytes that are kept of a decoded body."""
 
 
 def decoded_body(stored: Stored, room: Room) -> bytes:
+    """Return the body without its content codings, as the crawl decoded it."""
     headers = head_fields(stored.head)
     codings = codings_of(values(headers, b"content-encoding"))
     if not codings:
@@ -401,6 +393,6 @@ def values(headers: list[tuple[bytes, bytes]], lower_name: bytes) -> list[bytes]
 
 
 def status_of(head: bytes) -> int:
-    """0: it says none."""
+    """Return the HTTP status, or 0 if *head* has none."""
     words = head.partition(b"\n")[0].split()[1:2]
     return int(words[0]) if words and words[0].isdigit() else 0

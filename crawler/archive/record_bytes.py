@@ -1,8 +1,8 @@
-"""WARC 1.1 records: the bytes of each kind, from frozen values.
+"""Builds the bytes of WARC 1.1 records.
 
-Rule: pure; time and random bytes come in as arguments. Written by hand, because of the libraries
-warcio percent-encodes header bytes that are not ASCII and takes 7 times as long, and fastwarc's
-files are a quarter larger. Both read what we write, in tests.
+Rule: pure; time and random bytes are arguments. No library is used: warcio percent-encodes header
+bytes that are not ASCII and takes 7 times as long, and fastwarc's files are a quarter larger. Tests
+read our records with both.
 """
 
 from __future__ import annotations
@@ -22,16 +22,13 @@ from crawler.archive.capture import Capture, ResponseRecord
 from crawler.model.page import Link, LinkKind
 from crawler.model.types import Claim
 
-# The values of WARC fields: dates, identities, digests, URLs.
-#
-# Rule: pure, and what comes from outside never begins a line of its own.
-
+# The values of WARC fields. A line break in a value never begins a new field.
 PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F)))
 _BASE32: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567".ljust(256)
 
 
 def _halves() -> Iterator[tuple[int, int, int]]:
-    """How far the upper half of each stretch moves, and which bits are of upper and lower ones."""
+    """Yield how far the upper half of each group moves, and the masks of upper and lower halves."""
     for groups in (32, 16, 8, 4, 2):
         half = (1 << groups // 2 * 5) - 1
         low = sum(half << at * 8 for at in range(0, 32, groups))
@@ -49,14 +46,14 @@ def line(name: str, value: str) -> str:
 
 
 def block(pairs: Iterable[tuple[str, str]]) -> bytes:
-    """Of an `application/warc-fields` record."""
+    """Return the block of an `application/warc-fields` record."""
     return "".join([line(name, value) for name, value in pairs]).encode(errors="replace")
 
 
-@lru_cache(maxsize=8)  # the index asks again for what the record has just asked for
+@lru_cache(maxsize=8)  # the index needs the same digest as the record just before it
 def labelled(sha1: bytes) -> str:
-    """A SHA-1 as WARC and CDXJ write it, in an eighth of the time of base64.b32encode: its 32
-    groups of 5 bits are moved apart, half of each stretch at a time, to a byte each."""
+    """Return a SHA-1 as WARC and CDXJ write it, in an eighth of the time of base64.b32encode: its
+    32 groups of 5 bits are spread to a byte each, in five steps that each halve the groups."""
     spread = int.from_bytes(sha1)
     for shift, high, low in _HALVES:
         spread = (spread & high) << shift | spread & low
@@ -64,7 +61,7 @@ def labelled(sha1: bytes) -> str:
 
 
 def record_id(random: bytes) -> str:
-    """A version 4 UUID, as uuid.UUID would print it in five times the time."""
+    """Return a version 4 UUID, which uuid.UUID would print in five times the time."""
     digits, variant = random.hex(), "89ab"[random[8] >> 6]
     last = f"{variant}{digits[17:20]}-{digits[20:]}"
     return f"<urn:uuid:{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{last}>"
@@ -72,53 +69,52 @@ def record_id(random: bytes) -> str:
 
 @lru_cache(maxsize=8)
 def date(at: float) -> str:
-    """To the microsecond, which WARC 1.1 allows: a page may be fetched twice in a second."""
+    """Return a WARC-Date with microseconds, as WARC 1.1 allows: a page may be fetched twice in a
+    second."""
     stamp = datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
     return f"{stamp[:-6]}Z"  # in place of +00:00
 
 
 def uri(url: str) -> str:
-    """Section 5.12: no white space, nothing but what RFC 3986 allows on a line."""
+    """Return *url* with only the characters that RFC 3986 allows (WARC 1.1, section 5.12)."""
     if url.isascii() and url.isprintable() and " " not in url:
         return url
     return quote(url, safe=PRINTABLE, errors="replace")
 
 
-# The head of an HTTP response as it is written into a WARC.
+# The head of an HTTP response is stored as received, except for what would make a reader misread
+# the stored body. A false header keeps its value and its place under the name `X-Crawler-<name>`,
+# as in the WARCs of Common Crawl and StormCrawler:
 #
-# Rule: pure; bytes as received, in their order, but for what would lie about the stored body or
-# make a reader look for it in the wrong place. A header that would lie keeps its value and its
-# place under the name `X-Crawler-<name>`, as in the WARCs of Common Crawl and StormCrawler:
+# - Transfer-Encoding: our client has joined the chunks, and a reader that finds "chunked" would
+#   look for chunk sizes in the page. The WARC specification counts payloads without it.
+# - Content-Length beside a Transfer-Encoding (RFC 9112 6.3: it does not count) or of a body that
+#   was cut: pywb announces that many bytes, and its client waits for them until it times out.
 #
-# - Transfer-Encoding: our client has joined the chunks; a reader told "chunked" would look for
-# chunk sizes in the page. The WARC specification counts payloads without it in any case.
-# - A status line that readers cannot read is written as they can: warcio and fastwarc find a status
-# after one space only, and pywb refuses any version but 1.0 and 1.1. The line as sent is in the
-# metadata.
-# - Content-Length beside a Transfer-Encoding (RFC 9112 6.3: it does not count) or of a body
-# that was cut: pywb promises that many bytes, and its client waits for them until it gives up.
+# A status line that readers cannot read is rewritten: warcio and fastwarc find a status after one
+# space only, and pywb refuses any version but 1.0 and 1.1. The line as sent is in the metadata.
 
 CHUNKED: Final = re.compile(rb"^(?=Transfer-Encoding[ \t]*:)", re.IGNORECASE | re.MULTILINE)
 LYING: Final = re.compile(
     rb"^(?=(?:Transfer-Encoding|Content-Length)[ \t]*:)", re.IGNORECASE | re.MULTILINE
 )
 STATUS_LINE: Final = "status-line"
-"""In the metadata: the status line as sent, where another is written; percent-encoded."""
+"""The metadata field with the status line as sent, percent-encoded, if it was rewritten."""
 PRINTABLE_STATUS: Final = "".join(chr(byte) for byte in range(0x20, 0x7F) if chr(byte) != "%")
 RENAMED: Final = b"X-Crawler-"
 _GIVEN_BACK: Final = re.compile(LYING.pattern.replace(b"^", b"^" + RENAMED), LYING.flags)
 END: Final = b"\r\n\r\n"
 
-# A head that is written as it came, as most are: no line of it looks blank, or has a lone LF.
+# Most heads match this and are written unchanged: no line looks blank or has a lone LF.
 PLAIN: Final = re.compile(
     rb"HTTP/1\.[01] \d{3}(?: [^\r\n]*+)?\r\n(?:[!-9;-~]++:[^\r\n]*+\r\n)*+\r\n"
 )
 
-# Replay software knows these two only; others are by custom written as HTTP/1.1.
+# Replay software knows only these two; other versions are by custom written as HTTP/1.1.
 WRITTEN_VERSIONS: Final = frozenset({b"HTTP/1.0", b"HTTP/1.1"})
 _STATUS: Final = re.compile(rb"([^ \t]+)[ \t]+(\d{3})((?:[ \t].*)?)", re.DOTALL)
 
-# fastwarc gives up the whole file at a longer head (its max_header_len, as it comes).
+# fastwarc stops reading the whole file at a longer head (the default of its max_header_len).
 MAX_HEAD_BYTES: Final = 32 * 1024
 
 
@@ -126,11 +122,11 @@ class Head(NamedTuple):
     """Status line and headers up to and with the blank line."""
 
     content: bytes
-    cut: bool  # headers were left out: together they are too long
+    cut: bool  # headers were left out because the head is too long
 
 
 def response_head(capture: Capture) -> Head:
-    """What a reader is to take for the head of *capture*."""
+    """Return the head of *capture* as it is stored."""
     if PLAIN.fullmatch(capture.head):
         content = capture.head.removesuffix(END)
     else:
@@ -145,8 +141,8 @@ def response_head(capture: Capture) -> Head:
 
 
 def as_received(head: bytes, status_line: bytes = b"") -> bytes:
-    """Of a head that `response_head` made: with the names that were renamed, and the status line
-    that was sent; empty: that one."""
+    """Return the received form of a head that `response_head` made: with its original header names
+    and, if given, the original *status_line*."""
     received = _GIVEN_BACK.sub(b"", head)
     if not status_line:
         return received
@@ -155,13 +151,14 @@ def as_received(head: bytes, status_line: bytes = b"") -> bytes:
 
 
 def _received(head: bytes) -> list[bytes]:
-    """Its lines. A lone LF ends one too (RFC 9112 2.2); fastwarc wants CRLF of an archive."""
+    """Return the lines of *head*. A lone LF ends a line too (RFC 9112 2.2); fastwarc requires CRLF
+    in an archive."""
     lines = [line.removesuffix(b"\r") for line in head.split(b"\n")]
     return [line for line in lines if b":" in line or not _looks_blank(line)]
 
 
 def _looks_blank(line: bytes) -> bool:
-    """As warcio sees it, which ends the head at any line that is white in Unicode too."""
+    """Whether warcio takes *line* for the end of the head: all of it is Unicode white space."""
     try:
         return not line.decode().strip()
     except UnicodeDecodeError:
@@ -169,7 +166,7 @@ def _looks_blank(line: bytes) -> bool:
 
 
 def _composed(capture: Capture) -> list[bytes]:
-    # RFC 9112 4: the space stays when there is no reason.
+    # RFC 9112 4: the space stays when there is no reason phrase.
     lines = [b"%b %03d %b" % (capture.version, capture.status, capture.reason)]
     lines += [b"%b: %b" % header for header in capture.headers]
     # RFC 9112 5.2 and RFC 9110 5.5: a line break inside a field reads as a space.
@@ -177,7 +174,7 @@ def _composed(capture: Capture) -> list[bytes]:
 
 
 def readable_status(line: bytes) -> bytes:
-    """The status line *line* as readers of archives can read it; mostly as it is."""
+    """Return a status line that readers of archives understand; mostly *line* itself."""
     match = _STATUS.fullmatch(line)
     if match:
         version, space, rest = match[1], b" ", match[2] + match[3].replace(b"\t", b" ", 1)
@@ -187,7 +184,7 @@ def readable_status(line: bytes) -> bytes:
 
 
 def _fitting(content: bytes) -> bytes:
-    """Whole headers only, those that fit. A status line too long by itself is cut."""
+    """Return the headers that fit, each complete. A status line that is too long is cut."""
     status_line, *headers = content.split(b"\r\n")
     kept = [status_line[: MAX_HEAD_BYTES // 2]]
     left = MAX_HEAD_BYTES - len(END) - len(kept[0])
@@ -198,12 +195,9 @@ def _fitting(content: bytes) -> bytes:
     return b"\r\n".join(kept)
 
 
-# The links of a page as its metadata record has them, in the words of Heritrix.
-#
-# Rule: pure; absolute URLs, each once. `L a/@href` says how a crawler gets there: L by a link, E it
-# belongs to the page, R sent on, M listed, X guessed.
-
-_WAYS: Final = MappingProxyType(
+# How Heritrix writes the links of a page: L is a link, E embedded, R a redirect, M listed in a
+# manifest, X speculative.
+_LINK_TYPES: Final = MappingProxyType(
     {
         LinkKind.A: "L a/@href",
         LinkKind.AREA: "L area/@href",
@@ -222,16 +216,16 @@ _WAYS: Final = MappingProxyType(
 
 
 def outlink_lines(links: Sequence[Link]) -> str:
-    """Of *links*, whose URLs are absolute, in the order in which they stand."""
+    """Return the metadata lines of *links*, each once, in their order. Their URLs are absolute."""
     lines: dict[str, None] = {}  # a set that keeps the order
-    kind, way = None, ""
+    kind, link_type = None, ""
     for link in links:
-        if link.kind is not kind:  # an enum is slow to look up, and the last one was the same
-            kind, way = link.kind, _WAYS[link.kind]
-        lines[f"outlink: {link.url} {way}\r\n"] = None
+        if link.kind is not kind:  # looking up an enum is slow, and most links repeat the last kind
+            kind, link_type = link.kind, _LINK_TYPES[link.kind]
+        lines[f"outlink: {link.url} {link_type}\r\n"] = None
     written = "".join(lines)
     if written.count("\n") != len(lines) or written.count("\r") != len(lines):
-        # Somebody's own pipeline has put them there: none may begin a line of its own.
+        # A user's pipeline may add any URL: a line break in one must not begin a new line.
         return outlink_lines([replace(link, url=uri(link.url)) for link in links])
     return written
 
@@ -254,17 +248,17 @@ SHA1_BYTES: Final = 20
 
 
 def warcinfo(name: str, at: float, info: Sequence[tuple[str, str]], random: bytes) -> bytes:
-    """The record at the head of the file called *name*. *random*: 16 bytes."""
+    """Return the first record of the file called *name*. *random* is 16 bytes."""
     about = [*info, *(pair for pair in FORMAT if pair not in info)]
     event = f"WARC-Date: {date(at)}\r\n{line('WARC-Filename', name)}"
     return _record("warcinfo", record_id(random), event, FIELDS_TYPE, block(about))
 
 
 def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], ResponseRecord]:
-    """A response or revisit record, then, where known, its request and its metadata; and the
-    first of these as an answer.
+    """Return a response or revisit record, then, where known, its request and its metadata; and
+    what the index needs of the first.
 
-    The answer comes first: should only a part survive a crash, it is the part that counts.
+    The answer comes first because it is the part that must survive a crash.
     """
     name = record_id(random[:16])
     event = f"WARC-Date: {date(capture.fetched_at)}\r\nWARC-Target-URI: {uri(capture.url)}\r\n"
@@ -297,39 +291,39 @@ def _answer(capture: Capture, event: str, name: str) -> tuple[bytes, ResponseRec
 
 
 def _protocols(capture: Capture, head: bytes) -> str:
-    """As the IIPC proposes it for WARC 1.2. HTTP is named as written: the wire's version, or
-    what stands for it in the head."""
+    """Return the WARC-Protocol fields that the IIPC proposes for WARC 1.2. The version of HTTP is
+    the one in the stored head."""
     written = f"WARC-Protocol: {head[:8].decode('latin-1').lower()}\r\n"
     if capture.tls:
         name, _, version = capture.tls.lower().partition("v")
-        # Python writes the first of all as TLSv1.
+        # Python writes version 1.0 as TLSv1.
         written += line("WARC-Protocol", f"{name}/{version if '.' in version else '1.0'}")
     return written
 
 
 def _revisit(capture: Capture) -> tuple[bytes, str]:
-    """The digest of the payload, and the fields of a revisit; empty: it is a response."""
+    """Return the payload's digest and the fields of a revisit, which are empty for a response."""
     unchanged = capture.not_modified_of
     if unchanged is not None and unchanged.record:
-        # What the payload would have been, by which replay finds it; of 304 itself there is none.
+        # Replay finds the unchanged payload by its digest; a 304 has no payload of its own.
         return _wire_sha1(unchanged), _refers_to(unchanged, NOT_MODIFIED)
     digest = capture.body_sha1 or sha1(capture.body, usedforsecurity=False).digest()
     claim = capture.duplicate_of
     if claim is not None and _holds(claim, digest):
-        # Section 6.7.2: the reason for a body left out as known is always "length".
+        # WARC 1.1, 6.7.2: the reason for leaving out a known body is always "length".
         return digest, _refers_to(claim, SAME_BODY) + "WARC-Truncated: length\r\n"
     return digest, ""
 
 
 def _holds(claim: Claim, digest: bytes) -> bool:
-    """Whether the archive has these bytes there. A revisit of anything else would be a page
-    lost: of a claim without a record, or of a SHA-1 of other bytes (say, the decoded ones)."""
+    """Whether the record of *claim* holds these bytes. A revisit would lose the page if the claim
+    had no record, or a SHA-1 of other bytes (for example the decoded ones)."""
     wire = _wire_sha1(claim)
     return bool(claim.record) and (not wire or wire == digest)
 
 
 def _wire_sha1(claim: Claim) -> bytes:
-    """Empty: its digest is of another kind."""
+    """Return the SHA-1 of the body as received; empty if the digest is of another kind."""
     wire = claim.wire_sha1 or claim.digest
     return wire if len(wire) == SHA1_BYTES else b""
 

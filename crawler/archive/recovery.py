@@ -1,10 +1,8 @@
-"""What a dead process left unfinished, made whole: when a crawl starts, before it writes anything,
-or by a command, at any time.
+"""Recovers the WARC files and claims of a dead process: when a crawl starts, or by a command.
 
-Rule: a file is kept up to its last whole record and no longer, and never one that a living
-process holds. It is read from its start, once: a body may hold anything, also bytes that look
-like the beginning of a record. Bounded memory, and 10 to 16 s of CPU a gigabyte: what takes longer
-is marked as owed.
+Rule: an unfinished file that no living process holds is cut behind its last complete record. It is
+read once from its start, for a body may hold bytes that look like a record. This takes bounded
+memory and 10 to 16 s of CPU for each gigabyte; a companion that takes longer is marked as missing.
 """
 
 from __future__ import annotations
@@ -58,17 +56,17 @@ from crawler.model.types import (
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What became of one file."""
+    """The result of the recovery of one file."""
 
     file: str  # its final name
-    records: int  # kept; 0: there was none, and the file is gone
+    records: int  # kept; if 0, the file had none and was removed
     kept_bytes: int
     cut_bytes: int
 
 
 @dataclass(slots=True)
 class _WholeRecords:
-    """The records that are."""
+    """The number and the total size of a file's complete records."""
 
     count: int = 0
     bytes: int = 0
@@ -78,8 +76,8 @@ class _WholeRecords:
 
 
 def recover(folder: Path, companions: Sequence[Companion] = ()) -> list[Recovered]:
-    """Mend and finish every WARC file in *folder* that no process holds. Of its *companions* the
-    quick ones are made, the slow ones owed. Raises DataDirError, StoreUnavailable."""
+    """Repair and finish every WARC file in *folder* that no process holds. Fast *companions* are
+    made, slow ones marked as missing. Raises DataDirError, StoreUnavailable."""
     tried = [recover_one(path, companions) for path in left_open(folder)]
     for companion in companions:
         clear(folder, companion.suffix)
@@ -87,22 +85,23 @@ def recover(folder: Path, companions: Sequence[Companion] = ()) -> list[Recovere
 
 
 def left_open(folder: Path) -> list[Path]:
-    """WARC files in *folder* that are not finished, whoever holds them."""
+    """Return the unfinished WARC files in *folder*, whether or not a process holds them."""
     return sorted(folder.glob(f"*{WARC_SUFFIX}{OPEN_SUFFIX}"))
 
 
 def recover_one(path: Path, companions: Sequence[Companion]) -> Recovered | None:
-    """None: its process lives. Raises DataDirError, StoreUnavailable."""
+    """Recover one file. Returns None if a living process holds it or has just finished it. Raises
+    DataDirError, StoreUnavailable."""
     try:
         with path.open("r+b") as file:
-            return _mend(file, path, companions) if lock(file.fileno(), path) else None
+            return _repair(file, path, companions) if lock(file.fileno(), path) else None
     except FileNotFoundError:
-        return None  # it has just been finished
+        return None
     except OSError as error:
         raise DataDirError(f"cannot recover {path}: {error.strerror or error}") from error
 
 
-def _mend(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> Recovered:
+def _repair(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> Recovered:
     final = path.with_name(path.name.removesuffix(OPEN_SUFFIX))
     quick = [companion for companion in companions if not companion.is_slow]
     try:
@@ -125,12 +124,12 @@ def _mend(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> Recove
             path.rename(final)
     finally:
         for companion in quick:
-            companion.discard()  # nothing, once it is finished
+            companion.discard()  # does nothing if the companion is finished
     return Recovered(final.name, whole.count, whole.bytes, cut_bytes)
 
 
 def _read(file: BinaryIO, final: Path, companions: Sequence[Companion]) -> _WholeRecords:
-    """The *companions* get its captures on the way."""
+    """Return the complete records of *file*, and add its captures to the *companions*."""
     whole = _WholeRecords()
     for companion in companions:
         companion.begin(final)
@@ -141,49 +140,45 @@ def _read(file: BinaryIO, final: Path, companions: Sequence[Companion]) -> _Whol
     return whole
 
 
-# What open leases had archived already when their process died.
-#
-# Rule: the answer to each is in the archive, and nobody knows: it would be stored twice, and what
-# is
-# near to it not marked. So its content is claimed for it before the frontier and the index of
-# near-duplicates open; fetched again it is found stored. Doing it twice changes nothing, so dying
-# here loses nothing.
-
+# The process may have died after it archived the answers to open leases. Their content is claimed
+# before the frontier and the index of near-duplicates open, so that a second fetch finds it stored
+# and does not archive it twice. Claiming it again changes nothing.
 _PAGE: Final = 1000  # leases read at once
-_CLOCK_S: Final = 3600.0  # by so much a file system's clock may be behind ours (guess)
-_NO_PAGE: Final = 0  # as in pipelines.archive
+_CLOCK_S: Final = 3600.0  # how far a file system's clock may be behind ours (guess)
+_NO_PAGE: Final = 0  # as in crawler/pipelines.py
 _SIMHASH: Final = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingRules:
-    """As the crawl read what it fetched."""
+    """How bodies are decoded: as in the crawl."""
 
     room: Room
-    most_bytes: int  # the most that `room` says
-    is_all_here: bool = True  # no file was brought elsewhere
+    most_bytes: int  # the most that `room` returns
+    is_all_here: bool = True  # no file was delivered to a store
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What the archive has of some leases."""
+    """What the archive holds of the answers to some leases."""
 
-    claims: Sequence[Claim]  # on each content, of its first record
-    urls: Collection[str]  # that were answered under them, with or without a body
+    claims: Sequence[Claim]  # one for each content, of its first record
+    urls: Collection[str]  # of the leases that were answered, with or without a body
     is_all_here: bool
 
     def may_have(self, candidate: Candidate) -> bool:
-        """Whether an answer to it. That to a spider's own request stands under whatever URL it
-        had."""
+        """Whether the archive may hold an answer to *candidate*. A spider's own request may have
+        been archived under any URL."""
         if candidate.purpose is not Purpose.PAGE:
             return False
         return not self.is_all_here or bool(candidate.request) or candidate.url in self.urls
 
 
 def look(leases: Iterable[OpenRecord], folder: Path, reading: ReadingRules) -> Archived:
-    """WARC files in *folder* must have been recovered: one that is still open is in another
-    process' hands (`scrapy archive index`), and may have anything. Raises DataDirError."""
-    # Before the finished ones are listed: it may become one of them meanwhile.
+    """Return what *folder* holds of the answers to *leases*. Its WARC files must have been
+    recovered: one that is still open is held by another process (`scrapy archive index`), and may
+    hold any answer. Raises DataDirError."""
+    # Open files are listed before finished ones, because one may be finished in between.
     is_all_here = reading.is_all_here and not left_open(folder)
     taken: dict[str, float] = {}
     for each in leases:
@@ -204,7 +199,8 @@ def look(leases: Iterable[OpenRecord], folder: Path, reading: ReadingRules) -> A
 
 
 def claim_unfinished(store: OrderedStore, folder: Path, reading: ReadingRules) -> int:
-    """How many claims were written. Raises StoreUnavailable, DataDirError."""
+    """Claim the archived answers of open leases, and return how many claims were written. Raises
+    StoreUnavailable, DataDirError."""
     leases = dict(_open(store))
     found = look(leases.values(), folder, reading)
     claims = [each for each in found.claims if store.get(keys.DIGEST + each.digest) is None]
@@ -218,7 +214,7 @@ def claim_unfinished(store: OrderedStore, folder: Path, reading: ReadingRules) -
 
 
 def _records(claim: Claim) -> Iterator[tuple[bytes, bytes | None]]:
-    """As the frontier writes them at a finish."""
+    """Yield the records that the frontier writes for *claim* when a lease is finished."""
     yield keys.DIGEST + claim.digest, encode(claim)
     if claim.simhash is not None:
         yield keys.NEAR + claim.digest, keys.numbered(b"", claim.simhash)
@@ -232,7 +228,7 @@ def _open(store: OrderedStore) -> Iterator[tuple[bytes, OpenRecord]]:
 
 
 def _stored(files: list[Path], url: str, most_bytes: int) -> Iterator[Stored]:
-    """All answers to *url* that are no revisits."""
+    """Yield all answers to *url* that are no revisits."""
     for file in files:
         for entry in entries_of(file, key_of(url)):
             if entry.url == url and not entry.is_revisit:
@@ -242,7 +238,7 @@ def _stored(files: list[Path], url: str, most_bytes: int) -> Iterator[Stored]:
 
 
 def _read_unfinished(entry: Entry, most_bytes: int) -> Stored | None:
-    """With its metadata. None: it cannot be read."""
+    """Return the capture with its metadata, or None if it cannot be read."""
     with suppress(Damaged, OSError), entry.file.open("rb") as file:
         file.seek(entry.place.offset)
         with closing(captures_in(file, entry.place.file, most_bytes)) as found:
@@ -251,11 +247,11 @@ def _read_unfinished(entry: Entry, most_bytes: int) -> Stored | None:
 
 
 def _claims(stored: Stored, room: Room) -> Iterator[Claim]:
-    """None without a body."""
+    """Yield the claim on the content of *stored*; none if it has no body."""
     if not stored.body:
         return
     digest = sha1_of(stored.noted("content-digest"))
-    if not digest:  # it is not coded, or was cut off from what was noted
+    if not digest:  # the body has no content coding, or the crash cut off the metadata
         digest = sha1(decoded_body(stored, room), usedforsecurity=False).digest()
     yield Claim(
         digest,
@@ -269,7 +265,7 @@ def _claims(stored: Stored, room: Room) -> Iterator[Claim]:
 
 
 def _status(stored: Stored) -> int:
-    """As the crawl would have claimed it."""
+    """Return the status with which the crawl would have claimed it."""
     flaw = stored.noted("flaw")
     if flaw == Flaw.SOFT_404:
         return 404
@@ -277,7 +273,8 @@ def _status(stored: Stored) -> int:
 
 
 def _simhash(stored: Stored) -> int | None:
-    """None: it is nobody's original, has too little text, or was cut off from what was noted."""
+    """Return its fingerprint. Returns None if it is no original, has too little text, or if the
+    crash cut off the metadata."""
     noted = stored.noted("simhash")
     is_original = not stored.noted("flaw") and not stored.noted("alias-of")
     return int(noted, 16) if is_original and _SIMHASH.fullmatch(noted) else None

@@ -1,7 +1,7 @@
-"""An archive as one file: WACZ 1.1, which ReplayWeb.page and others open as it is.
+"""Packs an archive into one WACZ 1.1 file, which ReplayWeb.page and others open.
 
-Rule: bounded memory, whatever the size: WARC files are copied as they are, their indexes merged.
-By our own hand: the package `wacz` keeps every page in memory and reads all files three times.
+Rule: memory is bounded, whatever the size: WARC files are copied unchanged, their indexes merged.
+The package `wacz` is not used: it keeps every page in memory and reads all files three times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GZIP: Final = 31  # zlib's number for it
 
 @dataclass(frozen=True, slots=True)
 class PageLine:
-    """A page that a reader finds in the list of a WACZ file."""
+    """An entry of the page list of a WACZ file."""
 
     url: str
     at: str  # 2026-01-02T03:04:05Z
@@ -47,7 +47,7 @@ class _Resource(msgspec.Struct, frozen=True):
 
 
 class Wacz:
-    """A file that is being packed."""
+    """A WACZ file that is being written."""
 
     def __init__(self, file: ZipFile, now: float) -> None:
         self._file = file
@@ -60,7 +60,7 @@ class Wacz:
                 entry.write(piece)
 
     def index(self, lines: Iterator[str]) -> None:
-        """*lines*: sorted. Packed in blocks, with a list of their beginnings."""
+        """Write the sorted *lines* in compressed blocks, and an index of the blocks' first keys."""
         begins = ['!meta 0 {"format": "cdxj-gzip-1.0", "filename": "index.cdx.gz"}\n']
         offset = 0
         with self._entry(INDEX, ZIP_STORED) as entry:
@@ -78,7 +78,7 @@ class Wacz:
             entry.write("".join(begins).encode())
 
     def pages(self, pages: Iterable[PageLine]) -> int:
-        """How many there were."""
+        """Write the page list and return how many pages it has."""
         count = 0
         with self._entry("pages/pages.jsonl", ZIP_DEFLATED) as entry:
             entry.write(b'{"format": "json-pages-1.0", "id": "pages", "title": "All Pages"}\n')
@@ -90,9 +90,9 @@ class Wacz:
         return count
 
     def describe(self, title: str, software: str) -> None:
-        """The last entry: what is in it."""
+        """Write the description of the package. Call it last."""
         created = "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*self._date[:6])
-        said = {
+        description = {
             "profile": "data-package",
             "title": title,
             "created": created,
@@ -100,7 +100,7 @@ class Wacz:
             "software": software,
             "resources": self._resources,
         }
-        package = msgspec.json.format(msgspec.json.encode(said), indent=2)
+        package = msgspec.json.format(msgspec.json.encode(description), indent=2)
         digest = {"path": "datapackage.json", "hash": f"sha256:{sha256(package).hexdigest()}"}
         for name, content in (
             ("datapackage.json", package),
@@ -139,8 +139,8 @@ class _Hashed:
 
 @contextmanager
 def pack_files(out: Path, now: float) -> Iterator[Wacz]:
-    """*out* gets its name when all is in it. Raises DataDirError: it is there already;
-    StoreUnavailable."""
+    """Yield a WACZ file that is renamed to *out* when it is complete. Raises DataDirError if *out*
+    exists already, and StoreUnavailable."""
     unfinished = open_name(out)
     if out.exists():
         raise DataDirError(f"{out} is there already; remove it, or name another file")
@@ -156,8 +156,8 @@ def pack_files(out: Path, now: float) -> Iterator[Wacz]:
 
 @contextmanager
 def merged(warcs: Sequence[Path], scratch: Path) -> Iterator[Iterator[str]]:
-    """The lines of all their indexes, sorted. *scratch*: a file beside which there is room.
-    Raises DataDirError: one has none."""
+    """Yield the lines of all indexes of *warcs*, sorted. Temporary files are made in the folder of
+    *scratch*. Raises DataDirError if a file has no index."""
     lines = SortedLines(scratch)
     try:
         for warc in warcs:

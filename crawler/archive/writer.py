@@ -1,8 +1,7 @@
-"""Captures into WARC files: gzip a record, one file after the other.
+"""Writes captures to WARC files: a synchronous writer, and an asyncio archive around it.
 
-Rule: synchronous; one thread appends. What `append` returned is in the operating system's hands:
-it survives the death of the process at any moment. After the next `sync` it survives a power cut
-too. No file is ever written over.
+Rule: one thread appends. A record survives the death of the process once `append` has returned, and
+a power cut after the next `sync`. No file is ever overwritten.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ class WarcRules:
 
     folder: Path
     prefix: str = "crawl"
-    origin: str  # which process of which machine: "host-pid"
+    origin: str  # machine and process: "host-pid"
     max_file_bytes: int = 1_000_000_000  # the target size of WARC 1.1 annex B
-    gzip_level: int = 1  # isal's 1 costs 90 us a 30 KB page, 2 the same for 1 % less, 3 230 us
-    info: tuple[tuple[str, str], ...] = ()  # warcinfo: software, operator, robots...
+    gzip_level: int = 1  # isal: 1 takes 90 us for a 30 KB page, 2 as long for 1 % less, 3 230 us
+    info: tuple[tuple[str, str], ...] = ()  # of the warcinfo record: software, operator, robots...
 
     def __post_init__(self) -> None:
         for name in (self.prefix, self.origin):
@@ -57,9 +56,9 @@ class WarcRules:
 
 
 class WarcWriter:
-    """Appends captures, each as a unit; begins a new file when one is full.
+    """Appends captures, each as a unit, and begins a new file when one is full.
 
-    StoreUnavailable leaves the files as they were before the call; later calls may succeed.
+    After StoreUnavailable the files are as before the call, and later calls may succeed.
     """
 
     def __init__(self, rules: WarcRules, companions: Sequence[Companion] = ()) -> None:
@@ -67,12 +66,12 @@ class WarcWriter:
         self._companions = companions
         self._serial = 0
         self._file: OpenFile | None = None
-        self._beside = Companions((), Path())  # those of the file
+        self._current_companions = Companions((), Path())
         self._appended_bytes = 0
-        self._synced_bytes = 0  # of these
+        self._synced_bytes = 0
 
     def append(self, capture: Capture) -> RecordPlace:
-        """Write its records; the place of the first, the response or revisit."""
+        """Write the records of *capture*. Returns the place of the response or revisit record."""
         records, answer = capture_records(capture, os.urandom(RANDOM_BYTES))
         members = [self._packed(records[0]), *map(_lightly_packed, records[1:])]
         file = self._current(capture.fetched_at)
@@ -80,38 +79,37 @@ class WarcWriter:
         offset = file.append(data)
         self._appended_bytes += len(data)
         place = RecordPlace(file.final.name, offset, len(members[0]))
-        self._beside.add(StoredCapture(capture, place, answer))
+        self._current_companions.add(StoredCapture(capture, place, answer))
         return place
 
     @property
     def unsynced_bytes(self) -> int:
-        """Of records that were appended since the last sync began."""
+        """The size of the records that were appended since the last sync began."""
         return self._appended_bytes - self._synced_bytes
 
     def sync(self) -> None:
-        """All that was appended before survives a power cut. One other thread may call it: nothing
-        that appends waits for it. Files before the one at hand were synced when they were
-        finished."""
+        """Make all that was appended survive a power cut. One other thread may call it, and no
+        append waits for it. Earlier files were synced when they were finished."""
         appended, file = self._appended_bytes, self._file
         if file is not None and self._synced_bytes < appended:
             file.sync()
         self._synced_bytes = appended
 
     def close(self) -> None:
-        """Finish the file at hand, synced. The writer may be used again."""
+        """Finish and sync the current file. The writer may be used again."""
         if self._file is not None:
-            self._beside.finish()
+            self._current_companions.finish()
             self._file.finish()
             self._file = None
 
     def _current(self, now: float) -> OpenFile:
-        # Full files are finished here, not after the append that filled them: should that
-        # fail, no capture is left half acknowledged.
+        # A full file is finished here and not after the append that filled it, so that a failure
+        # does not belong to a capture that was already written.
         if self._file is not None and self._file.size_bytes >= self._rules.max_file_bytes:
             self.close()
         if self._file is None:
             self._file = self._begin(now)
-            self._beside = Companions(self._companions, self._file.final)
+            self._current_companions = Companions(self._companions, self._file.final)
         return self._file
 
     def _begin(self, now: float) -> OpenFile:
@@ -135,30 +133,29 @@ class WarcWriter:
                 return file
 
     def _packed(self, record: bytes) -> bytes:
-        # Without a time in the gzip header: the same record gives the same bytes.
+        # The gzip header has no time, so the same record gives the same bytes.
         return compress(record, self._rules.gzip_level, COMP_GZIP)
 
 
 def _lightly_packed(record: bytes) -> bytes:
-    """A request or metadata: level 1 takes four times as long for a quarter less, which is 3 %
-    of a page (docs/decisions/0016)."""
+    """Compress a request or metadata record at level 0. Level 1 takes four times as long and saves
+    a quarter, which is 3 % of a page (docs/decisions/0016)."""
     return compress(record, 0, COMP_GZIP)
 
 
-# The archive as the event loop sees it: `await append`, and the capture is safe.
-#
-# Rule: the loop never compresses, digests or writes. One thread does, and owns the writer. A hop
-# between threads costs 50-100 us, so it takes all that waits in one go and answers in one call.
-
-FULL_AGAIN_S: Final = 1.0
+FULL_AGAIN_S: Final = 1.0  # the interval between tries while the disk is full
 
 Job = tuple[Capture, asyncio.Future[RecordPlace]]
 Answer = tuple[asyncio.Future[RecordPlace], RecordPlace | Exception]
 
 
 class Archive:
-    """Holds up to *queued_captures* at once; more of them wait in `append`, so a disk that is
-    slow slows the fetching, and memory stays as it is."""
+    """The archive for the event loop: one thread owns the writer, and compresses and writes.
+
+    A switch between threads costs 50-100 us, so the thread takes all queued captures at once and
+    returns their results in one call. At most *queued_captures* are queued; more wait in `append`,
+    so a slow disk slows the fetching and memory stays bounded.
+    """
 
     def __init__(
         self,
@@ -167,7 +164,7 @@ class Archive:
         rooms: Sequence[Callable[[], Awaitable[None]]] = (),
         queued_captures: int = 64,
     ) -> None:
-        """*rooms*: each waits until there is room for one more."""
+        """Each of *rooms* waits until there is room for one more capture."""
         self._writer = writer
         self._waits_for_room = waits_for_room
         self._rooms = rooms
@@ -179,8 +176,9 @@ class Archive:
         self._thread.start()
 
     async def append(self, capture: Capture) -> RecordPlace:
-        """Where it lies, once it survives the death of this process; a power cut after the next
-        `sync` only. StoreUnavailable: it is not in the archive. Cancelled: it may be."""
+        """Return the place of the record, once it survives the death of this process; it survives
+        a power cut only after the next `sync`. Raises StoreUnavailable if it is not in the archive.
+        If the call is cancelled, the capture may be in the archive."""
         while True:
             try:
                 return await self._append(capture)
@@ -204,15 +202,16 @@ class Archive:
         return self._writer.unsynced_bytes
 
     def sync(self) -> None:
-        """Make all that was appended survive a power cut. For a thread; raises StoreUnavailable."""
+        """Make all that was appended survive a power cut. It blocks, so call it in a thread. Raises
+        StoreUnavailable."""
         self._writer.sync()
 
     async def close(self) -> None:
-        """Write all that was accepted, finish the file, end the thread."""
+        """Write all accepted captures, finish the file and end the thread."""
         if self._closed:
             return
         self._closed = True
-        # The semaphore is fair: with every place ours, nobody is waiting and nothing is queued.
+        # The semaphore is fair: once we hold every place, no call waits and no capture is queued.
         for _ in range(self._queued_captures):
             await self._places.acquire()
         self._jobs.put(None)
@@ -225,15 +224,15 @@ class Archive:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             batch = [job]
-            # Nothing but captures here: the None of `close` comes when the queue is empty.
+            # These are captures only: `close` puts its None when the queue is empty.
             while not self._jobs.empty() and (job := self._jobs.get()) is not None:
                 batch.append(job)
-            answers = [(future, self._written(capture)) for capture, future in batch]
-            # A loop that is gone has nobody waiting on it.
+            answers = [(future, self._append_or_error(capture)) for capture, future in batch]
+            # A closed loop raises RuntimeError, and no task waits for the results.
             with suppress(RuntimeError):
                 batch[0][1].get_loop().call_soon_threadsafe(self._deliver, answers)
 
-    def _written(self, capture: Capture) -> RecordPlace | Exception:
+    def _append_or_error(self, capture: Capture) -> RecordPlace | Exception:
         try:
             return self._writer.append(capture)
         except Exception as error:  # the thread must outlive any single capture

@@ -201,7 +201,7 @@ class LeftArchive:
         self._is_all_here = is_all_here
         _mend(data.warc, companions(config))
         if not config.archive.columns:  # nobody would ever make them
-            clear(data.warc, COLUMNS, also_owed=True)
+            clear(data.warc, COLUMNS, also_marked=True)
 
     def claim_unfinished(self, store: OrderedStore) -> None:
         """Before a frontier opens *store*. Raises CrawlerError."""

@@ -188,7 +188,7 @@ def test_what_nobody_will_make_is_no_longer_owed(tmp_path: Path) -> None:
     write(tmp_path, slow_companion(failing_once("add")))
     clear(tmp_path, ".urls")
     assert missing_companions(tmp_path, ".urls")
-    clear(tmp_path, ".urls", also_owed=True)
+    clear(tmp_path, ".urls", also_marked=True)
     assert not list(tmp_path.glob("*.open"))
 
 

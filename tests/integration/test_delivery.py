@@ -400,7 +400,7 @@ def test_the_end_does_not_wait_for_ever(
     _, left = deliver(tmp_path, store, patience_s=0.3)
     assert sorted(f"warc/{file.name}" for file in left) == sorted(files)
     assert local(tmp_path) == files
-    assert "3 files were not brought to s3://archive/crawl" in caplog.text
+    assert "3 files were not delivered to s3://archive/crawl" in caplog.text
     assert str(tmp_path) in caplog.text
     assert "a.warc.gz, a.parquet, a.cdxj" in caplog.text
     network.deal = no_fault
@@ -455,6 +455,6 @@ def test_no_secret_is_told(
     finish(tmp_path, "a", IN_PARTS_BYTES)
     network.deal = for_the_first(8, fault)
     deliver(tmp_path, store)
-    assert "Bringing the last" in caplog.text
+    assert "Delivering the last" in caplog.text
     assert not [word for word in UNSPOKEN.values() if word in caplog.text]
     assert "Authorization" not in caplog.text

@@ -93,7 +93,7 @@ def test_what_stays_at_the_end_is_brought_by_the_same_command(
     network.deal = forbidden
     told = run([*command(tmp_path, pages), "-a", "max_pages=5"])
     stay = finished(tmp_path)
-    assert f"{len(stay)} files were not brought to s3://archive/crawl" in told.stderr
+    assert f"{len(stay)} files were not delivered to s3://archive/crawl" in told.stderr
     assert stay
     assert stored(s3) == []
     network.end_trouble()

@@ -80,6 +80,6 @@ def test_it_ends_and_tells_no_secret_whatever_the_store_does(fault: Fault, tmp_p
     assert told.stdout.split()[0] == str(len(files))
     assert local(tmp_path) == files
     assert took_s < 45, "a request that hangs takes a minute to be given up"
-    assert "3 files were not brought" in told.stderr
+    assert "3 files were not delivered" in told.stderr
     assert "Traceback" not in told.stderr
     assert not [word for word in UNSPOKEN.values() if word in told.stderr]
