@@ -1,7 +1,7 @@
-"""The process that makes columns again while the crawl runs.
+"""The child process that rebuilds columns files while the crawl runs.
 
-Rule: it may be killed at any moment, and loses nothing: what is owed stays marked until it is
-whole. It ends with the process that started it.
+Rule: it may be killed at any moment, because a columns file stays marked as missing until it is
+complete. It ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from crawler.archive.files import held
 from crawler.config.settings import ContentSettings, FetchSettings, read_config
 from crawler.content.parsing import again
 
-_NICER: Final = 10  # the crawl comes first
+_NICENESS: Final = 10  # the crawl has priority
 
 
 class BodyCaps(msgspec.Struct):
-    """Of core.config.Fetch."""
+    """The limits of bodies in FetchSettings."""
 
     html_max_bytes: int
     pdf_max_bytes: int
@@ -33,7 +33,7 @@ class BodyCaps(msgspec.Struct):
 
 
 class RebuildJob(msgspec.Struct):
-    """What is to be made. Arrow: crawl -> process."""
+    """The columns files to rebuild. Arrow: crawl -> process."""
 
     warcs: list[str]
     content: ContentSettings
@@ -41,24 +41,24 @@ class RebuildJob(msgspec.Struct):
 
 
 class RebuiltFile(msgspec.Struct):
-    """What came of one file. Arrow: process -> crawl."""
+    """The result for one file. Arrow: process -> crawl."""
 
     warc: str
     seconds: float
-    fault: str = ""  # empty: none
+    fault: str = ""  # empty if it was rebuilt
 
 
 def main() -> None:
-    os.nice(_NICER)
+    os.nice(_NICENESS)
     with os.fdopen(os.dup(0), "rb", buffering=0) as inward:
-        orders = msgspec.json.decode(inward.readline(), type=RebuildJob)
+        job = msgspec.json.decode(inward.readline(), type=RebuildJob)
     threading.Thread(target=_end_with_starter, daemon=True).start()
-    config = replace(read_config({}), content=orders.content, fetch=_fetch(orders.caps))
+    config = replace(read_config({}), content=job.content, fetch=_fetch(job.caps))
     companion = ColumnsCompanion(again(config))
-    for warc in orders.warcs:
+    for warc in job.warcs:
         began_at = monotonic()
-        fault = _made(companion, Path(warc))
-        _tell(RebuiltFile(warc, monotonic() - began_at, fault))
+        fault = _rebuild(companion, Path(warc))
+        _send(RebuiltFile(warc, monotonic() - began_at, fault))
 
 
 def _fetch(caps: BodyCaps) -> FetchSettings:
@@ -70,23 +70,23 @@ def _fetch(caps: BodyCaps) -> FetchSettings:
     )
 
 
-def _made(companion: ColumnsCompanion, warc: Path) -> str:
+def _rebuild(companion: ColumnsCompanion, warc: Path) -> str:
     try:
         with held(warc) as is_ours:
             if not is_ours:
                 return "another process is at it"
             companion.rebuild(warc, warc)
-    except Exception as error:  # a parser may be anybody's; the next file is not its fault
+    except Exception as error:  # a plug-in may raise anything; the next file may succeed
         return f"{type(error).__name__}: {error}"
     return ""
 
 
-def _tell(made: RebuiltFile) -> None:
-    os.write(1, msgspec.json.encode(made) + b"\n")
+def _send(rebuilt: RebuiltFile) -> None:
+    os.write(1, msgspec.json.encode(rebuilt) + b"\n")
 
 
 def _end_with_starter() -> None:
-    """Nothing more is said to us: an end of our input is the end of who started us."""
+    """Exit when the input ends, because then the parent process has ended."""
     while os.read(0, 1):
         pass
     os._exit(1)

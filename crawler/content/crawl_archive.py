@@ -1,6 +1,7 @@
-"""The archive of one crawl: what is written beside each WARC file, and what a dead process left.
+"""The archive of one crawl: its writer, companions, recovery, delivery and columns rebuild.
 
-Rule: it begins with the first record, as it needs the loop; what is unfinished is mended before.
+Rule: unfinished files are recovered at the start. The writer is created with the first record,
+because it needs the event loop.
 """
 
 from __future__ import annotations
@@ -54,28 +55,26 @@ from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import OpenRecord
 from crawler.model.types import VERSION, WaitsForRoom
 
-# Columns that a WARC file lacks, made while the crawl runs: after a crash, or a full disk.
-#
-# Rule: neither the start nor the fetching waits for them, nor does the crawl give its processor: a
-# process of its own, which yields to others, makes them. What is not made at the end stays marked,
-# and the next start takes it up.
-
 logger = logging.getLogger(__name__)
 
-LOOK_S: Final = 10.0  # so much later a file that came to lack them is seen
+LOOK_S: Final = 10.0  # the interval at which missing columns files are looked for
 PATIENCE_S: Final = 600.0  # at the end of a crawl that has finished: 3 GB (guess, revisit)
-STOPPED_PATIENCE_S: Final = 5.0  # somebody waits
+STOPPED_PATIENCE_S: Final = 5.0  # at the end of a crawl that was stopped: a user waits
 _NAMED: Final = 5  # files in a message
 
 
 class ColumnsRebuild:
-    """Begins with `begin`, ends with `close`."""
+    """Makes the columns files that a crash or a full disk left missing, from `begin` to `close`.
+
+    A child process with low priority makes them, so neither the start nor the fetching waits. What
+    is not made at the end stays marked for the next start.
+    """
 
     def __init__(self, folder: Path, config: Config) -> None:
         self._folder = folder
         self._config = config
         self._tried: set[Path] = set()
-        self._ending = threading.Event()  # make what there is, then end
+        self._ending = threading.Event()  # set: make the files now missing, then end
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()  # around its start and its end
         self._is_over = False
@@ -86,11 +85,12 @@ class ColumnsRebuild:
 
     @property
     def pid(self) -> int | None:
-        """Of the last process; None: there was none."""
+        """The id of the last process, or None if there was none."""
         return self._process.pid if self._process is not None else None
 
     async def close(self, patience_s: float) -> list[Path]:
-        """Wait for what is being made, so long; the WARC files that still lack columns."""
+        """Wait for the rebuild for at most *patience_s*. Returns the WARC files that still lack
+        columns."""
         self._ending.set()
         until = monotonic() + patience_s
         if self._thread.is_alive() and missing_companions(self._folder, SUFFIX):
@@ -99,13 +99,13 @@ class ColumnsRebuild:
             await asyncio.sleep(0.02)
         self._end()
         left = missing_companions(self._folder, SUFFIX)
-        self._tell_left(left)
+        self._log_left(left)
         return left
 
     def _work(self) -> None:
         while True:
             is_last = self._ending.is_set()
-            self._make(
+            self._rebuild(
                 [
                     warc
                     for warc in missing_companions(self._folder, SUFFIX)
@@ -116,15 +116,15 @@ class ColumnsRebuild:
                 return
             self._ending.wait(LOOK_S)
 
-    def _make(self, warcs: Sequence[Path]) -> None:
-        process = self._started() if warcs else None
+    def _rebuild(self, warcs: Sequence[Path]) -> None:
+        process = self._start_process() if warcs else None
         if process is None or process.stdin is None or process.stdout is None:
             return
         self._tried.update(warcs)
         names = ", ".join(warc.name for warc in warcs[:_NAMED])
         logger.info("Columns are made in the background of %d files: %s", len(warcs), names)
         try:
-            process.stdin.write(msgspec.json.encode(self._orders(warcs)) + b"\n")
+            process.stdin.write(msgspec.json.encode(self._job(warcs)) + b"\n")
             process.stdin.flush()
             for line in process.stdout:
                 _log_rebuilt(msgspec.json.decode(line, type=RebuiltFile))
@@ -138,24 +138,24 @@ class ColumnsRebuild:
         if status and not self._is_over:
             logger.warning("The process that makes columns ended with status %d", status)
 
-    def _started(self) -> subprocess.Popen[bytes] | None:
+    def _start_process(self) -> subprocess.Popen[bytes] | None:
         with self._lock:
             if self._is_over:
                 return None
             try:
-                self._process = subprocess.Popen(  # ourselves, and nothing of anybody else's
+                self._process = subprocess.Popen(  # our own interpreter and module only
                     [sys.executable, "-P", "-m", "crawler.content.columns_child"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
                     env={**os.environ, "PYTHONPATH": _path()},
-                    start_new_session=True,  # a Ctrl-C is for us
+                    start_new_session=True,  # a Ctrl-C must reach only us
                 )
             except OSError as error:
                 logger.warning("No process that makes columns can be started: %s", error)
             return self._process
 
-    def _orders(self, warcs: Sequence[Path]) -> RebuildJob:
+    def _job(self, warcs: Sequence[Path]) -> RebuildJob:
         caps = msgspec.convert(self._config.fetch, BodyCaps, from_attributes=True)
         return RebuildJob([str(warc.resolve()) for warc in warcs], self._config.content, caps)
 
@@ -167,7 +167,7 @@ class ColumnsRebuild:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _tell_left(self, left: Sequence[Path]) -> None:
+    def _log_left(self, left: Sequence[Path]) -> None:
         if left:
             names = ", ".join(warc.name for warc in left[:_NAMED])
             more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
@@ -178,12 +178,12 @@ class ColumnsRebuild:
             )
 
 
-def _log_rebuilt(made: RebuiltFile) -> None:
-    warc = Path(made.warc)
-    if made.fault and is_missing(warc, SUFFIX):
-        logger.warning("No columns of %s: %s", warc.name, made.fault)
-    elif not made.fault:
-        logger.info("Made again in %.1f s: %s", made.seconds, companion_path(warc, SUFFIX).name)
+def _log_rebuilt(result: RebuiltFile) -> None:
+    warc = Path(result.warc)
+    if result.fault and is_missing(warc, SUFFIX):
+        logger.warning("No columns of %s: %s", warc.name, result.fault)
+    elif not result.fault:
+        logger.info("Made again in %.1f s: %s", result.seconds, companion_path(warc, SUFFIX).name)
 
 
 def _path() -> str:
@@ -191,26 +191,28 @@ def _path() -> str:
 
 
 class LeftArchive:
-    """What earlier runs have left in the archive. A dead process leaves files without an end."""
+    """The archive that earlier runs left, with the unfinished files of a dead process."""
 
     def __init__(self, config: Config, data: DataDir, *, is_all_here: bool) -> None:
-        """Mends what is unfinished. *is_all_here*: no file was brought elsewhere. Raises
-        CrawlerError."""
+        """Recover unfinished files. *is_all_here* says that no file was delivered to a store.
+        Raises CrawlerError."""
         self._config = config
         self._data = data
         self._is_all_here = is_all_here
-        _mend(data.warc, companions(config))
-        if not config.archive.columns:  # nobody would ever make them
+        _recover(data.warc, companions(config))
+        if not config.archive.columns:  # then no later start makes them
             clear(data.warc, COLUMNS, also_marked=True)
 
     def claim_unfinished(self, store: OrderedStore) -> None:
-        """Before a frontier opens *store*. Raises CrawlerError."""
-        _tell(claim_unfinished(store, self._data.warc, self._reading()))
+        """Claim the archived answers of open leases, before a frontier opens *store*. Raises
+        CrawlerError."""
+        _log_claims(claim_unfinished(store, self._data.warc, self._reading()))
 
     def look(self, leases: Iterable[OpenRecord]) -> Archived:
-        """What the archive has of *leases* that the last run left open. Raises DataDirError."""
+        """Return what the archive holds of the answers to *leases* that the last run left open.
+        Raises DataDirError."""
         found = look(leases, self._data.warc, self._reading())
-        _tell(len(found.claims))
+        _log_claims(len(found.claims))
         return found
 
     def _reading(self) -> ReadingRules:
@@ -230,14 +232,16 @@ class CrawlArchive:
         sync_verdicts: Callable[[], None],
         lifecycle: Lifecycle,
     ) -> None:
-        """*sync_verdicts*: as of `GroupCommit`."""
+        """*sync_verdicts* is that of `GroupCommit`."""
         self._config = config
         self._data = data
         self._waits_for_room = waits_for_room
         self._archive: Archive | None = None
         self.delivery = delivery
-        self._later = ColumnsRebuild(data.warc, config) if config.archive.columns else None
-        self.commits: GroupCommit | None = None  # None: what a power cut takes does not matter
+        self._columns_rebuild = (
+            ColumnsRebuild(data.warc, config) if config.archive.columns else None
+        )
+        self.commits: GroupCommit | None = None  # None if the archive is not synced
         if config.archive.fsync:
             self.commits = GroupCommit(
                 config.archive.fsync_every_s,
@@ -249,14 +253,14 @@ class CrawlArchive:
             )
 
     def begin(self) -> None:
-        """Files that an earlier run finished are brought from now on."""
-        if self._later is not None:
-            self._later.begin()
+        """Start the columns rebuild and the delivery of finished files."""
+        if self._columns_rebuild is not None:
+            self._columns_rebuild.begin()
         if self.delivery is not None:
             self.delivery.begin()
 
     def archive(self) -> Archive | None:
-        """None: the crawl keeps none."""
+        """Return the archive, created by the first call. Returns None if the crawl keeps none."""
         if self._archive is None and self._config.archive.warc:
             rules = warc_rules(self._config, self._data.warc)
             writer = WarcWriter(rules, companions(self._config))
@@ -266,40 +270,41 @@ class CrawlArchive:
         return self._archive
 
     def _sync(self) -> None:
-        """All records so far survive a power cut. For a thread; raises StoreUnavailable."""
+        """Make all records so far survive a power cut. It blocks, so call it in a thread. Raises
+        StoreUnavailable."""
         if self._archive is not None:
             self._archive.sync()
 
     def _unsynced_bytes(self) -> int:
-        """Of records."""
         return self._archive.unsynced_bytes if self._archive is not None else 0
 
     def is_congested(self) -> bool:
-        """Finished files wait for their store, and more pages would have to wait too."""
+        """Whether pages must wait, because too many finished files wait for their store."""
         return self.delivery is not None and self.delivery.is_congested()
 
     def stopping(self) -> None:
-        """What is under way is still archived, however much waits for the store."""
+        """Let pages under way be archived, however many files wait for the store."""
         if self.delivery is not None:
             self.delivery.let_through()
 
     async def close(self, *, is_finished: bool) -> None:
-        """Finish the last files, then bring them; those that cannot be wait for the next run.
-        *is_finished*: the crawl is, and nobody waits for its end."""
+        """Finish the last files, then deliver them; what cannot be delivered waits for the next
+        run. If the crawl *is_finished*, no user waits and columns get more time."""
         if self.commits is not None:
             await self.commits.close()
         try:
             if self._archive is not None:
                 await self._archive.close()
         finally:
-            if self._later is not None:
-                await self._later.close(PATIENCE_S if is_finished else STOPPED_PATIENCE_S)
+            if self._columns_rebuild is not None:
+                await self._columns_rebuild.close(PATIENCE_S if is_finished else STOPPED_PATIENCE_S)
             if self.delivery is not None:
                 await self.delivery.close()
 
 
 def delivery_of(config: Config, data: DataDir, random: Random) -> Delivery | None:
-    """None: the files stay here. Raises CrawlerError."""
+    """Return the delivery to CRAWLER_ARCHIVE_URL, or None if it is not set. Raises
+    CrawlerError."""
     url = config.archive.archive_url
     if not url:
         return None
@@ -307,15 +312,15 @@ def delivery_of(config: Config, data: DataDir, random: Random) -> Delivery | Non
     return Delivery(data.path, open_store(url, data.path), waiting, random)
 
 
-def _tell(claimed: int) -> None:
+def _log_claims(claimed: int) -> None:
     if claimed:
         logger.info("Archived before the last run ended, and not finished: %d pages", claimed)
 
 
-def _mend(folder: Path, kept: Sequence[Companion]) -> None:
+def _recover(folder: Path, companions: Sequence[Companion]) -> None:
     began_at = monotonic()
-    mended = recover(folder, kept)
-    for each in mended:
+    recovered = recover(folder, companions)
+    for each in recovered:
         logger.warning(
             "%s was left unfinished by a crash, and is whole again: %d records kept, %d bytes"
             " without an end removed",
@@ -323,14 +328,14 @@ def _mend(folder: Path, kept: Sequence[Companion]) -> None:
             each.records,
             each.cut_bytes,
         )
-    took_s, read_bytes = monotonic() - began_at, sum(each.kept_bytes for each in mended)
+    took_s, read_bytes = monotonic() - began_at, sum(each.kept_bytes for each in recovered)
     if read_bytes:
         per_gb_s = took_s * 1e9 / read_bytes
         logger.info("That took %.1f s, or %.0f s for each GB", took_s, per_gb_s)
 
 
 def companions(config: Config, *, tries_unreadable: bool = False) -> Sequence[Companion]:
-    """Of each WARC file of this crawl."""
+    """Return the companions of each WARC file of a crawl with *config*."""
     columns = []
     if config.archive.columns:
         columns.append(ColumnsCompanion(again(config, tries_unreadable=tries_unreadable)))

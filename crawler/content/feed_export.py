@@ -1,7 +1,7 @@
-"""What feeds, and pipelines that ask through ItemAdapter, see of a Page: fields of plain values.
+"""Gives feed exports, and pipelines that use ItemAdapter, the fields of a Page as plain values.
 
-Rule: a field has the name and the meaning of its column (docs/columns.md); what a page does not say
-is a field it does not have. No exporter of Scrapy's fails on a page, whatever a server sent.
+Rule: a field has the name and meaning of its column (docs/columns.md) and is missing if its value
+is empty. No exporter of Scrapy fails on a page, whatever a server sent.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from crawler.archive.record_bytes import labelled
 from crawler.model.page import ColumnsRow, Page
 from crawler.policy.links import described
 
-# What XML 1.0 has no way to write, and UTF-8 neither: halves of surrogate pairs.
+# Characters that XML 1.0 cannot hold, and halves of surrogate pairs, which UTF-8 cannot encode.
 _UNWRITABLE: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-_UNLESS_CHOSEN: Final[Mapping[str, Callable[[Page, ColumnsRow], object]]] = {
+_DEFAULT: Final[Mapping[str, Callable[[Page, ColumnsRow], object]]] = {
     "url": lambda _, row: row.url,
     "host": lambda _, row: row.host,
     "fetched_at": lambda page, row: _time(row.fetched_at if page.exchange else None),
@@ -56,7 +56,7 @@ _ON_REQUEST: Final[Mapping[str, Callable[[Page], object]]] = {
     ],
     "body": lambda page: page.body,
 }
-FIELDS: Final = tuple(_UNLESS_CHOSEN)
+FIELDS: Final = tuple(_DEFAULT)
 ON_REQUEST: Final = tuple(_ON_REQUEST)
 _EMPTY: Final[tuple[object, ...]] = (None, "", b"", [])
 
@@ -67,7 +67,7 @@ class PageAdapter(AdapterInterface):
     def __init__(self, item: Page) -> None:
         super().__init__(item)
         row = described(item, item.exchange.at if item.exchange else 0.0)
-        facts = {name: fact_of(item, row) for name, fact_of in _UNLESS_CHOSEN.items()}
+        facts = {name: fact_of(item, row) for name, fact_of in _DEFAULT.items()}
         self._facts = {name: fact for name, fact in facts.items() if fact not in _EMPTY}
 
     @classmethod
@@ -109,12 +109,13 @@ class PageAdapter(AdapterInterface):
 
 
 def feed_fields(value: object) -> object:
-    """*value* as JSON, XML and CSV can hold it: bytes in base64, text without what none can."""
+    """Return *value* as JSON, XML and CSV can hold it: bytes in base64, text without characters
+    that cannot be written."""
     match value:
         case bytes():
             return b64encode(value).decode("ascii")
         case str():
-            return _UNWRITABLE.sub(_stand_in, value)
+            return _UNWRITABLE.sub(_replacement, value)
         case list():
             return [feed_fields(each) for each in value]
         case dict():
@@ -122,12 +123,12 @@ def feed_fields(value: object) -> object:
     return value
 
 
-def _stand_in(found: re.Match[str]) -> str:
+def _replacement(found: re.Match[str]) -> str:
     return " " if found[0] < " " else "\ufffd"
 
 
 def _time(at: float | None) -> str | None:
-    """ISO 8601, in UTC. None: not said, or outside the years 1 to 9999."""
+    """Return the time in ISO 8601 and UTC, or None if it is outside the years 1 to 9999."""
     try:
         return None if at is None else datetime.fromtimestamp(at, UTC).isoformat()
     except (ValueError, OverflowError, OSError):
@@ -135,8 +136,8 @@ def _time(at: float | None) -> str | None:
 
 
 def make_pages_items() -> None:
-    """From now on, in this process. Before, and in a test of yours that does not ask for it, a Page
-    is a dataclass to ItemAdapter, with its body and objects inside."""
+    """Make ItemAdapter use PageAdapter for Page, in this process. Without this call, as in a user's
+    own tests, ItemAdapter sees a dataclass with its body and nested objects."""
     others = ItemAdapter.ADAPTER_CLASSES
     if PageAdapter not in others:
         ItemAdapter.ADAPTER_CLASSES = deque([PageAdapter, *others])

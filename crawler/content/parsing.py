@@ -1,7 +1,7 @@
-"""Who parses what: ours, those that are installed, and those of the settings.
+"""Chooses the parser for a media type and runs it.
 
-Rule: the first that claims a type has it: settings, then the entry points `crawler.parsers` by
-name, then ours. Whatever a parser does, its page is not lost: it is unreadable at worst.
+Rule: the first parser that claims a type gets it: those of the settings, then the entry points
+`crawler.parsers` by name, then ours. A page whose parser fails counts as unreadable and is kept.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from crawler.policy.media_type import ROBOTS_BYTES, cap_bytes
 logger = logging.getLogger(__name__)
 
 GROUP: Final = "crawler.parsers"
-# In the code and not as entry points: a checkout has none.
+# Ours are no entry points, because a source checkout has none.
 OURS: Final[tuple[type[Parser], ...]] = (HtmlParser, XmlParser, FeedParser, PdfParser, PlainParser)
-# Text that says nothing to a reader, and would be noise in columns and fingerprints.
+# Text that is not for readers, and would be noise in columns and fingerprints.
 _NO_TEXT: Final = frozenset({"text/css", "text/javascript", "text/ecmascript", "text/x-javascript"})
 _XML: Final = "application/xml"
 _LONG_BYTES: Final = 128 * 1024  # 50 ms at worst, and few pages are longer
@@ -52,46 +52,46 @@ class Parsers:
 
     def __init__(self, content: ContentSettings) -> None:
         """Raises ConfigError."""
-        self._apart = ParserProcesses(
+        self._processes = ParserProcesses(
             ParserLimits(content.parse_timeout_s, content.parse_max_bytes)
         )
         self._by_type: dict[str, Parser] = {}
-        self._paths: list[tuple[Parser, str]] = []  # a parser of a user's need not be hashable
-        self._told: set[tuple[str, str]] = set()
+        self._paths: list[tuple[Parser, str]] = []  # no dict: a user's parser may be unhashable
+        self._logged: set[tuple[str, str]] = set()
         self._long = asyncio.Lock()
         for where, parser in _all(content.parsers):
             self._add(where, parser)
 
     def of(self, media_type: str) -> Parser | None:
-        """Who parses this type (in lower case, without parameters). None: nobody."""
+        """Return the parser for *media_type* (in lower case, without parameters), or None."""
         return next(
             (self._by_type[one] for one in _names(media_type) if one in self._by_type), None
         )
 
     @property
     def are_ours(self) -> bool:
-        """Whether nobody has put one beside them."""
+        """Whether all parsers are ours."""
         return all(type(parser) in OURS for parser in self._by_type.values())
 
     async def parse(self, source: Source, parser: Parser) -> Parsed:
-        """By *parser*, which `of` gave. Raises Unreadable."""
+        """Parse *source* by *parser*, which `of` returned. Raises Unreadable."""
         try:
             if len(source.body) <= parser.inline_max_bytes:
                 return bounded(_checked(await self._inline(source, parser)), parser.name)
-            return bounded(await self._apart.parse(self._path(parser), source), parser.name)
+            return bounded(await self._processes.parse(self._path(parser), source), parser.name)
         except Unreadable:
             raise
         except BrokenParser as broken:
             raise self._broken(parser, broken.kind, source.url, broken) from broken
-        except Exception as error:  # a plug-in may throw anything
+        except Exception as error:  # a plug-in may raise anything
             raise self._broken(parser, type(error).__name__, source.url, error) from error
 
     async def close(self) -> None:
-        await self._apart.close()
+        await self._processes.close()
 
     async def _inline(self, source: Source, parser: Parser) -> Parsed:
-        """Of long bodies one in a turn of the loop: of sixty that come at once, each made to take
-        a second, it would stand still for a minute."""
+        """Parse in this process, at most one long body in each iteration of the event loop. Sixty
+        hostile bodies of a second each would otherwise block the loop for a minute."""
         if len(source.body) <= _LONG_BYTES:
             return parser.parse(source)
         async with self._long:
@@ -112,12 +112,12 @@ class Parsers:
                 )
 
     def _path(self, parser: Parser) -> str:
-        """Where its class is."""
+        """Return the path of the parser's class."""
         return next(path for known, path in self._paths if known is parser)
 
     def _broken(self, parser: Parser, kind: str, url: str, error: Exception) -> Unreadable:
-        if (parser.name, kind) not in self._told:
-            self._told.add((parser.name, kind))
+        if (parser.name, kind) not in self._logged:
+            self._logged.add((parser.name, kind))
             logger.error(
                 "The parser %s failed at %s: %s: %s. Such pages have no text or links (said once)",
                 *(parser.name, url, kind, error),
@@ -126,7 +126,7 @@ class Parsers:
 
 
 def _all(settings: Iterable[str]) -> Iterator[tuple[str, Parser]]:
-    """Where each was named, and it. Raises ConfigError."""
+    """Yield each parser with the place that named it. Raises ConfigError."""
     named = [(f"CRAWLER_PARSERS: {path}", path) for path in settings]
     points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     named += [(_origin(point), f"{point.module}:{point.attr}") for point in points]
@@ -145,7 +145,7 @@ def _origin(point: EntryPoint) -> str:
 
 
 def _names(media_type: str) -> Iterator[str]:
-    """The names under which a parser may claim it, the nearest first."""
+    """Yield the names under which a parser may claim *media_type*, the most specific first."""
     yield media_type
     major, _, minor = media_type.partition("/")
     if major == "application" and minor.endswith("+xml"):
@@ -160,11 +160,9 @@ def _checked(parsed: object) -> Parsed:
     return parsed
 
 
-# Pages that are read from their archive again, by the parsers of the crawl as they are set now.
-
-
 def again(config: Config, *, tries_unreadable: bool = False) -> RebuildRules:
-    """*tries_unreadable*: also what no parser could read before."""
+    """Return the rules for parsing archived pages again with the parsers of *config*. With
+    *tries_unreadable* also pages that no parser could read before are parsed."""
     caps = config.fetch
     return RebuildRules(
         parsing=partial(rebuild_parsers, config.content),
@@ -181,7 +179,7 @@ def again(config: Config, *, tries_unreadable: bool = False) -> RebuildRules:
 
 @asynccontextmanager
 async def rebuild_parsers(content: ContentSettings) -> AsyncIterator[Parse]:
-    """Raises ConfigError."""
+    """Yield a function that parses, for a rebuild. Raises ConfigError."""
     parsers = Parsers(content)
     try:
         yield partial(_parsed, parsers)

@@ -1,4 +1,4 @@
-"""From an exchange, or a page, to its archive record."""
+"""Archives an exchange or a page as a record with its metadata."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from crawler.model.types import Claim
 from crawler.policy.links import row_of
 from crawler.policy.media_type import media_type
 
-_MOST_STATUS_BYTES: Final = 1000  # longer ones are written as far as readers read one
-_MOST_CHARS: Final = 200  # of what a parser says of a page it cannot read
-# Archives are handed on; what opens a door is not.
+_MOST_STATUS_BYTES: Final = 1000  # a longer status line as sent is not noted in the metadata
+_MOST_CHARS: Final = 200  # of the reason why a parser cannot read a page
+# Archives are published, so credentials are removed.
 _SECRETS: Final = re.compile(
     rb"(\n(?:Authorization|Proxy-Authorization|Cookie):[ \t]*+)[^\r\n]++", re.I
 )
@@ -41,19 +41,20 @@ async def archive_exchange(
     *,
     may_repeat: bool = False,
 ) -> str:
-    """Where its record lies ("file:offset"), once it is durable. Empty: none is kept, or nobody
-    saw it cross the wire. Raises StoreUnavailable. *outlinks*: absolute. *may_repeat*: there may be
-    a record of it already; one that is a revisit says so by itself."""
+    """Archive *exchange* and return the place of its record ("file:offset"), once the record
+    survives the death of this process. Returns "" if the crawl keeps no archive or the exchange is
+    not known. Raises StoreUnavailable. *outlinks* are absolute. With *may_repeat* the archive may
+    hold a record of it already, which is noted unless the new one is a revisit."""
     if archive is None or exchange is None:
         return ""
-    # A revisit record has no place for "cut this time": such an answer is kept as it is.
+    # A revisit record cannot say that this answer was truncated, so it becomes a response record.
     original = None if exchange.truncated else duplicate_of
-    noted = metadata or (("fetchTimeMs", _ms(exchange)),)
+    fields = metadata or (("fetchTimeMs", _ms(exchange)),)
     if may_repeat and original is None:
-        noted = (*noted, (MAY_REPEAT, exchange.url))
+        fields = (*fields, (MAY_REPEAT, exchange.url))
     sent = exchange.status_line
     if sent != readable_status(sent) and len(sent) <= _MOST_STATUS_BYTES:
-        noted = (*noted, (STATUS_LINE, quote(sent, safe=PRINTABLE_STATUS)))
+        fields = (*fields, (STATUS_LINE, quote(sent, safe=PRINTABLE_STATUS)))
     capture = Capture(
         url=exchange.url,
         fetched_at=exchange.at,
@@ -65,7 +66,7 @@ async def archive_exchange(
         body_sha1=body_sha1,
         truncated=exchange.truncated.value,
         duplicate_of=original,
-        metadata=noted,
+        metadata=fields,
         outlinks=outlinks,
         row=row,
     )
@@ -73,7 +74,8 @@ async def archive_exchange(
 
 
 async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) -> str:
-    """As `archive_exchange`. *body_sha1*: of the body as it crossed the wire; empty: not known."""
+    """Archive *page* and return its place as `archive_exchange` does. *body_sha1* is that of the
+    body as received; empty if not known."""
     if page.exchange is None or not page.archive:
         return ""
     return await archive_exchange(
@@ -89,8 +91,8 @@ async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) ->
 
 
 def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:
-    """Of the body as it is archived. *digest*: SHA-1 of *body*, the decoded one. Empty: nobody has
-    it, or nobody will ask."""
+    """Return the SHA-1 of the body as it is archived, given the *digest* of the decoded *body*.
+    Returns "" if there is no exchange or no digest."""
     if exchange is None or not digest:
         return b""
     if body == exchange.body:
@@ -99,19 +101,19 @@ def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:
 
 
 def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tuple[str, str]]:
-    """What the record itself does not say, or only to who parses it again."""
-    said, is_coded = page.parsed or Parsed(), page.digest != body_sha1 != b""
+    """Yield the metadata that the record itself does not hold, or only after parsing it again."""
+    parsed, is_coded = page.parsed or Parsed(), page.digest != body_sha1 != b""
     is_declared = page.media_type == media_type(page.content_type.encode("latin-1", "replace"))
     known = (
         ("fetchTimeMs", _ms(exchange)),
         ("flaw", page.flaw),
         ("alias-of", page.alias_of),
         ("media-type", "" if is_declared else page.media_type),
-        # Of the body without its codings: a revisit record has none that could be hashed again.
+        # The digest of the decoded body is noted, because a revisit has no body to compute it from.
         ("content-digest", labelled(page.digest) if page.digest and is_coded else ""),
-        ("parser", said.parser),
-        (UNREADABLE, _unreadable(said)),
-        ("charset", said.charset),
+        ("parser", parsed.parser),
+        (UNREADABLE, _unreadable(parsed)),
+        ("charset", parsed.charset),
         ("simhash", "" if page.simhash is None else f"{page.simhash:016x}"),
     )
     yield from (pair for pair in known if pair[1])
@@ -120,15 +122,15 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tupl
 
 def _likeness(page: Page) -> Iterator[tuple[str, str]]:
     if (page.is_copy or page.is_again) and page.duplicate_of is not None:
-        yield "duplicate-of", page.duplicate_of.url  # also where its record is no revisit
+        yield "duplicate-of", page.duplicate_of.url  # also if its record is no revisit
     if page.near is not None:
         yield "near-duplicate-of", page.near.original.url
         yield "near-duplicate-bits", str(page.near.bits)
 
 
-def _unreadable(said: Parsed) -> str:
-    """Why; empty: it could be read."""
-    notes = (note.partition(": ") for note in said.notes)
+def _unreadable(parsed: Parsed) -> str:
+    """Return why the page could not be read, or ""."""
+    notes = (note.partition(": ") for note in parsed.notes)
     return next((why[:_MOST_CHARS] for word, _, why in notes if word == UNREADABLE), "")
 
 

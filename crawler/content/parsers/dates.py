@@ -1,6 +1,6 @@
-"""Dates as pages write them.
+"""Reads the dates of pages.
 
-Rule: never fails; a date without a zone is taken for UTC, one that makes no sense for none.
+Rule: it never raises. A date without a zone counts as UTC, and an invalid date as none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LONGEST: Final = 64  # letters; no date is written so long
 
 
 def epoch(written: str) -> float | None:
-    """Epoch seconds of an ISO 8601 or an e-mail date."""
+    """Return the epoch seconds of an ISO 8601 or an e-mail date, or None."""
     written = written.strip()
     if not written or len(written) > _LONGEST:
         return None

@@ -1,9 +1,9 @@
-"""RSS of every version and Atom: the feed, its entries, and the pages they are about.
+"""Parses RSS and Atom feeds with feedparser: the feed, its entries, and their links.
 
-Rule: feedparser reads it, from bytes and nothing else (told a string, it may open a file or a
-URL). It is slow on hostile input, and so always in a process apart. It raises at names of no
-encoding and at numbers of no character, and is told neither; and what it gives is looked at, for an
-element of a feed may be called as what it makes itself.
+Rule: feedparser gets bytes only, because it may open a string as a file or URL, and runs only in a
+separate process, because hostile input makes it slow. Unknown encodings and invalid character
+numbers, at which it raises, are removed before; the types of its results are checked, because an
+element of a feed may have the name of one of its own fields.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from crawler.model.page import (
 from crawler.policy.encodings import read_text
 
 _MARKED_UP: Final = frozenset({"text/html", "application/xhtml+xml"})
-# Of the feed itself: its page, and its further pages (RFC 5005).
+# The relations of a feed's own links: its page, and its further pages (RFC 5005).
 _RELS: Final = frozenset({"alternate", "next", "prev-archive"})
 
 _DECLARATION: Final = re.compile(r"\s*<\?xml\s[^>]*>")
@@ -42,7 +42,7 @@ Read = Mapping[str, Any]  # feedparser's dictionaries
 
 
 class FeedParser:
-    """Implements core.parsed.Parser."""
+    """Implements crawler.model.page.Parser."""
 
     name: Final = "feed"
     types: Final = frozenset({"application/rss+xml", "application/atom+xml", "application/rdf+xml"})
@@ -70,7 +70,7 @@ class FeedParser:
 
 
 def _read(text: str, url: str) -> Read:
-    # 80 ms, and only the process apart needs it.
+    # The import takes 80 ms, and only the separate process needs it.
     import feedparser  # type: ignore[import-untyped]  # noqa: PLC0415  # see above; untyped
 
     declaration = _DECLARATION.match(text)
@@ -79,18 +79,19 @@ def _read(text: str, url: str) -> Read:
         read: Read = feedparser.parse(
             BytesIO(body),
             response_headers={"content-location": url, "content-type": "text/xml; charset=utf-8"},
-            resolve_relative_uris=False,  # those in its HTML; of links, it does
-            sanitize_html=False,  # of the HTML we take the text
+            resolve_relative_uris=False,  # in HTML; feedparser still resolves those of links
+            sanitize_html=False,  # we only take the text of the HTML
         )
     except MemoryError:
         raise
-    except Exception as error:  # a namespace with a space in it, and who knows what else
+    except Exception as error:  # for example at a namespace with a space in it
         raise Unreadable(f"feedparser: {type(error).__name__}: {error}") from error
     return read
 
 
 def _character(number: re.Match[str]) -> str:
-    """As HTML reads one of no character: half a pair, most often, that is a picture."""
+    """Return U+FFFD for a reference to no character, as HTML does: most often one half of a
+    surrogate pair that stands for an emoji."""
     hexadecimal, decimal = number.groups()
     digits = hexadecimal or decimal
     if len(digits) <= _LONGEST_NUMBER:
@@ -138,7 +139,7 @@ def _texts(feed: Read, entries: Iterable[Read]) -> Iterator[str]:
 
 
 def _body(entry: Read) -> Read | None:
-    """All of it where the feed has it, or else what it says of it."""
+    """Return the content of *entry* where the feed has it, else its summary."""
     return next(_all(entry, "content"), None) or entry.get("summary_detail")
 
 
@@ -152,8 +153,9 @@ def _text(detail: object) -> str:
 
 
 def _time(read: Read, key: str) -> float | None:
-    """feedparser's nine numbers are UTC. Asked for one that it has not, it gives another."""
-    parsed = read[key] if key in read else None  # noqa: SIM401  # for that reason
+    """Return one of feedparser's times, which are UTC. `get` is not used, because it returns
+    another time in place of a missing one."""
+    parsed = read[key] if key in read else None  # noqa: SIM401  # see above
     try:
         return float(timegm(parsed)) if isinstance(parsed, struct_time) else None
     except (ValueError, OverflowError):

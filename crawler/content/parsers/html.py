@@ -1,6 +1,7 @@
-"""HTML: read by its tags, without a tree (docs/decisions/0011).
+"""Parses HTML by its tags, without a tree (docs/decisions/0011).
 
-Rule: markup is never an error; what cannot be read says nothing. Linear in the page.
+Rule: no markup raises an error; what cannot be read is ignored. Time and memory are linear in the
+page.
 """
 
 from __future__ import annotations
@@ -21,31 +22,28 @@ from crawler.policy.encodings import read_text
 from crawler.policy.links import robots_words
 from crawler.policy.media_type import HTML_TYPES, media_type
 
-# The grammar of a tag (WHATWG HTML, 13.2.5), and what its attributes and references mean.
-#
-# Rule: every expression is linear in what it reads, whatever that is: no part of it can be read in
-# two ways, and none gives back what it has read.
-
+# The grammar of a tag (WHATWG HTML, 13.2.5). Each expression takes linear time on any input: it is
+# unambiguous and never backtracks.
 SPACE: Final = " \t\n\f\r"
-"""HTML's white space: what stands around a URL in an attribute is not part of it."""
+"""HTML's white space, which is stripped from a URL in an attribute."""
 
 _WS: Final = r"\t\n\f\r\x20"
 _NAME: Final = rf"[^{_WS}/>][^{_WS}/>=]*+"
 _IS: Final = rf"[{_WS}]*+=[{_WS}]*+"
 _BARE: Final = rf"""(?!["'])[^{_WS}>]*+"""
-# A name with "=" has a value: a tag in which a quote never ends does not end either.
+# A name with "=" must have a value, so a tag with an open quote does not end.
 _ATTRIBUTE: Final = rf"""{_NAME}(?:{_IS}(?:"[^"]*+"|'[^']*+'|{_BARE})|(?!{_IS}))"""
 _TAG: Final = rf"/?[A-Za-z][^{_WS}/>]*+(?:[{_WS}/]++|{_ATTRIBUTE})*+"
 
 tag_at = re.compile(rf"{_TAG}>").match
-"""A whole tag, without the "<" before it. Not every ">" ends one: some stand in quotes."""
+"""Matches a whole tag, without the "<" before it. A ">" in quotes does not end it."""
 _last_gap = re.compile(rf"/?[A-Za-z][^{_WS}/>]*+(?:([{_WS}/]++)|{_ATTRIBUTE})*+>").match
 _name = re.compile(rf"/?([A-Za-z][^{_WS}/>]*+)").match
 
 each_attribute = re.compile(rf"""({_NAME})(?:{_IS}(?:"([^"]*+)"|'([^']*+)'|({_BARE})))?+""").findall
-"""Of each attribute of a tag: its name, and its value in double, single or no quotes."""
+"""Finds each attribute of a tag: its name, and its value in double, single or no quotes."""
 
-# Without its semicolon and before "=" a name is no reference: "&copy=1" is part of a query.
+# A name without semicolon before "=" is no reference: "&copy=1" is part of a query.
 _reference = re.compile(
     r"&(?:#[0-9]++;?|#[xX][0-9a-fA-F]++;?|[A-Za-z][A-Za-z0-9]*+(?:;|(?!=)))"
 ).sub
@@ -53,12 +51,12 @@ _text_reference = re.compile(
     r"&(?:#[0-9]++;?|#[xX][0-9a-fA-F]++;?|[A-Za-z][A-Za-z0-9]{0,31}+;?)"
 ).sub
 
-# No character has a number so long, and beyond 4,300 digits Python refuses to read it.
+# No character has so long a number, and Python refuses to read more than 4,300 digits.
 _LONGEST: Final = 40
 
 
 def named(tag: str) -> tuple[str, str]:
-    """Its name in lower case, and its attributes as written."""
+    """Return the tag's name in lower case, and its attributes as written."""
     found = _name(tag)
     return (found[1].lower(), tag[found.end() :]) if found else ("", "")
 
@@ -70,7 +68,7 @@ def is_self_closing(tag: str) -> bool:
 
 
 def attributes(written: str) -> dict[str, str]:
-    """By name, in lower case. Of two with the same name the first counts."""
+    """Return the attributes by name in lower case. Of two with the same name the first counts."""
     found: dict[str, str] = {}
     for name, double, single, bare in each_attribute(written):
         found.setdefault(name.lower(), value(double or single or bare))
@@ -78,36 +76,34 @@ def attributes(written: str) -> dict[str, str]:
 
 
 def value(written: str) -> str:
-    """That of an attribute, its references read."""
-    return _reference(_meant, written) if "&" in written else written
+    """Return an attribute's value with its references resolved."""
+    return _reference(_resolved, written) if "&" in written else written
 
 
 def in_text(written: str) -> str:
-    """Text with its references read."""
-    return _text_reference(_meant_in_text, written)
+    """Return text with its references resolved."""
+    return _text_reference(_resolved_in_text, written)
 
 
-def _meant(reference: re.Match[str]) -> str:
+def _resolved(reference: re.Match[str]) -> str:
     name = reference[0][1:]
-    return _read(reference[0]) if name[0] == "#" else html5.get(name, reference[0])
+    return _character(reference[0]) if name[0] == "#" else html5.get(name, reference[0])
 
 
-def _meant_in_text(reference: re.Match[str]) -> str:
-    return _read(reference[0])
+def _resolved_in_text(reference: re.Match[str]) -> str:
+    return _character(reference[0])
 
 
-def _read(reference: str) -> str:
+def _character(reference: str) -> str:
     return _unescape(reference) if len(reference) < _LONGEST else "\ufffd"
 
 
-# A page has the same few again and again.
+# A page repeats the same few references.
 _unescape = lru_cache(maxsize=4096)(html.unescape)
 
 
-# Where a page points: the elements that link, and how their attributes are read.
-#
-# Rule: URLs as written, but for the white space around them. What leads nowhere else (an empty URL,
-# a fragment, the data itself) is no link.
+# Links are URLs as written, without white space around them. An empty URL, a fragment and a data:
+# URL are no links.
 
 # guess: a page of honest use has fewer; one with more is cut, not refused
 MAX_LINKS: Final = 20_000
@@ -126,12 +122,12 @@ _descriptors = re.compile(r"(?:[^,(]++|\([^)]*+\)?)*+").match
 
 
 class LinksFound:
-    """In the order of the page."""
+    """The links of a page, in their order."""
 
     def __init__(self) -> None:
         self.canonical = ""  # the first, as written
         self._found: list[str | Link] = []
-        # Takes the URL of an <a> without rel, its references unread.
+        # Adds the URL of an <a> without rel; its references are resolved later.
         self.plain = self._found.append
 
     def a(self, url: str, rel: str) -> None:
@@ -181,7 +177,7 @@ def _media(*names: str) -> Callable[[Given], Iterator[Link]]:
 
 
 def _link_of(given: Given) -> Iterator[Link]:
-    """Another style sheet is no other form of the page."""
+    """Yield a canonical or alternate link; an alternate style sheet is none."""
     words = given.get("rel", "").lower().split()
     if "canonical" in words:
         yield from _to(given.get("href"), LinkKind.CANONICAL, " ".join(words))
@@ -200,13 +196,14 @@ def _input(given: Given) -> Iterator[Link]:
 
 
 def refresh(content: str) -> str:
-    """Where <meta http-equiv=refresh> leads. Empty: nowhere, or to the page itself."""
+    """Return the URL of <meta http-equiv=refresh>; empty if it reloads the page itself."""
     found = _refresh(content)
     return next((url for url in found.groups() if url is not None), "") if found else ""
 
 
 def srcset(written: str) -> Iterator[str]:
-    """The URLs of a srcset (WHATWG HTML, "parse a srcset attribute"): a comma may be a part."""
+    """Yield the URLs of a srcset (WHATWG HTML, "parse a srcset attribute"), which may hold
+    commas."""
     position = 0
     while found := _candidate(written, position):
         url, position = found[1], found.end()
@@ -234,10 +231,7 @@ LINKING: Final[dict[str, Callable[[Given], Iterator[Link]]]] = {
 }
 
 
-# What the elements of HTML are to a reader.
-#
-# Rule: tables only. An element that stands in none begins a line of its own.
-
+# Tables of elements. An element in none of them begins a new line of text.
 INLINE: Final = frozenset(
     (
         *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "blink", "cite", "code", "data"),
@@ -246,7 +240,7 @@ INLINE: Final = frozenset(
         *("sup", "time", "tt", "u", "var", "wbr"),
     )
 )
-"""Their text goes on in the line, and in the word: H<sub>2</sub>O."""
+"""Elements that end neither a line nor a word: H<sub>2</sub>O."""
 
 RAW: Final = frozenset(
     (
@@ -254,16 +248,16 @@ RAW: Final = frozenset(
         "plaintext",
     )
 )
-"""They hold text only: up to their end tag nothing is a tag."""
+"""Elements that hold only text: up to their end tag nothing is a tag."""
 
 FOREIGN: Final = frozenset(("svg", "math"))
-"""In them the rules of XML hold: a tag may close itself, and no element is RAW."""
+"""Elements in which the rules of XML hold: a tag may close itself, and no element is RAW."""
 
 HTML_WITHIN: Final = {
     "svg": frozenset(("foreignobject", "desc", "title")),
     "math": frozenset(("mi", "mo", "mn", "ms", "mtext", "annotation-xml")),
 }
-"""In these of their elements HTML's rules hold again (WHATWG HTML, "integration points")."""
+"""Elements in FOREIGN in which HTML's rules hold again (WHATWG HTML, "integration points")."""
 
 NEVER_FOREIGN: Final = frozenset(
     (
@@ -273,7 +267,7 @@ NEVER_FOREIGN: Final = frozenset(
         *("strike", "sub", "sup", "table", "tt", "u", "ul", "var"),
     )
 )
-"""They end a drawing or formula that was not closed (WHATWG HTML, 13.2.6.5)."""
+"""Elements that end a drawing or formula that was not closed (WHATWG HTML, 13.2.6.5)."""
 
 UNSEEN: Final = frozenset(
     (
@@ -281,13 +275,13 @@ UNSEEN: Final = frozenset(
         *("template", "video"),
     )
 )
-"""What a reader does not see, or not as text."""
+"""Elements that a reader does not see, or not as text."""
 
 AROUND: Final = frozenset(("aside", "footer", "header", "menu", "nav"))
-"""What stands around the content, by its name."""
+"""Elements around the content, by their names."""
 
 CONTENT: Final = frozenset(("article", "main"))
-"""In here a header or footer is a part of the content."""
+"""Elements in which a header or footer is part of the content."""
 
 AROUND_BY_ROLE: Final = frozenset(
     (
@@ -302,19 +296,14 @@ CLOSED: Final = frozenset(
         *("center", "fieldset", "figure", "blockquote", "main", "p"),
     )
 )
-"""They end with an end tag, so that a role or `hidden` of theirs has an end."""
+"""Elements with an end tag, so that the effect of a role or `hidden` has an end."""
 
-
-# Where on a page stands what its author marked as no content: menus, footers, what is hidden.
-#
-# Rule: counts the open elements of one name at a time, no tree. What is never closed hides nothing,
-# so that a forgotten end tag costs no text.
 
 TELLING: Final = AROUND | CONTENT | UNSEEN
-"""Elements whose start tags must be told of here."""
+"""Elements whose tags are reported to Noise."""
 HIDING: Final = frozenset(("hidden", "role"))
-"""Attributes that hide an element: one that has them must be told of, too."""
-_AS_PARTS: Final = frozenset(("header", "footer"))  # those of an article are a part of it
+"""Attributes that may hide an element; one that has them is reported to Noise, too."""
+_AS_PARTS: Final = frozenset(("header", "footer"))  # within CONTENT they are content
 
 _hiding = re.compile("role|hidden", re.IGNORECASE).search
 
@@ -329,38 +318,44 @@ class Span(NamedTuple):
 
     name: str
     begin: int
-    end: int  # as many as there are: it is never closed
+    end: int  # the number of all tags if it is never closed
 
     @property
     def parts(self) -> tuple[int, int]:
-        """Where it stands among words and tags in turn."""
+        """The position among alternating words and tags."""
         return 2 * self.begin + 1, 2 * self.end + 1
 
 
 # A tag, the name of its element, 1 for a start tag or -1 for an end tag, and whether it hides.
-_Told = tuple[int, str, int, bool]
+_ReportedTag = tuple[int, str, int, bool]
 
 
 class Noise:
+    """Finds what a page's author marked as no content: menus, footers, hidden elements.
+
+    It counts the open elements of one name at a time, without a tree. An element that is never
+    closed hides nothing, so that a forgotten end tag loses no text.
+    """
+
     def __init__(self, *, is_xml: bool) -> None:
-        self._told: list[_Told] = []
+        self._reported: list[_ReportedTag] = []
         self._is_xml = is_xml
 
     def begins(self, at: int, name: str, given: dict[str, str]) -> None:
-        """An element that its own tag does not close."""
+        """Report the start tag of an element, unless it closes itself."""
         is_hiding = _hides(name, given)
         if is_hiding or name in TELLING:
-            self._told.append((at, name, 1, is_hiding))
+            self._reported.append((at, name, 1, is_hiding))
 
     def ends(self, at: int, name: str) -> None:
-        """One of TELLING."""
-        self._told.append((at, name, -1, False))
+        """Report the end tag of an element in TELLING."""
+        self._reported.append((at, name, -1, False))
 
     def spans(self, tags: Sequence[str]) -> Iterator[Span]:
-        """One behind the other. *tags*: all of the page."""
-        content = 0  # how many elements are open that hold it
+        """Yield the elements without content in their order. *tags* are all of the page."""
+        content = 0  # the number of open elements in CONTENT
         end = -1
-        for number, (at, name, step, is_hiding) in enumerate(self._told):
+        for number, (at, name, step, is_hiding) in enumerate(self._reported):
             if at <= end:
                 continue
             if name in CONTENT:
@@ -370,7 +365,7 @@ class Noise:
                 yield Span(name, at, end)
 
     def _end(self, number: int, tags: Sequence[str]) -> int:
-        begin, name, _, _ = self._told[number]
+        begin, name, _, _ = self._reported[number]
         opened = 0
         steps = self._steps(number) if name in TELLING else self._steps_by_tags(tags, begin, name)
         for at, step in steps:
@@ -380,10 +375,10 @@ class Noise:
         return len(tags)
 
     def _steps(self, number: int) -> Iterator[tuple[int, int]]:
-        told = self._told
-        element = told[number][1]
-        for later in range(number, len(told)):
-            at, name, step, _ = told[later]
+        reported = self._reported
+        element = reported[number][1]
+        for later in range(number, len(reported)):
+            at, name, step, _ = reported[later]
             if name == element:
                 yield at, step
 
@@ -410,15 +405,10 @@ def _step(name: str) -> Callable[[str], re.Match[str] | None]:
     return re.compile(rf"(/?){name}[{SPACE}/>]", re.IGNORECASE | re.ASCII).match
 
 
-# What a page declares about itself: title, base, language, dates, and words for crawlers.
-#
-# Rule: of what is said twice the first counts, but words for crawlers count all. What makes no
-# sense was not said.
-
 DECLARING: Final = frozenset(("html", "base", "meta"))
 
 _MAX_TITLE_CHARS: Final = 1_000
-# The names that state a date, the most telling first.
+# The names that state a date, the most specific first.
 _PUBLISHED: Final = (
     *("article:published_time", "datepublished", "dc.date.issued", "dcterms.issued"),
     *("dcterms.created", "dc.date", "dcterms.date", "date"),
@@ -433,12 +423,18 @@ _date_in_data = re.compile(r'"(datePublished|dateModified)"\s{0,9}:\s{0,9}"([^"]
 
 
 class Facts:
+    """What a page declares about itself: title, base, language, dates, and words for crawlers.
+
+    Of repeated declarations the first counts, but of words for crawlers all. Invalid ones are
+    ignored.
+    """
+
     def __init__(self) -> None:
         self.title = ""
         self.base = ""
         self._language = ""
         self._robots: list[str] = []
-        self._said: dict[str, str] = {}
+        self._declared: dict[str, str] = {}
 
     def take(self, name: str, given: dict[str, str]) -> None:
         if name == "html":
@@ -453,14 +449,14 @@ class Facts:
             self.title = " ".join(in_text(text).split())[:_MAX_TITLE_CHARS]
 
     def data(self, text: str) -> None:
-        """JSON for search engines (schema.org): its dates, without reading it all."""
+        """Take the dates from JSON for search engines (schema.org), without parsing it."""
         for name, date in _date_in_data(text):
-            self._said.setdefault(name.lower(), date)
+            self._declared.setdefault(name.lower(), date)
 
     @property
     def language(self) -> str:
-        for told in (self._language, self._said.get("content-language", "")):
-            if found := _language(told.strip(SPACE)):
+        for written in (self._language, self._declared.get("content-language", "")):
+            if found := _language(written.strip(SPACE)):
                 return found[0].replace("_", "-")
         return ""
 
@@ -483,44 +479,38 @@ class Facts:
             if name == "robots" and attribute == "name":
                 self._robots.append(content)
             elif name in _READ:
-                self._said.setdefault(name, content)
+                self._declared.setdefault(name, content)
 
     def _date(self, names: tuple[str, ...]) -> float | None:
-        if not self._said:
+        if not self._declared:
             return None
-        dates = (epoch(self._said[name]) for name in names if name in self._said)
+        dates = (epoch(self._declared[name]) for name in names if name in self._declared)
         return next((date for date in dates if date is not None), None)
 
 
-# Marks in the words of a page, between its reader and those who judge its lines.
-#
-# Rule: characters that no text has; what a page has of them is replaced.
-
-LINE: Final = "\0"  # here a line ends,
-LINK: Final = "\1"  # here a link begins,
-LINK_END: Final = "\2"  # and here it ends
+# Marks in the words of a page. These characters are replaced in the page itself.
+LINE: Final = "\0"  # the end of a line
+LINK: Final = "\1"  # the beginning of a link
+LINK_END: Final = "\2"  # the end of a link
 
 
 def unmarked(text: str) -> str:
     return text.replace(LINE, "\ufffd").replace(LINK, " ").replace(LINK_END, " ")
 
 
-# Tags by their shape: all but what stands in their quotes. A page has thousands of tags, of few
-# shapes, and the shape says whether the rest needs to be read.
-#
-# Rule: what is kept over pages is short, and bounded.
-
-LONGEST: Final = 1_000  # letters of a tag whose shape is kept
+# The shape of a tag is all of it except its quoted values. A page has thousands of tags of few
+# shapes, and the shape decides whether the values must be read. The caches are bounded.
+LONGEST: Final = 1_000  # letters of a tag whose shape is cached
 LONGEST_KNOWN: Final = 200
-MOST_KNOWN: Final = 8_192  # guess: a page has some dozens; all are met again when it is reached
+MOST_KNOWN: Final = 8_192  # guess: a page has some dozens; at the limit the cache is cleared
 READ: Final = frozenset(("a",)) | LINKING.keys() | DECLARING | TELLING | RAW
-"""Elements that say something beyond their text."""
+"""Elements of which more than their text is used."""
 
 
 class Tag(NamedTuple):
     name: str
-    given: dict[str, str]  # its attributes, for all to read
-    mark: str  # what stands for it in the text
+    given: dict[str, str]  # its attributes; shared by a cache, so never changed
+    mark: str  # replaces the tag in the text
     is_read: bool
     is_self_closing: bool
 
@@ -536,7 +526,7 @@ class Shape(NamedTuple):
 
 NO_TAG: Final = Tag("", {}, "", is_read=False, is_self_closing=False)
 known: Final[dict[str, str]] = {}
-"""Tags as written that only part words, and their marks: those of one page are on many others."""
+"""Tags as written that only separate words, with their marks, for all pages of this process."""
 
 
 def remember(tag: str, mark: str) -> str:
@@ -552,7 +542,7 @@ def mark_of(name: str) -> str:
 
 
 def tag_of(tag: str) -> Tag | None:
-    """*tag*: up to its first ">". None: it goes on behind that."""
+    """Read *tag*, which is cut at its first ">". Returns None if it does not end there."""
     return _short(tag) if len(tag) <= LONGEST_KNOWN else _tag_of(tag)
 
 
@@ -575,9 +565,9 @@ _short: Final = lru_cache(maxsize=4096)(_tag_of)
 
 @lru_cache(maxsize=4096)
 def shape_of(between: tuple[str, ...]) -> Shape | None:
-    """*between*: a tag split at its double quotes, without what stood in them; it has no single
-    ones. None: it is no start tag, not every quote is one around a value, or an attribute occurs
-    twice."""
+    """Return the shape of a tag without single quotes. *between* is the tag split at its double
+    quotes, without the quoted parts. Returns None if it is no start tag, if a quote is not around a
+    value, or if an attribute occurs twice."""
     example = "".join([f'{part}"{number}"' for number, part in enumerate(between[:-1])])
     example += between[-1]
     name, written = named(example)
@@ -593,16 +583,11 @@ def shape_of(between: tuple[str, ...]) -> Shape | None:
     return Shape(name, mark_of(name), is_read, quoted, others, is_self_closing(example))
 
 
-# A page cut at its tags: words and tags in turn.
-#
-# Rule: a cut is from "<" to the next ">", which nearly always is a tag. What is longer (a comment,
-# a
-# script, a tag with a ">" in quotes) goes over the pieces behind it, which are blank from then on.
-# Each is gone over once: time and memory are linear in the page.
-# HTML5's tree is not: in lexbor 50 kB of `<p><b a=1><p><b a=2>...` take 2.9 GB and 14 s, and 170 kB
-# of attributes in one tag 3 s (docs/decisions/0011-pages-are-read-by-their-tags.md).
-
-# Any other "<" is one of the words.
+# A cut is from "<" to the next ">", which nearly always is a tag. What is longer (a comment, a
+# script, a tag with a ">" in quotes) blanks the pieces that it covers, each once, so time and
+# memory are linear in the page. Those of an HTML5 tree are not: in lexbor 50 kB of
+# `<p><b a=1><p><b a=2>...` take 2.9 GB and 14 s, and 170 kB of attributes in one tag 3 s
+# (docs/decisions/0011-pages-are-read-by-their-tags.md). Any other "<" is part of the words.
 _cut: Final = re.compile(r"<([A-Za-z/!?][^>]*>?)").split
 _empty_comment: Final = re.compile(r"!---?>").match
 _end_of_cdata: Final = re.compile(r"\]\]>").search
@@ -610,26 +595,26 @@ _end_of_comment: Final = re.compile(r"--!?>").search
 
 
 class Pieces:
-    """A piece is a tag, with its ">", and the words behind it."""
+    """A page cut at its tags. A piece is a tag, with its ">", and the words behind it."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._cut = _cut(text)  # words, a tag, words, a tag, words
-        self.tags = self._cut[1::2]  # empty: gone over
-        self.words = self._cut[2::2]  # behind each of them
-        self.marks = list(map(known.get, self.tags))  # None: not plain, or not met before
+        self.tags = self._cut[1::2]  # empty if blanked
+        self.words = self._cut[2::2]  # behind each tag
+        self.marks = list(map(known.get, self.tags))  # None if not plain, or not cached
         self._milestone = 0, len(self._cut[0]) + 1  # a piece, and where it begins, behind "<"
 
     def parts(self) -> list[str]:
-        """Words, and the marks of the tags between them, in turn."""
+        """Return words and the marks of the tags between them, alternating."""
         self._cut[1::2] = self.marks
         self._cut[2::2] = self.words
         return self._cut
 
     def tag(self, piece: int) -> str:
-        """The tag that begins there, wherever it ends. Empty: it never does."""
+        """Return the tag that begins at *piece*, wherever it ends; empty if it never ends."""
         found = tag_at(self._text, self._begin(piece))
-        self._go_over(piece, found)
+        self._blank(piece, found)
         if found is None:
             self.tags[piece] = ""
         return found[0] if found else ""
@@ -637,35 +622,35 @@ class Pieces:
     def comment(self, piece: int) -> None:
         begin = self._begin(piece)
         found = _empty_comment(self._text, begin)
-        self._go_over(piece, found or _end_of_comment(self._text, begin + len("!--")))
+        self._blank(piece, found or _end_of_comment(self._text, begin + len("!--")))
 
     def cdata(self, piece: int) -> None:
-        """A section of XML that holds nothing but text."""
+        """Read a CDATA section of XML, which holds only text."""
         begin = self._begin(piece)
         closing = _end_of_cdata(self._text, begin)
         held = self._text[begin + len("![CDATA[") : closing.start() if closing else None]
-        self._go_over(piece, closing)
+        self._blank(piece, closing)
         self.words[piece] = held.replace("&", "&amp;") + self.words[piece]
 
     def raw(self, piece: int, name: str) -> str:
-        """The text of an element that holds nothing else."""
+        """Return the text of an element in RAW."""
         if self.tags[piece + 1 : piece + 2] == [f"/{name}>"]:
             held, self.words[piece] = self.words[piece], ""
             return held
         begin = self._begin(piece) + len(self.tags[piece])
         closing = _end_of(name)(self._text, begin)
-        self._go_over(piece, closing and tag_at(self._text, closing.start() + 1))
+        self._blank(piece, closing and tag_at(self._text, closing.start() + 1))
         return self._text[begin : closing.start() if closing else None]
 
     def _begin(self, piece: int) -> int:
-        """To be asked for one behind the other."""
+        """Return where *piece* begins. Pieces must be passed in ascending order."""
         last, begin = self._milestone
         begin += piece - last + sum(map(len, self._cut[2 * last + 1 : 2 * piece + 1]))
         self._milestone = piece, begin
         return begin
 
-    def _go_over(self, piece: int, found: re.Match[str] | None) -> None:
-        """What was *found* to begin there; the rest of the page if that never ends."""
+    def _blank(self, piece: int, found: re.Match[str] | None) -> None:
+        """Blank the pieces that *found* covers, or the rest of the page if it is None."""
         end = found.end() if found else len(self._text)
         last, begin, cut = piece, self._begin(piece), self._cut
         while (behind := begin + len(cut[2 * last + 1]) + len(cut[2 * last + 2])) < end:
@@ -681,22 +666,19 @@ def _end_of(name: str) -> Callable[[str, int], re.Match[str] | None]:
     return re.compile(rf"</{name}[{SPACE}/>]", re.IGNORECASE | re.ASCII).search
 
 
-# The one pass over a page: its words, and the elements that say something beyond them.
-#
-# Rule: a tag that only parts words is met once in the life of a process and known from then on
-# (nine
-# of ten); one that links, hides or declares something is read. As a browser's tokenizer reads, so
-# that broken markup gives what a browser would see, but for what only a tree knows
-# (docs/decisions/0011).
-
-# As nearly all links are written, and without rel.
+# Matches nearly all links, but none with rel.
 _link: Final = re.compile(
     r'a(?: (?!href=|rel=)[a-z-]++="[^"]*+")*+ href="([^"]*+)"(?: (?!rel=)[a-z-]++="[^"]*+")*+>'
 ).fullmatch
 
 
 class Reader:
-    """Reads one page, at once."""
+    """Reads one page in one pass, by the constructor.
+
+    Nine of ten tags only separate words and are cached for the life of the process. A tag that
+    links, hides or declares something is read. Tags are read as by a browser's tokenizer, so broken
+    markup gives what a browser shows, except for what needs a tree (docs/decisions/0011).
+    """
 
     def __init__(self, text: str, *, is_xml: bool = False) -> None:
         self.links = LinksFound()
@@ -707,7 +689,7 @@ class Reader:
         self._foreign = _Foreign(self._pieces.tags)
         self._read()
         spans = list(self._noise.spans(self._pieces.tags))
-        self.parts = self._pieces.parts()  # words and marks in turn
+        self.parts = self._pieces.parts()  # words and marks, alternating
         self.noise = [span.parts for span in spans if span.end < len(self._pieces.tags)]
 
     def _read(self) -> None:
@@ -719,10 +701,10 @@ class Reader:
                     plain_link(found[1])
                     marks[at] = LINK
                 else:
-                    marks[at] = self._meet(at, tag)
+                    marks[at] = self._mark(at, tag)
 
-    def _meet(self, at: int, tag: str) -> str:
-        """What stands for the tag in the text."""
+    def _mark(self, at: int, tag: str) -> str:
+        """Read the tag and return its mark."""
         if tag[:3] == "!--":
             if not tag.endswith("-->"):
                 self._pieces.comment(at)
@@ -776,7 +758,7 @@ class Reader:
         return mark_of(name)
 
     def _raw(self, at: int, name: str, given: Given) -> None:
-        """An element that holds nothing but text."""
+        """Read an element in RAW."""
         held = self._pieces.raw(at, name)
         if name == "title":
             self.facts.titled(held)
@@ -787,16 +769,16 @@ class Reader:
 
 
 class _Foreign:
-    """Which tags stand in a drawing or formula, outside of the HTML in it.
+    """Decides which tags are in a drawing or formula, outside of the HTML within it.
 
-    Most pages need no answer. Where one is asked for, the tags since the last question are gone
-    over, each once in the life of a page, and those outside of drawings not at all.
+    Most pages never need it. A call of `holds` reads the tags since the last call, so each tag is
+    read at most once, and tags outside of drawings never.
     """
 
     def __init__(self, tags: Sequence[str]) -> None:
         self._tags = tags
         self._begins: list[int] = []  # the start tags of drawings and formulas
-        self._met = 0  # of those
+        self._met = 0  # the number of these that were passed
         self._open: list[str] = []  # of FOREIGN and HTML_WITHIN, the innermost last
         self._position = 0
 
@@ -804,7 +786,7 @@ class _Foreign:
         self._begins.append(at)
 
     def holds(self, at: int) -> bool:
-        """Whether the tag *at* is foreign. To be asked for one behind the other."""
+        """Whether the tag *at* is foreign. Tags must be passed in ascending order."""
         while self._position < at and (self._open or self._met < len(self._begins)):
             if not self._open:
                 self._position = self._begins[self._met]
@@ -840,7 +822,7 @@ class _Foreign:
                 pass
 
 
-_MAX_OPEN: Final = 64  # guess: nobody nests drawings; an end tag looks through as many
+_MAX_OPEN: Final = 64  # guess: drawings are not nested; an end tag searches through so many
 _of_foreign = re.compile(
     rf"(/?)({'|'.join(sorted(FOREIGN.union(*HTML_WITHIN.values(), NEVER_FOREIGN, ('font',))))})"
     rf"(?=[{SPACE}/>])",
@@ -854,33 +836,31 @@ _holds_html = re.compile(
 ).match
 
 
-# Which lines of a page are its content, where its markup does not say so: the prose, and what
-# stands between prose.
-#
-# Rule: by lengths only, so in any language. What it decides and how that was measured:
+# Where markup does not mark the content, prose and what is between prose is kept. Only lengths
+# decide, so it works in any language. How it was measured:
 # docs/decisions/0014-what-of-a-page-is-its-text.md.
 
 Line = tuple[str, int]
-"""Its text, and how many letters of it are links."""
+"""The text of a line, and how many letters of it are links."""
 
 # Shorter lines are titles, dates, buttons: about 15 words.
 PROSE_CHARS: Final = 100
-# Where prose is less than this part of the text, it is more likely what the operator of a host
-# writes on all pages than what this page is about: a table, a list, a product.
+# Prose of less than a third of the text is more likely what a host repeats on all pages; the page
+# is about the rest: a table, a list, a product.
 LEAST_PART: Final = 3
-_WIDE: Final = "\u2e80"  # from here on, a letter is a word or half of one
+_WIDE: Final = "\u2e80"  # from here on (CJK), a letter is a word or half of one
 _WIDE_END: Final = "\U00010000"
 
 
-# What the line before was.
-_SHORT: Final = 0  # with no prose before it, but links or nothing
+# The state after the previous line.
+_SHORT: Final = 0  # a short line, with links or nothing before it
 _LINKS: Final = 1
-_LONE: Final = 2  # prose behind links: if links follow it is the text of a teaser
-_PROSE: Final = 3  # or short lines behind prose: the next longer one decides about them
+_LONE: Final = 2  # prose behind links; if links follow, it is the text of a teaser
+_PROSE: Final = 3  # prose, or short lines behind it, about which the next longer line decides
 
 
 def prose(lines: Sequence[Line]) -> list[str] | None:
-    """What is left of *lines*. None: there is too little prose to tell by."""
+    """Return the lines of content. Returns None if there is too little prose to decide."""
     kept: list[str] = []
     waiting: list[str] = []
     last = _SHORT
@@ -912,15 +892,11 @@ def _is_enough(kept: Sequence[str], lines: Sequence[Line]) -> bool:
 
 
 def _is_prose(line: str) -> bool:
-    """Of a line that looks too short."""
+    """Whether a line that looks too short is prose in a script of wide letters."""
     return 3 * len(line) >= PROSE_CHARS and not line.isascii() and _WIDE <= max(line) < _WIDE_END
 
 
-# The words of a page as lines of text: each block is a line, white space is folded.
-#
-# Rule: passes over the whole text are in C, and only lines are looked at in Python. A page of which
-# nothing would be left keeps all it has.
-
+# For speed, passes over the whole text run in C, and Python only handles lines.
 Spans = Sequence[tuple[int, int]]
 
 _SPACES: Final = "\t\n\r\f\v\xa0"
@@ -928,7 +904,9 @@ _SPACE: Final = ord(" ")
 
 
 def page_text(parts: Sequence[str], noise: Spans) -> str:
-    """*parts*: words and marks in turn; *noise*: where in them there is no content."""
+    """Return the text of a page: each block is a line, and white space is folded. *parts* are
+    alternating words and marks, and *noise* the spans without content. If they leave nothing, all
+    parts are used."""
     found = lines(without(parts, noise)) or lines(parts)
     kept = prose(found)
     return folded("\n".join([line for line, _ in found] if kept is None else kept))
@@ -960,7 +938,7 @@ def lines(parts: Sequence[str]) -> list[Line]:
 
 def _joined(parts: Sequence[str]) -> str:
     text = "".join(parts)
-    if "&" in text:  # a reference does not go on behind a tag
+    if "&" in text:  # a reference ends at a tag, so parts are resolved one by one
         read = list(parts)
         read[::2] = [in_text(words) if "&" in words else words for words in parts[::2]]
         text = "".join(read)
@@ -971,7 +949,8 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def _unmarked(line: str, inside: bool) -> tuple[str, int, bool]:
-    """Also: how many letters of it are links, and whether it ends in one."""
+    """Return the line without marks, how many letters of it are links, and whether it ends in
+    one."""
     before, _, more = line.partition(LINK)
     link, end, behind = more.partition(LINK_END)
     if inside or not end or LINK in more or LINK_END in before or LINK_END in behind:
@@ -992,7 +971,7 @@ def _of_several(line: str, inside: bool) -> tuple[str, int, bool]:
 
 
 def folded(text: str) -> str:
-    """With one space where there are several."""
+    """Return *text* with one space in place of several."""
     data = text.encode(errors="replace")
     letters = np.frombuffer(data, np.uint8)
     spaces = letters == _SPACE
@@ -1009,7 +988,7 @@ _DECLARATION_WITHIN: Final = 64  # letters; white space before it is an error, y
 class HtmlParser:
     name: Final = "html"
     types: Final = HTML_TYPES
-    # 20 ms of prose, and 0.2 s of whatever else; few pages are longer.
+    # This takes 20 ms for prose, and at most 0.2 s for other content; few pages are longer.
     inline_max_bytes: Final = 512 * 1024
 
     def parse(self, source: Source) -> Parsed:
@@ -1033,7 +1012,7 @@ class HtmlParser:
 
 
 def _is_xml(content_type: str, text: str) -> bool:
-    """As XML a page may be served or written; there every tag may close itself."""
+    """Whether the page is served or written as XML, in which every tag may close itself."""
     kind = media_type(content_type.encode("latin-1", "replace"))
     return kind.endswith(("+xml", "/xml")) or text[:_DECLARATION_WITHIN].lstrip().startswith(
         "<?xml"

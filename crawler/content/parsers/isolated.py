@@ -1,8 +1,8 @@
-"""Parsing in processes apart: what a body does to its parser, it does not do to the crawl.
+"""Runs parsers in separate processes, so that a hostile body cannot harm the crawl.
 
-Rule: one process for each parser, one body at a time in it; so what holds up a parser, as PDFs
-that loop do, holds up no other. One that takes too long, says too much or dies is replaced, and
-the body it had is unreadable. They start with their first body and end with the crawl.
+Rule: each parser has one process, which parses one body at a time; so a body that blocks one parser
+blocks no other. A process that takes too long, replies too much or dies is replaced, and its body
+counts as unreadable.
 """
 
 from __future__ import annotations
@@ -28,19 +28,16 @@ from crawler.model.page import (
 )
 from crawler.model.types import CrawlerError
 
-# What the crawl and a process that parses say to each other, over one socket.
-#
-# Rule: a message is its length (4 bytes) and as much msgpack; a body follows its question as it is,
-# so that 64 MB are not copied once more.
-
+# A message is its length (4 bytes) and then msgpack. A body follows its job without msgpack, so
+# that 64 MB are not copied once more.
 LENGTH: Final = struct.Struct(">I")
-# Text and links at the limits of bounds.py take 33 MB at most.
+# Text and links at the limits of loading.py take 33 MB at most.
 MAX_ANSWER_BYTES: Final = 48 * 1024 * 1024
-BEGUN: Final = b"\x01"  # the child's first word: it is up, the time of a body can begin
+BEGUN: Final = b"\x01"  # the first byte from the child: it has started, and a body can be timed
 
 
 class ParseJob(msgspec.Struct, frozen=True, array_like=True):
-    """Parse the *length* bytes that follow, by the parser at *path*."""
+    """The job to parse the *length* bytes that follow, by the parser at *path*."""
 
     path: str
     source: Source  # without its body
@@ -48,12 +45,12 @@ class ParseJob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ParseReply(msgspec.Struct, frozen=True, array_like=True):
-    """What came of it: *parsed*, or why not."""
+    """The result of a job: *parsed*, or why there is none."""
 
     parsed: Parsed | None = None
-    unreadable: str = ""  # the parser's own refusal
-    fault: str = ""  # what the parser threw, by name; it is broken then
-    said: str = ""
+    unreadable: str = ""  # the reason with which the parser raised Unreadable
+    fault: str = ""  # the name of any other exception; the parser is broken then
+    said: str = ""  # the message of that exception
 
 
 ENCODER: Final = msgspec.msgpack.Encoder()
@@ -66,37 +63,35 @@ def framed(message: ParseJob | ParseReply) -> bytes:
     return LENGTH.pack(len(packed)) + packed
 
 
-# One process that parses, as its parent sees it.
-#
-# Rule: nothing here waits for it but what is awaited, and no event loop's own way of starting
-# processes is used: they do not agree about who is told of a child's death.
-
-_START_S: Final = 60.0  # Python starts in 0.2 s; on a machine that swaps, in many
+# asyncio's own subprocesses are not used, because event loops differ in how they report the end of
+# a child.
+_START_S: Final = 60.0  # Python starts in 0.2 s, but a machine that swaps takes many seconds
 _READ_BYTES: Final = 1024 * 1024
 
 
 class ProcessEnded(Exception):
-    """The process is no more, or never began."""
+    """The process has ended, or never started."""
 
 
 class BadReply(Exception):
-    """It says what no parser of ours would."""
+    """The process sent a reply that is too long or cannot be decoded."""
 
 
 class ParserProcess:
-    """Not to be used again once a call has failed; always to be killed."""
+    """A child process, as its parent sees it. Always kill it at the end, and do not use it again
+    after a call has failed."""
 
     @classmethod
     def start(cls, max_bytes: int, timeout_s: float) -> Self:
-        ours, its = socket.socketpair()
-        with its:
+        ours, child_end = socket.socketpair()
+        with child_end:
             process = subprocess.Popen(
                 _command(max_bytes, timeout_s),
-                stdin=its.fileno(),
+                stdin=child_end.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=_environment(),
-                start_new_session=True,  # a Ctrl-C is for us
+                start_new_session=True,  # a Ctrl-C must reach only us
             )
         return cls(process, ours)
 
@@ -112,38 +107,39 @@ class ParserProcess:
         return self._process.pid
 
     async def answer(self, path: str, source: Source, timeout_s: float) -> ParseReply:
-        """Raises TimeoutError, Ended, Nonsense."""
+        """Parse *source*. Raises TimeoutError, ProcessEnded, BadReply."""
         try:
-            reader, writer = self._streams or await self._greeted()
+            reader, writer = self._streams or await self._connect()
             async with asyncio.timeout(timeout_s):
                 ask(writer, path, source)
                 await writer.drain()
                 (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
                 if length > MAX_ANSWER_BYTES:
-                    raise BadReply(f"its parser says more than {MAX_ANSWER_BYTES} bytes")
+                    raise BadReply(f"its parser replied more than {MAX_ANSWER_BYTES} bytes")
                 answer = ANSWERS.decode(await reader.readexactly(length))
         except msgspec.MsgspecError:
-            raise BadReply("its parser's process says what is no answer") from None
+            raise BadReply("its parser's process sent an invalid reply") from None
         except (ConnectionError, EOFError):
             raise ProcessEnded from None
         self.answered += 1
         return answer
 
     def kill(self) -> asyncio.Future[int]:
-        """At once. Done when it has ended; with how (below 0: by which signal)."""
+        """Kill the process. The future gets its exit status when it has ended, below 0 for a
+        signal."""
         if self._status is None:
             self._process.kill()
             if self._streams is not None:
                 self._streams[1].transport.abort()
             else:
                 self._wire.close()
-            # The kernel may take a while to give back its memory.
+            # The end may take a while, until the kernel has freed its memory.
             loop = asyncio.get_running_loop()
             self._status = loop.run_in_executor(None, self._process.wait)
         return self._status
 
-    async def _greeted(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Once it is up: the time it takes to begin is not the first body's."""
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Wait until the process has started, so that its start does not count as parsing time."""
         self._streams = await asyncio.open_connection(sock=self._wire, limit=_READ_BYTES)
         try:
             async with asyncio.timeout(_START_S):
@@ -156,7 +152,7 @@ class ParserProcess:
 
 
 def said_end(status: int) -> str:
-    """How a process ended: an exit status, or below 0 a signal."""
+    """Return how a process ended, by its exit status, or a signal if *status* is below 0."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -172,7 +168,7 @@ def ask(writer: asyncio.StreamWriter, path: str, source: Source) -> None:
 
 
 def _command(max_bytes: int, timeout_s: float) -> list[str]:
-    # -P: its sys.path is ours, and not the folder where we happen to be.
+    # -P: its sys.path is ours, without the current folder.
     child = [sys.executable, "-P", "-m", "crawler.content.parsers.isolated_child"]
     return [*child, str(os.getpid()), str(max_bytes), str(timeout_s)]
 
@@ -181,40 +177,42 @@ def _environment() -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-        # One body, one processor; and each thread of theirs would count as memory.
+        # One processor is enough for one body, and each thread would count as memory.
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
     }
 
 
-BODIES_EACH: Final = 200  # guess: then a new process, for what a library may leak
-# A body is given so many times its time where other work has the processor, or the parser sleeps.
-_WAITS: Final = 5
-_MEMORY_SHARE: Final = 4  # a body that takes more than this part of the memory leaves no room
+BODIES_EACH: Final = 200  # guess: then a new process, because a library may leak memory
+# The limit of real time is this multiple of the limit of processor time.
+_REAL_TIME_FACTOR: Final = 5
+_MEMORY_SHARE: Final = 4  # a body may take a quarter of the memory
 
 
 class BrokenParser(CrawlerError):
-    """A parser threw what it may not, or its process died. Caller: tell the user, once."""
+    """A parser raised an exception that it may not raise, or its process died. Caller: log it,
+    once."""
 
-    def __init__(self, kind: str, said: str = "") -> None:
-        super().__init__(said)
+    def __init__(self, kind: str, message: str = "") -> None:
+        super().__init__(message)
         self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
 class ParserLimits:
-    """What a body may take."""
+    """The limits of parsing one body."""
 
-    timeout_s: float  # of processor time, to the next whole second; of real time _WAITS as much
+    timeout_s: float  # of processor time, rounded up; real time: _REAL_TIME_FACTOR times as long
     max_bytes: int  # of memory
 
 
 class ParserProcesses:
-    """The processes of one crawl, by the path of their parser. Closed by `close`."""
+    """The processes of one crawl, by the path of their parser. Each starts with its first body and
+    ends with `close`."""
 
     def __init__(self, limits: ParserLimits) -> None:
         self._limits = limits
-        # Bodies wait here as they are; how many there may be is for those who fetch them.
+        # Bodies wait here without a limit; fetching limits how many there are.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._idle: dict[str, ParserProcess] = {}
         self._busy: set[ParserProcess] = set()
@@ -222,23 +220,23 @@ class ParserProcesses:
         self._closed = False
 
     async def parse(self, path: str, source: Source) -> Parsed:
-        """By the parser whose class is at *path*. Raises Unreadable, BrokenParser."""
+        """Parse *source* by the parser class at *path*. Raises Unreadable, BrokenParser."""
         if len(source.body) > self._limits.max_bytes // _MEMORY_SHARE:
             raise Unreadable(f"{len(source.body)} bytes are too many for CRAWLER_PARSE_MAX_BYTES")
         async with self._turns[path]:
             if self._closed:
                 raise Unreadable("the crawl has ended")
-            return _result(await self._answer(path, source), self._limits)
+            return _result(await self._run_job(path, source), self._limits)
 
     async def close(self) -> None:
-        """No process is left, whatever it was doing."""
+        """Kill all processes, idle or busy."""
         self._closed = True
         for child in (*self._idle.values(), *self._busy):
             self._end(child)
         self._idle.clear()
         await asyncio.gather(*self._ending)
 
-    async def _answer(self, path: str, source: Source) -> ParseReply:
+    async def _run_job(self, path: str, source: Source) -> ParseReply:
         limits = self._limits
         child = self._idle.pop(path, None) or ParserProcess.start(
             limits.max_bytes, limits.timeout_s
@@ -246,24 +244,24 @@ class ParserProcesses:
         self._busy.add(child)
         answer = None
         try:
-            answer = await child.answer(path, source, _WAITS * limits.timeout_s)
+            answer = await child.answer(path, source, _REAL_TIME_FACTOR * limits.timeout_s)
         except TimeoutError:
             raise _too_long(limits) from None
-        except BadReply as nonsense:
-            raise Unreadable(str(nonsense)) from None
+        except BadReply as bad_reply:
+            raise Unreadable(str(bad_reply)) from None
         except ProcessEnded:
             status = await self._end(child)
             if status == -signal.SIGXCPU:
                 raise _too_long(limits) from None
             raise BrokenParser("died", said_end(status)) from None
-        finally:  # also where we are cancelled: it may be in the middle of a body
+        finally:  # also if we are cancelled: the process may be in the middle of a body
             self._busy.discard(child)
             self._keep_or_end(path, child, answer)
         return answer
 
     def _keep_or_end(self, path: str, child: ParserProcess, answer: ParseReply | None) -> None:
-        spent = child.answered >= BODIES_EACH
-        if answer is None or spent or self._closed or answer.fault == MemoryError.__name__:
+        is_used_up = child.answered >= BODIES_EACH
+        if answer is None or is_used_up or self._closed or answer.fault == MemoryError.__name__:
             self._end(child)
         else:
             self._idle[path] = child

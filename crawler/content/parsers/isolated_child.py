@@ -1,7 +1,7 @@
-"""The process that parses what may be hostile: bodies in by one socket, answers out by it.
+"""The child process that parses bodies from a socket and sends back the results.
 
-Rule: it may be killed at any moment, and loses nothing: it holds nothing. It ends with the
-process that started it, and has limits of its own on memory and processor time.
+Rule: it keeps no state, so it may be killed at any moment. It ends with the process that started
+it, and limits its own memory and processor time.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from crawler.model.page import (
 from crawler.model.types import ConfigError
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-_MAX_SAID_CHARS: Final = 300
+_MAX_MESSAGE_CHARS: Final = 300
 
 
 def main(starter: int, max_bytes: int, timeout_s: float) -> None:
-    """Answer until nobody asks any more, or memory has run out once."""
+    """Parse bodies until the socket is closed."""
     _end_with(starter)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, max_bytes)
@@ -50,12 +50,12 @@ def main(starter: int, max_bytes: int, timeout_s: float) -> None:
         while head := inward.read(LENGTH.size):
             question = QUESTIONS.decode(inward.read(*LENGTH.unpack(head)))
             _limit(resource.RLIMIT_CPU, math.ceil(_cpu_s() + timeout_s))
-            answer = _answered(question.path, question.source, inward, question.length, parsers)
+            answer = _reply(question.path, question.source, inward, question.length, parsers)
             outward.write(framed(answer))
             outward.flush()
 
 
-def _answered(
+def _reply(
     path: str, source: Source, inward: BinaryIO, length: int, parsers: dict[str, Parser]
 ) -> ParseReply:
     try:
@@ -64,11 +64,11 @@ def _answered(
             parsers[path] = parser_at(path)
         return ParseReply(_parsed(parsers[path], source))
     except Unreadable as refusal:
-        return ParseReply(unreadable=_said(refusal) or "no reason given")
+        return ParseReply(unreadable=_message(refusal) or "no reason given")
     except ConfigError as error:
-        return ParseReply(fault="ConfigError", said=_said(error))
-    except Exception as error:  # a parser may be anybody's; its fault must not cost the process
-        return ParseReply(fault=type(error).__name__, said=_said(error))
+        return ParseReply(fault="ConfigError", said=_message(error))
+    except Exception as error:  # a plug-in may raise anything; the process must go on
+        return ParseReply(fault=type(error).__name__, said=_message(error))
 
 
 def _parsed(parser: Parser, source: Source) -> Parsed:
@@ -78,19 +78,19 @@ def _parsed(parser: Parser, source: Source) -> Parsed:
     return bounded(parsed, parser.name)
 
 
-def _said(error: Exception) -> str:
-    return str(error)[:_MAX_SAID_CHARS]
+def _message(error: Exception) -> str:
+    return str(error)[:_MAX_MESSAGE_CHARS]
 
 
 def _close_standard_streams() -> None:
-    """Whatever a library prints would stand between our answers, or on the user's screen."""
+    """Discard what a library prints, which would mix with our replies or the user's terminal."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
 
 
 def _limit(what: int, most: int) -> None:
-    # A lower limit may hold already; and macOS refuses one on the address space.
+    # A lower limit may be set already, and macOS refuses a limit of the address space.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
 
@@ -101,11 +101,12 @@ def _cpu_s() -> float:
 
 
 def _end_with(starter: int) -> None:
-    """An end of our input is noticed only between two bodies; Linux tells us at once."""
+    """End this process with its parent. Linux sends a signal at once; elsewhere the end of our
+    input is noticed only between two bodies."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != starter:  # it died before we asked
+    if os.getppid() != starter:  # the parent died before prctl
         sys.exit(1)
 
 

@@ -1,6 +1,7 @@
-"""From the name of a parser's class to the parser, here and in a process apart.
+"""Loads parsers by the name of their class, and limits the size of their results.
 
-Rule: what cannot be a parser is found out here, in words for the user, before the first page.
+Rule: a class that is no parser raises ConfigError before the first page. The result of every
+parser, also of a plug-in, passes `bounded`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ _TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]+/(\*|[a-z0-9!#$&^_.+-]+)")
 
 
 def parser_at(path: str) -> Parser:
-    """The parser whose class is "package.module:Class", or with a dot. Raises ConfigError."""
+    """Return the parser whose class is at "package.module:Class" or "package.module.Class". Raises
+    ConfigError."""
     module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
     try:
         found = attrgetter(name)(import_module(module))
-    except Exception as error:  # importing it runs somebody's code
+    except Exception as error:  # importing it runs a user's code
         raise ConfigError(f"does not load: {type(error).__name__}: {error}") from error
     if not inspect.isclass(found):
         raise ConfigError(f"is no class but {found!r}")
@@ -42,22 +44,22 @@ def parser_at(path: str) -> Parser:
 
 
 def path_of(parser: Parser) -> str:
-    """Its class, as a process apart can load it. Raises ConfigError: it cannot."""
-    there = type(parser)
-    path = f"{there.__module__}:{there.__qualname__}"
+    """Return the path of its class. Raises ConfigError if another process cannot import it."""
+    cls = type(parser)
+    path = f"{cls.__module__}:{cls.__qualname__}"
     try:
-        same = attrgetter(there.__qualname__)(import_module(there.__module__)) is there
+        same = attrgetter(cls.__qualname__)(import_module(cls.__module__)) is cls
     except (ImportError, AttributeError):
         same = False
-    if not same or there.__module__ == "__main__":
+    if not same or cls.__module__ == "__main__":
         raise ConfigError(f"is not to be found as {path}, and a process apart must find it")
     return path
 
 
 def _fault(parser: Parser) -> str:
-    """What it lacks; empty: nothing."""
-    looks = (_fault_of_name, _fault_of_types, _fault_of_limit, _fault_of_parse)
-    return next(filter(None, (look(parser) for look in looks)), "")
+    """Return what makes it no parser, or ""."""
+    checks = (_fault_of_name, _fault_of_types, _fault_of_limit, _fault_of_parse)
+    return next(filter(None, (check(parser) for check in checks)), "")
 
 
 def _fault_of_name(parser: Parser) -> str:
@@ -87,10 +89,7 @@ def _fault_of_parse(parser: Parser) -> str:
     return "" if fits else "parse is no plain method"
 
 
-# How much one page may say: what is beyond is cut, and noted.
-#
-# Rule: every result of a parser passes here before it goes on, also a plug-in's.
-
+# The limits of one page: what is beyond them is cut, and noted.
 MAX_TEXT_CHARS: Final = 4_000_000  # 16 MB at most; the longest novels have 3 million
 MAX_TITLE_CHARS: Final = 1_000
 MAX_LINKS: Final = 50_000  # as many as a sitemap may have
@@ -103,7 +102,7 @@ TEXT_CUT: Final = "text_cut"
 
 
 def bounded(parsed: Parsed, parser: str) -> Parsed:
-    """*parsed* within the limits above. *parser*: its name, if it did not say so itself."""
+    """Return *parsed* cut to the limits above, with the name *parser* if it has none."""
     links = _first_links(parsed.links)
     notes = dict.fromkeys(parsed.notes[:MAX_WORDS])
     if len(links) < len(parsed.links):

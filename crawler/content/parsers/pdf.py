@@ -1,6 +1,6 @@
-"""PDF: its text, its links, what it says of itself.
+"""The parser for PDF: its text, links and metadata.
 
-Rule: always in a process apart: pdfium is C++ that reads what anybody may have written.
+Rule: it runs only in a separate process, because pdfium is C++ and its input may be hostile.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from crawler.model.page import Parsed, Source
 
 
 class PdfParser:
-    """Implements core.parsed.Parser."""
+    """Implements crawler.model.page.Parser."""
 
     name: Final = "pdf"
     types: Final = frozenset({"application/pdf", "application/x-pdf"})

@@ -1,6 +1,7 @@
-"""A PDF as pdfium reads it: page by page, until there is enough.
+"""Reads a PDF with pdfium, page by page up to the limits.
 
-Rule: a page that cannot be read costs that page; counts that a PDF states are not believed.
+Rule: a page that cannot be read is skipped, and the number of pages that a PDF states is not
+trusted.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ PAGES_CUT: Final = "pages_cut"
 BROKEN_PAGES: Final = "broken_pages"
 _MAX_PAGES: Final = 2_000  # guess: 5 s of text; books have fewer
 _LANGUAGE_LETTERS: Final = 64
-_MAX_BROKEN: Final = 100  # in a row: more are promised, and not there
+_MAX_BROKEN: Final = 100  # in a row; then the stated number of pages is wrong
 
-# A word that is parted at the end of a line: pdfium says so with one of these.
-_PARTED: Final = re.compile("[\x02\ufffe](\r\n)?")
-# D:20240131235959+01'00', the rest of it may be left out (ISO 32000-1, 7.9.4).
+# pdfium marks a word that is hyphenated at the end of a line with one of these.
+_HYPHENATED: Final = re.compile("[\x02\ufffe](\r\n)?")
+# D:20240131235959+01'00'; everything behind the year is optional (ISO 32000-1, 7.9.4).
 _DATE: Final = re.compile(
     r"(?:D:)?(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?(?:Z|([+-]\d\d)'?(\d\d)?)?.*"
 )
@@ -65,7 +66,7 @@ def read_pdf(source: Source, parser: str) -> Parsed:
 
 
 class _Reading:
-    """Its pages, read at once."""
+    """The text, links and notes of all pages, read by the constructor."""
 
     def __init__(self, document: pdfium.PdfDocument) -> None:
         self.texts: list[str] = []
@@ -76,9 +77,9 @@ class _Reading:
         self._read()
 
     def _read(self) -> None:
-        promised = len(self._document)
+        stated_pages = len(self._document)
         broken = 0
-        for number in range(min(promised, _MAX_PAGES)):
+        for number in range(min(stated_pages, _MAX_PAGES)):
             try:
                 self._read_page(number)
                 broken = 0
@@ -90,7 +91,7 @@ class _Reading:
                 return
             if broken == _MAX_BROKEN:
                 return
-        if promised > _MAX_PAGES:
+        if stated_pages > _MAX_PAGES:
             self.notes[PAGES_CUT] = None
 
     def _read_page(self, number: int) -> None:
@@ -100,7 +101,9 @@ class _Reading:
                 self._add(Link(url, LinkKind.A))
             text_page = page.get_textpage()
             try:
-                text = _PARTED.sub("", text_page.get_text_bounded()).replace("\r\n", "\n").strip()
+                text = (
+                    _HYPHENATED.sub("", text_page.get_text_bounded()).replace("\r\n", "\n").strip()
+                )
             finally:
                 text_page.close()
         finally:
@@ -118,17 +121,17 @@ class _Reading:
 
 
 def _annotated(document: pdfium.PdfDocument, page: pdfium.PdfPage) -> Iterator[str]:
-    """The URLs of the page's link annotations."""
+    """Yield the URLs of the page's link annotations."""
     position, link = c_int(0), raw.FPDF_LINK()
     for _ in range(MAX_LINKS):
         if not raw.FPDFLink_Enumerate(page, byref(position), byref(link)):
             return
         action = raw.FPDFLink_GetAction(link)
         if action and raw.FPDFAction_GetType(action) == raw.PDFACTION_URI:
-            held = create_string_buffer(MAX_WORD_CHARS + 1)
-            length = raw.FPDFAction_GetURIPath(document, action, held, len(held))
-            if 1 < length <= len(held):
-                yield held.value.decode("utf-8", "replace").strip()
+            buffer = create_string_buffer(MAX_WORD_CHARS + 1)
+            length = raw.FPDFAction_GetURIPath(document, action, buffer, len(buffer))
+            if 1 < length <= len(buffer):
+                yield buffer.value.decode("utf-8", "replace").strip()
 
 
 def _meta(document: pdfium.PdfDocument, key: str) -> str:
@@ -137,10 +140,12 @@ def _meta(document: pdfium.PdfDocument, key: str) -> str:
 
 
 def _language(document: pdfium.PdfDocument) -> str:
-    """As its catalogue says (ISO 32000-1, 14.9.2)."""
-    held = (c_ushort * _LANGUAGE_LETTERS)()
-    length: int = raw.FPDFCatalog_GetLanguage(document, held, sizeof(held))  # in bytes, with NUL
-    return "".join(map(chr, held)).rstrip("\0") if length <= sizeof(held) else ""
+    """Return the language that the document catalogue declares (ISO 32000-1, 14.9.2)."""
+    buffer = (c_ushort * _LANGUAGE_LETTERS)()
+    length: int = raw.FPDFCatalog_GetLanguage(
+        document, buffer, sizeof(buffer)
+    )  # in bytes, with NUL
+    return "".join(map(chr, buffer)).rstrip("\0") if length <= sizeof(buffer) else ""
 
 
 def _epoch(written: str) -> float | None:

@@ -1,7 +1,7 @@
-"""Plain text: itself, and the URLs written out in it.
+"""Parses plain text: the text itself, and the URLs in it.
 
-Rule: linear in its length. A list of URLs that is named like a sitemap is one (sitemaps.org
-allows text): its URLs are listed, not merely written out.
+Rule: the time is linear in the length. A text named like a sitemap is a sitemap, as sitemaps.org
+allows: its URLs count as listed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from crawler.model.page import (
 )
 from crawler.policy.encodings import read_text
 
-# What stands between two URLs in prose and in source code, and is part of neither.
+# Excludes the characters that end a URL in prose and in source code.
 _URL: Final = re.compile(
     r"https?://[^\s\x00-\x1f<>\"'`{}|\\^\u2018-\u201f\u00ab\u00bb]+", re.IGNORECASE
 )
@@ -28,11 +28,11 @@ _ENDS: Final = frozenset(".,;:!?*_~").union(_CLOSING)
 
 
 class PlainParser:
-    """Implements core.parsed.Parser."""
+    """Implements crawler.model.page.Parser."""
 
     name = "text"
     types = frozenset({"text/plain", "text/*"})
-    inline_max_bytes = 128 * 1024  # 2 ms; of nothing but URLs, 13; of brackets, 20
+    inline_max_bytes = 128 * 1024  # 2 ms; 13 ms if it is all URLs, 20 ms if all brackets
 
     def parse(self, source: Source) -> Parsed:
         text, charset = read_text(source.body, source.content_type, marked_up=False)
@@ -46,15 +46,16 @@ class PlainParser:
 
 
 def urls(text: str) -> list[str]:
-    """The http and https URLs in *text*, each once; without the stop that ends their sentence.
-    Of the first MAX_LINKS and one more; a URL too long to be fetched says nothing."""
-    found = (_bare(one[0]) for one in islice(_URL.finditer(text), MAX_LINKS + 1))
+    """Return the http and https URLs in *text*, each once, without the punctuation behind them. At
+    most MAX_LINKS + 1 matches are read; URLs too long to be fetched are left out."""
+    found = (_without_punctuation(one[0]) for one in islice(_URL.finditer(text), MAX_LINKS + 1))
     fitting = (url for url in found if len(url) <= MAX_WORD_CHARS and not url.endswith("://"))
     return list(dict.fromkeys(fitting))
 
 
-def _bare(url: str) -> str:
-    """A bracket at its end is its own only if it was opened in it, as in wiki/Gossamer_(film)."""
+def _without_punctuation(url: str) -> str:
+    """Return *url* without punctuation at its end. A closing bracket stays if it was opened in the
+    URL, as in wiki/Gossamer_(film)."""
     if url[-1] not in _ENDS:
         return url
     # Counted once: text without spaces may end in a hundred thousand brackets.

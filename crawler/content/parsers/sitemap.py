@@ -1,7 +1,7 @@
-"""Sitemaps and sitemap indexes (sitemaps.org): what they list, with date and priority.
+"""Parses sitemaps and sitemap indexes (sitemaps.org): URLs with date and priority.
 
-Rule: piece by piece, never a tree; entities are not expanded, for no sitemap needs its own and a
-bomb is made of them. Where the XML is broken, what follows is read loosely.
+Rule: they are read piece by piece, without a tree. Declared entities end the reading, because no
+sitemap needs them and XML bombs are made of them. Behind broken XML, entries are found by pattern.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from crawler.policy.encodings import (
     unicode_mark,
 )
 
-# What a sitemap lists where its XML is broken: a bare & in a URL, letters of another encoding.
-#
-# Rule: linear; an entry that is not whole says nothing.
-
+# For broken XML, such as a bare & in a URL or letters of another encoding. An incomplete entry is
+# skipped.
 _ENTRY_END: Final = re.compile(rb"</(?:\w+:)?(url|sitemap)\s*>", re.IGNORECASE)
 _FIELD: Final = re.compile(
     rb"<(?:\w+:)?(loc|lastmod|priority)\s*>\s*(?:<!\[CDATA\[)?([^<>\]]*)", re.IGNORECASE
@@ -39,7 +37,7 @@ _LONGEST_BYTES: Final = 64 * 1024  # guess: an entry with a thousand images
 
 
 def loose_entries(pieces: Iterable[bytes]) -> Iterator[tuple[str, dict[str, str]]]:
-    """The name of each entry, and its fields."""
+    """Yield the name and the fields of each complete entry in broken XML, in linear time."""
     rest = b""
     for piece in pieces:
         *entries, rest = _ENTRY_END.split(rest + piece)
@@ -60,30 +58,30 @@ BROKEN_XML: Final = "broken_xml"
 _ENTRIES: Final = {"url": LinkKind.LISTED, "sitemap": LinkKind.SITEMAP}
 _ENTRY_DEPTH: Final = 2
 _FIELDS: Final = frozenset({"loc", "lastmod", "priority"})
-# Deeper than any extension of the format; expat keeps each element that is open.
+# Deeper than any extension of the format. Expat keeps each open element in memory.
 _MAX_DEPTH: Final = 50
 _NO_DAY: Final = re.compile(r"\d{4}(-\d\d)?")
 
 
 class _EnoughLinks(Exception):
-    """It has as many links as we take."""
+    """The sitemap has MAX_LINKS links."""
 
 
 class _Bomb(Exception):
-    """It is built to hurt."""
+    """The sitemap declares entities or nests too deep."""
 
 
 class Sitemap:
-    """Filled by `read`, once."""
+    """The links and notes of one sitemap, filled by one call of `read`."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self._listed: dict[str, Link] = {}
         self._alternates: dict[str, None] = {}
         self._depth = 0
-        self._entry: dict[str, str] | None = None  # the fields of the one we are in
-        self._words: list[str] | None = None  # of the field we are in
-        self._xml = expat.ParserCreate(UTF_8)  # whatever it names: see _as_utf_8
+        self._entry: dict[str, str] | None = None  # the fields of the open entry
+        self._words: list[str] | None = None  # of the open field
+        self._xml = expat.ParserCreate(UTF_8)  # whatever the XML declares: see _as_utf_8
         self._xml.buffer_text = True
         self._xml.StartElementHandler = self._begin
         self._xml.EndElementHandler = self._end
@@ -91,7 +89,7 @@ class Sitemap:
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """Pages first: an alternate is most often listed itself."""
+        """The listed pages, then the alternates that are not listed themselves."""
         others = self._alternates.keys() - self._listed.keys()
         alternates = (
             Link(url, LinkKind.ALTERNATE, "alternate") for url in self._alternates if url in others
@@ -113,7 +111,7 @@ class Sitemap:
                 self._xml.Parse(piece)
             except expat.ExpatError:
                 self.notes.append(BROKEN_XML)
-                # What is read twice counts once.
+                # The previous piece is read again, because an entry may begin in it.
                 for name, fields in loose_entries(chain((before, piece), pieces)):
                     self._take(name, fields)
                 return
@@ -125,7 +123,7 @@ class Sitemap:
 
     def _begin(self, written: str, given: dict[str, str]) -> None:
         self._depth += 1
-        name = _bare(written)
+        name = _local_name(written)
         if self._depth == _ENTRY_DEPTH and name in _ENTRIES:
             self._entry = {}
         elif self._entry is not None and self._depth == _ENTRY_DEPTH + 1:
@@ -142,11 +140,11 @@ class Sitemap:
 
     def _end(self, written: str) -> None:
         if self._entry is not None and self._depth == _ENTRY_DEPTH + 1 and self._words is not None:
-            self._entry.setdefault(_bare(written), "".join(self._words).strip())
+            self._entry.setdefault(_local_name(written), "".join(self._words).strip())
             self._words = None
             self._xml.CharacterDataHandler = None
         elif self._entry is not None and self._depth == _ENTRY_DEPTH:
-            self._take(_bare(written), self._entry)
+            self._take(_local_name(written), self._entry)
             self._entry = None
         self._depth -= 1
 
@@ -169,8 +167,8 @@ class Sitemap:
 
 
 def _as_utf_8(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Expat reads no encoding of two bytes a letter but UTF-16, which it knows by its bytes; at
-    what is none, Python raises whatever the codec of that name does."""
+    """Yield *pieces* in UTF-8. Expat reads no multi-byte encoding but UTF-16, and at an unknown
+    encoding it raises whatever Python's codec raises."""
     first = next(pieces, b"")
     mark, bom = unicode_mark(first)
     encoding = mark if mark and not bom else declared(first)
@@ -182,13 +180,13 @@ def _as_utf_8(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield decoder.decode(piece).encode()
 
 
-def _bare(written: str) -> str:
-    """A name without its prefix, whatever namespace that stands for."""
+def _local_name(written: str) -> str:
+    """Return a name without its prefix; namespaces are ignored."""
     return written.rpartition(":")[2].lower()
 
 
 def _date(written: str) -> float | None:
-    """W3C Datetime: the day, and the month, may be left out."""
+    """Return the time of a W3C Datetime, in which the day and the month are optional."""
     if _NO_DAY.fullmatch(written):
         written += "-01" if "-" in written else "-01-01"
     return epoch(written)

@@ -1,6 +1,6 @@
-"""XML of no nearer type: a sitemap, packed or not, or a feed, or a page, or just text.
+"""Parses XML of an unspecific type: a sitemap, compressed or not, a feed, a page, or text.
 
-Rule: its first element decides; who declares XML has said nothing yet.
+Rule: the first element decides which of these it is.
 """
 
 from __future__ import annotations
@@ -25,23 +25,20 @@ from crawler.model.page import (
 from crawler.policy.encodings import read_text
 from crawler.policy.media_type import Markup, markup
 
-# Bytes that may be packed with gzip, piece by piece.
-#
-# Rule: never more than a piece in memory, never more than the limit in all: 1 MB of gzip may be
-# 1 GB of zeros.
-
-MAX_BYTES: Final = 50 * 1024 * 1024  # sitemaps.org: of one sitemap, unpacked
+# Limits of decompression: 1 MB of gzip may be 1 GB of zeros.
+MAX_BYTES: Final = 50 * 1024 * 1024  # sitemaps.org: of one sitemap, decompressed
 PIECE_BYTES: Final = 64 * 1024
 GZIP_MAGIC: Final = b"\x1f\x8b"
 CUT: Final = "unpacked_cut"
 BROKEN: Final = "broken_gzip"
 
-_MAX_MEMBERS: Final = 1000  # guess: a file that was appended to day by day
+_MAX_MEMBERS: Final = 1000  # guess: a file to which a member is appended each day
 _WITH_GZIP_HEADER: Final = 16 + zlib.MAX_WBITS
 
 
 class Unpacked:
-    """The pieces of a body; what went wrong with them is in `notes` when they are through."""
+    """Iterates over the pieces of a body, decompressed if it is gzip. Afterwards `notes` holds what
+    was cut or broken. Only one piece is in memory at a time."""
 
     def __init__(self, body: bytes) -> None:
         self._body = memoryview(body)
@@ -58,7 +55,7 @@ class Unpacked:
                 return
 
     def head(self) -> bytes:
-        """Its first piece."""
+        """Return the first piece."""
         piece = next(iter(self), b"")
         self.notes.clear()
         return piece
@@ -68,8 +65,8 @@ class Unpacked:
             yield bytes(self._body[start : start + PIECE_BYTES])
 
     def _members(self) -> Iterator[bytes]:
-        """A gzip file is one or more members; what follows them is padding."""
-        slices = self._plain()  # all at once, what zlib leaves over would be copied each time
+        """Yield the pieces of all gzip members. What follows them is padding."""
+        slices = self._plain()  # of the whole body, zlib would copy the rest for each member
         packed = b""
         for _ in range(_MAX_MEMBERS):
             try:
@@ -83,7 +80,8 @@ class Unpacked:
 
 
 def _member(packed: bytes, slices: Iterator[bytes]) -> Generator[bytes, None, bytes]:
-    """The pieces of one; what is left of the slice that it ends in. Raises zlib.error, EOFError."""
+    """Yield the pieces of one member, and return the rest of the slice in which it ends. Raises
+    zlib.error, EOFError."""
     unpacker = zlib.decompressobj(_WITH_GZIP_HEADER)
     while not unpacker.eof:
         packed = packed or next(slices, b"")
@@ -102,7 +100,7 @@ _TAGS: Final = re.compile(r"<[^<>]*>")
 
 
 class XmlParser:
-    """Implements core.parsed.Parser."""
+    """Implements crawler.model.page.Parser."""
 
     name: Final = "xml"
     types: Final = frozenset(
