@@ -1,4 +1,8 @@
-"""What the pipelines share: which items are theirs, and what a full disk means."""
+"""The item pipelines of a page: checks, duplicates, parsing, fingerprint, archive, links.
+
+Rule: an item that is no page of a lease passes unchanged. If a store is unavailable, the page is
+put back and the crawl ends.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ Item = TypeVar("Item")
 
 
 class PipelineStage(ABC):
-    """One stage of the content line. Items that are no pages of a lease pass untouched."""
+    """One stage of the content line."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -68,13 +72,13 @@ class PipelineStage(ABC):
         try:
             return await self.work(item, flight)
         except StoreUnavailable as error:
-            # Not this page's fault: it is fetched again when there is room.
+            # The failure is not the page's, so it is put back and fetched again later.
             flight.verdict = PutBack()
             self.crawl.lifecycle.fail(error)
             raise
 
     def flawed(self, page: Page, flight: Fetch, flaw: Flaw) -> Page:
-        """*page*, known to be none; counted, and said in the outcome log."""
+        """Mark *page* with *flaw*, count it, and note it for the outcome log."""
         self.crawl.tally.count(f"flaw/{flaw}")
         flight.reason = flaw
         flight.is_new = False if flaw is Flaw.SOFT_404 else None
@@ -82,18 +86,16 @@ class PipelineStage(ABC):
 
     @abstractmethod
     async def work(self, page: Page, flight: Fetch) -> Page:
-        """The page with what this stage found out."""
-
-
-# First stage: is this a page at all? Told by its bytes, not by what its header says.
-#
-# Rule: what is no page is archived as the answer it is, and read no further.
+        """Return the page with the results of this stage."""
 
 
 class ChecksPipeline(PipelineStage):
+    """First stage: decides by its bytes whether an answer is a page. One that is not is archived,
+    but not parsed."""
+
     async def work(self, page: Page, flight: Fetch) -> Page:
         if not page.body:
-            # An error may well be empty; a page may not.
+            # An error answer may be empty, but a page may not.
             return self.flawed(page, flight, Flaw.EMPTY) if page.is_answered else page
         sniffed = actual_type(page.content_type, page.url, page.body)
         page = replace(page, media_type=sniffed.media_type)
@@ -102,13 +104,13 @@ class ChecksPipeline(PipelineStage):
         return page
 
 
-# Second stage: is this content stored already? By the hash of its bytes.
-#
-# Rule: of every answer with a body, for the archive keeps no bytes twice; but an error page is the
-# original of error pages only.
-
-
 class DuplicatesPipeline(PipelineStage):
+    """Second stage: looks for the same bytes under another URL.
+
+    Every answer with a body is looked up, because the archive stores no bytes twice; but an error
+    page is the original of error pages only.
+    """
+
     async def work(self, page: Page, flight: Fetch) -> Page:
         if not page.body:
             return page
@@ -120,12 +122,11 @@ class DuplicatesPipeline(PipelineStage):
         return page
 
 
-# Third stage: what the page says, and where it points; by the parser for its type.
-
-
 class ParsePipeline(PipelineStage):
+    """Third stage: takes text and links from the page with the parser for its type."""
+
     async def work(self, page: Page, flight: Fetch) -> Page:
-        if page.flaw or not page.is_answered or self._known(page):
+        if page.flaw or not page.is_answered or self._is_parsed_copy(page):
             return page
         headers = page.exchange.headers if page.exchange else []
         parsed = with_headers(
@@ -144,7 +145,7 @@ class ParsePipeline(PipelineStage):
             links=followed(links, parsed.robots, rules),
             archive=not ("noindex" in parsed.robots and rules.respect_noindex),
         )
-        return self._identified(page, flight)
+        return self._with_canonical(page, flight)
 
     def _outlinks(self, links: Sequence[Link], base: str) -> list[Link]:
         found, elsewhere = resolved(links, base)
@@ -152,8 +153,8 @@ class ParsePipeline(PipelineStage):
             self.crawl.tally.count(f"refused/{reason}", count)
         return found
 
-    def _known(self, page: Page) -> bool:
-        """Its links were followed when its content was first met."""
+    def _is_parsed_copy(self, page: Page) -> bool:
+        """Whether *page* is a copy whose links were followed from its original."""
         return page.is_copy and not self.crawl.settings.config.links.follow_duplicates
 
     async def _parsed(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Parsed:
@@ -167,9 +168,9 @@ class ParsePipeline(PipelineStage):
             self.crawl.tally.count(f"parse/unreadable/{parser.name}")
             return Parsed(parser=parser.name, notes=(f"unreadable: {error}",))
 
-    def _identified(self, page: Page, flight: Fetch) -> Page:
-        """Where it counts that a page names another URL as its canonical one: that is fetched, and
-        this one stored as its copy. With its text: it may be all that there is."""
+    def _with_canonical(self, page: Page, flight: Fetch) -> Page:
+        """If canonical URLs count and *page* names another one, let that be fetched, and store
+        *page* as its copy. It keeps its text, in case the canonical page cannot be fetched."""
         parsed = page.parsed
         if parsed is None or not parsed.canonical or not self._counts_canonical:
             return page
@@ -188,41 +189,40 @@ class ParsePipeline(PipelineStage):
         return self.crawl.settings.config.sameness.canonical_identity
 
 
-# Fourth stage: its text as 64 bits. Is nearly the same stored already, or is it what its host
-# says of anything it does not know?
-
-
 class FingerprintPipeline(PipelineStage):
+    """Fourth stage: compares the 64-bit fingerprint of the text with those of other pages, and
+    detects the host's page for URLs that do not exist (soft 404)."""
+
     async def work(self, page: Page, flight: Fetch) -> Page:
         if page.flaw or not page.is_answered or page.is_copy:
             return page
         page = replace(
             page, simhash=fingerprint(page.text, self.crawl.settings.config.content.near_min_words)
         )
-        match self._judged(page, flight):
+        match self._soft_error_verdict(page, flight):
             case SoftErrorVerdict.ASK:
-                # Fetched again when its host has said what it says of other names.
+                # The page is fetched again after the host was probed for a name that cannot exist.
                 flight.verdict = PutBack()
                 return replace(page, links=(), archive=False, flaw=Flaw.SOFT_404)
             case SoftErrorVerdict.SOFT_404:
-                # Its links are followed: should we be wrong, no more than its text is lost.
+                # Its links are followed, so that a wrong verdict loses only its text.
                 return self.flawed(page, flight, Flaw.SOFT_404)
         return await self._noted(page, flight)
 
     async def _noted(self, page: Page, flight: Fetch) -> Page:
         if page.alias_of:
-            return page  # neither new nor anybody's original
-        # What a sitemap lists counts for its pages, not for more sitemaps.
+            return page  # it is neither new nor an original
+        # A sitemap does not count for its own pattern: what it lists counts for those of its pages.
         is_list = page.parsed is not None and page.parsed.parser == "sitemap"
         flight.is_new = None if is_list else True
         return await self._compared(page, flight)
 
-    def _judged(self, page: Page, flight: Fetch) -> SoftErrorVerdict:
+    def _soft_error_verdict(self, page: Page, flight: Fetch) -> SoftErrorVerdict:
         if not looks_like_error(page.title, page.text):
             return SoftErrorVerdict.PAGE
         host, now = flight.lease.candidate.host, self.crawl.leases.clock.now()
-        said = ProbeResult(page.status, page.digest, page.title, page.text)
-        return self.crawl.admission.probes.judge(page.url, host, said, now)
+        result = ProbeResult(page.status, page.digest, page.title, page.text)
+        return self.crawl.admission.probes.judge(page.url, host, result, now)
 
     async def _compared(self, page: Page, flight: Fetch) -> Page:
         rule = self.crawl.settings.config.content.near_duplicates
@@ -242,43 +242,43 @@ class FingerprintPipeline(PipelineStage):
         return replace(page, links=(), archive=page.archive and rule is NearDuplicates.STORE)
 
 
-# Fifth stage: the page's record on disk. From here on its content may be claimed.
-
 NO_PAGE: Final = 0
-"""What nobody's page is a copy of counts as; its bytes are kept once all the same."""
+"""The status of a claim of which no page is a copy; its bytes are still stored only once."""
 _STATUS: Final = {Flaw.SOFT_404: 404, Flaw.LYING_TYPE: NO_PAGE}
 
 
 class ArchivePipeline(PipelineStage):
+    """Fifth stage: archives the page and prepares the claim on its content."""
+
     async def work(self, page: Page, flight: Fetch) -> Page:
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if flight.lease.candidate.lost:
             page = replace(page, may_repeat=True)
         flight.record = await archive_page(page, self.crawl.storage.keeping.archive(), body_sha1)
         page = replace(page, record=flight.record)
-        # Of a near-duplicate that is not wanted nothing is kept.
+        # A near-duplicate that is not stored claims nothing.
         if page.near is None or page.archive:
-            flight.claim = self._claimed(page, body_sha1)
+            flight.claim = self._claim_of(page, body_sha1)
         return page
 
-    def _claimed(self, page: Page, body_sha1: bytes) -> Claim | None:
+    def _claim_of(self, page: Page, body_sha1: bytes) -> Claim | None:
         if page.is_again:
             return self._completed(page)
         return None if page.is_repeat or not page.digest else self._claim(page, body_sha1)
 
     def _completed(self, page: Page) -> Claim | None:
-        """One made after a crash may know no fingerprint: its record was cut off from what was
-        noted. None: it is well as it is."""
+        """Return the claim with the fingerprint that it lacks if a crash cut off the metadata of
+        its record. Returns None if the claim needs no change."""
         claim = page.duplicate_of
-        # Of a shared crawl a claim stands for ever, and its fingerprint is elsewhere.
+        # In a shared crawl a claim never changes, and its fingerprint is stored elsewhere.
         is_whole = self.crawl.leases.shared is not None or page.simhash is None or page.alias_of
         if claim is None or claim.simhash is not None or is_whole:
             return None
         return structs.replace(claim, simhash=page.simhash)
 
     def _claim(self, page: Page, body_sha1: bytes) -> Claim:
-        """Of a page that was stored others are copies. Not of one whose author asked not to be
-        indexed: its twin may stand where nobody asked so."""
+        """Return the claim on the content of *page*. A page with "noindex" is no original, because
+        the same content may be allowed under another URL."""
         at = page.exchange.at if page.exchange else self.crawl.leases.clock.now()
         is_original = page.archive and not page.alias_of and not page.flaw
         status = page.status if is_original else _STATUS.get(page.flaw, NO_PAGE)
@@ -286,36 +286,40 @@ class ArchivePipeline(PipelineStage):
         return Claim(page.digest, page.url, page.record, at, body_sha1, status, simhash)
 
 
-# Last stage: the page's links, judged, onto its flight. They reach the frontier in one call
-# when it lands; of a sitemap, which may list 50,000, in many calls before that.
-
-_AT_ONCE: Final = 500  # links between two turns of the loop: 10 ms
+_AT_ONCE: Final = 500  # links in one iteration of the event loop: 10 ms
 _HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
 _CONGESTED_S: Final = 0.05
 
 MOST_INDEXES: Final = 3
-"""So many hops from robots.txt or a seed sitemaps may list sitemaps (sitemaps.org: one is enough).
-An index that makes new ones for ever would have no other end."""
+"""Sitemaps at most so many hops from robots.txt or a seed may list sitemaps (sitemaps.org: one is
+enough). Without a limit, an index that always lists new ones would never end."""
 
 
 class LinksPipeline(PipelineStage):
+    """Last stage: puts the links that admission accepts on the page's flight.
+
+    They are added to the frontier in one call when the flight lands; those of a sitemap, which may
+    list 50,000, in many calls before that.
+    """
+
     async def work(self, page: Page, flight: Fetch) -> Page:
         if self.crawl.settings.arguments is None:
-            return page  # of a spider whose own code says where to go
+            return page  # the spider's own code chooses its requests
         links = _links(page)
-        # Those of the page itself are absolute already; a user's pipeline may have put others.
+        # The page's own links are absolute already; a user's pipeline may have added others.
         absolute = set(page.outlinks)
         own = [link for link in links if link in absolute]
         others = [link for link in links if link not in absolute]
         base = base_of(page.url, page.parsed) if page.parsed else page.url
         flight.links = [
-            *await self._judged(own, None, page.depth),
-            *await self._judged(others, base, page.depth),
+            *await self._admitted(own, None, page.depth),
+            *await self._admitted(others, base, page.depth),
         ]
         return page
 
-    async def _judged(self, links: list[Link], base: str | None, depth: int) -> list[Candidate]:
-        """The last of them; all before are in the frontier by then."""
+    async def _admitted(self, links: list[Link], base: str | None, depth: int) -> list[Candidate]:
+        """Return the candidates of the last links; those of all before are added to the
+        frontier."""
         while len(links) > _AT_ONCE:
             await self._add(self._selected(links[:_AT_ONCE], base, depth))
             links = links[_AT_ONCE:]
@@ -333,7 +337,7 @@ class LinksPipeline(PipelineStage):
         return self._wanted(selected.candidates)
 
     def _wanted(self, found: list[Candidate]) -> list[Candidate]:
-        """Without those of patterns that have brought enough."""
+        """Return *found* without URLs of patterns that bring nothing new any more."""
         yields, now = self.crawl.admission.yields, self.crawl.leases.clock.now()
         if not any(map(yields.has_stopped, {candidate.host for candidate in found})):
             return found
@@ -351,7 +355,8 @@ class LinksPipeline(PipelineStage):
         return self.crawl.admission.prioritizer.level(hints)
 
     async def _add(self, found: list[Candidate]) -> None:
-        """Before the verdict of their page, as it must be, and not all in one go."""
+        """Add *found* to the frontier, before the verdict of their page, and wait while the
+        frontier is congested."""
         crawl = self.crawl
         added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
         crawl.tally.added(added)
