@@ -49,12 +49,12 @@ class RecordPlace:
     length: int  # of its gzip member
 
     def __str__(self) -> str:
-        """The form that `Claim.record` holds."""
+        """Return the form that `Claim.record` holds."""
         return f"{self.file}:{self.offset}"
 
 
 class ResponseRecord(NamedTuple):
-    """What an index needs of a capture's response or revisit record."""
+    """The facts that an index takes from a response or revisit record."""
 
     kind: Literal["response", "revisit"]
     head: bytes  # of HTTP, up to and with the blank line

@@ -106,7 +106,7 @@ class ArchiveChecker:
                 if is_wanted == _HAS:
                     held.add(digest)
                 elif digest not in held and not (digest == "-" and held):
-                    yield Fault(place, "a revisit, and what it repeats is in no file here")
+                    yield Fault(place, "a revisit whose original is in no file here")
 
     def close(self) -> None:
         self._claims.discard()
@@ -137,7 +137,7 @@ class _RecordCheck:
         if record.kind not in KINDS:
             self._fault(f"a record of kind {record.kind or '(none)'}, which is not known")
         if record.kind == "warcinfo" and record.field("WARC-Filename") != file:
-            self._fault(f"says that its file is {record.field('WARC-Filename')}", _RENAMED)
+            self._fault(f"names another file: {record.field('WARC-Filename')}", _RENAMED)
         head = self._digests()
         place = RecordPlace(file, record.offset, record.finish())
         if self._is_answer:
@@ -193,7 +193,7 @@ def _state(path: Path, lines: SortedLines, is_being_written: bool) -> Iterator[F
     try:
         with index.open(encoding="ascii", errors="replace", newline="\n") as file:
             if not _same(file, lines.sorted()):
-                yield Fault(index.name, f"does not say what is in {path.name}", _INDEX)
+                yield Fault(index.name, f"does not match {path.name}", _INDEX)
     except FileNotFoundError:
         yield Fault(path.name, "has no index", _INDEX)
 
@@ -203,7 +203,7 @@ def _same(these: Iterable[str], those: Iterator[str]) -> bool:
 
 
 _INDEX: Final = "make it again: scrapy archive index"
-_UNFINISHED: Final = "the next run mends it"
+_UNFINISHED: Final = "the next run repairs it"
 _CUT: Final = "records before it are good; fetch a copy of the file from where you keep one"
 _CHANGED: Final = "the file was changed after it was written; fetch a copy of it"
-_RENAMED: Final = "give the file its own name again, by which indexes and claims know it"
+_RENAMED: Final = "give the file its original name again, which indexes and claims refer to"

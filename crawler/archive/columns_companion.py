@@ -63,7 +63,7 @@ _OTHER_FLAW: Final = Flaw.LYING_TYPE  # for a flaw of another version that is no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRules:
-    """How pages are parsed again: as in the crawl."""
+    """The rules for parsing archived pages again, as in the crawl."""
 
     parsing: Callable[[], AbstractAsyncContextManager[Parse]]
     room: Room

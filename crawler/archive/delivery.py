@@ -287,7 +287,7 @@ class Delivery:
         if not self._is_down:
             self._is_down = True
             logger.warning(
-                "%s takes no files: %s. %d bytes wait in %s; it is tried again and again",
+                "%s takes no files: %s. %d bytes wait in %s; it is retried",
                 *(self._store, _text_of(error), self._waiting_bytes, self._data),
                 exc_info=not isinstance(error, CrawlerError | OSError),
             )

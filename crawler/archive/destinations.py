@@ -543,7 +543,7 @@ def _refuse_missing(address: StoreAddress) -> None:
     except ValueError:
         known = ", ".join(sorted({"file", *EXTRAS.values()}))
         raise ConfigError(
-            f"{SETTING} is {address}: nothing speaks {address.scheme}; want one of {known}"
+            f"{SETTING} is {address}: there is no support for {address.scheme}; want one of {known}"
         ) from None
     except ImportError as error:
         package = PACKAGES.get(EXTRAS.get(address.scheme, ""))

@@ -180,7 +180,7 @@ WARC_SUFFIX: Final = ".warc.gz"
 
 
 class Companion(Protocol):
-    """One kind of companion file. One thread calls it, for one WARC file after the other: begin,
+    """A kind of companion file. One thread calls it, for one WARC file after the other: begin,
     add..., then finish or discard. `rebuild` may be called for any file at any time between."""
 
     @property

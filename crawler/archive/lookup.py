@@ -120,7 +120,7 @@ def opened(entry: Entry) -> Iterator[Record]:
         except (StopIteration, Damaged, OSError) as error:
             raise DataDirError(
                 f"{entry.file} cannot be read at {entry.place.offset}: {error or 'it ends there'}."
-                " scrapy archive check tells what is wrong with it"
+                " scrapy archive check shows what is wrong"
             ) from error
 
 

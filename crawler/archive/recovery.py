@@ -151,7 +151,7 @@ _SIMHASH: Final = re.compile("[0-9a-f]{16}")
 
 @dataclass(frozen=True, slots=True)
 class ReadingRules:
-    """How bodies are decoded: as in the crawl."""
+    """The limits with which the crawl decoded bodies."""
 
     room: Room
     most_bytes: int  # the most that `room` returns
@@ -160,7 +160,7 @@ class ReadingRules:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What the archive holds of the answers to some leases."""
+    """The archived answers to some open leases."""
 
     claims: Sequence[Claim]  # one for each content, of its first record
     urls: Collection[str]  # of the leases that were answered, with or without a body

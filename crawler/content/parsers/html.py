@@ -423,7 +423,7 @@ _date_in_data = re.compile(r'"(datePublished|dateModified)"\s{0,9}:\s{0,9}"([^"]
 
 
 class Facts:
-    """What a page declares about itself: title, base, language, dates, and words for crawlers.
+    """The declarations of a page: title, base, language, dates, and words for crawlers.
 
     Of repeated declarations the first counts, but of words for crawlers all. Invalid ones are
     ignored.

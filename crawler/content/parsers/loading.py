@@ -52,7 +52,7 @@ def path_of(parser: Parser) -> str:
     except (ImportError, AttributeError):
         same = False
     if not same or cls.__module__ == "__main__":
-        raise ConfigError(f"is not to be found as {path}, and a process apart must find it")
+        raise ConfigError(f"cannot be imported as {path}, which its separate process needs")
     return path
 
 
