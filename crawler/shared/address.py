@@ -1,7 +1,7 @@
-"""Which Redis the workers of a crawl share: as our own setting says, or as scrapy-redis' do.
+"""Find the Redis that the workers of a crawl share, from our setting or those of scrapy-redis.
 
-Rule: the two are never mixed. Where CRAWLER_FRONTIER_URL is set, even to nothing, no REDIS_
-setting counts: the password of one server is not for another. No error text holds a value.
+Rule: the two are never mixed: where CRAWLER_FRONTIER_URL is set, even to nothing, the REDIS_
+settings are ignored (they may hold another server's password). No error text holds a value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from crawler.model.types import ConfigError
 
 OURS: Final = "CRAWLER_FRONTIER_URL"
 PARAMS: Final = "REDIS_PARAMS"
-# scrapy-redis' names for some of the keys of REDIS_PARAMS; they count before these.
+# scrapy-redis' names for some of the keys of REDIS_PARAMS; they take precedence over these.
 SHORT: Final[Mapping[str, str]] = {
     "REDIS_URL": "url",
     "REDIS_HOST": "host",
@@ -40,8 +40,8 @@ SHORT: Final[Mapping[str, str]] = {
 VERIFY: Final = "ssl_cert_reqs"
 
 
-def _verify() -> Kind[str]:
-    """What redis-py takes for the check of a certificate, by its name."""
+def _verify_mode() -> Kind[str]:
+    """Return the kind of `ssl_cert_reqs`: a name, or the ssl.VerifyMode that redis-py accepts."""
 
     def read(value: object) -> str:
         modes = {mode: mode.name.removeprefix("CERT_").lower() for mode in ssl.VerifyMode}
@@ -53,34 +53,34 @@ def _verify() -> Kind[str]:
     return Kind("none, optional or required", "word", read)
 
 
-_anything: Final = text("a text", "text", r"[^\0]+")
-_file: Final = text("a path", "path", r"[^\0]+")
+_any_text: Final = text("a text", "text", r"[^\0]+")
+_path: Final = text("a path", "path", r"[^\0]+")
 KEYS: Final[Mapping[str, Kind[Any]]] = {
     "url": redis_url(),
     "host": text("a host name or address", "host", r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+"),
     "port": whole("ports", least=1, most=MAX_PORT),
     "unix_socket_path": text("an absolute path", "path", r"/[^\0]+"),
     "db": whole("databases"),
-    "username": _anything,
-    "password": _anything,
-    "client_name": _anything,
+    "username": _any_text,
+    "password": _any_text,
+    "client_name": _any_text,
     "socket_timeout": number("seconds"),
     "socket_connect_timeout": number("seconds"),
     "socket_keepalive": flag(),
     "health_check_interval": number("seconds"),
     "ssl": flag(),
-    VERIFY: _verify(),
+    VERIFY: _verify_mode(),
     "ssl_check_hostname": flag(),
-    "ssl_password": _anything,
-    **dict.fromkeys(("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"), _file),
+    "ssl_password": _any_text,
+    **dict.fromkeys(("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"), _path),
 }
-# About the client of scrapy-redis. We have one of our own.
+# These configure the client of scrapy-redis; our client is another.
 IGNORED: Final = (
     *("redis_cls", "encoding", "encoding_errors", "decode_responses", "protocol"),
     *("max_connections", "single_connection_client"),
     *("retry", "retry_on_timeout", "retry_on_error"),
 )
-# Keys that say nothing about a connection of this kind: redis-py refuses them there.
+# Keys that do not apply to a URL of this scheme: redis-py refuses them there.
 IDLE: Final[Mapping[str, tuple[str, ...]]] = {
     "redis": ("ssl_",),
     "rediss": (),
@@ -89,45 +89,47 @@ IDLE: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class RedisAddress(NamedTuple):
-    """Where Redis is, and how to be let in."""
+    """The URL of a Redis server and the options of its connections."""
 
-    url: str  # with file:/path, the URL stands in this file
-    params: Mapping[str, Any]  # as redis-py names them; what the URL says counts before them
+    url: str  # with file:/path, the URL is read from this file
+    params: Mapping[str, Any]  # as redis-py names them; options in the URL take precedence
 
     def __repr__(self) -> str:
         return "RedisAddress(not shown, it may hold a password)"
 
 
 def redis_address(settings: BaseSettings, config: Config) -> RedisAddress | None:
-    """The Redis to share. None: the frontier is in the data directory. Raises ConfigError."""
+    """Return the Redis to share, or None if the frontier is in the data directory.
+    Raises ConfigError."""
     if OURS in settings:
         address = RedisAddress(config.shared.frontier_url, {})
     else:
-        address = _of_scrapy_redis(settings)
+        address = _scrapy_redis_address(settings)
     if not address.url:
         return None
     config.shared.refuse_short_lease(config.fetch.total_timeout_s)
     return address
 
 
-def _of_scrapy_redis(settings: BaseSettings) -> RedisAddress:
+def _scrapy_redis_address(settings: BaseSettings) -> RedisAddress:
     if not any(settings[name] for name in (*SHORT, PARAMS)):
         return RedisAddress("", {})
-    found = dict(_found(settings))
-    host, port = found.pop("host", "localhost"), found.pop("port", 6379)
-    path, is_tls = found.pop("unix_socket_path", None), found.pop("ssl", False)
+    options = dict(_given_options(settings))
+    host, port = options.pop("host", "localhost"), options.pop("port", 6379)
+    path, is_tls = options.pop("unix_socket_path", None), options.pop("ssl", False)
     name = f"[{host}]" if ":" in host else host
-    url = found.pop("url", f"unix://{quote(path)}" if path else f"redis://{name}:{port}")
+    url = options.pop("url", f"unix://{quote(path)}" if path else f"redis://{name}:{port}")
     if is_tls:
         url = url.replace("redis://", "rediss://", 1)
     idle = IDLE[url.partition(":")[0]]
-    return RedisAddress(url, {key: found[key] for key in found if not key.startswith(idle)})
+    return RedisAddress(url, {key: options[key] for key in options if not key.startswith(idle)})
 
 
-def _found(settings: BaseSettings) -> Iterator[tuple[str, Any]]:
-    """The keys that are set and are ours to know, each read as its kind; the last one counts."""
+def _given_options(settings: BaseSettings) -> Iterator[tuple[str, Any]]:
+    """Yield the set keys that are in KEYS, each read as its kind; of a repeated key the last
+    counts."""
     for key, value in _params(settings).items():
-        # None is redis-py's "not set", but for certificates, where it is "not checked".
+        # None means "not set" in redis-py, except for certificates: there it means "not checked".
         if key in KEYS and (value is not None or key == VERIFY):
             yield key, _value(f"{PARAMS}[{key!r}]", key, value)
     for name, key in SHORT.items():

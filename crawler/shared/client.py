@@ -1,7 +1,7 @@
-"""Where a Redis server is and how we are let in: a URL, or the file in which it stands.
+"""The client of a Redis server or cluster: addresses, connections, and calls of scripts on shards.
 
-Rule: no text made here holds any part of the URL but host, port and path of the server: it may
-hold a password. What the URL says counts before the parameters, as it does in redis-py.
+Rule: of a URL, texts made here hold only host, port and path, because it may hold a password.
+No command is sent twice that may have been executed.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ from crawler.shared.faults import (
     is_word,
 )
 
-# TLS to a Redis server, by the options that redis-py has for it.
-#
-# Rule: what cannot work is refused before the first connection. No text here holds a password.
+# TLS to a Redis server, by redis-py's options. Wrong ones are refused before the first connection.
 
 PREFIX: Final = "ssl_"
 VERIFY: Final = {
@@ -67,18 +65,19 @@ TLS_KINDS: Final[Mapping[str, Kind[Any]]] = {
 
 
 def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """Certificates are checked, and the host they are for, unless the options say otherwise."""
+    """Make a TLS context. It checks certificates and host names unless *options* switch that off.
+    Raises ConfigError."""
     verify = VERIFY[options.get("ssl_cert_reqs", "required")]
     try:
-        # Certificates of the system count only where none are given, as in redis-py.
+        # Certificates of the system are used only if none are given, as in redis-py.
         context = ssl.create_default_context(
             cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path")
         )
-        # In this order: no host is checked without a certificate.
+        # In this order: ssl refuses CERT_NONE while the host name is checked.
         context.check_hostname = verify != ssl.CERT_NONE and options.get("ssl_check_hostname", True)
         context.verify_mode = verify
         if certificate := options.get("ssl_certfile"):
-            # A key that is encrypted must not ask for its password at the terminal.
+            # Without a password function, ssl would ask at the terminal for that of the key.
             password = options.get("ssl_password", "")
             context.load_cert_chain(certificate, options.get("ssl_keyfile"), lambda: password)
         elif "ssl_keyfile" in options:
@@ -95,9 +94,9 @@ def _which(options: Mapping[str, Any]) -> str:
 
 PORT: Final = 6379
 CONNECT_S: Final = 5.0
-REPLY_S: Final = 5.0  # without a byte of what was asked for; a script of ours takes milliseconds
+REPLY_S: Final = 5.0  # time without a byte of a reply; a script of ours takes milliseconds
 MOST_FILE_BYTES: Final = 4096
-# Kinds are for the words of a query, where everything is text; what is not to be shown is secret.
+# The kinds of the options in a URL's query, where every value is text.
 KINDS: Final[Mapping[str, Kind[Any]]] = {
     "db": whole("databases"),
     "username": text("a text", "text", r"[^\0]+"),
@@ -107,17 +106,17 @@ KINDS: Final[Mapping[str, Kind[Any]]] = {
     "socket_connect_timeout": number("seconds", least=0.01),
     **TLS_KINDS,
 }
-# Of redis-py's way to keep connections. Ours asks often enough to notice one that is dead.
+# redis-py keeps idle connections alive with these. Ours sends often enough to notice a dead one.
 IGNORED: Final = frozenset({"socket_keepalive", "health_check_interval"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """One server and the keys to it. Its text is `host:port`, or the path of its socket."""
+    """One server and its credentials. `str()` is `host:port`, or the path of its socket."""
 
     host: str = "localhost"
     port: int = PORT
-    path: str = ""  # of a socket; then host and port mean nothing
+    path: str = ""  # of a socket; if set, host and port are not used
     db: int = 0
     username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
@@ -128,11 +127,12 @@ class Address:
 
     @classmethod
     def parse(cls, url: str, params: Mapping[str, object] | None = None) -> Self:
-        """*url* may be file:/path; *params* have redis-py's names. Raises ConfigError."""
+        """Parse *url*, which may be file:/path, and *params* with redis-py's names; options in the
+        URL take precedence. Raises ConfigError."""
         parts = _split(_url_in(path) if (path := file_of(url)) else url)
         options = {
             name: _read(name, value)
-            for name, value in {**(params or {}), **_said_by(parts)}.items()
+            for name, value in {**(params or {}), **_url_options(parts)}.items()
             if name not in IGNORED
         }
         return cls(
@@ -152,13 +152,13 @@ class Address:
         return self.path or node_name(self.host, self.port)
 
     def at(self, node: str) -> Self:
-        """Another *node* ("host:port") of the same cluster, which takes the same credentials."""
+        """Return the address of another *node* ("host:port") of the same cluster."""
         host, _, port = node.rpartition(":")
         return replace(self, host=host.strip("[]"), port=int(port), path="")
 
     @property
     def credentials(self) -> tuple[str, ...]:
-        """What AUTH is asked with; nothing where nobody is to be named."""
+        """The arguments of AUTH; empty if there are no credentials."""
         if not self.username and not self.password:
             return ()
         return (self.username, self.password) if self.username else (self.password,)
@@ -169,17 +169,18 @@ def node_name(host: str, port: int) -> str:
 
 
 def _url_in(path: str) -> str:
-    """What stands in the file: others must not be able to read it, as it may hold a password."""
+    """Read the URL in the file at *path*. Raises ConfigError if other users may read or write the
+    file, because the URL may hold a password."""
     try:
-        with open(path, "rb", opener=_at_once) as file:
+        with open(path, "rb", opener=_open_nonblocking) as file:
             _refuse_public(os.fstat(file.fileno()).st_mode, path)
             return file.read(MOST_FILE_BYTES).decode("utf-8", "replace").strip()
     except OSError as error:
         raise ConfigError(f"{path}, which is to hold the URL of Redis: {error.strerror}") from None
 
 
-def _at_once(path: str, flags: int) -> int:
-    """Not waiting for a writer, should it be a pipe."""
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Open *path* without waiting for a writer if it is a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -201,17 +202,17 @@ def _split(url: str) -> SplitResult:
     return urlsplit(url)
 
 
-def _said_by(url: SplitResult) -> dict[str, str]:
-    """The options that stand in a URL, by redis-py's names. Its query says the db first, and its
-    head who asks."""
-    before = {"username": unquote(url.username or ""), "password": unquote(url.password or "")}
-    behind = {"db": "" if url.scheme == "unix" else url.path.strip("/")}
+def _url_options(url: SplitResult) -> dict[str, str]:
+    """Return the options in a URL, by redis-py's names. For the db the query takes precedence over
+    the path, for the user and password the part before the host over the query."""
+    user = {"username": unquote(url.username or ""), "password": unquote(url.password or "")}
+    database = {"db": "" if url.scheme == "unix" else url.path.strip("/")}
     query = dict(parse_qsl(url.query, keep_blank_values=True))
     _refuse_bad_query(query, url.scheme)
-    return _given(behind) | query | _given(before)
+    return _without_empty(database) | query | _without_empty(user)
 
 
-def _given(options: dict[str, str]) -> dict[str, str]:
+def _without_empty(options: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
@@ -224,7 +225,8 @@ def _refuse_bad_query(query: dict[str, str], scheme: str) -> None:
 
 
 def _nearest(name: str) -> str:
-    """Never the *name*: behind a ? that is not written %3F it is a part of a password."""
+    """Suggest a known option. The text never holds *name*: a password with a ? that is not written
+    %3F would be in it."""
     nearest = difflib.get_close_matches(name.casefold(), KINDS, n=1)
     return f"; did you mean {nearest[0]}?" if nearest else f"; there are {', '.join(KINDS)}"
 
@@ -238,37 +240,30 @@ def _read(name: str, value: object) -> Any:
     )
 
 
-# One operation on one shard, as it is asked for.
-
 Argument: TypeAlias = bytes | str | int | float
 
 
 class Call(NamedTuple):
-    """EVALSHA of *script*, on the root of *shard*."""
+    """One operation on one shard: EVALSHA of *script* on the root key of *shard*."""
 
     shard: int
     script: str  # its file in lua/
     args: tuple[Argument, ...]
 
 
-# One connection to a Redis server: packed commands go out, replies come back in their order.
-#
-# Rule: nothing is sent twice here, and nobody waits for ever. Of what was on its way when the
-# connection broke nobody knows whether it happened: its reply is an Unreachable.
-#
-# redis-py's pipeline takes 26 us of CPU for an EVALSHA of two arguments in sixteens, its bare
-# connection 14, this 5: measured with redis 8.1 and hiredis 3.5. A page has eleven of them.
+# The connection is our own because redis-py's pipeline takes 26 us of CPU for an EVALSHA of two
+# arguments in sixteens, its bare connection 14, this 5 (redis 8.1, hiredis 3.5). A page has eleven.
 
 TICKS: Final = 5
-"""Looks without a new byte until a server counts as dead. A loop that stood still itself looks
-only once, so it does not blame the server."""
+"""Timer ticks without a new byte until a server counts as dead. If our own event loop was blocked,
+only one tick passes, so the server is not blamed for it."""
 MOST_REPLY_BYTES: Final = 256 * 1024 * 1024
 pack: Final[Callable[[tuple[Argument, ...]], bytes]] = hiredis.pack_command  # type: ignore[assignment]  # its stub says: a tuple of one
 _MORE: Final = object()
 
 
 class _Pipeline:
-    """Commands that went out together."""
+    """Commands that were sent together, and their replies so far."""
 
     __slots__ = ("count", "done", "replies")
 
@@ -278,48 +273,50 @@ class _Pipeline:
         self.done = done
 
     def end(self) -> None:
-        if not self.done.done():  # it is where nobody waits for it any more
+        if not self.done.done():  # it is cancelled if its caller was
             self.done.set_result(None)
 
 
 class RedisConnection(asyncio.Protocol):
-    """Replies are bytes, ints, None, lists of them; hiredis.ReplyError; Unreachable."""
+    """One connection to a Redis server; replies come in the order of the commands. A reply is
+    bytes, an int, None, a list of them, or a hiredis.ReplyError. If the connection breaks, it is
+    an Unreachable, and the command may have been executed."""
 
     def __init__(self, node: str, reply_s: float) -> None:
         self.broken: Fault | None = None
         self._node = node
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_MORE)
-        self._asked: deque[_Pipeline] = deque()
-        self._bytes = 0  # since the last complete reply of all that went out together
+        self._pipelines: deque[_Pipeline] = deque()
+        self._bytes = 0  # received since the last pipeline was complete
         self._tick_s = reply_s / TICKS
-        self._quiet = 0
+        self._silent_ticks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._lost = self._loop.create_future()
 
     async def ask(self, packed: Sequence[bytes]) -> list[Any]:
-        """One reply a command. Several may ask at once."""
+        """Send commands and return one reply for each. Several calls may run at once."""
         if self.broken is not None:
             return [self.broken] * len(packed)
-        asked = _Pipeline(len(packed), self._loop.create_future())
-        if not self._asked:
-            self._quiet = 0
-        self._asked.append(asked)
+        pipeline = _Pipeline(len(packed), self._loop.create_future())
+        if not self._pipelines:
+            self._silent_ticks = 0
+        self._pipelines.append(pipeline)
         self._transport.write(b"".join(packed))
         if self._timer is None:
             self._timer = self._loop.call_later(self._tick_s, self._look)
-        await asked.done
-        return asked.replies
+        await pipeline.done
+        return pipeline.replies
 
     async def close(self) -> None:
         self._break(ConnectionAbortedError("it is closed"))
         await asyncio.shield(self._lost)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class is no subclass of it
 
     def data_received(self, data: bytes) -> None:
-        self._quiet = 0
+        self._silent_ticks = 0
         self._bytes += len(data)
         try:
             self._reader.feed(data)
@@ -338,22 +335,22 @@ class RedisConnection(asyncio.Protocol):
     def _read(self) -> None:
         next_reply = self._reader.gets
         while (reply := next_reply()) is not _MORE:
-            if not self._asked:
-                unasked = hiredis.ProtocolError("a reply that nobody asked for")
+            if not self._pipelines:
+                unasked = hiredis.ProtocolError("a reply to no command")
                 raise reply if isinstance(reply, hiredis.ReplyError) else unasked
-            asked = self._asked[0]
-            asked.replies.append(reply)
-            if len(asked.replies) == asked.count:
-                self._asked.popleft()
+            pipeline = self._pipelines[0]
+            pipeline.replies.append(reply)
+            if len(pipeline.replies) == pipeline.count:
+                self._pipelines.popleft()
                 self._bytes = 0
-                asked.end()
+                pipeline.end()
 
     def _look(self) -> None:
         self._timer = None
-        if not self._asked:
+        if not self._pipelines:
             return
-        self._quiet += 1
-        if self._quiet >= TICKS:
+        self._silent_ticks += 1
+        if self._silent_ticks >= TICKS:
             self._break(TimeoutError())
         else:
             self._timer = self._loop.call_later(self._tick_s, self._look)
@@ -363,28 +360,26 @@ class RedisConnection(asyncio.Protocol):
             return
         self.broken = fault_of(error, self._node)
         self._transport.abort()
-        for asked in self._asked:
-            asked.replies.extend([self.broken] * (asked.count - len(asked.replies)))
-            asked.end()
-        self._asked.clear()
+        for pipeline in self._pipelines:
+            pipeline.replies.extend([self.broken] * (pipeline.count - len(pipeline.replies)))
+            pipeline.end()
+        self._pipelines.clear()
 
-
-# The first words with a server: who we are, and which run of which server this is.
-#
-# Rule: a connection belongs to one run of one server, for it ends with the run. So what is asked on
-# a connection is asked of the run that its greeting named.
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
+    """What a server reports of itself on a new connection. A connection ends with the run of its
+    server, so all its replies are of *run_id*."""
+
     run_id: str
     is_cluster: bool
 
 
 async def connect(address: Address) -> tuple[RedisConnection, Greeting]:
-    """Raises a Fault."""
+    """Connect to *address* and authenticate. Raises a Fault."""
     wire: RedisConnection | None = None
     try:
         async with asyncio.timeout(address.connect_s):
@@ -436,14 +431,15 @@ def _introduction(address: Address) -> Iterator[tuple[Argument, ...]]:
 
 
 def info_fields(info: bytes) -> dict[str, str]:
-    """Of INFO: its lines are name:value."""
+    """Return the fields of a reply to INFO, whose lines are name:value."""
     lines = info.decode("utf-8", "replace").splitlines()
     return {name: value for name, _, value in (line.partition(":") for line in lines) if value}
 
 
 def _with_hint(fault: Fault, address: Address) -> Fault:
-    """One that wants TLS hangs up on whoever does not begin so, and one that does not know it
-    waits for ever for the end of what it takes for a command."""
+    """Add a hint about TLS to *fault*, of a server that sent nothing. One that wants TLS closes a
+    connection without it; one without TLS takes the handshake for a command and waits for its
+    end."""
     if not isinstance(fault, Unreachable) or address.path:
         return fault
     if address.tls is None:
@@ -463,14 +459,8 @@ def _read_greeting(fields: dict[str, str], node: str) -> Greeting:
     return Greeting(fields["run_id"], is_cluster=mode == "cluster")
 
 
-# Which shards of a server are open: told of the run that it is in, before any other script.
-#
-# Rule: no script runs on a shard before its `open` has told it the run of its server. The scripts
-# of a server that does not know one were lost, with who knows what else: all is opened again.
-
-
 class ScriptTexts(Protocol):
-    """The operations, one of which is `open`."""
+    """The texts of the operations, one of which is `open`."""
 
     def names(self) -> tuple[str, ...]: ...
 
@@ -480,23 +470,26 @@ class ScriptTexts(Protocol):
 
 
 class Opening:
-    """Of one server. `None` in an answer: the shard is open."""
+    """Opens the shards of one server: no other script runs on a shard before `open` has stored the
+    run of the server there. If a server has lost a script it may have lost data as well, so all its
+    shards are opened again."""
 
     def __init__(
-        self, scripts: ScriptTexts, root: Callable[[int], str], told: tuple[Argument, ...]
+        self, scripts: ScriptTexts, root: Callable[[int], str], open_args: tuple[Argument, ...]
     ) -> None:
-        """*told*: what `open` is told behind the run; then how long we know the shard, in s."""
+        """*open_args* are the arguments of `open` behind the run. A last one is added: for how many
+        seconds this client has known the shard."""
         self.served: frozenset[int] = frozenset()
         self.times_lost = 0
         self._scripts = scripts
         self._root = root
-        self._told = told
+        self._open_args = open_args
         self._open: frozenset[int] = frozenset()
         self._known_since: dict[int, float] = {}  # by the clock of the loop
         self._lock = asyncio.Lock()
 
     def serve(self, shards: Iterable[int]) -> None:
-        """A shard that leaves is opened again when it comes back: it was elsewhere."""
+        """Set the *shards* that the server has. One that moves away and back is opened again."""
         self.served = frozenset(shards)
         self._open &= self.served
 
@@ -507,15 +500,15 @@ class Opening:
     async def open(
         self, wire: RedisConnection, run_id: str, shards: Iterable[int]
     ) -> dict[int, Any]:
-        """*run_id*: of the server at the end of *wire*. Returns what was answered by those of
-        *shards* that cannot be opened. O(shards) if all are open."""
+        """Open *shards* at the server of *wire*, whose run is *run_id*. Returns the errors of those
+        that cannot be opened. O(shards) if all are open."""
         if self._open.issuperset(shards):
             return {}
         async with self._lock:
             missing = sorted(self.served.union(shards) - self._open)
             times_lost = self.times_lost
             answers = await self._ask(wire, run_id, missing) if missing else {}
-            # After the run has ended, or all was lost once more, it means nothing any more.
+            # If the run has ended or the scripts were lost meanwhile, the answers are void.
             if wire.broken is None and times_lost == self.times_lost:
                 self._opened(shard for shard, error in answers.items() if error is None)
         return {shard: error for shard, error in answers.items() if error is not None}
@@ -529,8 +522,9 @@ class Opening:
     async def _ask(
         self, wire: RedisConnection, run_id: str, shards: Sequence[int]
     ) -> dict[int, Any]:
-        """The other scripts are loaded behind `open`: who does not get NOSCRIPT for them finds
-        the run known everywhere."""
+        """Load `open`, run it on *shards*, then load the other scripts: in this order, another
+        client that finds those loaded also finds the run stored in each shard. Returns for each
+        shard None if it is open, or its error."""
         first, *others = sorted(self._scripts.names(), key=lambda name: name != "open")
         loads = [pack(("SCRIPT", "LOAD", self._scripts.text(name))) for name in (first, *others)]
         opens = [self._packed_open(run_id, shard) for shard in shards]
@@ -544,27 +538,23 @@ class Opening:
         now_s = asyncio.get_running_loop().time()
         known_s = now_s - self._known_since.get(shard, now_s)
         asked = ("EVALSHA", self._scripts.sha("open"), 1, self._root(shard), run_id)
-        return pack((*asked, *self._told, known_s))
+        return pack((*asked, *self._open_args, known_s))
 
-
-# One server of a shared frontier: its connection, and what is asked over it.
-#
-# Rule: a connection belongs to one run of the server, and what is asked of its shards is asked
-# where they are open. Only what was answered NOSCRIPT is sent again.
 
 PIPELINE: Final = 64
-"""Commands that go out together: with 50 URLs each some 30 ms of a server."""
-OPENINGS: Final = 3  # in one run of ours: a server that forgets faster serves nobody
+"""Commands that are sent together: with 50 URLs each, they take a server some 30 ms."""
+OPENINGS: Final = 3  # attempts of one `Node.run`: a server that loses scripts faster is of no use
 PATIENCE_S: Final = 0.25
-"""How long calls wait for a connection that is made again: longer than a round trip across an
-ocean, and short for calls of other servers that go out together with them. Once a connection has
-failed only after longer than that, no call waits for the next: it is made in the background."""
+"""How long calls wait for a reconnect: longer than a round trip across an ocean, and short for
+calls of other servers that are sent together with them. If a connect has failed after more than
+that, no call waits for the next one: it is made in the background."""
 
-MOMENT_S: Final = 0.005  # enough where a connection is refused at once
+MOMENT_S: Final = 0.005  # enough if a connection is refused at once
 
 
 class Node:
-    """Connects when it is first asked, and again whenever it is asked after that broke."""
+    """One server of a shared frontier. It connects at the first command, and reconnects at the
+    first command after the connection broke. Only what was answered NOSCRIPT is sent again."""
 
     def __init__(self, address: Address, opening: Opening) -> None:
         self.name = str(address)
@@ -583,7 +573,8 @@ class Node:
         return self._wire is not None and self._wire.broken is None
 
     async def connected(self, patience_s: float | None = PATIENCE_S) -> RedisConnection | Fault:
-        """*patience_s* None: as long as the address allows."""
+        """Return the connection, or the Fault that prevents it. Waits at most *patience_s*, or if
+        that is None, as long as the address allows."""
         if not self.is_connected and not self._is_closed:
             if self._connecting is None:
                 self._connecting = asyncio.create_task(self._connect())
@@ -595,7 +586,7 @@ class Node:
         return self._wire.broken or self._wire
 
     async def ask(self, *command: Argument) -> Any:
-        """A command that is no script: its reply, a hiredis.ReplyError, or a Fault."""
+        """Send a command that is no script. Returns its reply, a hiredis.ReplyError, or a Fault."""
         wire = await self.connected()
         if not isinstance(wire, RedisConnection):
             return wire
@@ -604,7 +595,7 @@ class Node:
     async def run(
         self, shards: Sequence[int], packed: Sequence[bytes], tries: int = OPENINGS
     ) -> list[Any]:
-        """What each of the *packed* commands, of its shard, was answered: as in `ask`."""
+        """Send *packed* commands, one for each of *shards*. Returns replies as `ask` does."""
         wire = await self.connected()
         if not isinstance(wire, RedisConnection):
             return [wire] * len(packed)
@@ -612,19 +603,19 @@ class Node:
         replies = await self._run_on(wire, shards, packed)
         again = [at for at, reply in enumerate(replies) if is_word(reply, "NOSCRIPT")]
         if again and tries > 1:
-            if times_lost == self.opening.times_lost:  # else somebody saw that before us
+            if times_lost == self.opening.times_lost:  # else another call has noticed it before
                 self.opening.lost()
             await self._run_again(again, replies, shards, packed, tries - 1)
         return replies
 
     async def open(self) -> list[Fault]:
-        """All shards that it serves. Returns what is in the way."""
+        """Open all shards that the server has. Returns the faults of those that could not be."""
         wire = await self.connected(patience_s=None)
         if not isinstance(wire, RedisConnection):
             return [wire]
         served = self.opening.served
         answers = await self.opening.open(wire, self.greeting.run_id, served)
-        # What has moved meanwhile is opened where it is, before its first call.
+        # A shard that has moved meanwhile is opened at its new server, before its first call.
         errors = [error for error in answers.values() if not is_word(error, "MOVED")]
         return [fault_of(error, self.name) for error in errors]
 
@@ -686,35 +677,33 @@ async def _in_pipelines(wire: RedisConnection, packed: Sequence[bytes]) -> list[
     return replies
 
 
-# Who serves which key of a cluster: 16384 hash slots, each with a node.
-#
-# Rule: pure. A node is its "host:port".
+# The map of a cluster: 16384 hash slots, each with the "host:port" of its node.
 
 SLOTS: Final = 16_384
-NOBODY: Final = "nobody"  # serves the slot, as far as the cluster told
+NOBODY: Final = "nobody"  # the owner of a slot that no known server serves
 
 Owners: TypeAlias = list[str]  # by hash slot
 _MOVED: Final = re.compile(r"MOVED (?P<hashed>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,5})\b")
 
 
 def hash_of(key: str) -> int:
-    """Its hash slot. Of a key with braces only what stands between them counts."""
+    """Return the hash slot of *key*. If it has braces, only the part between them is hashed."""
     begin = key.find("{")
     end = key.find("}", begin + 1) if begin >= 0 else -1
     return crc_hqx(key[begin + 1 : end].encode() if end > begin + 1 else key.encode(), 0) % SLOTS
 
 
 def single(node: str) -> Owners:
-    """All slots are at one server."""
+    """Return the map in which one server has all slots."""
     return [node] * SLOTS
 
 
 def read_slots(reply: Any, asked_host: str) -> Owners | None:
-    """Of CLUSTER SLOTS. None: it is no map, or one of a node that knows of nobody."""
+    """Read the reply to CLUSTER SLOTS. Returns None if it is no map, or has no server at all."""
     owners = single(NOBODY)
     try:
         for begin, end, master, *_ in reply:
-            # A node that does not know its own address says nothing: it is the one we asked.
+            # A node that does not know its own address leaves it out: it is *asked_host*.
             host = master[0].decode() if master[0] not in {None, b"", b"?"} else asked_host
             owners[begin : end + 1] = [node_name(host, int(master[1]))] * (end + 1 - begin)
     except (AttributeError, IndexError, TypeError, ValueError):
@@ -723,7 +712,7 @@ def read_slots(reply: Any, asked_host: str) -> Owners | None:
 
 
 def read_moved(error: str, asked_host: str) -> tuple[int, str] | None:
-    """Of "MOVED 3999 127.0.0.1:6381". None: it says nothing of the kind."""
+    """Read slot and node of an error like "MOVED 3999 127.0.0.1:6381", or return None."""
     found = _MOVED.match(error)
     if found is None or int(found["hashed"]) >= SLOTS:
         return None
@@ -731,19 +720,17 @@ def read_moved(error: str, asked_host: str) -> tuple[int, str] | None:
     return int(found["hashed"]), node_name(host, int(found["port"]))
 
 
-# Which server serves which shard: one serves all, or the map of a cluster says so.
-#
-# Rule: the map follows what servers say and is never waited for. A server whose calls fail makes it
-# doubtful, and then another is asked.
-
-LOOK_EVERY_S: Final = 1.0  # at the map, while a server is down
+LOOK_EVERY_S: Final = 1.0  # the interval of reading the map, while a server is down
 
 
 class Servers:
+    """The servers of a frontier, and which of them has each shard. In a cluster the map is read
+    again after a call has failed, and corrected by MOVED replies."""
+
     def __init__(
         self, address: Address, node: Callable[[Address], Node], hashes: list[int]
     ) -> None:
-        """*hashes*: the hash slot of each shard."""
+        """*hashes* holds the hash slot of each shard."""
         self._address = address
         self._new_node = node
         self._hashes = hashes
@@ -752,66 +739,66 @@ class Servers:
         self.of_shard = [NOBODY] * len(hashes)
         self._is_cluster = False
         self._is_doubtful = False
-        self._looked_s = 0.0
+        self._map_read_s = 0.0
 
     @property
     def serving(self) -> list[Node]:
-        """Those that have shards."""
+        """The servers that have shards."""
         return [node for node in self._nodes.values() if node.opening.served]
 
     def all(self) -> list[Node]:
         return list(self._nodes.values())
 
     def of_hash(self, hashed: int) -> Node | None:
-        """None: nobody serves it, as far as the cluster told."""
+        """Return the server of a hash slot, or None if no known server has it."""
         return self._nodes.get(self._owners[hashed])
 
     def named(self, name: str) -> Node | None:
         return self._nodes.get(name)
 
     async def open(self) -> None:
-        """Raises a Fault."""
+        """Connect to the first server, and read the map of its cluster. Raises a Fault."""
         first = self._node(str(self._address))
         wire = await first.connected(patience_s=None)
         if not isinstance(wire, RedisConnection):
             raise wire.with_traceback(None)
         self._is_cluster = first.greeting.is_cluster
         if not self._is_cluster:
-            self._know(single(first.name))
-        elif not await self._look_at(first):
-            raise Unreachable(f"Redis at {first.name} does not tell who is in its cluster")
+            self._set_map(single(first.name))
+        elif not await self._read_map(first):
+            raise Unreachable(f"Redis at {first.name} does not report the nodes of its cluster")
 
     def doubt(self) -> None:
-        """A server did not do what it was asked."""
+        """Mark the map as doubtful, because a server failed a command."""
         self._is_doubtful = self._is_cluster
 
     async def look_again(self) -> None:
-        """If there is doubt, and nobody looked a moment ago."""
+        """Read the map again if it is doubtful, at most once in LOOK_EVERY_S."""
         now_s = asyncio.get_running_loop().time()
-        if not self._is_doubtful or now_s - self._looked_s < LOOK_EVERY_S:
+        if not self._is_doubtful or now_s - self._map_read_s < LOOK_EVERY_S:
             return
-        self._looked_s = now_s
-        # Those first that answered last time: to wait for another costs everybody's time.
+        self._map_read_s = now_s
+        # Connected servers first: every call waits while another is connected to.
         for node in sorted(self._nodes.values(), key=lambda node: not node.is_connected):
-            if await self._look_at(node):
+            if await self._read_map(node):
                 self._is_doubtful = False
                 return
 
     def learn(self, moved: Iterable[tuple[str, Exception]]) -> None:
-        """From MOVED replies, each behind who gave it."""
+        """Update the map from MOVED replies, each behind the name of its server."""
         owners = self._owners.copy()
         for name, reply in moved:
-            if told := read_moved(str(reply), self._nodes[name].host):
-                owners[told[0]] = told[1]
-        self._know(owners)
+            if move := read_moved(str(reply), self._nodes[name].host):
+                owners[move[0]] = move[1]
+        self._set_map(owners)
 
-    async def _look_at(self, node: Node) -> bool:
+    async def _read_map(self, node: Node) -> bool:
         owners = read_slots(await node.ask("CLUSTER", "SLOTS"), node.host)
         if owners is not None:
-            self._know(owners)
+            self._set_map(owners)
         return owners is not None
 
-    def _know(self, owners: Owners) -> None:
+    def _set_map(self, owners: Owners) -> None:
         self._owners = owners
         self.of_shard = [owners[hashed] for hashed in self._hashes]
         for name in {*owners} - {NOBODY}:
@@ -835,30 +822,27 @@ def no_server_error() -> Fault:
     )
 
 
-# The servers of a shared frontier, asked together.
-#
-# Rule: one that is down harms no call of the others, and nothing is sent twice that may have
-# happened: only what was answered NOSCRIPT or MOVED.
-
-MOVES: Final = 3  # of one call: more often no cluster hands on a key in a moment
+MOVES: Final = 3  # attempts of one call: no cluster moves a key more often in so short a time
 
 
 class Memory(NamedTuple):
-    used_bytes: int  # as the server counts when it refuses
+    used_bytes: int  # as the server compares it with its limit
     max_bytes: int  # 0: it has no limit
-    policy: str = ""  # what it does where its limit is reached
+    policy: str = ""  # maxmemory-policy
 
 
 class Replicas(NamedTuple):
-    """What may take over from a server."""
+    """A server that has replicas, and how it is configured for them."""
 
     node: str  # the server, as host:port
     is_needed_to_write: bool  # min-replicas-to-write and min-replicas-max-lag are not 0
-    config: dict[str, str]  # empty: our user may not read it
+    config: dict[str, str]  # empty if our user may not read it
 
 
 class Nodes:
-    """Of one loop. Any number may ask at once; each gets its replies in its order."""
+    """The servers of a shared frontier, used by one event loop. Any number of calls may run at
+    once. A server that is down does not affect calls of the others; only what was answered NOSCRIPT
+    or MOVED is sent again."""
 
     def __init__(
         self,
@@ -868,8 +852,8 @@ class Nodes:
         shards: int,
         opening: tuple[Argument, ...],
     ) -> None:
-        """*name*: what all keys begin with. *opening*: what the script `open` is told of each
-        shard, behind the run of its server."""
+        """All keys begin with *name*. *opening* holds the arguments of the script `open` behind
+        the run of the server."""
         self.name = name
         self.shards = shards
         self._shas = {script: scripts.sha(script) for script in scripts.names()}
@@ -882,21 +866,21 @@ class Nodes:
 
     @property
     def single_server(self) -> bool:
-        """Whether all shards are at one."""
+        """Whether one server has all shards."""
         return len(set(self._servers.of_shard)) == 1
 
     def node_of(self, shard: int) -> str:
-        """As host:port."""
+        """Return the server of *shard*, as host:port."""
         return self._servers.of_shard[shard]
 
     async def open(self) -> None:
-        """Connects and finds out who serves what; changes nothing. Raises a Fault, and may then
-        be tried again."""
+        """Connect, and find out which server has which shard. Changes nothing. Raises a Fault; it
+        may be called again after that."""
         await self._servers.open()
 
     async def open_shards(self) -> None:
-        """At the start rather than before their first calls, to find early what is not ours.
-        Raises a Fault; if only some servers are Unreachable, none: the others' shards go on."""
+        """Open all shards at the start instead of before their first calls, to find foreign data
+        early. Raises a Fault, but not if it is Unreachable and some shards could be opened."""
         answers = await asyncio.gather(*(node.open() for node in self._servers.serving))
         faults = [fault for each in answers for fault in each]
         hopeless = [fault for fault in faults if not isinstance(fault, Unreachable)]
@@ -904,7 +888,7 @@ class Nodes:
             raise next(iter([*hopeless, *faults]), no_server_error())
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
-        """For each call its reply, or a Fault: an entry, no exception."""
+        """Return for each call its reply, or a Fault in its place; no Fault is raised."""
         shas, roots = self._shas, self._roots
         packed = [
             pack(("EVALSHA", shas[script], 1, roots[shard], *args)) for shard, script, args in calls
@@ -912,12 +896,12 @@ class Nodes:
         return await self._deliver([call.shard for call in calls], packed)
 
     async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]:
-        """Plain commands on keys of shards, answered as in `run`."""
+        """Send plain commands on keys of shards. Returns as `run` does."""
         packed = [pack(command) for _, command in asks]
         return await self._deliver([shard for shard, _ in asks], packed)
 
     async def command(self, key: str, *command: Argument) -> Any:
-        """*command*, asked where *key* is: its reply, or a Fault."""
+        """Send *command* to the server of *key*. Returns its reply, or a Fault."""
         await self._servers.look_again()
         for tries in range(MOVES, 0, -1):
             node = self._servers.of_hash(hash_of(key))
@@ -930,13 +914,13 @@ class Nodes:
         return reply
 
     async def ask_each(self, *command: Argument) -> dict[str, Any]:
-        """Of each server that has shards, as host:port: its reply, or an error."""
+        """Send *command* to each server that has shards. Returns replies or errors by host:port."""
         serving = self._servers.serving
         replies = await asyncio.gather(*(node.ask(*command) for node in serving))
         return {node.name: reply for node, reply in zip(serving, replies, strict=True)}
 
     async def memory(self) -> dict[str, Memory]:
-        """Of each server that answers."""
+        """Return the memory of each server that answers, by host:port."""
         replies = await self.ask_each("INFO", "memory")
         return {
             node: _read_memory(info_fields(reply))
@@ -945,7 +929,7 @@ class Nodes:
         }
 
     async def replicas(self) -> list[Replicas]:
-        """Of each server that has some, and answers."""
+        """Return the replicas of each server that has some and answers."""
         infos = await self.ask_each("INFO", "replication")
         found = {node: info_fields(info) for node, info in infos.items() if isinstance(info, bytes)}
         counts = {node: int(fields.get("connected_slaves", 0)) for node, fields in found.items()}
@@ -967,14 +951,14 @@ class Nodes:
         await self._servers.look_again()
         owners = [self._servers.of_shard[shard] for shard in shards]
         replies = await self._ask(owners, shards, packed)
-        moved = self._understand(owners, replies)
+        moved = self._replace_errors(owners, replies)
         if moved and moves > 1:
             rest = [shards[at] for at in moved], [packed[at] for at in moved]
             put(replies, moved, await self._deliver(*rest, moves - 1))
         return replies
 
-    def _understand(self, owners: Sequence[str], replies: list[Any]) -> list[int]:
-        """Errors become Faults. Returns what another server is to be asked."""
+    def _replace_errors(self, owners: Sequence[str], replies: list[Any]) -> list[int]:
+        """Replace errors in *replies* by Faults. Returns the places of those that were MOVED."""
         failed = {at: reply for at, reply in enumerate(replies) if isinstance(reply, ERRORS)}
         for at, reply in failed.items():
             replies[at] = self._fault(reply, owners[at])
@@ -986,11 +970,11 @@ class Nodes:
     async def _ask(
         self, owners: Sequence[str], shards: Sequence[int], packed: Sequence[bytes]
     ) -> list[Any]:
-        """All servers at once."""
+        """Send each command to its owner, to all servers at once."""
         parts: dict[str, list[int]] = defaultdict(list)
         for at, owner in enumerate(owners):
             parts[owner].append(at)
-        if len(parts) == 1:  # 20 us of tasks less
+        if len(parts) == 1:  # this saves 20 us of asyncio tasks
             return await self._ask_one(owners[0], shards, packed)
         answers = await asyncio.gather(
             *(
@@ -1015,7 +999,7 @@ class Nodes:
 
 
 def _read_memory(fields: dict[str, str]) -> Memory:
-    # What maxmemory does not count: buffers of replicas and of the append-only file.
+    # maxmemory does not count the buffers of replicas and of the append-only file.
     uncounted = int(fields.get("mem_not_counted_for_evict", 0))
     used_bytes = int(fields["used_memory"]) - uncounted
     policy = fields.get("maxmemory_policy", "")
@@ -1023,29 +1007,26 @@ def _read_memory(fields: dict[str, str]) -> Memory:
 
 
 def _pairs(reply: Any) -> dict[str, str]:
-    """Of CONFIG GET: names and values by turns. Empty: it was refused."""
+    """Read the reply to CONFIG GET: names and values in turn. Empty if it was refused."""
     if not isinstance(reply, list):
         return {}
     words = [word.decode() for word in reply]
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-# The servers of a shared frontier for one who waits for each answer: tools and tests.
-#
-# Rule: the asynchronous one, turned by hand. Whatever breaks, breaks here in the same way.
-
 T = TypeVar("T")
 
 
 class BlockingNodes:
-    """Where a loop runs already, `Nodes` is what to use."""
+    """A synchronous wrapper around `Nodes` for tools and tests: it runs an event loop for each
+    call. It cannot be used where a loop is running."""
 
     def __init__(self, nodes: Nodes) -> None:
-        """Opens *nodes*, which nobody else uses. Raises a Fault."""
+        """Open *nodes*, which must have no other user. Raises a Fault."""
         self._nodes = nodes
         self._loop = asyncio.new_event_loop()
         try:
-            self._turn(nodes.open())
+            self._run_loop(nodes.open())
         except BaseException:
             self.close()
             raise
@@ -1057,24 +1038,24 @@ class BlockingNodes:
         self.close()
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """Replies in the order of *calls*. All were asked; raises the first Fault among them."""
-        return _fine(self._turn(self._nodes.run(calls)))
+        """Return the replies to *calls*. All are sent; raises the first Fault among the replies."""
+        return _raise_first_fault(self._run_loop(self._nodes.run(calls)))
 
     def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]:
-        """Plain commands on keys of shards; as `run`."""
-        return _fine(self._turn(self._nodes.commands(asks)))
+        """Send plain commands on keys of shards. Returns and raises as `run` does."""
+        return _raise_first_fault(self._run_loop(self._nodes.commands(asks)))
 
     def command(self, key: str, *command: Argument) -> Any:
-        """*command*, asked where *key* is. Raises a Fault."""
-        return _fine([self._turn(self._nodes.command(key, *command))])[0]
+        """Send *command* to the server of *key*. Raises a Fault."""
+        return _raise_first_fault([self._run_loop(self._nodes.command(key, *command))])[0]
 
     def ask(self, asks: Sequence[tuple[str, tuple[Argument, ...]]]) -> list[Any]:
-        """Plain commands, each asked where its key is, all on their way together. Unlike `commands`
-        it opens no shard, so it changes nothing. Raises the first Fault among the replies."""
-        return _fine(self._turn(self._ask(asks)))
+        """Send plain commands together, each to the server of its key. Unlike `commands` it opens
+        no shard, so it changes nothing. Raises the first Fault among the replies."""
+        return _raise_first_fault(self._run_loop(self._ask(asks)))
 
     def totals(self) -> list[ShardTotals]:
-        """Of all shards. Raises a Fault."""
+        """Return the totals of all shards. Raises a Fault."""
         shards = range(self._nodes.shards)
         replies = self.commands(
             [(n, ("HGETALL", keys.totals(self._nodes.name, n))) for n in shards]
@@ -1083,24 +1064,25 @@ class BlockingNodes:
 
     def close(self) -> None:
         if not self._loop.is_closed():
-            self._turn(self._nodes.close())
+            self._run_loop(self._nodes.close())
             self._loop.close()
 
     async def _ask(self, asks: Sequence[tuple[str, tuple[Argument, ...]]]) -> list[Any]:
         return await asyncio.gather(*(self._nodes.command(key, *command) for key, command in asks))
 
-    def _turn(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._loop.run_until_complete(_having_read(work))
+    def _run_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(_after_pending_reads(work))
 
 
-async def _having_read(work: Coroutine[Any, Any, T]) -> T:
-    """Between two calls nobody turned the loop: first see what connections have ended."""
+async def _after_pending_reads(work: Coroutine[Any, Any, T]) -> T:
+    """Run *work* after three turns of the loop, so that connections that ended since the last call
+    are noticed first: the loop does not run between calls."""
     for _ in range(3):
         await asyncio.sleep(0)
     return await work
 
 
-def _fine(replies: list[Any]) -> list[Any]:
+def _raise_first_fault(replies: list[Any]) -> list[Any]:
     for reply in replies:
         if isinstance(reply, FAULTS):
             raise reply.with_traceback(None)

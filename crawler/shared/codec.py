@@ -1,7 +1,6 @@
-"""A waiting URL in as few bytes as it can be: what its queue says already is left out.
+"""The packed records of a shared crawl: URLs, claims, fingerprints, robots.txt, totals.
 
-Rule: host, level and date are the queue's. What is read back came from outside: it is decoded
-as what it must be, or refused.
+Rule: what is read from Redis is untrusted: it is decoded by a fixed schema, or refused.
 """
 
 from __future__ import annotations
@@ -35,11 +34,12 @@ from crawler.policy.robots_cache import RobotsRecord, RobotsState
 
 
 class _ShortRecord(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """An ordinary link: 15 bytes beside its path."""
+    """A waiting URL that is an ordinary link: 15 bytes beside its path. Host, level and date are
+    left out, because its queue has them."""
 
     tail: str  # "/path": https of its host; "!/path": http of its host; else the whole URL
     key: int
-    domain: int | str  # how many last characters of its host; else the whole name
+    domain: int | str  # the length of the domain at the end of its host; else the whole name
     depth: int
 
 
@@ -55,15 +55,14 @@ class _FullRecord(_ShortRecord, array_like=True, gc=False, frozen=True):
 
 
 LOST: Final = b"\xc1"
-"""What the scripts put before a URL that comes back from a lease that was lost. No msgpack begins
-so."""
+"""The scripts put this byte before a URL whose lease was lost. No msgpack value begins with it."""
 _PAGE: Final = Purpose.PAGE
 _encode = msgspec.msgpack.Encoder().encode
 _decode_packed = msgspec.msgpack.Decoder(_FullRecord).decode
 
 
 class Packer:
-    """For URLs of one host: most of a page's links are, and 40 links a page count."""
+    """Packs URLs of one host. Most links of a page have the same, and a page has 40 links."""
 
     __slots__ = ("_domain", "_http", "_https", "_skip_http", "_skip_https")
 
@@ -73,7 +72,7 @@ class Packer:
         self._domain = len(domain) if host.endswith(domain) else domain
 
     def pack(self, it: Candidate) -> bytes:
-        """*it* is of this packer's host and domain, and new."""
+        """Pack *it*, which has this packer's host and domain, and was not lost."""
         url = it.url
         if url.startswith(self._https):
             tail = url[self._skip_https :]
@@ -81,9 +80,10 @@ class Packer:
             tail = "!" + url[self._skip_http :]
         else:
             tail = url
-        told = it.attempts or it.chain or it.request or it.modified or it.named
-        if it.filtered and not told and it.purpose is _PAGE:
-            return _encode((tail, it.key, self._domain, it.depth))  # a third cheaper than _Short
+        has_more = it.attempts or it.chain or it.request or it.modified or it.named
+        if it.filtered and not has_more and it.purpose is _PAGE:
+            # A tuple takes a third less time than a _ShortRecord.
+            return _encode((tail, it.key, self._domain, it.depth))
         return _encode(
             _FullRecord(
                 *(tail, it.key, self._domain, it.depth, it.attempts, it.chain),
@@ -98,7 +98,7 @@ def pack(candidate: Candidate) -> bytes:
 
 
 def unpack(packed: bytes, host: str, level: int) -> Candidate:
-    """Raises msgspec.MsgspecError if it is none of ours."""
+    """Unpack what `pack` made. Raises msgspec.MsgspecError if *packed* has another schema."""
     lost = packed.startswith(LOST)
     it = _decode_packed(packed[len(LOST) :] if lost else packed)
     tail = it.tail
@@ -128,15 +128,11 @@ def unpack(packed: bytes, host: str, level: int) -> Candidate:
     )
 
 
-# A claim in as few bytes as it can be: its file is named by number, what is said twice once.
-#
-# Rule: the bytes begin with an array and the digest, which the scripts look for. What is read back
-# came from outside: it is decoded as what it must be, or refused. The fingerprint of its text
-# stands
-# where near ones are looked for, not here.
+# A packed claim begins with an array and the digest, which the scripts search for. Its archive file
+# is named by number. Its fingerprint is not in it, but in the tables of fingerprints below.
 
 A_BUCKET: Final = 20
-"""As in lua/shard.lua: so many claims for each bucket there is."""
+"""Claims a bucket in the mean, as in lua/shard.lua."""
 _FILE_BYTES: Final = 3
 _MOST_DIGITS: Final = 18
 _OK: Final = 200
@@ -146,16 +142,16 @@ class _Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
     digest: bytes
     url: str
     at: float
-    place: int | str  # in its file, else the whole record
-    wire_sha1: bytes | None  # None: the digest
-    status: int = _OK  # left out where it is that
+    place: int | str  # the offset in its file, else the whole name of the record
+    wire_sha1: bytes | None  # None if it equals the digest
+    status: int = _OK  # left out if it is 200
 
 
 _decode_claim = msgspec.msgpack.Decoder(_Packed).decode
 
 
 def pack_claim(claim: Claim) -> tuple[str, bytes]:
-    """Its archive file, and the rest."""
+    """Return the archive file of *claim*, and its other fields packed."""
     file, place = _split(claim.record)
     wire_sha1 = None if claim.wire_sha1 == claim.digest else claim.wire_sha1
     fields = (claim.digest, claim.url, claim.at, place, wire_sha1)
@@ -163,7 +159,7 @@ def pack_claim(claim: Claim) -> tuple[str, bytes]:
 
 
 def read_claim(packed: bytes, file: bytes) -> Claim:
-    """Raises ValueError or msgspec.MsgspecError if it is none of ours."""
+    """Unpack a claim of *file*. Raises ValueError or msgspec.MsgspecError if *packed* is none."""
     it = _decode_claim(packed)
     record = it.place if isinstance(it.place, str) else f"{file.decode()}:{it.place}"
     wire_sha1 = it.digest if it.wire_sha1 is None else it.wire_sha1
@@ -171,12 +167,13 @@ def read_claim(packed: bytes, file: bytes) -> Claim:
 
 
 def buckets_of(claims: int) -> int:
-    """How many buckets a shard with so many *claims* has."""
+    """Return the number of buckets of a shard with so many *claims*."""
     return claims // A_BUCKET + 1
 
 
 def read_filed(filed: bytes, files: Mapping[bytes, bytes]) -> Claim:
-    """A claim as its bucket holds it, with all of its shard's *files*. Raises as `read_claim`."""
+    """Read a claim as its bucket holds it; *files* are those of its shard, by number. Raises as
+    `read_claim` does."""
     number = int.from_bytes(filed[:_FILE_BYTES], "little")
     return read_claim(filed[_FILE_BYTES:], files.get(b"<%d" % number, b""))
 
@@ -189,12 +186,9 @@ def _split(record: str) -> tuple[str, int | str]:
     return "", record
 
 
-# A verdict as a shard is told it: a word, a delay, and what is kept.
-
-
 @dataclass(frozen=True, slots=True)
 class UnreadableLease:
-    """A lease of which only its number and host are understood."""
+    """A lease whose URL cannot be decoded; its number and host can."""
 
     number: int
     host: str
@@ -202,9 +196,9 @@ class UnreadableLease:
     why: str
 
 
-def letter_of(it: UnreadableLease, now: float) -> bytes:
-    lost = Candidate(f"unreadable:{it.body[:200]!r}", 0, HostKey(it.host), it.host)
-    return encode_letter(DeadLetter(lost, f"its record in Redis cannot be read: {it.why}", now))
+def letter_of(lease: UnreadableLease, now: float) -> bytes:
+    lost = Candidate(f"unreadable:{lease.body[:200]!r}", 0, HostKey(lease.host), lease.host)
+    return encode_letter(DeadLetter(lost, f"its record in Redis cannot be read: {lease.why}", now))
 
 
 def encode_letter(letter: DeadLetter) -> bytes:
@@ -212,11 +206,12 @@ def encode_letter(letter: DeadLetter) -> bytes:
 
 
 def claim_of(verdict: Verdict) -> Claim | None:
-    """What its page owns from now on."""
+    """Return the claim of the page of *verdict*, or None if it claims no content."""
     return verdict.claim if isinstance(verdict, Done | Moved) else None
 
 
 def fate(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str, float, bytes]:
+    """Return *verdict* as the script `finish` takes it: its word, a delay in s, and a payload."""
     match verdict:
         case Done(next_visit, _):
             if next_visit is None:
@@ -234,12 +229,9 @@ def fate(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str, float
             return "back", 0, pack(candidate) if candidate.lost else b""
 
 
-# Fingerprints of 64 bits as Redis holds them, so that those few bits apart are found.
-#
-# Rule: of two that differ in at most three bits one quarter is equal. So each fingerprint stands in
-# four tables, in the bucket of its first, second, third and last quarter; whoever looks reads its
-# four buckets and counts bits. The first table also says who owns it: the ends of the digest, by
-# which its claim is found.
+# Fingerprints have 64 bits. If two differ in at most three, one of their quarters is equal. So each
+# fingerprint is in four tables, in the bucket of one quarter each, and a search reads four buckets
+# and counts bits. A row of the first table also holds both ends of the digest, to find the claim.
 
 TABLES: Final = 4
 _QUARTER_BITS: Final = 16
@@ -251,7 +243,7 @@ ROW_ARGS: Final = 3  # table, quarter, row
 
 
 class BucketCell(NamedTuple):
-    """Where a bucket is."""
+    """The place of a bucket."""
 
     shard: int
     table: int
@@ -259,11 +251,11 @@ class BucketCell(NamedTuple):
 
 
 class FingerprintRow(NamedTuple):
-    """One fingerprint of a bucket, near to the one that is looked for."""
+    """One fingerprint of a bucket, near to the one that is searched."""
 
-    bits: int  # that differ
+    bits: int  # the number of bits that differ
     simhash: int
-    mark: bytes = b""  # of its page's digest; empty: the first table has it
+    mark: bytes = b""  # both ends of its page's digest; empty unless the row is of the first table
 
 
 def mark_of(digest: bytes) -> bytes:
@@ -271,7 +263,7 @@ def mark_of(digest: bytes) -> bytes:
 
 
 def can_mark(digest: bytes) -> bool:
-    """Whether it is long enough for its ends to be two."""
+    """Return whether *digest* is so long that its two ends do not overlap."""
     return len(digest) >= _HEAD + _TAIL
 
 
@@ -283,7 +275,7 @@ def cell(simhash: int, table: int, shards: int) -> BucketCell:
 def rows_of(
     simhash: int, digest: bytes, shards: int
 ) -> Iterator[tuple[int, tuple[int, int, bytes]]]:
-    """For each table the shard, and what lua/near.lua is told there."""
+    """Yield for each table the shard, and the arguments of lua/near.lua there."""
     packed = simhash.to_bytes(_PRINT_BYTES, "little")
     for table in range(TABLES):
         shard, _, quarter = cell(simhash, table, shards)
@@ -291,7 +283,8 @@ def rows_of(
 
 
 def near_in(bucket: bytes, table: int, simhash: int, most_bits: int) -> Iterator[FingerprintRow]:
-    """What came from outside: whatever it is, so many whole rows of it as there are."""
+    """Yield the rows of *bucket* that differ from *simhash* in at most *most_bits*. The bucket is
+    untrusted: an incomplete last row is ignored."""
     width = _PRINT_BYTES if table else _OWNED_BYTES
     count = len(bucket) // width
     prints: NDArray[np.uint64] = np.ndarray(count, "<u8", bucket, strides=(width,))
@@ -301,18 +294,15 @@ def near_in(bucket: bytes, table: int, simhash: int, most_bits: int) -> Iterator
         yield FingerprintRow(int(apart[at]), int(prints[at]), mark)
 
 
-# A robots.txt record as workers hand it on: small, and without any worker's time.
-#
-# Rule: what is read back came from outside: it is decoded as what it must be, or counts as none.
-# When it ends is told beside it, as the time that is left.
+# A robots.txt record has no time of a worker's clock: the time until it expires is sent beside it.
 
-_LEVEL: Final = 1  # 17 us for a file as they are; level 6 of zlib takes 83, and a tenth less room
+_LEVEL: Final = 1  # 17 us for a usual file; level 6 of zlib takes 83, and a tenth less room
 _SCHEMES: Final = ("http://", "https://")
 _decode_robots = msgspec.msgpack.Decoder(RobotsRecord).decode
 
 
 def pack_robots(record: RobotsRecord) -> bytes:
-    """Its authority is in the name of its key."""
+    """Pack *record* without its authority, which is in the name of its key."""
     body = None if record.body is None else isal_zlib.compress(record.body, _LEVEL)
     return _encode(replace(record, authority="", fetched_at=0.0, expires_at=0.0, body=body))
 
@@ -320,8 +310,8 @@ def pack_robots(record: RobotsRecord) -> bytes:
 def read_robots(
     authority: str, packed: Any, left_ms: Any, now: float, most_bytes: int
 ) -> RobotsRecord | None:
-    """The record of *authority* as it holds from *now* on. None: it is none of ours.
-    *most_bytes*: of a file as it came."""
+    """Return the record of *authority*, valid from *now* on for *left_ms*, or None if *packed* is
+    not valid. A file is at most *most_bytes* long before it is compressed."""
     if not isinstance(packed, bytes) or not isinstance(left_ms, int) or left_ms <= 0:
         return None
     try:
@@ -351,7 +341,7 @@ def _is_url(text: str) -> bool:
 
 
 def _inflated(body: bytes, most_bytes: int) -> bytes:
-    """Raises IsalError or ValueError."""
+    """Decompress *body*. Raises IsalError or ValueError."""
     stream = isal_zlib.decompressobj()
     inflated = stream.decompress(body, most_bytes + 1)
     if len(inflated) > most_bytes or not stream.eof:
@@ -359,14 +349,14 @@ def _inflated(body: bytes, most_bytes: int) -> bytes:
     return inflated
 
 
-# The totals of a shard, as its hash `m` holds them.
-
 RUN_BYTES: Final = 8
-"""Of the run of a server, as replies begin with it (lua/shard.lua)."""
+"""Replies begin with so many bytes of the server's run id (lua/shard.lua)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardTotals:
+    """The totals of a shard, as its hash `m` holds them."""
+
     waiting: int = 0
     later: int = 0
     leased: int = 0
@@ -374,13 +364,13 @@ class ShardTotals:
     done: int = 0
     dead: int = 0
     refused: int = 0
-    adds: int = 0  # URLs ever admitted: two looks that agree on it saw no add between them
+    adds: int = 0  # URLs ever admitted: if it is equal in two looks, none was added between them
     clock: float = 0.0  # epoch seconds by the server
-    run: bytes = b""  # of its server, as replies begin with it; empty: the shard is not there
+    run: bytes = b""  # the run id of its server, as in replies; empty if the shard does not exist
 
     @classmethod
     def read(cls, fields: Mapping[bytes, bytes]) -> Self:
-        """From a HGETALL."""
+        """Read the fields and values of a HGETALL."""
         known = {name.encode(): name for name in cls.__slots__ if name not in {"clock", "run"}}
         numbers = {known[key]: int(value) for key, value in fields.items() if key in known}
         clock, run = float(fields.get(b"clock", 0)), fields.get(b"run", b"")[:RUN_BYTES]
@@ -388,7 +378,7 @@ class ShardTotals:
 
     @classmethod
     def of_reply(cls, reply: Sequence[bytes]) -> Self:
-        """From a HGETALL as it comes over the wire: names and values in turn."""
+        """Read the reply of a HGETALL: names and values in turn."""
         return cls.read(dict(zip(reply[::2], reply[1::2], strict=True)))
 
     @property
@@ -397,7 +387,7 @@ class ShardTotals:
 
     @staticmethod
     def summed(shards: Iterable[ShardTotals]) -> Counts:
-        """None below 0, though a counter may have drifted."""
+        """Return the counts of all *shards*, none below 0: a counter may have drifted."""
         every = list(shards)
         return Counts(
             waiting=max(0, sum(each.waiting for each in every)),
@@ -411,24 +401,22 @@ class ShardTotals:
         )
 
 
-# Links in parts, each of which is one call of its shard.
-#
-# Rule: bounded by number and by bytes. A spider's own requests stand in their links, and a Redis
-# closes the connection of whoever sends more than 1 GB at once, as often as it is sent.
+# Links are split into parts, one a call. A part is bounded by number and by bytes: a spider's own
+# requests are stored in their links, and Redis closes a connection that sends 1 GB at once.
 
 MOST_BYTES: Final = 1 << 20
-"""Of requests in one call: a server copies it in less than 1 ms."""
+"""Bytes of requests in one call: a server copies them in less than 1 ms."""
 
 
 def parts_of(found: Sequence[Candidate], most: int) -> Iterator[Sequence[Candidate]]:
-    """Of one shard's links: each at most *most* links, and what `by_bytes` lets together."""
+    """Split the links of one shard into parts of at most *most* links, bounded as by `by_bytes`."""
     for piece in by_bytes(found):
         for begin in range(0, len(piece), most):
             yield piece[begin : begin + most]
 
 
 def by_bytes(found: Iterable[Candidate]) -> Iterator[Sequence[Candidate]]:
-    """Each with at most MOST_BYTES of requests, or with a single one that is longer."""
+    """Split *found* into parts with at most MOST_BYTES of requests, or a single longer one."""
     links = found if isinstance(found, Sequence) else list(found)
     begin = filled = 0
     for at, link in enumerate(links):
@@ -441,10 +429,9 @@ def by_bytes(found: Iterable[Candidate]) -> Iterator[Sequence[Candidate]]:
         yield links[begin:] if begin else links
 
 
-# What a worker says of itself once a second, in the hash of workers.
-
-
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker announces once a second, in the hash of workers."""
+
     name: str
     session: str
     host: str  # the machine
@@ -457,5 +444,5 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     errors: int = 0
     leases: int = 0
     outbox: int = 0  # links on its disk
-    doors: int = 0  # hosts that seeds have opened, as it knows
-    preferred: int = 0  # shards
+    doors: int = 0  # the mark up to which it has read the hosts that pushed seeds opened
+    preferred: int = 0  # number of shards

@@ -1,6 +1,6 @@
-"""What a shared crawl was begun with: all its workers must agree on it.
+"""The format of a shared crawl: what it was begun with, on which all its workers must agree.
 
-Rule: written once, by whoever comes first; nothing is changed before it is known to be ours.
+Rule: the first worker writes it once. A worker changes nothing in Redis before it has checked it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from crawler.shared.keys import SCHEMA
 from crawler.shared.shard import MOST_SHARDS
 
 SUFFIXES: Final = "suffixes="
-"""Behind it in the identity of a crawl: which public suffix list makes its registered domains."""
+"""The prefix of the digest of the public suffix list, in the identity of a crawl."""
 
 
 class CrawlFormat(msgspec.Struct, frozen=True):
     shards: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)]
     levels: int
     identity: tuple[str, ...]  # which settings the keys of URLs and hosts were made with
-    key_seed: int = 0  # of the hash of URLs: a page cannot choose URLs that collide
+    key_seed: int = 0  # seeds the hash of URLs, so that a page cannot choose URLs that collide
     schema: str = SCHEMA
-    spider: str = ""  # whose requests are waiting; empty: nobody has said
+    spider: str = ""  # the spider whose requests are waiting; empty if it is not known
 
 
 _decode: Final = msgspec.json.Decoder(CrawlFormat).decode
@@ -45,7 +45,8 @@ def new_format(
 
 
 def known(kept: bytes, where: str) -> CrawlFormat:
-    """The format of the crawl at *where*, if this version can read it. Raises ConfigError."""
+    """Decode the format of the crawl at *where*. Raises ConfigError if this version cannot
+    read it."""
     try:
         crawl = _decode(kept)
     except msgspec.MsgspecError as broken:
@@ -62,13 +63,13 @@ def known(kept: bytes, where: str) -> CrawlFormat:
 
 
 def refuse_other_identity(theirs: Iterable[str], ours: Collection[str], where: str) -> None:
-    """Raise ConfigError if *theirs*, of the crawl that is *where*, is not *ours*."""
+    """Raise ConfigError if the crawl at *where* was begun with another identity (*theirs*)."""
     changed = sorted(set(theirs) ^ set(ours))
     if changed and all(each.startswith(SUFFIXES) for each in changed):
         here = next((each for each in changed if each in ours), "none")
         raise ConfigError(
             f"{where} was begun with another public suffix list: {', '.join(changed)}; here:"
-            f" {here}. It says which shard a host is in: install the same version of"
+            f" {here}. The list decides the shard of a host: install the same version of"
             " publicsuffixlist on all machines"
         )
     if changed:
@@ -79,7 +80,8 @@ def refuse_other_identity(theirs: Iterable[str], ours: Collection[str], where: s
 
 
 def agreed(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
-    """The format of the crawl at *where*, if we can take part in it. Raises ConfigError."""
+    """Decode the format of the crawl at *where*. Raises ConfigError if a worker with *ours* cannot
+    join it."""
     crawl = known(kept, where)
     if crawl.spider and ours.spider and crawl.spider != ours.spider:
         raise ConfigError(
@@ -101,12 +103,12 @@ def agreed(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
 
 
 def identity_of_shards(config: Config) -> tuple[str, ...]:
-    """Of a shared crawl also the list that says which shard a host is in: with another, one host
-    would be in two. In a data directory the list may be brought up to date at any time."""
+    """Return the identity of a shared crawl. Unlike that of a data directory, it includes the
+    public suffix list, which decides the shard of a host: with two lists a host would be in two."""
     return (*rules.identity_of_urls(config), f"{SUFFIXES}{list_digest()}")
 
 
 @cache
 def list_digest() -> str:
-    """Of the public suffix list that is installed."""
+    """Return the digest of the installed public suffix list."""
     return digest_of_list(Path(PSLFILE).read_bytes())

@@ -1,7 +1,7 @@
-"""Every key of a shared crawl: its name, type, meaning and growth.
+"""Every key of a shared crawl: its name, type, meaning and growth; and the texts of the scripts.
 
-Rule: only this file and lua/shard.lua make names, and a test holds them together. What belongs to
-one shard stands in one slot of a cluster: the braces say so.
+Rule: only this file and lua/shard.lua make key names; a test compares the two. All keys of a shard
+have the same part in braces, so they are in one hash slot of a cluster.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 
 SCHEMA: Final = "1"
 URGENT: Final = 0
-"""The front before all others; level n of a Candidate is front n + 1."""
+"""The front that is served before all others; level n of a Candidate is front n + 1."""
 URGENT_LEVEL: Final = URGENT - 1
-"""Of a Candidate that is there: it stays urgent when it is redirected, or waits on our disk."""
+"""The level of an urgent Candidate. It keeps it when it is redirected or waits in the outbox."""
 _HASH_TAG: Final = re.compile(r"^[^{]*\{[^}]+\}")
 
 
@@ -50,12 +50,10 @@ SHARD_KEYS: Final = (
     Key("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
     Key("<root>:g:<bucket>", "list", "Claims: pages that own a digest, 10-40.", "different pages"),
     Key("<root>:n", "hash", "Archive files, by their number and back.", "archive files"),
-    Key(
-        "<root>:v:<digest>", "string", "Who may come to own a digest; expires.", "fetches under way"
-    ),
+    Key("<root>:v:<digest>", "string", "Reservation of a digest; expires.", "fetches under way"),
     Key("<root>:t:<authority>", "string", "A robots.txt; expires with it.", "hosts of a day"),
     Key(
-        *("<root>:y:<host>", "hash", "What URLs of a pattern have brought."),
+        *("<root>:y:<host>", "hash", "Statistics of patterns of URLs."),
         "patterns with 8 pages, 1,000 a host",
     ),
     Key(
@@ -66,27 +64,27 @@ SHARD_KEYS: Final = (
 CRAWL_KEYS: Final = (
     Key("<name>:format", "string", "Schema, shards, levels, identity and key of the URLs.", "one"),
     Key("<name>:arguments", "string", "Arguments of the spider's last start.", "one"),
-    Key("<name>:workers", "hash", "Worker to what it last said of itself.", "workers"),
+    Key("<name>:workers", "hash", "Worker to its last record.", "workers"),
     Key(
-        *("{<name>:workers}:alive", "zset", "Workers that take part, by when they last said so."),
+        *("{<name>:workers}:alive", "zset", "Live workers, by their last announcement."),
         "workers",
     ),
     Key(
-        *("{<name>:workers}:starting", "set", "Those that have not added their seeds yet."),
+        *("{<name>:workers}:starting", "set", "Workers that have not added their seeds yet."),
         "workers",
     ),
     Key("{<name>:workers}:doors", "zset", "How far each has read in the doors.", "workers"),
-    Key("<name>:doors", "zset", "Hosts that pushed seeds have opened, in order.", "hosts pushed"),
-    Key("<name>:urgent", "list", "URLs pushed to go before all others.", "what was pushed"),
-    Key("{<name>:urgent}:taken", "hash", "Those taken and not yet added.", "what is taken"),
-    Key("{<name>:urgent}:refused", "list", "Those that cannot be used, and why.", "1,000 at most"),
+    Key("<name>:doors", "zset", "Hosts that pushed seeds opened, in order.", "hosts pushed"),
+    Key("<name>:urgent", "list", "Pushed URLs that go before all others.", "what was pushed"),
+    Key("{<name>:urgent}:taken", "hash", "Items taken and not yet added.", "what is taken"),
+    Key("{<name>:urgent}:refused", "list", "Items that cannot be used, and why.", "1,000 at most"),
     Key(
         "<spider>:start_urls", "list, set or zset", "Seeds pushed from outside.", "what was pushed"
     ),
-    Key("{<spider>:start_urls}:taken", "hash", "Those taken and not yet added.", "what is taken"),
+    Key("{<spider>:start_urls}:taken", "hash", "Items taken and not yet added.", "what is taken"),
     Key(
         *("{<spider>:start_urls}:refused", "list"),
-        *("Those that cannot be used, and why.", "1,000 at most"),
+        *("Items that cannot be used, and why.", "1,000 at most"),
     ),
 )
 
@@ -176,7 +174,7 @@ def workers(name: str) -> str:
 
 
 def announced(name: str) -> tuple[str, str, str, str]:
-    """The keys of the script `announce`, in its order."""
+    """Return the keys of the script `announce`, in its order."""
     beside = f"{{{workers(name)}}}"
     return workers(name), f"{beside}:alive", f"{beside}:starting", f"{beside}:doors"
 
@@ -202,20 +200,18 @@ def refused(feed: str) -> str:
 
 
 def can_have_beside(key: str) -> bool:
-    """Whether another key can be made in its slot of a cluster."""
+    """Return whether a second key can be named so that it is in the hash slot of *key*."""
     return not {"{", "}"}.intersection(key) or _HASH_TAG.search(key) is not None
 
 
 def _tagged(key: str) -> str:
-    """What begins the names of keys beside *key* in a cluster. A name with a part in braces has
-    chosen its slot already."""
+    """Return a prefix for names of keys in the hash slot of *key*. If *key* has a part in braces,
+    that decides its slot; otherwise the whole name does, and is put into braces."""
     return key if _HASH_TAG.search(key) else f"{{{key}}}"
 
 
-# The operations, as Lua: one a file, those on a shard or on a feed each behind a prelude.
-#
-# Rule: a file's first line is its shebang and stays the first. The clock is a part of its own, so
-# that tests can tell the time.
+# The Lua operations, one a file. The prelude of its kind is inserted behind the shebang, which must
+# stay the first line; the clock is a separate file so that tests can replace it.
 
 OPERATIONS: Final = (
     *("open", "add", "lease", "release", "finish", "beat", "mine", "bury", "rest", "revive"),
@@ -236,16 +232,16 @@ OPERATIONS: Final = (
 )
 FEED: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
 CRAWL: Final = ("open_doors", "announce")
-"""On keys that are no shard's: sent as text, with all their keys named."""
+"""Scripts on keys outside the shards: sent as text, with all their keys named."""
 
 
 class Scripts:
     def __init__(self, clock: str | None = None) -> None:
-        """*clock*: Lua that defines `wall()`, in place of the server's own clock."""
+        """*clock* is Lua code that defines `wall()` in place of the server's own clock."""
         self._clock = clock or _source("clock")
 
     def names(self) -> tuple[str, ...]:
-        """Of those on a shard."""
+        """Return the names of the operations on a shard."""
         return OPERATIONS
 
     def text(self, name: str) -> str:
@@ -258,7 +254,7 @@ class Scripts:
     def _texts(self) -> dict[str, str]:
         shard, feed = (f"{self._clock}\n{_source(name)}" for name in ("shard", "feed"))
         return {
-            name: _behind(prelude, _source(name))
+            name: _with_prelude(prelude, _source(name))
             for prelude, names in ((shard, OPERATIONS), (feed, FEED), (self._clock, CRAWL))
             for name in names
         }
@@ -268,11 +264,11 @@ class Scripts:
         return {name: sha1(text.encode()).hexdigest() for name, text in self._texts.items()}
 
 
-def _behind(prelude: str, operation: str) -> str:
+def _with_prelude(prelude: str, operation: str) -> str:
     shebang, _, rest = operation.partition("\n")
     return f"{shebang}\n{prelude}\n{rest}"
 
 
 def _source(name: str) -> str:
-    # importlib: in an egg there is no folder to open a file in.
+    # importlib.resources also reads from an egg, where there is no folder.
     return (files("crawler.shared") / "lua" / f"{name}.lua").read_text("utf-8")

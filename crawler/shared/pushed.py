@@ -1,7 +1,7 @@
-"""Feeding: what is pushed into Redis from outside goes into the frontier while the crawl runs.
+"""Moves URLs that others push into Redis into the frontier while the crawl runs.
 
-Rule: it waits for whatever cannot be asked, and keeps the crawl from ending meanwhile. What in
-Redis is not what it must be ends the crawl at its start; later it is told, and the crawl goes on.
+Rule: while a feed cannot be read, the crawl does not end. Foreign data under a feed's key ends the
+crawl at its start; later that is logged, and the crawl goes on.
 """
 
 from __future__ import annotations
@@ -35,32 +35,31 @@ from crawler.shared.worker.feeds import (
     PushedFeeds,
 )
 
-# What is pushed from outside, as candidates; and what scrapy-redis' settings say of it.
-#
-# Rule: a setting of scrapy-redis means here what it means there, or it is not read.
+# A setting of scrapy-redis has the same meaning here, or it is not read.
 
 KEY: Final = "REDIS_START_URLS_KEY"
 IDLE: Final = "MAX_IDLE_TIME_BEFORE_CLOSE"
-# Whoever pushes may say how a page is fetched, but not past whose turn.
-_OURS: Final = frozenset({LEASE, "download_slot"})
+# Keys that a pushed request must not set: with them it could bypass the turn of its host.
+_RESERVED_META: Final = frozenset({LEASE, "download_slot"})
 _encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
 class PushRules:
-    """What a crawl does with what is pushed."""
+    """How a crawl handles pushed URLs."""
 
-    key: str  # where seeds are pushed to
-    max_idle_s: float = 0.0  # without anything to do; 0: it never ends for that
-    only_pushed: bool = False  # no other seeds: the end is a pause until something is pushed
+    key: str  # the key that seeds are pushed to
+    max_idle_s: float = 0.0  # after so long without work the crawl ends; 0: it never does
+    only_pushed: bool = False  # there are no other seeds: without work it waits for pushed URLs
 
 
 def push_rules(
     settings: BaseSettings, spider: Spider | None, arguments: Arguments | None
 ) -> PushRules:
-    """*spider*, and the *arguments* of one that has ours. Raises ConfigError."""
+    """Read the rules from *settings* and *spider*. *arguments* are those of a spider of this
+    package, else None. Raises ConfigError."""
     if spider is not None:
-        _refuse_theirs(spider)
+        _refuse_scrapy_redis_spider(spider)
     return PushRules(
         key=_key(settings, spider),
         max_idle_s=_idle_s(settings, spider),
@@ -69,8 +68,8 @@ def push_rules(
 
 
 def _idle_s(settings: BaseSettings, spider: Spider | None) -> float:
-    said = getattr(spider, "max_idle_time", None)
-    given = settings.get(IDLE, 0) if said is None else said
+    of_spider = getattr(spider, "max_idle_time", None)
+    given = settings.get(IDLE, 0) if of_spider is None else of_spider
     seconds = number("seconds")
     try:
         return seconds.read(given)
@@ -78,12 +77,13 @@ def _idle_s(settings: BaseSettings, spider: Spider | None) -> float:
         raise ConfigError(f"{IDLE} is {given!r}; want {seconds.want}") from wrong
 
 
-def _refuse_theirs(spider: Spider) -> None:
-    """A spider of scrapy-redis takes from the same key, and what it has taken dies with it."""
-    theirs = [base for base in type(spider).__mro__ if base.__module__.startswith("scrapy_redis.")]
-    if theirs:
+def _refuse_scrapy_redis_spider(spider: Spider) -> None:
+    """Raise ConfigError for a spider of scrapy-redis: it would take URLs from the same key, and
+    lose them when it ends."""
+    bases = [base for base in type(spider).__mro__ if base.__module__.startswith("scrapy_redis.")]
+    if bases:
         raise ConfigError(
-            f"{type(spider).__name__} is a {theirs[0].__name__} of scrapy-redis, which would take"
+            f"{type(spider).__name__} is a {bases[0].__name__} of scrapy-redis, which would take"
             " the URLs that are pushed. Make it a scrapy.Spider or a CrawlSpider: see"
             " docs/from-scrapy-redis.md"
         )
@@ -106,14 +106,14 @@ def _key(settings: BaseSettings, spider: Spider | None) -> str:
 
 
 def _has_no_seeds(spider: Spider | None) -> bool:
-    """Of a spider of another's: neither URLs nor a method that says where to start."""
+    """Return whether *spider*, which is none of this package, has no start URLs and no `start`."""
     if spider is None:
         return False
     return not spider.start_urls and type(spider).start is Spider.start
 
 
 class PushedRequestReader:
-    """From a request that was pushed to a candidate, or the reason why it is none."""
+    """Makes a candidate of a pushed request, or refuses it with a reason."""
 
     def __init__(
         self,
@@ -121,13 +121,13 @@ class PushedRequestReader:
         prioritizer: Prioritizer,
         fingerprint: Callable[[Request], bytes],
     ) -> None:
-        """*fingerprint*: of a request that is more than its URL."""
+        """*fingerprint* gives the key of a request that has a body or another method than GET."""
         self.doors = doors
         self._prioritizer = prioritizer
         self._fingerprint = fingerprint
 
     def candidate(self, pushed: Pushed) -> Candidate | Refusal:
-        """ValueError: it cannot be a request."""
+        """Make a candidate of *pushed*, or refuse it. Raises ValueError if it is no request."""
         level = self._prioritizer.level(Hints(is_seed=True))
         admission = self.doors.admission
         if pushed.is_plain:
@@ -143,34 +143,28 @@ class PushedRequestReader:
 
 
 def _request(pushed: Pushed) -> Request:
-    """As scrapy-redis makes it: without POST, form data are the URL's query."""
-    meta = {name: value for name, value in pushed.meta.items() if name not in _OURS}
+    """Make the request as scrapy-redis does: without POST, form data become the URL's query."""
+    meta = {name: value for name, value in pushed.meta.items() if name not in _RESERVED_META}
     form = pushed.form or None
     return FormRequest(pushed.url, method=pushed.method, meta=meta, formdata=form)
 
 
 def _packed(request: Request) -> bytes:
-    """As scheduler.requests reads it."""
+    """Encode *request* as scheduler.requests decodes it. Raises ValueError if it cannot be."""
     try:
         return _encode(request.to_dict())
     except (OverflowError, RecursionError, UnicodeError) as refused:
         raise ValueError(f"it cannot be stored: {refused}") from None
 
 
-# The way of what is pushed: from its feed into the frontier, batch by batch.
-#
-# Rule: an item leaves Redis when the frontier has its URL for sure, or with a reason. No page of a
-# new host is fetched before every live worker knows that the crawl begins there too: one that does
-# not would refuse the links to it.
-
 logger = logging.getLogger(__name__)
 
-TAKE: Final = 200  # items of one batch: 10 ms of the loop
+TAKE: Final = 200  # items of one batch: 10 ms of the event loop
 MOST_BATCHES: Final = 10  # held at once: some wait for a server, or for the other workers
-ROUNDS: Final = 10  # of one tick: 2,000 items a second
-HOLDS: Final = 3  # in a lease: one may be lost and one late
-_TOLD: Final = 20  # items that are refused, named one by one
-_SHOWN: Final = 200  # characters of each
+ROUNDS: Final = 10  # batches taken in one tick: 2,000 items a second
+HOLDS: Final = 3  # renewals within a lease: one may be lost and one late
+_MOST_LOGGED: Final = 20  # refused items that are logged one by one
+_SHOWN: Final = 200  # characters of each in the log
 
 Refused = tuple[Item, str]
 
@@ -178,44 +172,44 @@ Refused = tuple[Item, str]
 class BatchStage(Enum):
     """How far a batch is."""
 
-    READ = auto()  # its items are requests; their hosts are yet to be opened by all
-    OPENED = auto()
-    JUDGED = auto()  # candidates, not all of them in the frontier
-    ADDED = auto()  # all of them, but a server may yet lose its last second
+    READ = auto()  # its items are parsed; not all workers have opened their hosts yet
+    OPENED = auto()  # all workers have opened their hosts
+    JUDGED = auto()  # its items are candidates, not all of them in the frontier
+    ADDED = auto()  # all are in the frontier, but a server may still lose its last second
 
 
-# The only moves. A batch ends, ADDED, when all its items have left Redis.
+# All allowed transitions. A batch ends in ADDED, when all its items are removed from Redis.
 MOVES: Final = {
     BatchStage.READ: {BatchStage.OPENED},
     BatchStage.OPENED: {BatchStage.JUDGED},
     BatchStage.JUDGED: {BatchStage.ADDED},
-    BatchStage.ADDED: {BatchStage.JUDGED},  # what a server forgot is added again
+    BatchStage.ADDED: {BatchStage.JUDGED},  # candidates that a server has lost are added again
 }
 
 
 @dataclass(slots=True)
 class PushedBatch:
-    """Items taken together."""
+    """Items that were taken from a feed together."""
 
     pushed: list[tuple[Item, Pushed]]
-    held_at: float  # steady
-    hosts: list[str] = field(default_factory=list)  # which it opens
-    mark: int = 0  # of the last door that all must know
+    held_at: float  # monotonic; when it was taken, or last renewed
+    hosts: list[str] = field(default_factory=list)  # those that it opens
+    mark: int = 0  # of the last opened host that all workers must have read
     stage: BatchStage = BatchStage.READ
     found: list[tuple[Item, Candidate]] = field(default_factory=list)
-    runs: dict[int, bytes] = field(default_factory=dict)  # of the shards that have theirs
-    sure_at: float = 0.0  # steady
+    runs: dict[int, bytes] = field(default_factory=dict)  # by shard that acknowledged: server run
+    sure_at: float = 0.0  # monotonic; from then on a server that still runs loses nothing of it
 
     def move(self, stage: BatchStage) -> None:
         assert stage in MOVES[self.stage], f"{self.stage} to {stage}"
         self.stage = stage
 
     def items(self) -> list[Item]:
-        """Those that have not left Redis."""
+        """Return the items that are not yet removed from Redis."""
         return [item for item, _ in self.pushed] + [item for item, _ in self.found]
 
     def keep(self, items: Iterable[Item]) -> None:
-        """The others were given to another worker."""
+        """Drop all other items: they were given to another worker."""
         ids = {item.id for item in items}
         self.pushed = [pair for pair in self.pushed if pair[0].id in ids]
         self.found = [pair for pair in self.found if pair[0].id in ids]
@@ -223,7 +217,7 @@ class PushedBatch:
 
 @dataclass(frozen=True, slots=True)
 class OriginAgreement:
-    """How far this worker has read in the doors, and whether all others have read so far."""
+    """The mark up to which this worker has read the opened hosts, and whether all others have."""
 
     known: Callable[[], int]
     all_know: Callable[[int], bool]
@@ -233,7 +227,10 @@ class OriginAgreement:
 
 
 class PushedQueue:
-    """Of one feed. All raise CrawlerError; what was not done then is done the next time."""
+    """Moves the items of one feed into the frontier, batch by batch. An item is removed from Redis
+    when the server of its URL cannot lose it any more, or when it is refused. No page of a new host
+    is fetched before every live worker has opened the host: others would refuse links to it.
+    Methods raise CrawlerError; what was not done is done by the next call."""
 
     def __init__(
         self,
@@ -246,7 +243,7 @@ class PushedQueue:
         tally: CrawlStats,
         steady: Callable[[], float],
     ) -> None:
-        """*open_doors*: of hosts, for all workers; returns up to where these must read to know."""
+        """*open_doors* opens hosts for all workers, and returns the mark that these must read."""
         self.feed = feed
         self._is_urgent = is_urgent
         self._judge = judge
@@ -257,15 +254,15 @@ class PushedQueue:
         self._steady = steady
         self._batches: list[PushedBatch] = []
         self._refused = 0
-        self._acts = {
+        self._steps = {
             BatchStage.READ: self._open,
-            BatchStage.OPENED: self._judged,
+            BatchStage.OPENED: self._judge_items,
             BatchStage.JUDGED: self._add,
-            BatchStage.ADDED: self._let_go,
+            BatchStage.ADDED: self._remove_from_feed,
         }
 
     async def work(self, may_take: Callable[[], bool]) -> None:
-        """Take what is pushed, until nothing is there or enough is held."""
+        """Take pushed items until the feed is empty or enough are held, and move them on."""
         await self._hold()
         await self._forward()
         for _ in range(ROUNDS):
@@ -283,21 +280,21 @@ class PushedQueue:
                 batch.held_at = steady
 
     async def _forward(self) -> None:
-        """Each batch as far as it can go now."""
+        """Move each batch as far as possible now."""
         for batch in list(self._batches):
             stage = None
             while batch.items() and stage is not batch.stage:
                 stage = batch.stage
-                await self._acts[stage](batch)
+                await self._steps[stage](batch)
             if not batch.items():
                 self._batches.remove(batch)
 
     async def _take(self) -> bool:
-        """False: nothing was there."""
+        """Take a batch. Returns whether the feed had any item."""
         asked_at, too_long = self._steady(), self.feed.too_long
         items = await self.feed.take(TAKE)
         self._tally.count("pushed/taken", len(items))
-        self._tell_refused([("an item", "too long")] * (self.feed.too_long - too_long))
+        self._log_refused([("an item", "too long")] * (self.feed.too_long - too_long))
         batch = PushedBatch([], asked_at)
         refused: list[Refused] = []
         for item in items:
@@ -307,19 +304,19 @@ class PushedQueue:
                 refused.append((item, str(why)))
         self._batches.append(batch)
         batch.hosts = sorted(self._judge.doors.unopened(each.url for _, each in batch.pushed))
-        # What is open here may have been opened a moment ago, and not by all.
+        # A host that is open here may have been opened a moment ago, and not by all workers.
         batch.mark = self._agreement.known()
         await self._refuse(refused)
         return bool(items) or self.feed.too_long > too_long
 
     async def _open(self, batch: PushedBatch) -> None:
-        """Told again each time: a server may have forgotten its last second."""
+        """Open its hosts; again at each call, because a server may have lost its last second."""
         if batch.hosts:
             batch.mark = max(batch.mark, await self._open_doors(batch.hosts))
         if self._agreement.holds(batch.mark):
             batch.move(BatchStage.OPENED)
 
-    async def _judged(self, batch: PushedBatch) -> None:
+    async def _judge_items(self, batch: PushedBatch) -> None:
         refused: list[Refused] = []
         for item, pushed in batch.pushed:
             try:
@@ -337,7 +334,7 @@ class PushedQueue:
         await self._refuse(refused)
 
     async def _add(self, batch: PushedBatch) -> None:
-        """Shards that cannot be asked now are asked again the next time."""
+        """Send candidates to the shards that have not acknowledged theirs yet."""
         waiting = [found for _, found in batch.found if self._shard(found) not in batch.runs]
         delivered = await self._delivery.add(waiting, self._is_urgent)
         self._count(delivered.added)
@@ -346,7 +343,7 @@ class PushedQueue:
             batch.sure_at = self._steady() + self._delivery.sure_s
             batch.move(BatchStage.ADDED)
 
-    async def _let_go(self, batch: PushedBatch) -> None:
+    async def _remove_from_feed(self, batch: PushedBatch) -> None:
         if self._steady() < batch.sure_at:
             return
         forgetful = await self._delivery.forgetful(batch.runs) if self._delivery.sure_s else set()
@@ -362,14 +359,14 @@ class PushedQueue:
 
     async def _refuse(self, refused: Sequence[Refused]) -> None:
         if refused:
-            self._tell_refused([(_shown(item.text), why) for item, why in refused])
+            self._log_refused([(_shown(item.text), why) for item, why in refused])
             await self.feed.refuse(refused)
 
-    def _tell_refused(self, refused: Sequence[tuple[str, str]]) -> None:
+    def _log_refused(self, refused: Sequence[tuple[str, str]]) -> None:
         self._tally.count("pushed/refused", len(refused))
-        for text, why in refused[: max(0, _TOLD - self._refused)]:
+        for text, why in refused[: max(0, _MOST_LOGGED - self._refused)]:
             logger.warning("Pushed to %s and refused: %s: %s", self.feed.key, text, why[:_SHOWN])
-        if self._refused < _TOLD <= self._refused + len(refused):
+        if self._refused < _MOST_LOGGED <= self._refused + len(refused):
             logger.warning("Others are counted, and kept in %s", self.feed.refused_key)
         self._refused += len(refused)
 
@@ -383,58 +380,59 @@ class PushedQueue:
 
 
 def _shown(text: bytes) -> str:
-    """What was pushed, as far as a log line needs it: on one line, whatever it holds."""
+    """Return the beginning of a pushed item for the log, in ASCII and on one line."""
     return ascii(text[:_SHOWN].decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHooks:
-    """What feeding must know of the rest of its worker."""
+    """What `PushedUrls` needs of the rest of its worker."""
 
-    all_know: Callable[[int], bool]  # every live worker has announced so many `doors_known`
-    may_take: Callable[[], bool]  # the frontier can take more
-    is_idle: Callable[[], bool]  # nothing waits in the frontier, and nothing is leased
-    wake: Callable[[], None]  # what was barred until the doors are known may be leased now
+    all_know: Callable[[int], bool]  # whether every live worker has announced such `doors_known`
+    may_take: Callable[[], bool]  # whether the frontier can take more
+    is_idle: Callable[[], bool]  # whether nothing waits in the frontier, and nothing is leased
+    wake: Callable[[], None]  # called when the opened hosts were read, so that leases may begin
 
 
 class PushedUrls:
-    """Of one worker. `tick` is called every second, `doors_known` announced after it."""
+    """The pushed URLs of one worker. `tick` must be called every second; the worker announces
+    `doors_known` after it."""
 
     def __init__(
         self,
         feeds: PushedFeeds,
         judge: PushedRequestReader,
         rules: PushRules,
-        around: WorkerHooks,
+        hooks: WorkerHooks,
         tally: CrawlStats,
         steady: Callable[[], float] = monotonic,
     ) -> None:
-        self.doors_known = 0  # how far this worker has read in the doors
+        self.doors_known = 0  # the mark up to which this worker has read the opened hosts
         self._doors = judge.doors
         self._opened = feeds.doors
         self._rules = rules
-        self._around = around
+        self._hooks = hooks
         self._steady = steady
-        agreement = OriginAgreement(lambda: self.doors_known, around.all_know)
-        self._intakes = [
+        agreement = OriginAgreement(lambda: self.doors_known, hooks.all_know)
+        self._queues = [
             PushedQueue(
                 *(feed, is_urgent, judge, feeds.delivery, self._open_doors),
                 *(agreement, tally, steady),
             )
             for feed, is_urgent in ((feeds.urgent, True), (feeds.start_urls, False))
         ]
-        self._length = 0  # of all feeds that could be asked
-        self._is_sure = False  # they all could
+        self._length = 0  # items of all feeds that could be asked
+        self._is_sure = False  # whether all feeds could be asked
         self._idle_since: float | None = None
         self._has_begun = False
         self._trouble = ""
         self._doors.expect_more()
 
     async def tick(self) -> None:
-        """Each feed for itself: they may be on different servers, one of which is down. Raises
-        CrawlerError at the start only."""
+        """Work on each feed by itself, because they may be on different servers, one of which is
+        down. Raises CrawlerError at the start only."""
         works: list[Callable[[], Awaitable[int]]] = [self._read_doors]
-        works += (partial(self._fed, intake) for intake in self._intakes)
+        works += (partial(self._work_on, queue) for queue in self._queues)
         answers = [await _or_fault(work) for work in works]
         faults = [answer for answer in answers if isinstance(answer, CrawlerError)]
         self._length = sum(answer for answer in answers if isinstance(answer, int))
@@ -442,14 +440,14 @@ class PushedUrls:
         self._note(faults)
 
     def is_elsewhere(self) -> bool:
-        """Whether something may yet come from here: then the crawl is not over. What is no longer
-        counted here was added before that, so a look at the frontier after a tick finds it."""
+        """Return whether URLs may still come from here: then the crawl is not over. An item that is
+        not counted here is in the frontier already, so a look there after a tick finds it."""
         if self._length or not self._is_sure:
             self._idle_since = None
             return True
         if not self._rules.only_pushed:
             return False
-        if not self._around.is_idle():
+        if not self._hooks.is_idle():
             self._idle_since = None
             return True
         if self._idle_since is None:
@@ -457,9 +455,9 @@ class PushedUrls:
         idle_s = self._steady() - self._idle_since
         return not self._rules.max_idle_s or idle_s < self._rules.max_idle_s
 
-    async def _fed(self, intake: PushedQueue) -> int:
-        await intake.work(self._around.may_take)
-        return await intake.feed.length()
+    async def _work_on(self, queue: PushedQueue) -> int:
+        await queue.work(self._hooks.may_take)
+        return await queue.feed.length()
 
     async def _open_doors(self, hosts: Sequence[str]) -> int:
         mark = await self._opened.open(hosts)
@@ -467,7 +465,7 @@ class PushedUrls:
         return mark
 
     async def _read_doors(self) -> int:
-        """Nothing that waits is counted here."""
+        """Read newly opened hosts. Returns 0, the number of items that wait."""
         hosts: list[str] = []
         mark = self.doors_known
         while marks := await self._opened.since(mark):
@@ -477,7 +475,7 @@ class PushedUrls:
         self._doors.open_more(hosts)
         self.doors_known = mark
         if self._doors.known and not was_known:
-            self._around.wake()
+            self._hooks.wake()
         return 0
 
     def _note(self, faults: Sequence[CrawlerError]) -> None:
@@ -500,7 +498,7 @@ async def _or_fault(work: Callable[[], Awaitable[int]]) -> int | CrawlerError:
 
 @dataclass(frozen=True, slots=True)
 class Pushing:
-    """What a crawl takes, and does with, URLs that are pushed to it."""
+    """What `PushedUrls` needs of the crawl."""
 
     judge: PushedRequestReader
     rules: PushRules

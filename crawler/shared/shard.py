@@ -1,7 +1,6 @@
-"""What is asked of a shard, and what it answers: calls from our words, and our words from replies.
+"""The calls of the scripts on a shard, and the readers of their replies.
 
-Rule: no connection here. Durations go out and come in; *now* is the caller's own clock and never
-leaves it.
+Rule: no connection here. Calls and replies hold durations; no time of the caller's clock is sent.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ from crawler.shared.keys import URGENT_LEVEL
 MOST_SHARDS: Final = 1024
 MOST_LEVELS: Final = 15  # FRONTS of lua/shard.lua, without the urgent one
 BATCH: Final = 50
-"""URLs of one add: 0.5 ms of a server at most."""
+"""The most URLs of one `add`, which takes a server 0.5 ms at most."""
 _SIGN: Final = 1 << 64  # an integer set of Redis holds 64 bits with a sign
 _UNFILTERED, _AT_HEAD, _FREE, _LATER, _NOTED = 1, 2, 4, 8, 16
 _HALF: Final = 1 << 63
-_PACKERS: Final = 10_000  # hosts of which one is kept ready, 0.5 kB each
+_PACKERS: Final = 10_000  # hosts whose Packer is cached, 0.5 kB each
 _Group = tuple[list[Any], Callable[[Candidate], bytes]]
-"""The arguments of a host's links, and what packs them."""
+"""The arguments of a host's links, and the function that packs them."""
 PACE = Struct("<ddHHB")
 _DELAY = Struct("<d")
 _RULES = Struct("<dddddd")
@@ -62,7 +61,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def shard_of(domain: str, shards: int) -> int:
-    """All hosts of a registered domain are in one shard: so are its budget and its redirects."""
+    """Return the shard of a registered domain. All its hosts are there, and so its URL budget and
+    the redirects within it."""
     return xxh3_64_intdigest(domain.encode()) % shards
 
 
@@ -92,7 +92,7 @@ class Finished:
 
 
 class Ops:
-    """Calls of one session."""
+    """Makes the calls of one session."""
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class Ops:
         lease_s: float,
         wait_s: float = 0.0,
     ) -> None:
-        """*wait_s*: how long a lease may wait at its worker before its fetch begins. Raises
-        ConfigError: there are more levels than a shard can hold."""
+        """A lease may wait for *wait_s* at its worker before its fetch begins. Raises ConfigError
+        if there are more levels than a shard can hold."""
         if len(rules.level_shares) > MOST_LEVELS:
             raise ConfigError(
                 f"CRAWLER_LEVEL_SHARES has {len(rules.level_shares)} levels; in Redis there is room"
@@ -133,7 +133,7 @@ class Ops:
         )
 
     def add(self, found: Iterable[Candidate], now: float) -> list[Call]:
-        """One call or more a shard, each of at most BATCH URLs, and bounded in bytes."""
+        """Return calls of at most BATCH URLs each, bounded in bytes too; one or more a shard."""
         return [call for part in by_bytes(found) for call in self._add(part, now)]
 
     def _add(self, found: Iterable[Candidate], now: float) -> list[Call]:
@@ -164,13 +164,13 @@ class Ops:
         return [first.host, first.domain, first.level + 1, flags, 0], packer.pack
 
     def urgent(self, found: Iterable[Candidate]) -> list[Call]:
-        """Before everything else of their hosts and shards, whether they were seen or not. They
-        are urgent for good: in their retries, and where they are redirected to."""
+        """Add *found* before all other URLs of their hosts and shards, whether they were seen or
+        not. They stay urgent in their retries and redirects."""
         return self.add([replace(each, level=URGENT_LEVEL) for each in found], float("inf"))
 
     def at_head(self, target: Candidate, origin: Candidate) -> list[Call]:
-        """Where a redirect leads. A key of its own chain (a cookie bounce, tracking stripped) is
-        no new URL: it meets no seen test and no budget."""
+        """Add the target of a redirect at the head of its queue. If its key is in the chain of
+        *origin* (a cookie bounce, tracking stripped), it meets no seen test and no budget."""
         own = target.key in {origin.key, *origin.chain}
         flags = _flags(target, float("inf")) | _AT_HEAD | (_UNFILTERED | _FREE if own else 0)
         group = [target.host, target.domain, target.level + 1, flags, 1]
@@ -193,14 +193,15 @@ class Ops:
         return calls
 
     def lease(self, shard: int, limits: Mapping[Standing, int], most: int | None = None) -> Call:
-        """Up to so many of hosts of each standing, the first of *limits* first; *most* in all."""
+        """Take leases: of each standing at most its limit, in the order of *limits*; at most
+        *most* in total."""
         wanted = ",".join(f"{int(each)}:{limit}" for each, limit in limits.items() if limit)
         args = (self.session, wanted, self._lease_s, self._shares, self._rules)
         most = sum(limits.values()) if most is None else most
         return Call(shard, "lease", (*args, self._look, self._slice, most))
 
     def release(self, shard: int, released: Iterable[Released]) -> Call:
-        """All of them are leases of *shard*."""
+        """Release leases, all of *shard*."""
         args: list[Any] = [self.session, self._max_rest_s]
         for each in released:
             pace = _pace_bytes(each.rest.pace)
@@ -208,8 +209,8 @@ class Ops:
         return Call(shard, "release", tuple(args))
 
     def finish(self, shard: int, finished: Iterable[Finished], now: float) -> Call:
-        """All of them are leases of *shard*. Targets of Moved and claims are not in it: they come
-        before."""
+        """Finish leases, all of *shard*. Redirect targets and claims are not in the call: they must
+        be sent before it."""
         args: list[Any] = [self.session, self._rules]
         for each in finished:
             word, delay_s, payload = fate(each.lease.candidate, each.verdict, now)
@@ -217,7 +218,7 @@ class Ops:
         return Call(shard, "finish", tuple(args))
 
     def rest(self, shard: int, released: Iterable[Released]) -> Call:
-        """The hosts of these leases rest at least so long, held or not."""
+        """Let the hosts of these leases rest at least so long, even if the leases have ended."""
         args: list[Any] = [self._max_rest_s]
         for each in released:
             pace = _pace_bytes(each.rest.pace)
@@ -228,43 +229,43 @@ class Ops:
         return Call(shard, "beat", (self.session, self._lease_s))
 
     def look(self, shard: int) -> Call:
-        """Is anything left there?"""
+        """Ask whether anything is left to fetch in *shard*."""
         return Call(shard, "look", ())
 
     def repair(
         self, shard: int, conditions: Mapping[str, bytes], counted: Mapping[str, int]
     ) -> Call:
-        """Write what was *counted*, if the fields of *conditions* are still so."""
+        """Write the counters of *counted*, if the fields of *conditions* have not changed."""
         args: list[Any] = [len(conditions)]
         for pair in (*conditions.items(), *counted.items()):
             args += pair
         return Call(shard, "repair", tuple(args))
 
     def outbox(self, shard: int, worker: str, has_links: bool) -> Call:
-        """Note that links wait on the disk of *worker*, or that none do."""
+        """Note whether links wait on the disk of *worker*."""
         return Call(shard, "outbox", (worker, int(has_links)))
 
     def mine(self, shard: int) -> Call:
-        """Which leases the session has, as `read_ids` tells."""
+        """Ask which leases the session has; `read_ids` reads the reply."""
         return Call(shard, "mine", (self.session,))
 
     def hand_back(self, shard: int, ids: Iterable[int]) -> Call:
-        """Leases that never reached us: nothing was fetched under them."""
+        """Put back leases whose reply was lost: nothing was fetched under them."""
         args: list[Any] = [self.session, self._rules]
         for lease in ids:
             args += (lease // MOST_SHARDS, "back", 0, b"")
         return Call(shard, "finish", tuple(args))
 
     def give_up(self, shard: int, unreadable: Iterable[UnreadableLease], now: float) -> Call:
-        """Leases whose URLs nobody can read: dead letters, that a person may look at."""
+        """Finish leases whose URLs cannot be decoded as dead letters."""
         args: list[Any] = [self.session, self._rules]
         for each in unreadable:
             args += (each.number, "dead", 0, letter_of(each, now))
         return Call(shard, "finish", tuple(args))
 
     def bury(self, shard: int, session: str, archived: Collection[int] | None = None) -> Call:
-        """Of a *session* that is known to be dead. *archived*: the numbers of its leases whose
-        answers its archive has; None: nobody has looked."""
+        """Return leases of a dead *session* to the frontier. *archived* holds the numbers of those
+        whose pages are in its archive, or is None if the archive was not searched."""
         numbers = archived or ()
         is_known = int(archived is not None)
         return Call(shard, "bury", (session, self._rules, self._slice, is_known, *numbers))
@@ -279,21 +280,22 @@ class Ops:
     def sift(
         self, lease: Lease, own: str, most: int, judged: Iterable[tuple[bytes, str]] = ()
     ) -> Call:
-        """Of a *lease* that was not begun. *judged*: bodies behind its URL, and which rule refuses
-        each; *own*: which rule refuses its own, which ends the lease."""
+        """Remove refused URLs behind the one of *lease*, of which no fetch was begun, and ask for
+        *most* more. *judged* holds bodies of its queue, each with the rule that refuses it or "".
+        If *own* is a rule, it refuses the lease's own URL, and the lease ends."""
         args: list[Any] = [self.session, lease.id // MOST_SHARDS, lease.candidate.domain, own, most]
         for body, rule in judged:
             args += (body, rule)
         return Call(shard_of_lease(lease), "sift", tuple(args))
 
     def trim(self, lease: Lease, most: int, rule: str) -> Call:
-        """At most *most* URLs from the ends of the queues of its host."""
+        """Remove at most *most* URLs from the ends of the queues of the lease's host."""
         domain = lease.candidate.domain
         args = (self.session, lease.id // MOST_SHARDS, domain, most, rule)
         return Call(shard_of_lease(lease), "trim", args)
 
     def readmit(self, shard: int, refused: Iterable[tuple[int, str]]) -> Call:
-        """*refused*: numbers, and the registered domains of their URLs."""
+        """Queue refused URLs again, given as their numbers and registered domains."""
         args: list[Any] = [*self._budgets]
         for number, domain in refused:
             args += (number, domain)
@@ -307,18 +309,18 @@ class Ops:
         return Call(shard_of_digest(digest, self.shards), "reserve", args)
 
     def owner(self, mark: bytes) -> Call:
-        """*mark*: of a digest, as near_rows.py has it."""
+        """Ask for the claim on the digest with this *mark* (`codec.mark_of`)."""
         return Call(shard_of_digest(mark, self.shards), "owner", (mark,))
 
     def claim(self, digest: bytes, lease: int, claim: Claim | None) -> Call:
-        """*claim* None: the page came to nothing, its content is free again."""
+        """Claim a content, or if *claim* is None, end its reservation."""
         file, packed = ("", b"") if claim is None else pack_claim(claim)
         args = (digest, self.holder(lease), file, packed)
         return Call(shard_of_digest(digest, self.shards), "claim", args)
 
 
 def _parts(group: list[Any]) -> Iterable[list[Any]]:
-    """*group* in pieces of at most BATCH URLs, each with its head."""
+    """Split *group* into pieces of at most BATCH URLs, each with the group's head."""
     if len(group) <= 5 + 2 * BATCH:
         group[4] = (len(group) - 5) // 2
         yield group
@@ -333,7 +335,7 @@ def _flags(candidate: Candidate, now: float) -> int:
     flags = 0 if candidate.filtered else _UNFILTERED
     if candidate.purpose is Purpose.ROBOTS:
         flags |= _FREE
-    if candidate.level == URGENT_LEVEL:  # a person wants it now
+    if candidate.level == URGENT_LEVEL:
         flags |= _UNFILTERED | _NOTED | _FREE
     return flags | _LATER if candidate.not_before > now else flags
 
@@ -348,17 +350,14 @@ def _pace_bytes(pace: Pace) -> bytes:
     return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, pauses, pace.standing)
 
 
-# What a shard answers, in our words.
-#
-# Rule: what it gives us was written by workers like us, and is still read as what came from
-# outside.
+# Replies and records of a shard. Workers wrote them, and they are still decoded as untrusted.
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseReply:
     leases: list[Lease]
-    wake_s: float | None  # when to ask again; None: nothing waits for a time
-    lost: bool = False  # leases of this session have ended, and come back
+    wake_s: float | None  # seconds until something is due; None if nothing waits for a time
+    lost: bool = False  # whether leases of this session have expired
     unreadable: tuple[UnreadableLease, ...] = ()
 
 
@@ -373,7 +372,8 @@ def read_added(reply: Sequence[Any]) -> Added:
 
 
 def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None) -> LeaseReply:
-    """*taken_at*: epoch seconds by the worker's own clock; None: the server's stands for it."""
+    """Read the reply to `lease`. *taken_at* is epoch seconds by the worker's clock; if it is None,
+    the server's time is taken."""
     wake_s = float(reply[2]) if reply[2] else None
     server_now = float(reply[3])
     leases, unreadable = [], []
@@ -391,7 +391,7 @@ def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None)
 
 
 def read_held(reply: Sequence[Any]) -> list[bool]:
-    """Of `release` and `finish`: which were still held, in their order."""
+    """Read the reply to `release` or `finish`: whether each lease was still held."""
     return [bool(each) for each in reply[1:]]
 
 
@@ -404,10 +404,8 @@ def read_pace(packed: bytes) -> Pace:
     return Pace(gap_s, failures, pauses, crawl_delay_s, Standing(standing))
 
 
-# The records of a shard as lua/shard.lua packs them, read by those who only look.
-#
-# Rule: nothing is packed here. What is none of ours raises ValueError, struct.error or
-# msgspec.MsgspecError.
+# Readers of the records that lua/shard.lua packs. They raise ValueError, struct.error or
+# msgspec.MsgspecError if a record has another form.
 
 FRONTS: Final = 16
 _HOST: Final = Struct("<BBHIdI")
@@ -417,7 +415,7 @@ _LATER_RECORD: Final = Struct("<6sBH")
 
 
 class ShardHostPlace(IntEnum):
-    """Of a host, as in shard.lua."""
+    """The place of a host, as in lua/shard.lua."""
 
     EMPTY = 0
     FRONT = 1
@@ -428,7 +426,7 @@ class ShardHostPlace(IntEnum):
 @dataclass(frozen=True, slots=True)
 class ShardHost:
     place: ShardHostPlace
-    fronts: list[int]  # at which it has URLs, the best first
+    fronts: list[int]  # those at which it has URLs, the best first
     rest_until: float
     admitted: int
     pace: Pace
@@ -462,7 +460,7 @@ def read_later(entry: bytes, when: float) -> Candidate:
 
 
 def read_refused(packed: bytes) -> tuple[Candidate, str, float]:
-    """The URL, which rule refused it, and when."""
+    """Return the URL, the rule that refused it, and the time of that in epoch seconds."""
     at, front, length, rule_length = _REFUSED.unpack_from(packed)
     host_end = _REFUSED.size + length
     rule_end = host_end + rule_length

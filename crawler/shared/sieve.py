@@ -1,9 +1,7 @@
-"""Leases are judged by the rules of this start before anybody may begin them, and with one that is
-refused what waits behind it.
+"""Judges leases by the rules of this start before they are used, and the queue behind refused ones.
 
-Rule: no connection here: calls go out, replies come in. A lease that is refused is held until so
-much of its host's queue was judged that the host has something to fetch, or nothing left: so a
-refused URL costs its host neither a turn nor a rest.
+Rule: no connection here. A refused lease is held until its host's queue has an admitted URL at its
+head, or is empty: so a refused URL costs its host neither a turn nor a rest.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from crawler.shared.faults import FAULTS, Fault
 from crawler.shared.keys import URGENT_LEVEL
 from crawler.shared.shard import Ops, read_host, read_refused, shard_of_lease
 
-AT_ONCE: Final = 4  # leases whose queues are judged in one round
+AT_ONCE: Final = 4  # held leases whose queues are judged in one round
 _REMEMBERED: Final = 100_000  # hosts and domains known to be within their budgets, 100 bytes each
 Ask = tuple[int, tuple[Argument, ...]]
 """A plain command on a key of a shard."""
@@ -36,17 +34,17 @@ Ask = tuple[int, tuple[Argument, ...]]
 
 @dataclass(slots=True)
 class _Held:
-    """A lease that is not begun."""
+    """A refused lease, under which nothing is fetched."""
 
     lease: Lease
     refusal: Refusal | None  # of its own URL
     excess: int = 0  # URLs of its host that are over a budget
-    budget: Reason = Reason.HOST_BUDGET  # which
+    budget: Reason = Reason.HOST_BUDGET  # the budget that is exceeded
     judged: list[tuple[bytes, Candidate | None, Refusal | None]] = field(default_factory=list)
-    is_last: bool = False  # enough was judged: its own URL goes with the next call
+    is_last: bool = False  # enough was judged: the next call ends the lease
 
     def judged_refusals(self, same: int) -> list[tuple[Candidate, Refusal]]:
-        """Of the first *same* that were judged."""
+        """Return the refusals among the first *same* URLs that were judged."""
         return [
             (candidate, refusal)
             for _, candidate, refusal in self.judged[:same]
@@ -55,8 +53,10 @@ class _Held:
 
 
 class StartSieve:
+    """Bound: the leases that are held, and _REMEMBERED hosts."""
+
     def __init__(self, ops: Ops, name: str, rules: LeaseRules) -> None:
-        """*name*: of the crawl."""
+        """*name* is that of the crawl."""
         self._ops = ops
         self._name = name
         self._rules = rules
@@ -74,12 +74,12 @@ class StartSieve:
         return [each.lease for each in self._held]
 
     def empty(self) -> list[Lease]:
-        """Those that are held: nothing was fetched under them."""
+        """Remove and return all held leases. Nothing was fetched under them."""
         leases, self._held = self.leases(), []
         return leases
 
     def asks(self, leases: Sequence[Lease]) -> list[Ask]:
-        """What must be known of the budgets of *leases*; their replies go to `sort`."""
+        """Return the commands that ask for the budgets of *leases*; `sort` takes the replies."""
         found: list[Ask] = []
         for lease in leases:
             it, shard = lease.candidate, shard_of_lease(lease)
@@ -92,13 +92,13 @@ class StartSieve:
         return found
 
     def sort(self, leases: Sequence[Lease], replies: Sequence[Any]) -> list[Lease]:
-        """Those that may be begun; the others are held. *replies*: to `asks`."""
+        """Return the admitted leases, and hold the others. *replies* are those to `asks`."""
         admitted: list[Lease] = []
-        told = iter(replies)
+        budget_replies = iter(replies)
         for lease in leases:
             held = _Held(lease, self._rules.refusal(lease.candidate))
             if not self._is_within(lease.candidate):
-                held.excess, held.budget = self._excess(lease.candidate, told)
+                held.excess, held.budget = self._excess(lease.candidate, budget_replies)
             if held.refusal is None and not held.excess:
                 admitted.append(lease)
             else:
@@ -106,7 +106,7 @@ class StartSieve:
         return admitted
 
     def calls(self) -> list[Call]:
-        """The next step of a few; their replies go to `answered`."""
+        """Return the next calls for the first held leases; `answered` takes the replies."""
         slice_ = max(1, self._ops.judged_slice // AT_ONCE)
         calls = []
         for held in self._held[:AT_ONCE]:
@@ -120,14 +120,14 @@ class StartSieve:
         return calls
 
     def answered(self, replies: Sequence[Any]) -> RefusalReplies:
-        """Replies to the calls that were made last."""
+        """Take the replies to the last `calls`."""
         result = RefusalReplies()
         step, self._held = self._held[:AT_ONCE], self._held[AT_ONCE:]
         refused: list[tuple[Candidate, Refusal]] = []
         for held, reply in zip(step, replies, strict=True):
             if isinstance(reply, FAULTS):
                 result.faults.append(reply)
-                self._held.append(held)  # asked again; what was done is done
+                self._held.append(held)  # a repeated call does no harm
             elif not reply[1]:
                 result.ended.append(held.lease)
             elif held.is_last:
@@ -153,7 +153,7 @@ class StartSieve:
         it = held.lease.candidate
         refusal = Refusal(held.budget, f"{held.excess} URLs too many")
         held.excess -= len(reply) // 2
-        if not reply:  # nothing is left behind it
+        if not reply:  # nothing else is queued for its host
             held.excess, held.is_last = 0, True
             held.refusal = held.refusal or refusal
         bodies = zip(reply[1::2], reply[::2], strict=True)
@@ -170,20 +170,21 @@ class StartSieve:
         held.is_last = not bodies or any(refusal is None for _, _, refusal in held.judged)
 
     def _is_within(self, it: Candidate) -> bool:
-        """Whether its budgets are known to hold: while we are here, nothing is added over them."""
+        """Return whether the host is known to be within its budgets: no `add` can exceed them."""
         ops = self._ops
         if ops.max_urls_per_host is None and ops.max_urls_per_domain is None:
             return True
         return it.host in self._within or it.purpose is not Purpose.PAGE or it.level == URGENT_LEVEL
 
-    def _excess(self, it: Candidate, told: Iterator[Any]) -> tuple[int, Reason]:
+    def _excess(self, it: Candidate, replies: Iterator[Any]) -> tuple[int, Reason]:
+        """Return how many URLs are over the most exceeded budget of *it*, and which that is."""
         excess, budget = 0, Reason.HOST_BUDGET
         if self._ops.max_urls_per_host is not None:
-            packed = next(told)
+            packed = next(replies)
             if isinstance(packed, bytes):
                 excess = max(0, read_host(packed).admitted - self._ops.max_urls_per_host)
         if self._ops.max_urls_per_domain is not None:
-            used = next(told)
+            used = next(replies)
             if isinstance(used, bytes) and int(used) - self._ops.max_urls_per_domain > excess:
                 excess = int(used) - self._ops.max_urls_per_domain
                 budget = Reason.DOMAIN_BUDGET
@@ -196,13 +197,13 @@ class StartSieve:
 
 @dataclass(slots=True)
 class RefusalReplies:
-    admitted: list[Lease] = field(default_factory=list)  # they may be begun after all
+    admitted: list[Lease] = field(default_factory=list)  # held ones that may be used after all
     ended: list[Lease] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
 
 def _read(body: bytes, host: str, level: int) -> Candidate | None:
-    """None: it is nothing that we can judge; whoever leases it gives it up."""
+    """Return None if *body* cannot be decoded; it becomes a dead letter when it is leased."""
     try:
         return unpack(body, host, level)
     except (msgspec.MsgspecError, UnicodeError):
@@ -212,8 +213,8 @@ def _read(body: bytes, host: str, level: int) -> Candidate | None:
 def readmissions(
     pairs: Sequence[tuple[bytes, bytes]], rules: LeaseRules, most: int
 ) -> Iterator[list[tuple[int, str]]]:
-    """Of fields and values of a shard's refused URLs those that *rules* admit now, for
-    `Ops.readmit`."""
+    """Yield those of a shard's refused URLs that *rules* admit now, in parts of *most* for
+    `Ops.readmit`. *pairs* holds the fields and values of their hash."""
     admitted: list[tuple[int, str]] = []
     for number, packed in pairs:
         it, _, _ = read_refused(packed)

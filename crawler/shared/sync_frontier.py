@@ -1,6 +1,7 @@
-"""The shared frontier as one who waits for each answer sees it: for tools and tests.
+"""The shared frontier with synchronous calls, for tools and tests.
 
-Rule: the port of the embedded one, call for call. A crawl never waits: it uses `sharing`.
+Rule: it implements the port of the embedded frontier. A crawl must not block, so it uses
+worker.frontier.SharedFrontier instead.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ScriptRunner(Protocol):
 
 
 class RedisFrontier:
-    """Implements scheduler.ports.Frontier. One object is one session of a worker."""
+    """Implements frontier.port.Frontier. One object is one session of a worker."""
 
     def __init__(
         self,
@@ -57,22 +58,22 @@ class RedisFrontier:
         name: str = "",
         lease_rules: LeaseRules | None = None,
     ) -> None:
-        """*dead_session*: of this worker's last life; its leases come back at once. *name*: of the
-        crawl, which *lease_rules* need."""
+        """*dead_session* is this worker's last one; its leases are returned at once. *name* is that
+        of the crawl; only *lease_rules* need it."""
         self._link = link
         self._ops = ops
         self._wake_at: dict[int, float] = dict.fromkeys(range(ops.shards), 0.0)
-        self._standings: Sequence[Standing] = STANDINGS  # of which `_wake_at` tells
+        self._standings: Sequence[Standing] = STANDINGS  # those that `_wake_at` is valid for
         self._next_shard = 0
         self._lease_rules = lease_rules
         self._sieve = StartSieve(ops, name, lease_rules) if lease_rules is not None else None
         if lease_rules is not None:
             self._readmit(name, lease_rules)
-        self.put_back_at_open = self._bury(dead_session) if dead_session else 0
+        self.put_back_at_open = self._return_leases(dead_session) if dead_session else 0
 
     @property
     def clock(self) -> float:
-        """The latest time of any shard."""
+        """The latest clock of all shards."""
         return max(each.clock for each in self._link.totals())
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
@@ -135,7 +136,7 @@ class RedisFrontier:
         return ShardTotals.summed(self._link.totals())
 
     def may_begin(self, lease: Lease) -> bool:
-        """Always: who waits for each answer counts no deadlines."""
+        """Return True: a synchronous caller keeps no deadlines."""
         return True
 
     def is_over(self) -> bool:
@@ -154,7 +155,7 @@ class RedisFrontier:
         asks = self._sieve.asks(leased.leases)
         admitted = self._sieve.sort(leased.leases, self._link.commands(asks))
         if len(self._sieve):
-            self._wake_at[shard] = now  # their hosts have others, perhaps
+            self._wake_at[shard] = now  # the hosts of refused leases may have other URLs
         while len(self._sieve):
             admitted += self._sieve.answered(self._link.run(self._sieve.calls())).admitted
         return admitted
@@ -167,11 +168,11 @@ class RedisFrontier:
                 self._link.run([self._ops.readmit(shard, part)])
 
     def _touched(self, calls: Iterable[Call]) -> None:
-        """Its answer of when to ask again holds no more."""
+        """Forget the wake times of the shards of *calls*."""
         for call in calls:
             self._wake_at[call.shard] = 0.0
 
-    def _bury(self, session: str) -> int:
+    def _return_leases(self, session: str) -> int:
         total = 0
         shards = list(range(self._ops.shards))
         while shards:

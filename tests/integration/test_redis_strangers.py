@@ -102,10 +102,10 @@ CLUSTER: Final = b"+OK\r\n" + bulk(INFO.format("cluster", "a" * 40))
             id="tells what it was told",
         ),
         pytest.param(
-            says(CLUSTER, b"*0\r\n"), Unreachable, "does not tell who", id="a cluster of nobody"
+            says(CLUSTER, b"*0\r\n"), Unreachable, "does not report", id="a cluster of nobody"
         ),
         pytest.param(
-            says(CLUSTER, b"*1\r\n*1\r\n:0\r\n"), Unreachable, "does not tell", id="half a map"
+            says(CLUSTER, b"*1\r\n*1\r\n:0\r\n"), Unreachable, "does not report", id="half a map"
         ),
     ],
 )

@@ -1,6 +1,6 @@
 #!lua
--- Admit the URLs that were not seen before: the seen test and the adding are one act.
--- No allow-oom: where memory is used up this is refused before it begins, and nothing is half done.
+-- Admit the URLs that were not seen before; the seen test and the adding are atomic.
+-- No allow-oom: if memory is used up, the script is refused before it begins.
 --
 -- ARGV  most URLs of a host, most of a registered domain ('' where there is no budget), then groups:
 --       host, domain, front, flags, n, and n times: key (signed 64 bits, in digits), body
@@ -44,7 +44,7 @@ local new, seen, over, filtered_new = 0, 0, 0, 0
 local kept_out = {}
 local at = 3
 
--- What a group of one host may still add, and whose budget says so.
+-- How many URLs a group of one host may still add, and whose budget limits it.
 local function room_of(it, domain, is_free)
   local room, unit = math.huge, 'host'
   if is_free then return room, unit end
@@ -56,8 +56,8 @@ local function room_of(it, domain, is_free)
   return room, unit
 end
 
--- A key that is not ours stands where one of ours belongs. What was marked seen in this group is
--- unmarked: a URL is never seen and nowhere. Groups before it stand.
+-- A key of another type has one of our names. The URLs of this group are no longer marked as seen,
+-- because they are not queued. The groups before it are.
 local fault
 local function undo(marked, error)
   for _, key in ipairs(marked) do redis.pcall('SREM', seen_key(bucket_of(key)), key) end

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- A worker says that it is there, also where memory is used up. What it must know of the others is
--- counted here: with N workers that each read all records, N x N of them are sent each second.
+-- Announce a worker, even if memory is used up. What it must know of the others is counted here: if
+-- each of N workers read all records, N x N of them would be sent each second.
 --
--- KEYS[1] <name>:workers               hash  worker -> what it last said
--- KEYS[2] {<name>:workers}:alive       zset  worker that takes part, by when it was last there
+-- KEYS[1] <name>:workers               hash  worker -> its last record
+-- KEYS[2] {<name>:workers}:alive       zset  live workers, by the time of their last announcement
 -- KEYS[3] {<name>:workers}:starting    set   those of them that have not added their seeds yet
 -- KEYS[4] {<name>:workers}:doors       zset  those of them by how far they have read in the doors
--- ARGV  name, what it says (empty: it leaves), state, doors, seconds after which a silent one is
---       dead; [what stands there now, or nothing is written; empty: nothing]
+-- ARGV  name, record (empty: it leaves), state, doors, seconds after which a silent worker is dead;
+--       [the record that must be stored now, or nothing is written; empty: none]
 -- Reply whether it was written, how many take part, how many of them are starting, the lowest doors
 local WORKERS, ALIVE, STARTING, DOORS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local name, said, state = ARGV[1], ARGV[2], ARGV[3]

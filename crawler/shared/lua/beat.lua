@@ -2,8 +2,8 @@
 -- Renew all leases of a session.
 --
 -- ARGV  session, lease_s
--- Reply run, 1 if some of its leases have ended since it was last told, and how many it has: one
---       that never reached the worker would be renewed for ever
+-- Reply run, 1 if some of its leases have ended since that was last reported, and how many it has:
+--       one whose reply was lost would be renewed for ever
 local session = ARGV[1]
 local lost = has_lost(session)
 if held(session) then redis.call('ZADD', SESSIONS, now + tonumber(ARGV[2]), session) end

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- A session is known to be dead: up to `slice` of its leases come back now.
+-- Return up to `slice` leases of a dead session to the frontier.
 --
 -- ARGV  session, rules, slice; 1 if its archive was looked through, and then each lease that has a
 --       record there
--- Reply run, how many came back; 0: it has none
+-- Reply run, how many were returned; 0: it has none
 local leases = leases_key(ARGV[1])
 if redis.call('EXISTS', leases) == 0 then
   redis.call('ZREM', SESSIONS, ARGV[1])
-  redis.call('DEL', ended_key(ARGV[1]))  -- there is nobody to be told
+  redis.call('DEL', ended_key(ARGV[1]))  -- no worker asks for it any more
   return {run, 0}
 end
--- Before all others that have ended, so that `reap` begins with it.
+-- Filed before all other sessions that have ended, so that `reap` begins with it.
 redis.call('ZADD', SESSIONS, '-inf', ARGV[1])
 local archived = {}
 for i = 5, #ARGV do archived[ARGV[i]] = true end

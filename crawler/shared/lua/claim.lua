@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Pages are durable, and own their content from now on; or they came to nothing, and it is free.
+-- Claim the contents of durable pages, or end the reservations of pages that were given up.
 --
--- ARGV  for each: digest, owner, archive file, claim ('' where it came to nothing)
+-- ARGV  for each: digest, owner, archive file, claim ('': given up)
 -- Reply run
--- The first claim stands: two pages that claim one content are both stored, and say the same.
+-- The first claim stands. If two pages claim one content, both are stored.
 
 local function number_of(file)
   local known = redis.call('HGET', FILES, '>' .. file)
@@ -13,7 +13,7 @@ local function number_of(file)
   return number
 end
 
--- The last bucket is new: what belongs there comes out of another.
+-- The last bucket is new: its claims are moved there from another.
 local function split_bucket(to)
   local from = claims_key(to - whole_round(to))
   local stay, move = {}, {}
@@ -39,7 +39,7 @@ for i = 1, #ARGV, 4 do
   local digest, owner, file, packed = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local reservation = reservation_key(digest)
   local is_owner = redis.call('GET', reservation) == owner
-  -- Who has it reserved has found no claim on it, which costs as much again to look for.
+  -- The page that has the reservation found no claim before, so the second search is saved.
   if packed ~= '' and (is_owner or not claim_on(digest)) then file_claim(digest, file, packed) end
   if is_owner then redis.call('DEL', reservation) end
 end

@@ -1,6 +1,6 @@
--- What every operation on a feed begins with: its keys, and that they are what they should be.
+-- The prelude of every operation on a feed: its keys, and the check of their types.
 --
--- A feed is where others push URLs while the crawl runs, as scrapy-redis takes them.
+-- Others push URLs to a feed while the crawl runs, in the formats of scrapy-redis.
 -- KEYS[1] <feed>            list, set or zset  what was pushed
 -- KEYS[2] {<feed>}:taken    hash               id -> when (epoch s), a blank, the item; schema -> 1
 -- KEYS[3] {<feed>}:refused  list               what could not be used and why, newest first

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Whoever took these is still at work on them.
+-- Renew the lease of taken items.
 --
 -- ARGV  ids
 -- Reply for each 1, or 0: it was given to another

@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
--- How many wait, and how many are taken and not yet in the frontier.
+-- Count the items that wait, and those that are taken and not yet in the frontier.
 --
 -- Reply both
 local lengths = {

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- These cannot be used. The last thousand are kept for a person to see.
+-- Refuse items that cannot be used. The last thousand are kept.
 --
 -- ARGV  for each: id, entry
 -- Reply how many were still held

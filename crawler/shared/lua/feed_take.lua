@@ -1,6 +1,6 @@
 #!lua
--- Take up to `limit` of what was pushed; first what another took and was not heard of since.
--- No allow-oom: where memory is used up, what was pushed stays where it is.
+-- Take up to `limit` pushed items; first those of other workers whose lease has expired.
+-- No allow-oom: if memory is used up, the items stay in the feed.
 --
 -- ARGV  token (never used before), limit, lease_s, most bytes of an item
 -- Reply how many were too long, and refused; then for each taken: id, item
@@ -16,8 +16,8 @@ local function take(item)
   bytes = bytes + #item
 end
 
--- Which are old no index tells, but each worker holds few, and a few at random are looked at every
--- time: all of them soon, and no call looks at many.
+-- There is no index of old items. Each worker holds few, and every call looks at a few at random,
+-- so all are looked at soon.
 local looked_at = redis.call('HRANDFIELD', TAKEN, math.min(limit, 50), 'WITHVALUES')
 for i = 1, #looked_at, 2 do
   if looked_at[i] ~= 'schema' then

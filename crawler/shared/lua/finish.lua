@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- The fates of URLs are decided and their pages durable.
+-- Finish leases: apply the verdicts of URLs whose pages are durable.
 --
 -- ARGV  session, rules; then for each: lease, verdict, delay_s, payload
 --       verdict: done | again (next visit: delay, body) | retry (delay, body) | dead (letter)
@@ -60,8 +60,7 @@ end
 for i = 3, #ARGV, 4 do
   reply[#reply + 1] = finish(ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3])
 end
--- Without its last lease the session is over here, until it gets another: what stands among the
--- sessions is leased.
+-- A session without leases is removed until it gets another: each entry of the sessions has leases.
 if alive and redis.call('EXISTS', leases) == 0 then redis.call('ZREM', SESSIONS, session) end
 close_books()
 return reply

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- A worker has learned what a robots.txt says, or that nobody can know it.
+-- Store a worker's robots.txt record, which may be that it cannot be fetched.
 --
 -- ARGV  authority, milliseconds that it holds, record
 -- Reply run

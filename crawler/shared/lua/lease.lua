@@ -68,8 +68,8 @@ for standing, limit in string.gmatch(ARGV[2], '(%d+):(%d+)') do
   end
 end
 
--- A host may have been asked in the moments that its server forgot, by a worker that died with it:
--- from the restart on it rests at least its gap.
+-- A host may have been contacted in the last moments that its server lost, by a worker that was
+-- killed as well. So after a restart it rests at least its gap.
 local function gap_since_restart(it)
   local gap, crawl_delay = struct.unpack('<dd', it.pace)
   return restarted + math.min(math.max(gap, crawl_delay), rules.max_rest)
@@ -114,7 +114,7 @@ local function grant(host, it)
   if redis.call('EXISTS', queue) == 0 then
     it.fronts = bit.band(it.fronts, bit.bnot(bit.lshift(1, front)))
   end
-  if not body then  -- somebody has removed the queue: its host has others
+  if not body then  -- the queue was removed from outside: its host has others
     seat(host, it)
     save(host, it)
     return 0
@@ -158,7 +158,7 @@ end
 -- A poll that finds nothing writes nothing: an idle worker polls each shard four times a second.
 if moved > 0 or was_set_back then close_books() end
 
--- May be early, never late.
+-- The time to ask again may be too early, but never too late.
 local function wake_s()
   for _, each in ipairs(wanted) do
     for front = 0, #steps do

@@ -1,6 +1,6 @@
 #!lua flags=no-writes,allow-oom
--- Is anything left to fetch here? The queues say, not the counters: one that drifted would end a
--- crawl early, or never.
+-- Look whether anything is left to fetch in a shard: at its queues, because a counter that drifted
+-- would end a crawl early, or never.
 --
 -- Reply run, 1 if a URL waits, has a later date or is leased, the totals as HGETALL has them, the
 --       workers that have links on their own disks

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Fingerprints of pages that are stored, where near ones are looked for.
+-- Add the fingerprints of stored pages to the buckets where near ones are searched.
 --
 -- ARGV  for each: table, quarter, row
 -- Reply run
--- Told twice, as by a worker that heard no answer, it stands there once: it is among the last.
+-- A row that is sent twice, because a reply was lost, is stored once: the first is among the last.
 local LAST = 16
--- Who makes fingerprints that share a quarter fills its bucket: then pages that are near to each
--- other in this quarter only are not found. 2.7 times what is there at 1e8 pages.
+-- An attacker who makes fingerprints with the same quarter fills its bucket; then pages that are
+-- near in this quarter only are not found. The bound is 2.7 times a bucket's rows at 1e8 pages.
 local MOST_IN_A_BUCKET = 4096
 
 local function has(rows, row)

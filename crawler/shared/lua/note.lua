@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Pages of some patterns of URLs have landed, or one is tried of a pattern that was left.
+-- Add pages to the statistics of patterns of URLs, or note that one of a stopped pattern is tried.
 --
 -- ARGV  patterns that a host may have; then for each: host, pattern, pages, how many of them were
 --       new, how many at their end were not. No pages: one is tried
 -- Reply run
--- What is told twice counts twice, for a pattern that is left some pages early.
+-- A call that is sent twice counts twice; then a pattern is stopped some pages early.
 local most = tonumber(ARGV[1])
 for i = 2, #ARGV, 5 do
   local key = yields_key(ARGV[i])

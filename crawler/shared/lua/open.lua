@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- A shard is opened, by whoever finds that its server does not know our scripts: it is new, or was
--- started again, and may have lost its last second.
+-- Open a shard. A client calls this if the server does not know our scripts: it is new, or was
+-- restarted and may have lost its last second.
 --
 -- ARGV  run_id of the server, seconds without leases after a restart, lease_s, schema, for how many
 --       seconds the caller knows this shard
 -- Reply run
 local run_id, quiet_s, lease_s, schema = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local known_s = tonumber(ARGV[5] or 0)
--- What is older is on the disk of a server that has one, however slow it is.
+-- Older writes are on the disk of a server that has one, however slow it is.
 local SURE_S = 10
 
 local types = {[TOTALS] = 'hash', [HOSTS] = 'hash', [RESTING] = 'zset', [LATER] = 'zset',
@@ -35,12 +35,12 @@ if not last_run and known_s > SURE_S then
   return redis.error_reply('GONE the server came back without ' .. root ..
     '. Look whether its appendonly is on. Put its data back, or begin another crawl')
 end
--- If it is not there but known, it was begun a moment ago and is forgotten whole.
+-- If the shard is empty but known to the client, it was begun a moment ago and is lost completely.
 local forgot = last_run and last_run ~= run_id or known_s > 0
 if not last_run then redis.call('HSET', TOTALS, 'schema', schema, 'run', run_id) end
 if forgot and last_run ~= run_id then
-  -- Fetches that were begun in what is lost must be over before their hosts are given away again;
-  -- no number of a lease that is lost may be used again; and every session gets its time to return.
+  -- Fetches under lost leases must end before their hosts are leased again; no number of a lost
+  -- lease may be used again; and the leases of every session are prolonged so that it can return.
   redis.call('HSET', TOTALS, 'run', run_id, 'restarted', now, 'quiet_until', now + quiet_s,
     'next', next_number + 1048576)
   for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', now + lease_s)) do

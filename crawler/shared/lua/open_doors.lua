@@ -1,11 +1,11 @@
 #!lua
--- Tell all workers of hosts that the crawl begins at.
+-- Add hosts that pushed seeds open, for all workers.
 --
 -- KEYS[1] <name>:doors  zset  host, by the order in which they came
 -- ARGV  hosts
--- Reply the highest of their scores: who has read up to it knows them all
+-- Reply the highest of their scores: a worker that has read up to it knows them all
 -- A score is the time in microseconds and never given twice: after a server has lost its last second,
--- what comes then is behind everything that anybody may have read.
+-- new hosts are still behind all that any worker may have read.
 local DOORS = KEYS[1]
 local mark, last = 0, 0
 local latest = redis.call('ZRANGE', DOORS, -1, -1, 'WITHSCORES')

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Links wait on the disk of a worker, or none do any more: as long as any do, the crawl is not over.
+-- Note whether links wait on the disk of a worker: while any do, the crawl is not over.
 --
 -- ARGV  worker, 1 or 0
 -- Reply run
--- Noted in any shard: before the crawl ends, all of them are looked at.
+-- The note may be in any shard, because all are looked at before the crawl ends.
 redis.call(ARGV[2] == '1' and 'SADD' or 'SREM', OUTBOXES, ARGV[1])
 return {run}

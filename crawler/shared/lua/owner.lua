@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
--- Whose is the content that a near fingerprint leads to?
+-- Find the claim on the content that a near fingerprint leads to.
 --
 -- ARGV  mark: the first eight bytes of a digest and its last four
 -- Reply run, the claim, its archive file; '' and '': there is none

@@ -1,9 +1,9 @@
 #!lua
--- What the rules of an earlier start refused, and those of this one admit, waits again.
+-- Queue URLs again that the rules of an earlier start refused, and those of this one admit.
 --
 -- ARGV  most URLs of a host, most of a registered domain ('' where there is no budget), then for each:
 --       number, registered domain
--- Reply run, how many wait again: those that were there, and for which the budgets have room
+-- Reply run, how many were queued: those that were there, and for which the budgets have room
 local host_budget, domain_budget = tonumber(ARGV[1]), tonumber(ARGV[2])
 local back = 0
 for i = 3, #ARGV, 2 do

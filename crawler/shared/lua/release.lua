@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- The fetches are over: their hosts may be contacted again after their rests.
+-- Release leases at the end of their fetches: their hosts may be contacted again after their rests.
 --
 -- ARGV  session, longest rest; then for each: lease, age_s (since its fetch ended), seconds, pace
 -- Reply run, then for each 1, or 0: not held

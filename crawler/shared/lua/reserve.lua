@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Who has this content already? If nobody, `owner` may claim it and has it reserved for a while.
+-- Find the claim on a content. If there is none, reserve the content for `owner` for a while.
 --
 -- ARGV  digest, owner (a lease of a session), milliseconds
 -- Reply run, 'claimed', the claim, its archive file; or 'yours'; or 'wait': another has it reserved

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Hosts rest at least so long, whoever holds them: what a worker knows of hosts that it asked, after a
--- server came back without the last second. It can only make a rest longer.
+-- Let hosts rest at least so long, even without a lease: a worker sends this for hosts that it
+-- contacted after their server lost its last second. It can only make a rest longer.
 --
 -- ARGV  longest rest; then for each: host, age_s (since its fetch ended), seconds, pace
 -- Reply run

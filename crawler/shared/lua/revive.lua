@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Dead letters, put back by a person: each URL waits again.
+-- Queue the URLs of dead letters again.
 --
 -- ARGV  for each: number, host, front, body
 -- Reply run, how many were there

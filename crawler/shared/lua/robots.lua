@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
--- What workers have learned of the robots.txt of these authorities.
+-- Read the robots.txt records of authorities.
 --
 -- ARGV  authorities
 -- Reply run, then for each its record, and the milliseconds that it still holds; '' and 0: none

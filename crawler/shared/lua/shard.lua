@@ -1,7 +1,7 @@
--- What every operation on a shard begins with: its keys, its time, its hosts.
+-- The prelude of every operation on a shard: its keys, its time, its hosts.
 --
--- KEYS[1] is the root of the shard, "gossamer:{17}". It is the only key a caller can name: which
--- host, queue or bucket comes next only the shard knows. All keys are made here, from the root:
+-- KEYS[1] is the root of the shard, "gossamer:{17}". It is the only key a caller can name: only
+-- the shard knows which host, queue or bucket comes next. All keys are made here, from the root:
 --
 --   <root>:m            hash    totals, clock, run of the server, turns of the levels
 --   <root>:h            hash    host -> record: place, front, rest, pace
@@ -13,7 +13,7 @@
 --   <root>:l            zset    later URLs, by their date
 --   <root>:w            zset    sessions with leases, by the time they end unless they are renewed
 --   <root>:o:<session>  hash    lease -> what was taken, when, of which host
---   <root>:e:<session>  string  its leases have ended, and it was not told yet; expires in a day
+--   <root>:e:<session>  string  its leases have ended, not reported yet; expires in a day
 --   <root>:x            set     workers that have links on their own disks
 --   <root>:s:<n>        set     seen: bucket n of the keys of admitted URLs (an intset)
 --   <root>:d            hash    number -> dead letter
@@ -21,10 +21,10 @@
 --   <root>:c            hash    registered domain -> URLs admitted (only while there is a budget)
 --   <root>:g:<n>        list    bucket n of the claims: which page owns a content digest
 --   <root>:n            hash    names of archive files, by number and back
---   <root>:v:<digest>   string  who may become the owner; expires
+--   <root>:v:<digest>   string  the page that has it reserved; expires
 --   <root>:t:<name>     string  a robots.txt, by its authority; expires
---   <root>:a:<t>:<q>    string  fingerprints of which quarter t is q (near_rows.py)
---   <root>:y:<host>     hash    pattern of URLs, hashed -> what they have brought
+--   <root>:a:<t>:<q>    string  fingerprints of which quarter t is q (codec.py)
+--   <root>:y:<host>     hash    pattern of URLs, hashed -> its statistics
 --
 -- Front 0 holds what is urgent and goes before all others; level n of a Candidate is front n + 1.
 -- Numbers that leave Lua as text have 17 digits: %.14g, its default, would round times.
@@ -47,7 +47,7 @@ local function robots_key(authority) return root .. ':t:' .. authority end
 local function reservation_key(digest) return root .. ':v:' .. digest end
 
 local EMPTY, FRONT, RESTS, LEASED = 0, 1, 2, 3
--- What is known of a host: it was never asked, it answers, its last fetch failed.
+-- The standing of a host: it was never asked, it answers, its last fetch failed.
 local STANDINGS, NEW = 3, 0
 local URGENT, FRONTS = 0, 16
 
@@ -71,7 +71,7 @@ local function number()
   return next_number - 1
 end
 
--- Last thing of an operation that changed something.
+-- Called at the end of every operation that changed something.
 local function close_books()
   for field, by in pairs(changes) do
     if by ~= 0 then redis.call('HINCRBY', TOTALS, field, by) end
@@ -121,9 +121,9 @@ local function file(host, it, front, first)
     struct.pack('<I4', it.filed) .. host)
 end
 
--- Where a host belongs that is not leased; `rested`: it comes from its rest. If it is new all the
--- same, its robots.txt has come and its first page has not: it goes before hosts that were never
--- asked, or it would wait for all of them twice.
+-- File a host that is not leased; `rested` if its rest has ended. If it is new after a rest, its
+-- robots.txt was fetched and no page yet: it goes before hosts that were never asked, or it would
+-- wait for all of them twice.
 local function seat(host, it, rested)
   if it.fronts == 0 then
     it.place = EMPTY
@@ -135,7 +135,7 @@ local function seat(host, it, rested)
   end
 end
 
--- A URL has come to wait at `front`.
+-- Note that a URL was queued at `front`.
 local function arrived(host, it, front)
   it.fronts = bit.bor(it.fronts, bit.lshift(1, front))
   if it.place == EMPTY then
@@ -193,7 +193,7 @@ local function held(session)
   return ends and tonumber(ends) > now
 end
 
--- Whether leases of the session have ended since it was last told.
+-- Whether leases of the session have ended since that was last reported.
 local function has_lost(session)
   local ends = redis.call('ZSCORE', SESSIONS, session)
   local ended = ends and tonumber(ends) <= now and redis.call('EXISTS', leases_key(session)) == 1
@@ -208,8 +208,8 @@ local function rules_of(packed)
           longest_fetch = longest_fetch, max_rest = max_rest, wait = wait}
 end
 
--- Until when a host rests whose fetch was cut off: how long it took nobody knows, so as long as it
--- can have (docs/decisions/0008).
+-- Until when a host rests whose lease was lost: its fetch is assumed to have taken as long as
+-- possible (docs/decisions/0008).
 local function rest_after(taken, pace, rules)
   local gap, crawl_delay = struct.unpack('<dd', pace)
   local longest = math.min(now - taken, rules.longest_fetch)
@@ -219,16 +219,16 @@ local function rest_after(taken, pace, rules)
   return math.max(worst, now + full_gap)
 end
 
--- Before the body of a URL whose lease was lost: what that brought may be archived. No msgpack begins
--- so (packed.py).
+-- Prefix of the body of a URL whose lease was lost: its page may be archived. No msgpack value
+-- begins with it (codec.py).
 local LOST = '\193'
 
 local function mark_lost(body)
   return string.sub(body, 1, 1) == LOST and body or LOST .. body
 end
 
--- Sessions that were not renewed: up to `limit` of their leases come back. Returns how many. Of the
--- session `known`, if any, only its leases in `archived` can have brought anything.
+-- Return up to `limit` leases of sessions that were not renewed, and report how many. Of the
+-- session `known`, if any, only its leases in `archived` can have an archived page.
 local function reap(rules, limit, known, archived)
   local back = 0
   for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', now, 'LIMIT', 0, 4)) do
@@ -238,7 +238,7 @@ local function reap(rules, limit, known, archived)
     for i = 1, #lost, 2 do
       local taken, released, front, host, body = unpack_lease(lost[i + 1])
       local it = load(host)
-      -- Released: it rests as it was told.
+      -- A released host has its rest already.
       if released == 0 then
         it.rest = math.max(it.rest, rest_after(taken, it.pace, rules))
         it.place = EMPTY
@@ -260,7 +260,7 @@ end
 -- a claim beside what it holds, a field of a hash 70. Claim: number of its file 3; then what the
 -- worker packed, which begins with an array and the digest, as msgpack writes them.
 local CLAIMS_A_BUCKET = 20
--- Who makes pages whose digests end alike fills a bucket, and no longer finds what he repeats.
+-- An attacker who makes digests with equal ends fills a bucket; only copies of his are missed then.
 local MOST_IN_A_BUCKET = 200
 
 local function whole_round(buckets)

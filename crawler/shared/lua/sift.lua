@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- A worker judges what waits behind the URL of one of its leases, which was not begun: what it refuses
--- leaves the queue and is kept.
+-- Remove URLs that a worker refuses from the queue behind the URL of one of its leases, under which
+-- nothing was fetched, and keep them as refused.
 --
 -- ARGV  session, lease, registered domain, why its own URL is refused ('': more is judged first), how
 --       many bodies to send; then for each body at the head of the queue, as it was sent: body, why it
 --       is refused ('': it stays)
 -- Reply run, 1 or 0: not held, how many bodies were still where they were, then the bodies at the head
--- With its own URL the lease ends. Its host was not asked, and rests no longer for it.
+-- If its own URL is refused the lease ends. Its host was not contacted, so its rest is unchanged.
 local session, lease, domain, own = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local packed = held(session) and redis.call('HGET', leases_key(session), lease)
 if not packed then return {run, 0, 0} end
@@ -15,7 +15,7 @@ if released == 1 then return {run, 0, 0} end
 local queue = queue_key(front, host)
 local it = load(host)
 
--- Others may have put a URL before them meanwhile: then it ends there.
+-- Another URL may have been queued before them meanwhile: then the comparison ends there.
 local told = (#ARGV - 5) / 2
 local heads = told > 0 and redis.call('LRANGE', queue, 0, told - 1) or {}
 local same = 0

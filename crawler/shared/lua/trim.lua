@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- More URLs were admitted of a host or domain than its budget allows now: they leave the ends of the
--- host's queues, the worst level first, and are kept.
+-- Remove URLs of a host or domain that are over its present budget from the ends of the host's
+-- queues, the worst level first, and keep them as refused.
 --
 -- ARGV  session, lease of the host, registered domain, how many at most, why
 -- Reply run, 1 or 0: not held, then for each: front, body

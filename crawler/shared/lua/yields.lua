@@ -1,5 +1,5 @@
 #!lua flags=no-writes,allow-oom
--- What these patterns of URLs have brought, all workers together.
+-- Read the statistics of patterns of URLs, of all workers together.
 --
 -- ARGV  patterns that a host may have; then for each: host, pattern
 -- Reply run, then for each: pages 4, new 4, in a row without anything new 4, seconds since 8, and
