@@ -1,7 +1,7 @@
-"""Questions of many pages, asked together.
+"""Sends questions of many pages in one batch.
 
-Rule: whoever asks waits for his own answer only, and gets one. What he asked is not sent if he
-went away before.
+Rule: each caller waits for its own replies only. A question is not sent if its caller was cancelled
+before.
 """
 
 from __future__ import annotations
@@ -16,47 +16,48 @@ from crawler.shared.faults import Unreachable
 from crawler.shared.shard import Ops
 
 Run: TypeAlias = Callable[[Sequence[Call]], Awaitable[list[Any]]]
-"""For each call its reply or a Fault, as Nodes.run."""
+"""Returns for each call its reply or a Fault, as Nodes.run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLink:
-    """How a part of this worker speaks with the shards."""
+    """What a part of this worker needs to send calls to the shards."""
 
     ops: Ops
     run: Run
     tell: Callable[[Call], None]
-    """Sends a call some time soon, after what it was told before, until it is acknowledged."""
-    is_full: Callable[[int], bool]  # whether a shard's server is: it is told what it must know
-    count: Callable[[str], None]  # counts one more
+    """Sends a call some time soon, after earlier ones, and again until it is acknowledged."""
+    is_full: Callable[[int], bool]  # whether a shard's server is full: send only what it must have
+    count: Callable[[str], None]  # adds one to a counter
 
 
 Question = TypeVar("Question")
-_Asked: TypeAlias = tuple[Sequence[Question], asyncio.Future[list[Any]]]
+_Pending: TypeAlias = tuple[Sequence[Question], asyncio.Future[list[Any]]]
 
 GATHER_S: Final = 0.02
 """A question alone takes 190 us of CPU; at 300 a second, gathered for 5 ms, 97, for 20 ms 51, and
-at 1,000 a second 26. What waits is a page whose host rests already: it loses nothing."""
+at 1,000 a second 26. Only a page waits for it whose host rests already, so nothing is lost."""
 
 
 class Batcher(Generic[Question]):
-    """Bound: the questions of those who wait. Several batches may be under way."""
+    """Gathers questions for GATHER_S and sends them together. Several batches may be under way.
+    Bound: the questions of waiting callers."""
 
     def __init__(self, run: Callable[[Sequence[Question]], Awaitable[list[Any]]]) -> None:
-        """*run*: for each question its reply or a Fault."""
+        """*run* returns for each question its reply or a Fault."""
         self._run = run
-        self._asked: list[_Asked[Question]] = []
+        self._pending: list[_Pending[Question]] = []
         self._sending: set[asyncio.Task[None]] = set()
 
     async def ask(self, question: Question) -> Any:
-        """Its reply, or a Fault."""
+        """Return the reply to *question*, or a Fault."""
         return (await self.ask_all((question,)))[0]
 
     async def ask_all(self, questions: Sequence[Question]) -> list[Any]:
-        """For each as in `ask`."""
+        """Return for each question what `ask` does."""
         answers = asyncio.get_running_loop().create_future()
-        self._asked.append((questions, answers))
-        if len(self._asked) == 1:
+        self._pending.append((questions, answers))
+        if len(self._pending) == 1:
             sending = asyncio.create_task(self._send())
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
@@ -65,8 +66,8 @@ class Batcher(Generic[Question]):
 
     async def _send(self) -> None:
         await asyncio.sleep(GATHER_S)
-        asked, self._asked = self._asked, []
-        waiting = [each for each in asked if not each[1].done()]
+        pending, self._pending = self._pending, []
+        waiting = [each for each in pending if not each[1].done()]
         together = [question for questions, _ in waiting for question in questions]
         try:
             replies = await self._run(together) if together else []
@@ -83,17 +84,16 @@ class Batcher(Generic[Question]):
             begin = end
 
 
-# Questions that leases wait for: a server that is slow must not hold up those of the others.
-
-ASK_S: Final = 1.0  # guess: leases of other servers wait for it too
+ASK_S: Final = 1.0  # a guess: leases of other servers wait as long for a slow one
 
 
 async def replies_in_time(run: Run, calls: Sequence[Call], about: str) -> list[Any]:
-    """For each call its reply or a Fault. *about*: what is asked for, for the fault's text."""
+    """Return for each call its reply, or a Fault; all are Unreachable after ASK_S. *about* names
+    what is asked for, in the fault's text."""
     if not calls:
         return []
     try:
         async with asyncio.timeout(ASK_S):
             return await run(calls)
     except TimeoutError:
-        return [Unreachable(f"Redis took too long to tell of {about}")] * len(calls)
+        return [Unreachable(f"Redis took too long to answer about {about}")] * len(calls)

@@ -1,8 +1,7 @@
-"""Duplicates among workers: who of all has this content already?
+"""Exact duplicates among the pages of all workers.
 
-Rule: as storage.digests within this worker; between workers the reservation stands in Redis, and
-ends by itself when its worker dies. Where Redis does not answer, a page counts as no duplicate: it
-is stored once more than needed, and nobody waits for ever.
+Rule: within a worker as duplicates.exact; between workers a content is reserved in Redis, and the
+reservation expires. If Redis does not answer, a page is no duplicate, so it may be stored twice.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from crawler.shared.faults import FAULTS
 from crawler.shared.worker.batcher import Batcher, ShardLink
 
 HOLD_S: Final = 30.0
-"""How long a page may take from its last byte to its claim (guess: a second, and a slow disk)."""
+"""The longest time from a page's last byte to its claim (a guess: a second, and a slow disk)."""
 LOOK_S: Final = 0.1
 LOOK_SELDOM_S: Final = 0.5
 MOST_KNOWN: Final = 1000
-"""Claims kept in memory, 0.5 kB each: what is found often (an error page, an empty list) is found
-by many at once."""
+"""Claims kept in memory, 0.5 kB each: many pages at once are copies of a frequent one (an error
+page, an empty list)."""
 UNSURE: Final = "duplicates/unsure"
-"""Counted when a page is stored because nobody could say whether it is a duplicate."""
+"""Counts pages that are stored because Redis did not answer whether they are duplicates."""
 
 
 class _RecentClaims:
-    """Claims found lately. They never change: the first stands."""
+    """Claims that were found lately. They never change: the first claim of a content stands."""
 
     def __init__(self) -> None:
         self._claims: OrderedDict[bytes, Claim] = OrderedDict()  # the least recently used first
@@ -50,7 +49,8 @@ class _RecentClaims:
 
 
 class SharedDigests:
-    """Bound: one reservation for each lease that is open, and what is known."""
+    """Implements duplicates.exact.Duplicates. Bound: a reservation for each open lease, and
+    MOST_KNOWN claims."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class SharedDigests:
         self._hold_s = hold_s
         self._known = _RecentClaims()
         self._here = Digests(self._known)
-        self._reserved: dict[int, bytes] = {}  # in Redis, or it may be
+        self._reserved: dict[int, bytes] = {}  # digests that may be reserved in Redis, by lease
 
     async def original(self, digest: bytes, url: str, lease_id: int) -> Claim | None:
-        """The page that has this content already, which may be *url* itself. None: *url* may claim
-        it, and has reserved it until `settle`."""
+        """Return the claim of the page that has this content, which may be *url* itself. Returns
+        None if there is none: then the content is reserved for *url* until `settle`."""
         if self._reserved.get(lease_id, digest) != digest:
             self.settle(lease_id)
         claim = await self._here.original(digest, url, lease_id)
@@ -84,16 +84,16 @@ class SharedDigests:
         if claim is None:
             return None
         self._known.add(claim)
-        self.claimed(lease_id)  # by another: then nothing is reserved
+        self.claimed(lease_id)  # another page has the claim, so nothing is reserved
         self._here.settle(lease_id)
         return claim if claim.url != url or claim.record else None
 
     def claimed(self, lease_id: int) -> None:
-        """A claim was told that frees its reservation: `settle` need not."""
+        """Note that a claim is sent, which ends the reservation: `settle` need not."""
         self._reserved.pop(lease_id, None)
 
     def settle(self, lease_id: int) -> None:
-        """Its page is finished or given up: who waits may look again."""
+        """End the reservation of a page that is finished or given up; waiting pages look again."""
         self._here.settle(lease_id)
         digest = self._reserved.pop(lease_id, None)
         if digest is not None:
@@ -102,9 +102,9 @@ class SharedDigests:
     async def _ask(self, digest: bytes, lease_id: int) -> Claim | None:
         call = self._ops.reserve(digest, lease_id, self._hold_s)
         try:
-            # Whoever has it may die, and then the next who gets it; not all of them one by one.
+            # Two reservations may expire: that of a worker that was killed, and of the next one.
             async with asyncio.timeout(2 * self._hold_s):
-                reply = await self._decided(call)
+                reply = await self._wait_for_decision(call)
         except TimeoutError:
             reply = None
         if reply is not None and reply[1] == b"yours":
@@ -114,8 +114,9 @@ class SharedDigests:
             self._count(UNSURE)
         return claim
 
-    async def _decided(self, call: Call) -> Any:
-        """The reply when nobody else has the content reserved. None: a fault."""
+    async def _wait_for_decision(self, call: Call) -> Any:
+        """Wait until no other page has the content reserved, and return the reply, or None after
+        a Fault."""
         wait_s = LOOK_S
         while True:
             reply = await self._batcher.ask(call)
@@ -128,7 +129,7 @@ class SharedDigests:
 
 
 def _claim_in(reply: Any, digest: bytes) -> Claim | None:
-    """None: nothing that could be a claim on *digest*."""
+    """Return the claim in *reply*, or None if it has no valid claim on *digest*."""
     try:
         _, _, packed, file = reply
         claim = read_claim(packed, file)

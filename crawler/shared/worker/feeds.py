@@ -1,7 +1,7 @@
-"""What is pushed from outside while the crawl runs: taken as scrapy-redis does, but not lost.
+"""The feeds in Redis that URLs are pushed to, in the formats of scrapy-redis, but without loss.
 
-Rule: nothing leaves Redis before the frontier has acknowledged it. What is taken is kept beside its
-feed until then; if its worker is not heard of for a lease, another takes it.
+Rule: an item stays in Redis until the frontier has acknowledged it. A taken item is kept beside its
+feed; if its worker does not renew it within a lease, another worker takes it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from crawler.shared.shard import (
 from crawler.shared.worker.outgoing import SURE_S
 
 MOST_BYTES: Final = 64 * 1024
-"""Of one item: a URL is at most 4,096 characters, the rest is meta and form data."""
-_MOST_KEPT: Final = 4096  # characters of an item that was refused
+"""The longest item: a URL is at most 4,096 characters, the rest is meta and form data."""
+_MOST_KEPT: Final = 4096  # characters of a refused item that are kept
 _HOSTS_AT_ONCE: Final = 500
 _encode = msgspec.json.Encoder().encode
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -42,12 +42,12 @@ T = TypeVar("T")
 
 
 class Item(NamedTuple):
-    id: bytes  # of its being taken: who takes it again gives it another
+    id: bytes  # given when it is taken, a new one each time
     text: bytes  # as it was pushed
 
 
 class OpenedHost(NamedTuple):
-    """A host that is open from now on, and its place in the order of all of them."""
+    """A host that pushed seeds opened, and its place in the order of all of them."""
 
     host: str
     mark: int
@@ -59,9 +59,9 @@ class Feed:
     def __init__(
         self, nodes: Nodes, scripts: Scripts, key: str, session: str, lease_s: float
     ) -> None:
-        """*session*: no other Feed of this key ever has the same."""
+        """*session* must be unique among all Feeds of this key, past ones included."""
         self.key = key
-        self.too_long = 0  # refused for their size
+        self.too_long = 0  # items refused for their size
         self._nodes = nodes
         self._scripts = scripts
         self.refused_key = keys.refused(key)
@@ -74,42 +74,42 @@ class Feed:
         return f"Feed({self.key!r})"
 
     async def take(self, limit: int) -> list[Item]:
-        """Up to *limit*; they are this worker's for a lease, and after each `hold` for another."""
+        """Take up to *limit* items for a lease. `hold` renews it."""
         token = f"{self._session}/{next(self._calls)}"
         reply = await self._run("feed_take", token, limit, self.lease_s, MOST_BYTES)
         self.too_long += int(reply[0])
         return [Item(*pair) for pair in _parts(reply[1:], 2)]
 
     async def hold(self, items: Sequence[Item]) -> list[Item]:
-        """Those of *items* that are still this worker's, for another lease."""
+        """Renew the lease of *items*, and return those that are still this worker's."""
         reply = await self._run("feed_hold", *(item.id for item in items))
         return [item for item, held in zip(items, reply, strict=True) if held]
 
     async def taken_in(self, items: Sequence[Item]) -> None:
-        """The frontier has them."""
+        """Remove *items*, which the frontier has, from Redis."""
         taken = self._keys[1]
         for part in _parts(items, BATCH):
-            await _asked(self._nodes, taken, "HDEL", taken, *(item.id for item in part))
+            await _command(self._nodes, taken, "HDEL", taken, *(item.id for item in part))
 
     async def refuse(self, items: Sequence[tuple[Item, str]]) -> None:
-        """They cannot be used, each for its reason. The last thousand are kept to be seen."""
+        """Refuse items, each with its reason. The last thousand are kept in Redis."""
         for part in _parts(items, BATCH):
             args = [each for item, why in part for each in (item.id, _entry(item, why))]
             await self._run("feed_refuse", *args)
 
     async def length(self) -> int:
-        """How many are not yet in the frontier: waiting, or taken by whichever worker."""
+        """Return how many items are not in the frontier yet: waiting, or taken by any worker."""
         return sum(map(int, await self._run("feed_length")))
 
     async def _run(self, script: str, *args: Argument) -> Any:
         text = self._scripts.text(script)
-        return await _asked(
+        return await _command(
             self._nodes, self.key, "EVAL", text, len(self._keys), *self._keys, *args
         )
 
 
 class OpenedHosts:
-    """Hosts that pushed seeds have opened, in one order for all workers. Raises a Fault."""
+    """Hosts that pushed seeds opened, in one order for all workers. All methods raise a Fault."""
 
     def __init__(self, nodes: Nodes, scripts: Scripts, name: str) -> None:
         self._nodes = nodes
@@ -117,33 +117,34 @@ class OpenedHosts:
         self._key = keys.doors(name)
 
     async def open(self, hosts: Sequence[str]) -> int:
-        """Returns the mark of the last of *hosts*: who has read up to it knows them all."""
+        """Open *hosts*, and return the mark up to which a worker must read to know them all."""
         text = self._scripts.text("open_doors")
         mark = 0
         for part in _parts(hosts, _HOSTS_AT_ONCE):
-            reply = await _asked(self._nodes, self._key, "EVAL", text, 1, self._key, *part)
+            reply = await _command(self._nodes, self._key, "EVAL", text, 1, self._key, *part)
             mark = max(mark, int(reply))
         return mark
 
     async def since(self, mark: int) -> list[OpenedHost]:
-        """The first few behind *mark*, in their order."""
+        """Return the first few hosts behind *mark*, in their order."""
         limit = ("LIMIT", 0, _HOSTS_AT_ONCE)
         command = ("ZRANGEBYSCORE", self._key, f"({mark}", "+inf", "WITHSCORES", *limit)
-        reply = await _asked(self._nodes, self._key, *command)
+        reply = await _command(self._nodes, self._key, *command)
         return [OpenedHost(host.decode(), int(float(score))) for host, score in _parts(reply, 2)]
 
 
 @dataclass(frozen=True, slots=True)
 class SentCandidates:
-    """What became of candidates, by their shards."""
+    """The result of sending candidates, by shard."""
 
     added: Added
-    runs: dict[int, bytes]  # shards that acknowledged all of theirs, and the run they are in
+    runs: dict[int, bytes]  # the server's run of shards that acknowledged all of theirs
     failed: frozenset[int]  # shards that could not be asked
 
 
 class CandidateSender:
-    """Candidates into the frontier, with an answer. A Fault that no waiting mends is raised."""
+    """Adds candidates to the frontier, and returns the result. Raises a Fault that waiting cannot
+    repair."""
 
     def __init__(
         self,
@@ -152,8 +153,8 @@ class CandidateSender:
         is_sure: bool,
         touched: Callable[[int, float], None],
     ) -> None:
-        """*is_sure*: what a server acknowledges is on its disk; *touched*: is told of shards that
-        may have something due."""
+        """*is_sure* means that what a server acknowledges is on its disk. *touched* is called with
+        shards that may have something due."""
         self._nodes = nodes
         self._ops = ops
         self._is_sure = is_sure
@@ -161,8 +162,8 @@ class CandidateSender:
 
     @property
     def sure_s(self) -> float:
-        """How long after its acknowledgement a candidate is on disk where it is, or was lost with a
-        run. One server loses the end of its file: what was acknowledged later is lost first."""
+        """After so long an acknowledged candidate is on the server's disk, or the server restarted.
+        0 for a single server: it loses the end of its file, so later writes are lost first."""
         return 0.0 if self._is_sure or self._nodes.single_server else SURE_S
 
     def shard(self, candidate: Candidate) -> int:
@@ -177,7 +178,7 @@ class CandidateSender:
             if not _is_answer(reply):
                 failed.add(call.shard)
                 continue
-            # Two runs of one call: the older, so that it shows as ended.
+            # If the server has restarted between two calls, the first run is kept: it has ended.
             runs.setdefault(call.shard, reply[0])
             added = read_added(reply)
             new, seen = new + added.new, seen + added.seen
@@ -187,7 +188,7 @@ class CandidateSender:
         return SentCandidates(Added(new, seen, over_budget), fine, frozenset(failed))
 
     async def forgetful(self, runs: dict[int, bytes]) -> set[int] | None:
-        """Shards that are in another run now. None: not all could be asked."""
+        """Return the shards that are in another run now, or None if not all could be asked."""
         shards = list(runs)
         replies = await self._nodes.run([self._ops.mine(shard) for shard in shards])
         if not all(map(_is_answer, replies)):
@@ -199,7 +200,7 @@ class CandidateSender:
 
 @dataclass(frozen=True, slots=True)
 class PushedFeeds:
-    """All that the pushing of URLs has in Redis."""
+    """All feeds and hosts that pushing URLs uses in Redis."""
 
     start_urls: Feed
     urgent: Feed
@@ -216,7 +217,7 @@ class PushedFeeds:
         session: str,
         lease_s: float,
     ) -> PushedFeeds:
-        """*name*: of the crawl; *key*: where its seeds are pushed to."""
+        """*name* is that of the crawl, *key* the one that its seeds are pushed to."""
         scripts = Scripts()
         return cls(
             Feed(nodes, scripts, key, session, lease_s),
@@ -230,7 +231,7 @@ def _parts(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (sequence[begin : begin + size] for begin in range(0, len(sequence), size))
 
 
-async def _asked(nodes: Nodes, key: str, *command: Argument) -> Any:
+async def _command(nodes: Nodes, key: str, *command: Argument) -> Any:
     reply = await nodes.command(key, *command)
     if isinstance(reply, FAULTS):
         raise reply
@@ -238,7 +239,7 @@ async def _asked(nodes: Nodes, key: str, *command: Argument) -> Any:
 
 
 def _is_answer(reply: Any) -> bool:
-    """False: wait, and ask again. Raises a Fault that no waiting mends."""
+    """Return False if the call must be repeated later. Raises Faults that waiting cannot repair."""
     if isinstance(reply, FAULTS) and not isinstance(reply, OutOfMemory | Unreachable):
         raise reply
     return not isinstance(reply, FAULTS)

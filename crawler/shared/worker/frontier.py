@@ -1,7 +1,7 @@
-"""The frontier that workers share, as the crawl sees it: a port that never waits.
+"""The frontier of one worker of a shared crawl: the non-blocking port, and its background tasks.
 
-Rule: what the crawl calls only takes from memory and puts into memory. One task fills it with
-leases, one empties it, one looks after the rest once a second.
+Rule: the methods that the crawl calls use only memory. Background tasks take leases, send results,
+send heartbeats, and do the rest once a second.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ from crawler.shared.worker.status import (
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
-READMITTED_AT_ONCE: Final = 500  # judged in 4 ms
-CLOSE_S: Final = 10.0  # then what is not told is left: its leases end, and its URLs come back
+READMITTED_AT_ONCE: Final = 500  # URLs judged together, in 4 ms
+CLOSE_S: Final = 10.0  # after so long unsent results are dropped; their URLs are leased again later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerBase:
-    """What all parts of one worker stand on. Built before any of them."""
+    """What all parts of one worker need. It is built before any of them."""
 
     nodes: Nodes
     ops: Ops
@@ -93,7 +93,7 @@ class WorkerBase:
     say: Callable[[], WorkerRecord]
     now: Callable[[], float]
     confirm: Callable[[], Awaitable[None]]
-    """Awaited after a server came back: is the crawl still the one that we joined?"""
+    """Awaited after a server restarted; raises if the crawl is no longer the one that we joined."""
 
     @classmethod
     def of(
@@ -134,23 +134,23 @@ class WorkerBase:
 
 
 class Knowledge(Protocol):
-    """What a worker shares with others beside URLs."""
+    """What the workers share beside URLs."""
 
     async def prepare(self, leases: Sequence[Lease]) -> None:
-        """Learn what others know, before *leases* are used."""
+        """Fetch what others know of *leases*, before they are used."""
 
     def claimed(self, lease_id: int, claim: Claim) -> None:
-        """*claim*, of the page of that lease, is sent."""
+        """Note that *claim*, of the page of that lease, is sent."""
 
     async def tick(self) -> None:
         """Called once a second."""
 
     def ending(self) -> None:
-        """Send what is gathered: nothing more comes."""
+        """Send what is gathered, at the end of the crawl."""
 
 
 class SharedFrontier:
-    """Implements scheduler.ports.Frontier for one worker. It owns its parts; where two of them
+    """Implements frontier.port.Frontier for one worker. It owns its parts; where two of them
     need each other, one is given a method of this class."""
 
     def __init__(
@@ -163,8 +163,8 @@ class SharedFrontier:
         wake: Callable[[], None],
         pushing: Pushing | None,
     ) -> None:
-        """*lease_rules*: None, no URL is judged again; *room*: how many fetches of such hosts may
-        begin; *wake*: lets the engine ask; *pushing*: None, no URL can be pushed."""
+        """Without *lease_rules* no URL is judged again, without *pushing* none can be pushed.
+        *room* returns how many fetches of such hosts may begin; *wake* lets the engine ask."""
         nodes, ops, rules = base.nodes, base.ops, base.rules
         self.nodes = nodes
         self._base = base
@@ -196,20 +196,20 @@ class SharedFrontier:
             ),
             *(events, base.now, rules.is_sure),
         )
-        self._reckoning = LeaseResync(nodes, ops, self._holdings, journal, runs, base.tells.tell)
+        self._lease_resync = LeaseResync(nodes, ops, self._holdings, journal, runs, base.tells.tell)
         sieve = StartSieve(ops, rules.name, lease_rules) if lease_rules is not None else None
         self.incoming = Incoming(
-            *(nodes, ops, self._holdings, self._reckoning, runs),
+            *(nodes, ops, self._holdings, self._lease_resync, runs),
             *(rules.most_leases, base.now, sieve, self._lease_use(room)),
         )
         self._heartbeat = Heartbeat(
             *(nodes, ops, self._holdings, self.incoming, runs, rules.heartbeat_s, wake)
         )
-        self.membership = Membership(nodes, Scripts(), rules.name, rules.shards, self._said)
+        self.membership = Membership(nodes, Scripts(), rules.name, rules.shards, self._record)
         sure_s = 0.0 if rules.is_sure else SURE_S
         self._drain = Drain(nodes, ops, base.outbox, self._fullness.is_full, events, runs, sure_s)
         self._overview = Overview(nodes, ops, rules.name, runs)
-        self._feeding = self._fed_by(pushing) if pushing is not None else None
+        self._feeding = self._build_pushed_urls(pushing) if pushing is not None else None
 
     def _events(self) -> Events:
         listener, tidings = self._base.listener, self._tidings
@@ -234,7 +234,7 @@ class SharedFrontier:
             tell=self._base.tells.tell,
         )
 
-    def _fed_by(self, pushing: Pushing) -> PushedUrls:
+    def _build_pushed_urls(self, pushing: Pushing) -> PushedUrls:
         rules, session = self._rules, self._ops.session
         delivery = CandidateSender(self.nodes, self._ops, rules.is_sure, self.incoming.touched)
         key = pushing.rules.key
@@ -250,7 +250,7 @@ class SharedFrontier:
     # The port
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
-        """What became of them is told to the listener."""
+        """Queue *found* to be sent. The listener gets the result later."""
         links = list(found)
         self.outgoing.add(links)
         self._overview.begin_again()
@@ -286,7 +286,7 @@ class SharedFrontier:
         return 0.0 if self.incoming.has_some(standings) and not self.is_congested() else None
 
     def counts(self) -> Counts:
-        """Of the whole crawl, a second old."""
+        """Return the counts of the whole crawl, a second old."""
         return self._overview.counts()
 
     def may_begin(self, lease: Lease) -> bool:
@@ -294,38 +294,39 @@ class SharedFrontier:
 
     def is_over(self) -> bool:
         if self._state == "starting" and self.outgoing.is_idle():
-            self._state = "working"  # what the crawl begins with is where everybody sees it
+            self._state = "working"  # its seeds are in the shards now
         return self._overview.is_over
 
     def is_anything_left(self) -> bool:
-        """In the shards, as far as this worker has looked: while it has work it does not look."""
+        """Return whether anything is left in the shards. A busy worker does not look there."""
         return self._overview.is_anything_left
 
     def is_congested(self) -> bool:
         return self._base.disk.is_full or self.outgoing.is_congested()
 
-    # The life of a worker
+    # Start, stop and background tasks
 
     def begin(self) -> None:
-        """Call it when the loop runs, and the servers were opened."""
-        self._background = [asyncio.ensure_future(self._kept(self._work))]
+        """Start the background tasks. The event loop must be running, and the servers open."""
+        self._background = [asyncio.ensure_future(self._guard(self._work))]
 
     def stopping(self) -> None:
-        """Nothing more is leased; what is ready goes back."""
+        """Take no more leases, and put back those that are not used."""
         self._state = "stopping"
         self._base.disk.ending()
         for lease in self.incoming.empty():
             self._give_back(lease)
 
     def _give_back(self, lease: Lease) -> None:
-        """Nothing was fetched under it."""
+        """Put back *lease*, under which nothing was fetched."""
         self.outgoing.release(lease, Rest(0.0, lease.pace, "unused"))
         self.outgoing.finish(lease, PutBack())
 
     async def close(self) -> None:
-        """All is told, or it comes back by itself when the leases end."""
+        """Send all results, and leave the crawl. The URLs of results that cannot be sent are leased
+        again when their leases expire."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._told(), CLOSE_S)
+            await asyncio.wait_for(self._send_all(), CLOSE_S)
         for work in self._background:
             work.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -336,10 +337,10 @@ class SharedFrontier:
 
     async def _leave(self) -> None:
         rests = self.outgoing.untold_rests()
-        told = zip(rests, await self.nodes.run(rests), strict=True)
-        unrested = {call.shard for call, reply in told if isinstance(reply, FAULTS)}
-        # What never reached us, mostly. Where a host's rest is not told, its lease ends with its
-        # time, so that the host is left alone at least so long.
+        replies = zip(rests, await self.nodes.run(rests), strict=True)
+        unrested = {call.shard for call, reply in replies if isinstance(reply, FAULTS)}
+        # These are mostly leases whose replies were lost. Where a rest could not be sent, leases
+        # are left to expire, so that the host is not asked before.
         await return_leases(self.nodes, self._ops, self._ops.session, unrested)
         if not len(self._outbox):
             await self._note.look_after()
@@ -351,7 +352,7 @@ class SharedFrontier:
         async with asyncio.TaskGroup() as group:
             works = (outgoing.work, incoming.work, heartbeat.work, self._look_after, self._readmit)
             for work in works:
-                group.create_task(self._kept(work))
+                group.create_task(self._guard(work))
 
     async def _reach(self) -> None:
         while True:
@@ -361,16 +362,16 @@ class SharedFrontier:
                 self._tidings.faulted(fault)
                 await asyncio.sleep(TICK_S)
 
-    async def _told(self) -> None:
+    async def _send_all(self) -> None:
         self._knowledge.ending()
         self.stopping()
         while self.incoming.is_asking or not self.outgoing.is_idle():
             if self._tidings.is_hopeless:
                 return
             await asyncio.sleep(0.01)
-            self.stopping()  # what has come meanwhile goes back too
+            self.stopping()  # puts back leases that have arrived meanwhile
 
-    async def _kept(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except CrawlerError as error:
@@ -381,8 +382,8 @@ class SharedFrontier:
 
     async def _look_after(self) -> None:
         while True:
-            heard = await self.membership.announce()
-            if heard:
+            is_announced = await self.membership.announce()
+            if is_announced:
                 self.incoming.prefer(self.membership.preferred)
             await self._fullness.look()
             for server in self._fullness.full:
@@ -393,11 +394,11 @@ class SharedFrontier:
             if self._feeding is not None:
                 await self._feeding.tick()
             await self._confirm()
-            await self._look(heard)
+            await self._look(is_announced)
             await asyncio.sleep(TICK_S)
 
     async def _readmit(self) -> None:
-        """Once: what earlier starts refused and the rules of this one admit waits again."""
+        """Queue URLs again that earlier starts refused and the rules of this one admit; once."""
         rules = self._lease_rules
         while rules is not None and self._unjudged:
             await asyncio.sleep(0 if rules.known else TICK_S)
@@ -406,7 +407,7 @@ class SharedFrontier:
                 try:
                     await self._readmit_shard(shard, rules)
                 except StoreUnavailable as fault:
-                    logger.debug("What was refused before cannot be read now: %s", fault)
+                    logger.debug("URLs refused by earlier starts cannot be read now: %s", fault)
                     await asyncio.sleep(TICK_S)
                 else:
                     self._unjudged.discard(shard)
@@ -423,10 +424,10 @@ class SharedFrontier:
             cursor, found = reply
             pairs = list(zip(found[::2], found[1::2], strict=True))
             for part in readmissions(pairs, rules, BATCH):
-                (told,) = await self.nodes.run([self._ops.readmit(shard, part)])
-                if isinstance(told, FAULTS):
-                    raise told
-                rules.readmitted(int(told[1]))
+                (result,) = await self.nodes.run([self._ops.readmit(shard, part)])
+                if isinstance(result, FAULTS):
+                    raise result
+                rules.readmitted(int(result[1]))
                 self.incoming.touched(shard, 0.0)
             if cursor == b"0":
                 return
@@ -438,20 +439,22 @@ class SharedFrontier:
             await self._base.confirm()
             self._is_confirmed = True
 
-    async def _look(self, heard: bool) -> None:
+    async def _look(self, is_announced: bool) -> None:
         is_elsewhere = self._is_elsewhere
-        fault = await self._overview.look(self._is_busy(), lambda: not heard or is_elsewhere())
+        fault = await self._overview.look(
+            self._is_busy(), lambda: not is_announced or is_elsewhere()
+        )
         if fault is not None:
             self._tidings.faulted(fault)
         elif not self._overview.is_anything_left:
             self._tidings.awaits(await self._silent_outboxes())
         self._tidings.look()
         if self._overview.is_over or self._state == "starting" or len(self.incoming):
-            self._wake()  # the engine asks, and is told
+            self._wake()  # the engine asks for a lease, or whether the crawl is over
 
     def _changed(self, shard: int, alive_at: float) -> None:
         self._is_confirmed = False
-        self._reckoning.changed(shard, alive_at)
+        self._lease_resync.changed(shard, alive_at)
         self.incoming.suspect(shard)
 
     def _suspect(self, shard: int) -> None:
@@ -461,7 +464,7 @@ class SharedFrontier:
         self.incoming.touched(shard, in_s)
 
     async def _silent_outboxes(self) -> dict[str, int]:
-        """Links on the disks of workers that are not heard of, by their names, as last said."""
+        """Return the links on the disks of silent workers, by name, as last announced."""
         noted = self._overview.outboxes - {self._base.say().name}
         with suppress(StoreUnavailable):
             return await self.membership.silent(noted)
@@ -478,7 +481,7 @@ class SharedFrontier:
     def _may_ask(self) -> bool:
         return self._state != "stopping" and not self.is_congested() and not self._overview.is_over
 
-    def _said(self) -> WorkerRecord:
+    def _record(self) -> WorkerRecord:
         return replace(
             self._base.say(),
             state=self._state,

@@ -1,7 +1,7 @@
-"""Taking part in a crawl that others work on too: from the settings to a frontier in Redis.
+"""Joins a shared crawl at the start of a worker: checks the Redis servers, and opens the shards.
 
-Rule: what cannot be right is found here, before the first request: it is asked for at the start,
-and only there does anybody wait.
+Rule: wrong settings and unsuitable servers are refused here, before the first request. Only this
+step blocks while it waits for Redis.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ from crawler.shared.worker.worker_file import (
 logger = logging.getLogger(__name__)
 
 TELL_S: Final = 2.0
-"""Fetches under leases that a server has forgotten are over one total time-out after the last that
-could begin (FRESH_S); so long may it take until it is told of the last."""
+"""Fetches under leases that a server has lost end one total time-out after the last that could
+begin (FRESH_S); this is the longest time until the server has the release of the last."""
 MAX_LAG_S: Final = 2
-"""Of min-replicas-max-lag. A master refuses writes when its replicas last answered 3 s ago, and
-looks at that once a second: what a replica lacks is 4 s old at most. So long do verdicts wait
-(SURE_S)."""
+"""The most for min-replicas-max-lag. A master refuses writes when its replicas last answered 3 s
+ago, and checks that once a second: what a replica lacks is 4 s old at most, as long as verdicts are
+delayed (SURE_S)."""
 AGAIN_S: Final = 1.0
 AT_ONCE: Final = "at_once"
-"""Of a log record: to be shown at once, even where the log is held until the crawl has begun."""
+"""An attribute of log records that are shown at once, even while the log is held at the start."""
 
 T = TypeVar("T")
 
@@ -83,12 +83,12 @@ T = TypeVar("T")
 class Joined:
     base: WorkerBase
     clock: Clock
-    key_seed: int  # of the URLs of the crawl
-    put_back: int  # leases of this worker's last life
+    key_seed: int  # seeds the hash of the crawl's URLs
+    put_back: int  # leases of this worker's last session that were returned
 
 
 class WorkerEvents:
-    """Implements shared_frontier.Listener: counts, and stops the crawl where nothing helps."""
+    """Implements status.Listener: counts, and stops the crawl at an error."""
 
     def __init__(self, tally: CrawlStats, fail: Callable[[CrawlerError], None]) -> None:
         self._tally = tally
@@ -111,7 +111,7 @@ class WorkerEvents:
 
 
 def quiet_s(config: Config) -> float:
-    """How long no host is asked after a restart of Redis: fetches of before it may be under way."""
+    """Return how long no host is leased after a restart of Redis, while older fetches may run."""
     return FRESH_S + config.fetch.total_timeout_s + TELL_S
 
 
@@ -127,8 +127,9 @@ def join(
     look: Look,
     kept: bytes | None,
 ) -> Joined:
-    """*look*: what our archive has of leases; *kept*: arguments for the next start. Raises
-    CrawlerError: it is not there, not ours, or another kind of crawl."""
+    """Join the crawl at *address*, and return leases of this worker's last session. *look* searches
+    our archive for leases; *kept* holds arguments to store for the next start. Raises CrawlerError
+    if Redis does not answer, or its crawl is foreign or of another kind."""
     shared, clock = config.shared, Clock()
     last = read_worker(data.path)
     where = Address.parse(address.url, address.params)
@@ -140,35 +141,35 @@ def join(
 
     name = shared.frontier_name
     wait_s = shared.redis_wait_s
-    mine = None if last and _is_of_another(last, data, nodes, name, wait_s) else last
+    mine = None if last and _is_copy_of_live_worker(last, data, nodes, name, wait_s) else last
     worker = next_session(mine, shared.worker_name, data.path)
     ops = Ops(worker.session, shards, frontier_rules, shared.lease_s, UNBEGUN_S)
     levels, identity = len(frontier_rules.level_shares), identity_of_shards(config)
     ours = new_format(shards, levels, identity, data.format.spider)
     dead = _dead_sessions(mine, data)
     outbox = Outbox(store, lambda domain: shard_of(domain, shards))
-    say = _sayer(worker, tally)
+    say = _record_maker(worker, tally)
     check = partial(refuse_other_crawl, last, data.path, name)
 
     before = ""
 
-    def begin(crawl: CrawlFormat, heard: PeerRecord) -> WorkerRecord:
+    def begin(crawl: CrawlFormat, last_record: PeerRecord) -> WorkerRecord:
         nonlocal before
-        if heard.said and heard.said.session != worker.session:
-            before = heard.said.session
+        if last_record.said and last_record.said.session != worker.session:
+            before = last_record.said.session
         write_worker(data.path, replace(worker, crawl=name, key_seed=crawl.key_seed, before=before))
         return replace(say(), outbox=len(outbox))
 
     back = partial(give_back, look=look, now=clock.now)
     is_sure = shared.redis_fsync is RedisFsync.ALWAYS
 
-    async def opened(there: Nodes) -> tuple[CrawlFormat, int]:
-        found = await _open(there, ops, ours, worker.name, dead, back, check, begin, is_sure)
+    async def opened(redis: Nodes) -> tuple[CrawlFormat, int]:
+        found = await _open(redis, ops, ours, worker.name, dead, back, check, begin, is_sure)
         if kept is not None:
-            await _keep_arguments(there, keys.arguments(name), kept)
+            await _keep_arguments(redis, keys.arguments(name), kept)
         return found
 
-    crawl, put_back = _aside(nodes, opened, wait_s)
+    crawl, put_back = _run_in_thread(nodes, opened, wait_s)
     listener, our_rules = WorkerEvents(tally, fail), _shared_rules(config, most_leases, store)
     ours_alone = nodes()
     confirm = partial(_confirm, ours_alone, name, crawl)
@@ -177,7 +178,7 @@ def join(
 
 
 def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
-    """Of the last start of any worker; None: there was none. Raises CrawlerError."""
+    """Return the arguments of the last start of any worker, or None. Raises CrawlerError."""
     shared = config.shared
     where = Address.parse(address.url, address.params)
     opening = (0.0, shared.lease_s, keys.SCHEMA)  # no shard is opened for it
@@ -186,11 +187,11 @@ def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
     def nodes() -> Nodes:
         return Nodes(where, Scripts(), shared.frontier_name, shared.frontier_shards, opening)
 
-    async def asked(there: Nodes) -> bytes | None:
-        packed = await _asked(there, key, "GET", key)
+    async def asked(redis: Nodes) -> bytes | None:
+        packed = await _command(redis, key, "GET", key)
         return packed if isinstance(packed, bytes) else None
 
-    return _aside(nodes, asked, shared.redis_wait_s)
+    return _run_in_thread(nodes, asked, shared.redis_wait_s)
 
 
 def _shared_rules(config: Config, most_leases: int, store: RocksStore) -> SharedRules:
@@ -208,16 +209,15 @@ def _shared_rules(config: Config, most_leases: int, store: RocksStore) -> Shared
     )
 
 
-def _is_of_another(
+def _is_copy_of_live_worker(
     last: WorkerFile, data: DataDir, nodes: Callable[[], Nodes], name: str, wait_s: float
 ) -> bool:
-    """Whether *data* is a copy of the data directory of a worker that lives. Of one that is
-    silent the name goes on, or nobody would tell what waits on its disk; its leases end by
-    themselves."""
+    """Return whether *data* is a copy of the data directory of a live worker. If that worker is
+    silent, this one takes its name, because its outbox belongs to that; its leases expire."""
     if not is_copy(last, data.path):
         return False
-    if _aside(
-        nodes, lambda there: WorkerNames(there, name).speaks(last.name, last.session), wait_s
+    if _run_in_thread(
+        nodes, lambda redis: WorkerNames(redis, name).speaks(last.name, last.session), wait_s
     ):
         logger.warning(
             "%s is a copy of the data directory of the worker %s, which is at work: this one takes"
@@ -225,19 +225,19 @@ def _is_of_another(
             *(data.path, last.name),
         )
         return True
-    logger.info("%s was moved or copied: leases of its last life end by themselves", data.path)
+    logger.info("%s was moved or copied: leases of its last session will expire", data.path)
     return False
 
 
 def _dead_sessions(last: WorkerFile | None, data: DataDir) -> tuple[Collection[str], str | None]:
-    """Those under whose name we may come, and the one whose leases go back."""
+    """Return the sessions whose name we may reuse, and the one whose leases to return."""
     if last is None:
         return (), None
-    # Killed before anybody heard of it, the last life left the one before in Redis.
+    # If the last session was killed before it was announced, Redis has the one before it.
     return {last.session, last.before}, None if is_copy(last, data.path) else last.session
 
 
-def _sayer(worker: WorkerFile, tally: CrawlStats) -> Callable[[], WorkerRecord]:
+def _record_maker(worker: WorkerFile, tally: CrawlStats) -> Callable[[], WorkerRecord]:
     started, machine, pid = time.time(), socket.gethostname(), os.getpid()
 
     def say() -> WorkerRecord:
@@ -255,21 +255,21 @@ def _sayer(worker: WorkerFile, tally: CrawlStats) -> Callable[[], WorkerRecord]:
     return say
 
 
-def _aside(
+def _run_in_thread(
     nodes: Callable[[], Nodes], work: Callable[[Nodes], Coroutine[Any, Any, T]], wait_s: float
 ) -> T:
-    """*work* in a thread, because the crawl's own loop may be running here already; again, if it
-    must be, until the servers can serve. Raises a Fault after *wait_s*, or when the process is told
-    to end meanwhile: no signal reaches the crawl before this has returned."""
-    is_told_to_end = threading.Event()
-    with _signals_set(is_told_to_end), ThreadPoolExecutor(1) as thread:
-        waiting = partial(_until_served, nodes, work, wait_s, is_told_to_end)
+    """Run *work* in a thread, because the crawl's own loop may be running in this one, and retry it
+    until the servers can serve. Raises a Fault after *wait_s*, or when a signal ends the process:
+    the crawl handles no signal before this has returned."""
+    is_ending = threading.Event()
+    with _signals_set(is_ending), ThreadPoolExecutor(1) as thread:
+        waiting = partial(_until_served, nodes, work, wait_s, is_ending)
         return thread.submit(lambda: asyncio.run(waiting())).result()
 
 
 @contextmanager
 def _signals_set(event: threading.Event) -> Iterator[None]:
-    """Those that end a process set *event*, and then do what they did before."""
+    """Let SIGINT and SIGTERM set *event* before their previous handlers run."""
     before: dict[int, Any] = {}
 
     def set_event(signal_number: int, frame: FrameType | None) -> None:
@@ -291,31 +291,31 @@ async def _until_served(
     nodes: Callable[[], Nodes],
     work: Callable[[Nodes], Coroutine[Any, Any, T]],
     wait_s: float,
-    is_told_to_end: threading.Event,
+    is_ending: threading.Event,
 ) -> T:
-    began, said = time.monotonic(), ""
+    began, logged = time.monotonic(), ""
     while True:
-        there = nodes()
+        redis = nodes()
         try:
-            await there.open()
-            done = await work(there)
+            await redis.open()
+            done = await work(redis)
         except Unreachable as fault:
-            if is_told_to_end.is_set():
+            if is_ending.is_set():
                 raise Unreachable(f"ended while it waited: {fault}") from fault
             if time.monotonic() - began > wait_s:
                 raise Unreachable(
                     f"{fault}. It was waited for {wait_s:g} s (CRAWLER_REDIS_WAIT_S)"
                 ) from fault
-            if said != str(fault):
-                said = str(fault)
+            if logged != str(fault):
+                logged = str(fault)
                 text = "Waiting up to %g s (CRAWLER_REDIS_WAIT_S) to begin: %s"
-                logger.warning(text, wait_s, said, extra={AT_ONCE: True})
+                logger.warning(text, wait_s, logged, extra={AT_ONCE: True})
         else:
-            if said:
+            if logged:
                 logger.warning("Going on: Redis answers", extra={AT_ONCE: True})
             return done
         finally:
-            await there.close()
+            await redis.close()
         await asyncio.sleep(AGAIN_S)
 
 
@@ -330,12 +330,12 @@ async def _open(
     begin: Callable[[CrawlFormat, PeerRecord], WorkerRecord],
     is_sure: bool,
 ) -> tuple[CrawlFormat, int]:
-    """May be tried again from its beginning, wherever a server went away. *dead*: the last sessions
-    of the name, and the one whose leases go *back*. *check*: is the data directory of the crawl
-    with these keys? *begin*: keep the new session, before it is announced."""
+    """Open the crawl and announce the new session. Can be repeated after any failure. *dead* holds
+    the last sessions of the name, and the one whose leases *back* returns. *check* refuses another
+    crawl's data directory by its key seed. *begin* stores the session before it is announced."""
     name = nodes.name
     names = WorkerNames(nodes, name)
-    sessions, burial = dead
+    sessions, dead_session = dead
     crawl = await _format(nodes, name, ours)
     check(crawl.key_seed)
     refuse_eviction(await nodes.memory())
@@ -343,20 +343,20 @@ async def _open(
     await look_at_replicas(nodes, is_sure)
     await nodes.open_shards()
     workers = keys.workers(name)
-    await _asked(nodes, workers, "HLEN", workers)  # it is nobody else's
-    # Our own session is there when the answer to `take` was lost.
-    heard = await names.refuse_taken(worker, {*sessions, ops.session})
-    put_back = await back(nodes, ops, burial) if burial else 0
-    await names.take(begin(crawl, heard), heard)
+    await _command(nodes, workers, "HLEN", workers)  # raises ForeignData if it is no hash
+    # Our own session is already stored if the reply to `take` was lost in an earlier attempt.
+    last_record = await names.refuse_taken(worker, {*sessions, ops.session})
+    put_back = await back(nodes, ops, dead_session) if dead_session else 0
+    await names.take(begin(crawl, last_record), last_record)
     return crawl, put_back
 
 
 async def _look_at_durability(nodes: Nodes, name: str) -> None:
-    """Of one server; those of a cluster are set up alike. One that does not tell is not asked
-    twice: some services allow no INFO of this kind."""
+    """Warn if a server has no append-only file. Only one is asked, because those of a cluster are
+    set up alike. An error is ignored: some services do not allow this INFO."""
     key = keys.workers(name)
-    told = await nodes.command(key, "INFO", "persistence")
-    if isinstance(told, bytes) and info_fields(told).get("aof_enabled") == "0":
+    info = await nodes.command(key, "INFO", "persistence")
+    if isinstance(info, bytes) and info_fields(info).get("aof_enabled") == "0":
         logger.warning(
             "Redis keeps no append-only file: if it crashes, all that it learned since its last"
             " snapshot is lost, or the whole crawl. Set appendonly yes"
@@ -364,9 +364,9 @@ async def _look_at_durability(nodes: Nodes, name: str) -> None:
 
 
 async def look_at_replicas(nodes: Nodes, is_sure: bool) -> None:
-    """A replica that takes over lacks what had not reached it: its lag must be bounded, as
-    docs/sharing.md says. A server without replicas has none that could. *is_sure*: the workers send
-    nothing again (CRAWLER_REDIS_FSYNC=always)."""
+    """Warn if the lag of replicas is not bounded as docs/sharing.md says: one that takes over lacks
+    the writes that had not reached it. *is_sure* means that workers send nothing again
+    (CRAWLER_REDIS_FSYNC=always)."""
     for server in await nodes.replicas():
         lag_s = server.config.get("min-replicas-max-lag", "")
         if is_sure:
@@ -405,16 +405,16 @@ def _served_for(server: Replicas) -> str:
 
 async def _format(nodes: Nodes, name: str, ours: CrawlFormat) -> CrawlFormat:
     key = keys.format_key(name)
-    there = await _asked(nodes, key, "GET", key)
-    if there is None:  # only then: SET is refused where memory is used up
-        await _asked(nodes, key, "SET", key, encode_format(ours), "NX")
-        there = await _asked(nodes, key, "GET", key)
-    return agreed(there, ours, key)
+    kept = await _command(nodes, key, "GET", key)
+    if kept is None:  # SET comes second because a full server refuses it
+        await _command(nodes, key, "SET", key, encode_format(ours), "NX")
+        kept = await _command(nodes, key, "GET", key)
+    return agreed(kept, ours, key)
 
 
 async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:
-    """Of a crawl that was forgotten whole: it is told again what it was begun with, unless another
-    worker was faster."""
+    """Write the format again if Redis lost the whole crawl. Raises ConfigError if another worker
+    has begun it anew."""
     if (await _format(nodes, name, crawl)).key_seed != crawl.key_seed:
         raise ConfigError(
             f"Redis forgot the crawl {name}, which had just begun, and another worker has begun it"
@@ -423,15 +423,15 @@ async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:
 
 
 async def _keep_arguments(nodes: Nodes, key: str, packed: bytes) -> None:
-    if await _asked(nodes, key, "GET", key) == packed:
+    if await _command(nodes, key, "GET", key) == packed:
         return
     try:
-        await _asked(nodes, key, "SET", key, packed)
+        await _command(nodes, key, "SET", key, packed)
     except OutOfMemory as full:
         logger.warning("The arguments of this start are not kept for the next one: %s", full)
 
 
-async def _asked(nodes: Nodes, key: str, *command: Any) -> Any:
+async def _command(nodes: Nodes, key: str, *command: Any) -> Any:
     reply = await nodes.command(key, *command)
     if isinstance(reply, FAULTS):
         raise reply

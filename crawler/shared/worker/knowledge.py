@@ -1,6 +1,6 @@
-"""What the workers of a crawl learn from each other beside URLs, as the frontier of one sees it.
+"""What the workers of a crawl share beside URLs: duplicates, robots.txt, patterns of URLs.
 
-Rule: it is asked for before a lease is used, and sent in the background; no page waits for it.
+Rule: it is read before a lease is used, and sent in the background; no page waits for it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class SharedKnowledge:
     nearest: SharedNearest
     robots: SharedRobots
     yields: SharedPatternStats
-    robots_replaced: Callable[[str], None]  # another worker's rules of an authority count now
+    robots_replaced: Callable[[str], None]  # called if another worker's robots.txt is used from now
 
     async def prepare(self, leases: Sequence[Lease]) -> None:
-        """Of most leases all is known here: then neither asks."""
+        """Fetch what others know of *leases*. For most leases all is known here, and no call is
+        made."""
         for authority in await self.robots.enrich(leases):
             self.robots_replaced(authority)
         await self.yields.enrich(leases)

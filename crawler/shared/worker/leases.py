@@ -1,7 +1,7 @@
-"""The leases a worker holds, and until when it may begin what they allow.
+"""The leases of a worker: taken, held, renewed, and compared with those its shards know.
 
-Rule: by the worker's monotonic clock, counted from before the call that was answered: so it is
-never later than the server's own reckoning, whatever wall clocks say.
+Rule: the time a lease ends is counted by the worker's monotonic clock, from before the call that
+gave or renewed it. So it is never later than by the server's clock.
 """
 
 from __future__ import annotations
@@ -23,26 +23,22 @@ from crawler.shared.faults import FAULTS
 from crawler.shared.shard import Ops, read_ids, read_leases, shard_of_lease
 from crawler.shared.sieve import StartSieve
 
-# Which run of its server each shard is in, and when it was last heard of.
-#
-# Rule: a server that dies may forget its last moments. So what one run acknowledged is sure only
-# when
-# that run was heard of long enough after it; and when another run is heard of, what was told last
-# is
-# told again.
-
 
 class ServerEpochs:
+    """The run of the server of each shard, and when it last answered. A server that crashes may
+    lose its last writes: an acknowledgement is sure only if the same run answers long enough after
+    it, and when another run answers, recent calls must be sent again."""
+
     def __init__(self, changed: Callable[[int, float], None], gone: Callable[[int], None]) -> None:
-        """*changed* is called with a shard that is in another run, and when the last one was still
-        alive; *gone* with a shard whose keys are not there any more."""
+        """*changed* is called with a shard that is in another run, and the time (monotonic) when
+        the last run was still alive; *gone* with a shard whose keys no longer exist."""
         self._changed = changed
         self._gone = gone
         self._runs: dict[int, bytes] = {}
         self._asked_at: dict[int, float] = {}
 
     def heard(self, shard: int, run: bytes, asked_at: float) -> None:
-        """*shard* answered, of *run*, what it was asked at *asked_at* (monotonic)."""
+        """Note that *shard* answered a call of *asked_at* (monotonic) in *run*."""
         if not run:
             self._gone(shard)
             return
@@ -53,29 +49,29 @@ class ServerEpochs:
             self._changed(shard, last_at)
 
     def asked_at(self, shard: int) -> float:
-        """When it was asked what it answered last."""
+        """Return the time (monotonic) of the last call that *shard* answered, or -inf."""
         return self._asked_at.get(shard, float("-inf"))
 
     def lives(self, shard: int, run: bytes, at: float) -> bool | None:
-        """Whether *run* was still alive *at* that time. None: nobody knows yet."""
+        """Return whether *run* was still alive *at* that time, or None if that is not known yet."""
         if self._runs.get(shard) != run:
             return False
         return True if self._asked_at[shard] >= at else None
 
 
 FRESH_S: Final = 3.0
-"""A shard that was not heard of for so long may have died and forgotten leases of ours; what was
-begun before is over a total time-out later. Each is asked once a second."""
+"""If a shard has not answered for so long, its server may have crashed and lost leases of ours: no
+fetch begins under them, and older ones end within a total time-out. It is called once a second."""
 
 
 class Holdings:
-    """Bound: the leases that are open."""
+    """The leases that this worker holds, with the time they end. Bound: the open leases."""
 
     def __init__(
         self, lease_s: float, fetch_s: float, runs: ServerEpochs, doubted: Callable[[int], None]
     ) -> None:
-        """*fetch_s*: the longest a fetch can take; it must be over before its lease is. *doubted*
-        is called with a shard that is to be asked which leases of ours it knows."""
+        """*fetch_s* is the longest time of a fetch, which must end before its lease does. *doubted*
+        is called with a shard that must be asked which leases of ours it knows."""
         self._lease_s = lease_s
         self._fetch_s = fetch_s
         self._runs = runs
@@ -91,56 +87,56 @@ class Holdings:
         return lease.id in self._by_shard.get(shard_of_lease(lease), ())
 
     def take(self, shard: int, leases: Iterable[Lease], asked_at: float) -> None:
-        """Given in answer to a call of *asked_at*; the whole shard is renewed with them."""
+        """Add *leases*, taken by a call of *asked_at*, which renewed all leases of the shard."""
         self.renew(shard, asked_at)
         held = self._by_shard.setdefault(shard, {})
         held.update((lease.id, lease) for lease in leases)
 
     def renew(self, shard: int, asked_at: float) -> None:
-        """Those of *shard* live on, if they still lived when that was asked for. What is renewed
-        later may be others, so the shard must name them: a word that they had ended can be lost."""
+        """Renew the leases of *shard*. If they had ended before *asked_at*, others may have been
+        renewed (the reply that reports the end can be lost), so the shard is asked for its list."""
         if self.count(shard) and asked_at >= self._ends.get(shard, 0.0):
             self.doubt(shard)
             self._doubted(shard)
         self._ends[shard] = max(self._ends.get(shard, 0.0), asked_at + self._lease_s)
 
     def drop(self, lease: Lease) -> None:
-        """It is finished, or was never given."""
+        """Remove *lease*: it is finished, or was not used."""
         held = self._by_shard.get(shard_of_lease(lease), {})
         held.pop(lease.id, None)
 
     def lose(self, shard: int, asked_at: float) -> list[Lease]:
-        """All leases of *shard* have ended, as a call of *asked_at* was told. What was given later
-        is not meant."""
+        """Remove and return all leases of *shard*: the reply to a call of *asked_at* reported their
+        end. Does nothing if a later call renewed the shard."""
         if self._ends.get(shard, 0.0) > asked_at + self._lease_s:
             return []
         self._ends.pop(shard, None)
         return list(self._by_shard.pop(shard, {}).values())
 
     def forget(self, shard: int, ids: Iterable[int]) -> list[Lease]:
-        """*shard* does not know them any more."""
+        """Remove and return leases that *shard* no longer knows."""
         held = self._by_shard.get(shard, {})
         return [held.pop(each) for each in ids if each in held]
 
     def may_begin(self, lease: Lease, steady: float) -> bool:
-        """Whether its server surely knows of it, and a fetch begun at *steady* is over before the
-        lease is."""
+        """Return whether the server surely knows *lease*, and a fetch begun at *steady* (monotonic)
+        ends before it."""
         shard = shard_of_lease(lease)
         if shard in self._doubtful or steady - self._runs.asked_at(shard) > FRESH_S:
             return False
         return lease in self and steady + self._fetch_s < self._ends.get(shard, 0.0)
 
     def doubt(self, shard: int) -> None:
-        """It may have forgotten leases of ours."""
+        """Note that *shard* may have lost leases of ours."""
         self._doubtful.add(shard)
 
     def trust(self, shard: int) -> None:
-        """It has named those that it knows."""
+        """Note that *shard* has listed the leases it knows."""
         self._doubtful.discard(shard)
 
     def shards(self) -> list[int]:
-        """Where our session may live, with leases or without: with it lives what it holds there
-        and never reached us."""
+        """Return the shards where our session may exist, even if we hold no lease there: replies
+        with leases can be lost."""
         return list(self._ends)
 
     def ids(self, shard: int) -> set[int]:
@@ -149,12 +145,6 @@ class Holdings:
     def count(self, shard: int) -> int:
         return len(self._by_shard.get(shard, ()))
 
-
-# What was acknowledged lately, and may not yet be on the disk of the server that acknowledged it.
-#
-# Rule: with `everysec` a server loses what it acknowledged in its last second, two when its disk is
-# slow (Redis waits so long for it). When another run of it answers, however long it was away, these
-# calls are sent again. Sent twice they do no harm: what was seen is seen, and a lease ends once.
 
 KEPT_S: Final = 6.0
 
@@ -166,10 +156,14 @@ class _Acknowledged:
 
 
 class Journal:
-    """Bound: what is acknowledged in KEPT_S; 150 bytes a link, so 9 MB at 12,000 links a second."""
+    """Acknowledged calls that may not be on the server's disk yet. With appendfsync everysec, one
+    that crashes loses what it acknowledged in its last second, or two if its disk is slow. When
+    another run of it answers, these calls are sent again: a URL is added once, a lease ends once.
+
+    Bound: what is acknowledged in KEPT_S; 150 bytes a link, so 9 MB at 12,000 links a second."""
 
     def __init__(self, runs: ServerEpochs, is_needed: bool = True) -> None:
-        """*is_needed*: False where all that is acknowledged is on a disk (appendfsync always)."""
+        """*is_needed* is False if all that is acknowledged is on a disk (appendfsync always)."""
         self._runs = runs
         self._is_needed = is_needed
         self._by_shard: dict[int, deque[_Acknowledged]] = {}
@@ -177,41 +171,34 @@ class Journal:
     def acknowledged(
         self, calls: Sequence[Call], run: bytes, asked_at: float, steady: float
     ) -> None:
-        """*run* of the server answered at *steady* what it was asked at *asked_at*: the first of
-        *calls*, all of one shard, which together bring about the same again.
-
-        The run comes first: if it is another one, `recent` takes what the last may have forgotten.
-        And the server was alive when it was asked; by the clock alone an outage would empty this.
-        """
+        """Keep *calls*, all of one shard, to be sent again if the server loses the first of them,
+        which it answered in *run* at *steady*, asked at *asked_at* (both monotonic)."""
         shard = calls[0].shard
+        # First of all: if the run is another one, `recent` must find what the last may have lost.
         self._runs.heard(shard, run, asked_at)
         if not self._is_needed:
             return
         kept = self._by_shard.setdefault(shard, deque())
         kept.append(_Acknowledged(steady, calls))
-        while kept[0].at < asked_at - KEPT_S:
+        while kept[0].at < asked_at - KEPT_S:  # not by the time now: an outage would empty it
             kept.popleft()
 
     def recent(self, shard: int, alive_at: float) -> list[Call]:
-        """Take out what *shard* may have forgotten, whose server was alive at *alive_at* and then
-        died; oldest first."""
+        """Remove and return the calls that the server of *shard* may have lost, if it was alive at
+        *alive_at* and crashed after that; oldest first."""
         kept = self._by_shard.pop(shard, ())
         return [call for each in kept if each.at >= alive_at - KEPT_S for call in each.calls]
 
-
-# After trouble a shard and a worker may differ in what each knows of the other: they are made to
-# agree.
-#
-# Rule: what the shard may have forgotten is told again first; then it names the leases that it
-# knows
-# to be ours. Those that never reached us go back; those that it has forgotten are not begun,
-# because
-# their hosts may be another's. Until that is known, no lease of the shard is begun.
 
 RETRY_S: Final = 0.5
 
 
 class LeaseResync:
+    """Makes worker and shard agree on the worker's leases after a fault. Calls that the shard may
+    have lost are sent again; then it lists our leases. Those whose reply was lost are put back;
+    those that it has lost are dropped, because their hosts may be leased to another worker. Until
+    then no fetch begins under a lease of the shard."""
+
     def __init__(
         self,
         nodes: Nodes,
@@ -219,42 +206,42 @@ class LeaseResync:
         holdings: Holdings,
         journal: Journal,
         runs: ServerEpochs,
-        tell: Callable[[Call], None],
+        send_later: Callable[[Call], None],
     ) -> None:
-        """*tell* takes what the shard could not be told now."""
+        """*send_later* takes a call that failed."""
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
         self._journal = journal
         self._runs = runs
-        self._tell = tell
+        self._send_later = send_later
         self._suspects: set[int] = set()
         self._again: dict[int, list[Call]] = {}
-        self._at = 0.0  # of the next, monotonic
+        self._at = 0.0  # the earliest time of the next resync, monotonic
 
     @property
     def is_open(self) -> bool:
         return bool(self._suspects)
 
     def suspect(self, shard: int) -> None:
-        """It may hold leases of ours that never reached us."""
+        """Note that *shard* may have leases of ours that we do not know."""
         self._suspects.add(shard)
 
     def changed(self, shard: int, alive_at: float) -> None:
-        """Its server died after *alive_at* and came back: it may have forgotten much."""
+        """Note that the server of *shard* restarted after *alive_at* (monotonic)."""
         self._again.setdefault(shard, []).extend(self._journal.recent(shard, alive_at))
         self._holdings.doubt(shard)
         self._suspects.add(shard)
         self._at = 0.0
 
     async def settle(self) -> list[Lease]:
-        """To be called only where no lease is on its way to us. Returns the leases that were
-        forgotten, or have ended: they are ours no more."""
+        """Resync all suspected shards, and return the leases that are not ours any more. Must not
+        be called while a `lease` call is under way."""
         asked_at = monotonic()
         if not self._suspects or asked_at < self._at:
             return []
         self._at = asked_at + RETRY_S
-        # What is suspected from here on, while we wait, is asked once more.
+        # A shard that is suspected again while the calls are under way is resynced once more.
         shards, self._suspects = sorted(self._suspects), set()
         again = {shard: self._again.pop(shard, []) for shard in shards}
         calls = [[*again[shard], self._ops.mine(shard)] for shard in shards]
@@ -262,26 +249,26 @@ class LeaseResync:
         forgotten: list[Lease] = []
         backs: list[Call] = []
         for shard in shards:
-            self._told_again(again[shard], answers, asked_at)
-            forgotten += self._compared(shard, next(answers), asked_at, backs)
+            self._read_resent(again[shard], answers, asked_at)
+            forgotten += self._compare(shard, next(answers), asked_at, backs)
         if backs:
-            await self._nodes.run(backs)  # and looked at again: whether they went
+            await self._nodes.run(backs)  # the shard stays suspected, so the result is checked
         return forgotten
 
-    def _told_again(self, calls: Sequence[Call], answers: Iterator[Any], asked_at: float) -> None:
+    def _read_resent(self, calls: Sequence[Call], answers: Iterator[Any], asked_at: float) -> None:
         for call in calls:
             reply = next(answers)
             if isinstance(reply, FAULTS):
-                self._tell(call)
+                self._send_later(call)
             else:
                 self._journal.acknowledged([call], reply[0], asked_at, monotonic())
 
-    def _compared(self, shard: int, reply: Any, asked_at: float, backs: list[Call]) -> list[Lease]:
+    def _compare(self, shard: int, reply: Any, asked_at: float, backs: list[Call]) -> list[Lease]:
         if isinstance(reply, FAULTS):
             self._suspects.add(shard)
             return []
         self._runs.heard(shard, reply[0], asked_at)
-        if shard in self._suspects:  # it died once more, or this answer is older than the suspicion
+        if shard in self._suspects:  # it restarted once more, or this reply is from before that
             return []
         known, held = read_ids(reply, shard), self._holdings.ids(shard)
         if orphans := known - held:
@@ -291,76 +278,74 @@ class LeaseResync:
         return self._holdings.forget(shard, held - known)
 
 
-# Leases for the crawl: a small buffer, filled before it is empty.
-#
-# Rule: no more than the slots use soon, because a host whose URL waits here waits with it.
-# Preferred
-# shards first (warm robots and DNS caches, connections); the others when those have nothing due.
-
-POLL_S: Final = 0.25  # of a shard that has nothing due: another worker may have added to it
-POLL_OTHERS_S: Final = 1.0  # of one that another worker prefers
+POLL_S: Final = 0.25  # for a shard that has nothing due: another worker may have added to it
+POLL_OTHERS_S: Final = 1.0  # for one that another worker prefers
 AT_ONCE: Final = 8  # shards asked in one round
 LEAST: Final = 2  # leases to have ready
 UNBEGUN_S: Final = 5.0
-"""A lease that nobody takes goes back after so long: what a dead worker's host rests is reckoned
-from when its lease was given."""
-MOST_JUDGED: Final = 64  # leases whose hosts' queues are judged; then no others are asked for
+"""A lease that is not used for so long is put back: if the worker dies, the rest of the host is
+counted from the time the lease was taken."""
+MOST_JUDGED: Final = 64  # held leases whose queues are judged; with more, none are asked for
 FOR_EVER: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseUse:
-    """What leases are asked for, and what becomes of those that came."""
+    """The hooks of `Incoming`: which leases to ask for, and what to do with them."""
 
     may_ask: Callable[[], bool]
-    room: Callable[[Standing], int]  # fetches of such hosts that may begin now
-    prepare: Callable[[Sequence[Lease]], Awaitable[None]]  # awaited before they are used
-    due: Callable[[], None]  # some can be taken
-    lost: Callable[[Sequence[Lease]], None]  # they ended before they were finished
-    give_back: Callable[[Lease], None]  # nothing was fetched under it
-    faulted: Callable[[Any], None]  # by a server
+    room: Callable[[Standing], int]  # returns how many fetches of such hosts may begin now
+    prepare: Callable[[Sequence[Lease]], Awaitable[None]]  # awaited before leases are used
+    due: Callable[[], None]  # called when some can be taken
+    lost: Callable[[Sequence[Lease]], None]  # called when leases expired before they were finished
+    give_back: Callable[[Lease], None]  # puts back a lease under which nothing was fetched
+    faulted: Callable[[Any], None]  # called with the Fault of a server
     tell: Callable[[Call], None]  # sends a call some time soon
 
 
 class Incoming:
+    """A small buffer of leases for the crawl, refilled before it is empty. It holds no more than
+    the slots use soon, because the hosts of leases in it wait as well. Preferred shards are asked
+    first (warm robots and DNS caches, connections), the others when those have nothing due."""
+
     def __init__(
         self,
         nodes: Nodes,
         ops: Ops,
         holdings: Holdings,
-        reckoning: LeaseResync,
+        resync: LeaseResync,
         runs: ServerEpochs,
         most: int,
         now: Callable[[], float],
         sieve: StartSieve | None,
         use: LeaseUse,
     ) -> None:
-        """*most*: leases that can be fetched at once; *sieve*: None, none is judged."""
+        """At most *most* leases can be fetched at once. Without *sieve* no lease is judged."""
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
-        self._reckoning = reckoning
+        self._lease_resync = resync
         self._runs = runs
         self._most = most
         self._now = now
         self._sieve = sieve
         self._use = use
         self._due: deque[Lease] = deque()
-        self.is_asking = False  # leases may be on their way to us
-        self._taken: Counter[Standing] = Counter()  # since the last round: what the slots use
-        self._hungry = True
+        self.is_asking = False  # a `lease` or `sift` call is under way
+        self._taken: Counter[Standing] = Counter()  # leases that `take` gave since the last round
+        self._ran_dry = True
         self._ask_at = dict.fromkeys(range(ops.shards), 0.0)
         self._turn: deque[int] = deque(range(ops.shards))
-        self._asked = asyncio.Event()
+        self._wake = asyncio.Event()
         self._preferred: frozenset[int] = frozenset()
 
     def prefer(self, shards: frozenset[int]) -> None:
-        """They are asked first from now on."""
+        """Ask *shards* first from now on."""
         self._preferred = shards
 
     def take(self, standings: Container[Standing] = STANDINGS) -> Lease | None:
-        """One of a host of *standings* that may be begun. None: nothing is ready; `LeaseUse.due` is
-        called when something is."""
+        """Return a lease that may be used, of a host of *standings*. Returns None if none is ready;
+        `LeaseUse.due` is called when one is."""
         steady = monotonic()
         for _ in range(len(self._due)):
             lease = self._due.popleft()
@@ -368,19 +353,19 @@ class Incoming:
                 self._due.append(lease)
             elif self._holdings.may_begin(lease, steady):
                 self._taken[lease.pace.standing] += 1
-                self._asked.set()
+                self._wake.set()
                 return lease
             elif lease in self._holdings:
-                self._due.append(lease)  # its time is short: the next heartbeat renews it
-        self._hungry = True
-        self._asked.set()
+                self._due.append(lease)  # it ends too soon: the next heartbeat renews it
+        self._ran_dry = True
+        self._wake.set()
         return None
 
     def __len__(self) -> int:
         return len(self._due)
 
     def has_some(self, standings: Container[Standing] = STANDINGS) -> bool:
-        """Whether `take` would give one."""
+        """Return whether `take` would return a lease."""
         steady = monotonic()
         return any(
             lease.pace.standing in standings and self._holdings.may_begin(lease, steady)
@@ -388,7 +373,7 @@ class Incoming:
         )
 
     def empty(self) -> list[Lease]:
-        """All that is ready, to be given back."""
+        """Remove and return all leases in the buffer, to be put back."""
         leases = [lease for lease in self._due if lease in self._holdings]
         self._due.clear()
         if self._sieve is not None and not self.is_asking:
@@ -396,21 +381,21 @@ class Incoming:
         return leases
 
     def touched(self, shard: int, in_s: float) -> None:
-        """Something of *shard* may be due *in_s* from now."""
+        """Note that something of *shard* may be due *in_s* from now."""
         at = monotonic() + in_s
         if at < self._ask_at[shard]:
             self._ask_at[shard] = at
-            self._asked.set()
+            self._wake.set()
 
     def suspect(self, shard: int) -> None:
-        """The server may hold leases of ours that never reached us."""
-        self._reckoning.suspect(shard)
-        self._asked.set()
+        """Note that *shard* may have leases of ours that we do not know."""
+        self._lease_resync.suspect(shard)
+        self._wake.set()
 
     async def work(self) -> None:
-        """For ever: until cancelled."""
+        """Refill the buffer until cancelled."""
         while True:
-            await self._reckon()
+            await self._resync()
             self._give_back_old()
             wanted = self._wanted()
             shards = self._next_shards() if wanted else []
@@ -422,7 +407,7 @@ class Incoming:
                 await self._wait(bool(wanted))
 
     def _wanted(self) -> dict[Standing, int]:
-        """Of each standing, the best first; none that is zero."""
+        """Return how many leases to ask for, by standing, the best first; zeros are left out."""
         if not self._use.may_ask():
             return {}
         if self._sieve is not None and (
@@ -430,17 +415,17 @@ class Incoming:
         ):
             return {}
         steady = monotonic()
-        # Those of a server that is down may not be begun, and are not to starve the others.
+        # Leases of a server that is down cannot be used, and must not take the place of others.
         usable = Counter(
             lease.pace.standing for lease in self._due if self._holdings.may_begin(lease, steady)
         )
         wanted = {}
         for standing in STANDINGS:
-            # As many as were taken since the last round: for a round trip and a little more.
+            # Twice as many as were taken since the last round: enough for a round trip.
             target = max(LEAST, 2 * self._taken[standing])
-            if self._hungry and not usable[standing]:
+            if self._ran_dry and not usable[standing]:
                 target = max(target, 2 * LEAST)
-            # Of hosts that answer a slot is free soon; the others may hold theirs for long.
+            # Fetches of hosts that answer free their slots soon; others may hold them for long.
             most = self._most
             if standing is not Standing.ANSWERS:
                 most = min(most, self._use.room(standing))
@@ -462,15 +447,15 @@ class Incoming:
     async def _ask(self, shards: Sequence[int], wanted: Mapping[Standing, int]) -> None:
         each = {standing: -(-number // len(shards)) for standing, number in wanted.items()}
         asked_at = monotonic()
-        self._taken, self._hungry = Counter(), False
+        self._taken, self._ran_dry = Counter(), False
         self.is_asking = True
         try:
             replies = await self._nodes.run([self._ops.lease(shard, each) for shard in shards])
             given: list[Lease] = []
             for shard, reply in zip(shards, replies, strict=True):
-                given += self._given(shard, reply, asked_at)
+                given += self._read_leases(shard, reply, asked_at)
             if given and self._sieve is not None:
-                given = await self._judged(given, self._sieve)
+                given = await self._judge(given, self._sieve)
             if given:
                 await self._use.prepare(given)
         finally:
@@ -479,8 +464,8 @@ class Incoming:
         if self._due:
             self._use.due()
 
-    async def _judged(self, given: list[Lease], sieve: StartSieve) -> list[Lease]:
-        """Those of *given* that may be begun."""
+    async def _judge(self, given: list[Lease], sieve: StartSieve) -> list[Lease]:
+        """Return the leases of *given* that the rules of this start admit."""
         asks = sieve.asks(given)
         replies = await self._nodes.commands(asks) if asks else []
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]
@@ -492,7 +477,7 @@ class Incoming:
         return []
 
     async def _sift(self, sieve: StartSieve) -> None:
-        """One round with what waits behind refused URLs."""
+        """Judge some of the URLs that wait behind refused ones."""
         self.is_asking = True
         try:
             answered = sieve.answered(await self._nodes.run(sieve.calls()))
@@ -509,10 +494,10 @@ class Incoming:
             self._due += answered.admitted
             self._use.due()
 
-    def _given(self, shard: int, reply: Any, asked_at: float) -> list[Lease]:
+    def _read_leases(self, shard: int, reply: Any, asked_at: float) -> list[Lease]:
         if isinstance(reply, FAULTS):
             self._ask_at[shard] = monotonic() + RETRY_S
-            self._reckoning.suspect(shard)
+            self._lease_resync.suspect(shard)
             self._use.faulted(reply)
             return []
         self._runs.heard(shard, reply[0], asked_at)
@@ -529,7 +514,7 @@ class Incoming:
         return leased.leases
 
     def lose(self, shard: int, asked_at: float) -> None:
-        """All our leases of *shard* have ended, as a call of *asked_at* was told."""
+        """Drop all leases of *shard*: the reply to a call of *asked_at* reported their end."""
         lost = self._holdings.lose(shard, asked_at)
         if lost:
             self._use.lost(lost)
@@ -542,32 +527,31 @@ class Incoming:
             if lease in self._holdings:
                 self._use.give_back(lease)
 
-    async def _reckon(self) -> None:
-        """Only here, where no lease is on its way to us."""
-        forgotten = await self._reckoning.settle()
+    async def _resync(self) -> None:
+        """Resync here, in the one task that asks for leases, so that none is under way."""
+        forgotten = await self._lease_resync.settle()
         if forgotten:
             self._use.lost(forgotten)
 
     async def _wait(self, is_wanted: bool) -> None:
         first = min(self._ask_at.values())
         wait_s = max(0.005, min(first - monotonic(), POLL_OTHERS_S)) if is_wanted else POLL_S
-        self._asked.clear()
-        if self._reckoning.is_open:
+        self._wake.clear()
+        if self._lease_resync.is_open:
             wait_s = min(wait_s, RETRY_S)
         try:
-            await asyncio.wait_for(self._asked.wait(), wait_s)
+            await asyncio.wait_for(self._wake.wait(), wait_s)
         except TimeoutError:
             return
 
 
-# The heartbeat: all leases that a worker holds are renewed, shard by shard.
-#
-# Rule: so slow storage expires nothing; only a worker that is not heard of loses its leases.
-
-AGAIN_S: Final = 1.0  # after one that was not heard
+AGAIN_S: Final = 1.0  # the interval after a heartbeat that some server did not answer
 
 
 class Heartbeat:
+    """Renews all leases of a worker, shard by shard. So slow storage lets no lease expire; only a
+    worker that does not reach its servers loses them."""
+
     def __init__(
         self,
         nodes: Nodes,
@@ -578,7 +562,7 @@ class Heartbeat:
         every_s: float,
         due: Callable[[], None],
     ) -> None:
-        """*due*: is called when leases can be taken."""
+        """*due* is called when leases can be taken."""
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
@@ -586,17 +570,17 @@ class Heartbeat:
         self._runs = runs
         self._every_s = every_s
         self._due = due
-        self._at = 0.0  # of the next, monotonic
+        self._at = 0.0  # the time of the next one, monotonic
 
     async def work(self) -> None:
-        """For ever: until cancelled. On its own, so that no hanging server delays it more than a
-        reply may take."""
+        """Send heartbeats until cancelled. It is a task of its own, so that other calls to a server
+        that hangs do not delay it."""
         while True:
             await self.beat()
             await asyncio.sleep(max(0.0, self._at - monotonic()))
 
     async def beat(self) -> None:
-        """If it is time for one."""
+        """Send a heartbeat if it is time for one."""
         asked_at = monotonic()
         if asked_at < self._at:
             return
@@ -604,17 +588,17 @@ class Heartbeat:
         replies = await self._nodes.run([self._ops.beat(shard) for shard in shards])
         for shard, reply in zip(shards, replies, strict=True):
             if isinstance(reply, FAULTS):
-                self._incoming.suspect(shard)  # it may have told us of an end
+                self._incoming.suspect(shard)  # the lost reply may have reported the end of leases
             else:
                 self._runs.heard(shard, reply[0], asked_at)
                 self._answered(shard, bool(reply[1]), int(reply[2]), asked_at)
         is_whole = not any(isinstance(reply, FAULTS) for reply in replies)
         self._at = asked_at + (self._every_s if is_whole else AGAIN_S)
         if len(self._incoming):
-            self._due()  # what could not be begun in time may be now
+            self._due()  # leases that would have ended too soon can be used now
 
     def _answered(self, shard: int, has_lost: bool, held: int, asked_at: float) -> None:
-        """*held*: leases of ours that the shard knows."""
+        """Take the reply of *shard*, which knows *held* leases of ours."""
         if has_lost:
             self._incoming.lose(shard, asked_at)
             return

@@ -1,9 +1,8 @@
-"""Which workers take part in this crawl, and which shards each prefers.
+"""The workers of a crawl: which are alive, their names, and the shards each prefers.
 
-Rule: workers come and go without any step for it. Each announces itself once a second, and is sent
-what it must know of all others as three numbers; it reads their names now and then, at most
-NAMES_PER_S. A shard is preferred by the live worker that hashes highest with it (rendezvous
-hashing, Thaler and Ravishankar 1998), so one that comes or goes moves only its own part.
+Rule: a worker announces itself once a second, and gets three numbers about all others. A shard is
+preferred by the live worker that hashes highest with it (rendezvous hashing, Thaler and Ravishankar
+1998), so a worker that joins or leaves moves only its own part.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, read_lease
 
-ALIVE_S: Final = 10.0  # it announces itself every second
+ALIVE_S: Final = 10.0  # a worker announces itself every second; after so long it counts as dead
 NAMES_PER_S: Final = 100
 """Names of other workers that one reads, in the mean: 3 kB/s, and 40 ms of CPU for 1,000 names and
-64 shards. Nothing but speed depends on them."""
-MOST_NAMED: Final = 20  # workers that a person is told of at once
-NAMES_HOLD_S: Final = 60.0  # though their number is the same, they may be others
+64 shards. Only speed depends on them."""
+MOST_NAMED: Final = 20  # silent workers that are reported at once
+NAMES_HOLD_S: Final = 60.0  # names are read again after so long, even if their number is the same
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WorkerRecord).decode
 
@@ -49,30 +48,30 @@ class Membership:
         scripts: Scripts,
         name: str,
         shards: int,
-        say: Callable[[], WorkerRecord],
+        make_record: Callable[[], WorkerRecord],
     ) -> None:
-        """*name*: of the crawl; *say*: what this worker is to be known by."""
+        """*name* is that of the crawl; *make_record* returns what this worker announces."""
         self._nodes = nodes
         self._scripts = scripts
         self._crawl = name
         self._key = keys.workers(name)
         self._shards = shards
-        self._say = say
+        self._make_record = make_record
         self._names: frozenset[str] = frozenset()  # of live workers, as last read
         self._read_at = float("-inf")  # monotonic
         self._lowest_doors = -1
-        self._now = 0.0  # by the server, when it was last asked
+        self._now = 0.0  # epoch seconds by the server, at the last `announce`
         self.preferred: frozenset[int] = frozenset(range(shards))
-        self.live = 0  # workers that take part, this one among them
-        self.starting = 0  # those of them that have not added their seeds yet
+        self.live = 0  # live workers, this one among them
+        self.starting = 0  # live workers that have not added their seeds yet
 
     async def announce(self) -> bool:
-        """Say that we are there, and learn how many others are. False: the server cannot be asked
-        now."""
+        """Announce this worker, and read the numbers about the others. Returns False if the server
+        cannot be asked now."""
         try:
-            told = await self._ask("TIME")
-            self._now = int(told[0]) + int(told[1]) / 1e6
-            me = replace(self._say(), at=self._now)
+            time = await self._ask("TIME")
+            self._now = int(time[0]) + int(time[1]) / 1e6
+            me = replace(self._make_record(), at=self._now)
             reply = await self._ask(*announcement(self._scripts, self._crawl, me))
             self.live, self.starting = int(reply[1]), int(reply[2])
             self._lowest_doors = int(float(reply[3]))
@@ -83,22 +82,24 @@ class Membership:
         return True
 
     async def leave(self) -> None:
-        """Nothing of the crawl is here any more. If that cannot be told, it shows in a while."""
+        """Remove this worker from the live ones. If that fails, it expires after ALIVE_S."""
         with suppress(CrawlerError):
-            await self._ask(*announcement(self._scripts, self._crawl, self._say(), leaves=True))
+            await self._ask(
+                *announcement(self._scripts, self._crawl, self._make_record(), leaves=True)
+            )
 
     async def silent(self, names: Iterable[str]) -> dict[str, int]:
-        """Of *names* those that are not heard of, and how many links each last had on its disk."""
+        """Return which of *names* are silent, and how many links each last had on its disk."""
         found = {}
         for name in islice(names, MOST_NAMED):
             kept = await self._ask("HGET", self._key, name)
-            said = _read(kept)
-            if said is None or self._now - said.at >= ALIVE_S:
-                found[name] = said.outbox if said else 0
+            last = _read(kept)
+            if last is None or self._now - last.at >= ALIVE_S:
+                found[name] = last.outbox if last else 0
         return found
 
     def all_know(self, doors: int) -> bool:
-        """Whether every live worker has heard of so many doors."""
+        """Return whether every live worker has read the opened hosts up to the mark *doors*."""
         return self.live > 0 and self._lowest_doors >= doors
 
     async def _ask(self, *command: Argument) -> Any:
@@ -131,22 +132,22 @@ def announcement(
     leaves: bool = False,
     expected: bytes | None = None,
 ) -> tuple[Argument, ...]:
-    """The command of the script `announce`. *expected*: what must stand under the name, or nothing
-    is written."""
-    said = b"" if leaves else _encode(me)
+    """Return the command of the script `announce`. If the record under the name is not *expected*,
+    nothing is written."""
+    record = b"" if leaves else _encode(me)
     names = keys.announced(crawl)
     script = ("EVAL", scripts.text("announce"), len(names), *names)
     only_if = () if expected is None else (expected,)
-    return (*script, me.name, said, me.state, me.doors, ALIVE_S, *only_if)
+    return (*script, me.name, record, me.state, me.doors, ALIVE_S, *only_if)
 
 
 def preferred(me: str, workers: Iterable[str], shards: int) -> frozenset[int]:
-    """The shards that *me* hashes highest with, of all *workers*."""
-    everybody = {me, *workers}
+    """Return the shards that *me* hashes highest with, of all *workers*."""
+    all_names = {me, *workers}
     return frozenset(
         shard
         for shard in range(shards)
-        if max(everybody, key=lambda one: (_weight(one, shard), one)) == me
+        if max(all_names, key=lambda one: (_weight(one, shard), one)) == me
     )
 
 
@@ -161,19 +162,15 @@ def _weight(worker: str, shard: int) -> int:
     return xxh3_64_intdigest(f"{worker}/{shard}".encode())
 
 
-# Under which name a worker takes part: two that live never have one, for each would hide what the
-# other says, the links on its disk among it.
-#
-# Rule: a name is free when nobody was heard of under it for ALIVE_S, or only the last life of who
-# asks; it is taken in one step, so that of two who begin at once one is refused.
-
-SPEAKS_S: Final = 3.0  # who lives says so every second
+SPEAKS_S: Final = 3.0  # a live worker announces itself every second
 
 
 class PeerRecord(NamedTuple):
-    kept: bytes  # as it stands in the hash; empty: nothing
-    said: WorkerRecord | None  # None: nothing that we understand
-    silent_s: float  # by the server's clock
+    """The last announcement of a worker."""
+
+    kept: bytes  # as stored in the hash; empty if there is none
+    said: WorkerRecord | None  # None if *kept* cannot be decoded
+    silent_s: float  # since then, by the server's clock
 
     @property
     def is_alive(self) -> bool:
@@ -181,7 +178,9 @@ class PeerRecord(NamedTuple):
 
 
 class WorkerNames:
-    """Of one crawl. Raises a Fault: the server cannot be asked."""
+    """The names of the live workers of one crawl. They are unique, because each worker overwrites
+    the record under its name. A name is free if it was not announced for ALIVE_S, or last by a dead
+    session of the same worker; it is taken atomically. All methods raise a Fault."""
 
     def __init__(self, nodes: Nodes, crawl: str) -> None:
         self._nodes = nodes
@@ -198,17 +197,18 @@ class WorkerNames:
         return PeerRecord(kept, said, await self._now() - said.at)
 
     async def refuse_taken(self, name: str, dead: Collection[str]) -> PeerRecord:
-        """Raises ConfigError: a worker of another session than the *dead* lives under it, or one of
-        those does, in a copy of our data directory."""
-        heard = await self.heard(name)
-        if heard.said is None or not heard.is_alive:
-            return heard
-        if heard.said.session not in dead or await self.speaks(name, heard.said.session):
-            raise _taken(heard.said, heard.silent_s)
-        return heard
+        """Return the record under *name*. Raises ConfigError if another live worker has it, or one
+        of the *dead* sessions is alive, in a copy of our data directory."""
+        peer = await self.heard(name)
+        if peer.said is None or not peer.is_alive:
+            return peer
+        if peer.said.session not in dead or await self.speaks(name, peer.said.session):
+            raise _name_taken(peer.said, peer.silent_s)
+        return peer
 
     async def speaks(self, name: str, session: str) -> bool:
-        """Whether *session* lives. One that was just killed looks alive, so it is waited for."""
+        """Return whether *session* is alive. One that was just killed has a fresh record, so this
+        waits SPEAKS_S for the next."""
         first = await self.heard(name)
         if first.said is None or not first.is_alive or first.said.session != session:
             return False
@@ -217,19 +217,19 @@ class WorkerNames:
         await asyncio.sleep(SPEAKS_S)
         return (await self.heard(name)).kept != first.kept
 
-    async def take(self, me: WorkerRecord, heard: PeerRecord) -> None:
-        """*heard*: what stood under the name when it was found to be free. Raises ConfigError:
-        somebody else has come meanwhile."""
+    async def take(self, me: WorkerRecord, last: PeerRecord) -> None:
+        """Take the name of *me*, under which *last* was stored when it was found to be free. Raises
+        ConfigError if another worker has taken it meanwhile."""
         now = await self._now()
-        said = replace(me, at=now)
-        command = announcement(self._scripts, self._crawl, said, expected=heard.kept)
+        mine = replace(me, at=now)
+        command = announcement(self._scripts, self._crawl, mine, expected=last.kept)
         if (await self._ask(*command))[0]:
             return
-        await self.refuse_taken(me.name, {heard.said.session} if heard.said else ())
+        await self.refuse_taken(me.name, {last.said.session} if last.said else ())
 
     async def _now(self) -> float:
-        told = await self._ask("TIME")
-        return int(told[0]) + int(told[1]) / 1e6
+        time = await self._ask("TIME")
+        return int(time[0]) + int(time[1]) / 1e6
 
     async def _ask(self, *command: Any) -> Any:
         reply = await self._nodes.command(self._key, *command)
@@ -239,7 +239,8 @@ class WorkerNames:
 
 
 def _is_gone(worker: WorkerRecord) -> bool:
-    """Known only of this machine. A container that starts again has its number again."""
+    """Return whether the process of *worker* is known to have ended; that is known only on its
+    machine. Our own pid counts as ended: a container that restarts has the same one."""
     if worker.host != socket.gethostname():
         return False
     try:
@@ -251,19 +252,13 @@ def _is_gone(worker: WorkerRecord) -> bool:
     return worker.pid == os.getpid()
 
 
-def _taken(other: WorkerRecord, silent_s: float) -> ConfigError:
+def _name_taken(other: WorkerRecord, silent_s: float) -> ConfigError:
     return ConfigError(
         f"a worker named {other.name} takes part in this crawl already (process {other.pid} on"
-        f" {other.host}, heard of {max(silent_s, 0.0):.1f} s ago): give each its own"
+        f" {other.host}, seen {max(silent_s, 0.0):.1f} s ago): give each its own"
         " CRAWLER_WORKER_NAME, or none. If that one has just died without its data directory,"
         f" try again in {ALIVE_S:.0f} s"
     )
-
-
-# What a session leaves behind comes back at once, when it is known that it is over.
-#
-# Rule: only who knows that says so: the worker itself, or who holds its data directory. For all
-# others a session ends with its time.
 
 
 async def return_leases(
@@ -273,9 +268,10 @@ async def return_leases(
     but: Container[int] = (),
     archived: Mapping[int, Collection[int]] | None = None,
 ) -> int:
-    """How many leases came back. A shard that cannot be asked gives them back when they end, and
-    so do those of *but*. *archived*: of shards, the numbers of the leases whose answers are in the
-    archive; of other shards all may be."""
+    """Return the leases of *session* to the frontier, and report how many. Only the worker itself,
+    or the next one in its data directory, may call this. In the shards of *but*, and those that
+    cannot be asked, they expire. *archived* holds by shard the numbers of the leases whose pages
+    are in the archive; in other shards all may be."""
     looked = archived or {}
     total, shards = 0, [shard for shard in range(ops.shards) if shard not in but]
     while shards:
@@ -286,25 +282,21 @@ async def return_leases(
     return total
 
 
-# What this worker's last life left open in Redis: looked up in its archive, then given back.
-#
-# Rule: in this order, and before its time has ended for all others. So whoever is given such a URL
-# finds its content claimed; what cannot be asked or told now counts as archived.
-
 Look: TypeAlias = Callable[[Iterable[OpenRecord]], Archived]
 Now: TypeAlias = Callable[[], float]
 _Open: TypeAlias = Mapping[int, Mapping[int, OpenRecord]]
-"""Of shards: their leases by number, taken by our own clock."""
-_NOBODY: Final = 0  # a lease that is none: nothing is reserved for it
+"""Open leases by shard and number, with the time they were taken by our own clock."""
+_NO_LEASE: Final = 0  # the id of no lease: nothing is reserved for it
 
 
 async def give_back(nodes: Nodes, ops: Ops, session: str, look: Look, now: Now) -> int:
-    """How many leases of *session* came back. *look*: what our archive has of some. *now*: our own
-    clock."""
+    """Search our archive for the leases of *session*, the last one of this worker, then return them
+    to the frontier, and report how many. In this order, so that the content of such a URL is
+    claimed when it is leased again. *look* searches the archive; *now* is our own clock."""
     opened = await _open(nodes, ops.shards, session, now)
     found = look([lease for leases in opened.values() for lease in leases.values()])
-    # Where one is not heard, its page is fetched as one that may be archived.
-    await nodes.run([ops.claim(claim.digest, _NOBODY, claim) for claim in found.claims])
+    # A claim that fails is ignored: its page is fetched again as one that may be archived.
+    await nodes.run([ops.claim(claim.digest, _NO_LEASE, claim) for claim in found.claims])
     archived = {
         shard: [number for number, it in leases.items() if found.may_have(it.candidate)]
         for shard, leases in opened.items()
@@ -314,10 +306,10 @@ async def give_back(nodes: Nodes, ops: Ops, session: str, look: Look, now: Now) 
 
 async def _open(nodes: Nodes, shards: int, session: str, now: Now) -> _Open:
     names = [keys.leases(nodes.name, shard, session) for shard in range(shards)]
-    told = await nodes.command(names[0], "TIME")
-    if isinstance(told, FAULTS):
+    time = await nodes.command(names[0], "TIME")
+    if isinstance(time, FAULTS):
         return {}
-    wall, ours = int(told[0]) + int(told[1]) / 1e6, now()
+    wall, ours = int(time[0]) + int(time[1]) / 1e6, now()
     clocks = [(n, ("HMGET", keys.totals(nodes.name, n), "clock", "offset")) for n in range(shards)]
     opened = [(n, ("HGETALL", name)) for n, name in enumerate(names)]
     replies = await nodes.commands([*clocks, *opened])
@@ -329,13 +321,13 @@ async def _open(nodes: Nodes, shards: int, session: str, now: Now) -> _Open:
 
 
 def _shards_time(clock: Sequence[bytes | None], wall: float) -> float:
-    """As lua/shard.lua tells it: it never goes back, though the server's clock may."""
+    """Return the time of a shard as lua/shard.lua does: it never goes back, unlike the server's."""
     latest, offset = (float(each or 0) for each in clock)
     return max(wall + offset, latest)
 
 
 def _read_archive(fields: Sequence[bytes], ahead_s: float) -> Iterator[tuple[int, OpenRecord]]:
-    """What nobody can read nobody has fetched."""
+    """Yield the leases in *fields*. One that cannot be decoded was not fetched, and is skipped."""
     for number, packed in zip(fields[::2], fields[1::2], strict=True):
         try:
             lease = read_lease(packed)

@@ -1,8 +1,8 @@
-"""Near-duplicates among workers: has any of them stored nearly the same text?
+"""Near-duplicates among the pages of all workers.
 
-Rule: nearness is a judgement and needs no reservation. Of two near pages in flight at two workers
-both are stored; within a worker the second waits, as in storage/nearest.py. Where Redis does not
-answer, a page counts as near to none: it is counted, and nobody waits for long.
+Rule: there is no reservation between workers: of two near pages in flight at two workers both are
+stored; within a worker the second waits, as in duplicates/near.py. If Redis does not answer, a page
+is near to none.
 """
 
 from __future__ import annotations
@@ -37,37 +37,35 @@ from crawler.shared.shard import Ops
 from crawler.shared.worker.batcher import Batcher, ShardLink
 from crawler.shared.worker.outgoing import UNTOLD
 
-# One look through the fingerprints that stand in Redis.
-#
-# Rule: three round trips at most, each shared with other pages: four buckets; who has what is near
-# in
-# them; their claims. What is not answered makes a look unsure, and no more.
-
 Command: TypeAlias = tuple[int, tuple[Argument, ...]]
 """A shard, and a plain command on a key of it, as Nodes.commands takes them. A script that reads a
-bucket takes ten times as long: Lua makes a text of its own of it."""
+bucket would take ten times as long, because Lua copies the string."""
 
 MOST_OWNERS: Final = 8
-"""Of one page, the nearest first; 43,745 fingerprints are within three bits of one."""
+"""Owners looked up for one page, the nearest first; 43,745 fingerprints are within three bits of
+one."""
 
 
 class NearOriginal(NamedTuple):
-    bits: int  # of 64 that differ
+    bits: int  # the number of 64 bits that differ
     claim: Claim
 
 
 def in_order(it: NearOriginal) -> tuple[int, float]:
-    """The nearest first, of those the oldest."""
+    """Return the sort key: the nearest first, of equally near ones the oldest."""
     return it.bits, it.claim.at
 
 
 @dataclass(slots=True)
 class NearOriginals:
-    originals: list[NearOriginal] = field(default_factory=list)  # `in_order`
-    is_sure: bool = True  # all have answered
+    originals: list[NearOriginal] = field(default_factory=list)  # sorted by `in_order`
+    is_sure: bool = True  # whether all shards answered
 
 
 class NearLook:
+    """Searches the fingerprints in Redis in at most three round trips, shared with other pages:
+    four buckets, the rows of near fingerprints in the first table, their claims."""
+
     def __init__(
         self,
         ops: Ops,
@@ -76,7 +74,7 @@ class NearLook:
         commands: Batcher[Command],
         most_bits: int,
     ) -> None:
-        """*name*: of the crawl."""
+        """*name* is that of the crawl."""
         self._ops = ops
         self._name = name
         self._scripts = scripts
@@ -101,7 +99,7 @@ class NearLook:
     async def _rows(
         self, looks: Sequence[tuple[int, int]], most_bits: int, seen: NearOriginals
     ) -> list[FingerprintRow]:
-        """Each looks for a fingerprint in its bucket of a table."""
+        """Return the near rows of buckets. Each of *looks* is a fingerprint and a table."""
         replies = await self._commands.ask_all([self._read(*look) for look in looks])
         rows: list[FingerprintRow] = []
         for (simhash, table), bucket in zip(looks, replies, strict=True):
@@ -128,13 +126,13 @@ class NearLook:
 
 
 def _nearest(rows: Sequence[FingerprintRow]) -> dict[int, int]:
-    """Their fingerprints, as many as may be looked at, and the bits of each."""
+    """Return the nearest fingerprints of *rows*, at most MOST_OWNERS, with the bits of each."""
     nearest = sorted({(row.bits, row.simhash) for row in rows})[:MOST_OWNERS]
     return {simhash: bits for bits, simhash in nearest}
 
 
 def _claim_in(reply: Any, mark: bytes) -> Claim | None:
-    """None: nobody has it yet, or nothing that could be a claim."""
+    """Return the claim in *reply*, or None if it has no valid claim on a digest with *mark*."""
     try:
         _, packed, file = reply
         claim = read_claim(packed, file)
@@ -143,18 +141,13 @@ def _claim_in(reply: Any, mark: bytes) -> Claim | None:
     return claim if mark_of(claim.digest) == mark else None
 
 
-# Near-duplicates within one worker: pages that were stored lately.
-#
-# Rule: what is stored is known here at once: its way through Redis takes a second, and longer where
-# a
-# server is away.
-
 MOST_LATELY: Final = 1024
-"""Claims kept in memory, 0.5 kB each: what is stored, and what is found often, by many at once."""
+"""Claims kept in memory, 0.5 kB each: of pages stored here, and of frequent originals."""
 
 
 class RecentFingerprints:
-    """The newest take the place of the oldest."""
+    """Pages that this worker stored lately, because they are in Redis only a second later, or after
+    its server is back. The newest replace the oldest."""
 
     def __init__(self, most: int = MOST_LATELY) -> None:
         self._prints = np.zeros(most, np.uint64)
@@ -172,14 +165,14 @@ class RecentFingerprints:
         return [NearOriginal(int(apart[at]), self._claims[at]) for at in places]
 
 
-MOST_ROWS: Final = 50  # of a call: 0.3 ms of a server
+MOST_ROWS: Final = 50  # rows of a call, which takes a server 0.3 ms
 UNSURE: Final = "near_duplicates/unsure"
-"""Counted when nobody could say whether a page is near to another."""
+"""Counts pages for which not all shards answered whether they are near to another."""
 
 
 class SharedNearest:
-    """Implements storage.nearest.Nearest. Bound: one reservation for each lease that is open, what
-    was stored lately, and MOST_ROWS a shard."""
+    """Implements duplicates.near.Nearest. Bound: a reservation for each open lease, MOST_LATELY
+    claims, and MOST_ROWS rows for each shard."""
 
     def __init__(self, link: ShardLink, look: NearLook, most_bits: int) -> None:
         self._ops = link.ops
@@ -188,81 +181,81 @@ class SharedNearest:
         self._count = link.count
         self._look = look
         self._most_bits = most_bits
-        self._untold: dict[int, list[Argument]] = defaultdict(list)  # by shard
+        self._unsent: dict[int, list[Argument]] = defaultdict(list)  # by shard
         self._reserved = NearReservations(most_bits)
-        self._lately = RecentFingerprints()
+        self._recent = RecentFingerprints()
 
     async def original(
         self, simhash: int, digest: bytes, url: str, lease_id: int
     ) -> NearDuplicate | None:
-        """The stored page that is nearest, the oldest of those. None: there is none, and pages of
-        this worker that are near to this one wait until `settle`. The same URL is no duplicate of
-        itself."""
+        """Return the nearest stored page of another URL, the oldest of equally near ones. Returns
+        None if there is none; then pages of this worker that are near to this one wait until
+        `settle`."""
         self.settle(lease_id)
-        mine = self._reserved.begin(simhash, url, lease_id)
+        reservation = self._reserved.begin(simhash, url, lease_id)
         try:
-            while (near := await self._stored(mine)) is None:
-                earlier = self._reserved.earlier(mine)
+            while (near := await self._stored(reservation)) is None:
+                earlier = self._reserved.earlier(reservation)
                 if earlier is None:
                     break
                 await earlier.settled.wait()
         except BaseException:
             self.settle(lease_id)
             raise
-        if near is None and not mine.is_sure:
+        if near is None and not reservation.is_sure:
             self._count(UNSURE)
         return near
 
     def claimed(self, lease_id: int, claim: Claim) -> None:
-        """Its page is stored: from now on others may be near to it."""
-        mine = self._reserved.of(lease_id)
-        if mine is None or mine.is_known:
+        """Note that the page of a lease is stored, so that others may be near to it."""
+        reservation = self._reserved.of(lease_id)
+        if reservation is None or reservation.is_known:
             return
-        self._lately.add(mine.simhash, claim)
+        self._recent.add(reservation.simhash, claim)
         if can_mark(claim.digest):
-            self._gather(mine.simhash, claim.digest)
+            self._gather_rows(reservation.simhash, claim.digest)
 
-    def _gather(self, simhash: int, digest: bytes) -> None:
+    def _gather_rows(self, simhash: int, digest: bytes) -> None:
         rows = list(rows_of(simhash, digest, self._ops.shards))
         if any(self._is_full(shard) for shard, _ in rows):
             self._count(f"{UNTOLD}near")
             return
         for shard, row in rows:
-            self._untold[shard] += row
-            if len(self._untold[shard]) >= MOST_ROWS * ROW_ARGS:
+            self._unsent[shard] += row
+            if len(self._unsent[shard]) >= MOST_ROWS * ROW_ARGS:
                 self._tell_shard(shard)
 
     def tell(self) -> None:
-        """Send what was gathered. To be called each second or so: a row alone takes 18 us of a
+        """Send the gathered rows. To be called about once a second: a row alone takes 18 us of a
         server, with others 6."""
-        for shard in list(self._untold):
+        for shard in list(self._unsent):
             self._tell_shard(shard)
 
     def _tell_shard(self, shard: int) -> None:
-        self._tell(Call(shard, "near", tuple(self._untold.pop(shard))))
+        self._tell(Call(shard, "near", tuple(self._unsent.pop(shard))))
 
     def settle(self, lease_id: int) -> None:
-        """Its page is finished or given up: who waits may look again."""
+        """End the reservation of a page that is finished or given up; waiting pages look again."""
         self._reserved.end(lease_id)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
-    async def _stored(self, mine: NearReservation) -> NearDuplicate | None:
-        found = self._lately.near(mine.simhash, self._most_bits)
+    async def _stored(self, reservation: NearReservation) -> NearDuplicate | None:
+        found = self._recent.near(reservation.simhash, self._most_bits)
         if all(each.bits for each in found):
-            found = await self._elsewhere(mine)
-            found += self._lately.near(mine.simhash, self._most_bits)  # meanwhile, too
+            found = await self._look_in_redis(reservation)
+            found += self._recent.near(reservation.simhash, self._most_bits)  # stored meanwhile
         found.sort(key=in_order)
-        mine.is_known = any(each.bits == 0 for each in found)
-        others = (each for each in found if each.claim.url != mine.url)
+        reservation.is_known = any(each.bits == 0 for each in found)
+        others = (each for each in found if each.claim.url != reservation.url)
         nearest = next(others, None)
         return NearDuplicate(nearest.claim, nearest.bits) if nearest else None
 
-    async def _elsewhere(self, mine: NearReservation) -> list[NearOriginal]:
-        seen = await self._look.near(mine.simhash)
-        mine.is_sure = seen.is_sure
+    async def _look_in_redis(self, reservation: NearReservation) -> list[NearOriginal]:
+        seen = await self._look.near(reservation.simhash)
+        reservation.is_sure = seen.is_sure
         for original in seen.originals[:1]:
-            if original.bits == 0:  # what is found often is found at once
-                self._lately.add(mine.simhash, original.claim)
+            if original.bits == 0:  # a frequent original is then found without Redis
+                self._recent.add(reservation.simhash, original.claim)
         return seen.originals

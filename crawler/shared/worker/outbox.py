@@ -1,14 +1,14 @@
 """The outbox: found links that wait on this worker's disk until a shared frontier takes them.
 
-Rule: a link is here from `put` until the `drop` of what was acknowledged. Dying between the
-acknowledgement and the drop sends it again, which the seen test makes harmless.
+Rule: a link is here from `put` until the `drop` after its acknowledgement. If the worker is killed
+between the two, the link is sent again, which the seen test makes harmless.
 
-Links wait by level and shard, because a shard refuses alone: its server is down, or full. A
-queue has consecutive numbers, so its head is found by its number and no search crosses what
-was dropped (docs/decisions/0007). Cost: a write a call; memory a queue, not a link.
+There is a queue for each level and shard, because the server of one shard may be down or full. A
+queue has consecutive numbers, so its head is found by its number and no search crosses dropped
+links (docs/decisions/0007). Cost: a write for each call; memory for each queue, not for each link.
 
-In the store of a shared crawl's worker, beside other records: so its keys begin with a letter
-that is free in scheduler/keys.py.
+It is in the store of the worker, beside other records, so its keys begin with a letter that is
+free in frontier/records.py.
 
     x e <level> <shard>      ends of a queue
     x l <level> <shard> <n>  a waiting link
@@ -34,9 +34,9 @@ from crawler.model.types import Candidate
 
 _ENDS: Final = b"xe"
 _LINK: Final = b"xl"
-_QUEUE: Final = Struct(">bH")  # the level of what is urgent is below 0
-_MOST_QUEUES: Final = 1 << 24  # all that a level and a shard of these sizes can name
-# 0.7 MB at most. What pages repeat is their navigation: 50 links a host, of some 300 hosts.
+_QUEUE: Final = Struct(">bH")  # level and shard; the urgent level is below 0
+_MOST_QUEUES: Final = 1 << 24  # the number of such levels and shards
+# 0.7 MB at most. Pages repeat their navigation: 50 links a host, of some 300 hosts.
 _REMEMBERED: Final = 1 << 14
 
 _decode_ends = msgspec.msgpack.Decoder(QueueEnds).decode
@@ -56,17 +56,17 @@ class OutboxBatch(NamedTuple):
 
 
 class Outbox:
-    """Not for several threads at once. Whatever raises StoreUnavailable has changed nothing,
-    and may be tried again: after a full disk RocksDB writes again within seconds of room."""
+    """Not for several threads at once. A call that raises StoreUnavailable has changed nothing and
+    can be retried: after a full disk RocksDB writes again within seconds of room."""
 
     def __init__(self, store: OrderedStore, shard_of: Callable[[str], int]) -> None:
-        """*shard_of*: a registered domain's shard, the same for as long as the crawl lives."""
+        """*shard_of* returns the shard of a registered domain, which never changes in a crawl."""
         self._store = store
         self._shard_of = shard_of
         # Shards of a level in the order of their turns.
         self._levels: dict[int, dict[int, QueueEnds]] = {}
         self._count = 0
-        # Keys of links that are here, each in the one place it can have: a later one takes it.
+        # Keys of links that are here, each at its place modulo the size; a later one replaces it.
         self._recent: list[int | None] = [None] * _REMEMBERED
         for name, packed in store.scan(_ENDS, _LINK, _MOST_QUEUES):
             self._install(Queue(*_QUEUE.unpack(name[len(_ENDS) :])), _decode_ends(packed))
@@ -75,14 +75,13 @@ class Outbox:
         return self._count
 
     def level_counts(self) -> dict[int, int]:
-        """How many links wait of each level that has any."""
+        """Return the number of links of each level that has any."""
         counts = {level: sum(map(len, turns.values())) for level, turns in self._levels.items()}
         return {level: count for level, count in sorted(counts.items()) if count}
 
     def put(self, found: Iterable[Candidate]) -> None:
-        """To the ends of their queues, all or none; they survive the death of the process when it
-        returns. Most of those
-        that wait here already are not put again; the level they came with first counts."""
+        """Append *found* to their queues, all or none; when it returns they survive a kill of the
+        process. Most links that are here already are skipped, and keep their first level."""
         links = [link for link in found if not self._is_here(link)]
         parts: defaultdict[Queue, list[Candidate]] = defaultdict(list)
         for link in links:
@@ -100,8 +99,8 @@ class Outbox:
                 self._recent[link.key % _REMEMBERED] = link.key
 
     def head(self, limit: int, resting: Container[int] = ()) -> OutboxBatch | None:
-        """Up to *limit* links of the best level of any shard not *resting*, in the order they
-        came. Shards of a level take turns. None: nothing waits but for shards at rest."""
+        """Return up to *limit* links of one queue: of the best level of any shard not *resting*, in
+        the order they came. Shards of a level take turns. Returns None if there are none."""
         for level in sorted(self._levels):
             turns = self._levels[level]
             for shard, ends in turns.items():
@@ -111,7 +110,7 @@ class Outbox:
         return None
 
     def drop(self, batch: OutboxBatch) -> None:
-        """The frontier has acknowledged all of it. A second drop of it changes nothing."""
+        """Remove *batch*, which the frontier acknowledged. A second drop of it changes nothing."""
         ends = self._ends(batch.queue)
         if ends.head != batch.first:
             return
@@ -125,7 +124,7 @@ class Outbox:
                 self._recent[link.key % _REMEMBERED] = None
 
     def _is_here(self, link: Candidate) -> bool:
-        """Surely. What the frontier admits without a seen test is never taken for another."""
+        """Return whether *link* is here for sure. A link without a seen test is never skipped."""
         return link.filtered and self._recent[link.key % _REMEMBERED] == link.key
 
     def _batch(self, queue: Queue, ends: QueueEnds, limit: int) -> OutboxBatch:

@@ -1,9 +1,7 @@
-"""What a worker tells the shards: links, releases, verdicts. Gathered, sent in pipelines, and kept
-until it is acknowledged.
+"""What a worker sends to the shards: links, releases, verdicts; kept until it is acknowledged.
 
-Rule: a page's verdict leaves only when all its links are acknowledged, or on our own disk. Nobody
-waits here but our own task; what a server cannot take now waits in the outbox or in memory,
-bounded by the leases that are open.
+Rule: a page's verdict is sent only when all its links are acknowledged, or on our own disk. Links
+that a server cannot take wait in the outbox; the rest waits in memory, bounded by the open leases.
 """
 
 from __future__ import annotations
@@ -50,27 +48,22 @@ from crawler.shared.shard import (
 )
 from crawler.shared.worker.leases import Holdings, Journal, ServerEpochs
 
-# What waits to be told, and one pipeline of it.
-#
-# Rule: each call goes out with what its answer means; the meaning decides whether it goes out
-# again.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """What becomes known later than it was asked for."""
+    """Callbacks for results that arrive later."""
 
     added: Callable[[Added], None]
-    refused: Callable[[Lease], None]  # its verdict came too late
+    refused: Callable[[Lease], None]  # its verdict was sent too late
     crowded: Callable[[StoreUnavailable], None]  # a server has no memory for our links
-    paused: Callable[[StoreUnavailable], None]  # our disk is full: it goes on when there is room
-    failed: Callable[[CrawlerError], None]  # no waiting mends it
+    paused: Callable[[StoreUnavailable], None]  # our disk is full, so sending waits
+    failed: Callable[[CrawlerError], None]  # an error that waiting cannot repair
     touched: Callable[[int, float], None]  # something of a shard may be due so many seconds later
 
 
 @dataclass(frozen=True, slots=True)
 class FetchEnd:
-    """A fetch is over."""
+    """The end of a fetch."""
 
     lease: Lease
     rest: Rest
@@ -79,7 +72,7 @@ class FetchEnd:
 
 @dataclass(slots=True)
 class OutgoingBatch:
-    """All that waits to be told."""
+    """All that waits to be sent."""
 
     links: list[Candidate] = field(default_factory=list)
     targets: list[tuple[Candidate, Candidate]] = field(default_factory=list)  # of redirects
@@ -91,35 +84,35 @@ class OutgoingBatch:
 
 
 class Sending:
-    """One pipeline."""
+    """Calls that are sent together, each with the function that takes its reply."""
 
-    def __init__(self, nodes: Nodes, account: Callable[[Sequence[Call], Any, float], None]) -> None:
-        """*account* hears every reply, with what is to be said again if it is forgotten, and when
-        it was said (monotonic)."""
+    def __init__(self, nodes: Nodes, record: Callable[[Sequence[Call], Any, float], None]) -> None:
+        """*record* is called for every reply: with the calls to send again if the server loses it,
+        the reply, and the time it was asked for (monotonic)."""
         self._nodes = nodes
-        self._account = account
+        self._record_reply = record
         self._calls: list[Call] = []
         self._again: list[Sequence[Call]] = []
-        self._meanings: list[Callable[[Any], bool]] = []
+        self._accepts: list[Callable[[Any], bool]] = []
         self.is_whole = True
 
-    def put(self, call: Call, means: Callable[[Any], bool], again: Call | None = None) -> None:
-        """*means* takes the reply; False: it must be sent again. *again*: what to say beside it
-        when it is forgotten."""
+    def put(self, call: Call, accept: Callable[[Any], bool], again: Call | None = None) -> None:
+        """Add *call*. *accept* takes the reply and returns False if it must be sent again. *again*
+        is sent beside *call* if the server loses it."""
         self._calls.append(call)
         self._again.append([call] if again is None else [call, again])
-        self._meanings.append(means)
+        self._accepts.append(accept)
 
     async def send(self) -> bool:
-        """False: something must be sent again."""
+        """Send all calls. Returns False if something must be sent again."""
         if not self._calls:
             return self.is_whole
         asked_at = monotonic()
         replies = await self._nodes.run(self._calls)
-        told = zip(self._again, self._meanings, replies, strict=True)
-        for again, means, reply in told:
-            self.is_whole = means(reply) and self.is_whole
-            self._account(again, reply, asked_at)
+        answered = zip(self._again, self._accepts, replies, strict=True)
+        for again, accept, reply in answered:
+            self.is_whole = accept(reply) and self.is_whole
+            self._record_reply(again, reply, asked_at)
         return self.is_whole
 
 
@@ -141,23 +134,16 @@ def ended_by_shard(ended: Sequence[FetchEnd]) -> dict[int, list[FetchEnd]]:
     return by_shard
 
 
-# What a worker has to tell that is no link, release or verdict: claims, fingerprints, rests,
-# robots.txt.
-#
-# Rule: bounded, though a server be away for days, and not tried all the time. A claim that is never
-# told stores a page twice at worst, a fingerprint misses a near-duplicate, a robots.txt is fetched
-# once more; a rest is never dropped, and has no more than one place a host.
-
-AGAIN_S: Final = 2.0  # until a shard that did not answer is tried again
+AGAIN_S: Final = 2.0  # the interval of attempts at a shard that does not answer
 MOST: Final = {"claim": 500, "near": 50, "learn": 100, "note": 500}
-"""Of a shard: 0.6 MB of claims, as much of fingerprints and 0.4 MB of robots.txt, mostly."""
+"""Calls kept for a shard: mostly 0.6 MB of claims, as much of fingerprints, 0.4 of robots.txt."""
 UNTOLD: Final = "untold/"
 
 _Key = tuple[str, object]
 
 
 class _Queue:
-    """Of one shard, in its order."""
+    """The calls for one shard, in the order they were put."""
 
     def __init__(self, dropped: Callable[[str], None]) -> None:
         self.calls: dict[_Key, Call] = {}
@@ -189,26 +175,30 @@ class _Queue:
 
 
 class SideQueue:
-    """Bound: MOST a shard, and a rest for each host that was leased."""
+    """Calls that are no link, release or verdict: claims, fingerprints, rests, robots.txt. If a
+    server is down for long, the oldest are dropped: at worst a page is stored twice, a near
+    duplicate is missed, or a robots.txt is fetched again. Rests are never dropped.
+
+    Bound: MOST a shard, and a rest for each host that was leased."""
 
     def __init__(self, count: Callable[[str], None]) -> None:
-        """*count* counts one more of what is never sent, by its kind."""
+        """*count* adds one to the counter of a kind of dropped calls."""
         self._count = count
         self._queues: dict[int, _Queue] = {}
-        self._try_at: dict[int, float] = {}  # monotonic, of shards that did not answer
-        self.asked = asyncio.Event()  # there is something to send
+        self._try_at: dict[int, float] = {}  # monotonic, for shards that did not answer
+        self.asked = asyncio.Event()  # set if there is something to send
 
     def __bool__(self) -> bool:
         return bool(self._queues)
 
     def tell(self, call: Call) -> None:
-        """Sent some time soon, and again until it is acknowledged."""
+        """Send *call* some time soon, and again until it is acknowledged."""
         self.put(call)
         self.asked.set()
 
     @property
     def is_held(self) -> bool:
-        """Whether something waits for a shard to answer again."""
+        """Whether calls wait for a shard that does not answer."""
         return any(shard in self._try_at for shard in self._queues)
 
     def put(self, call: Call) -> None:
@@ -218,17 +208,17 @@ class SideQueue:
         queue.put(call)
 
     def take(self, steady: float) -> list[Call]:
-        """All that is to be tried now."""
+        """Remove and return the calls to be sent now."""
         due = [shard for shard in self._queues if self._try_at.get(shard, 0.0) <= steady]
         for shard in due:
             self._try_at.pop(shard, None)
         return [call for shard in due for call in self._queues.pop(shard).calls.values()]
 
-    def put_back(self, untold: Sequence[Call], steady: float) -> None:
-        """They were not acknowledged: to be told again, before newer ones."""
-        shards = {call.shard for call in untold}
+    def put_back(self, unsent: Sequence[Call], steady: float) -> None:
+        """Put back calls that were not acknowledged, before newer ones."""
+        shards = {call.shard for call in unsent}
         newer = [self._queues.pop(shard) for shard in shards if shard in self._queues]
-        for call in [*untold, *(call for queue in newer for call in queue.calls.values())]:
+        for call in [*unsent, *(call for queue in newer for call in queue.calls.values())]:
             self.put(call)
         self._try_at.update(dict.fromkeys(shards, steady + AGAIN_S))
 
@@ -244,7 +234,7 @@ class SideQueue:
 
 
 def _is_of_one_host(call: Call) -> bool:
-    """A rest as a worker tells it: the longest possible, host, age, seconds, pace."""
+    """Return whether *call* is a rest of one host: longest rest, host, age, seconds, pace."""
     return call.script == "rest" and len(call.args) == 5
 
 
@@ -256,14 +246,9 @@ def _latest(before: Call, call: Call) -> Call:
     return Call(call.shard, "rest", (most_s, host, age_s, left_s + float(age_s), pace))
 
 
-# From the outbox back into the shards, as their servers have room: better levels first.
-#
-# Rule: what a server acknowledged stays in the outbox until it is surely on the server's disk: the
-# page it stands on is finished, so nobody else would bring it again.
-
 AT_ONCE: Final = 1000
-"""Links of a shard that are told and not yet dropped: 16,000 a second over 64 shards."""
-ROUNDS: Final = 8  # of a look
+"""Links of a shard that are sent and not yet dropped: 16,000 a second over 64 shards."""
+ROUNDS: Final = 8  # batches of one `Drain.some`
 
 
 class DrainBatch(Protocol):
@@ -292,6 +277,10 @@ class _Sent:
 
 
 class Drain:
+    """Sends links from the outbox to shards whose servers have room, better levels first. They stay
+    in the outbox until they are surely on the server's disk: their page is finished, so it would
+    not be fetched again to find them."""
+
     def __init__(
         self,
         nodes: Nodes,
@@ -302,7 +291,7 @@ class Drain:
         runs: ServerEpochs,
         sure_s: float,
     ) -> None:
-        """*sure_s*: after so long, what a server acknowledged is on its disk, if it still lives."""
+        """After *sure_s* what a server acknowledged is on its disk, if it has not restarted."""
         self._nodes = nodes
         self._ops = ops
         self._outbox = outbox
@@ -310,51 +299,52 @@ class Drain:
         self._events = events
         self._runs = runs
         self._sure_s = sure_s
-        self._told: dict[int, _Sent] = {}
+        self._unsynced: dict[int, _Sent] = {}
 
     async def some(self, now: float) -> None:
-        """What can go now, a bounded part of it."""
+        """Send a bounded part of the links that can be sent now."""
         self._drop_sure()
         if not len(self._outbox):
             return
         shards = range(self._ops.shards)
-        resting = {shard for shard in shards if shard in self._told or self._is_full(shard)}
+        resting = {shard for shard in shards if shard in self._unsynced or self._is_full(shard)}
         for _ in range(ROUNDS):
             batch = self._outbox.head(AT_ONCE, resting)
             if batch is None:
                 return
             resting.add(batch.queue.shard)
-            await self._tell(batch, now)
+            await self._send(batch, now)
         self._drop_sure()
 
-    async def _tell(self, batch: DrainBatch, now: float) -> None:
+    async def _send(self, batch: DrainBatch, now: float) -> None:
         parts = parts_of(batch.links, BATCH)
         calls = [call for part in parts for call in self._ops.add(part, now)]
         asked_at = monotonic()
         replies = await self._nodes.run(calls)
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]
-        if faults:  # told again, all of it: what was seen is seen
+        if faults:  # the whole batch is sent again later: a URL is added once
             if isinstance(faults[0], OutOfMemory):
                 self._events.crowded(faults[0])
             return
         for reply in replies:
             self._events.added(read_added(reply))
             self._runs.heard(batch.queue.shard, reply[0], asked_at)
-        # Of two runs: the older, so that it shows as ended.
+        # If the server has restarted between two calls, the first run is kept: it has ended.
         sure_at = monotonic() + self._sure_s
-        self._told[batch.queue.shard] = _Sent(batch, replies[0][0], sure_at)
+        self._unsynced[batch.queue.shard] = _Sent(batch, replies[0][0], sure_at)
 
     def _drop_sure(self) -> None:
-        for shard, told in list(self._told.items()):
-            is_sure = not self._sure_s or self._runs.lives(shard, told.run, told.sure_at)
+        for shard, sent in list(self._unsynced.items()):
+            is_sure = not self._sure_s or self._runs.lives(shard, sent.run, sent.sure_at)
             if is_sure is None:
                 continue
-            if is_sure and not self._is_dropped(told.batch):
+            if is_sure and not self._is_dropped(sent.batch):
                 continue
-            del self._told[shard]
+            del self._unsynced[shard]
 
     def _is_dropped(self, batch: DrainBatch) -> bool:
-        """False: a full disk takes no deletions either. It stays told, and is tried again."""
+        """Drop *batch* from the outbox. Returns False if the disk is full, which prevents deletions
+        as well; then it is tried again."""
         try:
             self._outbox.drop(batch)
         except StoreFull as full:
@@ -364,56 +354,58 @@ class Drain:
 
 
 GATHER_S: Final = 0.05
-"""Time to gather: the more a call carries, the cheaper each; rests are counted from the fetch's
-end, so no host waits longer for it."""
+"""Time to gather: items cost less in larger calls. Rests are counted from the end of the fetch, so
+no host waits longer for it."""
 SURE_S: Final = 4.0
-"""When several servers lose their last moments each, a verdict must not outlive the links before
-it. Redis writes its file each second, and up to 2 s later while its disk is slow."""
+"""The delay of verdicts. If several servers crash, a verdict must not survive links before it.
+Redis writes its file each second, and up to 2 s later while its disk is slow."""
 RETRY_S: Final = 0.5
-MOST_WAITING: Final = 20_000  # links not yet sent; then nothing more is leased (8 MB)
-MOST_HELD: Final = 5_000  # verdicts held back; then nothing more is leased (5 MB)
+MOST_WAITING: Final = 20_000  # unsent links; with more nothing is leased (8 MB)
+MOST_HELD: Final = 5_000  # unsent verdicts; with more nothing is leased (5 MB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overflow:
-    """Where links wait that no server takes now: in the outbox, on our disk."""
+    """The outbox on our disk, for links that no server takes now, and its conditions."""
 
     outbox: LinkOutbox
-    is_full: Callable[[int], bool]  # the server of a shard takes no links now
+    is_full: Callable[[int], bool]  # whether the server of a shard takes no links now
     is_noted: Callable[[], Awaitable[bool]]
-    """Is awaited while links wait on our disk, before any verdict: whether all workers hear
-    that some do. If we died first, the crawl would end without them."""
+    """Awaited before any verdict while links wait on our disk: whether a shard has a note of that.
+    Without it, if this process were killed, the crawl would end without them."""
     sync: Callable[[], None] | None  # makes the outbox survive a power cut; None: it need not
 
 
 class Outgoing:
+    """Gathers what the crawl sends, and sends it in pipelines from one task."""
+
     def __init__(
         self,
         nodes: Nodes,
         ops: Ops,
         holdings: Holdings,
         journal: Journal,
-        tells: SideQueue,
+        side_queue: SideQueue,
         overflow: Overflow,
         events: Events,
         now: Callable[[], float],
         is_sure: bool,
     ) -> None:
-        """*is_sure*: what a server acknowledges is on its disk (appendfsync always)."""
+        """*is_sure* means that what a server acknowledges is on its disk (appendfsync always)."""
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
         self._journal = journal
-        self._tells = tells
+        self._side_queue = side_queue
         self._overflow = overflow
         self._outbox = overflow.outbox
         self._events = events
         self._now = now
         self._is_sure = is_sure
-        self._is_synced = True  # the outbox
+        self._is_synced = True  # whether all of the outbox survives a power cut
         self._waiting = OutgoingBatch()
-        self._ripening: deque[tuple[float, Finished]] = deque()  # verdicts, by when they may go
-        self._asked = tells.asked
+        self._delayed: deque[tuple[float, Finished]] = deque()  # with the time they may be sent
+        self._asked = side_queue.asked
         self._under_way = 0
         self._leaving: list[FetchEnd] = []
         self._unsaved = False
@@ -427,34 +419,36 @@ class Outgoing:
         self._asked.set()
 
     def rest(self, lease: Lease, rest: Rest, ended_at: float) -> None:
-        """Of a lease that has ended, or was forgotten by its server: its host was asked all the
-        same."""
-        self._tells.tell(self._told_rest(shard_of_lease(lease), [FetchEnd(lease, rest, ended_at)]))
+        """Send the rest of the host of a lease that has ended or was lost by its server: the host
+        was contacted all the same."""
+        self._side_queue.tell(
+            self._rest_call(shard_of_lease(lease), [FetchEnd(lease, rest, ended_at)])
+        )
 
     def finish(self, lease: Lease, verdict: Verdict) -> None:
         if isinstance(verdict, Moved):
             self._waiting.targets.append((verdict.candidate, lease.candidate))
         if (claim := claim_of(verdict)) is not None:
-            self._tells.put(self._ops.claim(claim.digest, lease.id, claim))
+            self._side_queue.put(self._ops.claim(claim.digest, lease.id, claim))
         self._waiting.finishes.append(Finished(lease, verdict))
         self._asked.set()
 
     def is_idle(self) -> bool:
-        return not (self._waiting or self._tells or self._ripening or self._under_way)
+        return not (self._waiting or self._side_queue or self._delayed or self._under_way)
 
     def untold_rests(self) -> list[Call]:
-        """The end: what hosts asked for, of fetches that could not be told."""
+        """Return calls with the rests of all releases that were not sent, at the end."""
         ended = ended_by_shard([*self._leaving, *self._waiting.releases])
-        return [*starmap(self._told_rest, ended.items()), *self._tells.rests()]
+        return [*starmap(self._rest_call, ended.items()), *self._side_queue.rests()]
 
-    def _told_rest(self, shard: int, ended: Sequence[FetchEnd]) -> Call:
+    def _rest_call(self, shard: int, ended: Sequence[FetchEnd]) -> Call:
         steady = monotonic()
-        told = [Released(each.lease, each.rest, steady - each.at) for each in ended]
-        return self._ops.rest(shard, told)
+        released = [Released(each.lease, each.rest, steady - each.at) for each in ended]
+        return self._ops.rest(shard, released)
 
     def keep(self) -> None:
-        """The end: links that nobody took are kept on our disk for the next run. If it has no room,
-        their pages are not finished either, and are fetched again."""
+        """Keep unsent links in the outbox for the next start, at the end. If our disk has no room,
+        their pages were not finished either, and are fetched again."""
         with suppress(StoreUnavailable):
             self._outbox.put(self._waiting.links)
 
@@ -463,18 +457,18 @@ class Outgoing:
         return self._unsaved or links > MOST_WAITING or held > MOST_HELD
 
     async def work(self) -> None:
-        """For ever: until cancelled."""
+        """Send what is gathered until cancelled."""
         while True:
-            if not self._ripening:
+            if not self._delayed:
                 await self._asked.wait()
             self._asked.clear()
             await asyncio.sleep(GATHER_S)
             if not await self.flush():
                 await asyncio.sleep(RETRY_S)
-                self._asked.set()  # though nobody may have more to tell
+                self._asked.set()  # to try again even if nothing is added
 
     async def flush(self) -> bool:
-        """All that waits, once. False: some of it must be sent again later."""
+        """Send all that waits, once. Returns False if some of it must be sent again later."""
         batch, self._waiting = self._waiting, OutgoingBatch()
         self._under_way = 1
         self._leaving = batch.releases
@@ -484,12 +478,12 @@ class Outgoing:
             self._leaving = []
             is_known = not len(self._outbox) or await self._overflow.is_noted()
             is_safe = not self._unsaved and await self._outbox_synced()
-            if not is_safe or not is_known:  # their links are nowhere but here, for all we know
+            if not is_safe or not is_known:  # their links may be only in our memory
                 self._waiting.finishes[:0] = batch.finishes
                 whole = False
             else:
                 sure_at = monotonic() + self._sure_s()
-                self._ripening += ((sure_at, each) for each in batch.finishes)
+                self._delayed += ((sure_at, each) for each in batch.finishes)
             return await self._send_finishes() and whole
         finally:
             self._under_way = 0
@@ -498,7 +492,7 @@ class Outgoing:
         return 0.0 if self._is_sure or self._nodes.single_server else SURE_S
 
     async def _send_first(self, batch: OutgoingBatch) -> bool:
-        sending = Sending(self._nodes, self._account)
+        sending = Sending(self._nodes, self._record_reply)
         is_whole = self._put_links(sending, batch.links)
         for target, origin in batch.targets:
             own = target.key in {origin.key, *origin.chain}
@@ -507,15 +501,16 @@ class Outgoing:
                 self._put_add(sending, call, found)
         for shard, ended in ended_by_shard(batch.releases).items():
             self._put_releases(sending, shard, ended)
-        untold: list[Call] = []
-        for call in self._tells.take(monotonic()):
-            sending.put(call, partial(self._told, call, untold))
+        unsent: list[Call] = []
+        for call in self._side_queue.take(monotonic()):
+            sending.put(call, partial(self._acknowledged, call, unsent))
         is_whole = await sending.send() and is_whole
-        self._tells.put_back(untold, monotonic())
-        return is_whole and not self._tells.is_held
+        self._side_queue.put_back(unsent, monotonic())
+        return is_whole and not self._side_queue.is_held
 
     def _put_links(self, sending: Sending, found: Sequence[Candidate]) -> bool:
-        """False: some find no room anywhere, and must be sent again."""
+        """Add the calls of *found*, or put it into the outbox where a server is full. Returns False
+        if the outbox has no room either, so that links must be sent again."""
         now, is_whole = self._now(), True
         for shard, waiting in links_by_shard(found, self._ops.shards).items():
             if self._overflow.is_full(shard):
@@ -532,37 +527,37 @@ class Outgoing:
 
     def _put_releases(self, sending: Sending, shard: int, ended: Sequence[FetchEnd]) -> None:
         steady = monotonic()
-        told = [Released(each.lease, each.rest, steady - each.at) for each in ended]
-        self._events.touched(shard, max(0.0, min(each.rest.seconds - each.age_s for each in told)))
-        rest = self._ops.rest(shard, told)
-        sending.put(self._ops.release(shard, told), partial(self._released, ended), rest)
+        ends = [Released(each.lease, each.rest, steady - each.at) for each in ended]
+        self._events.touched(shard, max(0.0, min(each.rest.seconds - each.age_s for each in ends)))
+        rest = self._ops.rest(shard, ends)
+        sending.put(self._ops.release(shard, ends), partial(self._released, ended), rest)
 
     async def _send_finishes(self) -> bool:
-        sending = Sending(self._nodes, self._account)
+        sending = Sending(self._nodes, self._record_reply)
         now = self._now()
-        for shard, finishes in self._ripe().items():
+        for shard, finishes in self._due_verdicts().items():
             for begin in range(0, len(finishes), BATCH):
                 part = finishes[begin : begin + BATCH]
                 sending.put(self._ops.finish(shard, part, now), partial(self._finished, part))
         return await sending.send()
 
-    def _ripe(self) -> dict[int, list[Finished]]:
-        """Verdicts that may go, by shard. Not before its lease is released: a finish would release
-        it with the last gap of its host, and what the host asked for would be forgotten."""
-        ripe: dict[int, list[Finished]] = {}
+    def _due_verdicts(self) -> dict[int, list[Finished]]:
+        """Remove and return the verdicts that may be sent, by shard. The release of a lease must be
+        sent first: a finish would release it with the last gap of its host, and lose its rest."""
+        due: dict[int, list[Finished]] = {}
         unreleased = {each.lease.id for each in self._waiting.releases}
         early: list[Finished] = []
         steady = monotonic()
-        while self._ripening and self._ripening[0][0] <= steady:
-            finished = self._ripening.popleft()[1]
+        while self._delayed and self._delayed[0][0] <= steady:
+            finished = self._delayed.popleft()[1]
             if finished.lease.id in unreleased:
                 early.append(finished)
             else:
-                ripe.setdefault(shard_of_lease(finished.lease), []).append(finished)
-        self._ripening.extendleft((0.0, each) for each in reversed(early))
-        return ripe
+                due.setdefault(shard_of_lease(finished.lease), []).append(finished)
+        self._delayed.extendleft((0.0, each) for each in reversed(early))
+        return due
 
-    # What became of a call. True: it needs no other try.
+    # These take the reply to a call, and return whether it need not be sent again.
 
     def _added(self, found: Sequence[Candidate], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
@@ -571,7 +566,7 @@ class Outgoing:
         return True
 
     def _put_aside(self, found: Sequence[Candidate]) -> bool:
-        """Into the outbox, on our disk."""
+        """Put *found* into the outbox on our disk."""
         try:
             self._outbox.put(found)
             self._is_synced = False
@@ -584,8 +579,8 @@ class Outgoing:
         return True
 
     async def _outbox_synced(self) -> bool:
-        """Make what was put there survive a power cut, or links of finished pages would be lost.
-        False: it may not, for now."""
+        """Make the outbox survive a power cut; otherwise links of finished pages could be lost.
+        Returns False if that fails for now."""
         if self._is_synced or self._overflow.sync is None:
             return True
         self._is_synced = True
@@ -609,7 +604,7 @@ class Outgoing:
 
     def _finished(self, finishes: Sequence[Finished], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
-            self._ripening.extendleft((0.0, each) for each in reversed(finishes))
+            self._delayed.extendleft((0.0, each) for each in reversed(finishes))
             return False
         for each, held in zip(finishes, read_held(reply), strict=True):
             self._holdings.drop(each.lease)
@@ -617,14 +612,14 @@ class Outgoing:
                 self._events.refused(each.lease)
         return True
 
-    def _told(self, call: Call, untold: list[Call], reply: Any) -> bool:
+    def _acknowledged(self, call: Call, unsent: list[Call], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
-            untold.append(call)
+            unsent.append(call)
             return False
         return True
 
-    def _account(self, calls: Sequence[Call], reply: Any, asked_at: float) -> None:
-        """*reply* to the first of *calls*, which say it all again if it is forgotten."""
+    def _record_reply(self, calls: Sequence[Call], reply: Any, asked_at: float) -> None:
+        """Record *reply* to the first of *calls*, which are sent again if the server loses it."""
         if isinstance(reply, OutOfMemory):
             self._events.crowded(reply)
         if isinstance(reply, OutOfMemory | Unreachable):
@@ -632,5 +627,5 @@ class Outgoing:
         if isinstance(reply, FAULTS):
             self._events.failed(reply)
             return
-        self._tells.answers(calls[0].shard)
+        self._side_queue.answers(calls[0].shard)
         self._journal.acknowledged(calls, reply[0], asked_at, monotonic())

@@ -1,8 +1,8 @@
-"""What patterns of URLs have brought, all workers together.
+"""Statistics of patterns of URLs, of all workers together.
 
-Rule: counted here, told in the background a few pages at a time, and asked for before a lease is
-used; patterns with few pages are neither told nor asked for. So workers may fetch some pages more
-than one would. Where Redis does not answer, a worker knows what it learned before.
+Rule: a worker sends its counts in the background after some pages, and reads those of all before a
+lease is used; patterns with few pages are neither sent nor read. So workers may fetch some pages
+more than a single one. While Redis does not answer, a worker uses what it knows.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ from crawler.shared.shard import shard_of
 from crawler.shared.worker.batcher import ShardLink, replies_in_time
 
 MOST_PATTERNS: Final = 1_000
-"""Of a host in Redis' memory, 37 bytes each, and 89 where it has more than 500. As the embedded."""
+"""The most patterns of a host in Redis, as in the embedded frontier: 37 bytes each, and 89 if it
+has more than 500."""
 RECENT: Final = 20_000  # patterns in memory, 500 bytes each
 SOME: Final = 8
-"""Pages that are told together. A pattern is asked for from so many leases on, because most never
-have as many."""
-FRESH_S: Final = 10.0  # so long what was told is not asked for again
-QUIET_S: Final = 5.0  # after an answer that did not come
+"""Pages of a pattern that are sent together. A pattern is read only after as many leases, because
+most never have so many."""
+FRESH_S: Final = 10.0  # for so long a pattern is not read again
+QUIET_S: Final = 5.0  # for so long none is read after a call that failed
 UNHEARD: Final = "patterns/unheard"
-_TOLD: Final = Struct("<IIIdB")
+_REPLY: Final = Struct("<IIIdB")
 _LONG_AGO: Final = float("-inf")
 
 
@@ -63,9 +64,9 @@ class _KnownPattern:
     """One pattern of a host."""
 
     shard: int
-    name: str  # under which it counts
-    brought: PatternStats = NOTHING  # as was told, and what landed here since
-    untold: PatternStats = NOTHING
+    name: str  # that it is counted as
+    stats: PatternStats = NOTHING  # as last read, and the pages of this worker since then
+    unsent: PatternStats = NOTHING  # not sent yet
     leases: int = 0
     asked_at: float = _LONG_AGO
 
@@ -74,7 +75,7 @@ _Key = tuple[HostKey, str]
 
 
 class SharedPatternStats:
-    """Implements policy.yields.Yields. Bound: what is recent."""
+    """Implements policy.patterns.PatternStatsStore. Bound: the recent patterns and hosts."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class SharedPatternStats:
     ) -> None:
         self._rules = rules
         self._is_judge = is_judge(rules)
-        self._some = _some(rules)
+        self._pages_at_once = _pages_at_once(rules)
         self._shards = link.ops.shards
         self._run = link.run
         self._tell = link.tell
@@ -100,13 +101,13 @@ class SharedPatternStats:
 
     def of(self, candidate: Candidate, now: float) -> FetchIt | PatternStopped:
         known = self._known.get((candidate.host, self._judged(candidate)))
-        return verdict(known.name, known.brought, self._rules, now) if known else FetchIt.OPEN
+        return verdict(known.name, known.stats, self._rules, now) if known else FetchIt.OPEN
 
     def trying(self, candidate: Candidate, now: float) -> None:
         key = candidate.host, self._judged(candidate)
         known = self._entry(candidate, key)
-        known.brought = tried(known.brought, now)
-        self._say(key, known, NOTHING)
+        known.stats = tried(known.stats, now)
+        self._send(key, known, NOTHING)
 
     def has_stopped(self, host: HostKey) -> bool:
         return bool(self._stopped.get(host))
@@ -124,14 +125,14 @@ class SharedPatternStats:
             return
         key = candidate.host, pattern
         known = self._entry(candidate, key)
-        known.brought = stats_after(known.name, known.brought, is_new, now)
-        known.untold = stats_after("", known.untold, is_new, now)
-        if known.untold.pages >= self._some:
+        known.stats = stats_after(known.name, known.stats, is_new, now)
+        known.unsent = stats_after("", known.unsent, is_new, now)
+        if known.unsent.pages >= self._pages_at_once:
             self._flush(key, known)
-        self._weigh(key, known)
+        self._mark_if_stopped(key, known)
 
     async def enrich(self, leases: Iterable[Lease]) -> None:
-        """Learn what others know, before *leases* are used."""
+        """Read the patterns of *leases* from Redis, before they are used."""
         asked: dict[int, dict[_Key, _KnownPattern]] = defaultdict(dict)
         now = self._now()
         for lease in leases:
@@ -152,8 +153,8 @@ class SharedPatternStats:
                 continue
             for (key, known), packed in zip(entries.items(), reply[1:], strict=True):
                 known.asked_at = now
-                self._hear(known, packed, now)
-                self._weigh(key, known)
+                self._update(known, packed, now)
+                self._mark_if_stopped(key, known)
 
     def _judged(self, candidate: Candidate) -> str:
         return judged_pattern(candidate) if self._is_judge else ""
@@ -168,8 +169,8 @@ class SharedPatternStats:
     def _is_asked_for(self, known: _KnownPattern, now: float) -> bool:
         if now < max(self._ask_at, known.asked_at + FRESH_S):
             return False
-        # With more patterns than are remembered here none comes to so many leases.
-        return known.leases >= self._some or self._known.is_full
+        # If the cache is full, patterns are evicted before they have so many leases.
+        return known.leases >= self._pages_at_once or self._known.is_full
 
     def _question(self, shard: int, keys: Iterable[_Key]) -> Call:
         args: list[str | bytes | int] = [self._most_patterns]
@@ -177,48 +178,46 @@ class SharedPatternStats:
             args += (host, field_of(pattern))
         return Call(shard, "yields", tuple(args))
 
-    def _hear(self, known: _KnownPattern, packed: bytes, now: float) -> None:
-        told = read_yield(known.name, packed, now)
-        if told is not None:
-            known.name, brought = told
-            known.brought = (
-                more(known.name, brought, known.untold) if known.untold.pages else brought
-            )
+    def _update(self, known: _KnownPattern, packed: bytes, now: float) -> None:
+        found = read_yield(known.name, packed, now)
+        if found is not None:
+            known.name, stats = found
+            known.stats = more(known.name, stats, known.unsent) if known.unsent.pages else stats
 
     def _flush(self, key: _Key, known: _KnownPattern) -> None:
-        if known.untold.pages and not self._is_full(known.shard):
-            self._say(key, known, known.untold)
-        known.untold = NOTHING
+        if known.unsent.pages and not self._is_full(known.shard):
+            self._send(key, known, known.unsent)
+        known.unsent = NOTHING
 
-    def _say(self, key: _Key, known: _KnownPattern, came: PatternStats) -> None:
+    def _send(self, key: _Key, known: _KnownPattern, came: PatternStats) -> None:
         host, pattern = key
         args = (self._most_patterns, host, field_of(pattern), came.pages, came.new, came.barren)
         self._tell(Call(known.shard, "note", args))
 
-    def _weigh(self, key: _Key, known: _KnownPattern) -> None:
+    def _mark_if_stopped(self, key: _Key, known: _KnownPattern) -> None:
         """Remember whether links of this pattern need not be kept."""
         host, pattern = key
         patterns = self._stopped.get(host)
-        if known.name != OTHER and is_stopped(known.brought, self._rules):
+        if known.name != OTHER and is_stopped(known.stats, self._rules):
             (patterns if patterns is not None else self._stopped.put(host, set())).add(pattern)
         elif patterns:
             patterns.discard(pattern)
 
 
 def field_of(pattern: str) -> bytes:
-    """Whoever makes two patterns of a host equal has them counted as one."""
+    """Return the hash of *pattern*. If two patterns of a host collide, they are counted as one."""
     return xxhash.xxh3_64_digest(pattern.encode())
 
 
 def read_yield(pattern: str, packed: bytes, now: float) -> tuple[str, PatternStats] | None:
-    """As `yields` tells it. None: nothing, or nothing that can be read."""
+    """Read one pattern of the reply to `yields`. Returns None if it is unknown, or not valid."""
     try:
-        pages, new, barren, age_s, is_other = _TOLD.unpack(packed)
+        pages, new, barren, age_s, is_other = _REPLY.unpack(packed)
     except struct_error:
         return None
     return OTHER if is_other else pattern, PatternStats(pages, new, barren, now - age_s)
 
 
-def _some(rules: PatternSettings) -> int:
+def _pages_at_once(rules: PatternSettings) -> int:
     figures = (rules.pattern_max_pages, rules.pattern_barren_pages)
     return max(1, min([SOME, *(figure // 4 for figure in figures if figure is not None)]))

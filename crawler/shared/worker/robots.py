@@ -1,8 +1,7 @@
-"""Robots.txt among workers: fetched once a crawl and day, not once a worker.
+"""Robots.txt shared by the workers: fetched once a day for a crawl, not once by each worker.
 
-Rule: what this worker knows stands on its own disk; Redis hands it on. It is asked before a lease
-is used, for authorities of which nothing final is known here. Where Redis does not answer, a
-worker knows what it learned itself.
+Rule: a worker keeps its records on its own disk, and sends them to others through Redis. Before a
+lease is used, Redis is asked for authorities without a final record here.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from crawler.shared.shard import shard_of
 from crawler.shared.worker.batcher import ShardLink, replies_in_time
 
 MOST_BYTES: Final = 4096
-"""Packed. Of 4,231 real files 97.4 % are no longer, and take 380 bytes on the average: a larger one
-each worker fetches for itself. So 10,000 hosts of one hostile domain take 40 MB of Redis."""
+"""The most bytes of a packed file. Of 4,231 real files 97.4 % are no longer, and take 380 bytes on
+average; larger ones each worker fetches itself. So 10,000 hosts of a hostile domain take 40 MB."""
 MOST_AWAITED_BYTES: Final = 65_536
-"""Of one that lies on another host, where not every worker comes: 99.9 % of real files."""
+"""The most for a file on another host, which not every worker visits: 99.9 % of real files."""
 UNHEARD: Final = "robots/unheard"
 UNREADABLE: Final = "robots/unreadable"
 UNSAVED: Final = "robots/unsaved"
@@ -45,7 +44,8 @@ class SharedRobots:
         most_bytes: int,
         paused: Callable[[StoreUnavailable], None],
     ) -> None:
-        """*most_bytes*: of a file as it came. *paused* is called when our disk is full."""
+        """A file is at most *most_bytes* long before it is compressed. *paused* is called when our
+        disk is full."""
         self._local = local
         self._shards = link.ops.shards
         self._run = link.run
@@ -61,19 +61,19 @@ class SharedRobots:
 
     def put(self, record: RobotsRecord) -> None:
         authority = record.authority
-        is_awaited = _lies_elsewhere(self._local.get(authority))
+        is_awaited = _is_on_other_host(self._local.get(authority))
         self._local.put(record)
         left_ms = int((record.expires_at - self._now()) * 1000)
         if left_ms <= 0:
             return
         shard = _shard_of(authority, self._shards)
-        packed = _handed_on(record, is_awaited, self._is_full(shard))
+        packed = _packed_for_others(record, is_awaited, self._is_full(shard))
         if packed is not None:
             self._tell(Call(shard, "learn", (authority, left_ms, packed)))
 
     async def enrich(self, leases: Iterable[Lease]) -> list[str]:
-        """Learn what others know, before *leases* are used: the authorities of which something
-        else is known from now on."""
+        """Read the records of *leases* from Redis, before they are used. Returns the authorities
+        whose records were replaced."""
         asked: dict[int, set[str]] = defaultdict(set)
         for authority in filter(None, map(_authority, leases)):
             if not _is_final(self._local.get(authority), self._now()):
@@ -87,19 +87,19 @@ class SharedRobots:
                 self._count(UNHEARD)
                 continue
             for name, packed, left_ms in zip(call.args, reply[1::2], reply[2::2], strict=True):
-                if self._hear(str(name), packed, left_ms):
+                if self._accept(str(name), packed, left_ms):
                     replaced.append(str(name))
         return replaced
 
-    def _hear(self, authority: str, packed: bytes, left_ms: int) -> bool:
-        """Whether something else is known of it from now on."""
+    def _accept(self, authority: str, packed: bytes, left_ms: int) -> bool:
+        """Take the record of *authority* in a reply, and return whether it replaced ours."""
         now, known = self._now(), self._local.get(authority)
         if not packed:
-            return self._forgotten(known, now)
+            return self._expire_unreachable(known, now)
         found = read_robots(authority, packed, left_ms, now, self._most_bytes)
         if found is None:
             self._count(UNREADABLE)
-        elif _says_more(found, known, now):
+        elif _is_newer(found, known, now):
             if found.kind is RobotsState.PENDING and found.body is None and known is not None:
                 found = replace(found, body=known.body)  # our last good copy
             is_replaced = self._replace(found)
@@ -107,15 +107,17 @@ class SharedRobots:
             return is_replaced
         return False
 
-    def _forgotten(self, known: RobotsRecord | None, now: float) -> bool:
-        """A verdict that forbids all may be taken back for everybody, by the person who revives
-        dead letters: then one fetch decides."""
+    def _expire_unreachable(self, known: RobotsRecord | None, now: float) -> bool:
+        """Expire our record if it forbids all because the host was unreachable, and Redis has none:
+        reviving dead letters removes it there, so that one fetch decides. Returns whether ours was
+        replaced."""
         if known is None or known.kind is not RobotsState.UNREACHABLE or not holds(known, now):
             return False
         return self._replace(replace(known, expires_at=now))
 
     def _replace(self, record: RobotsRecord) -> bool:
-        """False: our disk is full. It is asked for again before the next lease is used."""
+        """Store *record*. Returns False if our disk is full; then Redis is asked again before the
+        next lease is used."""
         try:
             self._local.put(record)
         except StoreFull as full:
@@ -124,8 +126,8 @@ class SharedRobots:
         return True
 
 
-def _handed_on(record: RobotsRecord, is_awaited: bool, is_full: bool) -> bytes | None:
-    """What others are told. None: nothing, they can find out for themselves."""
+def _packed_for_others(record: RobotsRecord, is_awaited: bool, is_full: bool) -> bytes | None:
+    """Pack *record* for other workers, or return None if each should fetch the file itself."""
     packed = pack_robots(record)
     most_bytes = MOST_AWAITED_BYTES if is_awaited else 0 if is_full else MOST_BYTES
     if record.body is None or len(packed) <= most_bytes:
@@ -133,7 +135,7 @@ def _handed_on(record: RobotsRecord, is_awaited: bool, is_full: bool) -> bytes |
     if record.kind is not RobotsState.RULES:
         return pack_robots(replace(record, body=None))
     if is_awaited:
-        # They never see that file. When in doubt, stay away.
+        # Others cannot read that file, so for them all of the authority is forbidden.
         return pack_robots(
             replace(record, kind=RobotsState.UNREACHABLE, body=None, reason=TOO_LARGE)
         )
@@ -141,7 +143,7 @@ def _handed_on(record: RobotsRecord, is_awaited: bool, is_full: bool) -> bytes |
 
 
 def _authority(lease: Lease) -> str | None:
-    """Whose robots.txt decides what *lease* is used for. None: it is no URL of ours."""
+    """Return the authority whose robots.txt applies to *lease*, or None if its URL is not valid."""
     candidate = lease.candidate
     is_robots = candidate.purpose is Purpose.ROBOTS
     try:
@@ -151,27 +153,28 @@ def _authority(lease: Lease) -> str | None:
 
 
 def _shard_of(authority: str, shards: int) -> int:
-    """That of its host's URLs."""
+    """Return the shard of the host of *authority*."""
     return shard_of(registered_domain(split(f"{authority}/").hostname), shards)
 
 
-def _lies_elsewhere(record: RobotsRecord | None) -> bool:
-    """Whether it is fetched in another host's turn, by whichever worker has that."""
+def _is_on_other_host(record: RobotsRecord | None) -> bool:
+    """Return whether *record* waits for a file on another host, which any worker may fetch."""
     if record is None or record.kind is not RobotsState.PENDING:
         return False
     return split(record.next_url).hostname != split(f"{record.authority}/").hostname
 
 
 def _is_final(record: RobotsRecord | None, now: float) -> bool:
-    """Whether nobody else can know better. One that forbids all may be taken back."""
+    """Return whether no other worker can have a better record. One that forbids all because the
+    host was unreachable may be removed, so it is not final."""
     settled = (RobotsState.RULES, RobotsState.ALLOW_ALL)
     return record is not None and record.kind in settled and holds(record, now)
 
 
-def _says_more(found: RobotsRecord, known: RobotsRecord | None, now: float) -> bool:
+def _is_newer(found: RobotsRecord, known: RobotsRecord | None, now: float) -> bool:
     if known is None or not holds(known, now):
         return True
     if known.kind is RobotsState.PENDING and found.kind is RobotsState.PENDING:
-        # Each fetch adds to one of the two; ours may not have been told yet.
+        # Each fetch adds to one of the two; ours may not have been sent yet.
         return found.tries + found.hops > known.tries + known.hops
     return not _is_final(known, now) and found.kind is not known.kind

@@ -1,8 +1,7 @@
-"""The whole crawl at a glance, once a second: what all shards say of themselves, and whether it is
-over.
+"""The state of the whole crawl, read once a second: totals, its end, full servers, waiting.
 
-Rule: it is over only when every shard was asked, in one look; see ending.py. A worker that has work
-asks for the totals only, which is the cheaper question.
+Rule: a crawl is over only after looks at the queues of all shards; see `Ending`. A worker that is
+busy reads the totals only, which is cheaper.
 """
 
 from __future__ import annotations
@@ -24,39 +23,35 @@ from crawler.shared.faults import FAULTS, Fault, ForeignData, OutOfMemory, Refus
 from crawler.shared.shard import Ops
 from crawler.shared.worker.leases import ServerEpochs
 
-# Is the crawl over? When nothing waits, nothing is leased, and nothing is anywhere else.
-#
-# Rule: the queues of all shards are looked at, never their counters: one that drifted would end a
-# crawl early, or never. Shards are looked at one after the other, and a URL can pass from one that
-# is
-# still to be looked at into one that was. So two looks must find nothing and agree on how much was
-# ever added. Links on a worker's disk are noted in a shard, in any: no look misses it.
-
 
 @dataclass(frozen=True, slots=True)
 class ShardLook:
-    """At one shard."""
+    """The result of a look at one shard."""
 
-    is_anything_left: bool  # a URL that waits, has a later date, or is leased
+    is_anything_left: bool  # whether a URL waits, has a later date, or is leased
     totals: ShardTotals
     outboxes: frozenset[str]  # workers that have links on their own disks
 
     @classmethod
     def of_reply(cls, reply: Sequence[Any]) -> Self:
-        """As the script `look` gives it."""
+        """Read the reply to the script `look`."""
         _, left, totals, outboxes = reply
         names = frozenset(each.decode("utf-8", "replace") for each in outboxes)
         return cls(left == 1, ShardTotals.of_reply(totals), names)
 
 
 class Ending:
+    """Decides whether the crawl is over. It looks at the queues of shards, because a counter that
+    drifted would end the crawl early or never. A URL can move to a shard that was looked at already
+    from one that was not; so two looks must find nothing, and agree on the URLs ever added."""
+
     def __init__(self) -> None:
-        self._adds: int | None = None  # in the last look, if it found nothing
+        self._adds: int | None = None  # URLs ever added by the last look, if it found nothing
         self.is_over = False
 
     def look(self, shards: Sequence[ShardLook], is_elsewhere: bool) -> None:
-        """*shards*: all of them; *is_elsewhere*: something waits in a feed, or with a worker that
-        is only beginning."""
+        """Take a look at all *shards*. *is_elsewhere* means that URLs wait in a feed, or at a
+        worker that is starting."""
         if is_elsewhere or any(each.is_anything_left or each.outboxes for each in shards):
             self.begin_again()
             return
@@ -65,7 +60,7 @@ class Ending:
         self._adds = adds
 
     def begin_again(self) -> None:
-        """There is something: what was looked at before counts no more."""
+        """Forget the last look, because a URL was found or added."""
         self._adds, self.is_over = None, False
 
 
@@ -74,8 +69,8 @@ class Sized(Protocol):
 
 
 class OutboxNote:
-    """That links wait on this worker's disk, noted in a shard whose server answers: no single
-    server is needed for it. Removed when none wait any more."""
+    """A note in a shard that links wait on this worker's disk. It may be in any shard whose server
+    answers, because all are looked at before the end. It is removed when none wait any more."""
 
     def __init__(self, nodes: Nodes, ops: Ops, worker: str, outbox: Sized) -> None:
         self._nodes = nodes
@@ -83,19 +78,20 @@ class OutboxNote:
         self._worker = worker
         self._outbox = outbox
         self._home = xxhash.xxh3_64_intdigest(worker.encode()) % ops.shards
-        self._places = set(range(ops.shards))  # where it may stand: the last life left some
+        self._places = set(range(ops.shards))  # shards that may have it, also from the last session
         self._is_noted = False
         self._lock = asyncio.Lock()
 
     async def is_noted(self) -> bool:
-        """Whether it is, where links wait; the first time it is noted now."""
+        """Write the note if links wait and it is not written. Returns False if that fails."""
         async with self._lock:
             if len(self._outbox) and not self._is_noted:
                 self._is_noted = await self._note()
             return self._is_noted or not len(self._outbox)
 
     async def look_after(self) -> None:
-        """Once a second: noted again, because a server may lose its last second, or removed."""
+        """Write the note again (a server may lose its last second), or remove it. To be called
+        once a second."""
         async with self._lock:
             if len(self._outbox):
                 self._is_noted = await self._note()
@@ -103,11 +99,11 @@ class OutboxNote:
                 self._is_noted = False
                 calls = [self._ops.outbox(shard, self._worker, False) for shard in self._places]
                 replies = await self._nodes.run(calls)
-                told = zip(calls, replies, strict=True)
-                self._places = {call.shard for call, reply in told if isinstance(reply, FAULTS)}
+                pairs = zip(calls, replies, strict=True)
+                self._places = {call.shard for call, reply in pairs if isinstance(reply, FAULTS)}
 
     async def _note(self) -> bool:
-        """In its usual shard, else in one of each other server until one answers."""
+        """Write the note to the last shard, else to one of each other server until one answers."""
         asked: set[str] = set()
         for shard in (self._home, *range(self._ops.shards)):
             if (node := self._nodes.node_of(shard)) in asked:
@@ -125,6 +121,8 @@ logger = logging.getLogger(__name__)
 
 
 class Overview:
+    """Totals of the whole crawl, and whether it is over, as this worker last read them."""
+
     def __init__(self, nodes: Nodes, ops: Ops, name: str, runs: ServerEpochs) -> None:
         self._nodes = nodes
         self._asks = [(n, ("HGETALL", keys.totals(name, n))) for n in range(ops.shards)]
@@ -133,27 +131,27 @@ class Overview:
         self._totals: list[ShardTotals] = []
         self._ending = Ending()
         self.is_anything_left = True
-        """In the shards, as far as was looked."""
+        """Whether the last look at the shards found a URL, or none was made."""
         self.outboxes: frozenset[str] = frozenset()
-        """Workers with links on their disks, as far as was looked."""
+        """Workers with links on their disks, by the last look."""
 
     @property
     def is_over(self) -> bool:
         return self._ending.is_over
 
     def begin_again(self) -> None:
-        """Something was added: it is not over, whatever the last looks have found."""
+        """Forget the last look, because something was added."""
         self._ending.begin_again()
         self.is_anything_left = True
 
     def counts(self) -> Counts:
-        """Of the last look that heard everybody."""
+        """Return the counts of the last look that all shards answered."""
         return ShardTotals.summed(self._totals)
 
     async def look(self, is_busy: bool, is_elsewhere: Callable[[], bool]) -> Fault | None:
-        """*is_busy*: this worker has something to do, so the end need not be looked for.
-        *is_elsewhere*: something waits in a feed, or with a worker that is only beginning. Returns
-        what was in the way."""
+        """Read the totals, and if this worker is not busy, look whether the crawl is over.
+        *is_elsewhere* returns whether URLs wait in a feed, or at a worker that is starting. Returns
+        the first Fault, or None."""
         asked_at = monotonic()
         if is_busy:
             totals = await self._nodes.commands(self._asks)
@@ -161,19 +159,19 @@ class Overview:
                 each if isinstance(each, FAULTS) else ShardTotals.of_reply(each).run
                 for each in totals
             ]
-            fault = self._heard(runs, asked_at)
+            fault = self._record_runs(runs, asked_at)
             if fault is None:
                 self._totals = [ShardTotals.of_reply(reply) for reply in totals]
             self.begin_again()
             return fault
         replies = await self._nodes.run(self._looks)
         runs = [each if isinstance(each, FAULTS) else each[0] for each in replies]
-        fault = self._heard(runs, asked_at)
+        fault = self._record_runs(runs, asked_at)
         if fault is None:
-            self._looked([ShardLook.of_reply(reply) for reply in replies], is_elsewhere())
+            self._take_look([ShardLook.of_reply(reply) for reply in replies], is_elsewhere())
         return fault
 
-    def _looked(self, shards: Sequence[ShardLook], is_elsewhere: bool) -> None:
+    def _take_look(self, shards: Sequence[ShardLook], is_elsewhere: bool) -> None:
         was_over = self.is_over
         self._totals = [each.totals for each in shards]
         self.is_anything_left = any(each.is_anything_left for each in shards)
@@ -187,50 +185,46 @@ class Overview:
                 ", ".join(map(str, drifted[:10])),
             )
 
-    def _heard(self, runs: Sequence[Any], asked_at: float) -> Fault | None:
+    def _record_runs(self, runs: Sequence[Any], asked_at: float) -> Fault | None:
         fault: Fault | None = None
         for shard, run in enumerate(runs):
             if isinstance(run, FAULTS):
                 fault = fault or run
             else:
-                # Before its totals count: it may have forgotten what we are about to tell again.
+                # Before its totals are used: a new run may lack calls that must be sent again.
                 self._runs.heard(shard, run, asked_at)
         return fault
 
 
-# What is in the way, told in the log: once when it begins, and once when it is over.
-#
-# Rule: a trouble is over when it was not met for a while. What is met every half second is one.
-
 OVER_S: Final = 3.0
-"""Each server is asked once a second, and each call tried again twice as often."""
+"""A trouble is over if it was not met for so long. Each server is called once a second, and a
+failed call is retried twice as often."""
 
 
 class Troubles:
+    """Logs what the crawl waits for: once when it begins, and once when it is over."""
+
     def __init__(self, steady: Callable[[], float] = monotonic) -> None:
         self._steady = steady
-        self._met_at: dict[str, float] = {}  # by their kind
+        self._last_met: dict[str, float] = {}  # by their kind
         self._looked_at = steady()
 
     def meet(self, kind: str, text: str) -> None:
-        """*kind*: what of it is told once, whatever its *text*."""
-        if kind not in self._met_at:
+        """Log *text*, unless a trouble of the same *kind* is not over yet."""
+        if kind not in self._last_met:
             logger.warning("Waiting: %s", text)
-        self._met_at[kind] = self._steady()
+        self._last_met[kind] = self._steady()
 
     def look(self) -> None:
-        """To be called about once a second."""
+        """Log which troubles are over. To be called about once a second."""
         steady = self._steady()
-        if steady - self._looked_at > OVER_S / 2:  # we stood still, and met nothing for that alone
-            self._met_at = dict.fromkeys(self._met_at, steady)
+        if steady - self._looked_at > OVER_S / 2:  # our loop was blocked, so nothing could be met
+            self._last_met = dict.fromkeys(self._last_met, steady)
         self._looked_at = steady
-        for kind, met_at in list(self._met_at.items()):
-            if steady - met_at > OVER_S:
-                del self._met_at[kind]
+        for kind, last_met in list(self._last_met.items()):
+            if steady - last_met > OVER_S:
+                del self._last_met[kind]
                 logger.info("Going on: %s", kind)
-
-
-# What a shared frontier is told when it begins, and who hears of what comes later.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,13 +235,15 @@ class SharedRules:
     heartbeat_s: float
     fetch_s: float  # the longest fetch
     most_leases: int  # fetched at once
-    is_sure: bool  # what a server acknowledges is on its disk
-    # Makes what the outbox took survive a power cut at this worker, in a thread. None: it may not.
+    is_sure: bool  # whether what a server acknowledges is on its disk
+    # Called in a thread to make the outbox survive a power cut. None: it need not.
     sync_outbox: Callable[[], None] | None = None
-    full_bytes: Callable[[int], int | None]  # of a server's maxmemory: where it is full
+    full_bytes: Callable[[int], int | None]  # from maxmemory: at how many bytes a server is full
 
 
 class Listener(Protocol):
+    """Receives the events of a shared frontier."""
+
     def count(self, key: str) -> None: ...
 
     def added(self, added: Added) -> None: ...
@@ -259,93 +255,89 @@ class Listener(Protocol):
     def failed(self, error: CrawlerError) -> None: ...
 
 
-# What the person who crawls hears of the shared frontier: what is waited for, and what ends the
-# crawl.
-#
-# Rule: what waiting mends is told once, and the crawl waits; what no waiting mends ends it.
-
-
 class StatusLog:
+    """Logs what the shared frontier waits for, and ends the crawl at an error that waiting cannot
+    repair."""
+
     def __init__(self, listener: Listener, name: str) -> None:
-        """*name*: of the crawl."""
+        """*name* is that of the crawl."""
         self.is_hopeless = False
         self._listener = listener
         self._name = name
         self._troubles = Troubles()
 
     def failed(self, error: CrawlerError) -> None:
-        """No waiting mends it."""
+        """End the crawl because of *error*, which waiting cannot repair."""
         self.is_hopeless = True
         self._listener.failed(error)
 
     def faulted(self, fault: CrawlerError) -> None:
-        """Of a server."""
+        """Handle a fault of a server: wait, or end the crawl."""
         if isinstance(fault, StoreUnavailable):
             self._troubles.meet("the servers of the frontier answer", str(fault))
         else:
             self.failed(fault)
 
     def crowded(self, full: StoreUnavailable) -> None:
-        """A server has no memory for our links."""
+        """Log that a server has no memory for our links."""
         self._troubles.meet("the servers of the frontier take links", str(full))
 
     def paused(self, full: StoreUnavailable) -> None:
-        """Nor has our disk room for them."""
+        """Log that our disk has no room for links."""
         self._troubles.meet(
             "there is room on this worker's disk",
             f"no room for links on this worker's disk: {full}",
         )
 
     def disk_full(self, full: StoreUnavailable) -> None:
-        """Nor for pages."""
+        """Log that our disk has no room for pages."""
         self._troubles.meet(
             "there is room on this worker's disk",
             f"no room on this worker's disk, so nothing is fetched: {full}",
         )
 
     def awaits(self, outboxes: Mapping[str, int]) -> None:
-        """*outboxes*: links on the disks of silent workers. Nothing else keeps the crawl from its
-        end."""
+        """Log that only links on the disks of silent workers keep the crawl from its end.
+        *outboxes* holds their numbers by worker."""
         for name, links in outboxes.items():
             self._troubles.meet(
-                f"there is word of the worker {name}, or nobody waits for it any more",
+                f"the worker {name} is back, or its links are given up",
                 f"nothing is left to fetch but what the worker {name} found ({links} links on its"
-                " disk), and it is not heard of. Start it again with its data directory; if its"
+                " disk), and it is silent. Start it again with its data directory; if its"
                 f" disk is lost: scrapy frontier workers --forget {name}",
             )
 
     def gone(self, shard: int) -> None:
-        """Its keys are not there any more."""
+        """End the crawl because the keys of *shard* no longer exist."""
         self.failed(
             ForeignData(
                 f"Redis has lost the crawl: the key {keys.totals(self._name, shard)} is not there"
-                " any more. Somebody removed it, or maxmemory-policy made Redis do so. Begin"
+                " any more. It was removed by hand, or because of maxmemory-policy. Begin"
                 " another crawl"
             )
         )
 
     def lost(self, leases: Sequence[Lease]) -> None:
-        """They ended before they were finished."""
+        """Log that *leases* expired before they were finished."""
         logger.warning(
             "Leases that ended before they were finished, now given to others: %d", len(leases)
         )
         self._listener.lost(leases)
 
     def look(self) -> None:
-        """To be called now and then: is something over?"""
+        """Log which troubles are over. To be called about once a second."""
         self._troubles.look()
 
 
-# Whether our own disk has room for what is fetched.
-#
-# Rule: where it has none the crawl waits, and holds its leases; at its end it waits no more.
-
-FULL_S: Final = 2.0  # so long after a write that was refused nothing is leased
+FULL_S: Final = 2.0  # after a write was refused nothing is leased for so long
 
 
 class WorkerDisk:
-    def __init__(self, tidings: StatusLog) -> None:
-        self._tidings = tidings
+    """Whether our own disk has room for pages. If not, the crawl waits and keeps its leases, but
+    not at its end."""
+
+    def __init__(self, status_log: StatusLog) -> None:
+        self._status_log = status_log
         self._full_at = float("-inf")  # monotonic
         self._is_ending = False
 
@@ -354,23 +346,23 @@ class WorkerDisk:
         return monotonic() - self._full_at < FULL_S
 
     def wait_for_room(self, full: StoreUnavailable) -> bool:
-        """It has no room for what was fetched: nothing more is leased for a moment, and the
-        leases that are held are renewed. Returns whether to try again: not at the end."""
+        """Note that the disk has no room, so that nothing is leased for FULL_S. Returns whether to
+        try again: not at the end of the crawl."""
         self._full_at = monotonic()
-        self._tidings.disk_full(full)
-        return not self._is_ending and not self._tidings.is_hopeless
+        self._status_log.disk_full(full)
+        return not self._is_ending and not self._status_log.is_hopeless
 
     def ending(self) -> None:
-        """Nothing waits for room from now on."""
+        """Let nothing wait for room from now on."""
         self._is_ending = True
 
 
-# Which servers are full: above their high-water mark new links wait on the workers' disks.
-
-LOW_PART: Final = 0.95  # of the mark: below it links flow again, so that it does not flutter
+LOW_PART: Final = 0.95  # below this part of the mark a server is no longer full (hysteresis)
 
 
 class Fullness:
+    """Which servers are above their high-water mark: links to them wait on the workers' disks."""
+
     def __init__(self, nodes: Nodes, full_bytes: Callable[[int], int | None]) -> None:
         self._nodes = nodes
         self._full_bytes = full_bytes
@@ -378,7 +370,7 @@ class Fullness:
 
     @property
     def full(self) -> list[OutOfMemory]:
-        """What is to be said of each."""
+        """An error for each full server, with its text for the log."""
         return [
             OutOfMemory(
                 f"Redis at {node} is above its high-water mark (CRAWLER_REDIS_MAX_BYTES). New links"
@@ -388,11 +380,12 @@ class Fullness:
         ]
 
     def is_full(self, shard: int) -> bool:
-        """O(1)."""
+        """Return whether the server of *shard* is full. O(1)."""
         return bool(self._full) and self._nodes.node_of(shard) in self._full
 
     async def look(self) -> None:
-        """Ask each server; one that does not answer stays as it was. Raises Refused."""
+        """Ask each server for its memory; one that does not answer stays as it was. Raises Refused
+        as `refuse_eviction` does."""
         memories = await self._nodes.memory()
         refuse_eviction(memories)
         for node, memory in memories.items():
@@ -404,8 +397,8 @@ class Fullness:
 
 
 def refuse_eviction(memories: Mapping[str, Memory]) -> None:
-    """Raises Refused: a server would throw away what is known, and nobody would notice. Only what
-    expires (volatile-*) may go: hints, of which none is needed."""
+    """Raise Refused if a server would evict data of the crawl silently. It may evict what expires
+    (volatile-*): such keys are hints only."""
     for node, memory in memories.items():
         if memory.max_bytes and memory.policy.startswith("allkeys"):
             raise Refused(

@@ -1,7 +1,7 @@
-"""Who this worker is, across its lives: kept in its data directory.
+"""The worker's name and session, kept in its data directory from one start to the next.
 
-Rule: the directory is locked by one process, so what the file says of the last session is of a
-dead one, unless the directory is a copy: it keeps which one it is.
+Rule: one process locks the directory, so the session in the file is dead, unless the directory is a
+copy: the file also holds the identity of its directory, to detect that.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _FILE: Final = "worker.json"
 
 class WorkerFile(msgspec.Struct, frozen=True):
     name: str
-    session: str  # of the life that wrote it
-    directory: str = ""  # device and inode; empty: nobody has looked
-    crawl: str = ""  # CRAWLER_FRONTIER_NAME; empty: nobody has looked
-    key_seed: int = 0  # of that crawl, which no other has
-    # What Redis knew of this name when this was written; it may never have heard of `session`.
+    session: str  # the one that wrote the file
+    directory: str = ""  # device and inode; empty if not known
+    crawl: str = ""  # CRAWLER_FRONTIER_NAME; empty if not known
+    key_seed: int = 0  # of that crawl; no two crawls have the same
+    # The session under this name in Redis when this was written; `session` may not have got there.
     before: str = ""
 
 
 def read_worker(path: Path) -> WorkerFile | None:
-    """None: no shared crawl was begun in the data directory *path*."""
+    """Read the file in the data directory *path*. Returns None if it had no shared crawl."""
     try:
         return msgspec.json.decode((path / _FILE).read_bytes(), type=WorkerFile)
     except FileNotFoundError:
@@ -40,19 +40,20 @@ def read_worker(path: Path) -> WorkerFile | None:
 
 
 def next_session(last: WorkerFile | None, wanted_name: str, path: Path) -> WorkerFile:
-    """*wanted_name* empty: the one it had, or a new one."""
+    """Make a new session. If *wanted_name* is empty the last name is kept, or a new one made."""
     name = wanted_name or (last.name if last else _new_name())
     return WorkerFile(name, f"{name}.{secrets.token_hex(4)}", _directory(path))
 
 
 def is_copy(last: WorkerFile, path: Path) -> bool:
-    """Whether *last* was written in another directory: this one was copied, restored or moved."""
+    """Return whether *last* was written in another directory, so that *path* was copied, restored
+    or moved."""
     return last.directory not in ("", _directory(path))
 
 
 def refuse_other_crawl(last: WorkerFile | None, path: Path, crawl: str, key_seed: int) -> None:
-    """Raise DataDirError if *last* took part in another crawl: what waits in its outbox is keyed
-    for that one, and what it has archived would be fetched again."""
+    """Raise DataDirError if *last* is of another crawl: the links in its outbox have keys of that
+    crawl, and its archived pages would be fetched again."""
     if last and last.crawl and (last.crawl, last.key_seed) != (crawl, key_seed):
         raise DataDirError(
             f"{path} belongs to another crawl ({last.crawl}), not to the one that is {crawl} in"
@@ -62,7 +63,7 @@ def refuse_other_crawl(last: WorkerFile | None, path: Path, crawl: str, key_seed
 
 
 def write_worker(path: Path, worker: WorkerFile) -> None:
-    """Durable when it returns."""
+    """Write the file. It is durable when this returns."""
     draft = path / f"{_FILE}.new"
     try:
         with draft.open("wb") as file:
