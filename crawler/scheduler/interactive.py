@@ -1,5 +1,5 @@
-"""Scrapy's own scheduler, for errands (crawler.crawl.interactive): the frontier stores what it is
-given, and their requests call back into the process that waits for them."""
+"""Scrapy's own scheduler, for `scrapy shell`, `fetch`, `view`, `parse` and `check`: their requests
+call back into the process that waits for them, which no stored request can."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InteractiveScheduler(Scheduler):
         if _is_typed(request):
             self._crawl.admission.doors.open_also(request.url)
         elif fetch_form(request.url) is None:
-            return False  # file:, which a person may open, and a page may not
+            return False  # file: may be opened by the user, but not by a page
         return super().enqueue_request(request)
 
     def close(self, reason: str) -> Deferred[None]:
@@ -34,5 +34,5 @@ class InteractiveScheduler(Scheduler):
 
 
 def _is_typed(request: Request) -> bool:
-    """A person, or a spider's own code, has named its URL: no page of the web did."""
+    """Return whether the user or the spider's code named the URL, not a page of the web."""
     return not request.meta.get("depth") and "redirect_times" not in request.meta

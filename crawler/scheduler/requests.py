@@ -1,8 +1,7 @@
-"""A spider's own requests, as bytes that outlive the process, and back.
+"""Serialize the requests of a spider for the frontier, and read them back.
 
-Rule: msgpack, never pickle. What would come back as something else is refused with its
-name, before it is stored; what is read back names nothing but methods of the spider and
-classes of the table below.
+Rule: msgpack, never pickle. A value that would be read back as another type is refused before it is
+stored; a stored request names only methods of the spider and the classes in `_CLASSES`.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from scrapy.utils.request import request_from_dict
 from crawler.crawl.in_flight import LEASE
 from crawler.model.types import UnstorableRequest
 
-# Made anew by the downloader at each fetch.
+# The downloader sets these again at each fetch.
 _PASSING: Final = frozenset({LEASE, "download_slot", "download_latency"})
 _CLASSES: Final = {f"{kind.__module__}.{kind.__qualname__}" for kind in
                    (Request, FormRequest, JsonRequest, XmlRpcRequest)}  # fmt: skip
 MOST_BYTES: Final = 4 << 20
-"""Guess: a form with a picture fits. What is more keeps all others of a shared frontier waiting."""
-_DEEPEST: Final = 100  # guess: nobody means more; a list that holds itself ends here
+"""Guess: a form with a picture fits. A larger one would delay all workers of a shared frontier."""
+_DEEPEST: Final = 100  # guess: no real request nests deeper; a list that holds itself ends here
 _SCALARS: Final = (str, bytes, bool, int, float, type(None))
 _encode = msgspec.msgpack.Encoder(enc_hook=str.__str__).encode
 _decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 class _Parts(TypedDict, total=False):
-    """Of which kinds Scrapy takes its parts to be, when it reads them and later."""
+    """The types that Scrapy expects of the parts of a stored request."""
 
     url: str
     callback: str | None
@@ -45,7 +44,7 @@ class _Parts(TypedDict, total=False):
 
 
 def pack(request: Request, spider: Spider) -> bytes:
-    """Raises UnstorableRequest, whose text says which part cannot be stored and why."""
+    """Serialize *request*. Raises UnstorableRequest, which names the part that cannot be stored."""
     try:
         parts = request.to_dict(spider=spider)
     except ValueError as refused:  # a callback that is no method of the spider
@@ -69,7 +68,7 @@ def pack(request: Request, spider: Spider) -> bytes:
 
 
 def unpack(packed: bytes, spider: Spider) -> Request:
-    """Raises UnstorableRequest if the spider no longer has the callback, or it is no request."""
+    """Read a request back. Raises UnstorableRequest if *packed* is not a request of this spider."""
     try:
         parts = _decode(packed)
         msgspec.convert(parts, _Parts)
@@ -85,13 +84,13 @@ def unpack(packed: bytes, spider: Spider) -> Request:
 
 
 def _is_callback(called: object) -> bool:
-    """What `pack` can have named: a method of the spider or its class, and none that all
-    objects have."""
+    """Return whether `pack` can have named it: a method of the spider or its class, but none
+    that all objects have."""
     return inspect.ismethod(called) and not called.__name__.startswith("__")
 
 
 def _refuse_foreign(request: Request, where: str, value: object, depth: int = 0) -> None:
-    # Text of a class of its own comes back as plain text, which is equal to it: a CrawlSpider puts
+    # A subclass of str is read back as plain text, which is equal to it: a CrawlSpider puts
     # lxml's into the meta of each request.
     if type(value) in _SCALARS or isinstance(value, str):
         return

@@ -1,7 +1,7 @@
-"""Scrapy's scheduler interface over the frontier: thin, and never waiting.
+"""Scrapy's scheduler interface over the frontier.
 
-Rule: decisions are asked for, obeyed and counted. `next_request` is called at every event, so
-it does no more than take a lease; when nothing is due, one timer wakes the engine.
+Rule: no call waits, and no policy is decided here. Scrapy calls `next_request` at every event, so
+it only takes a lease; when no URL is due, one timer wakes the engine.
 """
 
 from __future__ import annotations
@@ -44,19 +44,17 @@ from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal
 from crawler.scheduler.requests import pack, unpack
 
-# A spider's own requests as candidates, and what a middleware put in place of one.
-#
-# Rule: whatever Scrapy hands to its scheduler becomes a candidate, a verdict or a refusal here.
+# Each request that Scrapy gives to its scheduler becomes a candidate, a verdict or a refusal.
 
 
 def candidate_of(
     request: Request, spider: Spider, crawl: Crawl, *, is_returned: bool = False
 ) -> Candidate | Refusal:
-    """*is_returned*: by a downloader middleware, perhaps as the redirect of a start request, whose
-    meta it has. Raises UnstorableRequest."""
+    """Make a candidate of *request*. *is_returned*: by a downloader middleware, perhaps as the
+    redirect of a start request, whose meta it has. Raises UnstorableRequest."""
     is_start = bool(request.meta.get("is_start_request"))
     depth = int(request.meta.get("depth", 0))
-    # A callback may have copied the meta of its answer, whose depth a link does not have.
+    # A callback may have copied the meta of a start request; its depth shows that this is a link.
     if is_start and not depth and not is_returned:
         crawl.admission.doors.open_also(request.url)
     hints = Hints(depth=depth, is_seed=is_start, priority=request.priority)
@@ -71,8 +69,8 @@ def candidate_of(
 
 
 def verdict_on_returned(request: Request, flight: Fetch, spider: Spider, crawl: Crawl) -> Verdict:
-    """A downloader middleware returned *request* in place of an answer: a retry or redirect of
-    its own. It is this lease's Moved, and meets no seen test: its author wants it fetched."""
+    """Return the verdict for a lease whose answer a downloader middleware replaced by *request*, as
+    a retry or redirect of its own: Moved, without the seen test, as it is to be fetched anyway."""
     found = candidate_of(request, spider, crawl, is_returned=True)
     if isinstance(found, Refusal):
         flight.reason = f"a middleware asked for {request.url}: {found.explain()}"
@@ -82,7 +80,7 @@ def verdict_on_returned(request: Request, flight: Fetch, spider: Spider, crawl: 
 
 
 def _key(request: Request, spider: Spider) -> int | None:
-    """None: its URL says all. Else the spider's own idea of what makes two requests the same."""
+    """Return the spider's fingerprint of *request*, or None if the URL alone identifies it."""
     if request.method == "GET" and not request.body:
         return None
     fingerprinter = spider.crawler.request_fingerprinter
@@ -92,9 +90,9 @@ def _key(request: Request, spider: Spider) -> int | None:
 
 logger = logging.getLogger(__name__)
 
-# Leases that need no fetch (robots says no) are settled at once, so many in one call.
+# At most so many leases that need no fetch (robots.txt forbids it) are finished in one call.
 _AT_ONCE: Final = 50
-_RETRY_REQUESTS_S: Final = 1.0  # between two looks for them
+_RETRY_REQUESTS_S: Final = 1.0  # between two checks for retry requests
 
 
 class FrontierScheduler(BaseScheduler):
@@ -106,9 +104,9 @@ class FrontierScheduler(BaseScheduler):
         self._crawler = crawler
         self._crawl = crawl
         self._timer: CallLaterResult | None = None
-        self._taking: asyncio.Future[None] | None = None
-        # Requests that a rule refused, on their way to their errbacks. Bound: those that spiders
-        # yield between two turns of the engine, which takes them before any lease.
+        self._retry_task: asyncio.Future[None] | None = None
+        # Requests that a rule refused, for their errbacks. Bound: those that spiders yield between
+        # two turns of the engine, which takes them before any lease.
         self._refused: deque[Request] = deque()
         self._concurrency = crawler.settings.getint("CONCURRENT_REQUESTS")
 
@@ -127,29 +125,29 @@ class FrontierScheduler(BaseScheduler):
         hooks.on_stopping(self._stopping)
         self._crawl.begin()
         if isinstance(self._crawl.leases.frontier, TwoTierFrontier):
-            taking = take_retry_requests(self._crawl, self._crawl.leases.frontier)
-            self._taking = asyncio.ensure_future(taking)
+            requests = take_retry_requests(self._crawl, self._crawl.leases.frontier)
+            self._retry_task = asyncio.ensure_future(requests)
         self._crawler.signals.connect(self._idle, signals.spider_idle)
-        self._crawler.signals.connect(self._broken, signals.spider_error)
-        self._crawler.signals.connect(self._broken, signals.item_error)
+        self._crawler.signals.connect(self._note_error, signals.spider_error)
+        self._crawler.signals.connect(self._note_error, signals.item_error)
 
     def close(self, reason: str) -> Deferred[None]:
         self._stop_timer()
-        if self._taking is not None:
-            self._taking.cancel()
+        if self._retry_task is not None:
+            self._retry_task.cancel()
         return deferred_from_coro(self._crawl.close(is_finished=reason == "finished"))
 
     def has_pending_requests(self) -> bool:
-        """Asked when nothing is fetched or in the pipelines."""
+        """Scrapy calls this when no request is being fetched or in the pipelines."""
         frontier, commits = self._crawl.leases.frontier, self._crawl.storage.keeping.commits
         if commits is not None and frontier.wake_at() is None:
             commits.hurry()  # nothing can be fetched before these leases are finished
         return bool(self._refused) or (not self._full() and not frontier.is_over())
 
     def enqueue_request(self, request: Request) -> bool:
-        """A spider's own request, or what a downloader middleware returned for a lease."""
+        """Add a request of the spider, or take what a middleware returned as a lease's verdict."""
         if self._crawl.lifecycle.is_closed:
-            # Scrapy reads `start` until the end of its own closing. The next start yields it again.
+            # Scrapy reads `start` until its closing ends. The next start yields the request again.
             return False
         try:
             flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
@@ -183,31 +181,31 @@ class FrontierScheduler(BaseScheduler):
             leases = crawl.leases.frontier.lease(now, 1, crawl.fetching.slots.free())
             if not leases:
                 break
-            request = self._cleared(crawl.leases.flights.open(leases[0]), now)
+            request = self._request_for(crawl.leases.flights.open(leases[0]), now)
             if request is not None:
                 return request
         self._wake_later()
         return None
 
-    def _cleared(self, flight: Fetch, now: float) -> Request | None:
-        """The request that *flight* may make; None: it has ended without one."""
+    def _request_for(self, flight: Fetch, now: float) -> Request | None:
+        """Return the request for *flight*, or None if its lease ended without one."""
         crawl = self._crawl
-        cleared = crawl.admission.clearance.of(flight, now)
-        if isinstance(cleared, Proceed):
-            return self._request(flight, cleared.url)
-        if cleared.hop is not None:
-            crawl.leases.frontier.add([cleared.hop], now)
-        if flight.purpose is Purpose.PAGE and isinstance(cleared.verdict, Done | Dead):
+        result = crawl.admission.clearance.of(flight, now)
+        if isinstance(result, Proceed):
+            return self._request(flight, result.url)
+        if result.hop is not None:
+            crawl.leases.frontier.add([result.hop], now)
+        if flight.purpose is Purpose.PAGE and isinstance(result.verdict, Done | Dead):
             request = self._with_errback(flight)
             if request is not None:
-                crawl.leases.landing.refuse(flight, cleared.verdict, cleared.reason, cleared.rest_s)
+                crawl.leases.landing.refuse(flight, result.verdict, result.reason, result.rest_s)
                 return request
-        crawl.leases.landing.unfetched(flight, cleared.verdict, cleared.reason, cleared.rest_s)
+        crawl.leases.landing.unfetched(flight, result.verdict, result.reason, result.rest_s)
         return None
 
     def _with_errback(self, flight: Fetch) -> Request | None:
-        """The spider's own request that *flight* is for, if its errback is to be called: it goes
-        through the engine as far as `RobotsMiddleware`, which raises IgnoreRequest."""
+        """Return the spider's request that *flight* is for, if it has an errback to call: it passes
+        the engine up to `RobotsMiddleware`, which raises IgnoreRequest."""
         if not flight.lease.candidate.request:
             return None
         with suppress(UnstorableRequest):
@@ -219,7 +217,7 @@ class FrontierScheduler(BaseScheduler):
     def _request(self, flight: Fetch, url: str) -> Request | None:
         packed = flight.lease.candidate.request
         if not packed or flight.purpose is not Purpose.PAGE:
-            # verbatim_url: the fetch form is what seen test, robots and archive know it by.
+            # verbatim_url: seen test, robots and archive use the URL in its fetch form.
             meta = {LEASE: flight.lease, "verbatim_url": True}
             return Request(url, meta=meta, dont_filter=True)
         try:
@@ -235,7 +233,7 @@ class FrontierScheduler(BaseScheduler):
         if isinstance(found, Refusal):
             self._crawl.tally.count(f"refused/{found.reason}")
             if request.errback is not None:
-                # Scrapy's engine takes it from `next_request`, as one that was admitted.
+                # Scrapy's engine takes it from `next_request`, like an admitted one.
                 request.meta[LEASE] = found
                 self._refused.append(request)
                 return True
@@ -258,18 +256,17 @@ class FrontierScheduler(BaseScheduler):
         )
 
     def _is_crowded(self) -> bool:
-        """As many pages are fetched and not yet archived as can be fetched at once. With those that
-        are being fetched, at most twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes
-        its slot of the downloader and no other place."""
+        """Return whether as many pages wait to be archived as can be fetched at once. So at most
+        twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes no more than its slot."""
         return self._crawl.leases.flights.fetched >= self._concurrency
 
     def _full(self) -> bool:
-        """As many pages as were asked for are fetched, or under way."""
+        """Return whether `max_pages` pages are fetched or under way."""
         crawl = self._crawl
         most = crawl.settings.arguments.max_pages if crawl.settings.arguments else None
         if most is None:
             return False
-        # Each flight is looked at only where all together could be enough.
+        # pages() visits each flight, so it is called only if all together could be enough.
         left = most - crawl.tally.pages
         return len(crawl.leases.flights) >= left and crawl.leases.flights.pages() >= left
 
@@ -289,7 +286,7 @@ class FrontierScheduler(BaseScheduler):
         if self._full():
             raise CloseSpider("max_pages")
 
-    def _broken(self, failure: object, response: object = None, **_: object) -> None:
+    def _note_error(self, failure: object, response: object = None, **_: object) -> None:
         request = getattr(response, "request", None)
         flight = self._crawl.leases.flights.of(request.meta.get(LEASE)) if request else None
         if flight is not None:
@@ -304,12 +301,12 @@ class FrontierScheduler(BaseScheduler):
     def _wake_later(self) -> None:
         self._stop_timer()
         if self._is_barred():
-            return  # not for want of a due host: what ends it wakes the engine by itself
+            return  # the end of the condition that bars leases wakes the engine
         now, uplink = self._crawl.leases.clock.now(), self._crawl.fetching.uplink
         if uplink.is_down(now):
             wake_at: float | None = uplink.probe_at
         else:
-            # Hosts that wait for a slot: a fetch that ends, or waits, wakes the engine by itself.
+            # Hosts that wait for a slot need no timer: a fetch that ends or waits wakes the engine.
             wake_at = self._crawl.leases.frontier.wake_at(self._crawl.fetching.slots.free())
         if wake_at is not None:
             self._timer = call_later(max(0.0, wake_at - now), self._crawl.lifecycle.wake)
@@ -321,14 +318,14 @@ class FrontierScheduler(BaseScheduler):
 
 
 async def take_retry_requests(crawl: Crawl, frontier: TwoTierFrontier) -> None:
-    """Put back what `scrapy frontier retry` asks for beside this crawl."""
+    """Put back the dead letters that `scrapy frontier retry` names while this crawl runs."""
     while True:
         for file in retry_requests.waiting(crawl.storage.data.path):
-            asked = retry_requests.read(file)
-            if asked is None:
+            retry = retry_requests.read(file)
+            if retry is None:
                 continue
             try:
-                retry_requests.answer(file, await _put_back(asked.key, crawl, frontier))
+                retry_requests.answer(file, await _put_back(retry.key, crawl, frontier))
             except OSError as refused:
                 logger.error("A request of scrapy frontier retry is not answered: %s", refused)
             except StoreUnavailable as error:
@@ -339,12 +336,12 @@ async def take_retry_requests(crawl: Crawl, frontier: TwoTierFrontier) -> None:
 
 
 async def _put_back(key: int | None, crawl: Crawl, frontier: TwoTierFrontier) -> int:
-    def chosen(candidate: Candidate) -> bool:
+    def is_chosen(candidate: Candidate) -> bool:
         return key is None or candidate.key == key
 
     total = 0
     for put_back in dead_letters.put_back(
-        crawl.storage.store, frontier, crawl.admission.robots, chosen, crawl.leases.clock.now
+        crawl.storage.store, frontier, crawl.admission.robots, is_chosen, crawl.leases.clock.now
     ):
         total += put_back
         await asyncio.sleep(0)
@@ -352,7 +349,8 @@ async def _put_back(key: int | None, crawl: Crawl, frontier: TwoTierFrontier) ->
 
 
 def _is_open(flight: Fetch, request: Request) -> bool:
-    """Nothing is decided yet; or its URL was given up, and a middleware knows another."""
+    """Return whether *request* may decide the lease: it has no verdict yet, or its URL was given up
+    and *request* has another URL."""
     if isinstance(flight.verdict, Dead):
         return request.url != flight.lease.candidate.url
     return flight.verdict is None
