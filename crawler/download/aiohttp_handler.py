@@ -1,7 +1,6 @@
 """Scrapy's aiohttp handler, with a subclass that records each request and answer as sent.
 
-Rule: one request is sent once and makes one `Exchange`. How many are fetched at once, delays and
-retries are decided elsewhere; nothing is queued here.
+Rule: one request is sent once and makes one `Exchange`. Nothing is queued, delayed or retried here.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ from crawler.download.resolver import AresLookup, Resolver
 from crawler.model.page import Exchange
 
 UNASKED_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""aiohttp would add these; what is sent is what the request says."""
+"""aiohttp would add these; only the headers of the request are sent."""
 
 FOR_PROXY: Final = "Proxy-Authorization"
 
 READ_AHEAD_BYTES: Final = 32 * 1024
-"""With twice as much unread no more is let in, and the last read may be 256 KB. A body that waits
-for memory holds that twice, as what it was brought last. (With aiohttp's own 256 KB, 1.2 MB.)"""
+"""At twice as much unread aiohttp stops reading, and the last read may be 256 KB. A body that waits
+for memory holds that read twice. (With aiohttp's own 256 KB, 1.2 MB.)"""
 
 
 T = TypeVar("T")
@@ -60,7 +59,7 @@ T = TypeVar("T")
 class Transfers:
     """The fetches under way, so that a stop can cancel them all. O(1) a fetch.
 
-    A fetch that is cancelled fails with DownloadCancelledError, which is no failure of its host.
+    A cancelled fetch fails with DownloadCancelledError, which is not counted against its host.
     """
 
     def __init__(self) -> None:
@@ -83,7 +82,7 @@ class Transfers:
             self._cancelled.discard(task)
 
     def cancel_all(self) -> None:
-        """Cancel those under way. Fetches that begin later are not concerned."""
+        """Cancel the fetches under way, but not those that begin later."""
         for task in self._tasks - self._cancelled:
             self._cancelled.add(task)
             task.cancel()
@@ -109,7 +108,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
         return handler
 
     def __init__(self, crawler: Crawler, keeper: BodyKeeper, resolver: Resolver) -> None:
-        # Not the parent's: it opens a pool with limits, and a resolver of its own.
+        # Not the parent's __init__: it opens a pool with limits and its own resolver.
         BaseStreamingDownloadHandler.__init__(self, crawler)
         self.transfers = Transfers()
         self._options = keeper.options
@@ -182,13 +181,13 @@ class AiohttpHandler(AiohttpDownloadHandler):
                 proxy=proxy,
             )
         except (TimeoutError, aiohttp.ClientError, ValueError) as error:
-            raise _in_scrapys_words(error, request.url) from error
+            raise _scrapy_error(error, request.url) from error
         return cast(WireResponse, response)
 
     def _open_session(self, resolver: Resolver) -> aiohttp.ClientSession:
         head_max_bytes = self._options.head_max_bytes
-        # With a reactor it need not run yet: `CrawlerProcess` and `scrapy shell` build the engine
-        # before they start it.
+        # The loop of a reactor may not run yet: `CrawlerProcess` and `scrapy shell` build the
+        # engine before they start it.
         loop = asyncio.get_event_loop()
         return aiohttp.ClientSession(
             connector=open_connector(
@@ -218,7 +217,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
 
 
 def _headers_to_send(request: Request) -> list[tuple[str, str]]:
-    """Return all headers but the one for a proxy: `_extract_proxy_url_with_creds` has used that."""
+    """Return all headers except the proxy's, which `_extract_proxy_url_with_creds` has used."""
     lists = dict.items(request.headers)  # `items` would normalize each name once more
     pairs = ((name.decode(), value.decode()) for name, values in lists for value in values)
     return [pair for pair in pairs if pair[0] != FOR_PROXY]
@@ -233,7 +232,7 @@ def _request_head(info: aiohttp.RequestInfo, request: Request) -> bytes:
     return "\r\n".join((*lines, "", "")).encode("utf-8")
 
 
-_WORDS: Final[tuple[tuple[type[Exception], type[Exception]], ...]] = (
+_SCRAPY_ERRORS: Final[tuple[tuple[type[Exception], type[Exception]], ...]] = (
     (TimeoutError, DownloadTimeoutError),
     (aiohttp.InvalidUrlClientError, UnsupportedURLSchemeError),
     (aiohttp.NonHttpUrlClientError, UnsupportedURLSchemeError),
@@ -246,6 +245,6 @@ _WORDS: Final[tuple[tuple[type[Exception], type[Exception]], ...]] = (
 """The first match counts, as aiohttp's errors inherit from each other."""
 
 
-def _in_scrapys_words(error: Exception, url: str) -> Exception:
-    kinds = (ours for theirs, ours in _WORDS if isinstance(error, theirs))
+def _scrapy_error(error: Exception, url: str) -> Exception:
+    kinds = (kind for original, kind in _SCRAPY_ERRORS if isinstance(error, original))
     return next(kinds, DownloadFailedError)(f"{url}: {error or type(error).__name__}")

@@ -1,7 +1,7 @@
-"""A body that comes in chunks (RFC 9112 7.1): read as browsers read it, and bounded.
+"""Decode a chunked body (RFC 9112 7.1) as browsers do, within limits.
 
-Rule: pure; bytes in, bytes of the body out. Every byte counts, be it of the body, of a size line,
-of an extension or of a trailer, so that framing cannot pass a cap.
+Rule: no I/O. Every byte counts against the limit, of the body, a size line, an extension or a
+trailer, so that framing cannot exceed it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Final
 from crawler.model.page import Truncated
 
 MAX_LINE_BYTES: Final = 16 * 1024  # of a size line with its extensions: Chrome's kMaxLineBufLen
-MAX_TRAILER_BYTES: Final = 16 * 1024  # of all trailers, which nobody reads; guess
+MAX_TRAILER_BYTES: Final = 16 * 1024  # of all trailers, which are not used; guess
 MAX_CHUNKS: Final = 1 << 18
-"""Guess: 64 MB, our highest cap, in chunks of 512 bytes are half as many. One costs up to 3 us, so
-all of them less than a second, whatever their size."""
+"""Guess: 64 MB, our highest cap, in chunks of 512 bytes are half as many. A chunk costs up to 3 us,
+so all of them cost less than a second, whatever their size."""
 MAX_DIGITS: Final = 15  # of a size, in hex: 60 bits hold as many
 
 _SIZE: Final = re.compile(rb"[ \t]*0*([0-9A-Fa-f]{1,%d})[ \t]*(?:;.*)?\r?" % MAX_DIGITS, re.S)
@@ -32,7 +32,7 @@ class _Next(Enum):
 
 
 class ChunkedBody:
-    """One body. O(1) in memory but for what a call returns; lines may end in LF alone."""
+    """The decoder of one body. O(1) memory beside what `feed` returns; lines may end in bare LF."""
 
     __slots__ = (
         *("_chunks", "_left", "_line", "_next", "_trailer_bytes"),
@@ -42,7 +42,7 @@ class ChunkedBody:
     def __init__(self) -> None:
         self._room: int | None = None  # bytes that may be taken; None: not known yet
         self.taken = 0  # bytes, framing included
-        self.cut = Truncated.NO  # why nothing more is read, if that is not the body's own end
+        self.cut = Truncated.NO  # why reading ended before the end of the body, if it did
         self.has_excess = False  # bytes came after its end
         self._next = _Next.SIZE
         self._chunks = 0
@@ -52,20 +52,20 @@ class ChunkedBody:
 
     @property
     def is_over(self) -> bool:
-        """Its end came, trailers included."""
+        """Whether the end of the body has come, with its trailers."""
         return self._next is _Next.NOTHING and not self.cut
 
     @property
     def is_whole(self) -> bool:
-        """All of the body came: what may be missing is trailers."""
+        """Whether all of the body has come; trailers may be missing."""
         return self._next is _Next.TRAILER or self.is_over
 
     def allow(self, room: int) -> None:
-        """Take *room* bytes and no more."""
+        """Limit the bytes to take, framing included, to *room*."""
         self._room = room
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes as they came, and return what is body among them."""
+        """Take bytes as received and return the bytes of the body in them."""
         if self._next is _Next.NOTHING:
             self.has_excess = self.has_excess or bool(data)
             return b""
@@ -101,8 +101,8 @@ class ChunkedBody:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _read_whole(self, data: bytes, at: int, pieces: list[bytes]) -> int:
-        """Take the chunks that are whole, in a loop that does no more: a body may come in chunks
-        of one byte. Where the next thing begins."""
+        """Take the whole chunks from *at* on and return where they end. This loop does no more, as
+        a body may come in chunks of one byte."""
         while self._chunks < MAX_CHUNKS and (small := _SMALL.match(data, at)):
             begin = small.end()
             stop = begin + int(small[1], 16)
@@ -117,7 +117,7 @@ class ChunkedBody:
         return at
 
     def _read_line(self, data: bytes, at: int) -> int:
-        """Where the next thing begins."""
+        """Take the line at *at*, as far as it is there, and return where the rest begins."""
         most = at + MAX_LINE_BYTES - len(self._line)
         newline = data.find(b"\n", at, most)
         if newline < 0:
@@ -147,11 +147,11 @@ class ChunkedBody:
         return newline + 1
 
     def _end(self, why: Truncated) -> None:
-        # A line that is too long among the trailers takes nothing from the body.
+        # A trailer line that is too long cuts nothing off the body.
         self.cut = Truncated.NO if self.is_whole else why
         self._next = _Next.NOTHING
 
 
 def one_chunk(body: bytes) -> bytes:
-    """*body* as a parser reads it without a doubt; empty: the end."""
+    """Return *body* as one well-formed chunk; an empty one ends the chunked body."""
     return b"%x\r\n%b\r\n" % (len(body), body)

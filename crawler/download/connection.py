@@ -1,8 +1,7 @@
 """Our subclasses of aiohttp's connection, request and response, which keep each head as sent.
 
-Rule: what aiohttp parses has passed `HeadGate` and `ChunkedBody`. A body that breaks off ends with
-a reason and keeps the bytes before it. Bytes that no request asked for are never the answer to the
-next one. The private names of aiohttp that we use are in this file only.
+Rule: aiohttp parses only what has passed `HeadGate` and `ChunkedBody`. Bytes after an answer's end
+are never taken as the next answer. Private names of aiohttp are used in this file only.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from crawler.model.types import IncompatibleScrapy
 PRIVATE_NAMES: Final = ("_payload", "_exception")
 
 LEAVE: Final[ContextVar[Callable[[], bool]]] = ContextVar("leave")
-"""Whether the request that this task makes may still be sent. aiohttp's has no place for it."""
+"""Whether this task may still send its request. (aiohttp's request has no field for it.)"""
 
 
 class Hangup(ClientConnectionError):
-    """The server left without an answer, on a connection opened for this very request.
+    """The server closed a connection that was opened for this request, without an answer.
 
-    Not one of the two errors after which aiohttp sends a request again: only a connection
-    that had been idle may have died unnoticed; anything else would be a visit without a rest.
+    Not one of the two errors after which aiohttp sends a request again: only a connection that
+    was idle may have closed unnoticed; any other retry would ignore the rest of the host.
     """
 
 
@@ -51,18 +50,18 @@ class AnswerProgress:
     """How far one answer has been read."""
 
     gate: HeadGate
-    chunked: ChunkedBody | None = None  # None: not in chunks, or not begun
+    chunked: ChunkedBody | None = None  # None: not chunked, or not begun
     cut: Truncated = Truncated.NO
 
     def allow(self, room: int) -> int:
-        """Let *room* bytes of the body in, its framing included."""
+        """Limit the body to *room* bytes, framing included, and return *room*."""
         if self.chunked is not None:
             self.chunked.allow(room)
         return room
 
 
 class HttpConnection(ResponseHandler):
-    """One connection."""
+    """aiohttp's protocol of one connection, with our parsing of heads and chunks before its own."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, head_max_bytes: int) -> None:
         super().__init__(loop)
@@ -72,11 +71,11 @@ class HttpConnection(ResponseHandler):
 
     @property
     def is_dead_idler(self) -> bool:
-        """It was used before, and nothing came back this time."""
+        """Whether the connection was used before, and no byte came back this time."""
         return self.requests > 1 and self.reading.gate.is_untouched
 
     def set_response_params(self, **params: Any) -> None:
-        """aiohttp announces a request. (A server may speak before the first.)"""
+        """aiohttp calls this before each request. (A server may send before the first.)"""
         if self.requests:
             self.reading = AnswerProgress(HeadGate(self._head_max_bytes))
         self.requests += 1
@@ -92,7 +91,7 @@ class HttpConnection(ResponseHandler):
             self._hang_up()
             self.set_exception(BadHttpMessage(str(bad)))
             return
-        # In two steps: should the body be unreadable, the head has been delivered.
+        # In two steps, so that the head is delivered even if the body is unreadable.
         if heads:
             super().data_received(heads)
         if self.reading.gate.is_chunked:
@@ -111,7 +110,7 @@ class HttpConnection(ResponseHandler):
         if chunked is not None:
             is_cut = not chunked.is_whole
         else:
-            # A body that ends with its connection is over now, unless the connection broke.
+            # A body without a length is over when its connection closes, unless by an error.
             is_cut = not payload.is_eof() or (
                 isinstance(exc, OSError) and not isinstance(exc, SSLError)
             )
@@ -125,17 +124,17 @@ class HttpConnection(ResponseHandler):
             super().data_received(data)
         elif payload.is_eof():
             if data:
-                self._hang_up()  # more than announced: the next head would be found amid it
+                self._hang_up()  # bytes beyond the body would be read as the next head
         elif self.reading.chunked is not None:
             self._chunks_received(self.reading.chunked, data)
         else:
             super().data_received(data)
 
     def _chunks_received(self, chunked: ChunkedBody, data: bytes) -> None:
-        """aiohttp's parser gets chunks of ours: it makes an object of each of theirs (3 us), counts
-        none of their framing, and gives up a body over a line that ends in LF alone."""
+        """Decode chunks and pass them to aiohttp as one. Its parser makes an object of each chunk
+        (3 us), does not count framing, and rejects a body over a line that ends in bare LF."""
         body = chunked.feed(data)
-        if body or not data:  # nothing: the parser goes on with what it holds
+        if body or not data:  # without data the parser goes on with what it holds
             super().data_received(one_chunk(body) if body else data)
         if chunked.is_over:
             super().data_received(one_chunk(b""))
@@ -153,11 +152,11 @@ class HttpConnection(ResponseHandler):
 
 
 class BareRequest(ClientRequest):
-    """A request to which nothing is added; aiohttp sorts, each time, what it should not add."""
+    """A request without automatic headers; aiohttp would sort their names for each request."""
 
     async def send(self, conn: Connection) -> ClientResponse:
-        """A process can stand still between any two lines, for longer than its lease: so what
-        comes between the last look at that and the kernel is nothing but writing."""
+        """Check the lease immediately before writing, as the process may have been stopped for
+        longer than its lease at any point before."""
         if not LEAVE.get()():
             raise LeaseEnded
         return await super().send(conn)
@@ -168,7 +167,7 @@ class BareRequest(ClientRequest):
 
 
 class WireResponse(ClientResponse):
-    """An answer that remembers the connection it came by; aiohttp forgets it at the end."""
+    """An answer that keeps the data of its connection, which aiohttp drops at the end."""
 
     reading: AnswerProgress
     ip: str = ""
@@ -204,12 +203,12 @@ def open_connector(
     keepalive_s: float,
     head_max_bytes: int,
 ) -> TCPConnector:
-    """A pool without limits: who may fetch is decided before, and a fetch never queues here.
-    Its idle connections are bounded by their time."""
+    """Return a pool without limits: concurrency is decided before, and a fetch never queues here.
+    Idle connections are bounded by *keepalive_s*."""
     connector = TCPConnector(
         loop=loop,
         resolver=resolver,
-        use_dns_cache=False,  # the resolver's own cache knows the TTLs
+        use_dns_cache=False,  # the resolver's own cache obeys the TTLs
         limit=0,
         local_addr=local_address,
         keepalive_timeout=keepalive_s,
@@ -219,15 +218,13 @@ def open_connector(
     wire = partial(HttpConnection, loop, head_max_bytes)
     if missing := [name for name in PRIVATE_NAMES if not hasattr(wire(), name)]:
         raise IncompatibleScrapy(f"aiohttp's ResponseHandler has no {missing[0]}; install 3.14")
-    # aiohttp has no public way to say which protocol a connection speaks.
+    # aiohttp has no public way to set the protocol class of a connection.
     connector._factory = cast("partial[ResponseHandler]", wire)
     return connector
 
 
-# Which TLS servers we talk to.
-#
-# Rule: strict checks the certificate as a browser does. Lenient takes any, and speaks with
-# servers too old for today's defaults: what is fetched is public, and the archive says how.
+# Strict TLS checks the certificate as a browser does. Lenient TLS takes any certificate and servers
+# too old for today's defaults: the pages are public, and the archive records the TLS version.
 
 # OpenSSL 3 no longer connects to servers that lack RFC 5746; browsers still do.
 LEGACY_SERVER_CONNECT: Final = 0x4
@@ -236,7 +233,6 @@ OLD_CIPHERS: Final = "DEFAULT:@SECLEVEL=0"
 
 
 def ssl_context(tls: Tls) -> ssl.SSLContext:
-    """A context for the standard library."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.options |= LEGACY_SERVER_CONNECT
     if tls is Tls.STRICT:
@@ -252,6 +248,6 @@ def ssl_context(tls: Tls) -> ssl.SSLContext:
 
 
 def has_system_store() -> bool:
-    """A slim container has none; SSL_CERT_FILE and SSL_CERT_DIR count."""
+    """Return whether the system has CA certificates; SSL_CERT_FILE and SSL_CERT_DIR count."""
     paths = ssl.get_default_verify_paths()
     return bool(paths.cafile) or bool(paths.capath and any(Path(paths.capath).iterdir()))

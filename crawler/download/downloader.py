@@ -1,8 +1,7 @@
-"""Scrapy's downloader, and the moment a host is released: when its fetch is over.
+"""Scrapy's downloader, which also releases the host of a lease when its fetch is over.
 
-Rule: every request that was handed out ends here, whatever became of it; no signal of
-Scrapy's does that. Nothing waits here: delays live in the frontier. How many are fetched at once is
-counted by `Slots`, where a fetch that only waits for its host takes no place.
+Rule: every request ends here, whatever its result; no signal of Scrapy covers all. No delay is kept
+here, but in the frontier; `Slots` counts the fetches, and not those that only wait for their host.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ Fetched = Response | Request | Failure
 
 class FrontierDownloader(Downloader):
     def __init__(self, crawler: Crawler) -> None:
-        # Asked for before the download handlers do: what a handler raises is logged, and the
-        # crawl goes on without it.
+        # Before the download handlers are built: Scrapy only logs what a handler raises, and the
+        # crawl would go on without it.
         self._crawl = crawl_of(crawler)
         self._slots = self._crawl.fetching.slots
-        self._looking: CallLaterResult | None = None
-        self._of = crawler
+        self._look_timer: CallLaterResult | None = None
+        self._crawler = crawler
         try:
             super().__init__(crawler)
         except BaseException:
@@ -45,19 +44,19 @@ class FrontierDownloader(Downloader):
 
     def close(self) -> None:
         super().close()
-        if self._looking is not None:
-            self._looking.cancel()
-        if engine_of(self._of) is None:  # it failed to be built, and no scheduler will close them
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        if engine_of(self._crawler) is None:  # not built, so no scheduler closes the stores
             self._crawl.abandon()
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
         flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
         if flight is not None:
             flight.begun = self._crawl.leases.clock.now()
-        # What a spider fetches beside the frontier is a request of a host that answers.
+        # A request past the frontier (`engine.download_async`) counts as of a host that answers.
         standing = Standing.ANSWERS if flight is None else flight.lease.pace.standing
         self._slots.begin(request, standing)
-        if self._looking is None:
+        if self._look_timer is None:
             self._look_later()
         fetched: Deferred[Response | Request] = super().fetch(request)
         fetched.addBoth(self._end, request)
@@ -72,30 +71,30 @@ class FrontierDownloader(Downloader):
         return result
 
     def _look_later(self) -> None:
-        self._looking = call_later(self._slots.rules.look_s, self._look, time.monotonic())
+        self._look_timer = call_later(self._slots.rules.look_s, self._look, time.monotonic())
 
     def _look(self, last_s: float) -> None:
-        self._looking = None
+        self._look_timer = None
         self._slots.look(time.monotonic() - last_s)
         if len(self._slots):
             self._look_later()
 
     def _process_queue(self, slot: Slot) -> None:
-        # Scrapy counts a transfer when its task begins, a turn of the loop after it was started:
-        # all fifty requests of a queue would be under way at once, and concurrency mean nothing.
+        # Scrapy counts a transfer only when its task begins, a turn of the loop after the start:
+        # all fifty requests of a queue would start at once, beyond the concurrency.
         if slot.delay or slot.latercall:
             super()._process_queue(slot)
             return
         while slot.queue and slot.free_transfer_slots() > 0:
             request, answered = slot.queue.popleft()
-            # Middlewares may have kept it for long. (The handler asks once more, last thing.)
+            # Middlewares may have held it for long. (The handler checks again before it sends.)
             if not self._crawl.leases.begin_or_put_back(request.meta.get(LEASE)):
                 answered.errback(LeaseEnded())
                 continue
             slot.transferring.add(request)
             _schedule_coro(self._wait_for_download(slot, request, answered))
 
-    # What is put back is released when it lands: before, the next of its host could overtake it.
+    # A URL put back is released when it lands; earlier, the next of its host could overtake it.
     def _release(self, result: Fetched, flight: Fetch | None) -> Fetched:
         if flight is not None and not isinstance(flight.verdict, PutBack):
             _note_fault(result, flight)
@@ -107,8 +106,8 @@ class FrontierDownloader(Downloader):
 
 
 def _note_fault(result: Fetched, flight: Fetch) -> None:
-    """An error of a middleware, ours or a user's: no verdict knows of it, and its page is not
-    done. (An error of the fetch has its answer, and a request ignored is ignored.)"""
+    """Note an error of a middleware on *flight*, which has no verdict then, so that its page is not
+    finished as done. (An error of the fetch has an answer; an ignored request is no error.)"""
     if not isinstance(result, Failure):
         return
     if isinstance(result.value, IgnoreRequest | AddressRefused):

@@ -1,8 +1,7 @@
-"""The head of an answer: held back until it is whole, bounded, and mended if it must be.
+"""Collect the head of an answer, limit its size, and repair it where a parser would reject it.
 
-Rule: pure; bytes in, bytes out, the same for the network and a replay. The archive gets the head
-as sent; the parser gets a head that it can read. What browsers accept is repaired, and no more;
-what they refuse (RFC 9112 6.3: lengths that disagree) is refused.
+Rule: no I/O. The archive gets the head as sent, the parser the repaired one. Only what browsers
+accept is repaired; what they refuse (RFC 9112 6.3: lengths that disagree) is refused.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ Field = tuple[bytes, bytes]
 
 
 class BadHead(ValueError):
-    """No head that a browser would take either."""
+    """The head is malformed in a way that browsers refuse too, or over a limit."""
 
 
 class HeadGate:
-    """What comes before the body of one answer. Each byte is searched once and copied twice;
-    at most *max_bytes* are held."""
+    """The bytes before the body of one answer. Each is searched once and copied twice; at most
+    *max_bytes* are held."""
 
     __slots__ = ("_held", "_interim", "_max_bytes", "clean", "raw", "taken")
 
@@ -53,7 +52,7 @@ class HeadGate:
 
     @property
     def is_untouched(self) -> bool:
-        """Not one byte came."""
+        """Whether no byte has come."""
         return not (self.raw or self._held or self.taken)
 
     @property
@@ -62,7 +61,7 @@ class HeadGate:
         return bool(_IN_CHUNKS.search(self.clean))
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Take bytes; return the heads that are whole by now, and what is already body."""
+        """Take bytes and return the heads that are complete, and the bytes after them."""
         held = self._held
         start = max(0, len(held) - 2)  # an end may straddle two reads
         held += data
@@ -77,7 +76,7 @@ class HeadGate:
             del held[:end]
             start = 0
         body = bytes(held)
-        held.clear()  # the gate stays as long as its answer, and the first read may be 256 KB
+        held.clear()  # the gate lives as long as its answer, and the first read may be 256 KB
         return heads, body
 
     def _refuse_other_protocols(self) -> None:
@@ -109,7 +108,7 @@ class HeadGate:
 
 
 def mend_head(raw: bytes) -> bytes:
-    """*raw* if nothing is wrong with it; otherwise the head it was meant to be."""
+    """Return *raw* if it is well-formed, otherwise the repaired head. Raises BadHead."""
     if raw.count(b"\n") > MAX_LINES:
         raise BadHead(f"more than {MAX_LINES} lines")
     if _CLEAN.fullmatch(raw) and _is_plainly_framed(raw):
@@ -120,7 +119,7 @@ def mend_head(raw: bytes) -> bytes:
 
 
 def _end_of_head(held: bytearray, start: int) -> int:
-    """Where the body begins, lines ending as they may. 0: not yet."""
+    """Return where the body begins, or 0 if the head is not whole. Lines may end in bare LF."""
     crlf = held.find(b"\n\r\n", start)
     bare = held.find(b"\n\n", start, len(held) if crlf < 0 else crlf + 1)
     if bare >= 0:
@@ -152,12 +151,12 @@ def _mended_fields(lines: Iterable[bytes]) -> Iterator[Field]:
 
 
 def _one_line(value: bytes) -> bytes:
-    """RFC 9110 5.5: CR and NUL within a value are refused, or taken as a space."""
+    """Replace CR and NUL by a space. RFC 9110 5.5: refuse them within a value, or do this."""
     return value.replace(b"\0", b" ").replace(b"\r", b" ")
 
 
 def _reframed(fields: list[Field]) -> list[Field]:
-    """With one way at most to find the end of the body; without one it is where they close."""
+    """Leave one field at most that frames the body; without one it ends with the connection."""
     others = [field for field in fields if field[0].lower() not in (_LENGTH, _TRANSFER)]
     codings = [value.lower() for name, value in fields if name.lower() == _TRANSFER]
     if codings:  # they override a length: RFC 9112 6.3

@@ -1,8 +1,7 @@
-"""Answers out of WARC files, in place of the network.
+"""A download handler that answers from WARC files (CRAWLER_REPLAY), without the network.
 
-Rule: no socket, and no answer that was not received: a URL that is not there fails, is not tried
-again and is counted. Only a robots.txt that is not there is answered, by a 404: our archives
-have none. Read on the loop: 1 ms a page, and nobody waits meanwhile.
+Rule: a URL that is not archived fails, is counted and is not retried. Only a missing robots.txt is
+answered, by a 404, as our archives hold none. Files are read on the loop: 1 ms a page.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _PIECE_BYTES: Final = 64 * 1024  # as much as a socket gives at once
 
 
 class NotArchived(IgnoreRequest):
-    """The WARC files have no answer to this. Nobody asks again."""
+    """The WARC files have no answer to the request. It is not retried."""
 
 
 class ReplayHandler(BaseDownloadHandler):

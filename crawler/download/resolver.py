@@ -1,7 +1,7 @@
-"""Host names to addresses, and which of them may be connected to.
+"""Resolve host names, and refuse the addresses that may not be connected to.
 
-Rule: every address is asked about before it is used, each time, be it an answer of DNS, of
-the hosts file, or written in the URL. Answers are kept as long as they say, failures too.
+Rule: every address is checked each time before its use, be it from DNS, the hosts file or the URL.
+Answers are cached for their TTL, and names without an address for NEGATIVE_TTL_S.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from crawler.model.page import AddressRefused
 from crawler.policy.scope import AddressKind, place_of_ip
 
-CACHE_SIZE: Final = 65_536  # about 20 MB; a host back after so many others is resolved anew
-MIN_TTL_S: Final = 5.0  # guess: a TTL of 0, and the hosts file, are not asked for each page
+CACHE_SIZE: Final = 65_536  # about 20 MB
+MIN_TTL_S: Final = 5.0  # guess: no lookup for each page where the TTL is 0 (the hosts file)
 MAX_TTL_S: Final = 86_400.0  # RFC 8767 5: a week is the most; a day is what resolvers keep
 NEGATIVE_TTL_S: Final = 60.0  # guess; RFC 2308 allows up to 3 hours
 LOOKUP_TIMEOUT_S: Final = 5.0
@@ -30,28 +30,28 @@ LOOKUP_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ResolvedName:
-    """What a name leads to. No addresses: the name does not exist, or has none."""
+    """The addresses of a name; empty if it does not exist or has none."""
 
     ips: tuple[str, ...]
     ttl_s: float
 
 
 class LookupFailed(OSError):
-    """No answer about a name; another try may get one."""
+    """The name servers did not answer; a retry may succeed."""
 
 
 Admits = Callable[[str, str, int], bool]
-"""Address, the host name that led to it, and port."""
+"""Whether a connection is allowed, given the address, its host name and the port."""
 
 
 class Lookup(Protocol):
-    """Who is asked about names."""
+    """The DNS client behind the cache."""
 
     async def __call__(self, name: str) -> ResolvedName:
         """Raises LookupFailed."""
 
     async def close(self) -> None:
-        """May be asked again afterwards."""
+        """End the lookups under way. May be called again afterwards."""
 
 
 class Resolver(AbstractResolver):
@@ -68,12 +68,12 @@ class Resolver(AbstractResolver):
         self._lookup = lookup
         self._clock = clock
         self._size = size
-        self._known: OrderedDict[str, tuple[ResolvedName, float]] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[ResolvedName]] = {}
+        self._cache: OrderedDict[str, tuple[ResolvedName, float]] = OrderedDict()
+        self._lookups: dict[str, asyncio.Task[ResolvedName]] = {}
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """The addresses of *host* that may be connected to; at least one.
-        Raises AddressRefused, or OSError: nothing is known of such a name."""
+        """Return the addresses of *host* that may be connected to; at least one.
+        Raises AddressRefused, or OSError if the name has no address."""
         if is_address(host):
             self.check_literal(host, port)
             return [host]
@@ -86,7 +86,7 @@ class Resolver(AbstractResolver):
         return admitted
 
     def check_literal(self, host: str, port: int) -> None:
-        """Refuse an address written in a URL, if it is one. (aiohttp resolves names only.)"""
+        """Raise AddressRefused if *host* is a refused address. (aiohttp resolves names only.)"""
         if not is_address(host):
             return
         if not self._admits(host, host, port):
@@ -95,31 +95,30 @@ class Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """For aiohttp."""
         return [_result(host, ip, port) for ip in await self.addresses(host, port)]
 
     async def close(self) -> None:
-        """End lookups under way. What is known stays."""
-        for task in self._asking.values():
+        """Cancel the lookups under way. The cache stays."""
+        for task in self._lookups.values():
             task.cancel()
         await self._lookup.close()
 
     async def _find(self, host: str) -> ResolvedName:
         name = host.lower().removesuffix(".")
-        known = self._known.get(name)
-        if known is not None and self._clock() < known[1]:
-            self._known.move_to_end(name)
-            return known[0]
-        task = self._asking.get(name)
+        cached = self._cache.get(name)
+        if cached is not None and self._clock() < cached[1]:
+            self._cache.move_to_end(name)
+            return cached[0]
+        task = self._lookups.get(name)
         if task is None:
-            task = self._asking[name] = asyncio.create_task(self._ask(name), name=name)
-            task.add_done_callback(self._asked)
-        return await asyncio.shield(task)  # one waiter that gives up must not end the others'
+            task = self._lookups[name] = asyncio.create_task(self._ask(name), name=name)
+            task.add_done_callback(self._lookup_ended)
+        return await asyncio.shield(task)  # a waiter that is cancelled must not cancel the others
 
-    def _asked(self, task: asyncio.Task[ResolvedName]) -> None:
-        self._asking.pop(task.get_name(), None)
+    def _lookup_ended(self, task: asyncio.Task[ResolvedName]) -> None:
+        self._lookups.pop(task.get_name(), None)
         if not task.cancelled():
-            task.exception()  # all who waited may have given up: then it is nobody's error
+            task.exception()  # or asyncio would log it, if all waiters were cancelled
 
     async def _ask(self, name: str) -> ResolvedName:
         try:
@@ -128,16 +127,16 @@ class Resolver(AbstractResolver):
         except TimeoutError as error:
             raise LookupFailed(None, f"no answer about {name}") from error
         ttl_s = min(max(found.ttl_s, MIN_TTL_S), MAX_TTL_S) if found.ips else NEGATIVE_TTL_S
-        self._known[name] = (found, self._clock() + ttl_s)
-        self._known.move_to_end(name)
-        while len(self._known) > self._size:
-            self._known.popitem(last=False)
+        self._cache[name] = (found, self._clock() + ttl_s)
+        self._cache.move_to_end(name)
+        while len(self._cache) > self._size:
+            self._cache.popitem(last=False)
         return found
 
 
 class AresLookup:
-    """Asks the system's name servers through c-ares, which reads the hosts file first and
-    answers for localhost itself (RFC 6761)."""
+    """The system's name servers through c-ares, which reads the hosts file first and answers for
+    localhost itself (RFC 6761)."""
 
     def __init__(self, nameservers: tuple[str, ...] = ()) -> None:
         self._nameservers = nameservers
@@ -167,7 +166,7 @@ _NO_SUCH_NAME: Final = frozenset(
 
 
 def is_address(host: str) -> bool:
-    """An address is written where a name could be."""
+    """Return whether *host* is an IP address instead of a name."""
     if ":" not in host and not host[-1:].isdigit():
         return False
     try:
