@@ -1,8 +1,7 @@
-"""What a page says, from what was sent: asks for compressed answers and undoes them.
+"""Ask for compressed answers and decode them, in place of Scrapy's HttpCompressionMiddleware (590).
 
-Rule: replaces Scrapy's HttpCompressionMiddleware, at its place (590). A body that grows over
-the cap is cut, not dropped, and `Response.flags` says what was done to it. The bytes as sent
-stay in the `Exchange`, and count in memory beside those that are made of them.
+Rule: a body that decodes to more than its limit is cut, not dropped, and `Response.flags` tells so.
+The bytes as sent stay in the `Exchange`; they and the decoded ones count in `BodyMemory`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ ACCEPTED: Final = b"gzip, deflate, br, zstd"
 class DecodeMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        assert crawler.stats is not None  # it has them before its middlewares
+        assert crawler.stats is not None  # Scrapy sets them before it builds middlewares
         crawl = crawl_of(crawler)
         return cls(crawl.download_options(), crawler.stats, crawl.fetching.body_memory)
 
@@ -50,10 +49,10 @@ class DecodeMiddleware:
         values = response.headers.getlist(b"Content-Encoding")
         if not values or request.method == "HEAD":
             return response
-        asked: int | None = request.meta.get("download_maxsize")
-        room = self._options.room(response.headers.get(b"Content-Type"), response.url, asked)
+        wanted: int | None = request.meta.get("download_maxsize")
+        room = self._options.room(response.headers.get(b"Content-Type"), response.url, wanted)
         share = self._memory.share_of(request)
-        result = await self._decoded(share, response.body, codings_of(values), room)
+        result = await self._decode(share, response.body, codings_of(values), room)
         for flag in result.flags:
             self._stats.inc_value(f"decode/{flag}")
         if Flag.UNDECODED not in result.flags:
@@ -62,23 +61,23 @@ class DecodeMiddleware:
         self._stats.inc_value("decode/response_bytes", len(result.body))
         return _with_body(response, result.body, [*response.flags, *result.flags])
 
-    async def _decoded(
+    async def _decode(
         self, share: BodyShare, body: bytes, codings: list[bytes], room: int
     ) -> Decoded:
-        """What it grows to nobody knows before: where there is no room for the most, it waits,
-        unless it turns out to be small."""
+        """Decode *body*. As its decoded size is not known before, it waits where memory lacks room
+        for the maximum, unless it turns out to be small."""
         allowed = room if self._memory.has_room(share, room) else min(room, FREE_BYTES)
-        made = decoded(body, codings, allowed)
-        if allowed < room and Flag.DECODED_LENGTH in made.flags:
+        result = decoded(body, codings, allowed)
+        if allowed < room and Flag.DECODED_LENGTH in result.flags:
             await self._memory.turn(share, room)
-            made = decoded(body, codings, room)
-        if made.body is not body:
-            self._memory.add(share, len(made.body))
-        return made
+            result = decoded(body, codings, room)
+        if result.body is not body:
+            self._memory.add(share, len(result.body))
+        return result
 
 
 def _with_body(response: Response, body: bytes, flags: list[str]) -> Response:
-    """As Scrapy would have made it, had it come so."""
+    """Return the response that Scrapy would make of *body*, had it been sent uncompressed."""
     cls = responsetypes.from_args(headers=response.headers, url=response.url, body=body)
     if issubclass(cls, TextResponse):
         return response.replace(cls=cls, body=body, flags=flags, encoding=None)

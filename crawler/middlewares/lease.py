@@ -1,4 +1,4 @@
-"""Say who we are, with every request."""
+"""Identify the crawler in each request, and keep leases from being copied between requests."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from crawler.assembly.build import crawl_of
 from crawler.config.settings import IdentitySettings
 from crawler.crawl.in_flight import LEASE
 
-# What a browser says; some servers answer 406 or an empty page to */* alone.
+# As browsers send it; some servers answer 406 or an empty page to */* alone.
 ACCEPT = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 
 class IdentityMiddleware:
-    """User-Agent and From, unless a spider has set its own."""
+    """Sets User-Agent, Accept and From, unless a spider has set them."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -34,16 +34,16 @@ class IdentityMiddleware:
             request.headers.setdefault(name, value)
 
 
-# Keep a lease with its own request: `meta=response.meta` in a callback would copy it.
-
-# Of Scrapy's own: what belongs to one fetch, and would follow a copy of its meta.
+# The keys of one fetch: `meta=response.meta` in a callback would copy them to another request.
 _OF_ONE_FETCH = (LEASE, "download_slot", "download_latency", "verbatim_url", "redirect_times")
 
 
 class LeaseMiddleware(BaseSpiderMiddleware):
+    """Removes the lease and its like from the meta of requests that callbacks yield."""
+
     def get_processed_request(self, request: Request, response: Response | None) -> Request | None:
         if LEASE not in request.meta:
             return request
-        # A copy: a callback may yield the very request that is being finished.
+        # A copy, as a callback may yield the request that it was called for.
         meta = {key: value for key, value in request.meta.items() if key not in _OF_ONE_FETCH}
         return request.replace(meta=meta)

@@ -1,8 +1,7 @@
-"""What an answer means for its host and its URL: rest, try again, or give up.
+"""Set the rest of a host and the verdict on a URL by its answer: done, retry or dead.
 
-Rule: the policies decide (policy.politeness, policy.retry), this obeys. A URL to be tried again
-leaves as a stand-in request, which the scheduler knows by its lease: no errback hears of it, and
-what came of it is not archived. So a body that broke off is there at the last try only, marked.
+Rule: policy.politeness decides. For a retry the answer is replaced by a copy of its request, which
+the scheduler knows by its lease: no errback is called, and only the last try is archived.
 """
 
 from __future__ import annotations
@@ -34,41 +33,39 @@ from crawler.model.types import (
 )
 from crawler.policy.politeness import RETRIED, fate, no_contact, retry_after_s
 
-# How a host answered, read off what the downloader brought.
-
 
 def answer_of(response: Response, flight: Fetch, crawl: Crawl) -> Answer:
     now = crawl.leases.clock.now()
-    asked = response.headers.get(b"Retry-After")
+    retry_after = response.headers.get(b"Retry-After")
     cap_s = crawl.settings.config.politeness.max_retry_after_s
     answer = Answer(
         _duration_s(flight, crawl),
         status=response.status,
-        # A status that is tried again anyway says more.
+        # A status that is retried anyway is the more precise reason.
         error="" if response.status in RETRIED else breakage(response.flags),
-        retry_after_s=retry_after_s(asked, now, cap_s) if asked else None,
+        retry_after_s=retry_after_s(retry_after, now, cap_s) if retry_after else None,
     )
     is_hung = crawl.fetching.slots.rules.is_hung(answer, len(response.body))
     return replace(answer, hung=True) if is_hung else answer
 
 
 def failed_answer(exception: Exception, flight: Fetch, crawl: Crawl) -> Answer | None:
-    """None: the host has no part in it."""
+    """Return the failed answer of the host, or None if the host did not cause *exception*."""
     error = error_of(exception)
     return Answer(_duration_s(flight, crawl), error=error) if error else None
 
 
 def _duration_s(flight: Fetch, crawl: Crawl) -> float:
-    """No fetch takes longer than the total time-out. One that seems to, stood still with us, or
-    its machine slept: its host is no slower for that."""
+    """Return how long the fetch took, at most the total time-out. A longer time means that this
+    process or its machine was suspended, which does not make the host slower."""
     return min(
         flight.fetched_s(crawl.leases.clock.now()), crawl.settings.config.fetch.total_timeout_s
     )
 
 
 def judge_answer(answer: Answer, flight: Fetch, crawl: Crawl) -> Answer:
-    """The answer as it counts. While our own line is down no host and no URL is to blame, and
-    what failed counts as cancelled by us."""
+    """Return the answer as it counts. While our own connection is down a failure is not counted
+    against host or URL, but as cancelled by us."""
     crawl.fetching.uplink.observe(flight.lease.candidate.host, answer, crawl.leases.clock.now())
     if no_contact(answer) and not crawl.fetching.uplink.charges():
         flight.reason = "our own connection is down"
@@ -94,9 +91,9 @@ class BackpressureMiddleware:
             flight.exchange = replace(exchange, truncated=Truncated.DISCONNECT)
         answer = answer_of(response, flight, self._crawl)
         if not request.meta.get("download_fail_on_dataloss", self._retry_broken_off):
-            answer = replace(answer, error="")  # Scrapy's word for: take what came
-        again = self._judge(request, flight, answer)
-        return _stand_in(request) if again else response
+            answer = replace(answer, error="")  # Scrapy's setting to accept an incomplete body
+        is_retried = self._judge(request, flight, answer)
+        return _retry_request(request) if is_retried else response
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
         flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
@@ -105,7 +102,7 @@ class BackpressureMiddleware:
         answer = failed_answer(exception, flight, self._crawl)
         if answer is not None:
             if self._judge(request, flight, answer):
-                return _stand_in(request)
+                return _retry_request(request)
         elif isinstance(exception, AddressRefused):
             flight.reason = str(exception)
             self._crawl.tally.count(f"refused/{exception.reason}")
@@ -115,12 +112,12 @@ class BackpressureMiddleware:
         else:
             return None  # a middleware's own error: the downloader notes it
         if request.errback is None:
-            # Nobody asked to hear of it, and the outcome log tells it: no traceback a dead host.
+            # Without an errback the outcome log is enough: no traceback for each dead host.
             raise IgnoreRequest(flight.reason or str(exception)) from exception
         return None
 
     def _judge(self, request: Request, flight: Fetch, answer: Answer) -> bool:
-        """Note the answer and the verdict. True: its URL is asked for again."""
+        """Note the answer and the verdict, and return whether the URL is fetched again."""
         crawl, candidate = self._crawl, flight.lease.candidate
         rules = _rules(request, crawl.settings.config.politeness)
         now = crawl.leases.clock.now()
@@ -134,12 +131,12 @@ class BackpressureMiddleware:
 
 
 def _rules(request: Request, rules: PolitenessSettings) -> PolitenessSettings:
-    """With what a request of a spider's own says of retries, in Scrapy's words."""
+    """Return *rules* with the retries that a spider's request sets in Scrapy's meta keys."""
     if request.meta.get("dont_retry"):
         return replace(rules, retries=0)
     most = request.meta.get("max_retry_times")
     return rules if most is None else replace(rules, retries=most)
 
 
-def _stand_in(request: Request) -> Request:
+def _retry_request(request: Request) -> Request:
     return request.replace(dont_filter=True)

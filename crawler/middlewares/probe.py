@@ -1,7 +1,6 @@
-"""Soft 404: the answer to a name that cannot be there, learned and kept from the pipelines.
+"""Detect soft 404s: learn how a host answers a probe, a request for a URL that cannot exist.
 
-Rule: a probe takes its host's turn and leaves its rest like any fetch; its lease's own URL is put
-back.
+Rule: a probe uses a lease of its host and is followed by a rest; the URL of the lease is put back.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class ProbeMiddleware:
         answer = answer_of(response, flight, self._crawl)
         flight.answer = judge_answer(answer, flight, self._crawl)
         self._crawl.leases.landing.release(flight)
-        self._learn(flight, ProbeResult(None) if answer.error else await self._said(response))
+        self._learn(flight, ProbeResult(None) if answer.error else await self._read(response))
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
@@ -62,16 +61,16 @@ class ProbeMiddleware:
         flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
         return flight if flight is not None and flight.purpose is Purpose.PROBE else None
 
-    def _learn(self, flight: Fetch, said: ProbeResult) -> None:
+    def _learn(self, flight: Fetch, result: ProbeResult) -> None:
         flight.verdict = PutBack()
         now, host = self._crawl.leases.clock.now(), flight.lease.candidate.host
         try:
-            self._crawl.admission.probes.learn(host, flight.authority, said, now)
+            self._crawl.admission.probes.learn(host, flight.authority, result, now)
         except StoreUnavailable as error:
             self._crawl.lifecycle.fail(error)
         self._crawl.tally.count("soft_404/asked")
 
-    async def _said(self, response: Response) -> ProbeResult:
+    async def _read(self, response: Response) -> ProbeResult:
         digest = sha1(response.body, usedforsecurity=False).digest()
         declared = (response.headers.get(b"Content-Type") or b"").decode("latin-1")
         sniffed = actual_type(declared, response.url, response.body)

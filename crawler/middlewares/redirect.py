@@ -1,7 +1,7 @@
-"""Redirects: each target goes back to the frontier as its lease's Moved, never straight on.
+"""Give the target of a redirect back to the frontier, as the verdict Moved of its lease.
 
-Rule: for pages of our own the policy decides (policy.redirects); requests of other spiders are
-redirected as Scrapy does it (methods, headers, `dont_redirect`), and then take the same way.
+Rule: policy.redirects decides for candidates without a stored request. Requests of a spider are
+redirected by Scrapy (methods, headers, `dont_redirect`), and the result goes to the frontier too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RedirectMiddleware(ScrapyRedirects):
         return crawl_of(self.crawler)
 
     def _engine_started(self) -> None:
-        """Scrapy's warns of every crawl of `web`, which has no spider middlewares (decision 24)."""
+        """Scrapy's method warns if there are no spider middlewares, as for `web` (decision 24)."""
         self._referer_spider_middleware = self.crawler.get_spider_middleware(RefererMiddleware)
 
     async def process_response(self, request: Request, response: Response) -> Response | Request:  # type: ignore[override]  # Scrapy awaits it, its stub does not say so
@@ -53,8 +53,8 @@ class RedirectMiddleware(ScrapyRedirects):
         candidate = flight.lease.candidate
         location = response.headers.get(b"Location")
         limit = self.crawl.settings.config.limits.max_redirects
-        leads = onward(candidate, response.status, location, self._admit(candidate), limit)
-        match leads:
+        decision = onward(candidate, response.status, location, self._admit(candidate), limit)
+        match decision:
             case Follow(target):
                 flight.verdict = Moved(target)
             case TooMany(reason):
@@ -62,11 +62,11 @@ class RedirectMiddleware(ScrapyRedirects):
             case NotARedirect():
                 return response
             case _:
-                flight.reason = leads.reason
+                flight.reason = decision.reason
                 return response
-        # The answer itself is worth a record: without it the archive cannot be replayed.
+        # The redirect itself is archived too: without its record the archive cannot be replayed.
         try:
-            claim = await self._archived(response, flight)
+            claim = await self._archive(response, flight)
             if isinstance(flight.verdict, Moved):
                 flight.verdict = replace(flight.verdict, claim=claim)
         except StoreUnavailable as error:
@@ -74,9 +74,9 @@ class RedirectMiddleware(ScrapyRedirects):
             self.crawl.lifecycle.fail(error)
         return request.replace(dont_filter=True)
 
-    async def _archived(self, response: Response, flight: Fetch) -> Claim | None:
-        """Servers send the same few words with all their redirects: they are kept once. None:
-        somebody else has claimed them, or there are none."""
+    async def _archive(self, response: Response, flight: Fetch) -> Claim | None:
+        """Archive the redirect and return a claim on its body, which is stored once as servers
+        repeat it. Returns None if it is empty, cut or already stored, or nothing is archived."""
         exchange, archive = flight.exchange, self.crawl.storage.keeping.archive()
         may_repeat = flight.lease.candidate.lost
         if exchange is None or archive is None:

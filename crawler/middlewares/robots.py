@@ -1,8 +1,7 @@
-"""Robots: nothing is fetched that robots.txt forbids (RFC 9309).
+"""Fetch and store robots.txt, and refuse requests that it forbids (RFC 9309).
 
-Rule: a lease is cleared before its request is made (scheduler.clearance); here its robots.txt is
-learned, and requests that never saw the frontier (`engine.download_async`) are held until the
-verdict is known. However many wait, robots.txt is fetched once, and all get its verdict.
+Rule: leases are checked before their requests are made (crawl.precheck). Requests past the frontier
+(`engine.download_async`) wait here for their robots.txt, which is fetched once for all of them.
 """
 
 from __future__ import annotations
@@ -55,22 +54,20 @@ from crawler.policy.robots_cache import (
 )
 from crawler.policy.scope import Refusal
 
-# The sitemaps that a robots.txt names: found like links, with the last turn of their host.
-
 MOST: Final = 100
-"""Of one robots.txt (guess: big sites name a few dozen, and an index counts as one)."""
+"""Sitemaps taken from a robots.txt (guess: big sites name a few dozen; an index counts as one)."""
 
 
 def sitemaps_of(authority: str, robots_url: str, crawl: Crawl) -> list[Candidate]:
-    """Those of the rules that were learned for *authority*, as far as the crawl may fetch them."""
+    """Return the sitemaps that robots.txt names for *authority* and that the crawl may fetch."""
     if not crawl.settings.config.links.follow_sitemaps or not crawl.admission.doors.known:
         return []
     if crawl.settings.arguments is None:
-        return []  # a spider of the user's own asks for them itself, with a callback for them
+        return []  # a user's spider requests them itself, with its own callback
     level = crawl.admission.prioritizer.level(Hints(is_sitemap=True))
     found = []
     for written in crawl.admission.robots.rules(authority).sitemaps[:MOST]:
-        # As if a person had named it: its type (.gz) is not one of a page.
+        # Without the link rules, which refuse the type of a compressed sitemap (.gz).
         candidate = crawl.admission.doors.admission.candidate(written, robots_url, level=level)
         if isinstance(candidate, Refusal):
             crawl.tally.count(f"refused/{candidate.reason}")
@@ -90,7 +87,7 @@ class RobotsMiddleware:
     def __init__(self, crawler: Crawler, crawl: Crawl) -> None:
         self._crawler = crawler
         self._crawl = crawl
-        self._asking: dict[str, asyncio.Task[RobotsFetch]] = {}
+        self._fetches: dict[str, asyncio.Task[RobotsFetch]] = {}
 
     async def process_request(self, request: Request) -> Request | None:
         lease = request.meta.get(LEASE)
@@ -98,22 +95,22 @@ class RobotsMiddleware:
             raise IgnoreRequest(lease.explain())
         flight = self._crawl.leases.flights.of(lease)
         if flight is not None and flight.is_refused:
-            raise IgnoreRequest(flight.reason)  # for its errback: see FrontierScheduler
+            raise IgnoreRequest(flight.reason)  # calls the errback: see FrontierScheduler
         asks_for_robots = lease is Purpose.ROBOTS or self._flight(request)
-        url = fetch_form(request.url)  # None: not http, no robots.txt speaks of it
-        return None if asks_for_robots or url is None else await self._cleared(request, url)
+        url = fetch_form(request.url)  # None: not http, so no robots.txt applies
+        return None if asks_for_robots or url is None else await self._check(request, url)
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
         flight = self._flight(request)
         if flight is None:
             return response
         flight.exchange = None  # it is not archived
-        fetch = _brought(request.url, response)
+        fetch = _robots_fetch(request.url, response)
         answer = answer_of(response, flight, self._crawl)
         answer = replace(answer, error=fetch.error or answer.error)
         flight.answer = judge_answer(answer, flight, self._crawl)
-        # Its own crawl-delay counts for the rest that follows it, so it is read first; a host in
-        # trouble has none, and how long it rests says how long its verdict holds.
+        # Its crawl-delay counts for the rest that follows, so it is learned first. A host in
+        # trouble has none, and the length of its rest is how long its verdict is valid.
         if fetch_result(fetch) is FetchResult.TROUBLE:
             rest = self._crawl.leases.landing.release(flight)
             self._learn(flight, fetch, rest.seconds if rest else 0.0)
@@ -135,7 +132,7 @@ class RobotsMiddleware:
         return request.replace(dont_filter=True)
 
     def _flight(self, request: Request) -> Fetch | None:
-        """Of a lease that is used for a robots.txt."""
+        """Return the fetch of a lease that is used for a robots.txt, or None."""
         flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
         return flight if flight is not None and flight.purpose is Purpose.ROBOTS else None
 
@@ -150,13 +147,14 @@ class RobotsMiddleware:
         except StoreUnavailable as error:
             self._crawl.lifecycle.fail(error)
 
-    async def _cleared(self, request: Request, url: str) -> Request | None:
-        """A page. None: it may be fetched. Raises IgnoreRequest."""
+    async def _check(self, request: Request, url: str) -> Request | None:
+        """Return None if the page may be fetched, or a request that puts its lease back.
+        Raises IgnoreRequest if robots.txt forbids it or is unreachable."""
         verdict = self._verdict(url)
         if isinstance(verdict, Unknown):
             flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
             if flight is not None:
-                # It ran out since the lease was cleared: the next lease asks.
+                # The robots.txt expired since the lease was checked; the next lease fetches it.
                 flight.verdict = PutBack()
                 return request.replace(dont_filter=True)
             authority = authority_of(url)
@@ -165,39 +163,39 @@ class RobotsMiddleware:
             )
             if is_refused and authority_of(verdict.url) == authority:
                 return None  # the handler refuses this address, with its own reason
-            verdict = await self._found(url, verdict)
+            verdict = await self._fetch_verdict(url, verdict)
         if isinstance(verdict, Allowed):
             return None
-        why_not = _why_not(verdict)
-        if LEASE not in request.meta:  # else the outcome log tells it
-            logger.info("Not fetched: %s: %s", request, why_not)
-        raise IgnoreRequest(why_not)
+        reason = _reason(verdict)
+        if LEASE not in request.meta:  # of a lease the outcome log has it
+            logger.info("Not fetched: %s: %s", request, reason)
+        raise IgnoreRequest(reason)
 
     def _verdict(self, url: str) -> RobotsVerdict:
         return self._crawl.admission.robots.verdict(url, self._crawl.leases.clock.now())
 
-    async def _found(self, url: str, unknown: Unknown) -> RobotsVerdict:
-        """What its robots.txt says. Unknown: no answer; a host in trouble is not asked again at
-        once, but by whoever comes next."""
+    async def _fetch_verdict(self, url: str, unknown: Unknown) -> RobotsVerdict:
+        """Fetch robots.txt, with its redirects, and return the verdict; Unknown if there was no
+        answer, as it is only fetched again for the next request."""
         verdict: RobotsVerdict = unknown
         while isinstance(verdict, Unknown):
-            fetch = await self._ask_once(authority_of(url), verdict.url)
+            fetch = await self._fetch_once(authority_of(url), verdict.url)
             verdict = self._verdict(url)
             if fetch_result(fetch) is not FetchResult.MOVED:
                 break
         return verdict
 
-    async def _ask_once(self, authority: str, url: str) -> RobotsFetch:
-        asking = self._asking.get(authority)
-        if asking is None:
-            asking = asyncio.ensure_future(self._ask(authority, url))
-            self._asking[authority] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(authority, None))
-        # Shielded: one of those who wait may be cancelled, the others still wait.
-        return await asyncio.shield(asking)
+    async def _fetch_once(self, authority: str, url: str) -> RobotsFetch:
+        task = self._fetches.get(authority)
+        if task is None:
+            task = asyncio.ensure_future(self._fetch_and_store(authority, url))
+            self._fetches[authority] = task
+            task.add_done_callback(lambda _: self._fetches.pop(authority, None))
+        # Shielded: if one waiting request is cancelled, the others still wait.
+        return await asyncio.shield(task)
 
-    async def _ask(self, authority: str, url: str) -> RobotsFetch:
-        fetch = await self._fetched(authority, url)
+    async def _fetch_and_store(self, authority: str, url: str) -> RobotsFetch:
+        fetch = await self._send(authority, url)
         try:
             self._crawl.admission.robots.learn(authority, fetch, self._crawl.leases.clock.now())
         except StoreUnavailable as error:
@@ -205,20 +203,20 @@ class RobotsMiddleware:
             raise
         return fetch
 
-    async def _fetched(self, authority: str, url: str) -> RobotsFetch:
+    async def _send(self, authority: str, url: str) -> RobotsFetch:
         if isinstance(self._crawl.admission.doors.robots(url, authority), Refusal):
             return RobotsFetch(url, error=REFUSED)
-        # Its redirects are followed here: a target followed below would wait for this verdict.
+        # Redirects are followed in `_fetch_verdict`: below, a target would wait for this verdict.
         meta = {LEASE: Purpose.ROBOTS, "verbatim_url": True, "dont_redirect": True}
         engine = self._crawler.engine
         assert engine is not None
         try:
-            return _brought(url, await engine.download_async(Request(url, meta=meta)))
-        except Exception as failed:  # whatever it was: no answer
+            return _robots_fetch(url, await engine.download_async(Request(url, meta=meta)))
+        except Exception as failed:  # any failure counts as no answer
             return RobotsFetch(url, error=error_of(failed) or REFUSED)
 
 
-def _why_not(verdict: Disallowed | RobotsUnreachable | Unknown) -> str:
+def _reason(verdict: Disallowed | RobotsUnreachable | Unknown) -> str:
     match verdict:
         case Disallowed(rule):
             return f"robots.txt: {rule}"
@@ -228,9 +226,9 @@ def _why_not(verdict: Disallowed | RobotsUnreachable | Unknown) -> str:
             return f"robots.txt unreachable: no answer from {url}"
 
 
-def _torn(flags: Collection[str]) -> str:
-    """Why something of a file is missing, as an error of `Answer`. Empty: nothing is, or what our
-    own cap has cut, which lets more pass than RFC 9309 asks to be read."""
+def _incomplete(flags: Collection[str]) -> str:
+    """Return why the file is incomplete, as an error of `Answer`. Empty if it is complete, or cut
+    at our own limit, which is above the size that RFC 9309 requires to be read."""
     if Truncated.TIME.flag in flags:
         return "timeout"
     if Flag.DECODED_BROKEN in flags or Flag.UNDECODED in flags:
@@ -238,10 +236,10 @@ def _torn(flags: Collection[str]) -> str:
     return breakage(flags)
 
 
-def _brought(url: str, response: Response) -> RobotsFetch:
-    if response.status < 300 and (torn := _torn(response.flags)):
-        # What is missing may be the line that forbids: as good as no answer.
-        return RobotsFetch(url, error=torn)
+def _robots_fetch(url: str, response: Response) -> RobotsFetch:
+    if response.status < 300 and (error := _incomplete(response.flags)):
+        # The missing part may hold a rule that forbids, so it counts as no answer.
+        return RobotsFetch(url, error=error)
     location = response.headers.get(b"Location")
     leads_to = fetch_form(location_text(location), url) if location else None
     return RobotsFetch(url, response.status, target=leads_to, body=response.body)
