@@ -1,4 +1,4 @@
-"""A response as a Page, which the pipelines archive: what the spider `web` yields, and any may."""
+"""Make a Page of a response for the pipelines to archive. Any spider may yield it, like `web`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crawler.model.page import Page
 
 
 def page_of(response: Response, spider: Spider) -> Page | None:
-    """None: it was fetched past the frontier (`engine.download_async`), or in no crawl."""
+    """Return the page, or None if it has no lease (`engine.download_async`, or no crawl)."""
     if response.request is None:
         return None
     flight = crawl_of(spider.crawler).leases.flights.of(response.request.meta.get(LEASE))

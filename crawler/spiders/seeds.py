@@ -1,7 +1,7 @@
-"""Where the seeds are read from: a file, a URL of a list, or the argument itself. A list may be
-CSV, by its name, and packed by gzip or zstd, by its first bytes.
+"""Read the seeds from a file, a list that was fetched, or the argument itself. A list is CSV by its
+name, and compressed (gzip, zstd) by its first bytes.
 
-Rule: what cannot be read is an error that names it; a bad line in it is only skipped and told.
+Rule: a source that cannot be read raises an error that names it; a bad line is skipped and logged.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _LISTS: Final = (".txt", ".lst")
 _GZIP: Final = b"\x1f\x8b\x08"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZIP: Final = b"PK\x03\x04"
-_TOLD: Final = 20  # bad lines named one by one
+_LOGGED_LINES: Final = 20  # bad lines logged one by one
 
 
 def list_url(seeds: str) -> str | None:
-    """The URL of a list, if *seeds* is one: a single http(s) URL that ends as lists do."""
+    """Return *seeds* if it is the URL of a list, http(s) with the suffix of a list, else None."""
     if "," in seeds or not seeds.startswith(("http://", "https://")):
         return None
     return seeds if _is_list_name(urlsplit(seeds).path) else None
 
 
 def read_seeds(seeds: str) -> Seeds:
-    """Seeds from a path, a file:// URL, or URLs separated by commas. Raises SeedsError."""
+    """Read seeds from a path, a file:// URL, or URLs separated by commas. Raises SeedsError."""
     path = _path(seeds)
     if path is None:
         return check_seeds(parse_seeds("\n".join(seeds.split(","))), "the argument seeds")
@@ -61,19 +61,18 @@ def read_seeds(seeds: str) -> Seeds:
 
 
 def read_list(content: bytes, name: str, source: str, max_bytes: int = MAX_BYTES) -> Seeds:
-    """Seeds from a list as it came, packed or not, whose file is called *name*. Raises
-    SeedsError."""
+    """Read seeds from a list, compressed or not, whose file is called *name*. Raises SeedsError."""
     text = _decoded(_unpacked(content, source, max_bytes), source)
     is_table = _without_packing(name).endswith(_TABLES)
     return check_seeds(parse_table(text) if is_table else parse_seeds(text), source)
 
 
 def check_seeds(seeds: Seeds, source: str) -> Seeds:
-    """Tell about bad lines. Raises SeedsError if nothing good is left."""
-    for line in seeds.bad[:_TOLD]:
+    """Log the bad lines and return *seeds*. Raises SeedsError if no good line is left."""
+    for line in seeds.bad[:_LOGGED_LINES]:
         logger.warning("%s line %d skipped (%s): %r", source, line.number, line.reason, line.text)
-    if len(seeds.bad) > _TOLD:
-        logger.warning("%s: %d more bad lines skipped", source, len(seeds.bad) - _TOLD)
+    if len(seeds.bad) > _LOGGED_LINES:
+        logger.warning("%s: %d more bad lines skipped", source, len(seeds.bad) - _LOGGED_LINES)
     if not seeds.urls:
         why = "no good line among the bad ones" if seeds.bad else "it is empty"
         raise SeedsError(f"{source} gives no seed: {why}. Write one URL a line")
@@ -113,7 +112,7 @@ def _decoded(content: bytes, source: str) -> str:
 
 
 def refuse_anonymous(urls: Iterable[str], config: Config) -> None:
-    """Raises ConfigError if a public host is to be crawled without a contact."""
+    """Raise ConfigError if a public host is to be crawled without a contact."""
     if config.may_go_public:
         return
     for url in urls:
@@ -131,7 +130,7 @@ def batches(urls: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 def _path(seeds: str) -> Path | None:
-    """None: it is a list of URLs itself."""
+    """Return the path that *seeds* names, or None if it is a list of URLs itself."""
     if seeds.startswith("file://"):
         return Path(unquote(urlsplit(seeds).path))
     if "://" in seeds:
@@ -144,12 +143,12 @@ def _path(seeds: str) -> Path | None:
 def _exists(path: str) -> bool:
     try:
         return Path(path).exists()
-    except OSError:  # a long list of hosts is too long for a name
+    except OSError:  # a list of many hosts is too long for a file name
         return False
 
 
 def _is_typed_url(seeds: str) -> bool:
-    """Whether what names no file is a seed without its scheme, and not a list that is missing."""
+    """Return whether *seeds*, which is no file, is a URL without scheme and not a missing list."""
     if seeds.startswith((".", "/", "~")) or _is_list_name(seeds):
         return False
     try:
@@ -162,7 +161,7 @@ def _is_typed_url(seeds: str) -> bool:
 
 def _bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:  # or a pipe, whose size nobody knows
+        with path.open("rb") as file:  # or a pipe, whose size is not known before
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise SeedsError(

@@ -1,7 +1,6 @@
-"""The spider `web`: from its seeds wherever their links lead, each answer a Page.
+"""The spider `web`: adds its seeds to the frontier and yields a Page for each answer.
 
-Rule: it only brings pages; what becomes of them is the pipelines', and where to go next the
-frontier's.
+Rule: it follows no links itself; the pipelines archive pages and add their links to the frontier.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from crawler.spiders.seeds import (
     refuse_anonymous,
 )
 
-# Flags of an answer of which something is missing.
+# Flags of an answer that is incomplete.
 _NOT_WHOLE: Final = frozenset({*(cut.flag for cut in Truncated if cut), *Flag})
 _ADDON: Final = "crawler.addon.Addon"
 _CONGESTED_S: Final = 0.05
@@ -61,23 +60,23 @@ _UNUSED: Final = (
     "scrapy.spidermiddlewares.referer.RefererMiddleware",
     "scrapy.spidermiddlewares.start.StartSpiderMiddleware",
 )
-"""What looks after requests of a spider. Where it and the project make none, each would only pass
-on every page, through three generators: 0.15 ms of CPU a page, all together."""
+"""Spider middlewares for the requests that a spider yields. `web` yields none, so each would only
+pass on every page, through three generators: 0.15 ms of CPU a page, all together."""
 _BATCH: Final = 500  # seeds between two turns of the loop: 10 ms
 
 
 class WebSpider(Spider):
     name = "web"
-    # Every answer is a page of the archive, 404 too.
+    # Every answer is archived as a page, 404 too.
     custom_settings = {"HTTPERROR_ALLOW_ALL": True}  # noqa: RUF012 - Scrapy's own form
     arguments: Arguments
-    given: dict[str, Any]  # the same as text, those of the last start among them
-    seeds: Seeds | None  # None: their list is yet to be fetched
+    given: dict[str, Any]  # the same as text, with those of the last start
+    seeds: Seeds | None  # None: their list is not fetched yet
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
-        """Without middlewares that have nothing to do. A spider made of this one may want them,
-        and so may middlewares of a project's own, or of an add-on that is yet to be asked."""
+        """Remove middlewares that have nothing to do. A subclass may need them, and so may
+        middlewares of the project or of another add-on."""
         super().update_settings(settings)
         others = settings["SPIDER_MIDDLEWARES"] or _other_addons(settings)
         if cls is WebSpider and not others:
@@ -90,8 +89,8 @@ class WebSpider(Spider):
         kept = {} if is_interactive(crawler.settings) else arguments_of_last_start(crawler.settings)
         spider.given = with_kept_arguments(kwargs, kept)
         spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
-        if said := differences(kwargs, kept):
-            spider.logger.info("Arguments %s", said)
+        if changes := differences(kwargs, kept):
+            spider.logger.info("Arguments %s", changes)
         seeds = spider.arguments.seeds
         if spider.arguments.are_pushed:
             spider.seeds = Seeds((), ())
@@ -105,7 +104,7 @@ class WebSpider(Spider):
         crawl = crawl_of(self.crawler)
         lifecycle = crawl.lifecycle
         try:
-            seeds = self.seeds or await self._fetched_seeds()
+            seeds = self.seeds or await self._fetch_seeds()
             if lifecycle.is_stopping:
                 return
             refuse_anonymous(seeds.urls, crawl.settings.config)
@@ -125,7 +124,7 @@ class WebSpider(Spider):
                     await asyncio.sleep(_CONGESTED_S)
         except (SeedsError, ConfigError) as error:
             if lifecycle.is_stopping:
-                return  # the stop cut off the fetch of the list
+                return  # the stop cancelled the fetch of the list
             self.logger.error("%s", error)
             lifecycle.note_failure(error)
             raise CloseSpider("bad_seeds") from error
@@ -135,20 +134,20 @@ class WebSpider(Spider):
         if self.arguments.are_pushed:
             self.logger.info("Seeds: those that are pushed into Redis")
         elif crawl.leases.shared is not None:
-            self.logger.info("Seeds: %d", len(seeds.urls))  # which are new is known later
+            self.logger.info("Seeds: %d", len(seeds.urls))  # how many are new is only known later
         else:
             self.logger.info("Seeds: %d, of them new: %d", len(seeds.urls), added)
         return
-        yield  # an asynchronous generator, as Scrapy asks; the frontier has the seeds already
+        yield  # makes this an asynchronous generator, as Scrapy wants; it yields nothing
 
     async def parse(self, response: Response) -> AsyncIterator[Page]:
-        """One Page an answer."""
+        """Yield a Page for an answer of a lease."""
         page = page_of(response, self)
         if page is not None:
             yield page
 
     def _add(self, urls: Sequence[str], crawl: Crawl) -> int:
-        """How many of them are new. A refused seed is skipped, told and counted."""
+        """Add *urls* and return how many are new. A refused seed is skipped, logged and counted."""
         level = crawl.admission.prioritizer.level(Hints(is_seed=True))
         found = []
         for url in urls:
@@ -162,7 +161,7 @@ class WebSpider(Spider):
         crawl.tally.refused_by_budget(added)
         return added.new
 
-    async def _fetched_seeds(self) -> Seeds:
+    async def _fetch_seeds(self) -> Seeds:
         url = list_url(self.arguments.seeds)
         assert url is not None and self.crawler.engine is not None
         crawl_of(self.crawler).admission.doors.open_also(url)
@@ -179,7 +178,7 @@ class WebSpider(Spider):
 
 
 def _refuse_without_effect(settings: BaseSettings) -> None:
-    """What Scrapy has for spiders with callbacks. Raises ConfigError."""
+    """Raise ConfigError for settings of Scrapy that only serve spiders with callbacks."""
     if settings.getbool("HTTPCACHE_ENABLED"):
         raise ConfigError(
             "HTTPCACHE_ENABLED: what a cache answers would not be archived. To crawl again without"
@@ -198,7 +197,7 @@ def _other_addons(settings: BaseSettings) -> bool:
 
 
 def _with_pushed(given: dict[str, Any], crawler: Crawler) -> dict[str, Any]:
-    """Of a shared crawl the seeds need not be named. Raises ConfigError."""
+    """Return *given*, by default with pushed seeds in a shared crawl. Raises ConfigError."""
     seeds = given.get("seeds", PUSHED)
     if seeds != PUSHED:
         return given
