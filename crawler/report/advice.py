@@ -1,4 +1,4 @@
-"""What a person can type next."""
+"""Commands to suggest to the user, and the form of our error messages."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from crawler.model.types import CrawlerError
 
 
 def frontier_command(action: str, data_dir: str) -> str:
-    """`scrapy frontier` with *action*, on *data_dir*."""
+    """Return the `scrapy frontier` command for *action* on *data_dir*."""
     if data_dir == ArchiveSettings().data_dir:
         return f"scrapy frontier {action}"
     return f"scrapy frontier {action} -s {shlex.quote(f'CRAWLER_DATA_DIR={data_dir}')}"
 
 
 def shared_command(action: str, settings: BaseSettings) -> str:
-    """The same on a crawl that workers share. What was typed to find it must be typed again, but
-    is not shown where it may hold a password."""
+    """Return the command for a shared crawl, with the settings typed to find it; the URL, which may
+    hold a password, is not shown."""
     shown = {
         "CRAWLER_FRONTIER_URL": "...",
         "CRAWLER_FRONTIER_NAME": settings["CRAWLER_FRONTIER_NAME"],
@@ -34,11 +34,9 @@ def shared_command(action: str, settings: BaseSettings) -> str:
     return " ".join(["scrapy frontier", action, *typed])
 
 
-# An error of ours, as the person at the command line reads it.
-
 NAME: Final = "gossamer"
 
 
 def complain(error: CrawlerError | str) -> None:
-    """One sentence, no traceback: it is about the user's input or machine, not our code."""
+    """Print one sentence without traceback, as the cause is the user's input or machine."""
     print(f"{NAME}: error: {error}", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""How a crawl ended: Scrapy's finish reasons, in words a person can act on.
+"""How a crawl ended: Scrapy's finish reasons as sentences for the user.
 
-Rule: a table. A reason that is not in it is one of Scrapy's or of a user's own, and is named.
+Rule: a reason that is not in the table, as of a user's own component, is shown as it is.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NOT_BEGUN: Final = frozenset({"bad_seeds", "start_error"})
 FAILED: Final = NOT_BEGUN | {"store_failed"}
 """These end the command with a status other than 0."""
 TRY_AGAIN: Final = 75
-"""The exit status where the same command may do better later: EX_TEMPFAIL of sysexits.h."""
+"""The exit status if the same command may succeed later: EX_TEMPFAIL of sysexits.h."""
 
 
 def ending(reason: str, failure: str = "") -> str:
-    """One sentence, without its full stop."""
-    told = ENDINGS.get(reason, f"Stopped: {reason}")
-    return f"{told} ({failure})" if failure else told
+    """Return one sentence for *reason*, without its full stop."""
+    sentence = ENDINGS.get(reason, f"Stopped: {reason}")
+    return f"{sentence} ({failure})" if failure else sentence

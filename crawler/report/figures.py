@@ -1,6 +1,6 @@
-"""Figures, times and foreign texts as a person reads them.
+"""Format numbers, times and foreign texts for people.
 
-Rule: pure, ASCII, and nothing that comes from outside reaches a terminal unchecked.
+Rule: no I/O, and our own words are ASCII. Text from outside passes `plain` before it is printed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _SIZES: Final = ("kB", "MB", "GB", "TB", "PB")  # of 1000, as disks are sold
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 60 * _MINUTE_S
 _DAY_S: Final = 24 * _HOUR_S
-# The two units that tell enough, and from how many seconds on.
+# From how many seconds on a time is shown in which two units.
 _SPANS: Final = (
     (_DAY_S, _DAY_S, "d", _HOUR_S, "h"),
     (_HOUR_S, _HOUR_S, "h", _MINUTE_S, "min"),
@@ -21,24 +21,24 @@ SHOWN_CHARS: Final = 200
 
 
 def number(value: int) -> str:
-    """A whole number: 12,345."""
+    """Format a whole number: 12,345."""
     return f"{value:,}"
 
 
 def many(value: int, thing: str) -> str:
-    """A number of things: 1 page, 2 pages."""
+    """Format a number of things: 1 page, 2 pages."""
     return f"{value:,} {thing}" if value == 1 else f"{value:,} {thing}s"
 
 
 def rate(per_s: float) -> str:
-    """How many a second: 0.25, 8.3 or 120."""
+    """Format a rate: 0.25, 8.3 or 120."""
     if per_s >= 100:
         return f"{per_s:,.0f}"
     return f"{per_s:.1f}" if per_s >= 1 else f"{per_s:.2f}"
 
 
 def size(size_bytes: int) -> str:
-    """A number of bytes: 532 B, 1.2 kB, 148 MB."""
+    """Format a number of bytes: 532 B, 1.2 kB, 148 MB."""
     if size_bytes < 1000:
         return f"{size_bytes} B"
     value, unit = size_bytes / 1000, 0
@@ -48,7 +48,7 @@ def size(size_bytes: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """How long: 0.3 s, 95 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
+    """Format a duration: 0.3 s, 95 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f} s"
     whole = round(seconds)
@@ -59,22 +59,22 @@ def span(seconds: float) -> str:
 
 
 def until(when: float, now: float) -> str:
-    """A time ahead: now, or in 4.2 s."""
+    """Format a time ahead: now, or in 4.2 s."""
     return f"in {span(when - now)}" if when > now else "now"
 
 
 def since(when: float, now: float) -> str:
-    """A time gone by: 3 min 5 s ago."""
+    """Format a past time: 3 min 5 s ago."""
     return f"{span(now - when)} ago"
 
 
 def plain(text: str, chars: int = SHOWN_CHARS) -> str:
-    """*text* on one line and short: a server's words must not steer the terminal."""
+    """Return *text* short and on one line, without control characters for the terminal."""
     shown = "".join(char if char.isprintable() else "?" for char in text[: chars + 1])
     return shown if len(shown) <= chars else shown[: chars - 3] + "..."
 
 
 def listed(counts: dict[str, int]) -> str:
-    """What was counted, the most frequent first: gap 1,203, easing 12. Or none."""
+    """Format *counts*, the most frequent first: gap 1,203, easing 12. If empty: none."""
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     return ", ".join(f"{name} {number(value)}" for name, value in ordered) or "none"

@@ -1,8 +1,7 @@
-"""Where the log goes while a line is drawn on the terminal: into the data directory, and what
-a person must know above the line.
+"""Write the log to the data directory, and warnings and errors above the progress line.
 
-Rule: nothing is written into a data directory before it is known to be ours, so what is
-logged earlier is held back.
+Rule: records are held back until the data directory is locked, as nothing may be written into the
+directory of another crawl.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from crawler.report.figures import plain
 from crawler.report.screen import Screen
 from crawler.shared.worker.join import AT_ONCE
 
-# A start logs some twenty lines; a list of seeds at most as many of bad lines.
-_HELD: Final = 1000
-_NOTICES: Final = 50  # more would only scroll by, and all of them are in the log
+# A start logs some twenty lines, and a list of seeds at most twenty of its bad lines.
+_MAX_HELD: Final = 1000
+_MAX_NOTICES: Final = 50  # more would only scroll by, and all of them are in the log
 _NOTICE_CHARS: Final = 400
 OURS: Final = ("crawler", "web")
 
 
 class HeldLog(logging.Handler):
-    """Keeps the log until it is known where it belongs. Bounded: the newest are kept."""
+    """Holds log records until the log file is known. Bounded: the newest are kept."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._records: deque[logging.LogRecord] = deque(maxlen=_HELD)
+        self._records: deque[logging.LogRecord] = deque(maxlen=_MAX_HELD)
 
     def emit(self, record: logging.LogRecord) -> None:
         if hasattr(record, AT_ONCE):
@@ -44,7 +43,7 @@ class HeldLog(logging.Handler):
         self._records.append(record)
 
     def let_go(self) -> None:
-        """Leave the root logger, and give what was held to those who are there now."""
+        """Remove this handler, and pass the held records to the handlers of the root logger."""
         logging.root.removeHandler(self)
         while self._records:
             record = self._records.popleft()
@@ -54,12 +53,12 @@ class HeldLog(logging.Handler):
 
 
 class Notices(logging.Handler):
-    """Warnings of ours and errors of anybody, each in one line, above the line of progress."""
+    """Shows our warnings and all errors above the progress line, one line each."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(logging.WARNING)
         self._screen = screen
-        self._room = _NOTICES
+        self._room = _MAX_NOTICES
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno < logging.ERROR and record.name.split(".")[0] not in OURS:
@@ -75,7 +74,7 @@ class Notices(logging.Handler):
 
 
 def hold_log() -> HeldLog:
-    """From now on until it lets go, nothing that is logged is shown or written."""
+    """Hold all records from now on, until `let_go` of the handler that is returned."""
     held = HeldLog()
     logging.root.setLevel(logging.NOTSET)  # as Scrapy does: the handlers choose
     logging.root.addHandler(held)
@@ -83,7 +82,7 @@ def hold_log() -> HeldLog:
 
 
 def write_log(settings: BaseSettings, file: Path) -> str:
-    """Log into *file*, unless the *settings* (a spider's own, say) name another; its name."""
+    """Log to LOG_FILE of *settings*, or to *file* if that is unset, and return the file's name."""
     own = Settings(settings)
     name = settings["LOG_FILE"] or str(file)
     own.set("LOG_FILE", name, priority="cmdline")
@@ -92,39 +91,35 @@ def write_log(settings: BaseSettings, file: Path) -> str:
 
 
 def shares_terminal() -> bool:
-    """Whether the log is written to a terminal, where it would tear a line apart."""
+    """Return whether the log goes to a terminal, where it would break the progress line."""
     return any(
         isinstance(handler, logging.StreamHandler) and handler.stream.isatty()
         for handler in logging.root.handlers
     )
 
 
-# Scrapy's lines about each page, where somebody hears them.
-#
-# Rule: nothing is logged otherwise than by Scrapy; what no handler would take is not even made.
-
-
 class PageLines(LogFormatter):
-    """At LOG_LEVEL INFO, as here, Scrapy makes two records a page and throws both away: 50 us."""
+    """Scrapy's formatter without the records of each page that no handler takes: at LOG_LEVEL INFO,
+    as here, Scrapy makes two a page and drops both, for 50 us."""
 
-    # Scrapy's document that None is no line; its types do not.
+    # Scrapy's documentation allows None, for no record; its types do not.
     def crawled(  # type: ignore[override]  # None
         self, request: Request, response: Response, spider: Spider
     ) -> LogFormatterResult | None:
-        return super().crawled(request, response, spider) if _is_heard(_ENGINE) else None
+        return super().crawled(request, response, spider) if _has_handler(_ENGINE) else None
 
     def scraped(  # type: ignore[override]  # None
         self, item: Any, response: Response | Failure | None, spider: Spider
     ) -> LogFormatterResult | None:
-        return super().scraped(item, response, spider) if _is_heard(_SCRAPER) else None
+        return super().scraped(item, response, spider) if _has_handler(_SCRAPER) else None
 
 
 _ENGINE = logging.getLogger("scrapy.core.engine")
 _SCRAPER = logging.getLogger("scrapy.core.scraper")
 
 
-def _is_heard(logger: logging.Logger) -> bool:
-    """Whether any handler takes what *logger* says of a page."""
+def _has_handler(logger: logging.Logger) -> bool:
+    """Return whether any handler takes the DEBUG records of *logger*."""
     if not logger.isEnabledFor(logging.DEBUG):
         return False
     above: logging.Logger | None = logger

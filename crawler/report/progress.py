@@ -1,7 +1,6 @@
-"""What a person sees while it runs: a live line on a terminal, log lines elsewhere.
+"""Show the progress of a crawl: a live line on a terminal, log lines elsewhere.
 
-Rule: showing never harms the crawl. Scrapy's repeated calls end for ever at the first
-exception, so none leaves here.
+Rule: no exception leaves here, as Scrapy's repeated calls end for good at the first one.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ STOPPING: Final = "Stopping: fetches under way are put back. Once more, and it e
 
 
 def style_of(wanted: ProgressStyle, is_terminal: bool, log_is_there: bool) -> ProgressStyle:
-    """AUTO decided: a line where nothing else is written."""
+    """Return *wanted*, and for AUTO a line if the log does not go to the terminal too."""
     if wanted is not ProgressStyle.AUTO:
         return wanted
     return ProgressStyle.LINE if is_terminal and not log_is_there else ProgressStyle.LOG
 
 
 class Progress:
-    """The extension. Begins when the spider is opened."""
+    """The extension that shows progress. It begins when the spider is opened."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -61,14 +60,14 @@ class Progress:
         crawler.signals.connect(self.end, signals.spider_closed)
 
     def end(self) -> None:
-        """Nothing is shown any more. May be called twice."""
+        """Stop showing progress. May be called twice."""
         while self._end:
             with suppress(OSError, ValueError):  # the terminal is gone
                 self._end.pop()()
 
     def _opened(self) -> None:
         self._crawl = crawl_of(self._crawler)
-        self._glance()  # the rate counts from here
+        self._glance()  # the first point of the rate
         report = self._crawl.settings.config.report
         match style_of(report.progress, self._screen.is_terminal, shares_terminal()):
             case ProgressStyle.LINE:
@@ -92,7 +91,7 @@ class Progress:
             except (OSError, ValueError):
                 self.end()  # the terminal is gone
             except Exception:
-                # The next one may succeed.
+                # The next call may succeed.
                 logger.debug("progress could not be shown", exc_info=True)
 
         call = create_looping_call(shown)
@@ -107,7 +106,7 @@ class Progress:
 
     def _stopping(self) -> None:
         engine = self._crawler.engine
-        if self._end and engine is not None and not engine.running:  # asked for by a signal
+        if self._end and engine is not None and not engine.running:  # stopped by a signal
             with suppress(OSError, ValueError):
                 self._screen.tell(STOPPING)
 

@@ -1,6 +1,6 @@
-"""What a person sees when it has ended: the summary, on paper and as JSON.
+"""The feeds of a crawl, and its summary at the end, printed and as JSON.
 
-Rule: nothing is asked of a store; they are closed by now.
+Rule: the summary is made after the stores are closed, so it reads none of them.
 """
 
 from __future__ import annotations
@@ -49,10 +49,8 @@ from crawler.report.summary import (
     text,
 )
 
-# Which pages are in a feed, where it may lie, and what becomes of it when its crawl goes on.
-#
-# Rule: a feed of pages has what the columns have; a feed that says otherwise itself counts. A crawl
-# that goes on never loses what it has exported: its feeds are appended to, or refused.
+# A feed of pages has the pages that the columns have, unless it has an item filter of its own. When
+# a crawl is continued its feeds are appended to or refused, so that no exported item is lost.
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +59,12 @@ _BLOCK_BYTES: Final = 65_536
 _TIMES: Final = (
     "%(time)",
     "%(batch_time)",
-)  # in its name: no start writes into the file of another
+)  # with one of these in its name each start writes a new file
 
 
 class PageFilter(ItemFilter):
-    """Pages that are archived, copies among them. No errors, flaws, or pages marked noindex: these
-    are items too, for pipelines, but nobody asks for them among the pages of a site."""
+    """Accepts archived pages, duplicates included, but no errors, flaws or pages marked noindex:
+    these are items for the pipelines only, and no pages of a site."""
 
     def accepts(self, item: object) -> bool:
         if isinstance(item, Page) and not (item.archive and is_row(item)):
@@ -75,10 +73,11 @@ class PageFilter(ItemFilter):
 
 
 class FeedExport(FeedExporter):
-    """Scrapy's, but for a crawl that goes on: -O and `overwrite` would leave only its last part."""
+    """Scrapy's exporter, except that a continued crawl appends: with -O or `overwrite` only the
+    items of its last start would be left."""
 
     def __init__(self, crawler: Crawler) -> None:
-        """Raises ConfigError: a feed cannot be continued."""
+        """Raises ConfigError if a feed cannot be continued."""
         super().__init__(crawler)
         self._goes_on = not is_interactive(crawler.settings) and _has_outcomes(_data(crawler))
         for template, options in self.feeds.items() if self._goes_on else ():
@@ -106,7 +105,7 @@ class FeedExport(FeedExporter):
                     f"the feed {uri} would replace what the crawl in {data}, which goes on, has"
                     " exported before: put %(time)s into its name, and each start writes its own"
                 )
-        elif _written(storage) and issubclass(
+        elif _filled_file(storage) and issubclass(
             self.exporters[options["format"]], JsonItemExporter | XmlItemExporter
         ):
             raise ConfigError(
@@ -116,9 +115,9 @@ class FeedExport(FeedExporter):
             )
 
     def _continued(self, uri: str, options: dict[str, Any]) -> dict[str, Any]:
-        """The options of a feed to which more is to be appended."""
+        """Return the options of a feed so that it is appended to."""
         options = {**options, "overwrite": False}
-        path = _written(self._get_storage(uri, options))
+        path = _filled_file(self._get_storage(uri, options))
         if path is None:
             return options
         logger.info("The crawl goes on: the feed %s is appended to", uri)
@@ -129,7 +128,7 @@ class FeedExport(FeedExporter):
             chosen = options["item_export_kwargs"]
             options["item_export_kwargs"] = {**chosen, "include_headers_line": False}
             if options["fields"] is None and not options.get("postprocessing"):
-                # As in the file: without, they would be those of the first item of this start.
+                # Else the columns would be those of the first item of this start.
                 options["fields"] = _header(path, options)
         return options
 
@@ -146,8 +145,8 @@ def _has_outcomes(data: Path) -> bool:
         return False
 
 
-def _written(storage: object) -> Path | None:
-    """The local file of *storage*, if something is in it."""
+def _filled_file(storage: object) -> Path | None:
+    """Return the local file of *storage* if it is not empty, else None."""
     if not isinstance(storage, FileFeedStorage):
         return None
     path = Path(storage.path)
@@ -155,7 +154,7 @@ def _written(storage: object) -> Path | None:
 
 
 def _cut_incomplete_line(path: Path) -> None:
-    """A killed process leaves part of a line, and what is appended to it could not be read."""
+    """Cut off the part of a line that a killed process left, as more is appended to the file."""
     with path.open("rb+") as file:
         end = file.seek(0, os.SEEK_END)
         while end:
@@ -174,20 +173,20 @@ def _header(path: Path, options: dict[str, Any]) -> list[str]:
 
 
 def uri_params(params: dict[str, Any], spider: Spider) -> dict[str, Any]:
-    """`%(data_dir)s` in the place of a feed: each worker of a shared crawl has its own."""
+    """Add `%(data_dir)s` for the paths of feeds: each worker of a shared crawl has its own."""
     crawler = spider.crawler
-    is_passing = is_interactive(crawler.settings)
-    path = crawl_of(crawler).storage.data.path if is_passing else _data(crawler)
+    is_command = is_interactive(crawler.settings)
+    path = crawl_of(crawler).storage.data.path if is_command else _data(crawler)
     return {**params, "data_dir": str(path)}
 
 
 def holds_stdout(feeds: Iterable[str | Path]) -> bool:
-    """Whether one of *feeds* is written where the summary would be."""
+    """Return whether one of *feeds* goes to standard output, as the summary does."""
     return any(str(feed).startswith(_STDOUT) for feed in feeds)
 
 
 class Report:
-    """The extension. A crawl that never opened has nothing to report."""
+    """The extension that writes the summary, unless the spider was never opened."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -198,7 +197,7 @@ class Report:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._crawl: Crawl | None = None
-        self.summary: Summary | None = None  # None: it has not ended
+        self.summary: Summary | None = None  # None until the crawl has ended
         crawler.signals.connect(self._opened, signals.spider_opened)
         crawler.signals.connect(self._closed, signals.spider_closed)
 
@@ -221,13 +220,13 @@ class Report:
         except OSError as refused:
             logger.error("The summary cannot be written: %s", refused)
         if crawl.settings.config.report.summary:
-            with suppress(OSError, ValueError):  # nobody listens any more
+            with suppress(OSError, ValueError):  # standard output is closed
                 to = sys.stderr if holds_stdout(self._crawler.settings["FEEDS"]) else sys.stdout
                 print(text(summary), file=to, flush=True)
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """Whoever reads *file* sees all of the old content or all of the new."""
+    """Replace *file* in one step: a reader sees all of the old content or all of the new."""
     draft = file.with_suffix(f".draft-{os.getpid()}")
     try:
         with draft.open("wb") as out:

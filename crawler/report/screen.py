@@ -1,6 +1,6 @@
-"""The foot of a terminal: one line, drawn over and over, with messages passing above it.
+"""The progress line at the foot of a terminal, with messages above it, and the figures in it.
 
-Rule: nothing is left behind. Who else wants to write there wipes first.
+Rule: call `wipe` before anything else is written to the same terminal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLUMNS: Final = 80
 
 
 class Screen:
-    """Over *stream*, which need not be a terminal: then only messages make sense."""
+    """One line of a terminal. If *stream* is no terminal, only `tell` is of use."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -31,19 +31,19 @@ class Screen:
 
     @property
     def is_terminal(self) -> bool:
-        """One that can erase a line."""
+        """Whether the stream is a terminal that can erase a line."""
         return self._stream.isatty() and os.environ.get("TERM") != "dumb"
 
     @property
     def columns(self) -> int:
-        """Asked each time: windows are resized."""
+        """The width now, as windows are resized."""
         try:
             return os.get_terminal_size(self._stream.fileno()).columns or _COLUMNS
         except OSError:
             return _COLUMNS
 
     def draw(self, text: str) -> None:
-        """*text* in place of what was drawn last. One line, and no longer than `columns`."""
+        """Replace the line by *text*: one line, no longer than `columns`."""
         self._stream.write(_WIPE + text)
         self._stream.flush()
         self._shown = text
@@ -53,7 +53,7 @@ class Screen:
             self.draw("")
 
     def tell(self, message: str) -> None:
-        """*message* above the line, where it stays."""
+        """Write *message* above the line, where it stays."""
         shown = self._shown
         self.wipe()
         self._stream.write(message + "\n")
@@ -62,10 +62,7 @@ class Screen:
         self._stream.flush()
 
 
-# A running crawl at a glance, and the one line that shows it.
-#
-# Rule: pure. The line fits its terminal, whatever its width: a line that wraps cannot be
-# drawn over.
+# The line must fit the terminal, whatever its width: a line that wraps cannot be erased.
 
 RATE_WINDOW_S: Final = 10.0
 _BETWEEN: Final = " | "
@@ -73,21 +70,21 @@ _BETWEEN: Final = " | "
 
 @dataclass(frozen=True, slots=True)
 class ProgressFigures:
-    """The figures of one moment."""
+    """The figures of a running crawl at one moment."""
 
     pages: int
-    pages_per_s: float  # of late
+    pages_per_s: float  # in the last RATE_WINDOW_S
     hosts_active: int
     waiting: int  # URLs, those with a date among them
     duplicates: int
     errors: int
     size_bytes: int
-    waits_for: str = ""  # the host that failed and is asked next; only where none is being asked
+    waits_for: str = ""  # the failing host that is tried next; only if nothing is being fetched
 
 
 class RecentRate:
-    """How many a second over the last `RATE_WINDOW_S`, or since the call before if that is
-    longer ago. Remembers as many points as calls fall into the window."""
+    """The rate a second over the last `RATE_WINDOW_S`, or since the previous call if that is longer
+    ago. Memory: one point for each call in the window."""
 
     def __init__(self, window_s: float = RATE_WINDOW_S) -> None:
         self._window_s = window_s
@@ -102,8 +99,8 @@ class RecentRate:
 
 
 def line(glance: ProgressFigures, columns: int) -> str:
-    """As much of *glance* as fits into *columns*, the most important first."""
-    room = columns - 1  # in the last column some terminals wrap already
+    """Return as much of *glance* as fits into *columns*, the most important first."""
+    room = columns - 1  # some terminals wrap in the last column
     whole = _BETWEEN.join(_fields(glance, short=False))
     if len(whole) <= room:
         return whole
@@ -117,7 +114,7 @@ def line(glance: ProgressFigures, columns: int) -> str:
 
 
 def sentence(glance: ProgressFigures) -> str:
-    """The same for a log."""
+    """Return the figures as a sentence for the log."""
     return (
         f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second),"
         f" {many(glance.hosts_active, 'host')} active, {many(glance.waiting, 'URL')} waiting,"

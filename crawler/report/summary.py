@@ -1,7 +1,6 @@
-"""The summary of a run, as one value. docs/summary.md names every key of it.
+"""The summary of a run as one value, and as text. docs/summary.md names every key of it.
 
-Rule: taken from what is in memory and from the names of the archive's files; by the time it
-is made, the stores are closed.
+Rule: it is made from memory and the sizes of the archive's files, as the stores are closed then.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class DeadUrl(msgspec.Struct, frozen=True):
 
 
 class OverBudget(msgspec.Struct, frozen=True):
-    """Links that one host or domain had beyond its budget of URLs."""
+    """The links of one host or domain that exceeded its budget of URLs."""
 
     setting: str
     limit: int
@@ -64,15 +63,15 @@ class LinkFigures(msgspec.Struct, frozen=True):
     new: int
     seen: int
     over_budget: int
-    refused: dict[str, int]  # by rule; seeds and redirects among them
-    left: int = 0  # waiting ones, unfetched: their pattern had brought enough
-    top_over_budget: list[OverBudget] = []  # those with most links beyond their budget
-    refused_waiting: dict[str, int] = {}  # waiting ones, unfetched: by rule of this start
-    readmitted: int = 0  # that earlier starts refused, and that wait again
+    refused: dict[str, int]  # by rule; with seeds and redirects
+    left: int = 0  # waiting URLs not fetched, as their pattern had brought enough
+    top_over_budget: list[OverBudget] = []  # the hosts and domains with the most such links
+    refused_waiting: dict[str, int] = {}  # waiting URLs that a rule of this start refused, by rule
+    readmitted: int = 0  # URLs that earlier starts refused, and that wait again
 
 
 class PolitenessFigures(msgspec.Struct, frozen=True):
-    rests: dict[str, int]  # by what made them as long as they were
+    rests: dict[str, int]  # by the reason of their length
     hosts_given_up: int
 
 
@@ -84,10 +83,10 @@ class RobotsFigures(msgspec.Struct, frozen=True):
 
 class ArchiveFiles(msgspec.Struct, frozen=True):
     folder: str
-    files: int  # that are there
+    files: int  # in the folder
     bytes: int
-    delivered: int = 0  # files of this run, index and columns among them
-    store: str = ""  # where they were brought; empty: nowhere
+    delivered: int = 0  # files of this run, with index and columns
+    store: str = ""  # the object store they were delivered to; empty: none
 
 
 class FrontierCounts(msgspec.Struct, frozen=True):
@@ -98,11 +97,11 @@ class FrontierCounts(msgspec.Struct, frozen=True):
     done: int
     dead: int
     put_back_at_open: int
-    refused: int = 0  # that waited, and that a rule keeps out; put back by a start without it
+    refused: int = 0  # waiting URLs that a rule refuses; a start without the rule puts them back
 
 
 class BodyPauses(msgspec.Struct, frozen=True):
-    """Of downloads, and of bodies to be decoded, that waited for memory."""
+    """Downloads, and bodies to be decoded, that waited for memory."""
 
     times: int = 0
     total_s: float = 0.0
@@ -113,8 +112,8 @@ class Summary(msgspec.Struct, frozen=True):
     version: str
     spider: str
     reason: str  # Scrapy's finish reason
-    ended: str  # the same in words
-    unfinished: bool  # the same command, run again, goes on
+    ended: str  # the reason as a sentence
+    unfinished: bool  # the same command continues the crawl
     started_at: str  # ISO 8601, UTC
     duration_s: float
     pages: int
@@ -122,7 +121,7 @@ class Summary(msgspec.Struct, frozen=True):
     bytes: int
     duplicates: int
     near_duplicates: int
-    not_pages: dict[str, int]  # answers that are none, by what is wrong with them
+    not_pages: dict[str, int]  # answers that are no pages, by flaw
     answers: dict[str, int]  # by class of status
     top_hosts: list[HostPages]
     links: LinkFigures
@@ -135,14 +134,14 @@ class Summary(msgspec.Struct, frozen=True):
     frontier: FrontierCounts
     data_dir: str
     pauses: BodyPauses = BodyPauses()
-    truncated: dict[str, int] = {}  # answers that are not whole, by why, as WARC-Truncated
+    truncated: dict[str, int] = {}  # incomplete answers by reason, as in WARC-Truncated
     unreadable: dict[str, int] = {}  # pages stored without their text and links, by parser
 
 
 def summary_of(
     crawl: Crawl, spider: str, reason: str, started_at: float, ended_at: float
 ) -> Summary:
-    """*started_at* and *ended_at*: epoch seconds."""
+    """Make the summary of a run. *started_at* and *ended_at* are epoch seconds."""
     tally, counts = crawl.tally, crawl.leases.frontier.counts()
     duration_s = max(ended_at - started_at, 0.001)
     return Summary(
@@ -186,7 +185,7 @@ def summary_of(
 
 
 def archive_files(folder: Path) -> ArchiveFiles:
-    """Those of earlier runs among them, and any that could not be finished."""
+    """Count the WARC files in *folder*, with those of earlier runs and unfinished ones."""
     sizes = [file.stat().st_size for file in folder.glob("*.warc.gz*")]
     return ArchiveFiles(str(folder), len(sizes), sum(sizes))
 
@@ -198,7 +197,7 @@ def delivered(archive: ArchiveFiles, delivery: Delivery | None) -> ArchiveFiles:
 
 
 def encoded(summary: Summary) -> bytes:
-    """As indented JSON."""
+    """Encode *summary* as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
 
 
@@ -240,9 +239,7 @@ def _below(counted: Mapping[str, int], prefix: str) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-# The summary of a run as a person reads it.
-#
-# Rule: pure; what did not happen is left out, and what can be done about it stands beside it.
+# The summary as text: zero figures are left out, and problems have the command to type beside them.
 
 _INDENT: Final = 14
 _REFUSALS_SHOWN: Final = 6
@@ -258,11 +255,11 @@ _PAUSE: Final = "pause"
 _RETRY_AFTER: Final = "retry-after"
 _OTHER_RULES: Final = MappingProxyType({"unstorable": "it holds what cannot be stored"})
 
-Row = tuple[str, str]  # the left column may be empty: the row above goes on
+Row = tuple[str, str]  # with an empty left column the row above continues
 
 
 def text(summary: Summary) -> str:
-    """Many lines, the last one ended."""
+    """Return the summary as lines of text, with a newline at the end."""
     shown = ["", f"{plain(summary.ended, 1000)}."]
     if summary.reason in NOT_BEGUN and not summary.pages:
         return "\n".join([*shown, ""])
@@ -274,7 +271,7 @@ def text(summary: Summary) -> str:
 
 
 def nothing_fetched(summary: Summary) -> str:
-    """Why the whole crawl is over without a page, in one sentence; empty: it is not, or it has."""
+    """Return why a finished crawl has no page, in one sentence; empty if it has, or is not over."""
     robots, links = summary.robots, summary.links
     unfetched = robots.disallowed + links.left
     if summary.reason != "finished" or summary.pages or summary.frontier.done > unfetched:
@@ -335,9 +332,9 @@ def _links_rows(summary: Summary) -> Iterator[Row]:
     budget = f", {number(links.over_budget)} over budget" if links.over_budget else ""
     yield "links", f"{number(links.new)} new, {number(links.seen)} seen before{budget}"
     for index, each in enumerate(links.top_over_budget):
-        told = f"{many(each.links, 'link')} of {plain(each.name)}, which has its"
+        over = f"{many(each.links, 'link')} of {plain(each.name)}, which has its"
         limit = f"{many(each.limit, 'URL')} ({each.setting})"
-        yield "" if index else "over budget", f"{told} {limit}"
+        yield "" if index else "over budget", f"{over} {limit}"
     ordered = sorted(links.refused.items(), key=lambda pair: -pair[1])
     for index, (rule, n) in enumerate(ordered[:_REFUSALS_SHOWN]):
         yield "" if index else "refused", f"{number(n)}: {_rule(rule)}"
@@ -347,7 +344,7 @@ def _links_rows(summary: Summary) -> Iterator[Row]:
     for index, (rule, n) in enumerate(ordered):
         yield "" if index else "kept out", f"{number(n)} that waited: {_rule(rule)}"
     if ordered:
-        yield "", "they wait again from a start on, whose rules admit them"
+        yield "", "a start whose rules admit them puts them back"
     if links.readmitted:
         yield "readmitted", f"{many(links.readmitted, 'URL')} that rules of earlier starts refused"
     if links.left:
@@ -369,10 +366,10 @@ def _politeness(summary: Summary) -> Iterator[Row]:
         "hosts given up": polite.hosts_given_up,
         "Retry-After obeyed": polite.rests.get(_RETRY_AFTER, 0),
     }
-    told = [f"{what}: {number(n)}" for what, n in troubles.items() if n]
-    if told:
-        yield "", ", ".join(told)
-    left = f", {number(robots.unreachable)} not to be had" if robots.unreachable else ""
+    notes = [f"{what}: {number(n)}" for what, n in troubles.items() if n]
+    if notes:
+        yield "", ", ".join(notes)
+    left = f", {number(robots.unreachable)} unreachable" if robots.unreachable else ""
     forbidden = f"{many(robots.disallowed, 'URL')} disallowed{left}"
     yield "robots.txt", f"{number(robots.fetched)} fetched; {forbidden}"
 

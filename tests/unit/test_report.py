@@ -157,7 +157,7 @@ refused       300: only http and https are fetched (scheme)
               1: it holds what cannot be stored (unstorable)
 politeness    1,003 rests of hosts: gap 1,000, pause 2, retry-after 1
               hosts paused: 2, hosts given up: 1, Retry-After obeyed: 1
-robots.txt    12 fetched; 40 URLs disallowed, 3 not to be had
+robots.txt    12 fetched; 40 URLs disallowed, 3 unreachable
 pauses        31 times a body waited for memory, 95 s in all (CRAWLER_BODIES_MAX_BYTES)
 errors        timeout 4, status 503 2, error in a callback or pipeline 1 (each try)
 dead letters  7 URLs given up
