@@ -1,7 +1,7 @@
-"""The Redis of a crawl by many workers of this machine, for somebody who looks into it.
+"""Give a command access to the crawl's own redis-server in a data directory.
 
-Rule: while the crawl runs it is the crawl's; at rest it is started for as long as it takes, and no
-crawl begins meanwhile.
+Rule: if no crawl runs, the server is started for the time of the command, under the lock of the
+crawl, so that no crawl begins meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def has_own_redis(data_dir: Path) -> bool:
 
 @contextmanager
 def borrow_redis(data_dir: Path, shared: SharedSettings) -> Iterator[RedisAddress]:
-    """Raises CrawlerError: it cannot be started."""
+    """Yield the address of the server, and start it if no crawl runs. Raises CrawlerError if it
+    cannot be started."""
     redis = OwnRedis(data_dir / FOLDER, shared, _tell)
     lock = InheritedLock.take(share_lock(data_dir))
     if lock is None:
@@ -39,5 +40,5 @@ def borrow_redis(data_dir: Path, shared: SharedSettings) -> Iterator[RedisAddres
         lock.close()
 
 
-def _tell(said: str) -> None:
-    print(said, file=sys.stderr)
+def _tell(message: str) -> None:
+    print(message, file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Become another program, one that gets a signal when the process that started it dies.
+"""Replace this process by a program that gets a signal when its parent process dies.
 
-Rule: run as a file and with the standard library only, so that it is over in 20 ms. Where the
-kernel knows no such signal (only Linux does), who comes next finds what was left.
+Rule: this file runs as a script with the standard library only, which takes 20 ms. Only Linux has
+such a signal; elsewhere the next run ends the processes that are left.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 def die_with_parent(command: Sequence[str], how: signal.Signals) -> list[str]:
-    """*command*, to get *how* when this process dies. To be started by its main thread: the
-    kernel goes by the thread that forked."""
-    ours = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(how))]
-    return [*ours, *command]
+    """Return *command* such that it gets the signal *how* when this process dies. The main thread
+    must start it, as the kernel sends the signal when the thread that forked ends."""
+    prefix = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(how))]
+    return [*prefix, *command]
 
 
 def status_text(status: int) -> str:
-    """How a process ended: an exit status, or below 0 a signal."""
+    """Describe how a process ended: an exit status, or a signal if *status* is below 0."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -37,9 +37,9 @@ def _become(starter: int, how: int, command: list[str]) -> None:
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, how)
-        if os.getppid() != starter:  # it died before we asked
+        if os.getppid() != starter:  # the parent died before prctl
             os.kill(os.getpid(), how)
-    os.execvp(command[0], command)  # a list of arguments of ours, and no shell
+    os.execvp(command[0], command)  # our own arguments, without a shell
 
 
 if __name__ == "__main__":

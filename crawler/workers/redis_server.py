@@ -1,8 +1,7 @@
-"""A redis-server of our own: for the workers of one machine, in the data directory.
+"""Run a redis-server in the data directory, for the workers of one machine.
 
-Rule: nobody but us asks it: loopback, a random password. It dies with us, and one that was left
-all the same is ended before another opens its files: the lock of the folder is held by the server
-itself.
+Rule: it listens on loopback only, with a random password, and dies with this process. The server
+holds the lock of its folder, so one that was left is ended before another opens its files.
 """
 
 from __future__ import annotations
@@ -31,33 +30,31 @@ from crawler.shared.client import Address, Argument, connect, info_fields, pack
 from crawler.shared.faults import FAULTS, OLDEST
 from crawler.workers.die_with_parent import die_with_parent, status_text
 
-# How a Redis of our own is set up: its redis.conf, and the file with its URL.
-#
-# Rule: the password is in these two files, which only their owner may read, and nowhere else; no
-# path is in them, for the server's folder is where it runs.
+# The password is only in redis.conf and the file with the URL, which only their owner may read.
+# They hold no path, as the server runs in its folder.
 
 HOST: Final = "127.0.0.1"
 LOG: Final = "redis.log"
 CONF: Final = "redis.conf"
 URL: Final = "url"
-# Not from the ephemeral range (32768 on, on Linux): while the server is down, somebody's outgoing
-# connection would get its port, and one who tries again and again would meet himself.
+# Not from the ephemeral range (32768 on, on Linux): while the server is down, an outgoing
+# connection could get its port, and a client that reconnects could connect to itself.
 _PORTS: Final = range(20_000, 32_000)
 _PORT_TRIES: Final = 1000
-_PART_OF_MEMORY: Final = 0.5  # the workers, and a copy while the file is rewritten, need the rest
+_PART_OF_MEMORY: Final = 0.5  # the rest is for the workers, and a copy while the file is rewritten
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 _KEPT: Final = re.compile(r"(?m)^(port|requirepass) (\S+)$")
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where it listens, and who may enter."""
+    """The port and the password of the server."""
 
     port: int
     password: str
 
     def __repr__(self) -> str:
-        return f"Door({self.port})"
+        return f"ListenAddress({self.port})"
 
     @property
     def url(self) -> str:
@@ -65,7 +62,7 @@ class ListenAddress:
 
 
 def saved_address(folder: Path) -> ListenAddress | None:
-    """As the last server in *folder* had it."""
+    """Return the address of the last server in *folder*, or None."""
     try:
         kept = dict(_KEPT.findall((folder / CONF).read_text()))
         return ListenAddress(int(kept["port"]), kept["requirepass"])
@@ -74,8 +71,8 @@ def saved_address(folder: Path) -> ListenAddress | None:
 
 
 def new_address(last: ListenAddress | None) -> ListenAddress:
-    """With the password of the *last* one, and its port if that is free: what a run before has
-    left may still ask there. Raises OSError."""
+    """Return an address with the password of the *last* one, and its port if that is free, as
+    workers of an earlier run may still use it. Raises OSError."""
     password = last.password if last is not None else secrets.token_hex(32)
     if last is not None and _is_free(last.port):
         return last
@@ -86,12 +83,12 @@ def new_address(last: ListenAddress | None) -> ListenAddress:
     raise OSError(f"no port of {HOST} from {_PORTS[0]} to {_PORTS[-1]} is free")
 
 
-def write_conf(folder: Path, door: ListenAddress, shared: SharedSettings) -> None:
-    """And the file with the URL. Raises OSError."""
+def write_conf(folder: Path, address: ListenAddress, shared: SharedSettings) -> None:
+    """Write redis.conf and the file with the URL. Raises OSError."""
     options = {
         "bind": HOST,
-        "port": door.port,
-        "requirepass": door.password,
+        "port": address.port,
+        "requirepass": address.password,
         "dir": "./",
         "logfile": LOG,
         "pidfile": "./redis.pid",
@@ -99,28 +96,28 @@ def write_conf(folder: Path, door: ListenAddress, shared: SharedSettings) -> Non
         "databases": 1,
         "appendonly": "yes",
         "appendfsync": shared.redis_fsync,
-        "save": '""',  # the append-only file is all that is read again
+        "save": '""',  # only the append-only file is loaded at start
         "maxmemory": most_bytes(shared),
         "maxmemory-policy": "noeviction",
     }
     lines = [f"{name} {value}\n" for name, value in options.items()]
     _write_secret(folder / CONF, "".join(["# Written at each start.\n", *lines]))
-    _write_secret(folder / URL, f"{door.url}\n")
+    _write_secret(folder / URL, f"{address.url}\n")
 
 
 def most_bytes(shared: SharedSettings) -> int:
-    """Its maxmemory: new links wait on the workers' disks long before."""
+    """Return maxmemory. At FULL_PART of it the workers keep new links on their disks."""
     if shared.redis_max_bytes is not ByServer.AUTO:
         return int(shared.redis_max_bytes / FULL_PART)
     return int(_memory_bytes() * _PART_OF_MEMORY)
 
 
 def _memory_bytes() -> int:
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
-        return min(there, int(_CGROUP.read_text()))
-    except (OSError, ValueError):  # no such file, or "max": no limit of our own
-        return there
+        return min(total, int(_CGROUP.read_text()))
+    except (OSError, ValueError):  # no such file, or "max": the cgroup has no limit
+        return total
 
 
 def _is_free(port: int) -> bool:
@@ -135,7 +132,7 @@ def _is_free(port: int) -> bool:
 
 def _write_secret(file: Path, text: str) -> None:
     draft = file.with_name(f"{file.name}.new")
-    draft.unlink(missing_ok=True)  # or its rights would be the old one's
+    draft.unlink(missing_ok=True)  # else the permissions of the old file would stay
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as out:
         out.write(text)
@@ -144,18 +141,17 @@ def _write_secret(file: Path, text: str) -> None:
     draft.replace(file)
 
 
-# The redis-server of this machine, if it has one that is new enough.
-
 _NAME: Final = "redis-server"
-# Where systems keep servers, and not everybody's PATH looks.
+# Where systems install servers, which is not on every PATH.
 _PLACES: Final = ("/usr/local/sbin", "/usr/sbin", "/opt/homebrew/bin")
 _VERSION: Final = re.compile(r"\bv=(\d+)\.(\d+)\S*")
-_TOLD_S: Final = 10.0
+_VERSION_WAIT_S: Final = 10.0
 _OTHERWISE: Final = "or give the URL of one that runs: -s CRAWLER_FRONTIER_URL=redis://..."
 
 
 def redis_program(path: str, places: Sequence[str] = _PLACES) -> str:
-    """Its file. *path* as in PATH; *places* come after it. Raises ConfigError."""
+    """Return the redis-server of this machine. *path*: as in PATH; *places* are searched after it.
+    Raises ConfigError if there is none or it is too old."""
     found = shutil.which(_NAME, path=os.pathsep.join([path, *places]))
     oldest = ".".join(map(str, OLDEST))
     if found is None:
@@ -163,47 +159,47 @@ def redis_program(path: str, places: Sequence[str] = _PLACES) -> str:
             f"workers share a crawl through Redis, and no {_NAME} is on the PATH: install"
             f" {oldest} or newer (Debian, Ubuntu: sudo apt-get install {_NAME}), {_OTHERWISE}"
         )
-    version = _VERSION.search(_told_by(found))
+    version = _VERSION.search(_version_output(found))
     if version is None:
         raise ConfigError(f"{found} does not tell its version; want {oldest} or newer")
     if (int(version[1]), int(version[2])) < OLDEST:
-        told = version[0].removeprefix("v=")
+        have = version[0].removeprefix("v=")
         raise ConfigError(
-            f"{found} has version {told}, and {oldest} or newer is needed: install that,"
+            f"{found} has version {have}, and {oldest} or newer is needed: install that,"
             f" {_OTHERWISE}"
         )
     return found
 
 
-def _told_by(program: str) -> str:
+def _version_output(program: str) -> str:
     try:
-        asked = subprocess.run(  # found on the user's own PATH
+        result = subprocess.run(  # from the user's own PATH
             [program, "--version"],
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_TOLD_S,
+            timeout=_VERSION_WAIT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as failed:
         raise ConfigError(f"{program} cannot be started: {failed}") from failed
-    return asked.stdout
+    return result.stdout
 
 
 FOLDER: Final = "redis"
 _LOCK: Final = "redis.lock"
 _LOOK_S: Final = 0.02
-_LEFT_S: Final = 60.0  # a server that ends writes its file: seconds on a slow disk
+_LEFT_S: Final = 60.0  # a server that ends writes its file, for seconds on a slow disk
 _END_S: Final = 60.0
 _QUOTED_LINES: Final = 3
 
 
 class OwnRedis:
-    """In *folder*. `open`, look after it with `revive`, `close`; all may be called again."""
+    """The redis-server in *folder*: `open`, `revive` often, `close`; all may be called again."""
 
     def __init__(self, folder: Path, shared: SharedSettings, tell: Callable[[str], None]) -> None:
-        """*tell*: one sentence for the user."""
-        self._folder = folder.resolve()  # as the server itself names it
+        """*tell*: shows the user one sentence."""
+        self._folder = folder.resolve()  # as `config_file` of INFO has it
         self._shared = shared
         self._tell = tell
         self._process: subprocess.Popen[bytes] | None = None
@@ -211,7 +207,7 @@ class OwnRedis:
 
     @property
     def address(self) -> RedisAddress:
-        """The file with its URL: what workers are told on their command lines."""
+        """The address for the command lines of workers: the file with the URL."""
         return RedisAddress(f"file:{self._folder / URL}", {})
 
     @property
@@ -223,49 +219,49 @@ class OwnRedis:
         return self._process is not None and self._process.poll() is None
 
     async def open(self) -> None:
-        """Until it answers, however much it has to read. Raises CrawlerError."""
+        """Start the server and wait until it has loaded its data. Raises CrawlerError."""
         program = redis_program(os.environ.get("PATH", ""))
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = await self._taken()
-            door = new_address(saved_address(self._folder))
-            write_conf(self._folder, door, self._shared)
+            self._lock = await self._take_folder()
+            address = new_address(saved_address(self._folder))
+            write_conf(self._folder, address, self._shared)
         except OSError as refused:
             raise DataDirError(f"{self._folder}: {refused}") from refused
         self._start(program, self._lock)
-        await self._answers()
+        await self._wait_until_up()
 
     async def revive(self) -> None:
-        """Start it again at its port if it has died. Raises CrawlerError."""
+        """Restart the server at its port if it has died. Raises CrawlerError."""
         if self._lock is None or self.is_up:
             return
         self._tell(f"redis-server has died ({self._end()}); it is started again")
         self._start(redis_program(os.environ.get("PATH", "")), self._lock)
-        await self._answers()
+        await self._wait_until_up()
 
     async def close(self) -> None:
-        """What it holds is on disk then."""
+        """Stop the server, which writes its data to disk."""
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             process.terminate()
-            if not await _ended(process, _END_S):
+            if not await _wait_for_end(process, _END_S):
                 self._tell(f"redis-server (process {process.pid}) is still writing its file")
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
-    async def _taken(self) -> InheritedLock:
-        """The folder is ours: whoever was left in it has ended."""
+    async def _take_folder(self) -> InheritedLock:
+        """Take the lock of the folder; a server that was left in it is ended first."""
         lock = self._folder / _LOCK
         taken = InheritedLock.take(lock)
         if taken is not None:
             return taken
-        self._tell(f"A redis-server of a run before is there still ({self._folder}): it is ended")
-        door = saved_address(self._folder)
+        self._tell(f"A redis-server of an earlier run is still there ({self._folder}): it is ended")
+        address = saved_address(self._folder)
         until = _now() + _LEFT_S
         while taken is None and _now() < until:
-            if door is not None:
-                await self._shut_down(door)
+            if address is not None:
+                await self._shut_down(address)
             await asyncio.sleep(_LOOK_S)
             taken = InheritedLock.take(lock)
         if taken is None:
@@ -275,16 +271,16 @@ class OwnRedis:
             )
         return taken
 
-    async def _shut_down(self, door: ListenAddress) -> None:
-        """Only what is surely ours: it knows our password, and runs on our file."""
-        info = await _asked(door, "INFO", "server")
-        ours = str(self._folder / CONF)
-        if isinstance(info, bytes) and info_fields(info).get("config_file") == ours:
-            await _asked(door, "SHUTDOWN")
+    async def _shut_down(self, address: ListenAddress) -> None:
+        """Shut the server down if it is surely conf: with our password and our redis.conf."""
+        info = await _ask(address, "INFO", "server")
+        conf = str(self._folder / CONF)
+        if isinstance(info, bytes) and info_fields(info).get("config_file") == conf:
+            await _ask(address, "SHUTDOWN")
 
     def _start(self, program: str, lock: InheritedLock) -> None:
-        # In a session of its own: a Ctrl-C is for us, and we end it when the workers have ended.
-        self._process = subprocess.Popen(  # found on the PATH, and a file of ours
+        # In its own session, as a Ctrl-C is for this process, which ends it after the workers.
+        self._process = subprocess.Popen(  # redis-server from the PATH, with our file
             die_with_parent([program, str(self._folder / CONF)], signal.SIGTERM),
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
@@ -294,16 +290,16 @@ class OwnRedis:
             pass_fds=(lock.descriptor,),
         )
 
-    async def _answers(self) -> None:
-        door = saved_address(self._folder)
-        assert door is not None
+    async def _wait_until_up(self) -> None:
+        address = saved_address(self._folder)
+        assert address is not None
         while self.is_up:
-            if await _asked(door, "PING") == b"PONG":  # not while it reads its file
+            if await _ask(address, "PING") == b"PONG":  # an error while it loads its data
                 return
             await asyncio.sleep(_LOOK_S)
         log = self._folder / LOG
-        said = f"{_last_lines(log)} (all of it: {log})"
-        raise StoreUnavailable(f"redis-server has ended ({self._end()}): {said}")
+        log_end = f"{_last_lines(log)} (all of it: {log})"
+        raise StoreUnavailable(f"redis-server has ended ({self._end()}): {log_end}")
 
     def _end(self) -> str:
         status = self._process.poll() if self._process else None
@@ -328,10 +324,10 @@ async def own_redis(
         await redis.close()
 
 
-async def _asked(door: ListenAddress, *command: Argument) -> object:
-    """The reply, or what is in the way."""
+async def _ask(address: ListenAddress, *command: Argument) -> object:
+    """Return the reply to *command*, or the fault if there is none."""
     try:
-        wire, _ = await connect(Address.parse(door.url))
+        wire, _ = await connect(Address.parse(address.url))
     except FAULTS as fault:
         return fault
     try:
@@ -340,7 +336,7 @@ async def _asked(door: ListenAddress, *command: Argument) -> object:
         await wire.close()
 
 
-async def _ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
+async def _wait_for_end(process: subprocess.Popen[bytes], within_s: float) -> bool:
     until = _now() + within_s
     while process.poll() is None:
         if _now() > until:

@@ -1,7 +1,7 @@
-"""A crawl by many workers on this machine, from its Redis to its summary.
+"""Run a crawl by many workers on this machine, from the start of its Redis to its summary.
 
-Rule: Redis comes first and goes last: whatever ends, the workers can put back what they have.
-Nothing of the crawl is here: kill this process, and the same command goes on.
+Rule: Redis starts before the workers and ends after them, so that they can put back their leases.
+No state of the crawl is here: if this process is killed, the same command continues.
 """
 
 from __future__ import annotations
@@ -49,63 +49,61 @@ from crawler.workers.view import (
 )
 from crawler.workers.workers import Workers, WorkersPlan, plan_workers, worker_folders, workers_in
 
-# Ctrl-C and its like, for a command that looks after others: the first asks them to end, the
-# second ends them at once.
-
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
+    """Counts interrupts (Ctrl-C, SIGTERM, SIGHUP): the first stops the workers, the second kills
+    them."""
+
     def __init__(self, interrupted: Callable[[int], None]) -> None:
-        """*interrupted* is called with how many have come by now."""
+        """*interrupted* is called with the number of interrupts so far."""
         self.count = 0
         self._interrupted = interrupted
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """By the loop that runs. What is ignored stays so: nohup asks for that."""
+        """Handle the signals in the running loop. Ignored ones stay ignored, as nohup wants."""
         loop = asyncio.get_running_loop()
-        heard = [how for how in _SIGNALS if signal.getsignal(how) is not signal.SIG_IGN]
-        for how in heard:
-            loop.add_signal_handler(how, self._come)
+        handled = [how for how in _SIGNALS if signal.getsignal(how) is not signal.SIG_IGN]
+        for how in handled:
+            loop.add_signal_handler(how, self._count)
         try:
             yield
         finally:
-            for how in heard:
+            for how in handled:
                 loop.remove_signal_handler(how)
 
-    def _come(self) -> None:
+    def _count(self) -> None:
         self.count += 1
         self._interrupted(self.count)
 
 
-# Workers that a run before has left: one that was killed could not end them.
-#
-# Rule: who holds a data directory of ours is a worker of ours. It was told to end when its starter
-# died; here it is waited for, and told once more where the kernel does not tell.
+# Orphans are workers that a killed supervisor left; they hold the locks of their data directories.
+# They got SIGTERM when it died, and get one here where the kernel does not send it.
 
 _LOOK_S: Final = 0.05
-_TELL_AFTER_S: Final = 3.0  # a second signal to one that is ending would cut it off
-_PATIENCE_S: Final = 40.0  # it waits up to 20 s for a Redis that is not there
+_SIGNAL_AFTER_S: Final = 3.0  # a second signal to a worker that is ending would kill it
+_PATIENCE_S: Final = 40.0  # a worker waits up to 20 s for a Redis that is down
 
 
 async def wait_for_orphans(folders: Iterable[Path], tell: Callable[[str], None]) -> None:
-    """Until nobody is in *folders*. Raises DataDirError: somebody stays."""
+    """Wait until no process holds *folders*. Raises DataDirError if one does not end."""
     left = {folder: pid for folder in folders if (pid := holder(folder)) is not None}
     if not left:
         return
     named = ", ".join(map(str, left.values()))
     tell(f"Waiting for workers that a run before has left (processes {named})")
     loop = asyncio.get_running_loop()
-    began, told = loop.time(), False
+    began, is_signalled = loop.time(), False
     while left := {folder: pid for folder in left if (pid := holder(folder)) is not None}:
         waited_s = loop.time() - began
         if waited_s > _PATIENCE_S:
             folder, pid = next(iter(left.items()))
             raise DataDirError(f"{folder} is in use by process {pid}, which does not end. End it")
-        if waited_s > _TELL_AFTER_S and not told:
-            told = True
-            for pid in filter(None, left.values()):  # 0: it has not written itself down yet
+        if waited_s > _SIGNAL_AFTER_S and not is_signalled:
+            is_signalled = True
+            for pid in filter(None, left.values()):  # 0: its id is not written yet
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
         await asyncio.sleep(_LOOK_S)
@@ -113,15 +111,15 @@ async def wait_for_orphans(folders: Iterable[Path], tell: Callable[[str], None])
 
 _LOCK: Final = "share.lock"
 _TURN_S: Final = 0.1
-_DRAW_S: Final = 0.5  # and it looks as often
+_DRAW_S: Final = 0.5  # also between two reads of the figures
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """How it ended."""
+    """How a run by many workers ended."""
 
-    failure: str  # the sentence; empty: well
-    summary: Summary | None  # None: nothing was begun
+    failure: str  # one sentence; empty if the run succeeded
+    summary: Summary | None  # None if no worker has begun
 
 
 class Supervisor:
@@ -129,13 +127,13 @@ class Supervisor:
         self._plan = plan
         self._screen = screen
         self._interrupts = Interrupts(self._interrupted)
-        self._opening: asyncio.Task[WorkforceLook] | None = None  # None: not yet, or not any more
+        self._opening: asyncio.Task[WorkforceLook] | None = None  # None before and after opening
         self._redis: OwnRedis | None = None
         self._force = Workers([], screen.tell)
         self._began_at = time.time()
 
     async def run(self) -> ProcessEnd:
-        """Until all have ended. Raises CrawlerError: it could not begin."""
+        """Run until all workers have ended. Raises CrawlerError if the run could not begin."""
         with self._interrupts.heard():
             async with AsyncExitStack() as stack:
                 self._opening = asyncio.create_task(self._open(stack))
@@ -152,7 +150,7 @@ class Supervisor:
 
     async def _open(self, stack: AsyncExitStack) -> WorkforceLook:
         plan = self._plan
-        stack.callback(_locked(plan.data_dir).close)
+        stack.callback(_take_lock(plan.data_dir).close)
         address = plan.address
         if address is None:
             own = own_redis(plan.data_dir / FOLDER, plan.config.shared, self._screen.tell)
@@ -161,11 +159,11 @@ class Supervisor:
         look = WorkforceLook(self._nodes(address))
         stack.push_async_callback(look.close)
         await look.begin(plan.config.shared.redis_wait_s, self._screen.tell)
-        there = worker_folders(plan.data_dir)
-        _refuse_lost_frontier(plan.data_dir, there, look)
+        old_folders = worker_folders(plan.data_dir)
+        _refuse_lost_frontier(plan.data_dir, old_folders, look)
         self._tell_going_on(look)
-        await wait_for_orphans(there, self._screen.tell)
-        workers = plan_workers(plan, there, look, address if self._redis else None)
+        await wait_for_orphans(old_folders, self._screen.tell)
+        workers = plan_workers(plan, old_folders, look, address if self._redis else None)
         self._force = Workers(workers, self._screen.tell)
         return look
 
@@ -188,12 +186,12 @@ class Supervisor:
                     await asyncio.sleep(_TURN_S)
                     force.turn(time.monotonic())
         finally:
-            force.kill()  # nobody is left, unless what is above has failed
+            force.kill()  # all have ended already, unless by an exception above
             self._screen.end()
 
     def _interrupted(self, times: int) -> None:
         if self._opening is not None:
-            if times == 1:  # once more would cut off what it puts away
+            if times == 1:  # a second cancel would interrupt its clean-up
                 self._opening.cancel()
         elif times == 1:
             self._screen.tell(STOPPING)
@@ -202,12 +200,12 @@ class Supervisor:
             self._force.kill()
 
     async def _watch(self, look: WorkforceLook) -> None:
-        told = ""
+        shown = ""
         while True:
             await look.again(self._force.names())
-            if look.fault and look.fault != told:
+            if look.fault and look.fault != shown:
                 self._screen.tell(f"Waiting: {look.fault}")
-            told = look.fault
+            shown = look.fault
             now = time.monotonic()
             self._screen.show(look.glance(self._force.at_work, now), now)
             await asyncio.sleep(_DRAW_S)
@@ -228,7 +226,7 @@ class Supervisor:
         return Nodes(where, Scripts(), shared.frontier_name, shared.frontier_shards, opening)
 
     def _summary(self, look: WorkforceLook) -> Summary | None:
-        """None: nobody has begun."""
+        """Return the summary of all workers, or None if none has begun."""
         folders = [worker.folder for worker in self._force.workers]
         found = {folder: read_summary(folder, self._began_at) for folder in folders}
         parts = {folder: summary for folder, summary in found.items() if summary is not None}
@@ -241,7 +239,7 @@ class Supervisor:
             is_stopped=self._interrupts.count > 0,
             failure=self._force.failure,
             counts=look.counts,
-            killed=[said for said in look.lives if said.session not in counted],
+            killed=[record for record in look.lives if record.session not in counted],
         )
         if not parts and not run.killed:
             return None
@@ -250,7 +248,7 @@ class Supervisor:
 
 @asynccontextmanager
 async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """*work* goes on meanwhile, and is over then."""
+    """Run *work* as a task during the block, and cancel it at its end."""
     at_work = asyncio.ensure_future(work)
     try:
         yield
@@ -261,12 +259,12 @@ async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 
 def share_lock(data_dir: Path) -> Path:
-    """Held by whoever looks after the workers."""
+    """Return the lock file that the supervisor of the workers holds."""
     return data_dir / WORKERS / _LOCK
 
 
-def _locked(data_dir: Path) -> InheritedLock:
-    """Raises DataDirError: it is in use, or holds another kind of crawl."""
+def _take_lock(data_dir: Path) -> InheritedLock:
+    """Take the lock. Raises DataDirError if it is held, or *data_dir* has another kind of crawl."""
     if (data_dir / FRONTIER).exists() or (data_dir / WORKER).exists():
         raise DataDirError(
             f"{data_dir} holds a crawl of one worker: go on with it as before, or give this one"
@@ -282,9 +280,9 @@ def _locked(data_dir: Path) -> InheritedLock:
     return lock
 
 
-def _refuse_lost_frontier(data_dir: Path, there: Iterable[Path], look: WorkforceLook) -> None:
-    """What was fetched would all be fetched again, and nobody told. Raises DataDirError."""
-    logs = [folder / OUTCOMES for folder in there]
+def _refuse_lost_frontier(data_dir: Path, old_folders: Iterable[Path], look: WorkforceLook) -> None:
+    """Raise DataDirError if pages were fetched but Redis is empty: all would be fetched again."""
+    logs = [folder / OUTCOMES for folder in old_folders]
     if not look.counts.seen and any(log.exists() and log.stat().st_size for log in logs):
         raise DataDirError(
             f"the workers in {data_dir} have fetched pages, but their Redis knows no URL. Give it"

@@ -1,7 +1,7 @@
-"""What the workers of this machine say of themselves, and how the whole crawl stands.
+"""Read the figures of all workers from Redis, show them, and add up their summaries at the end.
 
-Rule: looking never harms the crawl: while Redis cannot be asked, what was seen last stands. A
-worker that died is counted by what it said last, at most a second before.
+Rule: reading changes nothing; while Redis is unreachable the last figures stay. A worker that died
+is counted by its last record, which is at most a second older.
 """
 
 from __future__ import annotations
@@ -60,31 +60,33 @@ _decode = msgspec.json.Decoder(WorkerRecord).decode
 
 @dataclass(frozen=True, slots=True)
 class SharedFigures:
-    """The figures of one moment: of our workers but for what waits, which is everybody's."""
+    """The figures of one moment, of our workers; leased and waiting are of the whole crawl."""
 
     workers: int
     pages: int
     pages_per_s: float
-    leased: int  # URLs, until what came of them is told
-    waiting: int  # URLs, those with a date among them
+    leased: int  # URLs, until their verdicts are sent
+    waiting: int  # URLs, with those that have a date
     errors: int
     size_bytes: int
 
 
 class WorkforceLook:
+    """Reads the records of the workers and the counts of the crawl from Redis."""
+
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._before: frozenset[str] = frozenset()  # sessions of earlier runs
-        self._heard: dict[str, WorkerRecord] = {}  # ours, by session
+        self._records: dict[str, WorkerRecord] = {}  # of our workers, by session
         self._rate = RecentRate()
         self.counts = NOTHING
-        self.fault = ""  # why Redis cannot be asked
+        self.fault = ""  # why Redis did not answer
         self.everybody: list[WorkerRecord] = []
 
     async def begin(self, wait_s: float, tell: Callable[[str], None]) -> None:
-        """What is there now is of the past. For *wait_s* a server that is away, or loading its
-        data, is waited for. Raises CrawlerError."""
-        until, told = monotonic() + wait_s, ""
+        """Connect, and note the sessions of earlier runs. Waits up to *wait_s* for a server that is
+        down or loading its data. Raises CrawlerError."""
+        until, shown = monotonic() + wait_s, ""
         while True:
             try:
                 await self._nodes.open()
@@ -93,61 +95,61 @@ class WorkforceLook:
             except Unreachable as fault:
                 if monotonic() > until:
                     raise
-                if told != str(fault):
-                    told = str(fault)
+                if shown != str(fault):
+                    shown = str(fault)
                     tell(f"Waiting up to {wait_s:g} s (CRAWLER_REDIS_WAIT_S): {fault}")
                 await asyncio.sleep(AGAIN_S)
-        self._before = frozenset(said.session for said in self.everybody)
+        self._before = frozenset(record.session for record in self.everybody)
 
     async def again(self, names: Collection[str]) -> None:
-        """*names*: of our workers."""
+        """Read all figures again. *names*: of our workers."""
         try:
             await self._look()
         except CrawlerError as fault:
             self.fault = str(fault)
             return
         self.fault = ""
-        for said in self.everybody:
-            if said.name in names and said.session not in self._before:
-                self._heard[said.session] = said
+        for record in self.everybody:
+            if record.name in names and record.session not in self._before:
+                self._records[record.session] = record
 
     def glance(self, workers: int, now: float) -> SharedFigures:
-        """*workers*: so many are at work."""
-        pages = sum(said.pages for said in self.lives)
+        """Return the figures. *workers*: how many are running."""
+        pages = sum(record.pages for record in self.lives)
         return SharedFigures(
             workers=workers,
             pages=pages,
             pages_per_s=self._rate.at(pages, now),
             leased=self.counts.leased,
             waiting=self.counts.waiting + self.counts.later,
-            errors=sum(said.errors for said in self.lives),
-            size_bytes=sum(said.bytes for said in self.lives),
+            errors=sum(record.errors for record in self.lives),
+            size_bytes=sum(record.bytes for record in self.lives),
         )
 
     def pages_of(self, names: Collection[str]) -> int:
-        """In this run."""
-        return sum(said.pages for said in self.lives if said.name in names)
+        """Return how many pages these workers have fetched in this run."""
+        return sum(record.pages for record in self.lives if record.name in names)
 
     @property
     def lives(self) -> list[WorkerRecord]:
-        """Of our workers in this run: what was heard last of each."""
-        return list(self._heard.values())
+        """The last record of each session of our workers in this run."""
+        return list(self._records.values())
 
     async def close(self) -> None:
         await self._nodes.close()
 
     async def _look(self) -> None:
         key = keys.workers(self._nodes.name)
-        heard, *totals = await self._asked(key)
-        self.everybody = list(_read(heard[1::2]))
+        workers, *totals = await self._hashes(key)
+        self.everybody = list(_read(workers[1::2]))
         self.counts = ShardTotals.summed(map(ShardTotals.of_reply, totals))
 
-    async def _asked(self, key: str) -> Sequence[Any]:
-        """By commands that open no shard: only workers do. Raises the first Fault."""
+    async def _hashes(self, key: str) -> Sequence[Any]:
+        """Read by commands that open no shard, as only workers do. Raises the first Fault."""
         name, shards = self._nodes.name, range(self._nodes.shards)
-        asked = [key, *(keys.totals(name, shard) for shard in shards)]
+        hashes = [key, *(keys.totals(name, shard) for shard in shards)]
         replies = await asyncio.gather(
-            *(self._nodes.command(each, "HGETALL", each) for each in asked)
+            *(self._nodes.command(each, "HGETALL", each) for each in hashes)
         )
         for reply in replies:
             if isinstance(reply, FAULTS):
@@ -155,23 +157,21 @@ class WorkforceLook:
         return replies
 
 
-def _read(said: Iterable[bytes]) -> Iterator[WorkerRecord]:
-    for each in said:
-        with suppress(msgspec.MsgspecError):  # what is none of ours is left out
+def _read(packed: Iterable[bytes]) -> Iterator[WorkerRecord]:
+    for each in packed:
+        with suppress(msgspec.MsgspecError):  # a record that this version cannot read is left out
             yield _decode(each)
 
-
-# What a person sees of many workers: one line on a terminal, log lines elsewhere.
-#
-# Rule: as the single crawl's, and made of the same words. Showing never harms the crawl.
 
 logger = logging.getLogger(__name__)
 
 STOPPING: Final = "Stopping: fetches under way are put back. Once more, and it ends at once."
-_TOLD_CHARS: Final = 600
+_MESSAGE_CHARS: Final = 600
 
 
 class WorkforceScreen:
+    """Progress of many workers: one line on a terminal, log lines elsewhere."""
+
     def __init__(self, screen: Screen, wanted: ProgressStyle, log_s: float) -> None:
         self._screen = screen
         self._style = style_of(wanted, screen.is_terminal, shares_terminal())
@@ -180,7 +180,7 @@ class WorkforceScreen:
         self._log_at = 0.0
 
     def show(self, glance: SharedFigures, now: float) -> None:
-        """As often as one likes: a log line comes when its time has come."""
+        """Draw the line, or log it once in *log_s*. May be called at any rate."""
         if self.is_line:
             with suppress(OSError, ValueError):  # the terminal is gone
                 self._screen.draw(line(glance, self._screen.columns))
@@ -189,13 +189,13 @@ class WorkforceScreen:
                 logger.info("%s", sentence(glance))
             self._log_at = now + self._log_s
 
-    def tell(self, said: str) -> None:
-        """A sentence that stays."""
+    def tell(self, message: str) -> None:
+        """Show or log one sentence."""
         if self.is_line:
             with suppress(OSError, ValueError):
-                self._screen.tell(plain(said, _TOLD_CHARS))
+                self._screen.tell(plain(message, _MESSAGE_CHARS))
         else:
-            logger.info("%s", said)
+            logger.info("%s", message)
 
     def end(self) -> None:
         with suppress(OSError, ValueError):
@@ -203,7 +203,7 @@ class WorkforceScreen:
 
 
 def line(glance: SharedFigures, columns: int) -> str:
-    """As much of *glance* as fits into *columns*, the most important first."""
+    """Return as much of *glance* as fits into *columns*, the most important first."""
     fields = [
         many(glance.pages, "page"),
         f"{rate(glance.pages_per_s)}/s",
@@ -213,13 +213,13 @@ def line(glance: SharedFigures, columns: int) -> str:
         many(glance.errors, "error"),
         size(glance.size_bytes),
     ]
-    while len(text := " | ".join(fields)) >= columns:  # in the last column some terminals wrap
+    while len(text := " | ".join(fields)) >= columns:  # some terminals wrap in the last column
         fields.pop()
     return text
 
 
 def sentence(glance: SharedFigures) -> str:
-    """The same for a log."""
+    """Return the figures as a sentence for the log."""
     return (
         f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second) by"
         f" {many(glance.workers, 'worker')}, {many(glance.leased, 'URL')} under way,"
@@ -228,12 +228,10 @@ def sentence(glance: SharedFigures) -> str:
     )
 
 
-# The summary of a run of many workers: theirs added up, and the crawl's own counts.
-#
-# Rule: pure but for reading what the workers wrote. A life that ended without a summary (kill -9)
-# is counted by what it said last: pages, bytes, errors.
+# The summary of all workers adds up theirs. A session that ended without a summary (kill -9) is
+# counted by its last record: pages, bytes, errors.
 
-KILLED: Final = "killed"  # what errors of lives without a summary are counted as
+KILLED: Final = "killed"  # the kind of all errors of sessions without a summary
 _TOP_HOSTS: Final = 10
 _DEAD: Final = 5
 _FINISHED: Final = "finished"
@@ -241,20 +239,20 @@ _FINISHED: Final = "finished"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersSummary:
-    """What is known when all have ended."""
+    """A run by many workers when all have ended."""
 
     spider: str
     data_dir: Path
     began_at: float  # epoch seconds
     ended_at: float
-    is_stopped: bool  # somebody asked for it
+    is_stopped: bool  # by a signal
     failure: str
     counts: Counts  # of the whole crawl
-    killed: Sequence[WorkerRecord]  # lives without a summary
+    killed: Sequence[WorkerRecord]  # of sessions without a summary
 
 
 def read_summary(folder: Path, began_at: float) -> Summary | None:
-    """Of the worker in *folder*. None: in this run, which began then, it has written none."""
+    """Return the summary of the worker in *folder*, or None if it is older than *began_at*."""
     file = folder / SUMMARY
     try:
         if file.stat().st_mtime < began_at:
@@ -270,7 +268,7 @@ def summary_of_all(
     reason, ended = _end(run, parts)
     duration_s = max(run.ended_at - run.began_at, 0.001)
     counts, killed = run.counts, run.killed
-    pages = _total(parts, lambda part: part.pages) + sum(said.pages for said in killed)
+    pages = _total(parts, lambda part: part.pages) + sum(record.pages for record in killed)
     return Summary(
         format=FORMAT,
         version=VERSION,
@@ -282,7 +280,7 @@ def summary_of_all(
         duration_s=round(duration_s, 3),
         pages=pages,
         pages_per_s=round(pages / duration_s, 3),
-        bytes=_total(parts, lambda part: part.bytes) + sum(said.bytes for said in killed),
+        bytes=_total(parts, lambda part: part.bytes) + sum(record.bytes for record in killed),
         duplicates=_total(parts, lambda part: part.duplicates),
         near_duplicates=_total(parts, lambda part: part.near_duplicates),
         not_pages=_sum(part.not_pages for part in parts),
@@ -307,18 +305,18 @@ def summary_of_all(
 
 
 def _end(run: WorkersSummary, parts: Sequence[Summary]) -> tuple[str, str]:
-    """Why it ended, in a word and in words: what failed counts before what did not."""
-    told = {part.reason: part.ended for part in parts}
-    failed = next((reason for reason in told if reason in FAILED), None)
+    """Return the finish reason and its sentence; a failure of one worker counts first."""
+    endings = {part.reason: part.ended for part in parts}
+    failed = next((reason for reason in endings if reason in FAILED), None)
     if failed is not None:
-        return failed, told[failed]
+        return failed, endings[failed]
     if run.failure:
         return "store_failed", ending("store_failed", run.failure)
     if run.is_stopped:
         return "shutdown", ending("shutdown")
-    others = [reason for reason in told if reason != _FINISHED]
+    others = [reason for reason in endings if reason != _FINISHED]
     reason = others[0] if others else _FINISHED
-    return reason, told.get(reason, ending(reason))
+    return reason, endings.get(reason, ending(reason))
 
 
 def _total(parts: Iterable[Summary], figure: Callable[[Summary], int]) -> int:
@@ -333,7 +331,7 @@ def _sum(counted: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _top(parts: Iterable[Summary]) -> list[HostPages]:
-    """Of each worker's first ten: a host is nearly always at one, which prefers it."""
+    """Merge each worker's ten top hosts; a host is nearly always fetched by one worker."""
     total = _sum({each.host: each.pages for each in part.top_hosts} for part in parts)
     return [HostPages(*each) for each in Counter(total).most_common(_TOP_HOSTS)]
 
@@ -352,11 +350,11 @@ def _links(parts: Sequence[Summary]) -> LinkFigures:
 
 
 def _over_budget(parts: Iterable[Summary]) -> list[OverBudget]:
-    """Of each worker's first."""
+    """Merge each worker's top hosts and domains over budget."""
     found: dict[tuple[str, str], OverBudget] = {}
     for each in (each for part in parts for each in part.links.top_over_budget):
-        known = found.get((each.setting, each.name))
-        links = each.links + (known.links if known else 0)
+        earlier = found.get((each.setting, each.name))
+        links = each.links + (earlier.links if earlier else 0)
         found[each.setting, each.name] = replace(each, links=links)
     return sorted(found.values(), key=lambda each: -each.links)[:TOP_OVER_BUDGET]
 
@@ -375,7 +373,7 @@ def _pauses(parts: Sequence[Summary]) -> BodyPauses:
 
 
 def _unnamed(killed: Iterable[WorkerRecord]) -> dict[str, int]:
-    errors = sum(said.errors for said in killed)
+    errors = sum(record.errors for record in killed)
     return {KILLED: errors} if errors else {}
 
 

@@ -1,7 +1,7 @@
-"""What a worker is started with: `scrapy crawl` as the user would type it, in a place of its own.
+"""Start the workers of this machine, each a `scrapy crawl` in a data directory of its own.
 
-Rule: what was typed goes to every worker; only what would be counted by each of them, or belongs
-to one, is changed.
+Rule: each worker gets what the user typed; only max_pages, which each would count for itself, and
+the settings of its own files and output are changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_PAGES: Final = "max_pages"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareArguments:
-    """What the user gave."""
+    """The spider, arguments and settings that the user gave."""
 
     spider: str
     arguments: tuple[str, ...]  # NAME=VALUE, behind -a
@@ -45,16 +45,16 @@ def worker_folder(data_dir: Path, number: int) -> Path:
 
 
 def worker_folders(data_dir: Path) -> list[Path]:
-    """Of this run or of runs before, by their numbers."""
+    """Return the folders of workers, of this run and earlier ones, by number."""
     found = [folder for folder in (data_dir / WORKERS).glob("*") if folder.name.isdecimal()]
     return sorted(found, key=lambda folder: int(folder.name))
 
 
 def workers_in(folders: Iterable[Path]) -> dict[Path, WorkerFile]:
-    """Whose data directories these are, where somebody has begun in them."""
+    """Return the worker file of each of *folders* in which a worker has begun."""
     found = {}
     for folder in folders:
-        with suppress(DataDirError):  # whoever works there says so
+        with suppress(DataDirError):  # the worker itself reports it
             worker = read_worker(folder)
             if worker is not None:
                 found[folder] = worker
@@ -62,8 +62,8 @@ def workers_in(folders: Iterable[Path]) -> dict[Path, WorkerFile]:
 
 
 def parts_of_pages(max_pages: int | None, workers: int) -> list[int | None]:
-    """Of each worker: as many in all as were asked for. The first ones take what is over; one
-    that would have nothing to do is not there."""
+    """Return the max_pages of each worker, which add up to *max_pages*; the first ones take the
+    remainder. A worker with 0 pages is left out."""
     if max_pages is None:
         return [None] * workers
     each, over = divmod(max_pages, workers)
@@ -73,7 +73,7 @@ def parts_of_pages(max_pages: int | None, workers: int) -> list[int | None]:
 def worker_arguments(
     typed: ShareArguments, folder: Path, max_pages: int | None, own: Mapping[str, str]
 ) -> list[str]:
-    """Behind `scrapy`. *max_pages* None: as typed; *own*: settings of this worker."""
+    """Return the arguments of `scrapy`. *max_pages* None: as typed; *own*: its own settings."""
     arguments = list(typed.arguments)
     if max_pages is not None:
         arguments = [each for each in arguments if not each.startswith(f"{MAX_PAGES}=")]
@@ -89,36 +89,36 @@ def worker_arguments(
     return [
         *("crawl", typed.spider, *typed.options),
         *(word for each in arguments for word in ("-a", each)),
-        # Of two the last one counts.
+        # Of two values of a setting the last one counts.
         *(word for each in typed.settings for word in ("-s", each)),
         *(word for pair in settings.items() for word in ("-s", "=".join(pair))),
     ]
 
 
-# One worker as a process: started, and started again when it dies.
-#
-# Rule: status 0 is an end, and 1 a sentence for the user, which another start would only repeat.
-# Whatever else ends a worker may pass, and it is started again, a few times a minute at most.
+# Exit status 0 ends a worker, and so does any other positive one, but for TRY_AGAIN: it printed an
+# error that a restart would repeat. After a signal or TRY_AGAIN it is restarted, with back-off.
 
 FIRST_PAUSE_S: Final = 1.0
 MAX_PAUSE_S: Final = 20.0
-WELL_S: Final = 60.0  # who has lived so long did not die of its start
+WELL_S: Final = 60.0  # a process that ran so long did not fail at its start
 _KEPT_LINES: Final = 50
-_SAYS: Final = f"{NAME}: error: "
+_PREFIX: Final = f"{NAME}: error: "
 
 
 class WorkerProcess:
+    """One worker as a process, which can be restarted."""
+
     def __init__(
         self, number: int, folder: Path, arguments: Callable[[], Sequence[str] | None]
     ) -> None:
-        """*arguments*: behind `scrapy`, asked for at each start; None: it has nothing to do."""
+        """*arguments*: returns those of `scrapy` at each start, or None if no work is left."""
         self.number = number
         self.folder = folder
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
         self._began_at = 0.0
         self._pause_s = FIRST_PAUSE_S
-        self.again_at: float | None = None  # it has died
+        self.again_at: float | None = None  # the time of its restart, if it has died
         self.is_over = False
         self.lives = 0
 
@@ -131,27 +131,27 @@ class WorkerProcess:
         return self._process.pid if self._process is not None else None
 
     def start(self, now: float) -> None:
-        """Raises OSError."""
+        """Start the process, unless no work is left. Raises OSError."""
         self.again_at = None
         arguments = self._arguments()
         if arguments is None:
             self.is_over = True
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._said.open("wb") as said:
-            # In a session of its own: a Ctrl-C is for us, who then tell the workers.
-            self._process = subprocess.Popen(  # ourselves, with what was typed
+        with self._output.open("wb") as output:
+            # In its own session, as a Ctrl-C is for the supervisor, which then stops the workers.
+            self._process = subprocess.Popen(  # our own program, with what was typed
                 die_with_parent([sys.executable, "-m", "scrapy", *arguments], signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
             )
         self._began_at = now
         self.lives += 1
 
     def ended(self) -> int | None:
-        """Its status, once. None: nothing new."""
+        """Return the exit status when the process has ended, once; else None."""
         status = self._process.poll() if self._process is not None else None
         if status is not None:
             self._process = None
@@ -162,7 +162,7 @@ class WorkerProcess:
             self._process.send_signal(how)
 
     def has_died(self, now: float) -> float:
-        """How long until it is started again."""
+        """Schedule the restart and return the pause before it."""
         if now - self._began_at > WELL_S:
             self._pause_s = FIRST_PAUSE_S
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, MAX_PAUSE_S)
@@ -170,36 +170,36 @@ class WorkerProcess:
         return pause_s
 
     def give_up(self) -> None:
-        """It is not started again."""
+        """Do not restart the process."""
         self.again_at, self.is_over = None, True
 
     def last_words(self) -> str:
-        """What it complained of at its end, in one sentence."""
-        with self._said.open(errors="replace") as said:
-            lines = [line.strip() for line in deque(said, _KEPT_LINES) if line.strip()]
-        complaints = [line.removeprefix(_SAYS) for line in lines if line.startswith(_SAYS)]
-        return next(iter(complaints[-1:] or lines[-1:]), f"it said nothing ({self._said})")
+        """Return its last error message, or the last line of its stderr."""
+        with self._output.open(errors="replace") as output:
+            lines = [line.strip() for line in deque(output, _KEPT_LINES) if line.strip()]
+        complaints = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
+        return next(iter(complaints[-1:] or lines[-1:]), f"it wrote no message ({self._output})")
 
     @property
-    def _said(self) -> Path:
-        """Beside its folder: in there, nothing is written before it is known to be ours."""
+    def _output(self) -> Path:
+        """The file of its output, beside its folder, which is not written to without its lock."""
         return self.folder.with_name(f"{self.folder.name}.stderr")
 
 
-# The workers of this machine: begun together, kept alive, stopped together.
-#
-# Rule: what ends one for good ends all, and is told once. What may pass (a signal, a Redis that is
-# away) ends only that one, and it is started again. Nothing waits here: `turn` looks after them.
+# An error that ends one worker for good stops all, and is shown once. Nothing waits here: `turn` is
+# called often.
 
 _ENDS: Final = 0
 
 
 class Workers:
+    """The workers of this machine: started, restarted and stopped together."""
+
     def __init__(self, workers: Sequence[WorkerProcess], tell: Callable[[str], None]) -> None:
-        """*tell*: one sentence for the user."""
+        """*tell*: shows the user one sentence."""
         self.workers = workers
         self._tell = tell
-        self.failure = ""  # the sentence of the first who could not go on
+        self.failure = ""  # the error of the first worker that failed for good
         self.is_stopping = False
 
     @property
@@ -211,7 +211,7 @@ class Workers:
         return all(worker.is_over for worker in self.workers)
 
     def names(self) -> set[str]:
-        """Of those who have begun, now or in a run before."""
+        """Return the names of the workers that have begun, in this run or earlier."""
         return {file.name for file in workers_in(each.folder for each in self.workers).values()}
 
     def begin(self, now: float) -> None:
@@ -222,17 +222,17 @@ class Workers:
         for worker in self.workers:
             status = worker.ended()
             if status is not None:
-                self._take_note(worker, status, now)
+                self._handle_end(worker, status, now)
             elif worker.again_at is not None and worker.again_at <= now:
                 self._start(worker, now)
 
     def fail(self, why: str) -> None:
-        """The first reason counts: what comes after it, came of it."""
+        """Stop all workers. Only the first reason is kept, as later ones follow from it."""
         self.failure = self.failure or why
         self.stop()
 
     def stop(self) -> None:
-        """Each puts back what is under way."""
+        """Stop all workers; each puts back its leases."""
         if not self.is_stopping:
             self.is_stopping = True
             self._end(signal.SIGTERM)
@@ -257,7 +257,7 @@ class Workers:
             if worker.again_at is not None:
                 worker.give_up()
 
-    def _take_note(self, worker: WorkerProcess, status: int, now: float) -> None:
+    def _handle_end(self, worker: WorkerProcess, status: int, now: float) -> None:
         worker.give_up()
         if status > _ENDS and status != TRY_AGAIN:
             self.fail(worker.last_words())
@@ -267,43 +267,41 @@ class Workers:
             self._tell(f"worker {worker.number} has died ({why}); it is started again in {again}")
 
 
-# Who works in this run: so many as were asked for, each in a place of its own.
-#
-# Rule: the same places in every run. A worker of a run before whose disk still keeps links that
-# Redis had no room for works too: without it the crawl would never end.
+# Each run uses the same folders. A folder of an earlier run whose outbox still holds links gets a
+# worker too, as the crawl could not end without these links.
 
-_NAME: Final = "worker"  # of those of a Redis of our own: nobody else is there
-_NAME_CHARS: Final = 56  # of CRAWLER_WORKER_NAME's 64; the rest is for the number
+_NAME: Final = "worker"  # with our own Redis no other machine has workers
+_NAME_CHARS: Final = 56  # of the 64 of CRAWLER_WORKER_NAME; the rest is for the number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersPlan:
-    """What is to be done."""
+    """A run by many workers, as the user asked for it."""
 
     workers: int
     typed: ShareArguments
     config: Config
     data_dir: Path
-    address: RedisAddress | None  # None: a Redis of our own
+    address: RedisAddress | None  # None: our own Redis
     max_pages: int | None  # of all workers
 
 
 def plan_workers(
-    plan: WorkersPlan, there: Sequence[Path], look: WorkforceLook, own: RedisAddress | None
+    plan: WorkersPlan, existing: Sequence[Path], look: WorkforceLook, own: RedisAddress | None
 ) -> list[WorkerProcess]:
-    """*there*: the folders of runs before; *own*: where our own Redis is."""
-    asked_for = {worker_folder(plan.data_dir, number) for number in range(1, plan.workers + 1)}
-    folders = sorted(asked_for | _with_links(there, look), key=lambda each: int(each.name))
+    """Return the workers of this run. *existing*: folders of earlier runs; *own*: our own Redis."""
+    wanted = {worker_folder(plan.data_dir, number) for number in range(1, plan.workers + 1)}
+    folders = sorted(wanted | _with_links(existing, look), key=lambda each: int(each.name))
     parts = parts_of_pages(plan.max_pages, len(folders))
     return [
         _worker(plan, folder, part, look, own)
-        for folder, part in zip(folders, parts, strict=False)  # who has no part is not needed
+        for folder, part in zip(folders, parts, strict=False)  # without a part: not needed
     ]
 
 
-def _with_links(there: Sequence[Path], look: WorkforceLook) -> set[Path]:
-    keeping = {said.name for said in look.everybody if said.outbox}
-    return {folder for folder, worker in workers_in(there).items() if worker.name in keeping}
+def _with_links(existing: Sequence[Path], look: WorkforceLook) -> set[Path]:
+    keeping = {record.name for record in look.everybody if record.outbox}
+    return {folder for folder, worker in workers_in(existing).items() if worker.name in keeping}
 
 
 def _worker(

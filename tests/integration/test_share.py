@@ -273,7 +273,7 @@ def test_a_redis_that_was_left_is_ended_before_another_opens_its_file(shared: Sh
         with shared.running("-a", "max_pages=6") as process:
             assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
         assert left.wait(PATIENCE_S) == 0
-    assert shared.said.count("A redis-server of a run before is there still") == 1
+    assert shared.said.count("A redis-server of an earlier run is still there") == 1
     assert shared.summary()["pages"] == 6
 
 
