@@ -1,6 +1,7 @@
-"""One URL out of the archive.
+"""What `scrapy archive` does: list, get, check, rebuild and pack the WARC files of a crawl.
 
-Rule: what is given is what was kept; what else must be known of it is said beside it.
+Rule: listing and getting need no lock and change nothing. A rebuilt file replaces the old in one
+step, and a file that a crawl is writing is left alone.
 """
 
 from __future__ import annotations
@@ -68,20 +69,18 @@ from crawler.report.figures import (
 )
 from crawler.workers.workers import worker_folders
 
-# Which archive a command is about: that of a data directory and of all workers below it.
-#
-# Rule: looking needs no lock and changes nothing. What is made again is put in its place whole.
-
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlace:
+    """The archive of a data directory and of all workers below it."""
+
     path: Path  # the data directory
     folders: tuple[Path, ...]  # with WARC files
-    store: str  # where finished files are brought; empty: they stay here
-    is_shared: bool  # other machines may have parts of it
+    store: str  # the object store for finished files; empty: they stay here
+    is_shared: bool  # whether other machines may have parts of it
 
     def files(self) -> list[Path]:
-        """Finished, and not."""
+        """Return all WARC files, finished or not."""
         return [file for folder in self.folders for file in warc_files(folder)]
 
     def finished(self) -> list[Path]:
@@ -93,14 +92,14 @@ class ArchivePlace:
         return not (self.store or self.is_shared)
 
     def elsewhere(self) -> list[str]:
-        """What a person must know of files that are not here."""
+        """Return notes for the user on files that are not here."""
         if self.store:
             return [f"finished files are brought to {self.store}: those are not looked at"]
         return ["other workers' archives are not looked at"] if self.is_shared else []
 
 
 def archive_of(settings: BaseSettings, config: Config) -> ArchivePlace:
-    """Raises DataDirError: there is none."""
+    """Return the archive that the settings name. Raises DataDirError if there is none."""
     path = data_dir(settings, config)
     homes = [path, *worker_folders(path)]
     folders = tuple(home / WARC for home in homes if (home / WARC).is_dir())
@@ -113,14 +112,12 @@ def archive_of(settings: BaseSettings, config: Config) -> ArchivePlace:
 
 
 def is_being_written(file: Path) -> bool:
-    """By a crawl that is at work."""
+    """Return whether a running crawl is writing *file*."""
     return file.name.endswith(OPEN_SUFFIX) and holder(file.parent.parent) is not None
 
 
-# What is in an archive, file by file.
-
 OWED: Final = "(columns to be made)"
-"""The crawl, or the next one, makes them; so does scrapy archive parse."""
+"""This crawl or the next one makes them; so does `scrapy archive parse`."""
 
 
 class FileLook(msgspec.Struct, frozen=True):
@@ -131,9 +128,9 @@ class FileLook(msgspec.Struct, frozen=True):
     bytes: int
     captures: int  # responses and revisits
     revisits: int
-    first: str  # when the oldest was fetched, 14 digits; empty: there is none
+    first: str  # time of the oldest, 14 digits; empty: no captures
     last: str
-    beside: tuple[str, ...]  # index, columns, or that these are still to be made
+    beside: tuple[str, ...]  # index, columns, or OWED
 
 
 class CaptureLook(msgspec.Struct, frozen=True):
@@ -149,7 +146,7 @@ class CaptureLook(msgspec.Struct, frozen=True):
 
 def file_looks(place: ArchivePlace) -> Iterator[FileLook]:
     for file in place.files():
-        with suppress(FileNotFoundError):  # finished or brought away since
+        with suppress(FileNotFoundError):  # finished or delivered since
             yield _look(file)
 
 
@@ -179,7 +176,7 @@ def captures_text(looks: Sequence[CaptureLook]) -> Iterator[str]:
 
 
 def moment(timestamp: str) -> str:
-    """14 digits as a person reads them."""
+    """Format 14 digits as date and time."""
     day, time = timestamp[:8], timestamp[8:]
     return f"{day[:4]}-{day[4:6]}-{day[6:]} {time[:2]}:{time[2:4]}:{time[4:]}"
 
@@ -225,35 +222,36 @@ def _row(look: FileLook) -> tuple[str, ...]:
     )
 
 
-MOST_BYTES: Final = 1024 * 1024 * 1024  # of a body, packed or not: it is held in memory
+MOST_BYTES: Final = 1024 * 1024 * 1024  # of a body, compressed or not: it is held in memory
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedBody:
-    """A body, and what to know of it."""
+    """A body, and notes for the user on it."""
 
     body: bytes
     notes: tuple[str, ...]
 
 
 def found(place: ArchivePlace, text: str) -> list[Entry]:
-    """The captures of the very URL, or of those that an index takes for it; the oldest first.
-    Raises CrawlerError, also if there is none."""
+    """Return the captures of exactly this URL, else of URLs with the same index key, the oldest
+    first. Raises CrawlerError, also if there is none."""
     url = fetch_form(text)
     if url is None:
         raise ConfigError(f"{text!r} cannot be read as an http or https URL")
     captures = lookup(place.folders, url)
     exact = [entry for entry in captures if entry.url == url]
     if not captures:
-        said = "; ".join(
+        message = "; ".join(
             [f"{plain(url)} is not in the archive of {place.path}", *place.elsewhere()]
         )
-        raise ConfigError(said)
+        raise ConfigError(message)
     return exact or captures
 
 
 def chosen(captures: list[Entry], at: str | None) -> Entry:
-    """The latest; of those at *at*, the beginning of a time in digits. Raises ConfigError."""
+    """Return the latest capture whose timestamp begins with the digits of *at*, if given. Raises
+    ConfigError if there is none."""
     if at is None:
         return captures[-1]
     digits = "".join(char for char in at if char.isdigit())
@@ -264,63 +262,59 @@ def chosen(captures: list[Entry], at: str | None) -> Entry:
 
 
 def got(place: ArchivePlace, entry: Entry, *, is_raw: bool) -> ArchivedBody:
-    """Raises CrawlerError: its record, or that of its original, cannot be read."""
-    told = read_entry(entry, MOST_BYTES)
-    holds = told
-    if told.kind == "revisit":
-        first = original(place.folders, told)
+    """Return the body of a capture, of a revisit that of its original. Raises CrawlerError if a
+    record cannot be read."""
+    stored = read_entry(entry, MOST_BYTES)
+    source = stored
+    if stored.kind == "revisit":
+        first = original(place.folders, stored)
         if first is None:
-            said = [
-                f"{plain(told.url)} repeats {plain(told.refers_to)}, whose record is not here",
+            parts = [
+                f"{plain(stored.url)} repeats {plain(stored.refers_to)}, whose record is not here",
                 *place.elsewhere(),
             ]
-            raise ConfigError("; ".join(said))
-        holds = read_entry(first, MOST_BYTES)
-    body, coding = (holds.body, "") if is_raw else _undone(holds)
-    return ArchivedBody(body, tuple(_notes(entry, told, holds, coding, len(body))))
+            raise ConfigError("; ".join(parts))
+        source = read_entry(first, MOST_BYTES)
+    body, coding = (source.body, "") if is_raw else _decoded_body(source)
+    return ArchivedBody(body, tuple(_notes(entry, stored, source, coding, len(body))))
 
 
-def _undone(holds: Stored) -> tuple[bytes, str]:
-    headers = head_fields(holds.head)
+def _decoded_body(source: Stored) -> tuple[bytes, str]:
+    headers = head_fields(source.head)
     codings = codings_of([value for name, value in headers if name.lower() == b"content-encoding"])
     if not codings:
-        return holds.body, ""
-    made = decoded(holds.body, codings, MOST_BYTES)
+        return source.body, ""
+    result = decoded(source.body, codings, MOST_BYTES)
     names = plain(b", ".join(codings).decode("latin-1"))
-    if Flag.UNDECODED in made.flags:
-        return made.body, f"as it came, in a coding that is not known: {names}"
-    if made.flags:
-        return made.body, f"damaged or short in its coding ({names}): what could be read"
-    return made.body, ""
+    if Flag.UNDECODED in result.flags:
+        return result.body, f"as it came, in a coding that is not known: {names}"
+    if result.flags:
+        return result.body, f"damaged or short in its coding ({names}): what could be read"
+    return result.body, ""
 
 
 def _notes(
-    entry: Entry, told: Stored, holds: Stored, coding: str, size_bytes: int
+    entry: Entry, stored: Stored, source: Stored, coding: str, size_bytes: int
 ) -> Iterator[str]:
-    kind = plain(entry.mime) if holds is told else f"repeats {plain(holds.url)}"
+    kind = plain(entry.mime) if source is stored else f"repeats {plain(source.url)}"
     yield (
         f"{moment(entry.timestamp)}  {entry.status or '-'}  {kind or '-'}  {size(size_bytes)}"
         f"  {entry.place}"
     )
-    if holds.truncated:
-        yield f"the body is not whole: it was cut when it was fetched ({holds.truncated})"
-    if holds.body_cut:
+    if source.truncated:
+        yield f"the body is not whole: it was cut when it was fetched ({source.truncated})"
+    if source.body_cut:
         yield f"the body is not whole: {size(MOST_BYTES)} of it are given"
     if coding:
         yield f"the body is {coding}"
 
 
-# What takes its time on an archive: check it, make its indexes and columns again, pack it.
-#
-# Rule: one file after the other, and each is told about when it is done. A file that a crawl
-# writes is left to it; what is made again takes the place of the old in one step.
-
-# What a reader opens by itself, and not as a part of a page.
+# Types that a reader opens by themselves, not as a part of a page.
 SHOWN: Final = frozenset({*HTML_TYPES, PDF, "text/plain"})
 
 
 class RebuildResult(msgspec.Struct, frozen=True):
-    """What came of one file, or of all. *line*: the same for a person."""
+    """The result of one file, or of all. *line*: the same as text."""
 
     file: str
     line: str
@@ -328,15 +322,15 @@ class RebuildResult(msgspec.Struct, frozen=True):
 
 
 def check(place: ArchivePlace) -> Iterator[RebuildResult]:
-    """Of each file, then of revisits whose original is nowhere. Raises DataDirError, also where
-    there is nothing to check."""
+    """Check each file, then revisits for their originals. Raises DataDirError, also if there is no
+    file to check."""
     if not place.files() and place.is_whole:
         raise DataDirError(f"{place.path} has no WARC file (.warc.gz, .warc)")
-    with open_checker() as looking:
+    with open_checker() as checker:
         for file in place.files():
-            with suppress(FileNotFoundError):  # brought away since
-                yield _checked(looking, file)
-        orphans = tuple(looking.orphans())
+            with suppress(FileNotFoundError):  # delivered since
+                yield _check_file(checker, file)
+        orphans = tuple(checker.orphans())
     advice = "copy the files of the other parts of this archive here, and check again"
     faults = tuple(Fault(each.where, each.what, advice) for each in orphans)
     if faults and not place.is_whole:
@@ -348,24 +342,24 @@ def check(place: ArchivePlace) -> Iterator[RebuildResult]:
 def whole_again(
     place: ArchivePlace, kept: Sequence[Companion], again: Sequence[Companion]
 ) -> Iterator[RebuildResult]:
-    """What a dead process left unfinished is mended, as its next start would: it may never be
-    started again. Then companions are made *again* of each finished file. *kept*: all that a file
-    has; of one that is mended the slow ones are owed. A file that cannot be read or mended is a
-    fault, and the others are done all the same. Raises CrawlerError."""
-    mended: set[Path] = set()
+    """Recover files that a dead process left unfinished, as its next start would; *kept*: all their
+    companions. Then rebuild the companions *again* of each finished file, of a recovered one only
+    the slow ones. A file that cannot be read or recovered is a fault, and the others are done all
+    the same. Raises CrawlerError."""
+    recovered: set[Path] = set()
     for folder in place.folders:
         for path in left_open(folder):
-            yield from _mended(path, kept, mended)
+            yield from _recover(path, kept, recovered)
         for companion in kept:
             clear(folder, companion.suffix)
     slow = [companion for companion in again if companion.is_slow]
     for file in place.finished():
-        if lacks := slow if file in mended else again:
-            yield from _made_again(file, lacks)
+        if missing := slow if file in recovered else again:
+            yield from _rebuild(file, missing)
 
 
 def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[RebuildResult]:
-    """All finished files into *out*. Raises CrawlerError."""
+    """Pack all finished files into *out*, a WACZ file. Raises CrawlerError."""
     files = place.finished()
     _refuse_unpackable(place, files)
     scratch = out.with_name(f"{out.name}.index")
@@ -379,12 +373,14 @@ def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[RebuildResult]:
     for file in place.files():
         if file not in files:
             yield RebuildResult(file.name, f"{file.name} is not finished, and was left out")
-    told = f"{many(len(files), 'file')}, {many(pages, 'page')}, {size(out.stat().st_size)}"
-    yield RebuildResult(out.name, f"{out}: {told}")
+    totals = f"{many(len(files), 'file')}, {many(pages, 'page')}, {size(out.stat().st_size)}"
+    yield RebuildResult(out.name, f"{out}: {totals}")
 
 
-def _mended(path: Path, kept: Sequence[Companion], mended: set[Path]) -> Iterator[RebuildResult]:
-    """Nothing, if a crawl writes it."""
+def _recover(
+    path: Path, kept: Sequence[Companion], recovered: set[Path]
+) -> Iterator[RebuildResult]:
+    """Recover *path*. Yields nothing if a crawl is writing it."""
     name = path.name.removesuffix(OPEN_SUFFIX)
     try:
         done = recover_one(path, kept)
@@ -392,18 +388,18 @@ def _mended(path: Path, kept: Sequence[Companion], mended: set[Path]) -> Iterato
         yield _not_done(path, Fault(name, str(error), ""))
         return
     if done is not None:
-        mended.add(path.with_name(name))
+        recovered.add(path.with_name(name))
         state = f"{many(done.records, 'record')}  was unfinished, is whole now"
         yield RebuildResult(name, f"{name}  {state if done.records else 'had no record'}")
 
 
-def _made_again(file: Path, companions: Sequence[Companion]) -> Iterator[RebuildResult]:
-    """Nothing, if it was brought away since."""
+def _rebuild(file: Path, companions: Sequence[Companion]) -> Iterator[RebuildResult]:
+    """Rebuild *companions* of *file*. Yields nothing if it was delivered since."""
     with suppress(FileNotFoundError), held(file) as is_ours:
-        yield _made(file, companions) if is_ours else _not_done(file, _busy(file))
+        yield _rebuild_companions(file, companions) if is_ours else _not_done(file, _busy(file))
 
 
-def _made(file: Path, companions: Sequence[Companion]) -> RebuildResult:
+def _rebuild_companions(file: Path, companions: Sequence[Companion]) -> RebuildResult:
     try:
         for companion in companions:
             companion.rebuild(file, file)
@@ -421,9 +417,9 @@ def _not_done(file: Path, fault: Fault) -> RebuildResult:
     return RebuildResult(file.name, f"{file.name}  not done", (fault,))
 
 
-def _checked(looking: ArchiveChecker, file: Path) -> RebuildResult:
+def _check_file(checker: ArchiveChecker, file: Path) -> RebuildResult:
     written = is_being_written(file)
-    found = looking.file(file, is_being_written=written)
+    found = checker.file(file, is_being_written=written)
     state = "  being written" if written else ""
     if is_missing(file, COLUMNS):
         state = "  columns still to be made"
@@ -452,7 +448,7 @@ def _refuse_unpackable(place: ArchivePlace, files: Sequence[Path]) -> None:
 
 
 def _pages(file: Path) -> Iterator[PageLine]:
-    """By its columns, which have titles; or by its index."""
+    """Yield the pages of a file from its columns, which have titles, else from its index."""
     try:
         for row in read_titles(companion_path(file, COLUMNS)):
             yield PageLine(

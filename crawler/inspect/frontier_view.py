@@ -1,6 +1,6 @@
-"""Which frontier a command is about: the one of a data directory, or one that workers share.
+"""What `scrapy frontier` shows and does, for the frontier of a data directory or a shared one.
 
-Rule: the settings say, as they say it to a crawl.
+Rule: the settings choose the frontier in the same way as for a crawl.
 """
 
 from __future__ import annotations
@@ -65,42 +65,40 @@ from crawler.shared.codec import WorkerRecord
 from crawler.shared.shard import Ops, shard_of
 from crawler.workers.borrowed_redis import borrow_redis, has_own_redis
 
-# What can be seen of a crawl: hosts, dead letters and workers, as values to be printed.
-#
-# Rule: bounded memory, however many hosts and letters there are.
+# Memory is bounded, however many hosts and dead letters there are.
 
 
 class FrontierLook(msgspec.Struct, frozen=True):
-    """All of it."""
+    """The frontier of a data directory as a whole."""
 
     counts: Counts
-    process: int | None  # of the crawl at work
+    process: int | None  # of the running crawl
     data_dir: str
     arguments: dict[str, str] = {}  # of the spider's last start
 
 
 class SharedLook(msgspec.Struct, frozen=True):
-    """All of one that workers share."""
+    """A shared frontier as a whole."""
 
     counts: Counts
-    where: str  # in words
+    where: str  # for people
     workers: int  # alive
     outbox: int  # links on the disks of workers, alive or not
     arguments: dict[str, str] = {}  # of the spider's last start
 
 
 class HostLook(msgspec.Struct, frozen=True):
-    """One host."""
+    """One host of the frontier."""
 
     host: str
     waiting: int  # URLs
     place: str  # empty | front | active | leased | resting
-    next_at: float  # epoch seconds; it may be contacted from then on
-    gap_s: float  # the last rest it was given
+    next_at: float  # epoch seconds, from which it may be contacted
+    gap_s: float  # its last rest
     crawl_delay_s: float
     failures: int  # in a row
     pauses: int  # in a row
-    admitted: int  # URLs, ever
+    admitted: int  # URLs ever admitted
 
 
 class DeadLook(msgspec.Struct, frozen=True):
@@ -114,14 +112,14 @@ class DeadLook(msgspec.Struct, frozen=True):
 
 
 class WorkerLook(msgspec.Struct, frozen=True):
-    """One worker of a shared crawl, as it said last."""
+    """One worker of a shared crawl, by its last record."""
 
     name: str
     host: str  # the machine
     pid: int
     state: str  # starting | working | stopping | silent
     pages: int
-    pages_per_s: float  # since it started; 0: its clock is not the server's
+    pages_per_s: float  # since it started; 0 if its clock is ahead of the server's
     bytes: int
     errors: int
     leases: int
@@ -131,12 +129,12 @@ class WorkerLook(msgspec.Struct, frozen=True):
 
 
 def busiest(inspection: Inspection, top: int) -> list[HostLook]:
-    """The *top* hosts by waiting URLs."""
+    """Return the *top* hosts with the most waiting URLs."""
     return [_host(state) for state in inspection.busiest(top)]
 
 
 def one_host(inspection: Inspection, name: str) -> HostLook:
-    """Raises ConfigError if the frontier does not know it."""
+    """Return the host *name*. Raises ConfigError if the frontier does not know it."""
     state = inspection.host(HostKey(name.lower()))
     if state is None:
         raise ConfigError(f"the frontier knows no host {name}")
@@ -144,14 +142,14 @@ def one_host(inspection: Inspection, name: str) -> HostLook:
 
 
 def dead(inspection: Inspection, limit: int) -> Iterator[DeadLook]:
-    """The oldest first."""
+    """Yield dead letters, the oldest first."""
     for letter in inspection.oldest_dead(limit):
         url = letter.candidate
         yield DeadLook(url.url, letter.reason, letter.at, url.attempts, url.depth)
 
 
 def workers(everybody: Sequence[WorkerRecord], now: float) -> list[WorkerLook]:
-    return [_worker(said, now) for said in everybody]
+    return [_worker(record, now) for record in everybody]
 
 
 def _host(state: HostState) -> HostLook:
@@ -168,25 +166,22 @@ def _host(state: HostState) -> HostLook:
     )
 
 
-def _worker(said: WorkerRecord, now: float) -> WorkerLook:
-    ran_s = said.at - said.started
+def _worker(record: WorkerRecord, now: float) -> WorkerLook:
+    ran_s = record.at - record.started
     return WorkerLook(
-        name=said.name,
-        host=said.host,
-        pid=said.pid,
-        state=said.state if is_alive(said, now) else "silent",
-        pages=said.pages,
-        pages_per_s=said.pages / ran_s if ran_s > 0 else 0.0,
-        bytes=said.bytes,
-        errors=said.errors,
-        leases=said.leases,
-        outbox=said.outbox,
-        preferred=said.preferred,
-        heard_at=said.at,
+        name=record.name,
+        host=record.host,
+        pid=record.pid,
+        state=record.state if is_alive(record, now) else "silent",
+        pages=record.pages,
+        pages_per_s=record.pages / ran_s if ran_s > 0 else 0.0,
+        bytes=record.bytes,
+        errors=record.errors,
+        leases=record.leases,
+        outbox=record.outbox,
+        preferred=record.preferred,
+        heard_at=record.at,
     )
-
-
-# What can be seen of a frontier, as tables a person reads. Rule: pure.
 
 
 def whole_text(look: FrontierLook) -> Iterator[str]:
@@ -248,7 +243,7 @@ def workers_text(looks: Sequence[WorkerLook], now: float) -> Iterator[str]:
     for look in looks:
         if look.state == "silent" and look.outbox:
             yield (
-                f"{plain(look.name)} is not heard of, and the crawl does not end while"
+                f"{plain(look.name)} is silent, and the crawl does not end while"
                 f" {many(look.outbox, 'link')} on its disk may come. Start it again with its data"
                 f" directory; if that is lost: scrapy frontier workers --forget {plain(look.name)}"
             )
@@ -257,7 +252,7 @@ def workers_text(looks: Sequence[WorkerLook], now: float) -> Iterator[str]:
 def dead_text(
     looks: Sequence[DeadLook], total: int, advice: Callable[[str], str], now: float
 ) -> Iterator[str]:
-    """*advice*: what to type for an action."""
+    """*advice* returns the command to type for an action."""
     for look in looks:
         yield f"{since(look.at, now):>18}  {plain(look.url)}"
         yield f"{'':18}  {plain(look.reason)}"
@@ -268,7 +263,7 @@ def dead_text(
 
 
 def table(rows: Sequence[Sequence[str]], right: set[int]) -> Iterator[str]:
-    """*rows* in columns; those numbered in *right* end flush."""
+    """Format *rows* in columns, of which those numbered in *right* are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
@@ -292,8 +287,8 @@ def _figures(counts: Counts) -> list[tuple[str, int, str]]:
 
 def _arguments(given: Mapping[str, str]) -> Iterator[str]:
     if given:
-        told = " ".join(f"-a {plain(name)}={plain(value)}" for name, value in given.items())
-        yield f"arguments of the last start: {told}"
+        typed = " ".join(f"-a {plain(name)}={plain(value)}" for name, value in given.items())
+        yield f"arguments of the last start: {typed}"
 
 
 def _counted(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:
@@ -327,20 +322,18 @@ def _host_row(look: HostLook, now: float) -> tuple[str, ...]:
     )
 
 
-# Put dead letters back: in a data directory, through the crawl that has it in use if there is one,
-# or in a crawl that workers share, be they at work or not.
-
-PATIENCE_S: Final = 30.0  # for a crawl that looks every second; it may be starting, or ending
+PATIENCE_S: Final = 30.0  # a running crawl checks every second, but may be starting or ending
 _LOOK_S: Final = 0.1
 
 
 def put_back(path: Path, config: Config, url: str | None, now: float) -> int:
-    """How many of them wait again; *url* None: all. A crawl that has the directory in use does it.
-    Raises DataDirError: it is none, or that crawl does not answer."""
-    kept = read_format(path)  # or a mistyped directory would be made
-    named = _named(url, config, kept.key_seed)
+    """Put back the dead letter of *url*, or all if None, and return how many. If a crawl uses the
+    directory, that crawl does it. Raises DataDirError if *path* is no data directory, or the crawl
+    does not answer."""
+    crawl_format = read_format(path)  # else a mistyped directory would be created
+    named = _named(url, config, crawl_format.key_seed)
     if holder(path) is not None:
-        answered = _asked_of_crawl(path, named)
+        answered = _put_back_by_crawl(path, named)
         if answered is not None:
             return answered
     chosen = _chooser(named)
@@ -355,8 +348,8 @@ def put_back(path: Path, config: Config, url: str | None, now: float) -> int:
         data.close()
 
 
-def _asked_of_crawl(path: Path, named: KnownUrl | None) -> int | None:
-    """What the crawl at work has put back. None: it ended without an answer."""
+def _put_back_by_crawl(path: Path, named: KnownUrl | None) -> int | None:
+    """Let the running crawl put them back; return how many, or None if it ended before."""
     file = retry_requests.ask(path, None if named is None else named.key)
     deadline = time.monotonic() + PATIENCE_S
     while (answered := retry_requests.take_answer(file)) is None:
@@ -374,7 +367,8 @@ def _asked_of_crawl(path: Path, named: KnownUrl | None) -> int | None:
 
 
 def put_back_shared(visit: RedisVisit, config: Config, url: str | None) -> int:
-    """How many of them wait again; *url* None: all. Raises a Fault, or ConfigError."""
+    """Put back the dead letter of *url*, or all if None, and return how many. Raises a Fault, or
+    ConfigError."""
     refuse_other_identity(visit.where, visit.format.identity, config, is_shared=True)
     named = _named(url, config, visit.format.key_seed)
     number = len(visit.shards)
@@ -402,16 +396,16 @@ def _put_back(
 
 
 Said = tuple[object, Iterable[str]]
-"""The same answer twice: for programs, and for people."""
+"""The answer as a value for JSON, and as lines of text."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierCheck:
-    """What a count of everything has found."""
+    """The result of counting all again."""
 
     counters: list[Counter]
     is_repaired: bool
-    uncounted: list[int] = field(default_factory=list)  # shards that changed all the time
+    uncounted: list[int] = field(default_factory=list)  # shards that changed during each count
 
     @property
     def is_fine(self) -> bool:
@@ -420,7 +414,7 @@ class FrontierCheck:
 
 
 class FrontierView(Protocol):
-    """All raise CrawlerError: it is not there, not ours, or cannot be asked."""
+    """A frontier for commands. All methods raise CrawlerError if it is missing, foreign or down."""
 
     def inspection(self) -> AbstractContextManager[Inspection]: ...
 
@@ -429,20 +423,20 @@ class FrontierView(Protocol):
     def workers(self) -> Said: ...
 
     def forget(self, worker: str) -> int:
-        """Give up what is on the disk of a dead *worker*: so many links."""
+        """Give up the links on the disk of a dead *worker*, and return how many."""
 
     def put_back(self, url: str | None) -> int:
-        """The dead letter of *url*, or all: how many wait again."""
+        """Put back the dead letter of *url*, or all if None, and return how many."""
 
     def check(self, is_repair: bool) -> FrontierCheck:
-        """Count again; *is_repair*: write what was counted."""
+        """Count again; with *is_repair* write the counters that differ."""
 
     @property
     def tried_by(self) -> str:
-        """Who fetches what was put back."""
+        """Which crawl or workers will fetch the URLs put back, in words."""
 
     def advice(self, action: str) -> str:
-        """What to type for it."""
+        """Return the command to type for *action*."""
 
 
 def frontier_of(settings: BaseSettings, config: Config) -> FrontierView:
@@ -488,7 +482,7 @@ class InDataDir:
         if not is_repair:
             with self.inspection() as inspection:
                 return FrontierCheck(inspection.count_again(), is_repaired=False)
-        read_format(self._path)  # or a mistyped directory would be made
+        read_format(self._path)  # else a mistyped directory would be created
         with (
             closing(DataDir(self._path, rules.identity_of_urls(self._config))) as data,
             closing(RocksStore(data.frontier)) as store,
@@ -503,14 +497,14 @@ class InRedis:
 
     def __init__(
         self,
-        lent: Callable[[], AbstractContextManager[RedisAddress]],
+        redis: Callable[[], AbstractContextManager[RedisAddress]],
         path: Path,
         config: Config,
         advice: Callable[[str], str],
     ) -> None:
-        """*lent*: where Redis is, for as long; *path*: of the data directory of a worker,
-        perhaps."""
-        self._lent = lent
+        """*redis* opens the server and yields its address. *path*: data directory, perhaps a
+        worker's."""
+        self._redis = redis
         self._path = path
         self._config = config
         self.advice = advice
@@ -522,12 +516,12 @@ class InRedis:
 
     def whole(self) -> Said:
         with self._visit() as visit, self._inspection(visit) as inspection:
-            known, now = everybody(visit), visit.now()
+            found, now = everybody(visit), visit.now()
             look = SharedLook(
                 inspection.counts(),
                 visit.where,
-                workers=sum(is_alive(worker, now) for worker in known),
-                outbox=sum(worker.outbox for worker in known),
+                workers=sum(is_alive(worker, now) for worker in found),
+                outbox=sum(worker.outbox for worker in found),
                 arguments=inspection.arguments,
             )
         return look, shared_text(look)
@@ -564,7 +558,7 @@ class InRedis:
     def _visit(self) -> Iterator[RedisVisit]:
         shared, fetch = self._config.shared, self._config.fetch
         opening = (fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
-        with self._lent() as lent_one:
-            address = Address.parse(lent_one.url, lent_one.params)
+        with self._redis() as opened:
+            address = Address.parse(opened.url, opened.params)
             with RedisVisit(address, shared.frontier_name, opening) as visit:
                 yield visit

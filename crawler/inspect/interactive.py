@@ -1,7 +1,7 @@
-"""Scrapy's commands that bring a page to a person, as errands: beside any crawl, keeping nothing.
+"""The base of `scrapy shell`, `fetch`, `view`, `parse` and `check`, which run beside any crawl.
 
-Rule: each is Scrapy's own, options and all. What is ours is which scheduler it gets, and that a
-mistake in the settings is one sentence.
+Rule: each is Scrapy's command with all its options. Only its scheduler differs, and an error in the
+settings is one sentence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from crawler.spiders.web import WebSpider
 
 
 class InteractiveCommand(ScrapyCommand):
-    """Stands before Scrapy's own command among the bases of ours."""
+    """The first base of our command; Scrapy's is the second."""
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         super().process_options(args, opts)
@@ -39,7 +39,7 @@ class InteractiveCommand(ScrapyCommand):
             self.exitcode = 1
 
     def _refuse_web(self, name: str | None) -> None:
-        """Its pages are made by a frontier and pipelines, which no errand has."""
+        """Raise ConfigError for `web`: it needs a frontier and pipelines, which are not here."""
         assert self.crawler_process is not None
         loader = self.crawler_process.spider_loader
         if name in loader.list() and issubclass(loader.load(name), WebSpider):

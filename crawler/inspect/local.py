@@ -1,4 +1,4 @@
-"""A data directory as it stands, read beside the crawl that uses it.
+"""Read a data directory, also while a crawl uses it.
 
 Rule: nothing is written and no lock is taken.
 """
@@ -59,27 +59,25 @@ from crawler.model.types import (
 )
 from crawler.policy.patterns import PatternStats
 
-# What a crawl leaves in its data directory beside the frontier: the log of outcomes, the archive.
-#
-# Rule: read beside the crawl that writes it, in bounded memory; without a directory there is none.
-
 _HEAD_BYTES: Final = 64 * 1024  # of a WARC record; ours are below 4 kB
 _REFERS: Final = b"WARC-Refers-To-Target-URI:"
 
 
 class CrawlFiles:
+    """The outcome log and the archive of a data directory, which need not exist."""
+
     def __init__(self, path: Path) -> None:
         """*path*: the data directory."""
         self._path = path
 
     def outcomes(self, host: HostKey, is_it: Callable[[str], bool]) -> list[Outcome]:
-        """What came of the leases of one URL of *host*, which *is_it* knows; oldest first."""
+        """Return the outcomes of the URL of *host* that *is_it* accepts, the oldest first."""
         log = read_outcomes(self._path / OUTCOMES)
         return [each for each in log if each.host == host and is_it(each.url)]
 
     def original(self, record: str) -> str:
-        """The URL whose content the archive record at "file:offset" stands for as a revisit;
-        empty if it is none, or gone."""
+        """Return the URL that the revisit record at "file:offset" refers to; empty if it is no
+        revisit, or gone."""
         name, _, offset = record.rpartition(":")
         if not name or Path(name).name != name or not offset.isdigit():
             return ""
@@ -101,14 +99,14 @@ def _refers_to(file: Path, offset: int) -> str:
 
 
 _SLICE: Final = 1000
-# The crawl may remove a file between our reading of its list of files and opening them.
+# The crawl may remove a file after RocksDB has read its list of files, and before it opens it.
 _TRIES: Final = 3
 _PAUSE_S: Final = 0.05
 
 
 class LocalInspection:
-    """Implements storage.inspection.Inspection. Raises DataDirError if *path* is no data directory,
-    or a damaged one."""
+    """Implements inspect.port.Inspection. Raises DataDirError if *path* is no data directory, or a
+    damaged one."""
 
     is_shared = False
 
@@ -154,7 +152,7 @@ class LocalInspection:
         )
 
     def count_again(self) -> list[Counter]:
-        """As the store was when it was opened: every call of a crawl is one write."""
+        """Count in the store as it was when opened; each call of the crawl is one write."""
         return count_again(self._store)
 
     def busiest(self, top: int) -> list[HostState]:
@@ -199,7 +197,7 @@ class LocalInspection:
         return next((each for each in kept if each.candidate.key == it.key), None)
 
     def owned(self, it: KnownUrl, is_it: Callable[[str], bool]) -> None:
-        """The log is here."""
+        """Return None, as the outcome log has more."""
 
     def outcomes(self, it: KnownUrl, is_it: Callable[[str], bool]) -> list[Outcome]:
         return self._traces.outcomes(it.host, is_it)
@@ -236,7 +234,7 @@ class LocalInspection:
 
 
 def origins_of(store: OrderedStore) -> MemoryStore:
-    """What doors remember there, where it may be changed without a trace."""
+    """Return a copy of what AllowedOrigins has put in *store*."""
     copy = MemoryStore()
     copy.write(dict(_between(store, keys.DOORS, keys.after(keys.DOORS))))
     return copy
@@ -249,7 +247,7 @@ def _between(store: OrderedStore, begin: bytes, stop: bytes) -> Iterator[tuple[b
 
 
 def opened(folder: Path) -> RocksStore:
-    """To be read beside whoever has it open. Raises DataDirError."""
+    """Open the store to read, also while a crawl uses it. Raises DataDirError."""
     for _ in range(_TRIES - 1):
         with suppress(DataDirError):
             return RocksStore(folder, read_only=True)

@@ -1,6 +1,6 @@
-"""What can be asked of a frontier from outside, wherever it is kept.
+"""The interface through which commands read a frontier, local or shared.
 
-Rule: looking changes nothing. What is seen is one moment; what comes later needs another look.
+Rule: reading changes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from crawler.policy.robots_cache import RobotsStore
 
 @dataclass(frozen=True, slots=True)
 class KnownUrl:
-    """A URL as the frontier knows it."""
+    """A URL with the host, domain and key that the frontier files it under."""
 
     url: str
     host: HostKey
@@ -34,14 +34,14 @@ class KnownUrl:
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """A host. Times are epoch seconds."""
+    """The state of a host. Times are epoch seconds."""
 
     host: HostKey
     waiting: int  # URLs
     place: str  # empty | front | active | leased | resting
     rest_until: float
     pace: Pace
-    admitted: int  # URLs ever
+    admitted: int  # URLs ever admitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class WaitingUrl:
     """A URL in its host's queue."""
 
     candidate: Candidate
-    ahead: int  # of the same host and level
+    ahead: int  # URLs before it, of the same host and level
     is_urgent: bool = False  # before all levels
 
 
 @dataclass(frozen=True, slots=True)
 class NotSearched:
-    """It was not found, and so many URLs of its host were not looked at."""
+    """The URL was not found, and *urls* waiting URLs of its host were not searched."""
 
     urls: int
 
@@ -68,44 +68,44 @@ class LeasedUrl:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateOwner:
-    """A finished page that others are compared with."""
+    """A finished page whose content others are duplicates of."""
 
     at: float
-    record: str  # "file:offset" in the archive of whoever fetched it; empty: not archived
+    record: str  # "file:offset" in the archive of its worker; empty: not archived
 
 
 class Inspection(Protocol):
-    """Bounded memory; searches may take as long as what they search is large."""
+    """Reads a frontier in bounded memory; the time of a search grows with what it searches."""
 
     @property
     def where(self) -> str:
-        """In words, for a person."""
+        """The name of the frontier for people."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether workers, each with a log of its own, share it."""
+        """Whether workers share it, each with its own log."""
 
     @property
     def key_seed(self) -> int: ...
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Which settings the keys of URLs and hosts were made with."""
+        """The settings that the keys of URLs and hosts were made with."""
 
     @property
     def arguments(self) -> dict[str, str]:
-        """Of the spider's last start, as they were given."""
+        """The arguments of the spider's last start, as given."""
 
     @property
     def robots(self) -> RobotsStore: ...
 
     def now(self) -> float:
-        """By the clock that all its times are of."""
+        """Return the time by the clock of the frontier."""
 
     def counts(self) -> Counts: ...
 
     def busiest(self, top: int) -> list[HostState]:
-        """By waiting URLs."""
+        """Return the *top* hosts with the most waiting URLs."""
 
     def host(self, host: HostKey) -> HostState | None: ...
 
@@ -113,8 +113,8 @@ class Inspection(Protocol):
 
     def is_seen(self, it: KnownUrl) -> bool: ...
 
-    # Where a URL can be, in the order it goes through: one that moves on while it is looked for
-    # is met again.
+    # Where a URL can be, in the order in which it moves: called in this order they find one that
+    # moves on meanwhile.
 
     def waiting(self, it: KnownUrl) -> WaitingUrl | NotSearched | None: ...
 
@@ -125,32 +125,32 @@ class Inspection(Protocol):
     def dead(self, it: KnownUrl) -> DeadLetter | None: ...
 
     def refused(self, it: KnownUrl) -> RefusedRecord | None:
-        """It waited, and a rule of the last start refuses it."""
+        """Return the URL if it waited and a rule of the last start refuses it."""
 
     def owned(self, it: KnownUrl, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
-        """What is known of its page where no log of it is here."""
+        """Return its page as the owner of its content, for frontiers without its outcome log."""
 
     def outcomes(self, it: KnownUrl, is_it: Callable[[str], bool]) -> list[Outcome]:
-        """What came of its leases, as far as the log here knows; oldest first. *is_it*: whether a
-        fetch form is another of the same URL."""
+        """Return the outcomes of its leases in the log of this data directory, the oldest first.
+        *is_it*: whether a fetch form is of the same URL."""
 
     def original(self, record: str) -> str:
-        """The URL whose content the archive record at "file:offset" stands for as a revisit;
-        empty if it is none, or not here."""
+        """Return the URL that the revisit record at "file:offset" refers to; empty if it is no
+        revisit, or not in this data directory."""
 
     def elsewhere(self) -> Mapping[str, int]:
-        """Workers on whose disks links wait that the frontier does not know yet: how many."""
+        """Return the workers with links on their disks, not in the frontier yet, and how many."""
 
     def brought(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
-        """The pattern under which URLs of *pattern* count on the host of *it*, and what that has
-        brought, as far as it is told."""
+        """Return the pattern that URLs of *pattern* are counted under on the host of *it*, and its
+        figures so far."""
 
     def admitted_of_domain(self, it: KnownUrl) -> int:
-        """URLs of its registered domain that count against a budget; 0 while there is none."""
+        """Return how many URLs of its domain count against a budget; 0 if there is no budget."""
 
     def opened_hosts(self, it: KnownUrl) -> set[str]:
-        """Where the crawl begins too, by what was pushed while it ran, as far as it matters to the
-        judgement of *it*."""
+        """Return the hosts of URLs pushed while the crawl ran, as far as they matter for the scope
+        of *it*."""
 
     def remembered(self) -> MemoryStore:
-        """What the crawl's doors remember, where it may be changed without a trace."""
+        """Return a copy of what AllowedOrigins has stored, which may be changed."""

@@ -1,7 +1,6 @@
-"""A shared crawl as a tool looks at it: what it was begun with, and its keys in slices.
+"""Read a shared frontier in Redis for commands, and put back dead letters, forget workers, recount.
 
-Rule: looking changes nothing, not even the scripts that a server knows. No key that can be large
-is read at once.
+Rule: reading changes nothing and loads no scripts. A key that can be large is read in slices.
 """
 
 from __future__ import annotations
@@ -72,26 +71,27 @@ from crawler.shared.worker.membership import ALIVE_S
 from crawler.shared.worker.patterns import MOST_PATTERNS, field_of
 
 SLICE: Final = 1000
-"""Entries of one answer: a millisecond of a server at most."""
+"""Entries of one reply: a millisecond of the server at most."""
 _LISTS: Final = 50  # of 10 to 200 entries each
 
 
 class RedisVisit:
-    """Raises a Fault: it cannot be asked, or is not ours; ConfigError: there is no such crawl."""
+    """A connection to one shared crawl. Raises a Fault if it is unreachable or foreign, ConfigError
+    if there is no such crawl."""
 
     def __init__(self, address: Address, name: str, opening: tuple[Argument, ...]) -> None:
-        """*opening*: as of Nodes, for what does change something."""
+        """*opening*: as of Nodes, for the operations that write."""
         self.name = name
         self.where = f"the crawl {name} in Redis at {address}"
         key = keys.format_key(name)
         with BlockingNodes(Nodes(address, Scripts(), name, 1, opening)) as link:
-            kept = link.command(key, "GET", key)
-        if kept is None:
+            stored = link.command(key, "GET", key)
+        if stored is None:
             raise ConfigError(
                 f"Redis at {address} has no crawl {name}: none has begun there, or its"
                 " CRAWLER_FRONTIER_NAME is another"
             )
-        self.format = known(kept, key)
+        self.format = known(stored, key)
         self.shards = range(self.format.shards)
         self.link = BlockingNodes(Nodes(address, Scripts(), name, self.format.shards, opening))
 
@@ -105,34 +105,35 @@ class RedisVisit:
         return self.link.command(key, command, key, *args)
 
     def ask_each(self, asks: Sequence[tuple[str, str]]) -> list[Any]:
-        """Pairs of command and key, all on their way together."""
+        """Send pairs of command and key in one batch, and return the replies."""
         return self.link.ask([(key, (command, key)) for command, key in asks])
 
     def pairs(self, key: str) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Fields and values of a hash. What is there all the time comes, some of it twice."""
+        """Yield the fields and values of a hash. A field that is there all the time is yielded once
+        or more."""
         for found in self._slices("HSCAN", key):
             yield list(zip(found[::2], found[1::2], strict=True))
 
     def scored(self, key: str, match: str = "*") -> Iterator[list[tuple[bytes, float]]]:
-        """Of a zset, in no order; else as `pairs`."""
+        """Yield the members and scores of a zset, in no order; else as `pairs`."""
         for found in self._slices("ZSCAN", key, match):
             yield list(zip(found[::2], map(float, found[1::2]), strict=True))
 
     def lists(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Entries of many lists that are short, each for itself."""
+        """Yield the entries of many short lists."""
         for begin in range(0, len(names), _LISTS):
             part = names[begin : begin + _LISTS]
             for found in self.link.ask([(key, ("LRANGE", key, 0, -1)) for key in part]):
                 yield from found
 
     def now(self) -> float:
-        """Epoch seconds by the server that also tells the workers."""
-        told = self.link.command(keys.workers(self.name), "TIME")
-        return int(told[0]) + int(told[1]) / 1e6
+        """Return epoch seconds by the server that the workers take the time from."""
+        time = self.link.command(keys.workers(self.name), "TIME")
+        return int(time[0]) + int(time[1]) / 1e6
 
     @contextmanager
     def reading(self, key: str) -> Iterator[None]:
-        """What is read in it was under *key*, and must be ours. Raises ForeignData."""
+        """Raise ForeignData for values of *key* that cannot be decoded in the block."""
         try:
             yield
         except (msgspec.MsgspecError, struct_error, ValueError) as broken:
@@ -149,13 +150,11 @@ class RedisVisit:
                 return
 
 
-# The hosts of a shared crawl, as those see them who only look.
-#
-# Rule: as in visit.py. Which are the busiest no structure tells: every host is looked at.
+# The hosts. No key orders them by waiting URLs, so `busiest` reads all.
 
 
 def busiest(visit: RedisVisit, top: int) -> list[HostState]:
-    best: dict[HostKey, HostState] = {}  # by name: a scan may tell some twice
+    best: dict[HostKey, HostState] = {}  # by name: a scan may return some twice
     for shard in visit.shards:
         key = keys.hosts(visit.name, shard)
         for found in visit.pairs(key):
@@ -205,14 +204,11 @@ def _states(
     ]
 
 
-# Dead letters of a shared crawl, put back by a person: each waits again as if it had never failed.
-#
-# Rule: it may be done while workers crawl. What dies again meanwhile is left: only letters that
-# were
-# there at the beginning are put back, so it ends.
+# A dead letter that is put back waits as if it had never failed. Workers may run meanwhile: only
+# letters that were there at the beginning are put back, so that it ends.
 
 Letter = tuple[int, DeadLetter]
-"""A dead letter under its number, of its shard."""
+"""The number of a dead letter in its shard, and the letter."""
 
 _robots: Final = msgspec.msgpack.Decoder(RobotsRecord).decode
 
@@ -223,7 +219,7 @@ class DeadLetterRetry:
         self._ops = ops
 
     def put_back(self, shards: Iterable[int], chosen: Callable[[Candidate], bool]) -> int:
-        """Those of the *chosen* URLs that wait again."""
+        """Put back the letters of *chosen* candidates, and return how many wait again."""
         return sum(self._put_back(shard, chosen) for shard in shards)
 
     def _put_back(self, shard: int, chosen: Callable[[Candidate], bool]) -> int:
@@ -242,7 +238,7 @@ class DeadLetterRetry:
         return total
 
     def _forget_unreachable(self, shard: int, letters: Sequence[Letter]) -> None:
-        """Else they would be dead again unasked, as long as that verdict holds."""
+        """Delete stored records of an unreachable robots.txt: they would refuse the URLs again."""
         name = self._visit.name
         for authority in {authority_of(letter.candidate.url) for _, letter in letters}:
             key = keys.robots(name, shard, authority)
@@ -252,7 +248,7 @@ class DeadLetterRetry:
 
 
 def dead_letters(visit: RedisVisit, shard: int) -> Iterator[Letter]:
-    """In no order, some perhaps twice."""
+    """Yield the letters of *shard* in no order, some perhaps twice."""
     key = keys.dead(visit.name, shard)
     with visit.reading(key):
         for found in visit.pairs(key):
@@ -264,46 +260,44 @@ def _forbids_all(packed: bytes) -> bool:
     try:
         return _robots(packed).kind is RobotsState.UNREACHABLE
     except msgspec.MsgspecError:
-        return False  # it counts as none
+        return False  # an unreadable record counts as none
 
 
-# The workers of a crawl as a person asks for them: who is there, and who is gone for good.
-#
-# Rule: a worker that is not heard of is not gone: links may wait on its disk, and as long as they
-# do the crawl does not end. Only a person can know that the disk is lost.
+# A silent worker is not forgotten by itself: links may be on its disk, and as long as they are the
+# crawl does not end. Only the user can know that the disk is lost.
 
 _decode = msgspec.json.Decoder(WorkerRecord).decode
 
 
 def everybody(visit: RedisVisit) -> list[WorkerRecord]:
-    """By their names."""
+    """Return the records of all workers, sorted by name."""
     key = keys.workers(visit.name)
     with visit.reading(key):
-        found = {name: _decode(said) for pairs in visit.pairs(key) for name, said in pairs}
+        found = {name: _decode(packed) for pairs in visit.pairs(key) for name, packed in pairs}
     return [found[name] for name in sorted(found)]
 
 
 def is_alive(worker: WorkerRecord, now: float) -> bool:
-    """*now*: by the server's clock, as what it said."""
+    """Return whether the last record of *worker* is recent. *now*: by the server's clock."""
     return now - worker.at < ALIVE_S
 
 
 def forget(visit: RedisVisit, name: str) -> WorkerRecord:
-    """What it said last: the links on its disk are given up. Should it come back after all, it
-    brings them. Raises ConfigError: it is alive, or unknown."""
+    """Give up the links on the disk of a worker, and return its last record. If it comes back it
+    adds them after all. Raises ConfigError if it is alive or unknown."""
     key = keys.workers(visit.name)
-    said = visit.ask(key, "HGET", name)
-    if said is None:
+    packed = visit.ask(key, "HGET", name)
+    if packed is None:
         raise ConfigError(
             f"{visit.where} knows no worker {name}; scrapy frontier workers lists them"
         )
     with visit.reading(key):
-        worker = _decode(said)
+        worker = _decode(packed)
     now = visit.now()
     if is_alive(worker, now):
         raise ConfigError(
-            f"{name} is alive, heard of {now - worker.at:.1f} s ago (process {worker.pid} on"
-            f" {worker.host}). Stop it first: its links then stay on its disk, or are told"
+            f"{name} is alive, last heartbeat {now - worker.at:.1f} s ago (process {worker.pid} on"
+            f" {worker.host}). Stop it first: its links then stay on its disk, or are sent"
         )
     notes = [keys.outboxes(visit.name, shard) for shard in visit.shards]
     visit.link.ask([(note, ("SREM", note, name)) for note in notes])
@@ -311,20 +305,18 @@ def forget(visit: RedisVisit, name: str) -> WorkerRecord:
     return worker
 
 
-# Where one URL of a shared crawl is.
-#
-# Rule: as in visit.py. A host's queue is looked through up to a bound, which the answer tells; what
-# else has no order to look it up by is scanned to its end.
+# The queue of a URL's host is searched up to a bound, which the answer contains; other keys without
+# a usable order are scanned to the end.
 
 MOST_LOOKED_AT: Final = 100_000
-"""Waiting URLs of a host: 10 MB, and a second."""
+"""Waiting URLs of a host that are searched: 10 MB, and a second."""
 _OVERLAP: Final = 10
-"""While a queue is looked through its head is leased, and the rest moves up. Its host rests after
-each, so ten are more than will be."""
+"""Entries by which slices of a queue overlap, as it moves up when its head is leased. The host
+rests after each lease, so that there are fewer than ten meanwhile."""
 
 
 class Search:
-    """For one URL."""
+    """The search for one URL in its shard."""
 
     def __init__(self, visit: RedisVisit, it: KnownUrl) -> None:
         self._visit = visit
@@ -332,7 +324,7 @@ class Search:
         self._shard = shard_of(it.domain, len(visit.shards))
 
     def is_seen(self) -> bool:
-        """Buckets may be split while we look."""
+        """Return whether the URL is seen. Tries again if buckets were split meanwhile."""
         signed = int.from_bytes(self._it.key.to_bytes(8), signed=True)
         buckets = 0
         while buckets != (now := self._buckets()):
@@ -390,7 +382,7 @@ class Search:
         return None
 
     def owned(self, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
-        """A claim is filed under its digest, so all may have to be looked at."""
+        """Return its claim. Claims are filed by digest, so that all may have to be read."""
         for shard in self._visit.shards:
             for claim in self._claims(shard):
                 if is_it(claim.url):
@@ -398,7 +390,7 @@ class Search:
         return None
 
     def _claims(self, shard: int) -> Iterator[Claim]:
-        """Of its host, perhaps of others."""
+        """Yield the claims of its host, and perhaps of others."""
         name, host = self._visit.name, self._it.host.encode()
         total = int(self._visit.ask(keys.totals(name, shard), "HGET", "claims") or 0)
         buckets = [keys.claims(name, shard, bucket) for bucket in range(buckets_of(total))]
@@ -418,7 +410,7 @@ class Search:
         return int(self._visit.ask(totals, "HGET", "buckets") or 1)
 
     def _queue(self, key: str, most: int) -> Iterator[tuple[int, bytes]]:
-        """Up to *most* entries with how many are before them, some twice."""
+        """Yield up to *most* entries with their positions, some twice."""
         for begin in range(0, most, SLICE - _OVERLAP):
             found = self._visit.ask(key, "LRANGE", begin, min(begin + SLICE, most) - 1)
             yield from enumerate(found, begin)
@@ -426,7 +418,7 @@ class Search:
                 return
 
     def _leases(self) -> Iterator[tuple[str, ShardLease]]:
-        """With their sessions."""
+        """Yield the leases of the shard with their sessions."""
         name = self._visit.name
         for sessions in self._visit.scored(keys.sessions(name, self._shard)):
             for session, _ in sessions:
@@ -437,33 +429,29 @@ class Search:
                             yield session.decode(), read_lease(packed)
 
     def _worker_of(self, session: str) -> str:
-        """Its last life's, if it began another since."""
+        """Return the name of the worker, also if it has begun another session since."""
         named = {worker.session: worker.name for worker in everybody(self._visit)}
         return named.get(session) or session.rpartition(".")[0] or session
 
 
 def bucket_of(key: int, buckets: int) -> int:
-    """As in lua/add.lua: linear hashing by the last nine digits."""
+    """Return the bucket of *key* as lua/add.lua does: linear hashing by the last nine digits."""
     half = 1 << buckets.bit_length() - 1
     bucket = int(str(abs(key))[-9:]) % (half * 2)
     return bucket - half if bucket >= buckets else bucket
 
 
 def escaped(text: str) -> str:
-    """What MATCH of Redis takes for itself."""
+    """Escape the characters that MATCH of Redis treats as a pattern."""
     return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)
 
 
-# What patterns of URLs have brought, as those see it who only look.
-#
-# Rule: as in visit.py.
-
-_KEPT: Final = Struct("<IIId")  # as note.lua packs it
+_STATS: Final = Struct("<IIId")  # as note.lua packs it
 _OTHER_FIELD: Final = b""
 
 
 def brought(visit: RedisVisit, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
-    """Under which pattern it counts, and what that has brought. Raises ForeignData."""
+    """Return the pattern that the URL is counted under, and its figures. Raises ForeignData."""
     key = keys.yields(visit.name, shard_of(it.domain, len(visit.shards)), it.host)
     packed = visit.ask(key, "HGET", field_of(pattern))
     if packed is None and visit.ask(key, "HLEN") >= MOST_PATTERNS:
@@ -471,22 +459,17 @@ def brought(visit: RedisVisit, it: KnownUrl, pattern: str) -> tuple[str, Pattern
     if packed is None:
         return pattern, NOTHING
     with visit.reading(key):
-        return pattern, PatternStats(*_KEPT.unpack(packed))
-
-
-# A shared crawl as it stands, read beside the workers that crawl.
-#
-# Rule: as in visit.py. All times are the server's. Of what workers keep on their own disks (logs,
-# archives, links that wait) only what is in this data directory is known, if there is one.
+        return pattern, PatternStats(*_STATS.unpack(packed))
 
 
 class RedisInspection:
-    """Implements storage.inspection.Inspection."""
+    """Implements inspect.port.Inspection. All times are the server's. Of the logs, archives and
+    links on workers' disks only those of this data directory are known, if there is one."""
 
     is_shared = True
 
     def __init__(self, visit: RedisVisit, path: Path, most_bytes: int) -> None:
-        """*path*: of a worker's data, which need not be there; *most_bytes*: of a robots.txt."""
+        """*path*: a worker's data directory, if it exists; *most_bytes*: of a robots.txt."""
         self.where = visit.where
         self.key_seed, self.identity = visit.format.key_seed, visit.format.identity
         self.now = visit.now
@@ -523,8 +506,8 @@ class RedisInspection:
         return host_state(self._visit, host)
 
     def oldest_dead(self, limit: int) -> list[DeadLetter]:
-        """Letters of a shard are in no order, so each is looked at."""
-        found: dict[tuple[int, int], DeadLetter] = {}  # by number: a scan may tell some twice
+        """Read all letters, as those of a shard are in no order, and return the *limit* oldest."""
+        found: dict[tuple[int, int], DeadLetter] = {}  # by number: a scan may return some twice
 
         for shard in self._visit.shards:
             for number, letter in dead_letters(self._visit, shard):
@@ -576,18 +559,18 @@ class RedisInspection:
             return int(used or 0)
 
     def opened_hosts(self, it: KnownUrl) -> set[str]:
-        """Those of its domain, which a scope may ask for."""
+        """Return the pushed hosts of its domain, as a scope may depend on them."""
         key = keys.doors(self._visit.name)
-        matter: set[str] = set()
+        same_domain: set[str] = set()
         for found in self._visit.scored(key):
             with self._visit.reading(key):
                 hosts = [host.decode() for host, _ in found]
-            matter |= {host for host in hosts if registered_domain(host) == it.domain}
-        return matter
+            same_domain |= {host for host in hosts if registered_domain(host) == it.domain}
+        return same_domain
 
     @cached_property
     def _store(self) -> OrderedStore:
-        """Of the worker whose data directory this is."""
+        """The store of the worker whose data directory this is; empty if there is none."""
         if not self._folder.is_dir():
             return MemoryStore()
         store = opened(self._folder)
@@ -602,8 +585,8 @@ def _oldest(
 
 
 class RobotsLook:
-    """Implements policy.robots_cache.RobotsStore, to be read: what workers hand on, else what one
-    has kept for itself."""
+    """Implements policy.robots_cache.RobotsStore to read: the record that workers share, else the
+    one that the worker of this data directory has stored."""
 
     def __init__(self, visit: RedisVisit, own: RobotsRecords, most_bytes: int) -> None:
         self._visit = visit
@@ -618,45 +601,44 @@ class RobotsLook:
         shared = read_robots(authority, packed, left_ms, self._visit.now(), self._most_bytes)
         own = self._own.get(authority)
         if shared is None and own is not None and own.kind is RobotsState.UNREACHABLE:
-            return None  # it was taken back, as shared_robots.py has it
-        # When it was fetched nobody hands on, so it holds from ever until it ends.
+            return None  # it was withdrawn: see crawler.shared.worker.shared_robots
+        # The time of the fetch is not shared, so the record is valid from 0 until it expires.
         return replace(shared, fetched_at=0.0) if shared else own
 
     def put(self, record: RobotsRecord) -> None:
-        """Nothing: who only looks learns nothing."""
+        """Do nothing, as commands only read."""
 
 
-# The counters of a shared frontier, counted again while workers may be at work.
-#
-# Rule: a shard is counted in many small questions. All that changes its queues changes its totals
-# in
-# the same script; so what was counted between two equal looks at them is exact, and is written only
-# if they are still the same. A shard that never stands still long enough is not counted.
+# Counters are counted again while workers may run, by many small commands. Each script that changes
+# the queues of a shard changes its totals too; so a count between two equal reads of the totals is
+# exact, and is written only if they are still the same. Else the shard is not counted.
 
 TRIES: Final = 3
-_AT_ONCE: Final = 500  # keys asked for together
+_AT_ONCE: Final = 500  # keys of one batch of commands
 _Fields = dict[bytes, bytes]
 Each = TypeVar("Each")
 
 
 class Recount:
+    """Counts the URLs of each shard again, and may repair its counters."""
+
     def __init__(self, visit: RedisVisit) -> None:
         self._visit = visit
         self.counted: list[Counter] = []
         self.uncounted: list[int] = []
-        """Shards that changed whenever they were counted."""
+        """Shards that changed during each of TRIES counts."""
 
     def count(self) -> None:
         for shard in self._visit.shards:
-            self._take(shard, None)
+            self._count_shard(shard, None)
 
     def repair(self, ops: Ops) -> None:
-        """Write what was counted, where it differs."""
+        """Count, and write the counters that differ."""
         for shard in self._visit.shards:
-            self._take(shard, ops)
+            self._count_shard(shard, ops)
 
-    def _take(self, shard: int, ops: Ops | None) -> None:
-        """Of one shard; with *ops* what differs is written."""
+    def _count_shard(self, shard: int, ops: Ops | None) -> None:
+        """Count one shard; with *ops* write the counters that differ."""
         for _ in range(TRIES):
             before = self._totals(shard)
             found = [
@@ -667,7 +649,7 @@ class Recount:
                 continue
             differing = {each.name: each.counted for each in found if each.differs}
             if ops is not None and differing:
-                conditions = {field: before.get(field.encode(), b"") for field in _TELLING}
+                conditions = {field: before.get(field.encode(), b"") for field in _CHANGE_FIELDS}
                 (reply,) = self._visit.link.run([ops.repair(shard, conditions, differing)])
                 if not reply[1]:
                     continue
@@ -697,7 +679,7 @@ class Recount:
         yield "dead", self._sum("HLEN", [keys.dead(name, shard)])
 
     def _queues(self, shard: int) -> list[str]:
-        """Those that its hosts say to have; a scan may tell a host twice."""
+        """Return the queues in the records of its hosts; a scan may return a host twice."""
         key = keys.hosts(self._visit.name, shard)
         queues: set[str] = set()
         for found in self._visit.pairs(key):
@@ -715,11 +697,11 @@ class Recount:
         )
 
 
-_TELLING: Final = (
+_CHANGE_FIELDS: Final = (
     *("clock", "offset", "next", "run", "adds", "buckets"),
     *("waiting", "later", "leased", "seen", "done", "dead"),
 )
-"""Fields of which at least one changes whenever a queue does."""
+"""Fields of the totals, of which at least one changes whenever a queue does."""
 
 
 def _parts(sequence: Sequence[Each], size: int) -> Iterator[list[Each]]:

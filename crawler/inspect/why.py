@@ -1,7 +1,7 @@
-"""`why URL`: everything that is known about one URL, and what the rules say of it today.
+"""`why URL`: all that the frontier and the logs hold on one URL, and the rules' verdict on it now.
 
-Rule: the rules are asked again, with the settings and arguments given now; what they said
-when the URL was met is told by the frontier and by the log.
+Rule: the rules are applied anew with the present settings and arguments; the verdict at the time
+the URL was found is only in the frontier and the logs.
 """
 
 from __future__ import annotations
@@ -61,44 +61,44 @@ from crawler.spiders.seeds import list_url, read_seeds
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. Times are epoch seconds; None: it is not there."""
+    """The answer. Times are epoch seconds; None means that it is not in that place."""
 
     url: str
     host: str
     seen: bool
-    rule: str  # that refuses it; empty: none does
-    refused: str  # the same in words
-    scope_judged: bool  # seeds were given, without which there is no scope
+    rule: str  # the rule that refuses it; empty: none
+    refused: str  # the refusal as a sentence
+    scope_judged: bool  # whether seeds were given, as the scope depends on them
     robots: str  # allowed | disallowed | unreachable | unknown
     robots_detail: str
-    waiting: int | None = None  # how many URLs of its host and level are before it
-    level: int | None = None  # it waits at; 0 is best
-    urgent: bool = False  # it waits before all levels
-    unsearched: int = 0  # waiting URLs of its host that were not looked at
+    waiting: int | None = None  # the number of URLs before it, of its host and level
+    level: int | None = None  # its level; 0 is best
+    urgent: bool = False  # waits before all levels
+    unsearched: int = 0  # waiting URLs of its host that were not searched
     leased_at: float | None = None
-    worker: str = ""  # that has it, of a shared crawl
+    worker: str = ""  # of a shared crawl, that holds the lease
     later_at: float | None = None
     dead_at: float | None = None
     dead_reason: str = ""
-    refused_at: float | None = None  # it waited, and a rule of the last start refused it
+    refused_at: float | None = None  # when a rule of the last start refused it, while it waited
     refused_by: str = ""  # that rule
-    attempts: int = 0  # failed ones, of what waits
+    attempts: int = 0  # failed ones, if it waits
     host_next_at: float | None = None
     outcomes: list[Outcome] = []
-    pattern: str = ""  # of its URL, as it is counted; empty: it is the only one
+    pattern: str = ""  # that its URL is counted under; empty: it is the only one
     pattern_pages: int = 0
     pattern_new: int = 0
-    pattern_barren: int = 0  # the last ones, that brought nothing new
-    pattern_try_at: float | None = None  # one of a pattern that was left is tried again
+    pattern_barren: int = 0  # how many of the last pages brought nothing new
+    pattern_try_at: float | None = None  # when a URL of a stopped pattern is tried again
     duplicate_of: str = ""
-    kept_at: float | None = None  # its page is one that others are compared with
-    kept_record: str = ""  # and where it is archived
-    elsewhere: dict[str, int] = {}  # workers with links on their disks: how many
-    is_shared: bool = False  # each worker has a log of its own
+    kept_at: float | None = None  # when its page was fetched, if others are duplicates of it
+    kept_record: str = ""  # where that page is archived
+    elsewhere: dict[str, int] = {}  # by worker, the links on its disk
+    is_shared: bool = False  # then each worker has its own log
 
 
 class Namer:
-    """From a text to the identity that one crawl knows it by."""
+    """Makes the key of a URL by the rules of one crawl."""
 
     def __init__(self, config: Config, key_seed: int) -> None:
         self._canonical = rules.canonical_rules(config)
@@ -106,11 +106,11 @@ class Namer:
         self._seed = key_seed
 
     def key(self, url: str) -> int:
-        """Of a fetch form."""
+        """Return the key of *url*, a fetch form."""
         return key_of(canonical(url, self._canonical), self._seed)
 
     def named(self, text: str) -> KnownUrl:
-        """Raises ConfigError if *text* is no URL."""
+        """Return the URL with its key and host. Raises ConfigError if *text* is no URL."""
         url = fetch_form(text)
         if url is None:
             raise ConfigError(f"{text!r} cannot be read as an http or https URL")
@@ -121,17 +121,18 @@ class Namer:
 def why(
     text: str, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
 ) -> Why:
-    """*given*: arguments in place of those of the last start, as after -a. Raises CrawlerError."""
+    """Answer for the URL *text*. *given*: arguments in place of those of the last start, as after
+    -a. Raises CrawlerError."""
     refuse_other_identity(inspection.where, inspection.identity, config, inspection.is_shared)
     namer = Namer(config, inspection.key_seed)
-    asked = namer.named(text)
-    found, scope_judged = _judged(asked, inspection, config, given, now)
+    known = namer.named(text)
+    found, scope_judged = _judged(known, inspection, config, given, now)
     refusal = found if isinstance(found, Refusal) else None
-    robots, robots_detail = _robots(asked.url, inspection, config, now)
+    robots, robots_detail = _robots(known.url, inspection, config, now)
     answer = Why(
-        url=asked.url,
-        host=asked.host,
-        seen=inspection.is_seen(asked),
+        url=known.url,
+        host=known.host,
+        seen=inspection.is_seen(known),
         rule=refusal.reason if refusal else "",
         refused=refusal.explain() if refusal else "",
         scope_judged=scope_judged,
@@ -139,18 +140,18 @@ def why(
         robots_detail=robots_detail,
     )
     if isinstance(found, Candidate):
-        answer = _with_pattern(answer, found, asked, inspection, config.budgets, now)
+        answer = _with_pattern(answer, found, known, inspection, config.budgets, now)
         if not answer.seen and not answer.rule:
-            answer = _with_budget(answer, asked, inspection, config, given)
-    answer = _with_log(_with_place(answer, asked, inspection), asked, namer, inspection)
+            answer = _with_budget(answer, known, inspection, config, given)
+    answer = _with_log(_with_place(answer, known, inspection), known, namer, inspection)
     return replace(answer, elsewhere=inspection.elsewhere(), is_shared=inspection.is_shared)
 
 
 def refuse_other_identity(
     where: str, identity: Iterable[str], config: Config, is_shared: bool
 ) -> None:
-    """The key of a URL or its shard would be another, and every answer wrong. Raises
-    DataDirError, or ConfigError if the crawl *is_shared*."""
+    """Raise DataDirError, or ConfigError if *is_shared*, if the crawl was begun with settings that
+    make other keys or shards of URLs, as every answer would be wrong."""
     if is_shared:
         crawl_format.refuse_other_identity(identity, identity_of_shards(config), where)
         return
@@ -163,9 +164,10 @@ def refuse_other_identity(
 
 
 def _judged(
-    asked: KnownUrl, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
+    known: KnownUrl, inspection: Inspection, config: Config, given: Mapping[str, str], now: float
 ) -> tuple[Candidate | Refusal, bool]:
-    """Judged as a link, unless it is a seed."""
+    """Apply scope and trap rules to the URL, as to a link unless it is a seed. Also returns whether
+    the seeds are known."""
     given = {
         name: str(value) for name, value in with_kept_arguments(given, inspection.arguments).items()
     }
@@ -178,15 +180,15 @@ def _judged(
     doors = AllowedOrigins(config, arguments, remembered, seed, now, is_looking=True)
     if seeds:
         doors.open_for(seeds)
-    doors.open_more(inspection.opened_hosts(asked))
-    found = doors.admission.candidate(asked.url, depth=0 if asked.url in seeds else 1)
+    doors.open_more(inspection.opened_hosts(known))
+    found = doors.admission.candidate(known.url, depth=0 if known.url in seeds else 1)
     return found, are_known
 
 
 def _with_pattern(
     answer: Why,
     found: Candidate,
-    asked: KnownUrl,
+    known: KnownUrl,
     inspection: Inspection,
     budgets: PatternSettings,
     now: float,
@@ -194,7 +196,7 @@ def _with_pattern(
     text = noted_pattern(found)
     if not text:
         return answer
-    pattern, brought = inspection.brought(asked, text)
+    pattern, brought = inspection.brought(known, text)
     answer = replace(
         answer,
         pattern=pattern,
@@ -213,20 +215,20 @@ def _with_pattern(
 
 def _with_budget(
     answer: Why,
-    asked: KnownUrl,
+    known: KnownUrl,
     inspection: Inspection,
     config: Config,
     given: Mapping[str, str],
 ) -> Why:
-    """Does the budget of its host or its domain keep it out?"""
+    """Add the refusal if the budget of its host or domain is used up."""
     limits = rules.frontier_rules(config, read_arguments({"seeds": "none", **given}))
-    host = inspection.host(asked.host)
+    host = inspection.host(known.host)
     of_host, of_domain = limits.max_urls_per_host, limits.max_urls_per_domain
     if of_host is not None and host is not None and host.admitted >= of_host:
-        used = f"{host.admitted} of {asked.host} (CRAWLER_MAX_URLS_PER_HOST is {of_host})"
+        used = f"{host.admitted} of {known.host} (CRAWLER_MAX_URLS_PER_HOST is {of_host})"
         refusal = Refusal(Reason.HOST_BUDGET, used)
-    elif of_domain is not None and (admitted := inspection.admitted_of_domain(asked)) >= of_domain:
-        used = f"{admitted} of {asked.domain} (CRAWLER_MAX_URLS_PER_DOMAIN is {of_domain})"
+    elif of_domain is not None and (admitted := inspection.admitted_of_domain(known)) >= of_domain:
+        used = f"{admitted} of {known.domain} (CRAWLER_MAX_URLS_PER_DOMAIN is {of_domain})"
         refusal = Refusal(Reason.DOMAIN_BUDGET, used)
     else:
         return answer
@@ -234,11 +236,11 @@ def _with_budget(
 
 
 def _seeds(given: Mapping[str, str]) -> tuple[str, ...]:
-    """None of a list that would have to be fetched, and none that are pushed."""
-    said = given.get("seeds", PUSHED)
-    if said == PUSHED or list_url(said):
+    """Return the seeds, but none of a list on the web, and none that are pushed."""
+    argument = given.get("seeds", PUSHED)
+    if argument == PUSHED or list_url(argument):
         return ()
-    return read_seeds(said).urls
+    return read_seeds(argument).urls
 
 
 def _robots(url: str, inspection: Inspection, config: Config, now: float) -> tuple[str, str]:
@@ -254,47 +256,45 @@ def _robots(url: str, inspection: Inspection, config: Config, now: float) -> tup
     return "unknown", verdict.url
 
 
-def _with_place(answer: Why, asked: KnownUrl, inspection: Inspection) -> Why:
-    """Where in the frontier it is, looked for in the order in which it moves on."""
-    if host := inspection.host(asked.host):
+def _with_place(answer: Why, known: KnownUrl, inspection: Inspection) -> Why:
+    """Add its place in the frontier, searched in the order in which a URL moves on."""
+    if host := inspection.host(known.host):
         answer = replace(answer, host_next_at=host.rest_until)
-    match inspection.waiting(asked):
-        case WaitingUrl(it, ahead, is_urgent):
-            level = None if is_urgent else it.level
-            answer = replace(answer, waiting=ahead, level=level, attempts=it.attempts)
+    match inspection.waiting(known):
+        case WaitingUrl(candidate, ahead, is_urgent):
+            level = None if is_urgent else candidate.level
+            answer = replace(answer, waiting=ahead, level=level, attempts=candidate.attempts)
             return replace(answer, urgent=is_urgent)
         case NotSearched(urls):
             answer = replace(answer, unsearched=urls)
-    if leased := inspection.leased(asked):
+    if leased := inspection.leased(known):
         return replace(answer, leased_at=leased.taken_at, worker=leased.worker)
-    if later := inspection.later(asked):
+    if later := inspection.later(known):
         return replace(answer, later_at=later.not_before, attempts=later.attempts)
-    if letter := inspection.dead(asked):
+    if letter := inspection.dead(known):
         return replace(answer, dead_at=letter.at, dead_reason=letter.reason)
-    if kept := inspection.refused(asked):
+    if kept := inspection.refused(known):
         return replace(answer, refused_at=kept.at, refused_by=kept.reason)
     return answer
 
 
-def _with_log(answer: Why, asked: KnownUrl, namer: Namer, inspection: Inspection) -> Why:
-    """What came of it so far."""
+def _with_log(answer: Why, known: KnownUrl, namer: Namer, inspection: Inspection) -> Why:
+    """Add its outcomes, and the original of its content."""
 
     def is_it(url: str) -> bool:
-        return url == asked.url or namer.key(url) == asked.key
+        return url == known.url or namer.key(url) == known.key
 
-    outcomes = inspection.outcomes(asked, is_it)
+    outcomes = inspection.outcomes(known, is_it)
     copies = [each for each in outcomes if each.reason == "duplicate"]
-    # Earlier versions left it to the archive to say.
+    # In logs of earlier versions the original is missing, and only the archive has it.
     original = copies[-1].original or inspection.original(copies[-1].record) if copies else ""
     answer = replace(answer, outcomes=outcomes, duplicate_of=original)
     if outcomes or not answer.seen:
         return answer
-    if owned := inspection.owned(asked, is_it):
+    if owned := inspection.owned(known, is_it):
         return replace(answer, kept_at=owned.at, kept_record=owned.record)
     return answer
 
-
-# The answer to `why URL` in sentences. Rule: pure.
 
 _SHOWN: Final = 5  # of its outcomes, the latest
 _ROBOTS: Final = MappingProxyType(
@@ -337,7 +337,7 @@ def _whereabouts(why: Why, now: float) -> Iterator[str]:
     if why.refused_at is not None:
         yield (
             f"  refused by a rule when its turn came, {since(why.refused_at, now)}:"
-            f" {plain(why.refused_by)}; it waits again from a start on, whose rules admit it"
+            f" {plain(why.refused_by)}; a start whose rules admit it puts it back"
         )
 
 
@@ -372,13 +372,13 @@ def _history(why: Why, now: float) -> Iterator[str]:
 
 
 def _outcome(outcome: Outcome) -> str:
-    is_told = outcome.status is None or outcome.reason.startswith("status ")
-    status = "" if is_told else f"status {outcome.status}"
+    is_in_reason = outcome.status is None or outcome.reason.startswith("status ")
+    status = "" if is_in_reason else f"status {outcome.status}"
     target = f"to {plain(outcome.target)}" if outcome.target else ""
     taken = size(outcome.size) if outcome.size else ""
     record = f"archived at {outcome.record}" if outcome.record else ""
-    told = ", ".join(filter(None, [status, target, plain(outcome.reason), taken, record]))
-    return f"{outcome.fate.replace('_', ' ')}: {told or 'no more is known'}"
+    parts = ", ".join(filter(None, [status, target, plain(outcome.reason), taken, record]))
+    return f"{outcome.fate.replace('_', ' ')}: {parts or 'no more is known'}"
 
 
 def _rules(why: Why) -> str:
