@@ -1,7 +1,6 @@
-"""`scrapy archive`: look into what a crawl has kept, check it, and make it anew.
+"""`scrapy archive`: show, check, rebuild and pack the archive of a crawl.
 
-Rule: looking needs no lock and changes nothing, also beside a crawl that writes. Output is for
-people, or JSON for programs; a body goes out as it is.
+Rule: showing needs no lock and changes nothing, also while the crawl runs.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from crawler.report.advice import complain
 
 @dataclass(frozen=True, slots=True)
 class ArchiveArguments:
-    """What was typed."""
+    """The archive, the URL or file, and the options of one command."""
 
     place: ArchivePlace
     config: Config
@@ -84,12 +83,12 @@ class ArchiveCommand(ScrapyCommand):
             complain(error)
             self.exitcode = 1
         except BrokenPipeError:
-            # Whoever read our output has enough of it; at its end the interpreter would complain.
+            # The reader has closed the pipe; without this the interpreter would report it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:
-    """Raises UsageError: what was typed must mean something, all of it."""
+    """Return the action and its word. Raises UsageError for what it does not take."""
     unknown = next((each for each in args if each.startswith("-")), None)
     if unknown:
         raise UsageError(f"unknown option {unknown}")
@@ -104,67 +103,67 @@ def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:
     return action, args[1] if wants else ""
 
 
-def _list(asked: ArchiveArguments) -> bool:
-    looks = list(archive_looks.file_looks(asked.place))
-    _tell(asked, looks, archive_looks.files_text(looks))
+def _list(args: ArchiveArguments) -> bool:
+    looks = list(archive_looks.file_looks(args.place))
+    _print(args, looks, archive_looks.files_text(looks))
     return True
 
 
-def _get(asked: ArchiveArguments) -> bool:
-    captures = archive_get.found(asked.place, asked.word)
-    if asked.opts.all:
+def _get(args: ArchiveArguments) -> bool:
+    captures = archive_get.found(args.place, args.word)
+    if args.opts.all:
         looks = [archive_looks.capture_look(entry) for entry in captures]
-        _tell(asked, looks, archive_looks.captures_text(looks))
+        _print(args, looks, archive_looks.captures_text(looks))
         return True
-    if asked.opts.json:
+    if args.opts.json:
         raise ConfigError("a body is no JSON; get --all --json lists what there is")
-    entry = archive_get.chosen(captures, asked.opts.at)
-    got = archive_get.got(asked.place, entry, is_raw=bool(asked.opts.raw))
+    entry = archive_get.chosen(captures, args.opts.at)
+    got = archive_get.got(args.place, entry, is_raw=bool(args.opts.raw))
     for note in got.notes:
         print(note, file=sys.stderr)
-    _write(got.body, asked.opts.out)
+    _write(got.body, args.opts.out)
     return True
 
 
-def _check(asked: ArchiveArguments) -> bool:
-    return _worked(asked, archive_work.check(asked.place))
+def _check(args: ArchiveArguments) -> bool:
+    return _run(args, archive_work.check(args.place))
 
 
-def _index(asked: ArchiveArguments) -> bool:
-    kept = companions(asked.config)
-    return _worked(asked, archive_work.whole_again(asked.place, kept, [CdxjCompanion()]))
+def _index(args: ArchiveArguments) -> bool:
+    kept = companions(args.config)
+    return _run(args, archive_work.whole_again(args.place, kept, [CdxjCompanion()]))
 
 
-def _parse(asked: ArchiveArguments) -> bool:
-    if not asked.config.archive.columns:
+def _parse(args: ArchiveArguments) -> bool:
+    if not args.config.archive.columns:
         raise ConfigError("there are no columns to be made: CRAWLER_COLUMNS is off")
-    kept = companions(asked.config, tries_unreadable=True)
-    return _worked(asked, archive_work.whole_again(asked.place, kept, kept))
+    kept = companions(args.config, tries_unreadable=True)
+    return _run(args, archive_work.whole_again(args.place, kept, kept))
 
 
-def _pack(asked: ArchiveArguments) -> bool:
-    return _worked(asked, archive_work.pack(asked.place, Path(asked.word), time.time()))
+def _pack(args: ArchiveArguments) -> bool:
+    return _run(args, archive_work.pack(args.place, Path(args.word), time.time()))
 
 
-def _worked(asked: ArchiveArguments, work: Iterable[RebuildResult]) -> bool:
-    """Whether all is well. It is told as it comes, to people."""
+def _run(args: ArchiveArguments, work: Iterable[RebuildResult]) -> bool:
+    """Print the results as they come, in JSON at the end; return whether there are no faults."""
     done: list[RebuildResult] = []
     for each in work:
         done.append(each)
-        if not asked.opts.json:
+        if not args.opts.json:
             print(each.line, *fault_lines(each.faults), sep="\n", flush=True)
-    _tell(asked, done, ())
+    _print(args, done, ())
     return not any(each.faults for each in done)
 
 
-def _tell(asked: ArchiveArguments, value: object, lines: Iterable[str]) -> None:
-    """*value*: for programs; *lines*: for people, who are also told what is not here."""
-    if asked.opts.json:
+def _print(args: ArchiveArguments, value: object, lines: Iterable[str]) -> None:
+    """Print *value* as JSON, or *lines* and notes on files that are not here."""
+    if args.opts.json:
         print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
         return
     for line in lines:
         print(line)
-    for line in asked.place.elsewhere():
+    for line in args.place.elsewhere():
         print(line, file=sys.stderr)
 
 
@@ -180,13 +179,13 @@ def _write(body: bytes, out: str | None) -> None:
 
 
 Action = Callable[[ArchiveArguments], bool]
-"""Whether all is well."""
+"""Returns whether it succeeded without faults."""
 
 _OPTION_NAMES: Final = {"all": "--all", "at": "--at", "raw": "--raw", "out": "-o"}
 _OPTIONS: Final = frozenset(_OPTION_NAMES)
 _NONE: Final = frozenset[str]()
 _ACTIONS: Final = MappingProxyType(
-    {  # what it does, what it wants, and its options
+    {  # function, what it takes, options
         "list": (_list, "", _NONE),
         "get": (_get, "one URL", _OPTIONS),
         "check": (_check, "", _NONE),

@@ -1,4 +1,4 @@
-"""`scrapy bench`: refused. It measures Scrapy's speed on one host, which we ask once a second."""
+"""`scrapy bench`: refused. It requests one host at full speed, where we wait a second at least."""
 
 from __future__ import annotations
 

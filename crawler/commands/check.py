@@ -1,4 +1,4 @@
-"""`scrapy check`: the contracts of spiders, in the docstrings of their callbacks."""
+"""`scrapy check`: test the contracts in the docstrings of spiders' callbacks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`scrapy crawl`: as Scrapy's, with plain errors, a quiet terminal and an honest exit status.
+"""`scrapy crawl`: Scrapy's command with one-sentence errors, a progress line and exit statuses.
 
-Rule: an error of ours is one sentence. Status 0: the crawl ended by itself or was asked to
-end; 1: it could not begin, no page could be fetched, a store failed it, or it was ended at once by
-a second Ctrl-C; 75: the servers of its frontier could not be reached within CRAWLER_REDIS_WAIT_S.
+Rule: status 0: the crawl finished or was stopped on request; 1: it could not begin, no page could
+be fetched, a store failed, or a second Ctrl-C ended it at once; 75: the servers of its frontier
+could not be reached within CRAWLER_REDIS_WAIT_S.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class EndedAtOnce(Exception):
-    """A second Ctrl-C: the process did not wait for the crawl to put its things away."""
+    """A second Ctrl-C ended the process before the crawl was closed."""
 
 
 class CrawlCommand(ScrapyCrawl):
@@ -88,7 +88,8 @@ class CrawlCommand(ScrapyCrawl):
         return args[0]
 
     def _keeps_terminal_clear(self) -> bool:
-        """For the line of progress, unless the user has said where or how to log."""
+        """Return whether to keep the log off the terminal, for the progress line: not if the user
+        has chosen where or how to log."""
         settings = self.settings
         assert settings is not None
         style = str(settings.get("CRAWLER_PROGRESS", ProgressStyle.AUTO))
@@ -101,7 +102,7 @@ class CrawlCommand(ScrapyCrawl):
         )
 
     def _crawl(self, spider: str | type[Spider], opts: argparse.Namespace) -> BaseException | None:
-        """Until it ends. The error that ended it, if one did."""
+        """Run the crawl and return the error that ended it, or None."""
         process = self.crawler_process
         assert process is not None
         crawler = self._create_crawler(spider)
@@ -133,15 +134,15 @@ class CrawlCommand(ScrapyCrawl):
             self._release_log()
         engine = sender.engine
         if not sender.crawling and engine is not None:
-            # A signal came while it opened: Scrapy has taken note, and told nobody.
+            # A signal came while the engine opened, and Scrapy has only noted it.
             await engine.stop_async()
 
     def _closed(self, reason: str) -> None:
         self._reason = reason
 
     def _nothing_fetched(self) -> str:
-        """Why the crawl brought nothing; empty: it did. Of a shared crawl other workers may have
-        fetched all, and its frontier's counts are as old as their last look."""
+        """Return why no page was fetched; empty if one was. Always empty for a shared crawl, as
+        other workers may have fetched all and the counts may be old."""
         is_shared = self._begun is not None and self._begun.leases.shared is not None
         summary = self._report.summary if self._report is not None else None
         return nothing_fetched(summary) if summary is not None and not is_shared else ""
@@ -157,7 +158,7 @@ class CrawlCommand(ScrapyCrawl):
     def _complain(self, error: CrawlerError | str) -> None:
         complain(error)
         if self.settings is not None and self.settings["LOG_FILE"]:
-            # Whoever looks into a log file, as scrapyd's users do, does not see our stderr.
+            # A reader of the log file, such as a user of scrapyd, does not see stderr.
             logger.error("%s", error)
 
     def _status(self, error: BaseException | None) -> int:

@@ -1,4 +1,4 @@
-"""`scrapy fetch URL`: the body (`--headers`: the heads) as the crawler gets it."""
+"""`scrapy fetch URL`: print the body (`--headers`: the headers) as the crawler gets it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`scrapy frontier`: look into a crawl, at work or at rest, and put dead letters back.
+"""`scrapy frontier`: show a crawl, running or not, and put dead letters back.
 
-Rule: looking needs no lock and changes nothing. Output is for people, or JSON for programs.
+Rule: showing needs no lock and changes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOP: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class FrontierArguments:
-    """What was typed."""
+    """The frontier, the URL and the options of one command."""
 
     frontier: FrontierView
     config: Config
@@ -88,8 +88,8 @@ class FrontierCommand(ScrapyCommand):
             value, lines = action(
                 FrontierArguments(frontier_of(self.settings, config), config, url, opts)
             )
-            said = [_json(value)] if opts.json else lines
-            for line in said:
+            output = [_json(value)] if opts.json else lines
+            for line in output:
                 print(line)
             if isinstance(value, FrontierCheck) and not value.is_fine:
                 self.exitcode = 1
@@ -99,7 +99,7 @@ class FrontierCommand(ScrapyCommand):
 
 
 def _action(args: list[str], opts: argparse.Namespace) -> Action:
-    """Raises UsageError: what was typed must mean something, all of it."""
+    """Return the action. Raises UsageError for words and options that it does not take."""
     unknown = next((each for each in args if each.startswith("-")), None)
     if unknown:
         raise UsageError(f"unknown option {unknown}")
@@ -114,61 +114,61 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
     return action
 
 
-def _counts(asked: FrontierArguments) -> Said:
-    return asked.frontier.whole()
+def _counts(args: FrontierArguments) -> Said:
+    return args.frontier.whole()
 
 
-def _hosts(asked: FrontierArguments) -> Said:
-    with asked.frontier.inspection() as inspection:
-        if asked.opts.host is not None:
-            found = [looks.one_host(inspection, asked.opts.host)]
+def _hosts(args: FrontierArguments) -> Said:
+    with args.frontier.inspection() as inspection:
+        if args.opts.host is not None:
+            found = [looks.one_host(inspection, args.opts.host)]
         else:
-            found = looks.busiest(inspection, TOP if asked.opts.top is None else asked.opts.top)
+            found = looks.busiest(inspection, TOP if args.opts.top is None else args.opts.top)
         now = inspection.now()
     return found, looks_text.hosts_text(found, now)
 
 
-def _dead(asked: FrontierArguments) -> Said:
-    with asked.frontier.inspection() as inspection:
-        found = list(looks.dead(inspection, TOP if asked.opts.limit is None else asked.opts.limit))
+def _dead(args: FrontierArguments) -> Said:
+    with args.frontier.inspection() as inspection:
+        found = list(looks.dead(inspection, TOP if args.opts.limit is None else args.opts.limit))
         total, now = inspection.counts().dead, inspection.now()
-    return found, looks_text.dead_text(found, total, asked.frontier.advice, now)
+    return found, looks_text.dead_text(found, total, args.frontier.advice, now)
 
 
-def _retry(asked: FrontierArguments) -> Said:
-    total = asked.frontier.put_back(asked.url)
-    if asked.url is not None and not total:
-        raise ConfigError(f"{asked.url} is no dead letter; scrapy frontier why tells what it is")
-    said = f"{many(total, 'URL')} put back, to be tried by {asked.frontier.tried_by}"
-    return {"put_back": total}, [said]
+def _retry(args: FrontierArguments) -> Said:
+    total = args.frontier.put_back(args.url)
+    if args.url is not None and not total:
+        raise ConfigError(f"{args.url} is no dead letter; scrapy frontier why tells what it is")
+    text = f"{many(total, 'URL')} put back, to be tried by {args.frontier.tried_by}"
+    return {"put_back": total}, [text]
 
 
-def _why(asked: FrontierArguments) -> Said:
+def _why(args: FrontierArguments) -> Said:
     try:
-        given = arglist_to_dict(join_repeated(asked.opts.spargs or []))
+        given = arglist_to_dict(join_repeated(args.opts.spargs or []))
     except ValueError:
         raise ConfigError("want -a NAME=VALUE") from None
-    with asked.frontier.inspection() as inspection:
+    with args.frontier.inspection() as inspection:
         now = inspection.now()
-        answer = why(asked.url or "", inspection, asked.config, given, now)
+        answer = why(args.url or "", inspection, args.config, given, now)
     return answer, why_text(answer, now)
 
 
-def _check(asked: FrontierArguments) -> Said:
-    checked = asked.frontier.check(bool(asked.opts.repair))
+def _check(args: FrontierArguments) -> Said:
+    checked = args.frontier.check(bool(args.opts.repair))
     return checked, looks_text.checked_text(
         checked.counters, checked.is_repaired, checked.uncounted
     )
 
 
-def _workers(asked: FrontierArguments) -> Said:
-    name = asked.opts.forget
+def _workers(args: FrontierArguments) -> Said:
+    name = args.opts.forget
     if name is not None:
-        links = asked.frontier.forget(name)
+        links = args.frontier.forget(name)
         return {"forgotten": name, "links": links}, [
             f"{name} is forgotten, and with it {many(links, 'link')} on its disk"
         ]
-    return asked.frontier.workers()
+    return args.frontier.workers()
 
 
 def _json(value: object) -> str:
@@ -188,7 +188,7 @@ _OPTION_NAMES: Final = {
 }
 _OPTIONS: Final = frozenset(_OPTION_NAMES)
 _ACTIONS: Final = MappingProxyType(
-    {  # what it does, whether it wants a URL, and its options
+    {  # function, whether it takes a URL, options
         "counts": (_counts, False, frozenset[str]()),
         "hosts": (_hosts, False, frozenset({"top", "host"})),
         "dead": (_dead, False, frozenset({"limit"})),

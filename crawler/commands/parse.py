@@ -1,4 +1,4 @@
-"""`scrapy parse URL --spider NAME`: what the callbacks of a spider make of a page."""
+"""`scrapy parse URL --spider NAME`: print what a spider's callbacks yield for a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scrapy runspider FILE`: a spider in a file of its own, run as `scrapy crawl` does by name."""
+"""`scrapy runspider FILE`: run the spider in a file, as `scrapy crawl` runs one by its name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`scrapy share`: a crawl by many workers on this machine, under one line of progress.
+"""`scrapy share`: a crawl by many workers on this machine, with one progress line.
 
-Rule: as `scrapy crawl`, whose arguments and settings it takes and hands on to each worker. What
-can be found wrong at once is said once, before anything is started.
+Rule: it takes the arguments and settings of `scrapy crawl` and passes them to each worker. Errors
+in them are reported once, before a worker is started.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _typed(spider: str, opts: argparse.Namespace) -> ShareArguments:
 
 
 def _max_pages(settings: BaseSettings, spider: str, opts: argparse.Namespace) -> int | None:
-    """Of the spider `web`; others' arguments are their own."""
+    """Return max_pages for `web`; None for spiders that read their arguments themselves."""
     try:
         found = get_spider_loader(settings).load(spider)
         given = arglist_to_dict(join_repeated(opts.spargs))
@@ -156,5 +156,5 @@ def _report(summary: Summary, plan: WorkersPlan) -> None:
     except OSError as refused:
         complain(f"the summary cannot be written: {refused}")
     if plan.config.report.summary:
-        with suppress(OSError, ValueError):  # nobody listens any more
+        with suppress(OSError, ValueError):  # standard output is closed
             print(text(summary), flush=True)

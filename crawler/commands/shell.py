@@ -1,4 +1,4 @@
-"""`scrapy shell URL`: a page, and a console to try selectors in."""
+"""`scrapy shell URL`: open a console to try selectors on a page."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class ShellCommand(InteractiveCommand, Scrapys):
             self._close()
 
     def _close(self) -> None:
-        """Scrapy leaves its loop running in a thread, and what wakes that thread while the
-        interpreter ends has crashed it (one in a hundred)."""
+        """Close the engine. Scrapy leaves its loop running in a thread, and waking that thread at
+        the end of the interpreter has crashed it (one time in a hundred)."""
         crawler = self._shown
         if crawler is None or crawler.settings.getbool("TWISTED_REACTOR_ENABLED"):
             return

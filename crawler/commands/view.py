@@ -1,4 +1,4 @@
-"""`scrapy view URL`: the page as the crawler gets it, in a browser."""
+"""`scrapy view URL`: open the page as the crawler gets it in a browser."""
 
 from __future__ import annotations
 
