@@ -66,7 +66,7 @@ class PipelineStage(ABC):
     async def process_item(self, item: Item) -> Item | Page:
         if not isinstance(item, Page):
             return item
-        flight = self.crawl.leases.flights.by_id(item.lease_id)
+        flight = self.crawl.leases.in_flight.by_id(item.lease_id)
         if flight is None:
             return item
         try:
@@ -79,7 +79,7 @@ class PipelineStage(ABC):
 
     def flawed(self, page: Page, flight: Fetch, flaw: Flaw) -> Page:
         """Mark *page* with *flaw*, count it, and note it for the outcome log."""
-        self.crawl.tally.count(f"flaw/{flaw}")
+        self.crawl.stats.count(f"flaw/{flaw}")
         flight.reason = flaw
         flight.is_new = False if flaw is Flaw.SOFT_404 else None
         return replace(page, flaw=flaw)
@@ -150,7 +150,7 @@ class ParsePipeline(PipelineStage):
     def _outlinks(self, links: Sequence[Link], base: str) -> list[Link]:
         found, elsewhere = resolved(links, base)
         for reason, count in Counter(unreadable(link.url).reason for link in elsewhere).items():
-            self.crawl.tally.count(f"refused/{reason}", count)
+            self.crawl.stats.count(f"refused/{reason}", count)
         return found
 
     def _is_parsed_copy(self, page: Page) -> bool:
@@ -165,7 +165,7 @@ class ParsePipeline(PipelineStage):
         try:
             return await self.crawl.content.parsers.parse(source, parser)
         except Unreadable as error:
-            self.crawl.tally.count(f"parse/unreadable/{parser.name}")
+            self.crawl.stats.count(f"parse/unreadable/{parser.name}")
             return Parsed(parser=parser.name, notes=(f"unreadable: {error}",))
 
     def _with_canonical(self, page: Page, flight: Fetch) -> Page:
@@ -176,10 +176,10 @@ class ParsePipeline(PipelineStage):
             return page
         url = fetch_form(parsed.canonical, base_of(page.url, parsed)) or ""
         candidate = flight.lease.candidate
-        found = self.crawl.admission.doors.admission.candidate(url, depth=candidate.depth)
+        found = self.crawl.admission.allowed_origins.admission.candidate(url, depth=candidate.depth)
         if isinstance(found, Refusal) or found.key in (candidate.key, *candidate.chain):
             return page
-        self.crawl.tally.count("aliases")
+        self.crawl.stats.count("aliases")
         flight.reason, flight.original, flight.is_new = "alias", found.url, False
         link = Link(found.url, LinkKind.CANONICAL)
         return replace(page, alias_of=found.url, links=(link, *page.links))
@@ -236,7 +236,7 @@ class FingerprintPipeline(PipelineStage):
         page = replace(page, near=near)
         flight.reason = "near-duplicate"
         flight.original, flight.bits, flight.is_new = near.original.url, near.bits, False
-        self.crawl.tally.count("near_duplicates")
+        self.crawl.stats.count("near_duplicates")
         if rule is NearDuplicates.FOLLOW:
             return page
         return replace(page, links=(), archive=page.archive and rule is NearDuplicates.STORE)
@@ -254,7 +254,7 @@ class ArchivePipeline(PipelineStage):
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if flight.lease.candidate.lost:
             page = replace(page, may_repeat=True)
-        flight.record = await archive_page(page, self.crawl.storage.keeping.archive(), body_sha1)
+        flight.record = await archive_page(page, self.crawl.storage.archive.archive(), body_sha1)
         page = replace(page, record=flight.record)
         # A near-duplicate that is not stored claims nothing.
         if page.near is None or page.archive:
@@ -326,23 +326,23 @@ class LinksPipeline(PipelineStage):
         return self._selected(links, base, depth) if links else []
 
     def _selected(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
-        admission, depth = self.crawl.admission.doors.admission, depth + 1
+        admission, depth = self.crawl.admission.allowed_origins.admission, depth + 1
         if any(link.kind in _HINTED for link in links):
             selected = admission.listed(links, base, depth, lambda link: self._level(link, depth))
         else:
             level = self.crawl.admission.prioritizer.level(Hints(depth=depth))
             selected = admission.select([link.url for link in links], base, depth, level)
         for reason, count in selected.refused.items():
-            self.crawl.tally.count(f"refused/{reason}", count)
+            self.crawl.stats.count(f"refused/{reason}", count)
         return self._wanted(selected.candidates)
 
     def _wanted(self, found: list[Candidate]) -> list[Candidate]:
         """Return *found* without URLs of patterns that bring nothing new any more."""
-        yields, now = self.crawl.admission.yields, self.crawl.leases.clock.now()
+        yields, now = self.crawl.admission.pattern_stats, self.crawl.leases.clock.now()
         if not any(map(yields.has_stopped, {candidate.host for candidate in found})):
             return found
         wanted = [candidate for candidate in found if yields.refusal(candidate, now) is None]
-        self.crawl.tally.count(f"refused/{Reason.PATTERN}", len(found) - len(wanted))
+        self.crawl.stats.count(f"refused/{Reason.PATTERN}", len(found) - len(wanted))
         return wanted
 
     def _level(self, link: Link, depth: int) -> int:
@@ -359,7 +359,7 @@ class LinksPipeline(PipelineStage):
         frontier is congested."""
         crawl = self.crawl
         added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
-        crawl.tally.added(added)
+        crawl.stats.added(added)
         await asyncio.sleep(0)
         while crawl.leases.frontier.is_congested() and not crawl.lifecycle.failure:
             await asyncio.sleep(_CONGESTED_S)

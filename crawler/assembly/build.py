@@ -111,12 +111,12 @@ class Basis:
         robots = RobotsCache(robots_store, agent, self.config.robots)
         probes = Probes(records, lambda: self.random.randbytes(12).hex(), self.config.content)
         return Selection(
-            doors=origins,
+            allowed_origins=origins,
             prioritizer=self.prioritizer,
             robots=robots,
             probes=probes,
-            clearance=Precheck(robots, origins.robots, yields, probes),
-            yields=yields,
+            precheck=Precheck(robots, origins.robots, yields, probes),
+            pattern_stats=yields,
         )
 
 
@@ -169,7 +169,7 @@ def shared(basis: Basis, joined: Joined) -> Ground:
         nearest=nearest,
         robots=robots,
         yields=yields,
-        robots_replaced=admission.clearance.learned_elsewhere,
+        robots_replaced=admission.precheck.learned_elsewhere,
     )
     frontier = SharedFrontier(
         worker,
@@ -337,7 +337,7 @@ def _crawl(
     flights, is_ours = InFlight(), ground.frontier.may_begin
     memory = BodyMemory(config.fetch.bodies_max_bytes, flights, is_ours, tally.count)
     contents: list[Reservations] = [ground.digests, ground.nearest]
-    sinks = CompletionSinks(basis.outcomes, memory, contents, ground.admission.yields, tally)
+    sinks = CompletionSinks(basis.outcomes, memory, contents, ground.admission.pattern_stats, tally)
     completion = Completion(
         *(ground.frontier, flights, rules.landing_rules(config), sinks),
         *(ground.admission.robots.give_up, basis.random, ground.clock.now, archive.commits),
@@ -347,8 +347,8 @@ def _crawl(
         leases=Leases(
             frontier=ground.frontier,
             clock=ground.clock,
-            flights=flights,
-            landing=completion,
+            in_flight=flights,
+            completion=completion,
             put_back=ground.put_back,
             shared=ground.shared,
         ),
@@ -362,9 +362,9 @@ def _crawl(
         ),
         content=Contents(parsers=parsers, digests=ground.digests, nearest=ground.nearest),
         storage=Storage(
-            data=basis.data, store=basis.store, outcomes=basis.outcomes, keeping=archive
+            data=basis.data, store=basis.store, outcomes=basis.outcomes, archive=archive
         ),
-        tally=tally,
+        stats=tally,
         lifecycle=basis.lifecycle,
     )
 

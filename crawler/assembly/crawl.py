@@ -51,15 +51,15 @@ class Leases:
 
     frontier: Frontier
     clock: Clock
-    flights: InFlight
-    landing: Completion
+    in_flight: InFlight
+    completion: Completion
     put_back: int  # how many leases of the last run were put back
     shared: SharedFrontier | None  # the same frontier, if workers share it
 
     def begin_or_put_back(self, lease: object) -> bool:
         """Return whether a request under *lease* may still be sent. If not, its URL is put back at
         completion."""
-        flight = self.flights.of(lease)
+        flight = self.in_flight.of(lease)
         if flight is None or self.frontier.may_begin(flight.lease):
             return True
         flight.verdict = PutBack()
@@ -71,12 +71,12 @@ class Leases:
 class Selection:
     """The parts that decide which URLs may be fetched, and which come first."""
 
-    doors: AllowedOrigins
+    allowed_origins: AllowedOrigins
     prioritizer: Prioritizer
     robots: RobotsCache
     probes: Probes
-    clearance: Precheck  # of a lease, by robots.txt, pattern and probes
-    yields: PatternStatsStore
+    precheck: Precheck  # of a lease, by robots.txt, pattern and probes
+    pattern_stats: PatternStatsStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class Storage:
     data: DataDir
     store: RocksStore
     outcomes: OutcomeLog
-    keeping: CrawlArchive  # the archive, and the syncs that pages wait for
+    archive: CrawlArchive  # the archive, and the syncs that pages wait for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,14 +119,14 @@ class Crawl:
     fetching: Fetching
     content: Contents
     storage: Storage
-    tally: CrawlStats
+    stats: CrawlStats
     lifecycle: Lifecycle
 
     def download_options(self) -> DownloadOptions:
         fetch = self.settings.config.fetch
         return DownloadOptions(
             cap=partial(cap_bytes, caps=fetch),
-            admits=self.admission.doors.admits,
+            admits=self.admission.allowed_origins.admits,
             begin_or_put_back=self.leases.begin_or_put_back,
             tls=fetch.tls,
             connect_timeout_s=fetch.connect_timeout_s,
@@ -135,13 +135,13 @@ class Crawl:
 
     def begin(self) -> None:
         """Start the background work, when the event loop runs."""
-        self.storage.keeping.begin()
+        self.storage.archive.begin()
         if self.leases.shared is not None:
             self.leases.shared.begin()
 
     def stopping(self) -> None:
         """Begin nothing more, when the engine begins to wait for requests under way."""
-        self.storage.keeping.stopping()
+        self.storage.archive.stopping()
         if self.leases.shared is not None:
             self.leases.shared.stopping()
         self.lifecycle.stopping()
@@ -151,7 +151,7 @@ class Crawl:
         self.lifecycle.closing()
         try:
             await self.content.parsers.close()
-            await self.storage.keeping.close(is_finished=is_finished)
+            await self.storage.archive.close(is_finished=is_finished)
             if self.leases.shared is not None:
                 await self.leases.shared.close()
         finally:

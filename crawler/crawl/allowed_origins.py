@@ -77,7 +77,7 @@ class AllowedOrigins:
     def known(self) -> bool:
         return self._seeds_are_known and self._others_are_known
 
-    def open_for(self, urls: Iterable[str], *, fetched: bool = False) -> None:
+    def set_seeds(self, urls: Iterable[str], *, fetched: bool = False) -> None:
         """Set the seeds to *urls*, all of them as fetch forms. *fetched*: their list came from the
         network, so they allow no loopback."""
         if not fetched:
@@ -89,11 +89,11 @@ class AllowedOrigins:
         self._seeds_are_known = True
         self._rebuild()
 
-    def expect_more(self) -> None:
+    def wait_for_other_seeds(self) -> None:
         """Wait for the hosts that other workers allow: `known` is False until `open_more`."""
         self._others_are_known = False
 
-    def open_more(self, hosts: Iterable[str]) -> None:
+    def add_seed_hosts(self, hosts: Iterable[str]) -> None:
         """Add *hosts* of seeds that this or another worker received while the crawl ran."""
         new = set(hosts) - self._hosts
         self._hosts |= new
@@ -102,13 +102,13 @@ class AllowedOrigins:
             self._rules = replace(self._rules, scope=self._rules.scope.wider(new))
             self.admission = Admission(self._rules)
 
-    def unopened(self, urls: Iterable[str]) -> set[str]:
+    def hosts_outside_scope(self, urls: Iterable[str]) -> set[str]:
         """Return the hosts of *urls*, fetch forms of seeds, that are not in the scope yet."""
         if self._arguments.scope is ScopeChoice.ANY:
             return set()
         return {split(url).hostname for url in urls} - self._hosts
 
-    def open_also(self, text: str) -> None:
+    def allow_start_url(self, text: str) -> None:
         """Allow the origin of a start request, or of the URL of a list of seeds, on loopback."""
         url = fetch_form(text)
         if url is not None and self._allow_loopback([url]):

@@ -101,7 +101,11 @@ class AiohttpHandler(AiohttpDownloadHandler):
         crawl = crawl_of(crawler)
         options = crawl.download_options()
         keeper = BodyKeeper(
-            crawler, options, crawl.leases.flights, crawl.fetching.body_memory, crawl.fetching.slots
+            crawler,
+            options,
+            crawl.leases.in_flight,
+            crawl.fetching.body_memory,
+            crawl.fetching.slots,
         )
         handler = cls(crawler, keeper, Resolver(options.admits, AresLookup()))
         crawl.lifecycle.end_at_stop(handler.transfers.cancel_all)

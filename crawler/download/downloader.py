@@ -50,7 +50,7 @@ class FrontierDownloader(Downloader):
             self._crawl.abandon()
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
-        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
         if flight is not None:
             flight.begun = self._crawl.leases.clock.now()
         # A request past the frontier (`engine.download_async`) counts as of a host that answers.
@@ -99,7 +99,7 @@ class FrontierDownloader(Downloader):
         if flight is not None and not isinstance(flight.verdict, PutBack):
             _note_fault(result, flight)
             try:
-                self._crawl.leases.landing.release(flight)
+                self._crawl.leases.completion.release(flight)
             except StoreUnavailable as error:
                 self._crawl.lifecycle.fail(error)
         return result

@@ -51,7 +51,11 @@ class ReplayHandler(BaseDownloadHandler):
         options = crawl.download_options()
         self._head_max_bytes = options.head_max_bytes
         self._keeper = BodyKeeper(
-            crawler, options, crawl.leases.flights, crawl.fetching.body_memory, crawl.fetching.slots
+            crawler,
+            options,
+            crawl.leases.in_flight,
+            crawl.fetching.body_memory,
+            crawl.fetching.slots,
         )
         self._crawl = crawl
         self._replay = recorded
@@ -100,7 +104,7 @@ class ReplayHandler(BaseDownloadHandler):
         raise NotArchived(f"CRAWLER_REPLAY has no answer of {request.method} {request.url}")
 
     def _count(self, what: str) -> None:
-        self._crawl.tally.count(f"replay/{what}")
+        self._crawl.stats.count(f"replay/{what}")
 
     def _mended(self, exchange: Exchange) -> bytes:
         gate = HeadGate(self._head_max_bytes)

@@ -100,7 +100,7 @@ class Admitter:
         seen = len(found) - new - over_budget
         return admitted, Added(new, seen, over_budget, kept_out=kept_out)
 
-    def excess(self, record: HostRecord, candidate: Candidate) -> tuple[int, Reason]:
+    def over_budget(self, record: HostRecord, candidate: Candidate) -> tuple[int, Reason]:
         """Return by how many URLs the host of *record*, or the domain of *candidate*, exceeds its
         budget, and which budget that is. Budgets may have shrunk since the URLs were admitted."""
         rules, over, reason = self._rules, 0, Reason.HOST_BUDGET

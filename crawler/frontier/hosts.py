@@ -41,7 +41,7 @@ class ActiveHost:
     head: deque[bytes]  # packed URLs, in the order of its queue
     leased: bool = False
     turn_over: bool = False  # a better URL came during its fetch: file it again
-    gone: bool = False  # it has left the set; its entries in queues are stale
+    is_removed: bool = False  # it has left the set; its entries in queues are stale
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class ActiveSet:
         self._hosts[active.host] = active
 
     def leave(self, active: ActiveHost) -> None:
-        active.gone = True
+        active.is_removed = True
         del self._hosts[active.host]
 
     def wait(self, active: ActiveHost, now: float) -> None:
@@ -88,14 +88,14 @@ class ActiveSet:
         """Move the hosts whose rest is over to the due ones."""
         while self._heap and self._heap[0][0] <= now:
             _, _, active = heappop(self._heap)
-            if not active.gone:
+            if not active.is_removed:
                 self._add_due(active)
 
     def due(self, standing: Standing) -> list[int]:
         """Return the levels with due hosts of *standing*."""
         levels = self._due[standing]
         for hosts in levels:
-            while hosts and hosts[0].gone:
+            while hosts and hosts[0].is_removed:
                 hosts.popleft()
         return [level for level, hosts in enumerate(levels) if hosts]
 
@@ -104,7 +104,7 @@ class ActiveSet:
         hosts = self._due[standing][level]
         while hosts:
             active = hosts.popleft()
-            if not active.gone:
+            if not active.is_removed:
                 return active
         return None
 
@@ -155,7 +155,7 @@ class Turns:
         """Remove from the due hosts, and return, the one to be leased next, of the first of
         *standings* that has one."""
         for standing in standings:
-            busy = {*self.active.due(standing), *self._front.busy(standing)}
+            busy = {*self.active.due(standing), *self._front.levels_with_entries(standing)}
             for level in self._stride.order(busy):
                 active = self.active.take(standing, level) or self._activate(standing, level, now)
                 if active is not None:
@@ -163,16 +163,18 @@ class Turns:
                     return active
         return None
 
-    def come_due(self, now: float) -> None:
+    def move_due(self, now: float) -> None:
         """Move hosts whose rest is over: from the heap to the due ones, from disk to the front."""
         self.active.wake(now)
-        for key, _ in self._resting.take_due(now, self._rules.slice):
+        for key, _ in self._resting.take_due(now, self._rules.due_slice):
             host = HostKey(key[9:].decode())
             record = self._batch.host(host)
             self._front.file(host, record, _best(record), first=_is_begun(record))
 
     def wake_at(self, standings: Iterable[Standing]) -> float | None:
-        if any(self.active.due(each) or self._front.busy(each) for each in standings):
+        if any(
+            self.active.due(each) or self._front.levels_with_entries(each) for each in standings
+        ):
             return 0.0
         times = (self.active.next_at(), self._resting.next_at)
         return min((time for time in times if time is not None), default=None)
@@ -180,10 +182,10 @@ class Turns:
     def has_hosts(self) -> bool:
         """Return whether any host, due or at rest, has waiting URLs. A stale entry of the front
         counts until it is taken."""
-        is_filed = any(self._front.busy(standing) for standing in Standing)
+        is_filed = any(self._front.levels_with_entries(standing) for standing in Standing)
         return bool(len(self.active) or is_filed or self._resting.next_at is not None)
 
-    def notice(self, host: HostKey, level: int, *, first: bool = False) -> None:
+    def url_added(self, host: HostKey, level: int, *, first: bool = False) -> None:
         """File *host* for a URL that now waits at *level*; *first*: before other hosts there."""
         record = self._batch.host(host)
         if record.place is HostPlace.EMPTY or (
@@ -202,9 +204,9 @@ class Turns:
         if active is not None and active.level == candidate.level:
             active.head.appendleft(encode(candidate))
         is_begun = _is_begun(self._batch.peek(candidate.host))
-        self.notice(candidate.host, candidate.level, first=is_begun)
+        self.url_added(candidate.host, candidate.level, first=is_begun)
 
-    def carry_on(self, active: ActiveHost, now: float) -> None:
+    def fetch_ended(self, active: ActiveHost, now: float) -> None:
         """Keep *active*, whose fetch is over, in memory until its rest ends, or end its turn."""
         active.leased = False
         stays = active.head and not active.turn_over and self._has_room(active.record, now, 0)
@@ -237,8 +239,8 @@ class Turns:
     def _activate(self, standing: Standing, level: int, now: float) -> ActiveHost | None:
         """Take hosts of *standing* and *level* from the front until one is due; those at rest go
         to the heap."""
-        for _ in range(self._rules.look):
-            if level not in self._front.busy(standing) or self._refusals.is_spent:
+        for _ in range(self._rules.max_front_reads):
+            if level not in self._front.levels_with_entries(standing) or self._refusals.is_spent:
                 return None
             host = self._front.take(standing, level)
             active = self._begin_turn(host, now) if host is not None else None
@@ -282,7 +284,7 @@ class Turns:
     def _leave(self, active: ActiveHost) -> None:
         self._batch.host(active.host)  # so that changes to its record are written
         self.active.leave(active)
-        self._batch.let_go(active.host)
+        self._batch.release_record(active.host)
         self._batch.delete(keys.named(keys.ACTIVE, active.host))
 
     def _rest(self, host: HostKey, record: HostRecord) -> None:

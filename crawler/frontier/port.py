@@ -117,8 +117,10 @@ class FrontierRules:
     max_rest_s: float = 86_400.0  # no rest is longer
     # A host that rests longer leaves memory: at 10 x the fetch time most gaps are below 30 s.
     evict_rest_s: float = 60.0
-    look: int = 16  # front entries read for one lease: bounds the call when most hosts rest
-    slice: int = 64  # due entries moved in one call (12 us each)
+    max_front_reads: int = (
+        16  # front entries read for one lease: bounds the call when most hosts rest
+    )
+    due_slice: int = 64  # due entries moved in one call (12 us each)
     judged_slice: int = 1000  # refused URLs handled in one call: 10 ms
     max_urls_per_domain: int | None = None
     max_urls_per_host: int | None = None

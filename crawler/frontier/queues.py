@@ -71,7 +71,7 @@ class FrontQueue:
     def __init__(self, batch: WriteBatchView) -> None:
         self._batch = batch
 
-    def busy(self, standing: Standing) -> list[int]:
+    def levels_with_entries(self, standing: Standing) -> list[int]:
         """Return the levels with entries of hosts of *standing*, stale entries among them."""
         fronts = self._batch.totals.fronts()[standing]
         return [level for level, ends in enumerate(fronts) if len(ends)]

@@ -140,7 +140,7 @@ class Refusals:
     def _trim(self, host: HostKey, record: HostRecord, first: Candidate, now: float) -> bool:
         """Take URLs off the ends of the queues, the worst level first, if more were admitted than
         the budgets allow now. Returns False if there are none to take."""
-        excess, reason = self._admitter.excess(record, first)
+        excess, reason = self._admitter.over_budget(record, first)
         if not excess:
             return False
         refusal = Refusal(reason, f"{excess} URLs too many")

@@ -80,7 +80,7 @@ class WriteBatchView:
         """Keep the record in memory while its host is active."""
         self._held[host] = self.host(host)
 
-    def let_go(self, host: HostKey) -> None:
+    def release_record(self, host: HostKey) -> None:
         del self._held[host]
 
     def next_number(self) -> int:

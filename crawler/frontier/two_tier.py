@@ -190,7 +190,7 @@ class TwoTierFrontier:
         record.pace = rest.pace
         active = self._turns.active.get(host)
         assert active is not None, f"{host} is leased, but not in memory"
-        self._turns.carry_on(active, now)
+        self._turns.fetch_ended(active, now)
 
     def _apply_verdict(self, candidate: Candidate, verdict: Verdict, now: float) -> None:
         match verdict:
@@ -238,7 +238,7 @@ class TwoTierFrontier:
 
     def _arrive(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
         self._queues.append(host, level, arrived)
-        self._turns.notice(host, level)
+        self._turns.url_added(host, level)
 
     def _put_off(self, candidate: Candidate) -> None:
         number = keys.numbered(b"", self._batch.next_number())
@@ -246,8 +246,8 @@ class TwoTierFrontier:
         self._batch.totals.later += 1
 
     def _come_due(self, now: float) -> None:
-        self._turns.come_due(now)
-        for _, packed in self._later.take_due(now, self._rules.slice):
+        self._turns.move_due(now)
+        for _, packed in self._later.take_due(now, self._rules.due_slice):
             self._batch.totals.later -= 1
             self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
         self._refusals.put_back_some(self._arrive)
@@ -257,13 +257,15 @@ class TwoTierFrontier:
     def _recover(self, now: float) -> int:
         """File the active hosts of a dead process again and put its leases back; return how many.
         Each slice is one write, so a crash in here loses nothing."""
-        while markers := self._batch.scan(keys.ACTIVE, keys.after(keys.ACTIVE), self._rules.slice):
+        while markers := self._batch.scan(
+            keys.ACTIVE, keys.after(keys.ACTIVE), self._rules.due_slice
+        ):
             for key, _ in markers:
                 self._turns.refile(HostKey(keys.name_of(key)), now)
             self._batch.commit(now)
         put_back = 0
         newest = self._newest_leases()
-        while leases := self._batch.scan(keys.OPEN, keys.after(keys.OPEN), self._rules.slice):
+        while leases := self._batch.scan(keys.OPEN, keys.after(keys.OPEN), self._rules.due_slice):
             for key, packed in leases:
                 lost = decode_open(packed)
                 is_newest = lost.taken_at == newest[lost.candidate.host]
@@ -277,7 +279,7 @@ class TwoTierFrontier:
         last one could not have been taken."""
         newest: dict[HostKey, float] = {}
         start = keys.OPEN
-        while leases := self._batch.scan(start, keys.after(keys.OPEN), self._rules.slice):
+        while leases := self._batch.scan(start, keys.after(keys.OPEN), self._rules.due_slice):
             for _, packed in leases:
                 lost = decode_open(packed)
                 newest[lost.candidate.host] = lost.taken_at

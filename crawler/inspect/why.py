@@ -179,8 +179,8 @@ def _judged(
     remembered, seed = inspection.remembered(), inspection.key_seed
     doors = AllowedOrigins(config, arguments, remembered, seed, now, is_looking=True)
     if seeds:
-        doors.open_for(seeds)
-    doors.open_more(inspection.opened_hosts(known))
+        doors.set_seeds(seeds)
+    doors.add_seed_hosts(inspection.opened_hosts(known))
     found = doors.admission.candidate(known.url, depth=0 if known.url in seeds else 1)
     return found, are_known
 

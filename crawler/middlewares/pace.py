@@ -83,7 +83,7 @@ class BackpressureMiddleware:
         self._retry_broken_off = retry_broken_off
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
-        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
         if flight is None or flight.purpose is not Purpose.PAGE:
             return response
         exchange = flight.exchange
@@ -96,7 +96,7 @@ class BackpressureMiddleware:
         return _retry_request(request) if is_retried else response
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
         if flight is None or flight.purpose is not Purpose.PAGE or flight.is_refused:
             return None
         answer = failed_answer(exception, flight, self._crawl)
@@ -105,7 +105,7 @@ class BackpressureMiddleware:
                 return _retry_request(request)
         elif isinstance(exception, AddressRefused):
             flight.reason = str(exception)
-            self._crawl.tally.count(f"refused/{exception.reason}")
+            self._crawl.stats.count(f"refused/{exception.reason}")
         elif isinstance(exception, IgnoreRequest):
             flight.reason = f"ignored: {exception}".rstrip(": ")
             return None
@@ -122,7 +122,7 @@ class BackpressureMiddleware:
         rules = _rules(request, crawl.settings.config.politeness)
         now = crawl.leases.clock.now()
         answer = flight.answer = judge_answer(answer, flight, crawl)
-        rest = crawl.leases.landing.release(flight)
+        rest = crawl.leases.completion.release(flight)
         rest_s = rest.seconds if rest else 0.0
         verdict = fate(candidate, answer, rest_s, rules, now, crawl.fetching.random)
         if isinstance(verdict, RetryAt | Dead | PutBack):

@@ -42,7 +42,7 @@ class ProbeMiddleware:
         flight.exchange = None  # it is not archived
         answer = answer_of(response, flight, self._crawl)
         flight.answer = judge_answer(answer, flight, self._crawl)
-        self._crawl.leases.landing.release(flight)
+        self._crawl.leases.completion.release(flight)
         self._learn(flight, ProbeResult(None) if answer.error else await self._read(response))
         return request.replace(dont_filter=True)
 
@@ -53,12 +53,12 @@ class ProbeMiddleware:
         answer = failed_answer(exception, flight, self._crawl)
         if answer is not None:
             flight.answer = judge_answer(answer, flight, self._crawl)
-        self._crawl.leases.landing.release(flight)
+        self._crawl.leases.completion.release(flight)
         self._learn(flight, ProbeResult(None))
         return request.replace(dont_filter=True)
 
     def _flight(self, request: Request) -> Fetch | None:
-        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
         return flight if flight is not None and flight.purpose is Purpose.PROBE else None
 
     def _learn(self, flight: Fetch, result: ProbeResult) -> None:
@@ -68,7 +68,7 @@ class ProbeMiddleware:
             self._crawl.admission.probes.learn(host, flight.authority, result, now)
         except StoreUnavailable as error:
             self._crawl.lifecycle.fail(error)
-        self._crawl.tally.count("soft_404/asked")
+        self._crawl.stats.count("soft_404/asked")
 
     async def _read(self, response: Response) -> ProbeResult:
         digest = sha1(response.body, usedforsecurity=False).digest()

@@ -47,7 +47,7 @@ class RedirectMiddleware(ScrapyRedirects):
         self._referer_spider_middleware = self.crawler.get_spider_middleware(RefererMiddleware)
 
     async def process_response(self, request: Request, response: Response) -> Response | Request:  # type: ignore[override]  # Scrapy awaits it, its stub does not say so
-        flight = self.crawl.leases.flights.of(request.meta.get(LEASE))
+        flight = self.crawl.leases.in_flight.of(request.meta.get(LEASE))
         if flight is None or flight.lease.candidate.request:
             return super().process_response(request, response)
         candidate = flight.lease.candidate
@@ -77,7 +77,7 @@ class RedirectMiddleware(ScrapyRedirects):
     async def _archive(self, response: Response, flight: Fetch) -> Claim | None:
         """Archive the redirect and return a claim on its body, which is stored once as servers
         repeat it. Returns None if it is empty, cut or already stored, or nothing is archived."""
-        exchange, archive = flight.exchange, self.crawl.storage.keeping.archive()
+        exchange, archive = flight.exchange, self.crawl.storage.archive.archive()
         may_repeat = flight.lease.candidate.lost
         if exchange is None or archive is None:
             return None
@@ -97,11 +97,11 @@ class RedirectMiddleware(ScrapyRedirects):
 
     def _admit(self, origin: Candidate) -> Callable[[str, str], Candidate | Refusal]:
         def admit(text: str, base: str) -> Candidate | Refusal:
-            found = self.crawl.admission.doors.admission.candidate(
+            found = self.crawl.admission.allowed_origins.admission.candidate(
                 text, base, depth=origin.depth, level=origin.level
             )
             if isinstance(found, Refusal):
-                self.crawl.tally.count(f"refused/{found.reason}")
+                self.crawl.stats.count(f"refused/{found.reason}")
             return found
 
         return admit

@@ -60,7 +60,7 @@ MOST: Final = 100
 
 def sitemaps_of(authority: str, robots_url: str, crawl: Crawl) -> list[Candidate]:
     """Return the sitemaps that robots.txt names for *authority* and that the crawl may fetch."""
-    if not crawl.settings.config.links.follow_sitemaps or not crawl.admission.doors.known:
+    if not crawl.settings.config.links.follow_sitemaps or not crawl.admission.allowed_origins.known:
         return []
     if crawl.settings.arguments is None:
         return []  # a user's spider requests them itself, with its own callback
@@ -68,9 +68,11 @@ def sitemaps_of(authority: str, robots_url: str, crawl: Crawl) -> list[Candidate
     found = []
     for written in crawl.admission.robots.rules(authority).sitemaps[:MOST]:
         # Without the link rules, which refuse the type of a compressed sitemap (.gz).
-        candidate = crawl.admission.doors.admission.candidate(written, robots_url, level=level)
+        candidate = crawl.admission.allowed_origins.admission.candidate(
+            written, robots_url, level=level
+        )
         if isinstance(candidate, Refusal):
-            crawl.tally.count(f"refused/{candidate.reason}")
+            crawl.stats.count(f"refused/{candidate.reason}")
         else:
             found.append(candidate)
     return found
@@ -93,7 +95,7 @@ class RobotsMiddleware:
         lease = request.meta.get(LEASE)
         if isinstance(lease, Refusal):
             raise IgnoreRequest(lease.explain())
-        flight = self._crawl.leases.flights.of(lease)
+        flight = self._crawl.leases.in_flight.of(lease)
         if flight is not None and flight.is_refused:
             raise IgnoreRequest(flight.reason)  # calls the errback: see FrontierScheduler
         asks_for_robots = lease is Purpose.ROBOTS or self._flight(request)
@@ -112,7 +114,7 @@ class RobotsMiddleware:
         # Its crawl-delay counts for the rest that follows, so it is learned first. A host in
         # trouble has none, and the length of its rest is how long its verdict is valid.
         if fetch_result(fetch) is FetchResult.TROUBLE:
-            rest = self._crawl.leases.landing.release(flight)
+            rest = self._crawl.leases.completion.release(flight)
             self._learn(flight, fetch, rest.seconds if rest else 0.0)
         else:
             self._learn(flight, fetch, 0.0)
@@ -127,20 +129,20 @@ class RobotsMiddleware:
             flight.answer = judge_answer(answer, flight, self._crawl)
         # No answer: the request was refused on our side (an inside address, a middleware).
         error = flight.answer.error if flight.answer else REFUSED
-        rest = self._crawl.leases.landing.release(flight)
+        rest = self._crawl.leases.completion.release(flight)
         self._learn(flight, RobotsFetch(request.url, error=error), rest.seconds if rest else 0.0)
         return request.replace(dont_filter=True)
 
     def _flight(self, request: Request) -> Fetch | None:
         """Return the fetch of a lease that is used for a robots.txt, or None."""
-        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
         return flight if flight is not None and flight.purpose is Purpose.ROBOTS else None
 
     def _learn(self, flight: Fetch, fetch: RobotsFetch, rest_s: float) -> None:
         own = flight.lease.candidate.purpose is Purpose.ROBOTS
         flight.verdict = Done() if own else PutBack()
         try:
-            self._crawl.admission.clearance.learn(
+            self._crawl.admission.precheck.learn(
                 flight, fetch, self._crawl.leases.clock.now(), rest_s
             )
             flight.links = sitemaps_of(flight.authority, fetch.url, self._crawl)
@@ -152,14 +154,14 @@ class RobotsMiddleware:
         Raises IgnoreRequest if robots.txt forbids it or is unreachable."""
         verdict = self._verdict(url)
         if isinstance(verdict, Unknown):
-            flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
+            flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
             if flight is not None:
                 # The robots.txt expired since the lease was checked; the next lease fetches it.
                 flight.verdict = PutBack()
                 return request.replace(dont_filter=True)
             authority = authority_of(url)
             is_refused = isinstance(
-                self._crawl.admission.doors.robots(verdict.url, authority), Refusal
+                self._crawl.admission.allowed_origins.robots(verdict.url, authority), Refusal
             )
             if is_refused and authority_of(verdict.url) == authority:
                 return None  # the handler refuses this address, with its own reason
@@ -204,7 +206,7 @@ class RobotsMiddleware:
         return fetch
 
     async def _send(self, authority: str, url: str) -> RobotsFetch:
-        if isinstance(self._crawl.admission.doors.robots(url, authority), Refusal):
+        if isinstance(self._crawl.admission.allowed_origins.robots(url, authority), Refusal):
             return RobotsFetch(url, error=REFUSED)
         # Redirects are followed in `_fetch_verdict`: below, a target would wait for this verdict.
         meta = {LEASE: Purpose.ROBOTS, "verbatim_url": True, "dont_redirect": True}

@@ -115,8 +115,8 @@ class Progress:
 
 
 def figures_of(crawl: Crawl, pages_per_s: RecentRate) -> ProgressFigures:
-    tally, counts, now = crawl.tally, crawl.leases.frontier.counts(), crawl.leases.clock.now()
-    failing = None if len(crawl.leases.flights) else tally.next_failing(now)
+    tally, counts, now = crawl.stats, crawl.leases.frontier.counts(), crawl.leases.clock.now()
+    failing = None if len(crawl.leases.in_flight) else tally.next_failing(now)
     return ProgressFigures(
         pages=tally.pages,
         pages_per_s=pages_per_s.at(tally.pages, now),

@@ -142,7 +142,7 @@ def summary_of(
     crawl: Crawl, spider: str, reason: str, started_at: float, ended_at: float
 ) -> Summary:
     """Make the summary of a run. *started_at* and *ended_at* are epoch seconds."""
-    tally, counts = crawl.tally, crawl.leases.frontier.counts()
+    tally, counts = crawl.stats, crawl.leases.frontier.counts()
     duration_s = max(ended_at - started_at, 0.001)
     return Summary(
         format=FORMAT,
@@ -173,7 +173,7 @@ def summary_of(
         errors=_below(tally.counted, "error/"),
         dead_letters=counts.dead,
         dead_letters_new=[DeadUrl(each.url, each.reason) for each in tally.dead],
-        archive=delivered(archive_files(crawl.storage.data.warc), crawl.storage.keeping.delivery),
+        archive=delivered(archive_files(crawl.storage.data.warc), crawl.storage.archive.delivery),
         frontier=_frontier(counts, crawl.leases.put_back),
         data_dir=str(crawl.storage.data.path),
         pauses=BodyPauses(

@@ -56,9 +56,9 @@ def candidate_of(
     depth = int(request.meta.get("depth", 0))
     # A callback may have copied the meta of a start request; its depth shows that this is a link.
     if is_start and not depth and not is_returned:
-        crawl.admission.doors.open_also(request.url)
+        crawl.admission.allowed_origins.allow_start_url(request.url)
     hints = Hints(depth=depth, is_seed=is_start, priority=request.priority)
-    return crawl.admission.doors.admission.candidate(
+    return crawl.admission.allowed_origins.admission.candidate(
         request.url,
         depth=depth,
         level=crawl.admission.prioritizer.level(hints),
@@ -139,7 +139,7 @@ class FrontierScheduler(BaseScheduler):
 
     def has_pending_requests(self) -> bool:
         """Scrapy calls this when no request is being fetched or in the pipelines."""
-        frontier, commits = self._crawl.leases.frontier, self._crawl.storage.keeping.commits
+        frontier, commits = self._crawl.leases.frontier, self._crawl.storage.archive.commits
         if commits is not None and frontier.wake_at() is None:
             commits.hurry()  # nothing can be fetched before these leases are finished
         return bool(self._refused) or (not self._full() and not frontier.is_over())
@@ -150,7 +150,7 @@ class FrontierScheduler(BaseScheduler):
             # Scrapy reads `start` until its closing ends. The next start yields the request again.
             return False
         try:
-            flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
+            flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
             if flight is not None:
                 if _is_open(flight, request):
                     flight.verdict = verdict_on_returned(request, flight, self._spider, self._crawl)
@@ -158,7 +158,7 @@ class FrontierScheduler(BaseScheduler):
             return self._add(request)
         except UnstorableRequest as error:
             logger.error("Refused: %s", error)
-            self._crawl.tally.count("refused/unstorable")
+            self._crawl.stats.count("refused/unstorable")
         except StoreUnavailable as error:
             self._crawl.lifecycle.fail(error)
         return False
@@ -181,7 +181,7 @@ class FrontierScheduler(BaseScheduler):
             leases = crawl.leases.frontier.lease(now, 1, crawl.fetching.slots.free())
             if not leases:
                 break
-            request = self._request_for(crawl.leases.flights.open(leases[0]), now)
+            request = self._request_for(crawl.leases.in_flight.open(leases[0]), now)
             if request is not None:
                 return request
         self._wake_later()
@@ -190,7 +190,7 @@ class FrontierScheduler(BaseScheduler):
     def _request_for(self, flight: Fetch, now: float) -> Request | None:
         """Return the request for *flight*, or None if its lease ended without one."""
         crawl = self._crawl
-        result = crawl.admission.clearance.of(flight, now)
+        result = crawl.admission.precheck.of(flight, now)
         if isinstance(result, Proceed):
             return self._request(flight, result.url)
         if result.hop is not None:
@@ -198,9 +198,9 @@ class FrontierScheduler(BaseScheduler):
         if flight.purpose is Purpose.PAGE and isinstance(result.verdict, Done | Dead):
             request = self._with_errback(flight)
             if request is not None:
-                crawl.leases.landing.refuse(flight, result.verdict, result.reason, result.rest_s)
+                crawl.leases.completion.refuse(flight, result.verdict, result.reason, result.rest_s)
                 return request
-        crawl.leases.landing.unfetched(flight, result.verdict, result.reason, result.rest_s)
+        crawl.leases.completion.unfetched(flight, result.verdict, result.reason, result.rest_s)
         return None
 
     def _with_errback(self, flight: Fetch) -> Request | None:
@@ -223,7 +223,7 @@ class FrontierScheduler(BaseScheduler):
         try:
             request = unpack(packed, self._spider)
         except UnstorableRequest as error:
-            self._crawl.leases.landing.unreadable(flight, str(error))
+            self._crawl.leases.completion.unreadable(flight, str(error))
             return None
         request.meta[LEASE] = flight.lease
         return request
@@ -231,7 +231,7 @@ class FrontierScheduler(BaseScheduler):
     def _add(self, request: Request) -> bool:
         found = candidate_of(request, self._spider, self._crawl)
         if isinstance(found, Refusal):
-            self._crawl.tally.count(f"refused/{found.reason}")
+            self._crawl.stats.count(f"refused/{found.reason}")
             if request.errback is not None:
                 # Scrapy's engine takes it from `next_request`, like an admitted one.
                 request.meta[LEASE] = found
@@ -239,7 +239,7 @@ class FrontierScheduler(BaseScheduler):
                 return True
             return False
         added = self._crawl.leases.frontier.add([found], self._crawl.leases.clock.now())
-        self._crawl.tally.refused_by_budget(added)
+        self._crawl.stats.refused_by_budget(added)
         return bool(added.new + added.undecided)
 
     def _may_lease(self, now: float) -> bool:
@@ -249,16 +249,16 @@ class FrontierScheduler(BaseScheduler):
         crawl = self._crawl
         return (
             crawl.lifecycle.failure is not None
-            or not crawl.admission.doors.known
+            or not crawl.admission.allowed_origins.known
             or self._full()
             or self._is_crowded()
-            or crawl.storage.keeping.is_congested()
+            or crawl.storage.archive.is_congested()
         )
 
     def _is_crowded(self) -> bool:
         """Return whether as many pages wait to be archived as can be fetched at once. So at most
         twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes no more than its slot."""
-        return self._crawl.leases.flights.fetched >= self._concurrency
+        return self._crawl.leases.in_flight.fetched >= self._concurrency
 
     def _full(self) -> bool:
         """Return whether `max_pages` pages are fetched or under way."""
@@ -267,14 +267,14 @@ class FrontierScheduler(BaseScheduler):
         if most is None:
             return False
         # pages() visits each flight, so it is called only if all together could be enough.
-        left = most - crawl.tally.pages
-        return len(crawl.leases.flights) >= left and crawl.leases.flights.pages() >= left
+        left = most - crawl.stats.pages
+        return len(crawl.leases.in_flight) >= left and crawl.leases.in_flight.pages() >= left
 
     def _finished(self, request: Request) -> None:
-        flight = self._crawl.leases.flights.of(request.meta.get(LEASE))
+        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
         if flight is None:
             return
-        self._guarded(lambda: self._crawl.leases.landing.land(flight))
+        self._guarded(lambda: self._crawl.leases.completion.land(flight))
 
     def _stopping(self) -> None:
         self._stop_timer()
@@ -288,7 +288,7 @@ class FrontierScheduler(BaseScheduler):
 
     def _note_error(self, failure: object, response: object = None, **_: object) -> None:
         request = getattr(response, "request", None)
-        flight = self._crawl.leases.flights.of(request.meta.get(LEASE)) if request else None
+        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE)) if request else None
         if flight is not None:
             flight.broken = flight.broken or f"error in a callback or pipeline: {failure}"
 

@@ -303,7 +303,9 @@ class PushedQueue:
             except ValueError as why:
                 refused.append((item, str(why)))
         self._batches.append(batch)
-        batch.hosts = sorted(self._judge.doors.unopened(each.url for _, each in batch.pushed))
+        batch.hosts = sorted(
+            self._judge.doors.hosts_outside_scope(each.url for _, each in batch.pushed)
+        )
         # A host that is open here may have been opened a moment ago, and not by all workers.
         batch.mark = self._agreement.known()
         await self._refuse(refused)
@@ -426,7 +428,7 @@ class PushedUrls:
         self._idle_since: float | None = None
         self._has_begun = False
         self._trouble = ""
-        self._doors.expect_more()
+        self._doors.wait_for_other_seeds()
 
     async def tick(self) -> None:
         """Work on each feed by itself, because they may be on different servers, one of which is
@@ -472,7 +474,7 @@ class PushedUrls:
             hosts += (each.host for each in marks)
             mark = marks[-1].mark
         was_known = self._doors.known
-        self._doors.open_more(hosts)
+        self._doors.add_seed_hosts(hosts)
         self.doors_known = mark
         if self._doors.known and not was_known:
             self._hooks.wake()

@@ -113,7 +113,7 @@ class Ops:
         self.shards = shards
         self._lease_s = lease_s
         self._packers: dict[str, Packer] = {}
-        self._look, self._slice = rules.look, rules.slice
+        self._look, self._slice = rules.max_front_reads, rules.due_slice
         self._shares = ",".join(format(share, "g") for share in rules.level_shares)
         self._max_rest_s = rules.max_rest_s
         self.max_urls_per_host = rules.max_urls_per_host

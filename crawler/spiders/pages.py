@@ -14,7 +14,7 @@ def page_of(response: Response, spider: Spider) -> Page | None:
     """Return the page, or None if it has no lease (`engine.download_async`, or no crawl)."""
     if response.request is None:
         return None
-    flight = crawl_of(spider.crawler).leases.flights.of(response.request.meta.get(LEASE))
+    flight = crawl_of(spider.crawler).leases.in_flight.of(response.request.meta.get(LEASE))
     if flight is None:
         return None
     content_type = response.headers.get(b"Content-Type") or b""

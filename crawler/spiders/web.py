@@ -108,7 +108,7 @@ class WebSpider(Spider):
             if lifecycle.is_stopping:
                 return
             refuse_anonymous(seeds.urls, crawl.settings.config)
-            crawl.admission.doors.open_for(seeds.urls, fetched=self.seeds is None)
+            crawl.admission.allowed_origins.set_seeds(seeds.urls, fetched=self.seeds is None)
             added = 0
             for batch in batches(seeds.urls, _BATCH):
                 if lifecycle.is_stopping:
@@ -151,20 +151,20 @@ class WebSpider(Spider):
         level = crawl.admission.prioritizer.level(Hints(is_seed=True))
         found = []
         for url in urls:
-            candidate = crawl.admission.doors.admission.candidate(url, level=level)
+            candidate = crawl.admission.allowed_origins.admission.candidate(url, level=level)
             if isinstance(candidate, Refusal):
                 self.logger.warning("Seed %s skipped: %s", url, candidate.explain())
-                crawl.tally.count(f"refused/{candidate.reason}")
+                crawl.stats.count(f"refused/{candidate.reason}")
             else:
                 found.append(candidate)
         added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
-        crawl.tally.refused_by_budget(added)
+        crawl.stats.refused_by_budget(added)
         return added.new
 
     async def _fetch_seeds(self) -> Seeds:
         url = list_url(self.arguments.seeds)
         assert url is not None and self.crawler.engine is not None
-        crawl_of(self.crawler).admission.doors.open_also(url)
+        crawl_of(self.crawler).admission.allowed_origins.allow_start_url(url)
         request = Request(url, dont_filter=True, meta={"download_maxsize": MAX_BYTES})
         try:
             response = await self.crawler.engine.download_async(request)

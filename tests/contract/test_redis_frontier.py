@@ -195,7 +195,7 @@ def test_a_big_dead_session_comes_back_in_slices(world):
     dead.add([candidate("x", host=f"h{n}") for n in range(50)], 0.0)
     assert len(drain(dead, 0.0)) == 50
     other.lease(LEASE_S)
-    assert other.counts().leased >= 50 - SHARDS * TIGHT.slice, "a call is bounded"
+    assert other.counts().leased >= 50 - SHARDS * TIGHT.due_slice, "a call is bounded"
     back = [one for seconds in range(60) for one in drain(other, LEASE_S + seconds)]
     assert len({one.candidate.url for one in back}) == len(back) == 50
     world.check(other)

@@ -98,7 +98,7 @@ class Worker:
         self.doors = AllowedOrigins(
             CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9
         )
-        self.doors.open_for([])
+        self.doors.set_seeds([])
         self.tally = CrawlStats(MemoryStatsCollector(get_crawler()))
         delivery = CandidateSender(
             crew.nodes, Ops(session, SHARDS, RULES, 60), False, lambda shard, in_s: None

@@ -105,7 +105,7 @@ class StandsStill(AiohttpHandler):
     @classmethod
     def from_crawler(cls, crawler):
         handler = super().from_crawler(crawler)
-        handler.flights, handler.stood = crawl_of(crawler).leases.flights, set()
+        handler.flights, handler.stood = crawl_of(crawler).leases.in_flight, set()
         return handler
 
     async def download_request(self, request):

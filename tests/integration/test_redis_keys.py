@@ -44,7 +44,12 @@ NAME = "glossary"
 SHARDS = 3
 STEPS = 400
 RULES = FrontierRules(
-    min_gap_s=0.0, gap_factor=0.0, longest_fetch_s=0.01, look=4, slice=4, max_urls_per_domain=300
+    min_gap_s=0.0,
+    gap_factor=0.0,
+    longest_fetch_s=0.01,
+    max_front_reads=4,
+    due_slice=4,
+    max_urls_per_domain=300,
 )
 OPENING = (0, 100.0, keys.SCHEMA)
 

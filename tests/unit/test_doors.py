@@ -26,40 +26,40 @@ def admits(door: AllowedOrigins, url: str) -> bool:
 
 def test_nothing_is_known_before_the_seeds_and_the_others_are():
     alone, one_of_many = doors(), doors()
-    one_of_many.expect_more()
+    one_of_many.wait_for_other_seeds()
     for each in (alone, one_of_many):
         assert not each.known
-        each.open_for(["https://a.example/"])
+        each.set_seeds(["https://a.example/"])
     assert alone.known and not one_of_many.known
-    one_of_many.open_more([])
+    one_of_many.add_seed_hosts([])
     assert one_of_many.known
 
 
 def test_others_alone_are_not_enough():
     one = doors()
-    one.expect_more()
-    one.open_more(["a.example"])
+    one.wait_for_other_seeds()
+    one.add_seed_hosts(["a.example"])
     assert not one.known
 
 
 def test_hosts_that_come_later_are_as_good_as_the_first():
     one = doors()
-    one.open_for(["https://a.example/"])
-    one.open_more(["b.example"])
-    one.open_more(["www.c.example", "b.example"])
+    one.set_seeds(["https://a.example/"])
+    one.add_seed_hosts(["b.example"])
+    one.add_seed_hosts(["www.c.example", "b.example"])
     assert [admits(one, f"https://{name}.example/x") for name in "abcd"] == [True] * 3 + [False]
 
 
 def test_the_seeds_do_not_close_what_others_have_opened():
     one = doors()
-    one.open_more(["b.example"])
-    one.open_for(["https://a.example/"])
+    one.add_seed_hosts(["b.example"])
+    one.set_seeds(["https://a.example/"])
     assert admits(one, "https://b.example/x")
 
 
 def test_a_domain_is_open_with_all_its_hosts():
     one = doors(ScopeChoice.DOMAIN)
-    one.open_more(["www.a.example"])
+    one.add_seed_hosts(["www.a.example"])
     assert admits(one, "https://other.a.example/") and not admits(one, "https://b.example/")
 
 
@@ -71,7 +71,7 @@ LOCAL, OTHER_PORT, OTHER_HOST = (
 def test_a_seed_opens_its_own_host_and_port(caplog):
     one = doors(ScopeChoice.ANY)
     with caplog.at_level("INFO"):
-        one.open_for(["http://127.0.0.1:8000/"])
+        one.set_seeds(["http://127.0.0.1:8000/"])
     assert [admits(one, url) for url in (LOCAL, OTHER_PORT, OTHER_HOST)] == [True, False, False]
     assert one.admits("127.0.0.1", "127.0.0.1", 8000)
     assert not one.admits("127.0.0.1", "127.0.0.1", 6379)
@@ -80,15 +80,15 @@ def test_a_seed_opens_its_own_host_and_port(caplog):
 
 def test_a_fetched_list_opens_nothing():
     one = doors(ScopeChoice.ANY)
-    one.open_for(["http://127.0.0.1:8000/", "https://a.example/"], fetched=True)
+    one.set_seeds(["http://127.0.0.1:8000/", "https://a.example/"], fetched=True)
     assert not admits(one, LOCAL)
     assert admits(one, "https://a.example/x")
 
 
 def test_what_is_pushed_opens_no_loopback():
     one = doors(ScopeChoice.HOST)
-    one.open_for(["https://a.example/"])
-    one.open_more(["127.0.0.1"])
+    one.set_seeds(["https://a.example/"])
+    one.add_seed_hosts(["127.0.0.1"])
     assert not admits(one, LOCAL)
 
 
@@ -97,7 +97,7 @@ def test_what_a_spider_has_opened_stays_open_for_its_next_start():
         return AllowedOrigins(read_config({}), None, store, 7, 1e9)
 
     store = MemoryStore()
-    of_a_spider().open_also("http://localhost:8000/")
+    of_a_spider().allow_start_url("http://localhost:8000/")
     again = of_a_spider()
     assert admits(again, "http://localhost:8000/x")
     assert not admits(again, "http://localhost/x")
@@ -113,13 +113,13 @@ def test_what_a_spider_has_opened_stays_open_for_its_next_start():
 )
 def test_what_is_yet_to_be_opened(scope: ScopeChoice, hosts: set[str]) -> None:
     one = doors(scope)
-    one.open_for(["https://a.example/"])
+    one.set_seeds(["https://a.example/"])
     urls = [
         "https://a.example/1",
         "https://b.example/1",
         "https://b.example/2",
         "http://127.0.0.1/",
     ]
-    assert one.unopened(urls) == hosts
-    one.open_more(hosts)
-    assert one.unopened(urls) == set()
+    assert one.hosts_outside_scope(urls) == hosts
+    one.add_seed_hosts(hosts)
+    assert one.hosts_outside_scope(urls) == set()
