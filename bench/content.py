@@ -22,11 +22,11 @@ from bench.pages import KINDS, ORIGIN
 from crawler.archive.capture import Capture, StoredCapture
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.columns_companion import ColumnsCompanion
-from crawler.archive.reader import Stored
+from crawler.archive.reader import ArchivedCapture
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.config.settings import Config
 from crawler.content.parsers.html import HtmlParser
-from crawler.content.parsing import again
+from crawler.content.parsing import rebuild_rules
 from crawler.content.to_capture import archive_page
 from crawler.duplicates.index.index import NearIndex, open_index
 from crawler.frontier.memory_store import MemoryStore
@@ -40,9 +40,9 @@ from crawler.model.page import (
 )
 from crawler.policy.links import (
     base_of,
-    followed,
     link_headers,
-    resolved,
+    links_to_follow,
+    resolve_links,
     robots_header,
     with_headers,
 )
@@ -98,12 +98,12 @@ class Line:
     def parse(self) -> None:
         self._parsed, self._outlinks = [], []
         for url, body in self._bodies:
-            assert not actual_type(TYPE, url, body).lies
+            assert not actual_type(TYPE, url, body).is_mislabelled
             headers = head_fields(HEAD)
             parsed = self._parser.parse(Source(url, TYPE, body, tuple(headers)))
             parsed = with_headers(parsed, link_headers(headers), robots_header(headers))
-            outlinks, _ = resolved(parsed.links, base_of(url, parsed))
-            assert len(followed(outlinks, parsed.robots, self._config.links))
+            outlinks, _ = resolve_links(parsed.links, base_of(url, parsed))
+            assert len(links_to_follow(outlinks, parsed.robots, self._config.links))
             self._parsed.append(parsed)
             self._outlinks.append(tuple(outlinks))
 
@@ -130,7 +130,7 @@ class Line:
         self._written = kept.written
 
     def columns(self) -> None:
-        columns = ColumnsCompanion(again(self._config))
+        columns = ColumnsCompanion(rebuild_rules(self._config))
         columns.begin(self._folder / "bench.warc.gz")
         for written in self._written:
             columns.add(written)
@@ -188,7 +188,7 @@ class Kept:
 
     def discard(self) -> None: ...
 
-    def add_again(self, stored: Stored) -> None: ...
+    def add_stored(self, stored: ArchivedCapture) -> None: ...
 
     def rebuild(self, warc: Path, content: Path) -> None: ...
 

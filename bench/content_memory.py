@@ -36,12 +36,12 @@ from crawler.archive.files import Companion
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.config.settings import Config
 from crawler.content.parsers.html import HtmlParser
-from crawler.content.parsing import again
+from crawler.content.parsing import rebuild_rules
 from crawler.content.to_capture import archive_page
 from crawler.data.records import LocalClaims
-from crawler.duplicates.exact import Digests
+from crawler.duplicates.exact import LocalDuplicates
 from crawler.duplicates.index.index import open_index
-from crawler.duplicates.near import NearPages
+from crawler.duplicates.near import LocalNearDuplicates
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import OrderedStore
@@ -51,8 +51,8 @@ from crawler.model.page import Page, Source
 from crawler.model.types import Claim, never_waits
 from crawler.policy.links import (
     base_of,
-    most_kept,
-    resolved,
+    max_links,
+    resolve_links,
 )
 from crawler.policy.simhash import fingerprint
 
@@ -140,14 +140,14 @@ class Line:
     def __init__(self, home: Path, limits: Limits) -> None:
         few = limits.store_pages
         self._store: OrderedStore = Lately(2 * few) if few else RocksStore(home / "frontier")
-        self._digests = Digests(LocalClaims(self._store))
-        self._nearest = NearPages(open_index(home / "near", self._store), self._store, 3)
+        self._digests = LocalDuplicates(LocalClaims(self._store))
+        self._nearest = LocalNearDuplicates(open_index(home / "near", self._store), self._store, 3)
         rules = WarcRules(
             folder=home / "warc",
             origin="bench",
             max_file_bytes=limits.file_bytes,
         )
-        columns = ColumnsCompanion(again(Config()), limits.group_bytes)
+        columns = ColumnsCompanion(rebuild_rules(Config()), limits.group_bytes)
         companions: list[Companion] = [CdxjCompanion(limits.run_chars), columns]
         self._archive = Archive(WarcWriter(rules, companions), never_waits)
         self._parser = HtmlParser()
@@ -178,13 +178,13 @@ class Line:
         if simhash is not None:
             changes[keys.NEAR + digest] = keys.numbered(b"", simhash)
         self._store.write(changes)
-        self._digests.settle(number)
-        self._nearest.settle(number)
+        self._digests.release(number)
+        self._nearest.release(number)
 
     async def _read(self, page: Page) -> tuple[Page, int | None]:
         parsed = self._parser.parse(Source(page.url, TYPE, page.body))
         base = base_of(page.url, parsed)
-        outlinks, _ = resolved(parsed.links[: most_kept(base)], base)
+        outlinks, _ = resolve_links(parsed.links[: max_links(base)], base)
         simhash = fingerprint(parsed.text)
         near = None
         if simhash is not None:

@@ -23,7 +23,7 @@ from crawler.crawl import interactive
 from crawler.crawl.interactive import is_interactive
 from crawler.model.choices import Tls
 from crawler.model.types import ConfigError
-from crawler.policy.politeness import RETRIED
+from crawler.policy.politeness import RETRY_STATUSES
 from crawler.shared.address import redis_address
 
 SCHEDULER: Final = "crawler.scheduler.scheduler.FrontierScheduler"
@@ -59,7 +59,7 @@ REPLACED: Final[Mapping[str, tuple[object, str]]] = {
     "RETRY_TIMES": (default_settings.RETRY_TIMES, "use CRAWLER_RETRIES"),
     "RETRY_HTTP_CODES": (
         default_settings.RETRY_HTTP_CODES,
-        f"tried again are {', '.join(map(str, sorted(RETRIED)))}",
+        f"tried again are {', '.join(map(str, sorted(RETRY_STATUSES)))}",
     ),
     "REDIRECT_ENABLED": (True, "use CRAWLER_MAX_REDIRECTS"),
     "REDIRECT_MAX_TIMES": (default_settings.REDIRECT_MAX_TIMES, "use CRAWLER_MAX_REDIRECTS"),
@@ -116,7 +116,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "COOKIES_ENABLED": False,
     # 54 us a page, for figures that are counted elsewhere already.
     "DOWNLOADER_STATS": False,
-    "LOG_FORMATTER": "crawler.report.logs.PageLines",
+    "LOG_FORMATTER": "crawler.report.logs.PageLogFormatter",
     # Both run any code in the crawl for anyone who can connect.
     "TELNETCONSOLE_ENABLED": False,
     "REMOTE_CONTROL_ENABLED": False,

@@ -34,13 +34,13 @@ from crawler.model.page import (
 )
 from crawler.model.types import Candidate, Claim, PutBack, StoreUnavailable
 from crawler.model.url import fetch_form
-from crawler.policy.admission import unreadable
+from crawler.policy.admission import unreadable_refusal
 from crawler.policy.links import (
     base_of,
-    followed,
     link_headers,
-    most_kept,
-    resolved,
+    links_to_follow,
+    max_links,
+    resolve_links,
     robots_header,
     with_headers,
 )
@@ -70,14 +70,14 @@ class PipelineStage(ABC):
         if flight is None:
             return item
         try:
-            return await self.work(item, flight)
+            return await self.process_page(item, flight)
         except StoreUnavailable as error:
             # The failure is not the page's, so it is put back and fetched again later.
             flight.verdict = PutBack()
             self.crawl.lifecycle.fail(error)
             raise
 
-    def flawed(self, page: Page, flight: Fetch, flaw: Flaw) -> Page:
+    def mark_flaw(self, page: Page, flight: Fetch, flaw: Flaw) -> Page:
         """Mark *page* with *flaw*, count it, and note it for the outcome log."""
         self.crawl.stats.count(f"flaw/{flaw}")
         flight.reason = flaw
@@ -85,7 +85,7 @@ class PipelineStage(ABC):
         return replace(page, flaw=flaw)
 
     @abstractmethod
-    async def work(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, flight: Fetch) -> Page:
         """Return the page with the results of this stage."""
 
 
@@ -93,14 +93,14 @@ class ChecksPipeline(PipelineStage):
     """First stage: decides by its bytes whether an answer is a page. One that is not is archived,
     but not parsed."""
 
-    async def work(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, flight: Fetch) -> Page:
         if not page.body:
             # An error answer may be empty, but a page may not.
-            return self.flawed(page, flight, Flaw.EMPTY) if page.is_answered else page
+            return self.mark_flaw(page, flight, Flaw.EMPTY) if page.is_answered else page
         sniffed = actual_type(page.content_type, page.url, page.body)
         page = replace(page, media_type=sniffed.media_type)
-        if sniffed.lies and page.is_answered:
-            return self.flawed(page, flight, Flaw.LYING_TYPE)
+        if sniffed.is_mislabelled and page.is_answered:
+            return self.mark_flaw(page, flight, Flaw.WRONG_TYPE)
         return page
 
 
@@ -111,7 +111,7 @@ class DuplicatesPipeline(PipelineStage):
     page is the original of error pages only.
     """
 
-    async def work(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, flight: Fetch) -> Page:
         if not page.body:
             return page
         digest = sha1(page.body, usedforsecurity=False).digest()
@@ -125,7 +125,7 @@ class DuplicatesPipeline(PipelineStage):
 class ParsePipeline(PipelineStage):
     """Third stage: takes text and links from the page with the parser for its type."""
 
-    async def work(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, flight: Fetch) -> Page:
         if page.flaw or not page.is_answered or self._is_parsed_copy(page):
             return page
         headers = page.exchange.headers if page.exchange else []
@@ -133,7 +133,7 @@ class ParsePipeline(PipelineStage):
             await self._parsed(page, headers), link_headers(headers), robots_header(headers)
         )
         rules, base = self.crawl.settings.config.links, base_of(page.url, parsed)
-        kept = most_kept(base)
+        kept = max_links(base)
         outlinks = self._outlinks(parsed.links[:kept], base)
         links = [*outlinks, *parsed.links[kept:]]
         page = replace(
@@ -142,14 +142,16 @@ class ParsePipeline(PipelineStage):
             title=parsed.title,
             text=parsed.text,
             outlinks=tuple(outlinks),
-            links=followed(links, parsed.robots, rules),
+            links=links_to_follow(links, parsed.robots, rules),
             archive=not ("noindex" in parsed.robots and rules.respect_noindex),
         )
         return self._with_canonical(page, flight)
 
     def _outlinks(self, links: Sequence[Link], base: str) -> list[Link]:
-        found, elsewhere = resolved(links, base)
-        for reason, count in Counter(unreadable(link.url).reason for link in elsewhere).items():
+        found, elsewhere = resolve_links(links, base)
+        for reason, count in Counter(
+            unreadable_refusal(link.url).reason for link in elsewhere
+        ).items():
             self.crawl.stats.count(f"refused/{reason}", count)
         return found
 
@@ -158,7 +160,7 @@ class ParsePipeline(PipelineStage):
         return page.is_copy and not self.crawl.settings.config.links.follow_duplicates
 
     async def _parsed(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Parsed:
-        parser = self.crawl.content.parsers.of(page.media_type)
+        parser = self.crawl.content.parsers.parser_for(page.media_type)
         if parser is None:
             return Parsed()
         source = Source(page.url, page.content_type, page.body, tuple(headers))
@@ -186,27 +188,27 @@ class ParsePipeline(PipelineStage):
 
     @property
     def _counts_canonical(self) -> bool:
-        return self.crawl.settings.config.sameness.canonical_identity
+        return self.crawl.settings.config.urls.canonical_identity
 
 
 class FingerprintPipeline(PipelineStage):
     """Fourth stage: compares the 64-bit fingerprint of the text with those of other pages, and
     detects the host's page for URLs that do not exist (soft 404)."""
 
-    async def work(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, flight: Fetch) -> Page:
         if page.flaw or not page.is_answered or page.is_copy:
             return page
         page = replace(
             page, simhash=fingerprint(page.text, self.crawl.settings.config.content.near_min_words)
         )
         match self._soft_error_verdict(page, flight):
-            case SoftErrorVerdict.ASK:
+            case SoftErrorVerdict.PROBE:
                 # The page is fetched again after the host was probed for a name that cannot exist.
                 flight.verdict = PutBack()
                 return replace(page, links=(), archive=False, flaw=Flaw.SOFT_404)
             case SoftErrorVerdict.SOFT_404:
                 # Its links are followed, so that a wrong verdict loses only its text.
-                return self.flawed(page, flight, Flaw.SOFT_404)
+                return self.mark_flaw(page, flight, Flaw.SOFT_404)
         return await self._noted(page, flight)
 
     async def _noted(self, page: Page, flight: Fetch) -> Page:
@@ -242,15 +244,15 @@ class FingerprintPipeline(PipelineStage):
         return replace(page, links=(), archive=page.archive and rule is NearDuplicates.STORE)
 
 
-NO_PAGE: Final = 0
+NO_PAGE_STATUS: Final = 0
 """The status of a claim of which no page is a copy; its bytes are still stored only once."""
-_STATUS: Final = {Flaw.SOFT_404: 404, Flaw.LYING_TYPE: NO_PAGE}
+_STATUS: Final = {Flaw.SOFT_404: 404, Flaw.WRONG_TYPE: NO_PAGE_STATUS}
 
 
 class ArchivePipeline(PipelineStage):
     """Fifth stage: archives the page and prepares the claim on its content."""
 
-    async def work(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, flight: Fetch) -> Page:
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if flight.lease.candidate.lost:
             page = replace(page, may_repeat=True)
@@ -262,7 +264,7 @@ class ArchivePipeline(PipelineStage):
         return page
 
     def _claim_of(self, page: Page, body_sha1: bytes) -> Claim | None:
-        if page.is_again:
+        if page.is_refetch:
             return self._completed(page)
         return None if page.is_repeat or not page.digest else self._claim(page, body_sha1)
 
@@ -281,7 +283,7 @@ class ArchivePipeline(PipelineStage):
         the same content may be allowed under another URL."""
         at = page.exchange.at if page.exchange else self.crawl.leases.clock.now()
         is_original = page.archive and not page.alias_of and not page.flaw
-        status = page.status if is_original else _STATUS.get(page.flaw, NO_PAGE)
+        status = page.status if is_original else _STATUS.get(page.flaw, NO_PAGE_STATUS)
         simhash = page.simhash if is_original else None
         return Claim(page.digest, page.url, page.record, at, body_sha1, status, simhash)
 
@@ -290,7 +292,7 @@ _AT_ONCE: Final = 500  # links in one iteration of the event loop: 10 ms
 _HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
 _CONGESTED_S: Final = 0.05
 
-MOST_INDEXES: Final = 3
+MAX_INDEXES: Final = 3
 """Sitemaps at most so many hops from robots.txt or a seed may list sitemaps (sitemaps.org: one is
 enough). Without a limit, an index that always lists new ones would never end."""
 
@@ -302,7 +304,7 @@ class LinksPipeline(PipelineStage):
     list 50,000, in many calls before that.
     """
 
-    async def work(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, flight: Fetch) -> Page:
         if self.crawl.settings.arguments is None:
             return page  # the spider's own code chooses its requests
         links = _links(page)
@@ -328,7 +330,9 @@ class LinksPipeline(PipelineStage):
     def _selected(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
         admission, depth = self.crawl.admission.allowed_origins.admission, depth + 1
         if any(link.kind in _HINTED for link in links):
-            selected = admission.listed(links, base, depth, lambda link: self._level(link, depth))
+            selected = admission.select_listed(
+                links, base, depth, lambda link: self._level(link, depth)
+            )
         else:
             level = self.crawl.admission.prioritizer.level(Hints(depth=depth))
             selected = admission.select([link.url for link in links], base, depth, level)
@@ -359,7 +363,7 @@ class LinksPipeline(PipelineStage):
         frontier is congested."""
         crawl = self.crawl
         added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
-        crawl.stats.added(added)
+        crawl.stats.count_added(added)
         await asyncio.sleep(0)
         while crawl.leases.frontier.is_congested() and not crawl.lifecycle.failure:
             await asyncio.sleep(_CONGESTED_S)
@@ -367,6 +371,6 @@ class LinksPipeline(PipelineStage):
 
 def _links(page: Page) -> list[Link]:
     links = [Link(each) if isinstance(each, str) else each for each in page.links]
-    if page.depth < MOST_INDEXES:
+    if page.depth < MAX_INDEXES:
         return links
     return [link for link in links if link.kind is not LinkKind.SITEMAP]

@@ -38,7 +38,7 @@ def judged_archive(folder: Path) -> None:
         for warc in sorted(folder.glob("*.warc.gz")):
             index = companion_path(warc, ".cdxj").read_text(encoding="ascii")
             assert index == judged_index(warc), warc
-            assert check.file(warc, is_being_written=False).faults == ()
+            assert check.check_file(warc, is_being_written=False).faults == ()
         assert list(check.orphans()) == []
 
 

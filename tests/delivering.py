@@ -18,10 +18,10 @@ PART_BYTES = 5 * 1024 * 1024  # no less is a part for S3
 IN_PARTS_BYTES = 2 * PART_BYTES + 100_000
 QUICK = DeliveryRules(
     waiting_bytes=1_000_000_000,
-    look_s=0.01,
+    poll_interval_s=0.01,
     backoff_base_s=0.01,
     backoff_max_s=0.05,
-    patience_s=PATIENCE_S,
+    stall_timeout_s=PATIENCE_S,
 )
 
 

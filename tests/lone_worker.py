@@ -130,7 +130,7 @@ class LoneWorker:
                 lease_s=BOUND_S,
                 heartbeat_s=0.5,
                 fetch_s=FETCH_S,
-                most_leases=16,
+                max_leases=16,
                 is_sure=is_sure,
                 full_bytes=full_bytes,
                 sync_outbox=sync_outbox,

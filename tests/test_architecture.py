@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from pkgutil import resolve_name
 
 import pytest
 
@@ -30,6 +31,8 @@ FLOORS = [
     ["inspect"],
     ["commands"],
 ]
+# Strings of that form that name no module: the entry points of parsers, and names that are refused.
+NOT_MODULES = {"crawler.parsers"}
 FREE = {"", "addon", "api", "settings"}  # they name things, and are imported by nobody
 PURE_FLOORS = 4
 # In the pure folder of the frontier, what keeps it on a disk.
@@ -135,6 +138,18 @@ def test_every_file_has_a_floor(source: Source) -> None:
 def test_packages_are_empty() -> None:
     """Import cycles come from packages that re-export."""
     assert [one.name for one in OURS if one.path.stem == "__init__" and one.text.strip()] == []
+
+
+@pytest.mark.parametrize(
+    "source", sources("crawler", "tests", "bench", "demo"), ids=lambda s: s.name
+)
+def test_what_is_named_in_a_string_exists(source: Source) -> None:
+    """Scrapy's component tables and `-m` of a process name modules and classes in strings."""
+    named = re.compile(r"crawler(\.\w+)+")
+    for node in ast.walk(source.tree):
+        name = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(name, str) and named.fullmatch(name) and name not in NOT_MODULES:
+            resolve_name(name)
 
 
 def test_no_class_name_is_used_twice() -> None:

@@ -24,8 +24,8 @@ from crawler.archive.capture import (
     StoredCapture,
 )
 from crawler.archive.files import companion_path, open_name, sync_folder
-from crawler.archive.reader import Damaged, Stored, captures
-from crawler.model.types import StoreUnavailable, refused_write
+from crawler.archive.reader import ArchivedCapture, DamagedFile, captures
+from crawler.model.types import StoreUnavailable, store_error
 from crawler.model.url import authority_of
 
 # The index key of a URL is the one that pywb and cdxj-indexer search by. They use the package
@@ -129,7 +129,7 @@ def _unescaped(text: str) -> str:
 
 
 RUN_CHARS: Final = 16 * 1024 * 1024
-MOST_RUNS: Final = 64  # files open at once
+MAX_RUNS: Final = 64  # files open at once
 
 
 class SortedLines:
@@ -173,7 +173,7 @@ class SortedLines:
             open_name(self._final).unlink()
 
     def _store_run(self) -> None:
-        if len(self._runs) < MOST_RUNS:
+        if len(self._runs) < MAX_RUNS:
             self._runs.append(self._run(sorted(self._lines)))
         else:
             merged = self._run(self._merged())
@@ -207,7 +207,7 @@ class SortedLines:
 
 
 def _unavailable(path: Path, error: OSError) -> StoreUnavailable:
-    return refused_write(f"cannot write {path}", error)
+    return store_error(f"cannot write {path}", error)
 
 
 SUFFIX: Final = ".cdxj"
@@ -235,10 +235,10 @@ class CdxjCompanion:
     def add(self, written: StoredCapture) -> None:
         if self._lines is not None:
             capture = written.capture
-            url, date = fields.uri(capture.url), fields.date(capture.fetched_at)
+            url, date = fields.uri(capture.url), fields.warc_date(capture.fetched_at)
             self._lines.add(index_line(url, date, written.answer, written.place))
 
-    def add_again(self, stored: Stored) -> None:
+    def add_stored(self, stored: ArchivedCapture) -> None:
         if self._lines is not None:
             self._lines.add(_line_of(stored))
 
@@ -258,7 +258,7 @@ class CdxjCompanion:
             for one in captures(warc, content, most_bytes=0):
                 lines.add(_line_of(one))
             lines.finish()
-        except (Damaged, StoreUnavailable):
+        except (DamagedFile, StoreUnavailable):
             lines.discard()
             raise
         except OSError as error:
@@ -274,13 +274,13 @@ def index_line(url: str, date: str, answer: ResponseRecord, place: RecordPlace) 
         f'{key_of(url)} {timestamp(date)} {{"url": {_quoted(url)}'
         + ("" if type_ is None else f', "mime": {_quoted(type_)}')
         + ("" if status is None else f', "status": {_quoted(status)}')
-        + (f', "digest": "{fields.labelled(digest)}"' if digest else "")
+        + (f', "digest": "{fields.sha1_label(digest)}"' if digest else "")
         + f', "length": "{place.length}", "offset": "{place.offset}"'
         + f', "filename": {_quoted(place.file)}}}\n'
     )
 
 
-def _line_of(stored: Stored) -> str:
+def _line_of(stored: ArchivedCapture) -> str:
     return index_line(stored.url, stored.date, stored.answer, stored.place)
 
 

@@ -26,13 +26,13 @@ from crawler.archive.cdxj import (
 from crawler.archive.files import OPEN_SUFFIX, companion_path
 from crawler.archive.reader import (
     ANSWERS,
-    Damaged,
+    DamagedFile,
     Record,
     head_of_resource,
     records,
     sha1_of,
 )
-from crawler.archive.record_bytes import MAX_HEAD_BYTES, labelled
+from crawler.archive.record_bytes import MAX_HEAD_BYTES, sha1_label
 from crawler.model.types import DataDirError
 
 KINDS: Final = frozenset(
@@ -69,7 +69,7 @@ class ArchiveChecker:
         self._scratch = scratch
         self._claims = SortedLines(scratch / "claims")
 
-    def file(self, path: Path, *, is_being_written: bool) -> CheckResult:
+    def check_file(self, path: Path, *, is_being_written: bool) -> CheckResult:
         """Check *path* as it is now. Raises DataDirError if it cannot be read at all."""
         lines = SortedLines(self._scratch / "index")
         faults: list[Fault] = []
@@ -83,7 +83,7 @@ class ArchiveChecker:
                     captures += checked.line is not None
                     faults += checked.faults
                     self._note(lines, checked)
-        except Damaged as damage:
+        except DamagedFile as damage:
             if not is_being_written:
                 faults.append(Fault(name, str(damage), _CUT))
         except OSError as error:
@@ -163,7 +163,7 @@ class _RecordCheck:
         # Other programs may use another algorithm, which is not checked.
         is_sha1 = declared.lower().startswith("sha1:")
         if is_sha1 and sha1_of(declared) != found:
-            self._fault(f"its {name} is {declared}, its content has {labelled(found)}", _CHANGED)
+            self._fault(f"its {name} is {declared}, its content has {sha1_label(found)}", _CHANGED)
 
     def _index(self, head: bytes, place: RecordPlace) -> None:
         record = self._record
@@ -175,7 +175,7 @@ class _RecordCheck:
         if is_revisit:
             url = record.field("WARC-Refers-To-Target-URI")
             date = record.field("WARC-Refers-To-Date")
-        label = labelled(digest) if digest else "-"
+        label = sha1_label(digest) if digest else "-"
         rest = f"{_WANTS if is_revisit else _HAS} {label} {place}"
         self.claim = f"{key_of(url) or '-'} {timestamp(date) or '-'} {rest}\n"
 

@@ -29,9 +29,9 @@ class Column(NamedTuple):
 
     name: str
     type: pa.DataType
-    says: str
+    description: str
     nullable: bool = True
-    few: bool = False  # its values repeat, so a dictionary makes them small
+    is_dictionary: bool = False  # its values repeat, so a dictionary makes them small
 
 
 TIME: Final = pa.timestamp("us", tz="UTC")
@@ -46,11 +46,11 @@ LINKS: Final = pa.list_(pa.field("element", LINK, nullable=False))
 
 COLUMNS: Final = (
     Column("url", pa.string(), "as fetched", nullable=False),
-    Column("host", pa.string(), "its name, without a port", nullable=False, few=True),
+    Column("host", pa.string(), "its name, without a port", nullable=False, is_dictionary=True),
     Column("fetched_at", TIME, "when the fetch began", nullable=False),
     Column("status", pa.int32(), "of the answer, 200 to 299", nullable=False),
-    Column("media_type", pa.string(), "what it is: `text/html`", few=True),
-    Column("language", pa.string(), "as the page declares it: `de`, `en-GB`", few=True),
+    Column("media_type", pa.string(), "what it is: `text/html`", is_dictionary=True),
+    Column("language", pa.string(), "as the page declares it: `de`, `en-GB`", is_dictionary=True),
     Column("title", pa.string(), "of the page"),
     Column("text", pa.string(), "what a reader came for; null of an exact copy"),
     Column("links", pa.int32(), "how many are on the page, of all kinds", nullable=False),
@@ -62,7 +62,7 @@ COLUMNS: Final = (
     Column("digest", pa.string(), "SHA-1 of the decoded body: `sha1:` and base 32"),
     Column("original", pa.string(), "the URL it repeats, exactly or nearly"),
     Column("bits", pa.int8(), "by how many bits of 64 it differs; null of an exact copy"),
-    Column("warc_file", pa.string(), "where its record lies", nullable=False, few=True),
+    Column("warc_file", pa.string(), "where its record lies", nullable=False, is_dictionary=True),
     Column("warc_offset", pa.int64(), "in that file, in bytes", nullable=False),
     Column("warc_length", pa.int64(), "of that record, compressed, in bytes", nullable=False),
     Column("may_repeat", pa.bool_(), "true: its text may be in another row of its `url`, too"),
@@ -70,7 +70,7 @@ COLUMNS: Final = (
 SCHEMA: Final = pa.schema([pa.field(one.name, one.type, one.nullable) for one in COLUMNS])
 
 # Parquet's names of the columns with a dictionary, those inside lists too.
-FEW: Final = [one.name for one in COLUMNS if one.few] + [
+FEW: Final = [one.name for one in COLUMNS if one.is_dictionary] + [
     "outlinks.list.element.kind",
     "outlinks.list.element.rel",
 ]

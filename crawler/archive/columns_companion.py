@@ -20,8 +20,8 @@ from crawler.archive.capture import StoredCapture
 from crawler.archive.columns import GROUP_BYTES, Cells, ColumnsFile, cells
 from crawler.archive.files import companion_path, open_name
 from crawler.archive.reader import (
-    Room,
-    Stored,
+    ArchivedCapture,
+    BodyLimit,
     captures,
     decoded_body,
     sha1_of,
@@ -40,8 +40,8 @@ from crawler.model.types import Claim, StoreUnavailable
 from crawler.policy.links import (
     base_of,
     link_headers,
-    most_kept,
-    resolved,
+    max_links,
+    resolve_links,
     robots_header,
     row_of,
     with_headers,
@@ -58,7 +58,7 @@ MAY_REPEAT: Final = "may-repeat"
 """The metadata field, with the record's own URL, of a page that a dead process may have archived
 already."""
 _FLAWS: Final = frozenset(Flaw)
-_OTHER_FLAW: Final = Flaw.LYING_TYPE  # for a flaw of another version that is not known here
+_OTHER_FLAW: Final = Flaw.WRONG_TYPE  # for a flaw of another version that is not known here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +66,10 @@ class RebuildRules:
     """The rules for parsing archived pages again, as in the crawl."""
 
     parsing: Callable[[], AbstractAsyncContextManager[Parse]]
-    room: Room
+    max_body_bytes: BodyLimit
     most_bytes: int  # the most that `room` returns
     near_min_words: int
-    tries_unreadable: bool  # also those on which a parser gave up in the crawl
+    retry_unreadable: bool  # also those on which a parser gave up in the crawl
 
 
 async def rows(warc: Path, content: Path, again: RebuildRules) -> AsyncGenerator[Cells, None]:
@@ -82,19 +82,19 @@ async def rows(warc: Path, content: Path, again: RebuildRules) -> AsyncGenerator
             if row is not None:
                 parsed = page.parsed or Parsed()
                 base = base_of(page.url, parsed)
-                outlinks, _ = resolved(parsed.links[: most_kept(base)], base)
+                outlinks, _ = resolve_links(parsed.links[: max_links(base)], base)
                 yield cells(row, outlinks, stored.place)
 
 
-async def _page(stored: Stored, again: RebuildRules, parse: Parse) -> Page:
+async def _page(stored: ArchivedCapture, again: RebuildRules, parse: Parse) -> Page:
     headers = head_fields(stored.head)
     page = _page_as_noted(stored, headers)
-    if page.flaw or not page.is_answered or page.is_copy or page.is_again:
+    if page.flaw or not page.is_answered or page.is_copy or page.is_refetch:
         return page
-    body = decoded_body(stored, again.room)
+    body = decoded_body(stored, again.max_body_bytes)
     kind = actual_type(page.content_type, page.url, body).media_type
-    parsed = Parsed(parser=stored.noted("parser"))
-    if again.tries_unreadable or not stored.noted(UNREADABLE):
+    parsed = Parsed(parser=stored.metadata_value("parser"))
+    if again.retry_unreadable or not stored.metadata_value(UNREADABLE):
         parsed = await parse(Source(page.url, page.content_type, body, tuple(headers)), kind)
     parsed = with_headers(parsed, link_headers(headers), robots_header(headers))
     return replace(
@@ -108,13 +108,16 @@ async def _page(stored: Stored, again: RebuildRules, parse: Parse) -> Page:
     )
 
 
-def _page_as_noted(stored: Stored, headers: list[tuple[bytes, bytes]]) -> Page:
+def _page_as_noted(stored: ArchivedCapture, headers: list[tuple[bytes, bytes]]) -> Page:
     """Return the page without its content, from the head and the metadata that the crawl wrote."""
     declared = (values(headers, b"content-type") or [b""])[-1]  # the last, as Scrapy has it
-    near, bits = stored.noted("near-duplicate-of"), stored.noted("near-duplicate-bits")
+    near, bits = (
+        stored.metadata_value("near-duplicate-of"),
+        stored.metadata_value("near-duplicate-bits"),
+    )
     # Archives of older versions have revisits without this field.
-    same = stored.noted("duplicate-of") or stored.refers_to
-    flaw = stored.noted("flaw")
+    same = stored.metadata_value("duplicate-of") or stored.refers_to
+    flaw = stored.metadata_value("flaw")
     return Page(
         url=stored.url,
         status=status_of(stored.head),
@@ -122,13 +125,13 @@ def _page_as_noted(stored: Stored, headers: list[tuple[bytes, bytes]]) -> Page:
         body=b"",
         depth=0,
         lease_id=0,
-        media_type=stored.noted("media-type") or media_type(declared),
+        media_type=stored.metadata_value("media-type") or media_type(declared),
         flaw=Flaw(flaw) if flaw in _FLAWS else _OTHER_FLAW,
-        digest=sha1_of(stored.noted("content-digest")) or stored.payload_sha1,
+        digest=sha1_of(stored.metadata_value("content-digest")) or stored.payload_sha1,
         duplicate_of=Claim(b"", same) if same else None,
-        alias_of=stored.noted("alias-of"),
+        alias_of=stored.metadata_value("alias-of"),
         near=NearDuplicate(Claim(b"", near), int(bits)) if near and bits.isdecimal() else None,
-        may_repeat=bool(stored.noted(MAY_REPEAT)),
+        may_repeat=bool(stored.metadata_value(MAY_REPEAT)),
     )
 
 
@@ -162,7 +165,7 @@ class ColumnsCompanion:
             # The links and the text of a copy are in the row of its original.
             self._file.add(cells(row, written.capture.outlinks, written.place))
 
-    def add_again(self, stored: Stored) -> None:
+    def add_stored(self, stored: ArchivedCapture) -> None:
         raise NotImplementedError("columns are made again by `rebuild` only")
 
     def finish(self) -> None:

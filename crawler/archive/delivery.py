@@ -18,11 +18,11 @@ from time import monotonic
 from typing import Final
 
 from crawler.archive.destinations import (
-    DamagedOnTheWay,
+    DamagedInTransfer,
     NameTaken,
     Store,
     deliver_file,
-    reason,
+    error_text,
 )
 from crawler.archive.files import OPEN_SUFFIX
 from crawler.model.types import CrawlerError
@@ -87,7 +87,7 @@ def _order(file: Path) -> int:
 
 logger = logging.getLogger(__name__)
 
-ROOM_LOOK_S: Final = 0.2  # the longest delay of fetching, once there is room
+ROOM_CHECK_INTERVAL_S: Final = 0.2  # the longest delay of fetching, once there is room
 # At the end of the crawl, where a user waits.
 LAST_BACKOFF_S: Final = 5.0
 LAST_TRIES: Final = 5  # after so many failures in a row, files stay here
@@ -100,14 +100,14 @@ class DeliveryRules:
     """The limits and intervals of delivery."""
 
     waiting_bytes: int  # of finished files; with more, fetching waits
-    look_s: float = 5.0  # the interval at which finished files are looked for
+    poll_interval_s: float = 5.0  # the interval at which finished files are looked for
     backoff_base_s: float = 1.0
     backoff_max_s: float = 120.0
-    patience_s: float = 60.0  # at the end, after so long without progress, files stay here
+    stall_timeout_s: float = 60.0  # at the end, after so long without progress, files stay here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class DeliveryFigures:
     """The counts of a delivery so far."""
 
     files: int  # delivered
@@ -135,7 +135,7 @@ class Delivery:
         self._is_down = False
         self._is_full = False
         self._tries_left = LAST_TRIES  # at the end of the crawl
-        self._lets_through = False
+        self._is_unlimited = False
         self._looked_at = self._moved_at = monotonic()
         self._ending = threading.Event()  # set: deliver what there is, then end
         self._over = threading.Event()  # set: end now
@@ -147,16 +147,16 @@ class Delivery:
 
     def is_congested(self) -> bool:
         """Whether more bytes wait than CRAWLER_ARCHIVE_WAITING_BYTES."""
-        return self._is_full and not self._lets_through
+        return self._is_full and not self._is_unlimited
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until another page may be archived."""
         while self.is_congested():
-            await asyncio.sleep(ROOM_LOOK_S)
+            await asyncio.sleep(ROOM_CHECK_INTERVAL_S)
 
-    def let_through(self) -> None:
+    def stop_limiting(self) -> None:
         """Stop limiting the archive: the crawl ends, and only pages under way are archived."""
-        self._lets_through = True
+        self._is_unlimited = True
 
     @property
     def destination(self) -> str:
@@ -164,9 +164,9 @@ class Delivery:
         return str(self._store)
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> DeliveryFigures:
         counted = self._counted
-        return Figures(
+        return DeliveryFigures(
             files=counted["files"],
             bytes=counted["bytes"],
             failures=counted["failures"],
@@ -179,7 +179,7 @@ class Delivery:
     async def close(self) -> list[Path]:
         """Deliver what is left, as long as the store accepts it. Returns the files that stay here,
         for the next start."""
-        self.let_through()
+        self.stop_limiting()
         begun_at = monotonic()
         self._look()
         if self._waiting_bytes and self._thread.is_alive():
@@ -188,7 +188,7 @@ class Delivery:
             self._tries_left = LAST_TRIES_DOWN
         self._ending.set()
         while self._thread.is_alive():
-            if monotonic() - max(begun_at, self._moved_at) > self._rules.patience_s:
+            if monotonic() - max(begun_at, self._moved_at) > self._rules.stall_timeout_s:
                 break
             await asyncio.sleep(0.02)
         self._over.set()
@@ -204,7 +204,7 @@ class Delivery:
             elif self._ending.is_set():
                 return
             else:
-                self._ending.wait(self._rules.look_s)
+                self._ending.wait(self._rules.poll_interval_s)
 
     def _next(self) -> Bundle | None:
         """Return the oldest of the bundles with the fewest failures: a bundle that fails may be the
@@ -241,7 +241,7 @@ class Delivery:
         self._log_down(error)
         is_last = self._ending.is_set()
         self._tries_left -= is_last
-        self._counted["damaged"] += isinstance(error, DamagedOnTheWay)
+        self._counted["damaged"] += isinstance(error, DamagedInTransfer)
         self._counted["failures"] += 1  # last: a reader that sees it finds the rest up to date
         if not self._tries_left:
             return
@@ -254,7 +254,7 @@ class Delivery:
         until = monotonic() + wait_s
         cut_short = self._over if self._ending.is_set() else self._ending
         while (left_s := until - monotonic()) > 0:
-            if cut_short.wait(min(left_s, self._rules.look_s)):
+            if cut_short.wait(min(left_s, self._rules.poll_interval_s)):
                 return
             self._look()
 
@@ -267,7 +267,7 @@ class Delivery:
     def _moved(self) -> None:
         """Note that a piece arrived. Threads of fsspec call this too."""
         self._moved_at = monotonic()
-        if self._moved_at - self._looked_at > self._rules.look_s:
+        if self._moved_at - self._looked_at > self._rules.poll_interval_s:
             self._look()
 
     def _look(self) -> list[Bundle]:
@@ -304,7 +304,7 @@ class Delivery:
 
 
 def _text_of(error: Exception) -> str:
-    return str(error) if isinstance(error, CrawlerError) else reason(error)
+    return str(error) if isinstance(error, CrawlerError) else error_text(error)
 
 
 def _size(file: Path) -> int:

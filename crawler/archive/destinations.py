@@ -25,7 +25,7 @@ from fsspec.callbacks import Callback  # type: ignore[import-untyped]  # nor doe
 from crawler.archive.files import OPEN_SUFFIX, open_name, sync_folder
 from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
 
-Moved: TypeAlias = Callable[[], None]
+OnProgress: TypeAlias = Callable[[], None]
 """Called whenever a piece of a file was transferred."""
 
 
@@ -34,7 +34,7 @@ class NameTaken(CrawlerError):
     error; only a person can decide which of the two counts."""
 
 
-class DamagedOnTheWay(StoreUnavailable):
+class DamagedInTransfer(StoreUnavailable):
     """The stored bytes were not those of the file, and were removed. Caller: try again."""
 
 
@@ -44,31 +44,31 @@ class Store(Protocol):
     def check(self) -> None:
         """Raises ConfigError if the bucket or folder does not exist."""
 
-    def has(self, name: str) -> bool:
+    def exists(self, name: str) -> bool:
         """Whether *name* exists. Also False if we lack the right to look."""
 
-    def put(self, file: Path, name: str, moved: Moved) -> bool:
+    def put(self, file: Path, name: str, moved: OnProgress) -> bool:
         """Store *file* so that it appears complete. Returns False if *name* existed before."""
 
-    def holds(self, file: Path, name: str, moved: Moved) -> bool:
+    def matches(self, file: Path, name: str, moved: OnProgress) -> bool:
         """Whether the content of *name* equals *file*."""
 
     def discard(self, name: str) -> None:
         """Remove what was stored under *name*."""
 
 
-def deliver_file(store: Store, file: Path, name: str, moved: Moved) -> None:
+def deliver_file(store: Store, file: Path, name: str, moved: OnProgress) -> None:
     """Store *file* as *name* and compare the two. Raises StoreUnavailable, NameTaken.
 
     It may be repeated after a crash at any point: what is stored already is compared.
     """
-    is_ours = not store.has(name) and store.put(file, name, moved)
-    if store.holds(file, name, moved):
+    is_ours = not store.exists(name) and store.put(file, name, moved)
+    if store.matches(file, name, moved):
         return
     if not is_ours:
         raise NameTaken(f"{name} is there already with other content; {file} was left")
     store.discard(name)
-    raise DamagedOnTheWay(f"{name} was not what was sent; it is sent again")
+    raise DamagedInTransfer(f"{name} was not what was sent; it is sent again")
 
 
 # Credentials come from the environment or the clouds' own files, because settings are printed and
@@ -85,7 +85,7 @@ EXTRAS: Final = {
 PACKAGES: Final = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
 FOLDERS: Final = frozenset({"file", "local"})
 # These do not keep files, or cannot be written to.
-USELESS: Final = frozenset(
+UNSUPPORTED_SCHEMES: Final = frozenset(
     {"memory", "data", "http", "https", "git", "github", "zip", "tar", "reference", "async_wrapper"}
 )
 LONGEST_REASON: Final = 300
@@ -132,7 +132,7 @@ def read_address(url: str) -> StoreAddress:
             f"{SETTING} holds a name, a password or a query beside {without_secrets(url)}:"
             f" credentials come from the environment or the store's own files, see {DOCS}"
         )
-    if address.scheme in USELESS:
+    if address.scheme in UNSUPPORTED_SCHEMES:
         raise ConfigError(f"{SETTING} is {without_secrets(url)}: nothing can be kept there")
     if address.is_folder and not address.path.startswith("/"):
         raise ConfigError(
@@ -161,7 +161,7 @@ def without_secrets(url: str) -> str:
     return f"{scheme}://{user + at if keeps_user else ''}{host}{slash}{path}"
 
 
-def reason(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return *error* as one line without the queries of its URLs: a signed query gives access to
     every reader of the log."""
     text = " ".join(str(error).split())
@@ -193,7 +193,7 @@ class FolderStore:
         if not os.access(self._root, os.W_OK | os.X_OK):
             raise ConfigError(f"{SETTING} names the folder {self._root}: it cannot be written to")
 
-    def has(self, name: str) -> bool:
+    def exists(self, name: str) -> bool:
         target = self._root / name
         with _translated_errors():
             # If the disk is not mounted, the folder is missing and must not look empty.
@@ -205,7 +205,7 @@ class FolderStore:
                 unfinished.unlink(missing_ok=True)
         return True
 
-    def put(self, file: Path, name: str, moved: Moved) -> bool:
+    def put(self, file: Path, name: str, moved: OnProgress) -> bool:
         target = self._root / name
         with _translated_errors():
             self._root.stat()
@@ -219,7 +219,7 @@ class FolderStore:
             sync_folder(self._root)
         return is_new
 
-    def holds(self, file: Path, name: str, moved: Moved) -> bool:
+    def matches(self, file: Path, name: str, moved: OnProgress) -> bool:
         with (
             _translated_errors(),
             file.open("rb") as ours,
@@ -236,7 +236,7 @@ class FolderStore:
             (self._root / name).unlink(missing_ok=True)
 
 
-def _copy(source: BinaryIO, copy: BinaryIO, moved: Moved) -> None:
+def _copy(source: BinaryIO, copy: BinaryIO, moved: OnProgress) -> None:
     while block := source.read(BLOCK_BYTES):
         copy.write(block)
         moved()
@@ -247,7 +247,7 @@ def _copy(source: BinaryIO, copy: BinaryIO, moved: Moved) -> None:
         os.posix_fadvise(copy.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _are_equal(ours: BinaryIO, stored: BinaryIO, moved: Moved) -> bool:
+def _are_equal(ours: BinaryIO, stored: BinaryIO, moved: OnProgress) -> bool:
     while block := ours.read(BLOCK_BYTES):
         if stored.read(len(block)) != block:
             return False
@@ -274,7 +274,7 @@ def _translated_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreUnavailable(reason(error)) from error
+        raise StoreUnavailable(error_text(error)) from error
 
 
 def drop_parts(fs: Any, path: str) -> None:
@@ -293,26 +293,26 @@ def drop_parts(fs: Any, path: str) -> None:
 
 # The ETag of S3 and compatible stores: the MD5 of an object put in one piece; else the MD5 of the
 # MD5s of its parts, and their number.
-WHOLE: Final = re.compile(r'"?([0-9a-f]{32})"?')
-IN_PARTS: Final = re.compile(r'"?([0-9a-f]{32}-[0-9]+)"?')
-GOOGLES: Final = "md5Hash"
+SINGLE_PART_ETAG: Final = re.compile(r'"?([0-9a-f]{32})"?')
+MULTIPART_ETAG: Final = re.compile(r'"?([0-9a-f]{32}-[0-9]+)"?')
+GOOGLE_MD5_FIELD: Final = "md5Hash"
 
 
-def digest_matches(file: Path, info: Mapping[str, Any], part_bytes: int, moved: Moved) -> bool:
+def digest_matches(file: Path, info: Mapping[str, Any], part_bytes: int, moved: OnProgress) -> bool:
     """Whether a digest that the store computed proves that it holds *file*. False proves nothing:
     for an encrypted object S3's ETag is no digest. *part_bytes* is the size of its parts, if it was
     put in parts."""
     tag = str(info.get("ETag", ""))
-    if whole := WHOLE.fullmatch(tag):
+    if whole := SINGLE_PART_ETAG.fullmatch(tag):
         return _whole_digest(file, moved).hex() == whole[1]
-    if in_parts := IN_PARTS.fullmatch(tag):
+    if in_parts := MULTIPART_ETAG.fullmatch(tag):
         return _digest_of_parts(file, part_bytes, moved) == in_parts[1]
-    if google := str(info.get(GOOGLES, "")):
+    if google := str(info.get(GOOGLE_MD5_FIELD, "")):
         return b64encode(_whole_digest(file, moved)).decode() == google
     return False
 
 
-def _whole_digest(file: Path, moved: Moved) -> bytes:
+def _whole_digest(file: Path, moved: OnProgress) -> bytes:
     digest = md5(usedforsecurity=False)
     for block in _blocks(file, BLOCK_BYTES):
         digest.update(block)
@@ -320,7 +320,7 @@ def _whole_digest(file: Path, moved: Moved) -> bytes:
     return digest.digest()
 
 
-def _digest_of_parts(file: Path, part_bytes: int, moved: Moved) -> str:
+def _digest_of_parts(file: Path, part_bytes: int, moved: OnProgress) -> str:
     digest, parts = md5(usedforsecurity=False), 0
     for part in _blocks(file, part_bytes):
         digest.update(md5(part, usedforsecurity=False).digest())
@@ -337,11 +337,11 @@ def _blocks(file: Path, size_bytes: int) -> Iterator[bytes]:
 
 MEGABYTE: Final = 1024 * 1024
 PART_BYTES: Final = 8 * MEGABYTE  # S3: at least 5 MB, at most 10,000 parts a file
-MOST_PARTS: Final = 10_000
+MAX_PARTS: Final = 10_000
 PARTS_AT_ONCE: Final = 4  # 32 MB; one part at a time is slow where answers take long
 
 # These log requests with their headers, session tokens among them, at levels below WARNING.
-OUTSPOKEN: Final = (
+LOGGERS_TO_LIMIT: Final = (
     *("boto", "boto3", "botocore", "aiobotocore", "s3fs", "s3transfer", "urllib3", "fsspec"),
     *("gcsfs", "google", "azure", "adlfs"),
 )
@@ -389,15 +389,15 @@ class ObjectStore:
             except FileNotFoundError:
                 raise ConfigError(f"{SETTING} is {self._address}: there is no {root}") from None
             except ValueError as error:
-                raise ConfigError(f"{SETTING} is {self._address}: {reason(error)}") from error
+                raise ConfigError(f"{SETTING} is {self._address}: {error_text(error)}") from error
 
-    def has(self, name: str) -> bool:
+    def exists(self, name: str) -> bool:
         # `bring` calls this first, and `put` does not after a failure: so each try begins with a
         # client that has the newest credentials.
         self._renew()
         return self._exists(name)
 
-    def put(self, file: Path, name: str, moved: Moved) -> bool:
+    def put(self, file: Path, name: str, moved: OnProgress) -> bool:
         try:
             with self._translated_errors(f"put {name}"):
                 self._put(file, self._path(name), moved)
@@ -408,7 +408,7 @@ class ObjectStore:
             raise
         return True
 
-    def holds(self, file: Path, name: str, moved: Moved) -> bool:
+    def matches(self, file: Path, name: str, moved: OnProgress) -> bool:
         with self._translated_errors(f"look at {name}"):
             size_bytes = file.stat().st_size
             info = self._info(name)
@@ -432,7 +432,7 @@ class ObjectStore:
                 return False
             return True
 
-    def _put(self, file: Path, path: str, moved: Moved) -> None:
+    def _put(self, file: Path, path: str, moved: OnProgress) -> None:
         fs = self._connected()
         if not self._address.is_object_store:
             _put_by_rename(fs, file, path, moved)
@@ -461,10 +461,10 @@ class ObjectStore:
         return EXTRAS.get(self._address.scheme) == "s3"
 
     def _part_size(self, size_bytes: int) -> int:
-        least = -(-size_bytes // MOST_PARTS)
+        least = -(-size_bytes // MAX_PARTS)
         return max(self._part_bytes, -(-least // MEGABYTE) * MEGABYTE)  # Google requires whole MB
 
-    def _reads_back(self, file: Path, name: str, size_bytes: int, moved: Moved) -> bool:
+    def _reads_back(self, file: Path, name: str, size_bytes: int, moved: OnProgress) -> bool:
         fs, path = self._connected(), self._path(name)
         with file.open("rb") as ours:
             for start in range(0, size_bytes, self._part_bytes):
@@ -513,13 +513,13 @@ class ObjectStore:
             raise
         except Exception as error:
             self._has_failed = True
-            raise StoreUnavailable(f"cannot {doing}: {reason(error)}") from error
+            raise StoreUnavailable(f"cannot {doing}: {error_text(error)}") from error
 
 
 class _ProgressCallback(Callback):  # type: ignore[misc]  # untyped, as is all of fsspec
     """Calls *moved* for each piece that fsspec has sent."""
 
-    def __init__(self, moved: Moved) -> None:
+    def __init__(self, moved: OnProgress) -> None:
         super().__init__()
         self._moved = moved
 
@@ -527,7 +527,7 @@ class _ProgressCallback(Callback):  # type: ignore[misc]  # untyped, as is all o
         self._moved()
 
 
-def _put_by_rename(fs: Any, file: Path, path: str, moved: Moved) -> None:
+def _put_by_rename(fs: Any, file: Path, path: str, moved: OnProgress) -> None:
     """Upload *file* under an open name and rename it: such a store shows incomplete files."""
     if fs.exists(path):
         raise FileExistsError(path)
@@ -547,12 +547,12 @@ def _refuse_missing(address: StoreAddress) -> None:
         ) from None
     except ImportError as error:
         package = PACKAGES.get(EXTRAS.get(address.scheme, ""))
-        what = f"pip install {package}" if package else reason(error)
+        what = f"pip install {package}" if package else error_text(error)
         raise ConfigError(f"{SETTING} is {address}: a package is missing: {what}") from error
 
 
 def _limit_library_logs() -> None:
-    for name in OUTSPOKEN:
+    for name in LOGGERS_TO_LIMIT:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:  # else the user has chosen a level
             logger.setLevel(logging.WARNING)

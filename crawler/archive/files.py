@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final, Protocol, Self
 
 from crawler.archive.capture import StoredCapture
-from crawler.archive.reader import Stored
-from crawler.model.types import StoreUnavailable, refused_write
+from crawler.archive.reader import ArchivedCapture
+from crawler.model.types import StoreUnavailable, store_error
 
 OPEN_SUFFIX: Final = ".open"
 
@@ -169,7 +169,7 @@ def _create_locked(final: Path) -> int | None:
 
 
 def _unavailable(path: Path, error: OSError) -> StoreUnavailable:
-    return refused_write(f"cannot write {path}", error)
+    return store_error(f"cannot write {path}", error)
 
 
 # Companions (index, columns) are finished before their WARC file, so that a finished WARC file has
@@ -189,7 +189,7 @@ class Companion(Protocol):
 
     @property
     def is_slow(self) -> bool:
-        """Whether a rebuild takes minutes for a file. It is then delayed, and `add_again` is never
+        """Whether a rebuild takes minutes for a file. It is then delayed, and `add_stored` is never
         called."""
 
     def begin(self, warc: Path) -> None:
@@ -200,7 +200,7 @@ class Companion(Protocol):
         """Add one capture, in bounded memory. Raises only StoreUnavailable, whatever the capture
         holds."""
 
-    def add_again(self, stored: Stored) -> None:
+    def add_stored(self, stored: ArchivedCapture) -> None:
         """Add one capture that was read from its file, without its body. Raises as `add`."""
 
     def finish(self) -> None:
@@ -278,7 +278,7 @@ def mark_missing(warc: Path, suffix: str) -> None:
     try:
         mark.write_bytes(b"")
     except OSError as error:
-        raise refused_write(f"cannot write {mark}", error) from error
+        raise store_error(f"cannot write {mark}", error) from error
 
 
 def missing_companions(folder: Path, suffix: str) -> list[Path]:
@@ -290,7 +290,7 @@ def is_missing(warc: Path, suffix: str) -> bool:
     return warc.exists() and open_name(companion_path(warc, suffix)).exists()
 
 
-def clear(folder: Path, suffix: str, *, also_marked: bool = False) -> None:
+def remove_unfinished_companions(folder: Path, suffix: str, *, also_marked: bool = False) -> None:
     """Remove unfinished companions of WARC files that are not being written. Marks of missing
     companions are removed only if *also_marked*."""
     for warc, path in _unfinished(folder, suffix):
@@ -300,7 +300,7 @@ def clear(folder: Path, suffix: str, *, also_marked: bool = False) -> None:
 
 
 @contextmanager
-def held(warc: Path) -> Iterator[bool]:
+def rebuild_lock(warc: Path) -> Iterator[bool]:
     """Hold the lock for a rebuild of the companions of a finished file. Yields False if another
     process holds it. Raises OSError."""
     with warc.open("rb") as file:

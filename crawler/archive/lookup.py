@@ -25,12 +25,12 @@ from crawler.archive.cdxj import (
 )
 from crawler.archive.files import OPEN_SUFFIX, WARC_SUFFIX, companion_path
 from crawler.archive.reader import (
-    Damaged,
+    ArchivedCapture,
+    DamagedFile,
     Record,
-    Stored,
     captures,
+    read_capture,
     records,
-    stored,
 )
 from crawler.model.types import DataDirError
 
@@ -68,7 +68,7 @@ class Entry:
     def is_revisit(self) -> bool:
         return self.mime == REVISIT
 
-    def in_time(self) -> tuple[str, str, int]:
+    def time_key(self) -> tuple[str, str, int]:
         """Return the sort key for the order of time."""
         return self.timestamp, self.place.file, self.place.offset
 
@@ -89,7 +89,7 @@ def lookup(folders: Iterable[Path], url: str) -> list[Entry]:
         entry for folder in folders for file in warc_files(folder) for entry in _search(file, key)
     ]
     # A file that is finished during the search is found under both of its names.
-    return sorted({str(entry.place): entry for entry in found}.values(), key=Entry.in_time)
+    return sorted({str(entry.place): entry for entry in found}.values(), key=Entry.time_key)
 
 
 def entries(file: Path) -> Iterator[Entry]:
@@ -97,12 +97,12 @@ def entries(file: Path) -> Iterator[Entry]:
     return _search(file, None)
 
 
-def entries_of(file: Path, key: str) -> Iterator[Entry]:
+def entries_for_key(file: Path, key: str) -> Iterator[Entry]:
     """Yield the captures of one file with the index key *key*. Raises DataDirError."""
     return _search(file, key)
 
 
-def original(folders: Iterable[Path], revisit: Stored) -> Entry | None:
+def find_original(folders: Iterable[Path], revisit: ArchivedCapture) -> Entry | None:
     """Return the response that *revisit* repeats, or None if it is not in *folders*."""
     named = [each for each in lookup(folders, revisit.refers_to) if not each.is_revisit]
     at = timestamp(revisit.refers_date)
@@ -111,23 +111,23 @@ def original(folders: Iterable[Path], revisit: Stored) -> Entry | None:
 
 
 @contextmanager
-def opened(entry: Entry) -> Iterator[Record]:
+def open_record(entry: Entry) -> Iterator[Record]:
     """Yield the record of *entry*. Raises DataDirError if it is missing or incomplete."""
     with _file_of(entry) as file:
         try:
             file.seek(entry.place.offset)
             yield next(records(file))
-        except (StopIteration, Damaged, OSError) as error:
+        except (StopIteration, DamagedFile, OSError) as error:
             raise DataDirError(
                 f"{entry.file} cannot be read at {entry.place.offset}: {error or 'it ends there'}."
                 " scrapy archive check shows what is wrong"
             ) from error
 
 
-def read_entry(entry: Entry, most_bytes: int) -> Stored:
+def read_entry(entry: Entry, most_bytes: int) -> ArchivedCapture:
     """Return the capture of *entry* with at most *most_bytes* of its body. Raises DataDirError."""
-    with opened(entry) as record:
-        return stored(record, entry.place.file, most_bytes)
+    with open_record(entry) as record:
+        return read_capture(record, entry.place.file, most_bytes)
 
 
 def _file_of(entry: Entry) -> BinaryIO:
@@ -153,7 +153,7 @@ def _search(file: Path, key: str | None) -> Iterator[Entry]:
 
 
 def _read(file: Path, final: Path, key: str | None) -> Iterator[Entry]:
-    with suppress(Damaged):  # a file being written may end within a record
+    with suppress(DamagedFile):  # a file being written may end within a record
         for one in captures(final, file, most_bytes=0):
             if key is None or key_of(one.url) == key:
                 yield _entry(index_line(one.url, one.date, one.answer, one.place).encode(), file)

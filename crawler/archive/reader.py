@@ -23,7 +23,7 @@ from crawler.archive.capture import RecordPlace, ResponseRecord
 from crawler.archive.record_bytes import MAX_HEAD_BYTES
 from crawler.model.page import head_fields
 from crawler.model.types import CrawlerError
-from crawler.policy.encodings import codings_of, decoded
+from crawler.policy.encodings import codings_of, undo_codings
 
 READ_BYTES: Final = 64 * 1024
 INFLATE_BYTES: Final = 1024 * 1024  # the most that is inflated at once
@@ -36,7 +36,7 @@ _CONTENT_LENGTH: Final = re.compile(
 ).match
 
 
-class Damaged(CrawlerError):
+class DamagedFile(CrawlerError):
     """The file cannot be read from here on. Caller: keep what came before."""
 
 
@@ -57,11 +57,11 @@ class Member:
             if inflater.needs_input:
                 self._rest = self._rest or self._file.read(self._read_bytes)
                 if not self._rest:
-                    raise Damaged(f"the record at {self.offset} is cut off")
+                    raise DamagedFile(f"the record at {self.offset} is cut off")
             try:
                 piece = inflater.decompress(self._rest, INFLATE_BYTES)
             except IsalError as error:  # type: ignore[misc]  # isal's stub says an instance; it is a class
-                raise Damaged(f"the record at {self.offset} is no gzip: {error}") from error
+                raise DamagedFile(f"the record at {self.offset} is no gzip: {error}") from error
             self._rest = b""
             if piece:
                 yield piece
@@ -101,14 +101,14 @@ class PlainMember:
         while not (found := _HEAD(self.rest)) and len(self.rest) <= MAX_PLAIN_HEAD_BYTES:
             self._fill()
         if not found or found.end() > MAX_PLAIN_HEAD_BYTES:
-            raise Damaged(f"the record at {self.offset} is no WARC record")
+            raise DamagedFile(f"the record at {self.offset} is no WARC record")
         length = _CONTENT_LENGTH(found[0])
         return found.end() + (int(length[1]) if length else 0) + len(_END)
 
     def _fill(self) -> None:
         read = self._file.read(self._read_bytes)
         if not read:
-            raise Damaged(f"the record at {self.offset} is cut off")
+            raise DamagedFile(f"the record at {self.offset} is cut off")
         self.rest += read
 
     @property
@@ -225,8 +225,8 @@ class Record:
                 return head, ahead
         raise self._damaged("is no WARC record")
 
-    def _damaged(self, what: str) -> Damaged:
-        return Damaged(f"the record at {self.offset} {what}")
+    def _damaged(self, what: str) -> DamagedFile:
+        return DamagedFile(f"the record at {self.offset} {what}")
 
 
 def records(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Record]:
@@ -244,7 +244,7 @@ _SHA1_HEX: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class ArchivedCapture:
     """A capture read from the archive: a response or revisit with its metadata. Arrow: archive ->
     reader."""
 
@@ -272,12 +272,12 @@ class Stored:
     def answer(self) -> ResponseRecord:
         return ResponseRecord(self.kind, self.head, self.payload_sha1)
 
-    def noted(self, name: str) -> str:
+    def metadata_value(self, name: str) -> str:
         """Return the first metadata value called *name*, or ""."""
         return next((value for key, value in self.metadata if key == name), "")
 
 
-def captures(warc: Path, content: Path, most_bytes: int) -> Iterator[Stored]:
+def captures(warc: Path, content: Path, most_bytes: int) -> Iterator[ArchivedCapture]:
     """Yield the captures in *content*, which is, or will be, called *warc*, with at most
     *most_bytes* of each body. Raises Damaged after the last complete record, OSError."""
     with content.open("rb") as file:
@@ -291,15 +291,15 @@ def captures_in(
     whole: Callable[[int], None] | None = None,
     *,
     with_metadata: bool = True,
-) -> Generator[Stored, None, None]:
+) -> Generator[ArchivedCapture, None, None]:
     """Yield captures as `captures` does. *whole* is called with the end of each complete record of
     any kind."""
-    answer: Stored | None = None
-    damage: Damaged | None = None
+    answer: ArchivedCapture | None = None
+    damage: DamagedFile | None = None
     try:
         for record in records(file):
             if record.kind in ANSWERS:
-                following = stored(record, name, most_bytes)
+                following = read_capture(record, name, most_bytes)
                 if answer is not None:
                     yield answer
                 answer = following
@@ -310,7 +310,7 @@ def captures_in(
             end = record.offset + record.finish()
             if whole is not None:
                 whole(end)
-    except Damaged as found:
+    except DamagedFile as found:
         damage = found
     if answer is not None:
         yield answer
@@ -318,14 +318,14 @@ def captures_in(
         raise damage
 
 
-def stored(record: Record, name: str, most_bytes: int) -> Stored:
+def read_capture(record: Record, name: str, most_bytes: int) -> ArchivedCapture:
     """Return the answer in *record*, of the file called *name*. Raises Damaged."""
     read = record.read_all(MAX_HEAD_BYTES + most_bytes)
     if record.kind == "resource":
         read = head_of_resource(record) + read
     head, end, body = read.partition(_END)
     body_cut = bool(record.read(1)) or len(body) > most_bytes
-    return Stored(
+    return ArchivedCapture(
         kind="revisit" if record.kind == "revisit" else "response",
         url=record.field("WARC-Target-URI"),
         date=record.field("WARC-Date"),
@@ -374,18 +374,18 @@ def epoch(date: str) -> float:
         return 0.0
 
 
-Room = Callable[[bytes | None, str], int]
+BodyLimit = Callable[[bytes | None, str], int]
 """Content-Type, URL -> the most bytes that are kept of a decoded body."""
 
 
-def decoded_body(stored: Stored, room: Room) -> bytes:
+def decoded_body(stored: ArchivedCapture, room: BodyLimit) -> bytes:
     """Return the body without its content codings, as the crawl decoded it."""
     headers = head_fields(stored.head)
     codings = codings_of(values(headers, b"content-encoding"))
     if not codings:
         return stored.body
     declared = (values(headers, b"content-type") or [b""])[-1]  # the last, as Scrapy has it
-    return decoded(stored.body, codings, room(declared or None, stored.url)).body
+    return undo_codings(stored.body, codings, room(declared or None, stored.url)).body
 
 
 def values(headers: list[tuple[bytes, bytes]], lower_name: bytes) -> list[bytes]:

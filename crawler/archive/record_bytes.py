@@ -38,20 +38,20 @@ def _halves() -> Iterator[tuple[int, int, int]]:
 _HALVES: Final = tuple(_halves())
 
 
-def line(name: str, value: str) -> str:
+def field_line(name: str, value: str) -> str:
     written = f"{name}: {value}"
     if not written.isprintable():
         written = written.replace("\r", " ").replace("\n", " ")
     return f"{written}\r\n"
 
 
-def block(pairs: Iterable[tuple[str, str]]) -> bytes:
+def fields_block(pairs: Iterable[tuple[str, str]]) -> bytes:
     """Return the block of an `application/warc-fields` record."""
-    return "".join([line(name, value) for name, value in pairs]).encode(errors="replace")
+    return "".join([field_line(name, value) for name, value in pairs]).encode(errors="replace")
 
 
 @lru_cache(maxsize=8)  # the index needs the same digest as the record just before it
-def labelled(sha1: bytes) -> str:
+def sha1_label(sha1: bytes) -> str:
     """Return a SHA-1 as WARC and CDXJ write it, in an eighth of the time of base64.b32encode: its
     32 groups of 5 bits are spread to a byte each, in five steps that each halve the groups."""
     spread = int.from_bytes(sha1)
@@ -68,7 +68,7 @@ def record_id(random: bytes) -> str:
 
 
 @lru_cache(maxsize=8)
-def date(at: float) -> str:
+def warc_date(at: float) -> str:
     """Return a WARC-Date with microseconds, as WARC 1.1 allows: a page may be fetched twice in a
     second."""
     stamp = datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
@@ -95,14 +95,16 @@ def uri(url: str) -> str:
 # space only, and pywb refuses any version but 1.0 and 1.1. The line as sent is in the metadata.
 
 CHUNKED: Final = re.compile(rb"^(?=Transfer-Encoding[ \t]*:)", re.IGNORECASE | re.MULTILINE)
-LYING: Final = re.compile(
+MISLEADING_HEADERS: Final = re.compile(
     rb"^(?=(?:Transfer-Encoding|Content-Length)[ \t]*:)", re.IGNORECASE | re.MULTILINE
 )
 STATUS_LINE: Final = "status-line"
 """The metadata field with the status line as sent, percent-encoded, if it was rewritten."""
 PRINTABLE_STATUS: Final = "".join(chr(byte) for byte in range(0x20, 0x7F) if chr(byte) != "%")
 RENAMED: Final = b"X-Crawler-"
-_GIVEN_BACK: Final = re.compile(LYING.pattern.replace(b"^", b"^" + RENAMED), LYING.flags)
+_GIVEN_BACK: Final = re.compile(
+    MISLEADING_HEADERS.pattern.replace(b"^", b"^" + RENAMED), MISLEADING_HEADERS.flags
+)
 END: Final = b"\r\n\r\n"
 
 # Most heads match this and are written unchanged: no line looks blank or has a lone LF.
@@ -134,7 +136,7 @@ def response_head(capture: Capture) -> Head:
         lines[0] = readable_status(lines[0])
         content = b"\r\n".join(lines)
     if capture.truncated or CHUNKED.search(content):
-        content = LYING.sub(RENAMED, content)
+        content = MISLEADING_HEADERS.sub(RENAMED, content)
     if len(content) + len(END) <= MAX_HEAD_BYTES:
         return Head(content + END, cut=False)
     return Head(_fitting(content) + END, cut=True)
@@ -250,8 +252,8 @@ SHA1_BYTES: Final = 20
 def warcinfo(name: str, at: float, info: Sequence[tuple[str, str]], random: bytes) -> bytes:
     """Return the first record of the file called *name*. *random* is 16 bytes."""
     about = [*info, *(pair for pair in FORMAT if pair not in info)]
-    event = f"WARC-Date: {date(at)}\r\n{line('WARC-Filename', name)}"
-    return _record("warcinfo", record_id(random), event, FIELDS_TYPE, block(about))
+    event = f"WARC-Date: {warc_date(at)}\r\n{field_line('WARC-Filename', name)}"
+    return _record("warcinfo", record_id(random), event, FIELDS_TYPE, fields_block(about))
 
 
 def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], ResponseRecord]:
@@ -261,9 +263,9 @@ def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Respo
     The answer comes first because it is the part that must survive a crash.
     """
     name = record_id(random[:16])
-    event = f"WARC-Date: {date(capture.fetched_at)}\r\nWARC-Target-URI: {uri(capture.url)}\r\n"
+    event = f"WARC-Date: {warc_date(capture.fetched_at)}\r\nWARC-Target-URI: {uri(capture.url)}\r\n"
     if capture.ip:
-        event += line("WARC-IP-Address", capture.ip)
+        event += field_line("WARC-IP-Address", capture.ip)
     beside = f"{event}WARC-Concurrent-To: {name}\r\n"
     record, answer = _answer(capture, event, name)
     records = [record]
@@ -271,7 +273,7 @@ def capture_records(capture: Capture, random: bytes) -> tuple[list[bytes], Respo
         other = record_id(random[16:32])
         records.append(_record("request", other, beside, REQUEST_TYPE, capture.request))
     if capture.metadata or capture.outlinks:
-        known = block(capture.metadata) + outlink_lines(capture.outlinks).encode()
+        known = fields_block(capture.metadata) + outlink_lines(capture.outlinks).encode()
         other = record_id(random[32:48])
         records.append(_record("metadata", other, beside, FIELDS_TYPE, known))
     return records, answer
@@ -282,10 +284,10 @@ def _answer(capture: Capture, event: str, name: str) -> tuple[bytes, ResponseRec
     event += _protocols(capture, head.content)
     digest, refers = _revisit(capture)
     if refers:
-        event += f"WARC-Payload-Digest: {labelled(digest)}\r\n{refers}" if digest else refers
+        event += f"WARC-Payload-Digest: {sha1_label(digest)}\r\n{refers}" if digest else refers
         record = _record("revisit", name, event, RESPONSE_TYPE, head.content)
         return record, ResponseRecord("revisit", head.content, digest)
-    event += f"WARC-Payload-Digest: {labelled(digest)}\r\n{_cut(capture, head)}"
+    event += f"WARC-Payload-Digest: {sha1_label(digest)}\r\n{_cut(capture, head)}"
     record = _record("response", name, event, RESPONSE_TYPE, head.content, capture.body)
     return record, ResponseRecord("response", head.content, digest)
 
@@ -297,7 +299,7 @@ def _protocols(capture: Capture, head: bytes) -> str:
     if capture.tls:
         name, _, version = capture.tls.lower().partition("v")
         # Python writes version 1.0 as TLSv1.
-        written += line("WARC-Protocol", f"{name}/{version if '.' in version else '1.0'}")
+        written += field_line("WARC-Protocol", f"{name}/{version if '.' in version else '1.0'}")
     return written
 
 
@@ -332,7 +334,7 @@ def _refers_to(claim: Claim, profile: str) -> str:
     return (
         f"WARC-Profile: {profile}\r\n"
         f"WARC-Refers-To-Target-URI: {uri(claim.url)}\r\n"
-        f"WARC-Refers-To-Date: {date(claim.at)}\r\n"
+        f"WARC-Refers-To-Date: {warc_date(claim.at)}\r\n"
     )
 
 
@@ -347,7 +349,7 @@ def _record(kind: str, name: str, event: str, content_type: str, *block: bytes) 
         digest.update(part)
     head = (
         f"WARC/1.1\r\nWARC-Type: {kind}\r\nWARC-Record-ID: {name}\r\n{event}"
-        f"WARC-Block-Digest: {labelled(digest.digest())}\r\n"
+        f"WARC-Block-Digest: {sha1_label(digest.digest())}\r\n"
         f"Content-Type: {content_type}\r\nContent-Length: {sum(map(len, block))}\r\n\r\n"
     )
     return b"".join((head.encode(errors="replace"), *block, b"\r\n\r\n"))

@@ -24,15 +24,15 @@ from crawler.archive.files import (
     OPEN_SUFFIX,
     WARC_SUFFIX,
     Companion,
-    clear,
     lock,
     mark_missing,
+    remove_unfinished_companions,
 )
-from crawler.archive.lookup import Entry, entries_of
+from crawler.archive.lookup import Entry, entries_for_key
 from crawler.archive.reader import (
-    Damaged,
-    Room,
-    Stored,
+    ArchivedCapture,
+    BodyLimit,
+    DamagedFile,
     captures_in,
     decoded_body,
     sha1_of,
@@ -55,7 +55,7 @@ from crawler.model.types import (
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveredFile:
     """The result of the recovery of one file."""
 
     file: str  # its final name
@@ -75,21 +75,21 @@ class _WholeRecords:
         self.count, self.bytes = self.count + 1, end
 
 
-def recover(folder: Path, companions: Sequence[Companion] = ()) -> list[Recovered]:
+def recover(folder: Path, companions: Sequence[Companion] = ()) -> list[RecoveredFile]:
     """Repair and finish every WARC file in *folder* that no process holds. Fast *companions* are
     made, slow ones marked as missing. Raises DataDirError, StoreUnavailable."""
-    tried = [recover_one(path, companions) for path in left_open(folder)]
+    tried = [recover_one(path, companions) for path in unfinished_files(folder)]
     for companion in companions:
-        clear(folder, companion.suffix)
+        remove_unfinished_companions(folder, companion.suffix)
     return [each for each in tried if each is not None]
 
 
-def left_open(folder: Path) -> list[Path]:
+def unfinished_files(folder: Path) -> list[Path]:
     """Return the unfinished WARC files in *folder*, whether or not a process holds them."""
     return sorted(folder.glob(f"*{WARC_SUFFIX}{OPEN_SUFFIX}"))
 
 
-def recover_one(path: Path, companions: Sequence[Companion]) -> Recovered | None:
+def recover_one(path: Path, companions: Sequence[Companion]) -> RecoveredFile | None:
     """Recover one file. Returns None if a living process holds it or has just finished it. Raises
     DataDirError, StoreUnavailable."""
     try:
@@ -101,7 +101,7 @@ def recover_one(path: Path, companions: Sequence[Companion]) -> Recovered | None
         raise DataDirError(f"cannot recover {path}: {error.strerror or error}") from error
 
 
-def _repair(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> Recovered:
+def _repair(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> RecoveredFile:
     final = path.with_name(path.name.removesuffix(OPEN_SUFFIX))
     quick = [companion for companion in companions if not companion.is_slow]
     try:
@@ -125,7 +125,7 @@ def _repair(file: BinaryIO, path: Path, companions: Sequence[Companion]) -> Reco
     finally:
         for companion in quick:
             companion.discard()  # does nothing if the companion is finished
-    return Recovered(final.name, whole.count, whole.bytes, cut_bytes)
+    return RecoveredFile(final.name, whole.count, whole.bytes, cut_bytes)
 
 
 def _read(file: BinaryIO, final: Path, companions: Sequence[Companion]) -> _WholeRecords:
@@ -133,10 +133,10 @@ def _read(file: BinaryIO, final: Path, companions: Sequence[Companion]) -> _Whol
     whole = _WholeRecords()
     for companion in companions:
         companion.begin(final)
-    with suppress(Damaged):
+    with suppress(DamagedFile):
         for one in captures_in(file, final.name, 0, whole.add, with_metadata=False):
             for companion in companions:
-                companion.add_again(one)
+                companion.add_stored(one)
     return whole
 
 
@@ -153,33 +153,35 @@ _SIMHASH: Final = re.compile("[0-9a-f]{16}")
 class ReadingRules:
     """The limits with which the crawl decoded bodies."""
 
-    room: Room
+    max_body_bytes: BodyLimit
     most_bytes: int  # the most that `room` returns
-    is_all_here: bool = True  # no file was delivered to a store
+    is_complete: bool = True  # no file was delivered to a store
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchivedAnswers:
     """The archived answers to some open leases."""
 
     claims: Sequence[Claim]  # one for each content, of its first record
     urls: Collection[str]  # of the leases that were answered, with or without a body
-    is_all_here: bool
+    is_complete: bool
 
     def may_have(self, candidate: Candidate) -> bool:
         """Whether the archive may hold an answer to *candidate*. A spider's own request may have
         been archived under any URL."""
         if candidate.purpose is not Purpose.PAGE:
             return False
-        return not self.is_all_here or bool(candidate.request) or candidate.url in self.urls
+        return not self.is_complete or bool(candidate.request) or candidate.url in self.urls
 
 
-def look(leases: Iterable[OpenRecord], folder: Path, reading: ReadingRules) -> Archived:
+def find_archived_answers(
+    leases: Iterable[OpenRecord], folder: Path, reading: ReadingRules
+) -> ArchivedAnswers:
     """Return what *folder* holds of the answers to *leases*. Its WARC files must have been
     recovered: one that is still open is held by another process (`scrapy archive index`), and may
     hold any answer. Raises DataDirError."""
     # Open files are listed before finished ones, because one may be finished in between.
-    is_all_here = reading.is_all_here and not left_open(folder)
+    is_all_here = reading.is_complete and not unfinished_files(folder)
     taken: dict[str, float] = {}
     for each in leases:
         if each.candidate.purpose is Purpose.PAGE:
@@ -190,19 +192,19 @@ def look(leases: Iterable[OpenRecord], folder: Path, reading: ReadingRules) -> A
     claims: list[Claim] = []
     for url in sorted(taken):
         for stored in _stored(files, url, reading.most_bytes):
-            claims += _claims(stored, reading.room)
+            claims += _claims(stored, reading.max_body_bytes)
             if stored.fetched_at >= taken[url] - _CLOCK_S:
                 urls.add(url)
     claims.sort(key=lambda each: each.at, reverse=True)
     firsts = {claim.digest: claim for claim in claims}
-    return Archived([*firsts.values()], urls, is_all_here)
+    return ArchivedAnswers([*firsts.values()], urls, is_all_here)
 
 
 def claim_unfinished(store: OrderedStore, folder: Path, reading: ReadingRules) -> int:
     """Claim the archived answers of open leases, and return how many claims were written. Raises
     StoreUnavailable, DataDirError."""
     leases = dict(_open(store))
-    found = look(leases.values(), folder, reading)
+    found = find_archived_answers(leases.values(), folder, reading)
     claims = [each for each in found.claims if store.get(keys.DIGEST + each.digest) is None]
     changes = dict(pair for claim in claims for pair in _records(claim))
     for key, lease in leases.items():
@@ -227,30 +229,30 @@ def _open(store: OrderedStore) -> Iterator[tuple[bytes, OpenRecord]]:
         start = pairs[-1][0] + b"\0"
 
 
-def _stored(files: list[Path], url: str, most_bytes: int) -> Iterator[Stored]:
+def _stored(files: list[Path], url: str, most_bytes: int) -> Iterator[ArchivedCapture]:
     """Yield all answers to *url* that are no revisits."""
     for file in files:
-        for entry in entries_of(file, key_of(url)):
+        for entry in entries_for_key(file, key_of(url)):
             if entry.url == url and not entry.is_revisit:
                 stored = _read_unfinished(entry, most_bytes)
                 if stored is not None:
                     yield stored
 
 
-def _read_unfinished(entry: Entry, most_bytes: int) -> Stored | None:
+def _read_unfinished(entry: Entry, most_bytes: int) -> ArchivedCapture | None:
     """Return the capture with its metadata, or None if it cannot be read."""
-    with suppress(Damaged, OSError), entry.file.open("rb") as file:
+    with suppress(DamagedFile, OSError), entry.file.open("rb") as file:
         file.seek(entry.place.offset)
         with closing(captures_in(file, entry.place.file, most_bytes)) as found:
             return next(found, None)
     return None
 
 
-def _claims(stored: Stored, room: Room) -> Iterator[Claim]:
+def _claims(stored: ArchivedCapture, room: BodyLimit) -> Iterator[Claim]:
     """Yield the claim on the content of *stored*; none if it has no body."""
     if not stored.body:
         return
-    digest = sha1_of(stored.noted("content-digest"))
+    digest = sha1_of(stored.metadata_value("content-digest"))
     if not digest:  # the body has no content coding, or the crash cut off the metadata
         digest = sha1(decoded_body(stored, room), usedforsecurity=False).digest()
     yield Claim(
@@ -264,19 +266,19 @@ def _claims(stored: Stored, room: Room) -> Iterator[Claim]:
     )
 
 
-def _status(stored: Stored) -> int:
+def _status(stored: ArchivedCapture) -> int:
     """Return the status with which the crawl would have claimed it."""
-    flaw = stored.noted("flaw")
+    flaw = stored.metadata_value("flaw")
     if flaw == Flaw.SOFT_404:
         return 404
-    return _NO_PAGE if flaw or stored.noted("alias-of") else status_of(stored.head)
+    return _NO_PAGE if flaw or stored.metadata_value("alias-of") else status_of(stored.head)
 
 
-def _simhash(stored: Stored) -> int | None:
+def _simhash(stored: ArchivedCapture) -> int | None:
     """Return its fingerprint. Returns None if it is no original, has too little text, or if the
     crash cut off the metadata."""
-    noted = stored.noted("simhash")
-    is_original = not stored.noted("flaw") and not stored.noted("alias-of")
+    noted = stored.metadata_value("simhash")
+    is_original = not stored.metadata_value("flaw") and not stored.metadata_value("alias-of")
     return int(noted, 16) if is_original and _SIMHASH.fullmatch(noted) else None
 
 

@@ -23,16 +23,16 @@ from crawler.archive.files import WARC_SUFFIX, companion_path
 from crawler.archive.lookup import (
     Entry,
     entries,
-    entries_of,
+    entries_for_key,
     warc_files,
 )
 from crawler.archive.reader import (
-    Damaged,
+    ArchivedCapture,
+    DamagedFile,
     Record,
-    Stored,
     metadata,
+    read_capture,
     records,
-    stored,
 )
 from crawler.archive.record_bytes import (
     END,
@@ -93,9 +93,9 @@ class Replay:
     def _captures(self, url: str) -> list[Entry]:
         """Return the captures of *url*, the oldest first."""
         written, key = uri(url), key_of(url)
-        by_index = (entry for file in self._indexed for entry in entries_of(file, key))
+        by_index = (entry for file in self._indexed for entry in entries_for_key(file, key))
         found = [entry for entry in by_index if entry.url == written]
-        return sorted([*found, *self._in_memory.get(written, ())], key=Entry.in_time)
+        return sorted([*found, *self._in_memory.get(written, ())], key=Entry.time_key)
 
     def _exchange(self, entry: Entry) -> Exchange | None:
         found = _read_capture(entry)
@@ -112,14 +112,14 @@ class Replay:
             duration_s=_ms(answer) / 1000,
             request_head=request_head + end,
             request_body=request_body,
-            head=as_received(answer.head, unquote_to_bytes(answer.noted(STATUS_LINE))),
+            head=as_received(answer.head, unquote_to_bytes(answer.metadata_value(STATUS_LINE))),
             body=body,
             ip=answer.ip,
             tls=found.tls,
             truncated=_truncated(answer),
         )
 
-    def _original(self, revisit: Stored) -> Entry | None:
+    def _original(self, revisit: ArchivedCapture) -> Entry | None:
         """Return the capture that *revisit* repeats, or None if these files do not hold it."""
         at = timestamp(revisit.refers_date)
         named = self._captures(revisit.refers_to)
@@ -128,7 +128,7 @@ class Replay:
 
 
 class _FoundCapture(NamedTuple):
-    answer: Stored
+    answer: ArchivedCapture
     tls: str
     request: bytes  # empty if it was not archived
 
@@ -138,7 +138,7 @@ def _read_capture(entry: Entry) -> _FoundCapture:
         with entry.file.open("rb") as file:
             file.seek(entry.place.offset)
             return _join_records(records(file), entry.place.file)
-    except (StopIteration, Damaged, OSError) as error:
+    except (StopIteration, DamagedFile, OSError) as error:
         raise DataDirError(
             f"{entry.file} cannot be read at {entry.place.offset}: {error or 'it ends there'}"
         ) from error
@@ -148,9 +148,9 @@ def _join_records(following: Iterator[Record], name: str) -> _FoundCapture:
     """Return an answer with the records that follow it about the same fetch."""
     record = next(following)
     tls = _tls(record)
-    answer, request, noted = stored(record, name, MOST_BYTES), b"", b""
+    answer, request, noted = read_capture(record, name, MOST_BYTES), b"", b""
     # A crash may have cut off these records; the answer before them is complete.
-    with suppress(Damaged):
+    with suppress(DamagedFile):
         for record in following:
             if record.kind == "request":
                 request = record.read_all(_BESIDE_BYTES)
@@ -172,12 +172,12 @@ def _tls(record: Record) -> str:
     return next((f"TLSv{value[4:]}" for value in protocols if value.startswith("tls/")), "")
 
 
-def _ms(answer: Stored) -> int:
-    written = answer.noted("fetchTimeMs")
+def _ms(answer: ArchivedCapture) -> int:
+    written = answer.metadata_value("fetchTimeMs")
     return int(written) if written.isdecimal() and len(written) <= _MOST_DIGITS else 0
 
 
-def _truncated(answer: Stored) -> Truncated:
+def _truncated(answer: ArchivedCapture) -> Truncated:
     # A revisit is always marked as truncated: its record has no body, its answer was complete.
     if answer.kind == "revisit":
         return Truncated.NO

@@ -155,7 +155,7 @@ def pack_files(out: Path, now: float) -> Iterator[Wacz]:
 
 
 @contextmanager
-def merged(warcs: Sequence[Path], scratch: Path) -> Iterator[Iterator[str]]:
+def merged_index(warcs: Sequence[Path], scratch: Path) -> Iterator[Iterator[str]]:
     """Yield the lines of all indexes of *warcs*, sorted. Temporary files are made in the folder of
     *scratch*. Raises DataDirError if a file has no index."""
     lines = SortedLines(scratch)

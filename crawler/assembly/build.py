@@ -22,7 +22,15 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from crawler.archive.replay import Replay
-from crawler.assembly.crawl import Contents, Crawl, Fetching, Given, Leases, Selection, Storage
+from crawler.assembly.crawl import (
+    Contents,
+    Crawl,
+    Fetching,
+    Leases,
+    Selection,
+    Storage,
+    UserSettings,
+)
 from crawler.config.settings import (
     Arguments,
     Config,
@@ -31,7 +39,7 @@ from crawler.config.settings import (
     read_config,
     read_kept,
 )
-from crawler.content.crawl_archive import CrawlArchive, LeftArchive, delivery_of
+from crawler.content.crawl_archive import CrawlArchive, PreviousArchive, delivery_of
 from crawler.content.feed_export import make_pages_items
 from crawler.content.parsing import Parsers
 from crawler.crawl import rules
@@ -53,9 +61,9 @@ from crawler.data import data_dir as datadir
 from crawler.data.data_dir import DataDir, TemporaryDataDir, refuse_other_kind
 from crawler.data.outcomes import OutcomeLog
 from crawler.data.records import LocalClaims, LocalPatternStats, RobotsRecords, Soft404Records
-from crawler.duplicates.exact import Digests, Duplicates
+from crawler.duplicates.exact import Duplicates, LocalDuplicates
 from crawler.duplicates.index.index import open_index
-from crawler.duplicates.near import Nearest, NearPages
+from crawler.duplicates.near import LocalNearDuplicates, NearDuplicatesIndex
 from crawler.frontier.port import Frontier, LeaseRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
@@ -71,19 +79,19 @@ from crawler.policy.priority import Prioritizer
 from crawler.policy.robots_cache import RobotsCache, RobotsStore
 from crawler.shared import keys
 from crawler.shared.address import redis_address
-from crawler.shared.pushed import PushedRequestReader, Pushing, push_rules
+from crawler.shared.pushed import PushedContext, PushedRequestReader, push_rules
 from crawler.shared.worker.batcher import Batcher
-from crawler.shared.worker.exact_duplicates import SharedDigests
+from crawler.shared.worker.exact_duplicates import SharedDuplicates
 from crawler.shared.worker.frontier import SharedFrontier
 from crawler.shared.worker.join import Joined, join, kept_arguments
 from crawler.shared.worker.knowledge import SharedKnowledge
-from crawler.shared.worker.near_duplicates import NearLook, SharedNearest
+from crawler.shared.worker.near_duplicates import NearLook, SharedNearDuplicates
 from crawler.shared.worker.patterns import SharedPatternStats
 from crawler.shared.worker.robots import SharedRobots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Basis:
+class BaseParts:
     """The parts that are built first, and that the frontier and all others need."""
 
     crawler: Crawler
@@ -95,14 +103,14 @@ class Basis:
     random: Random
     prioritizer: Prioritizer
     slots: Slots
-    tally: CrawlStats
+    stats: CrawlStats
     lifecycle: Lifecycle
 
-    def doors(self, key_seed: int, now: float) -> AllowedOrigins:
+    def allowed_origins(self, key_seed: int, now: float) -> AllowedOrigins:
         return AllowedOrigins(self.config, self.arguments, self.store, key_seed, now)
 
     def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:
-        return CurrentRules(origins, self.outcomes, self.tally, time.time)
+        return CurrentRules(origins, self.outcomes, self.stats, time.time)
 
     def admission(
         self, origins: AllowedOrigins, robots_store: RobotsStore, yields: PatternStatsStore
@@ -121,54 +129,58 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class FrontierParts:
     """The parts that depend on where the frontier is."""
 
     frontier: Frontier
     clock: Clock
     admission: Selection
     digests: Duplicates
-    nearest: Nearest
+    nearest: NearDuplicatesIndex
     put_back: int  # how many leases of the last run were put back
     shared: SharedFrontier | None = None
 
 
-def embedded(basis: Basis) -> Ground:
+def embedded_parts(basis: BaseParts) -> FrontierParts:
     """Build the parts of a crawl with its frontier in the data directory."""
     config, store, data = basis.config, basis.store, basis.data
     clock = Clock()
-    origins = basis.doors(data.format.key_seed, clock.now())
+    origins = basis.allowed_origins(data.format.key_seed, clock.now())
     frontier_rules = rules.frontier_rules(config, basis.arguments)
     frontier = TwoTierFrontier(store, frontier_rules, clock.now(), basis.lease_rules(origins))
-    yields = LocalPatternStats(store, config.budgets)
-    return Ground(
+    yields = LocalPatternStats(store, config.patterns)
+    return FrontierParts(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),
         admission=basis.admission(origins, RobotsRecords(store), yields),
-        digests=Digests(LocalClaims(store)),
-        nearest=NearPages(open_index(data.near, store), store, config.content.near_max_bits),
+        digests=LocalDuplicates(LocalClaims(store)),
+        nearest=LocalNearDuplicates(
+            open_index(data.near, store), store, config.content.near_max_bits
+        ),
         put_back=frontier.put_back_at_open,
     )
 
 
-def shared(basis: Basis, joined: Joined) -> Ground:
+def shared_parts(basis: BaseParts, joined: Joined) -> FrontierParts:
     """Build the parts of a worker of a shared crawl."""
     config, worker, clock = basis.config, joined.base, joined.clock
-    origins = basis.doors(joined.key_seed, Clock().now())
+    origins = basis.allowed_origins(joined.key_seed, Clock().now())
     link, scripts = worker.link(), Batcher(worker.nodes.run)
-    digests = SharedDigests(link, scripts)
+    digests = SharedDuplicates(link, scripts)
     max_bits, commands = config.content.near_max_bits, Batcher(worker.nodes.commands)
     look = NearLook(worker.ops, worker.rules.name, scripts, commands, max_bits)
-    nearest = SharedNearest(link, look, max_bits)
+    nearest = SharedNearDuplicates(link, look, max_bits)
     records, robots_bytes = RobotsRecords(basis.store), config.robots.robots_max_bytes
-    robots = SharedRobots(records, link, clock.now, robots_bytes, worker.tidings.paused)
-    yields = SharedPatternStats(config.budgets, link, clock.now)
+    robots = SharedRobots(
+        records, link, clock.now, robots_bytes, worker.status_log.on_disk_full_for_links
+    )
+    yields = SharedPatternStats(config.patterns, link, clock.now)
     admission = basis.admission(origins, robots, yields)
     knowledge = SharedKnowledge(
         digests=digests,
         nearest=nearest,
         robots=robots,
-        yields=yields,
+        pattern_stats=yields,
         robots_replaced=admission.precheck.learned_elsewhere,
     )
     frontier = SharedFrontier(
@@ -179,7 +191,7 @@ def shared(basis: Basis, joined: Joined) -> Ground:
         wake=basis.lifecycle.wake,
         pushing=_pushing(basis, origins),
     )
-    return Ground(
+    return FrontierParts(
         frontier=frontier,
         clock=clock,
         admission=admission,
@@ -190,13 +202,13 @@ def shared(basis: Basis, joined: Joined) -> Ground:
     )
 
 
-def _pushing(basis: Basis, origins: AllowedOrigins) -> Pushing:
+def _pushing(basis: BaseParts, origins: AllowedOrigins) -> PushedContext:
     """Build the reader of seeds that are pushed into Redis while the crawl runs."""
     crawler, fingerprinter = basis.crawler, basis.crawler.request_fingerprinter
     assert fingerprinter is not None
     judge = PushedRequestReader(origins, basis.prioritizer, fingerprinter.fingerprint)
     pushed = push_rules(crawler.settings, crawler.spider, basis.arguments)
-    return Pushing(judge, pushed, basis.tally)
+    return PushedContext(judge, pushed, basis.stats)
 
 
 logger = logging.getLogger(__name__)
@@ -228,7 +240,7 @@ def _assemble(crawler: Crawler) -> Crawl:
     make_pages_items()
     given = read_config({name: crawler.settings[name] for name in crawler.settings})
     replay = _replay(given, data_dir(crawler.settings, given))
-    config = rules.in_force(given)
+    config = rules.effective_settings(given)
     # Spiders other than `web` do not have these arguments; their own requests decide.
     arguments = getattr(crawler.spider, "arguments", None)
     given_as_text = getattr(crawler.spider, "given", None)
@@ -242,7 +254,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         opened.callback(store.close)
         random = Random()
         delivery = delivery_of(config, data, random)
-        left = LeftArchive(config, data, is_all_here=delivery is None)
+        left = PreviousArchive(config, data, is_all_here=delivery is None)
         if address is None:
             left.claim_unfinished(store)
         tally, lifecycle = CrawlStats(crawler.stats), Lifecycle(crawler)
@@ -258,7 +270,7 @@ def _assemble(crawler: Crawler) -> Crawl:
         waits_for_room = joined.base.disk.wait_for_room if joined else never_waits
         outcomes = OutcomeLog(data.outcomes, waits_for_room)
         opened.callback(outcomes.close)
-        basis = Basis(
+        basis = BaseParts(
             crawler=crawler,
             config=config,
             arguments=arguments,
@@ -268,10 +280,10 @@ def _assemble(crawler: Crawler) -> Crawl:
             random=random,
             prioritizer=prioritizer,
             slots=_slots(crawler, config, lifecycle),
-            tally=tally,
+            stats=tally,
             lifecycle=lifecycle,
         )
-        ground = shared(basis, joined) if joined else embedded(basis)
+        ground = shared_parts(basis, joined) if joined else embedded_parts(basis)
         if kept is not None and address is None:
             data.keep_arguments(kept)
         opened.callback(ground.nearest.close)
@@ -306,7 +318,7 @@ def _replay(config: Config, data: Path) -> Replay | None:
     return replay
 
 
-def _warn_if_finished(ground: Ground, data: Path) -> None:
+def _warn_if_finished(ground: FrontierParts, data: Path) -> None:
     """Log a warning if nothing is left to fetch: unlike with Scrapy, a spider that is run every day
     fetches nothing twice."""
     counts = ground.frontier.counts()
@@ -331,19 +343,23 @@ def _sync_verdicts(store: RocksStore, outcomes: OutcomeLog, waits_for_room: Wait
 
 
 def _crawl(
-    basis: Basis, ground: Ground, archive: CrawlArchive, parsers: Parsers, replay: Replay | None
+    basis: BaseParts,
+    ground: FrontierParts,
+    archive: CrawlArchive,
+    parsers: Parsers,
+    replay: Replay | None,
 ) -> Crawl:
-    config, tally = basis.config, basis.tally
+    config, tally = basis.config, basis.stats
     flights, is_ours = InFlight(), ground.frontier.may_begin
     memory = BodyMemory(config.fetch.bodies_max_bytes, flights, is_ours, tally.count)
     contents: list[Reservations] = [ground.digests, ground.nearest]
     sinks = CompletionSinks(basis.outcomes, memory, contents, ground.admission.pattern_stats, tally)
     completion = Completion(
-        *(ground.frontier, flights, rules.landing_rules(config), sinks),
+        *(ground.frontier, flights, rules.completion_rules(config), sinks),
         *(ground.admission.robots.give_up, basis.random, ground.clock.now, archive.commits),
     )
     return Crawl(
-        settings=Given(config=config, arguments=basis.arguments),
+        settings=UserSettings(config=config, arguments=basis.arguments),
         leases=Leases(
             frontier=ground.frontier,
             clock=ground.clock,

@@ -12,7 +12,7 @@ from scrapy.settings import BaseSettings, default_settings
 from scrapy.utils.python import global_object_name
 
 SCRAPYS_FEEDS: Final = "scrapy.extensions.feedexport.FeedExporter"
-OUR_FEEDS: Final = "crawler.report.report.Feeds"  # replaces it
+OUR_FEEDS: Final = "crawler.report.report.FeedExport"  # replaces it
 
 COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
@@ -27,7 +27,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         "crawler.middlewares.lease.IdentityMiddleware": 410,
         # Responses pass these from bottom to top.
         "crawler.middlewares.redirect.RedirectMiddleware": 560,
-        "crawler.middlewares.pace.BackpressureMiddleware": 570,
+        "crawler.middlewares.pace.OutcomeMiddleware": 570,
         "crawler.middlewares.probe.ProbeMiddleware": 575,
         "crawler.middlewares.robots.RobotsMiddleware": 580,
         "crawler.middlewares.decode.DecodeMiddleware": 590,
@@ -60,7 +60,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
 }
 
 
-def added(settings: BaseSettings) -> Iterator[str]:
+def added_components(settings: BaseSettings) -> Iterator[str]:
     """Yield the names of components in use that are neither in COMPONENTS nor Scrapy's defaults."""
     for setting, ours in COMPONENTS.items():
         known = {*ours, *getattr(default_settings, f"{setting}_BASE")}

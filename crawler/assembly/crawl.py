@@ -24,7 +24,7 @@ from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
-from crawler.duplicates.near import Nearest
+from crawler.duplicates.near import NearDuplicatesIndex
 from crawler.frontier.port import Frontier
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.page import DownloadOptions
@@ -38,7 +38,7 @@ from crawler.shared.worker.frontier import SharedFrontier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class UserSettings:
     """The settings and the arguments of the spider."""
 
     config: Config
@@ -63,7 +63,7 @@ class Leases:
         if flight is None or self.frontier.may_begin(flight.lease):
             return True
         flight.verdict = PutBack()
-        flight.begun = self.clock.now()  # so that the time it waited does not count as fetching
+        flight.began_at = self.clock.now()  # so that the time it waited does not count as fetching
         return False
 
 
@@ -96,7 +96,7 @@ class Contents:
 
     parsers: Parsers
     digests: Duplicates
-    nearest: Nearest
+    nearest: NearDuplicatesIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class Storage:
 class Crawl:
     """All parts of a crawl. `close` unlocks the data directory."""
 
-    settings: Given
+    settings: UserSettings
     leases: Leases
     admission: Selection
     fetching: Fetching
@@ -141,14 +141,14 @@ class Crawl:
 
     def stopping(self) -> None:
         """Begin nothing more, when the engine begins to wait for requests under way."""
-        self.storage.archive.stopping()
+        self.storage.archive.allow_last_pages()
         if self.leases.shared is not None:
             self.leases.shared.stopping()
-        self.lifecycle.stopping()
+        self.lifecycle.note_stopping()
 
     async def close(self, *, is_finished: bool) -> None:
         """Close all parts. *is_finished*: nothing is left to fetch."""
-        self.lifecycle.closing()
+        self.lifecycle.note_closing()
         try:
             await self.content.parsers.close()
             await self.storage.archive.close(is_finished=is_finished)

@@ -37,7 +37,7 @@ from crawler.model.types import (
     CrawlerError,
     StoreUnavailable,
 )
-from crawler.report.advice import complain
+from crawler.report.advice import print_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ArchiveCommand(ScrapyCommand):
             place = archive_of(self.settings, config)
             self.exitcode = int(not action(ArchiveArguments(place, config, word, opts)))
         except CrawlerError as error:
-            complain(error)
+            print_error(error)
             self.exitcode = 1
         except BrokenPipeError:
             # The reader has closed the pipe; without this the interpreter would report it at exit.
@@ -104,21 +104,21 @@ def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:
 
 
 def _list(args: ArchiveArguments) -> bool:
-    looks = list(archive_looks.file_looks(args.place))
+    looks = list(archive_looks.file_rows(args.place))
     _print(args, looks, archive_looks.files_text(looks))
     return True
 
 
 def _get(args: ArchiveArguments) -> bool:
-    captures = archive_get.found(args.place, args.word)
+    captures = archive_get.find_captures(args.place, args.word)
     if args.opts.all:
-        looks = [archive_looks.capture_look(entry) for entry in captures]
+        looks = [archive_looks.capture_row(entry) for entry in captures]
         _print(args, looks, archive_looks.captures_text(looks))
         return True
     if args.opts.json:
         raise ConfigError("a body is no JSON; get --all --json lists what there is")
-    entry = archive_get.chosen(captures, args.opts.at)
-    got = archive_get.got(args.place, entry, is_raw=bool(args.opts.raw))
+    entry = archive_get.choose_capture(captures, args.opts.at)
+    got = archive_get.read_body(args.place, entry, is_raw=bool(args.opts.raw))
     for note in got.notes:
         print(note, file=sys.stderr)
     _write(got.body, args.opts.out)
@@ -131,14 +131,14 @@ def _check(args: ArchiveArguments) -> bool:
 
 def _index(args: ArchiveArguments) -> bool:
     kept = companions(args.config)
-    return _run(args, archive_work.whole_again(args.place, kept, [CdxjCompanion()]))
+    return _run(args, archive_work.recover_and_rebuild(args.place, kept, [CdxjCompanion()]))
 
 
 def _parse(args: ArchiveArguments) -> bool:
     if not args.config.archive.columns:
         raise ConfigError("there are no columns to be made: CRAWLER_COLUMNS is off")
     kept = companions(args.config, tries_unreadable=True)
-    return _run(args, archive_work.whole_again(args.place, kept, kept))
+    return _run(args, archive_work.recover_and_rebuild(args.place, kept, kept))
 
 
 def _pack(args: ArchiveArguments) -> bool:
@@ -163,7 +163,7 @@ def _print(args: ArchiveArguments, value: object, lines: Iterable[str]) -> None:
         return
     for line in lines:
         print(line)
-    for line in args.place.elsewhere():
+    for line in args.place.missing_notes():
         print(line, file=sys.stderr)
 
 

@@ -6,7 +6,7 @@ import argparse
 
 from scrapy.commands import ScrapyCommand
 
-from crawler.report.advice import complain
+from crawler.report.advice import print_error
 
 
 class BenchCommand(ScrapyCommand):
@@ -16,7 +16,7 @@ class BenchCommand(ScrapyCommand):
         return "Not here: make bench measures this crawler"
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        complain(
+        print_error(
             "scrapy bench asks one host as fast as it can, which a polite crawl does not: for"
             " Scrapy's own speed run it outside this project, for this crawler's: make bench"
         )

@@ -28,13 +28,13 @@ from crawler.config.settings import join_repeated
 from crawler.data.data_dir import LOG
 from crawler.model.choices import ProgressStyle
 from crawler.model.types import ConfigError, CrawlerError
-from crawler.report.advice import complain
+from crawler.report.advice import print_error
 from crawler.report.endings import (
     FAILED,
     TRY_AGAIN,
     ending,
 )
-from crawler.report.garbage import spare_collector
+from crawler.report.garbage import collect_less_often
 from crawler.report.logs import (
     HeldLog,
     Notices,
@@ -124,13 +124,13 @@ class CrawlCommand(ScrapyCrawl):
     async def _started(self, sender: Crawler) -> None:
         self._begun = crawl_of(sender)
         self._report = sender.get_extension(Report)
-        spare_collector(sender)
+        collect_less_often(sender)
         if self._held is not None:
             try:
                 file = write_log(sender.settings, self._begun.storage.data.path / LOG)
                 print(f"The log is in {file}", file=sys.stderr)
             except OSError as refused:
-                complain(f"no log can be written: {refused}")
+                print_error(f"no log can be written: {refused}")
             self._release_log()
         engine = sender.engine
         if not sender.crawling and engine is not None:
@@ -152,11 +152,11 @@ class CrawlCommand(ScrapyCrawl):
             return
         if self._begun is None:
             logging.root.addHandler(Notices(Screen(sys.stderr)))
-        self._held.let_go()
+        self._held.release_records()
         self._held = None
 
     def _complain(self, error: CrawlerError | str) -> None:
-        complain(error)
+        print_error(error)
         if self.settings is not None and self.settings["LOG_FILE"]:
             # A reader of the log file, such as a user of scrapyd, does not see stderr.
             logger.error("%s", error)

@@ -20,14 +20,14 @@ from crawler.config.settings import Config, join_repeated, read_config
 from crawler.inspect import frontier_view as looks
 from crawler.inspect import frontier_view as looks_text
 from crawler.inspect.frontier_view import (
+    CommandOutput,
     FrontierCheck,
     FrontierView,
-    Said,
     frontier_of,
 )
 from crawler.inspect.why import why, why_text
 from crawler.model.types import ConfigError, CrawlerError
-from crawler.report.advice import complain
+from crawler.report.advice import print_error
 from crawler.report.figures import many
 
 TOP: Final = 20
@@ -94,7 +94,7 @@ class FrontierCommand(ScrapyCommand):
             if isinstance(value, FrontierCheck) and not value.is_fine:
                 self.exitcode = 1
         except CrawlerError as error:
-            complain(error)
+            print_error(error)
             self.exitcode = 1
 
 
@@ -114,11 +114,11 @@ def _action(args: list[str], opts: argparse.Namespace) -> Action:
     return action
 
 
-def _counts(args: FrontierArguments) -> Said:
-    return args.frontier.whole()
+def _counts(args: FrontierArguments) -> CommandOutput:
+    return args.frontier.counts()
 
 
-def _hosts(args: FrontierArguments) -> Said:
+def _hosts(args: FrontierArguments) -> CommandOutput:
     with args.frontier.inspection() as inspection:
         if args.opts.host is not None:
             found = [looks.one_host(inspection, args.opts.host)]
@@ -128,22 +128,22 @@ def _hosts(args: FrontierArguments) -> Said:
     return found, looks_text.hosts_text(found, now)
 
 
-def _dead(args: FrontierArguments) -> Said:
+def _dead(args: FrontierArguments) -> CommandOutput:
     with args.frontier.inspection() as inspection:
         found = list(looks.dead(inspection, TOP if args.opts.limit is None else args.opts.limit))
         total, now = inspection.counts().dead, inspection.now()
     return found, looks_text.dead_text(found, total, args.frontier.advice, now)
 
 
-def _retry(args: FrontierArguments) -> Said:
+def _retry(args: FrontierArguments) -> CommandOutput:
     total = args.frontier.put_back(args.url)
     if args.url is not None and not total:
         raise ConfigError(f"{args.url} is no dead letter; scrapy frontier why tells what it is")
-    text = f"{many(total, 'URL')} put back, to be tried by {args.frontier.tried_by}"
+    text = f"{many(total, 'URL')} put back, to be tried by {args.frontier.retried_by}"
     return {"put_back": total}, [text]
 
 
-def _why(args: FrontierArguments) -> Said:
+def _why(args: FrontierArguments) -> CommandOutput:
     try:
         given = arglist_to_dict(join_repeated(args.opts.spargs or []))
     except ValueError:
@@ -154,14 +154,14 @@ def _why(args: FrontierArguments) -> Said:
     return answer, why_text(answer, now)
 
 
-def _check(args: FrontierArguments) -> Said:
+def _check(args: FrontierArguments) -> CommandOutput:
     checked = args.frontier.check(bool(args.opts.repair))
     return checked, looks_text.checked_text(
         checked.counters, checked.is_repaired, checked.uncounted
     )
 
 
-def _workers(args: FrontierArguments) -> Said:
+def _workers(args: FrontierArguments) -> CommandOutput:
     name = args.opts.forget
     if name is not None:
         links = args.frontier.forget(name)
@@ -175,7 +175,7 @@ def _json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
-Action = Callable[[FrontierArguments], Said]
+Action = Callable[[FrontierArguments], CommandOutput]
 
 _OPTION_NAMES: Final = {
     "top": "--top",

@@ -33,13 +33,13 @@ from crawler.data.data_dir import (
     WORKERS,
 )
 from crawler.model.types import ConfigError, CrawlerError
-from crawler.report.advice import complain
+from crawler.report.advice import print_error
 from crawler.report.report import replace_file
 from crawler.report.screen import Screen
 from crawler.report.summary import Summary, encoded, nothing_fetched, text
 from crawler.shared.address import redis_address
 from crawler.spiders.web import WebSpider
-from crawler.workers.supervisor import ProcessEnd, Supervisor
+from crawler.workers.supervisor import RunResult, Supervisor
 from crawler.workers.view import WorkforceScreen
 from crawler.workers.workers import ShareArguments, WorkersPlan
 
@@ -86,13 +86,13 @@ class ShareCommand(ScrapyCommand):
             plan = self._plan(args[0], opts)
             ended = self._crawl(plan)
         except CrawlerError as refused:
-            ended = ProcessEnd(str(refused), None)
+            ended = RunResult(str(refused), None)
         failure = ended.failure
         if ended.summary is not None:
             _report(ended.summary, plan)
             failure = failure or nothing_fetched(ended.summary)
         if failure:
-            complain(failure)
+            print_error(failure)
             self.exitcode = 1
 
     def _plan(self, spider: str, opts: argparse.Namespace) -> WorkersPlan:
@@ -101,21 +101,21 @@ class ShareCommand(ScrapyCommand):
         config = read_config({name: settings[name] for name in settings})
         return WorkersPlan(
             workers=_workers(opts.workers),
-            typed=_typed(spider, opts),
+            arguments=_typed(spider, opts),
             config=config,
             data_dir=data_dir(settings, config),
             address=redis_address(settings, config),
             max_pages=_max_pages(settings, spider, opts),
         )
 
-    def _crawl(self, plan: WorkersPlan) -> ProcessEnd:
+    def _crawl(self, plan: WorkersPlan) -> RunResult:
         assert self.settings is not None
         stderr = Screen(sys.stderr)
         report = plan.config.report
         screen = WorkforceScreen(stderr, report.progress, report.progress_log_s)
         if not screen.is_line:
             configure_logging(self.settings)
-        screen.tell(f"Logs are in {plan.data_dir / WORKERS}/*/{LOG}")
+        screen.show_message(f"Logs are in {plan.data_dir / WORKERS}/*/{LOG}")
         return asyncio.run(Supervisor(plan, screen).run())
 
 
@@ -154,7 +154,7 @@ def _report(summary: Summary, plan: WorkersPlan) -> None:
     try:
         replace_file(plan.data_dir / SUMMARY, encoded(summary))
     except OSError as refused:
-        complain(f"the summary cannot be written: {refused}")
+        print_error(f"the summary cannot be written: {refused}")
     if plan.config.report.summary:
         with suppress(OSError, ValueError):  # standard output is closed
             print(text(summary), flush=True)

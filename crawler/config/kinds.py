@@ -52,7 +52,7 @@ def number(unit: str, least: float = 0.0, most: float = math.inf) -> Kind[float]
     return Kind(f"a number of {unit}, {_range(least, most)}", unit, read)
 
 
-def whole(unit: str, least: int = 0, most: float = math.inf) -> Kind[int]:
+def integer(unit: str, least: int = 0, most: float = math.inf) -> Kind[int]:
     """Accept a whole number of *unit*s; 3.0 is refused, as it suggests a wrong calculation."""
 
     def read(value: object) -> int:
@@ -129,7 +129,7 @@ def or_word(kind: Kind[T], words: type[E]) -> Kind[T | E]:
     )
 
 
-def many(kind: Kind[T], separator: str = ",", least: int = 0) -> Kind[tuple[T, ...]]:
+def list_of(kind: Kind[T], separator: str = ",", least: int = 0) -> Kind[tuple[T, ...]]:
     """Accept a list: in Python a list or tuple, on a command line parts split at *separator*."""
 
     def read(value: object) -> tuple[T, ...]:
@@ -185,7 +185,7 @@ def pattern() -> Kind[re.Pattern[str]]:
 # A setting is a field of a frozen dataclass, with its name, type, default, unit and meaning. The
 # reader, settings.py, the documentation and the error texts are all made from it.
 
-KNOB: Final = "knob"
+SETTING: Final = "knob"
 _FEW: Final = 10  # names that fit into an error text
 
 
@@ -221,14 +221,14 @@ class Setting:
 
 def setting(default: T, kind: Kind[T], meaning: str) -> T:
     """Declare a field that a user may set."""
-    return field(default=default, repr=not kind.secret, metadata={KNOB: (kind, meaning)})
+    return field(default=default, repr=not kind.secret, metadata={SETTING: (kind, meaning)})
 
 
 def settings_of(group: type[Any], prefix: str = "") -> list[Setting]:
     """Return the rows of *group*, in order. With a prefix the names are settings, in capitals."""
     rows = []
     for each in fields(group):
-        kind, meaning = each.metadata[KNOB]
+        kind, meaning = each.metadata[SETTING]
         name = (prefix + each.name).upper() if prefix else each.name
         rows.append(Setting(name, each.name, each.default, kind, meaning))
     return rows
@@ -329,7 +329,9 @@ _PROGRAMS: Final = """
     exe msi dll bin bat pyc wasm vhd vmdk ova qcow2 sqlite mdb parquet npy pkl h5"""
 _STYLES: Final = "css woff woff2 ttf otf eot cur"
 
-UNWANTED: Final = tuple(" ".join((_IMAGES, _AUDIO, _VIDEO, _ARCHIVES, _PROGRAMS, _STYLES)).split())
+DENIED_EXTENSIONS: Final = tuple(
+    " ".join((_IMAGES, _AUDIO, _VIDEO, _ARCHIVES, _PROGRAMS, _STYLES)).split()
+)
 
 
 # The URL of the Redis server of a shared frontier, or of a file that holds this URL. No text made

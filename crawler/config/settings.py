@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from crawler.config.kinds import (
-    UNWANTED,
+    DENIED_EXTENSIONS,
     Network,
     Setting,
     choice,
@@ -25,8 +25,9 @@ from crawler.config.kinds import (
     contact,
     flag,
     frontier_url,
+    integer,
     is_mail,
-    many,
+    list_of,
     network,
     number,
     or_none,
@@ -39,7 +40,6 @@ from crawler.config.kinds import (
     settings_of,
     suffix,
     text,
-    whole,
 )
 from crawler.model.choices import (
     ByScope,
@@ -64,7 +64,7 @@ class LinkSettings:
     """Which links of a page are followed."""
 
     follow_kinds: tuple[LinkKind, ...] = setting(
-        FOLLOWED, many(choice(LinkKind)), "Links that are followed, by where they stand."
+        FOLLOWED, list_of(choice(LinkKind)), "Links that are followed, by where they stand."
     )
     follow_sitemaps: bool = setting(
         True, flag(), "Fetch the sitemaps that robots.txt names, after everything else."
@@ -85,7 +85,7 @@ class ContentSettings:
     """What counts as a page, and what as a copy."""
 
     parsers: tuple[str, ...] = setting(
-        (), many(class_path()), "Parsers of your own; they go before those that are installed."
+        (), list_of(class_path()), "Parsers of your own; they go before those that are installed."
     )
     parse_timeout_s: float = setting(
         20.0,
@@ -95,7 +95,7 @@ class ContentSettings:
     parse_max_bytes: int = setting(
         # guess: pdfium reads most PDFs of 64 MB in less
         512 * MEGABYTE,
-        whole("bytes", least=64 * MEGABYTE),
+        integer("bytes", least=64 * MEGABYTE),
         "Most memory of each process that parses apart.",
     )
     soft_404: bool = setting(
@@ -107,12 +107,12 @@ class ContentSettings:
         "Pages with nearly the same text: marked, stored, followed; or less, or not looked for.",
     )
     near_max_bits: int = setting(
-        3, whole("bits", most=3), "So many of the 64 bits of two fingerprints may differ."
+        3, integer("bits", most=3), "So many of the 64 bits of two fingerprints may differ."
     )
     near_min_words: int = setting(
         # usual in this field: fewer than 50 words say little; such pages are compared by hash only
         50,
-        whole("words", least=3),
+        integer("words", least=3),
         "A page with fewer words has no fingerprint.",
     )
 
@@ -122,22 +122,22 @@ class PatternSettings:
     """When no more URLs of one pattern (digits, dates, queries folded) are fetched."""
 
     pattern_max_pages: int | None = setting(
-        10_000, or_none(whole("pages", least=1)), "Most pages fetched of one pattern of a host."
+        10_000, or_none(integer("pages", least=1)), "Most pages fetched of one pattern of a host."
     )
     pattern_barren_pages: int | None = setting(
         # guess, revisit: a calendar costs a host this many pages; a list with few new ones goes on
         100,
-        or_none(whole("pages", least=1)),
+        or_none(integer("pages", least=1)),
         "A pattern is left after so many pages in a row with nothing new.",
     )
     pattern_probe_s: float = setting(
         3600.0, number("seconds", least=1), "One page of a pattern that was left is tried again."
     )
     calendar_from_year: int = setting(
-        1990, whole("year"), "A date in a URL before this year is taken for a calendar's."
+        1990, integer("year"), "A date in a URL before this year is taken for a calendar's."
     )
     calendar_ahead_days: int = setting(
-        400, whole("days"), "A date in a URL further ahead is taken for a calendar's."
+        400, integer("days"), "A date in a URL further ahead is taken for a calendar's."
     )
 
 
@@ -153,7 +153,7 @@ class ArchiveSettings:
     warc: bool = setting(True, flag(), "Archive what is fetched, as WARC files.")
     warc_max_bytes: int = setting(
         GIGABYTE,
-        whole("bytes", least=MEGABYTE),
+        integer("bytes", least=MEGABYTE),
         "A WARC file this long is closed and the next begun.",
     )
     columns: bool = setting(
@@ -166,7 +166,7 @@ class ArchiveSettings:
     )
     archive_waiting_bytes: int = setting(
         10 * GIGABYTE,
-        whole("bytes", least=MEGABYTE),
+        integer("bytes", least=MEGABYTE),
         "Finished files that may wait for that store; with more, fetching waits.",
     )
     fsync: bool = setting(
@@ -183,7 +183,7 @@ class ArchiveSettings:
 
 # A server fuller than this would soon refuse writes. The rest is for what must go on: finishes,
 # heartbeats, replication, client buffers.
-FULL_PART: Final = 0.8
+FULL_FRACTION: Final = 0.8
 HEARTBEATS: Final = 4  # in a lease: it outlasts two lost ones and a late one
 
 
@@ -206,7 +206,7 @@ class SharedSettings:
     frontier_shards: int = setting(
         64,
         # 1024: the check for the end of the crawl reads each of them
-        whole("shards", least=1, most=1024),
+        integer("shards", least=1, most=1024),
         "Parts the crawl is split into, for the servers of a cluster; fixed when it begins.",
     )
     worker_name: str = setting(
@@ -238,7 +238,7 @@ class SharedSettings:
     )
     redis_max_bytes: int | ByServer = setting(
         ByServer.AUTO,
-        or_word(whole("bytes", least=1024 * 1024), ByServer),
+        or_word(integer("bytes", least=1024 * 1024), ByServer),
         "Above this a server's new links wait on our disk; auto: 0.8 of its maxmemory, if any.",
     )
 
@@ -264,7 +264,7 @@ class SharedSettings:
         """Return when a server of *maxmemory_bytes* (0: no limit) counts as full; None: never."""
         if self.redis_max_bytes is not ByServer.AUTO:
             return self.redis_max_bytes
-        return int(maxmemory_bytes * FULL_PART) if maxmemory_bytes else None
+        return int(maxmemory_bytes * FULL_FRACTION) if maxmemory_bytes else None
 
 
 BROAD_URLS_PER_DOMAIN: Final = 10_000
@@ -274,26 +274,26 @@ BROAD_URLS_PER_DOMAIN: Final = 10_000
 class LimitSettings:
     """Which URLs are not fetched."""
 
-    max_redirects: int = setting(10, whole("redirects"), "Redirects followed in a row.")
+    max_redirects: int = setting(10, integer("redirects"), "Redirects followed in a row.")
     max_url_length: int = setting(
         2048,
         # 4096: longer texts are not parsed at all
-        whole("characters", least=64, most=4096),
+        integer("characters", least=64, most=4096),
         "Longest URL that is fetched.",
     )
     max_path_segments: int = setting(
-        10, whole("segments", least=1), "Most path segments of a URL that is fetched."
+        10, integer("segments", least=1), "Most path segments of a URL that is fetched."
     )
     max_urls_per_domain: int | None | ByScope = setting(
         ByScope.AUTO,
-        or_word(or_none(whole("URLs", least=1)), ByScope),
+        or_word(or_none(integer("URLs", least=1)), ByScope),
         "Most URLs of a registered domain; auto: 10,000 if the scope is any, else none.",
     )
     max_urls_per_host: int | None = setting(
-        None, or_none(whole("URLs", least=1)), "Most URLs of a host."
+        None, or_none(integer("URLs", least=1)), "Most URLs of a host."
     )
     deny_extensions: tuple[str, ...] = setting(
-        UNWANTED, many(suffix()), "URLs whose path ends so are not fetched."
+        DENIED_EXTENSIONS, list_of(suffix()), "URLs whose path ends so are not fetched."
     )
 
     def urls_per_domain(self, scope: ScopeChoice) -> int | None:
@@ -373,14 +373,14 @@ class PolitenessSettings:
         DAY_S, number("seconds"), "A longer Retry-After is taken as this."
     )
     retries: int = setting(
-        3, whole("attempts"), "Times a failed URL is tried again before it is dead."
+        3, integer("attempts"), "Times a failed URL is tried again before it is dead."
     )
     backoff_base_s: float = setting(
         1.0, number("seconds"), "First back-off after a failure; doubles each time, full jitter."
     )
     backoff_max_s: float = setting(60.0, number("seconds"), "Longest back-off.")
     pause_after_failures: int = setting(
-        5, whole("failures", least=1), "Failures in a row that pause a host."
+        5, integer("failures", least=1), "Failures in a row that pause a host."
     )
     pause_s: float = setting(
         300.0, number("seconds"), "First pause of a failing host, before one probe."
@@ -411,7 +411,7 @@ class RobotsSettings:
         "How long a robots.txt is believed before it is fetched again.",
     )
     robots_tries: int = setting(
-        5, whole("attempts", least=1), "Times an unreachable robots.txt is asked for in a row."
+        5, integer("attempts", least=1), "Times an unreachable robots.txt is asked for in a row."
     )
     robots_unreachable_s: float = setting(
         3600.0, number("seconds", least=1), "How long its host is then left alone."
@@ -419,7 +419,7 @@ class RobotsSettings:
     robots_max_bytes: int = setting(
         512 * 1024,
         # RFC 9309 2.5: the limit is at least 500 kibibytes.
-        whole("bytes", least=500 * 1024),
+        integer("bytes", least=500 * 1024),
         "Bytes of a robots.txt that are read.",
     )
 
@@ -430,7 +430,7 @@ class FrontierSettings:
 
     level_shares: tuple[int, ...] = setting(
         (60, 30, 10),
-        many(whole("turns", least=1), least=1),
+        list_of(integer("turns", least=1), least=1),
         "Turns that the levels of priority get of each other, best level first.",
     )
     prioritizer: str = setting(
@@ -439,9 +439,11 @@ class FrontierSettings:
         "The class that gives a URL its level.",
     )
     max_active_hosts: int = setting(
-        20_000, whole("hosts", least=1), "Most hosts held in memory, about 4 kB each."
+        20_000, integer("hosts", least=1), "Most hosts held in memory, about 4 kB each."
     )
-    head_urls: int = setting(32, whole("URLs", least=1), "URLs of a host read from disk at a time.")
+    head_urls: int = setting(
+        32, integer("URLs", least=1), "URLs of a host read from disk at a time."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,7 +454,7 @@ class FetchSettings:
         Tls.STRICT, choice(Tls), "Whether a page with an invalid certificate is refused."
     )
     allow_inside: tuple[Network, ...] = setting(
-        (), many(network()), "Addresses inside your network that may be fetched from."
+        (), list_of(network()), "Addresses inside your network that may be fetched from."
     )
     connect_timeout_s: float = setting(
         5.0, number("seconds", least=0.1), "Longest wait for a connection."
@@ -471,30 +473,32 @@ class FetchSettings:
     slow_bytes: int = setting(
         # 1 kB/s: a modem of 1995 is three times as fast.
         300,
-        whole("bytes", least=1),
+        integer("bytes", least=1),
         "What brings less in that time counts as nothing; it is fetched to its end, too.",
     )
     max_waiting: int = setting(
         1024,
-        whole("fetches", least=0),
+        integer("fetches", least=0),
         "Most fetches that so wait for slow hosts, beside CONCURRENT_REQUESTS.",
     )
     html_max_bytes: int = setting(
-        2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a page, its headers included."
+        2 * MEGABYTE, integer("bytes", least=1024), "Bytes kept of a page, its headers included."
     )
-    pdf_max_bytes: int = setting(64 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of a PDF.")
+    pdf_max_bytes: int = setting(
+        64 * MEGABYTE, integer("bytes", least=1024), "Bytes kept of a PDF."
+    )
     sitemap_max_bytes: int = setting(
         50 * MEGABYTE,  # sitemaps.org: no sitemap is longer
-        whole("bytes", least=1024),
+        integer("bytes", least=1024),
         "Bytes kept of XML, which may be a sitemap.",
     )
     other_max_bytes: int = setting(
-        2 * MEGABYTE, whole("bytes", least=1024), "Bytes kept of anything else."
+        2 * MEGABYTE, integer("bytes", least=1024), "Bytes kept of anything else."
     )
     bodies_max_bytes: int = setting(
         # The pages that are fetched at once by default, each at its cap, as sent and decoded.
         256 * MEGABYTE,
-        whole("bytes", least=MEGABYTE),
+        integer("bytes", least=MEGABYTE),
         "Memory for bodies, from first byte to finished page; if it is full, downloads pause.",
     )
     replay: str = setting(
@@ -535,10 +539,10 @@ class Config:
     politeness: PolitenessSettings = field(default_factory=PolitenessSettings)
     robots: RobotsSettings = field(default_factory=RobotsSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
-    sameness: UrlSettings = field(default_factory=UrlSettings)
+    urls: UrlSettings = field(default_factory=UrlSettings)
     links: LinkSettings = field(default_factory=LinkSettings)
     content: ContentSettings = field(default_factory=ContentSettings)
-    budgets: PatternSettings = field(default_factory=PatternSettings)
+    patterns: PatternSettings = field(default_factory=PatternSettings)
     frontier: FrontierSettings = field(default_factory=FrontierSettings)
     shared: SharedSettings = field(default_factory=SharedSettings)
     fetch: FetchSettings = field(default_factory=FetchSettings)
@@ -598,10 +602,10 @@ def read_config(settings: Mapping[str, object]) -> Config:
         politeness=read_group(PolitenessSettings, settings, PREFIX),
         robots=read_group(RobotsSettings, settings, PREFIX),
         limits=read_group(LimitSettings, settings, PREFIX),
-        sameness=read_group(UrlSettings, settings, PREFIX),
+        urls=read_group(UrlSettings, settings, PREFIX),
         links=read_group(LinkSettings, settings, PREFIX),
         content=read_group(ContentSettings, settings, PREFIX),
-        budgets=read_group(PatternSettings, settings, PREFIX),
+        patterns=read_group(PatternSettings, settings, PREFIX),
         frontier=read_group(FrontierSettings, settings, PREFIX),
         shared=read_group(SharedSettings, settings, PREFIX),
         fetch=read_group(FetchSettings, settings, PREFIX),
@@ -638,7 +642,7 @@ def _resembles(head: str) -> bool:
 SEPARATOR: Final = "\n"
 REPEATABLE: Final = frozenset({"allow", "deny"})
 PUSHED: Final = "redis"  # in place of seeds: URLs are pushed into the Redis of a shared crawl
-NOT_OURS: Final = frozenset({"_job"})  # scrapyd passes each spider the id of its run
+IGNORED_ARGUMENTS: Final = frozenset({"_job"})  # scrapyd passes each spider the id of its run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -653,10 +657,10 @@ class Arguments:
         "Where to start: a path or URL of a list, URLs with commas between; redis: what is pushed.",
     )
     max_pages: int | None = setting(
-        None, or_none(whole("pages", least=1)), "Most pages that are fetched."
+        None, or_none(integer("pages", least=1)), "Most pages that are fetched."
     )
     max_depth: int | None = setting(
-        None, or_none(whole("hops")), "Most hops from a seed; 0: seeds only."
+        None, or_none(integer("hops")), "Most hops from a seed; 0: seeds only."
     )
     scope: ScopeChoice = setting(
         ScopeChoice.ANY,
@@ -664,10 +668,10 @@ class Arguments:
         "Follow links anywhere, or to the seeds' hosts or domains only.",
     )
     allow: tuple[re.Pattern[str], ...] = setting(
-        (), many(pattern(), SEPARATOR), "Follow only URLs in which one of these is found."
+        (), list_of(pattern(), SEPARATOR), "Follow only URLs in which one of these is found."
     )
     deny: tuple[re.Pattern[str], ...] = setting(
-        (), many(pattern(), SEPARATOR), "Follow no URL in which one of these is found."
+        (), list_of(pattern(), SEPARATOR), "Follow no URL in which one of these is found."
     )
 
     def __post_init__(self) -> None:
@@ -675,19 +679,19 @@ class Arguments:
             raise ConfigError("no seeds: say where to start, for example -a seeds=seeds.txt")
 
     @property
-    def are_pushed(self) -> bool:
+    def has_pushed_seeds(self) -> bool:
         """Whether all seeds are pushed from outside while the crawl runs."""
         return self.seeds == PUSHED
 
 
 def read_arguments(given: Mapping[str, object]) -> Arguments:
     """Read a spider's arguments strictly. Raises ConfigError, whose text names the argument."""
-    ours = {name: value for name, value in given.items() if name not in NOT_OURS}
+    ours = {name: value for name, value in given.items() if name not in IGNORED_ARGUMENTS}
     refuse_unknown("argument", ours, [row.name for row in settings_of(Arguments)])
     return read_group(Arguments, ours)
 
 
-OF_ONE_RUN: Final = frozenset({"max_pages"})  # all others are kept for the next start
+NOT_KEPT: Final = frozenset({"max_pages"})  # all others are kept for the next start
 
 
 def with_kept_arguments(given: Mapping[str, object], kept: Mapping[str, str]) -> dict[str, object]:
@@ -700,11 +704,11 @@ def with_kept_arguments(given: Mapping[str, object], kept: Mapping[str, str]) ->
 
 def arguments_to_keep(arguments: Mapping[str, object]) -> dict[str, str]:
     """Return the arguments that the next start uses again, as they were given."""
-    dropped = OF_ONE_RUN | NOT_OURS
+    dropped = NOT_KEPT | IGNORED_ARGUMENTS
     return {name: str(value) for name, value in arguments.items() if name not in dropped}
 
 
-def differences(given: Mapping[str, object], kept: Mapping[str, str]) -> str:
+def describe_changes(given: Mapping[str, object], kept: Mapping[str, str]) -> str:
     """Return in words what a start takes from the last one and what has changed, or ""."""
     taken = [f"{name}={value!r}" for name, value in kept.items() if name not in given]
     other = [

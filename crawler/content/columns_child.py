@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 
 from crawler.archive.columns_companion import ColumnsCompanion
-from crawler.archive.files import held
+from crawler.archive.files import rebuild_lock
 from crawler.config.settings import ContentSettings, FetchSettings, read_config
-from crawler.content.parsing import again
+from crawler.content.parsing import rebuild_rules
 
 _NICENESS: Final = 10  # the crawl has priority
 
@@ -54,7 +54,7 @@ def main() -> None:
         job = msgspec.json.decode(inward.readline(), type=RebuildJob)
     threading.Thread(target=_end_with_starter, daemon=True).start()
     config = replace(read_config({}), content=job.content, fetch=_fetch(job.caps))
-    companion = ColumnsCompanion(again(config))
+    companion = ColumnsCompanion(rebuild_rules(config))
     for warc in job.warcs:
         began_at = monotonic()
         fault = _rebuild(companion, Path(warc))
@@ -72,7 +72,7 @@ def _fetch(caps: BodyCaps) -> FetchSettings:
 
 def _rebuild(companion: ColumnsCompanion, warc: Path) -> str:
     try:
-        with held(warc) as is_ours:
+        with rebuild_lock(warc) as is_ours:
             if not is_ours:
                 return "another process is at it"
             companion.rebuild(warc, warc)

@@ -28,16 +28,16 @@ from crawler.archive.delivery import Delivery, DeliveryRules
 from crawler.archive.destinations import open_store
 from crawler.archive.files import (
     Companion,
-    clear,
     companion_path,
     is_missing,
     missing_companions,
+    remove_unfinished_companions,
 )
 from crawler.archive.recovery import (
-    Archived,
+    ArchivedAnswers,
     ReadingRules,
     claim_unfinished,
-    look,
+    find_archived_answers,
     recover,
 )
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
@@ -47,7 +47,7 @@ from crawler.content.columns_child import (
     RebuildJob,
     RebuiltFile,
 )
-from crawler.content.parsing import again
+from crawler.content.parsing import rebuild_rules
 from crawler.crawl.group_commit import GroupCommit
 from crawler.crawl.lifecycle import Lifecycle
 from crawler.data.data_dir import DataDir
@@ -57,7 +57,7 @@ from crawler.model.types import VERSION, WaitsForRoom
 
 logger = logging.getLogger(__name__)
 
-LOOK_S: Final = 10.0  # the interval at which missing columns files are looked for
+POLL_INTERVAL_S: Final = 10.0  # the interval at which missing columns files are looked for
 PATIENCE_S: Final = 600.0  # at the end of a crawl that has finished: 3 GB (guess, revisit)
 STOPPED_PATIENCE_S: Final = 5.0  # at the end of a crawl that was stopped: a user waits
 _NAMED: Final = 5  # files in a message
@@ -114,7 +114,7 @@ class ColumnsRebuild:
             )
             if is_last:
                 return
-            self._ending.wait(LOOK_S)
+            self._ending.wait(POLL_INTERVAL_S)
 
     def _rebuild(self, warcs: Sequence[Path]) -> None:
         process = self._start_process() if warcs else None
@@ -190,7 +190,7 @@ def _path() -> str:
     return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
 
 
-class LeftArchive:
+class PreviousArchive:
     """The archive that earlier runs left, with the unfinished files of a dead process."""
 
     def __init__(self, config: Config, data: DataDir, *, is_all_here: bool) -> None:
@@ -198,26 +198,28 @@ class LeftArchive:
         Raises CrawlerError."""
         self._config = config
         self._data = data
-        self._is_all_here = is_all_here
+        self._is_complete = is_all_here
         _recover(data.warc, companions(config))
         if not config.archive.columns:  # then no later start makes them
-            clear(data.warc, COLUMNS, also_marked=True)
+            remove_unfinished_companions(data.warc, COLUMNS, also_marked=True)
 
     def claim_unfinished(self, store: OrderedStore) -> None:
         """Claim the archived answers of open leases, before a frontier opens *store*. Raises
         CrawlerError."""
         _log_claims(claim_unfinished(store, self._data.warc, self._reading()))
 
-    def look(self, leases: Iterable[OpenRecord]) -> Archived:
+    def look(self, leases: Iterable[OpenRecord]) -> ArchivedAnswers:
         """Return what the archive holds of the answers to *leases* that the last run left open.
         Raises DataDirError."""
-        found = look(leases, self._data.warc, self._reading())
+        found = find_archived_answers(leases, self._data.warc, self._reading())
         _log_claims(len(found.claims))
         return found
 
     def _reading(self) -> ReadingRules:
-        reading = again(self._config)
-        return ReadingRules(reading.room, reading.most_bytes, is_all_here=self._is_all_here)
+        reading = rebuild_rules(self._config)
+        return ReadingRules(
+            reading.max_body_bytes, reading.most_bytes, is_complete=self._is_complete
+        )
 
 
 class CrawlArchive:
@@ -265,7 +267,7 @@ class CrawlArchive:
             rules = warc_rules(self._config, self._data.warc)
             writer = WarcWriter(rules, companions(self._config))
             parts = [part for part in (self.delivery, self.commits) if part is not None]
-            rooms = [part.room for part in parts]
+            rooms = [part.wait_for_room for part in parts]
             self._archive = Archive(writer, self._waits_for_room, rooms)
         return self._archive
 
@@ -282,10 +284,10 @@ class CrawlArchive:
         """Whether pages must wait, because too many finished files wait for their store."""
         return self.delivery is not None and self.delivery.is_congested()
 
-    def stopping(self) -> None:
+    def allow_last_pages(self) -> None:
         """Let pages under way be archived, however many files wait for the store."""
         if self.delivery is not None:
-            self.delivery.let_through()
+            self.delivery.stop_limiting()
 
     async def close(self, *, is_finished: bool) -> None:
         """Finish the last files, then deliver them; what cannot be delivered waits for the next
@@ -338,7 +340,7 @@ def companions(config: Config, *, tries_unreadable: bool = False) -> Sequence[Co
     """Return the companions of each WARC file of a crawl with *config*."""
     columns = []
     if config.archive.columns:
-        columns.append(ColumnsCompanion(again(config, tries_unreadable=tries_unreadable)))
+        columns.append(ColumnsCompanion(rebuild_rules(config, tries_unreadable=tries_unreadable)))
     return [CdxjCompanion(), *columns]
 
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 from itemadapter import ItemAdapter
 from itemadapter.adapter import AdapterInterface
 
-from crawler.archive.record_bytes import labelled
+from crawler.archive.record_bytes import sha1_label
 from crawler.model.page import ColumnsRow, Page
-from crawler.policy.links import described
+from crawler.policy.links import columns_row
 
 # Characters that XML 1.0 cannot hold, and halves of surrogate pairs, which UTF-8 cannot encode.
 _UNWRITABLE: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -39,7 +39,7 @@ _DEFAULT: Final[Mapping[str, Callable[[Page, ColumnsRow], object]]] = {
     "published": lambda _, row: _time(row.published),
     "modified": lambda _, row: _time(row.modified),
     "simhash": lambda _, row: "" if row.simhash is None else f"{row.simhash:016x}",
-    "digest": lambda _, row: labelled(row.digest) if row.digest else "",
+    "digest": lambda _, row: sha1_label(row.digest) if row.digest else "",
     "original": lambda _, row: row.original,
     "bits": lambda _, row: row.bits,
     "warc_file": lambda page, _: page.record.rpartition(":")[0],
@@ -66,7 +66,7 @@ class PageAdapter(AdapterInterface):
 
     def __init__(self, item: Page) -> None:
         super().__init__(item)
-        row = described(item, item.exchange.at if item.exchange else 0.0)
+        row = columns_row(item, item.exchange.at if item.exchange else 0.0)
         facts = {name: fact_of(item, row) for name, fact_of in _DEFAULT.items()}
         self._facts = {name: fact for name, fact in facts.items() if fact not in _EMPTY}
 

@@ -23,7 +23,7 @@ from crawler.content.parsers.isolated import (
     ParserLimits,
     ParserProcesses,
 )
-from crawler.content.parsers.loading import bounded, parser_at, path_of
+from crawler.content.parsers.loading import parser_at, path_of, within_limits
 from crawler.content.parsers.pdf import PdfParser
 from crawler.content.parsers.plain import PlainParser
 from crawler.content.parsers.xml import XmlParser
@@ -40,7 +40,13 @@ logger = logging.getLogger(__name__)
 
 GROUP: Final = "crawler.parsers"
 # Ours are no entry points, because a source checkout has none.
-OURS: Final[tuple[type[Parser], ...]] = (HtmlParser, XmlParser, FeedParser, PdfParser, PlainParser)
+BUILT_IN: Final[tuple[type[Parser], ...]] = (
+    HtmlParser,
+    XmlParser,
+    FeedParser,
+    PdfParser,
+    PlainParser,
+)
 # Text that is not for readers, and would be noise in columns and fingerprints.
 _NO_TEXT: Final = frozenset({"text/css", "text/javascript", "text/ecmascript", "text/x-javascript"})
 _XML: Final = "application/xml"
@@ -62,23 +68,25 @@ class Parsers:
         for where, parser in _all(content.parsers):
             self._add(where, parser)
 
-    def of(self, media_type: str) -> Parser | None:
+    def parser_for(self, media_type: str) -> Parser | None:
         """Return the parser for *media_type* (in lower case, without parameters), or None."""
         return next(
             (self._by_type[one] for one in _names(media_type) if one in self._by_type), None
         )
 
     @property
-    def are_ours(self) -> bool:
+    def are_built_in(self) -> bool:
         """Whether all parsers are ours."""
-        return all(type(parser) in OURS for parser in self._by_type.values())
+        return all(type(parser) in BUILT_IN for parser in self._by_type.values())
 
     async def parse(self, source: Source, parser: Parser) -> Parsed:
         """Parse *source* by *parser*, which `of` returned. Raises Unreadable."""
         try:
             if len(source.body) <= parser.inline_max_bytes:
-                return bounded(_checked(await self._inline(source, parser)), parser.name)
-            return bounded(await self._processes.parse(self._path(parser), source), parser.name)
+                return within_limits(_checked(await self._inline(source, parser)), parser.name)
+            return within_limits(
+                await self._processes.parse(self._path(parser), source), parser.name
+            )
         except Unreadable:
             raise
         except BrokenParser as broken:
@@ -105,7 +113,7 @@ class Parsers:
             raise ConfigError(f"{where} {error}") from error
         for media_type in sorted(parser.types):
             first = self._by_type.setdefault(media_type, parser)
-            if first is not parser and not isinstance(parser, OURS):
+            if first is not parser and not isinstance(parser, BUILT_IN):
                 logger.warning(
                     "%s is left to %s, which comes before %s",
                     *(media_type, self._path(first), where),
@@ -135,7 +143,7 @@ def _all(settings: Iterable[str]) -> Iterator[tuple[str, Parser]]:
             yield where, parser_at(path)
         except ConfigError as error:
             raise ConfigError(f"{where} {error}") from error
-    for ours in OURS:
+    for ours in BUILT_IN:
         yield ours.__name__, ours()
 
 
@@ -160,20 +168,20 @@ def _checked(parsed: object) -> Parsed:
     return parsed
 
 
-def again(config: Config, *, tries_unreadable: bool = False) -> RebuildRules:
+def rebuild_rules(config: Config, *, tries_unreadable: bool = False) -> RebuildRules:
     """Return the rules for parsing archived pages again with the parsers of *config*. With
     *tries_unreadable* also pages that no parser could read before are parsed."""
     caps = config.fetch
     return RebuildRules(
         parsing=partial(rebuild_parsers, config.content),
-        room=partial(cap_bytes, caps=caps),
+        max_body_bytes=partial(cap_bytes, caps=caps),
         most_bytes=max(
             ROBOTS_BYTES,
             *(caps.html_max_bytes, caps.pdf_max_bytes),
             *(caps.sitemap_max_bytes, caps.other_max_bytes),
         ),
         near_min_words=config.content.near_min_words,
-        tries_unreadable=tries_unreadable,
+        retry_unreadable=tries_unreadable,
     )
 
 
@@ -188,7 +196,7 @@ async def rebuild_parsers(content: ContentSettings) -> AsyncIterator[Parse]:
 
 
 async def _parsed(parsers: Parsers, source: Source, media_type: str) -> Parsed:
-    parser = parsers.of(media_type)
+    parser = parsers.parser_for(media_type)
     if parser is None:
         return Parsed()
     try:

@@ -13,8 +13,8 @@ from crawler.archive.columns_companion import MAY_REPEAT, UNREADABLE
 from crawler.archive.record_bytes import (
     PRINTABLE_STATUS,
     STATUS_LINE,
-    labelled,
     readable_status,
+    sha1_label,
 )
 from crawler.archive.writer import Archive
 from crawler.model.page import ColumnsRow, Exchange, Link, Page, Parsed
@@ -84,7 +84,7 @@ async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) ->
         page.duplicate_of if page.is_repeat else None,
         body_sha1,
         tuple(_metadata(page, page.exchange, body_sha1)),
-        () if page.is_again else page.outlinks,
+        () if page.is_refetch else page.outlinks,
         row_of(page, page.exchange.at),
         may_repeat=page.may_repeat,
     )
@@ -110,7 +110,7 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tupl
         ("alias-of", page.alias_of),
         ("media-type", "" if is_declared else page.media_type),
         # The digest of the decoded body is noted, because a revisit has no body to compute it from.
-        ("content-digest", labelled(page.digest) if page.digest and is_coded else ""),
+        ("content-digest", sha1_label(page.digest) if page.digest and is_coded else ""),
         ("parser", parsed.parser),
         (UNREADABLE, _unreadable(parsed)),
         ("charset", parsed.charset),
@@ -121,7 +121,7 @@ def _metadata(page: Page, exchange: Exchange, body_sha1: bytes) -> Iterator[tupl
 
 
 def _likeness(page: Page) -> Iterator[tuple[str, str]]:
-    if (page.is_copy or page.is_again) and page.duplicate_of is not None:
+    if (page.is_copy or page.is_refetch) and page.duplicate_of is not None:
         yield "duplicate-of", page.duplicate_of.url  # also if its record is no revisit
     if page.near is not None:
         yield "near-duplicate-of", page.near.original.url

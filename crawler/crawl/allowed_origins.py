@@ -63,7 +63,7 @@ class AllowedOrigins:
         self._now = now
         # The start requests of a spider without arguments are sent one by one, while URLs of the
         # last run may be leased already. With arguments only the seeds of this start count.
-        kept = store.scan(keys.DOORS, keys.after(keys.DOORS), _ORIGINS)
+        kept = store.scan(keys.LOOPBACK, keys.after(keys.LOOPBACK), _ORIGINS)
         self._kept = {key for key, _ in kept}
         is_open = arguments is None or is_looking
         names = (keys.name_of(key) for key in self._kept if is_open)
@@ -74,7 +74,7 @@ class AllowedOrigins:
         self._rebuild()
 
     @property
-    def known(self) -> bool:
+    def is_complete(self) -> bool:
         return self._seeds_are_known and self._others_are_known
 
     def set_seeds(self, urls: Iterable[str], *, fetched: bool = False) -> None:
@@ -82,7 +82,9 @@ class AllowedOrigins:
         network, so they allow no loopback."""
         if not fetched:
             self._allow_loopback(urls)
-        stale = self._kept - {keys.named(keys.DOORS, _origin_text(each)) for each in self._opened}
+        stale = self._kept - {
+            keys.named(keys.LOOPBACK, _origin_text(each)) for each in self._opened
+        }
         if stale:
             self._store.write(dict.fromkeys(stale))
         self._hosts |= {split(url).hostname for url in urls}
@@ -99,7 +101,7 @@ class AllowedOrigins:
         self._hosts |= new
         self._others_are_known = True
         if new:
-            self._rules = replace(self._rules, scope=self._rules.scope.wider(new))
+            self._rules = replace(self._rules, scope=self._rules.scope.with_seeds(new))
             self.admission = Admission(self._rules)
 
     def hosts_outside_scope(self, urls: Iterable[str]) -> set[str]:
@@ -119,7 +121,7 @@ class AllowedOrigins:
         return self._addresses.admits(ip, hostname, port)
 
     def robots(self, url: str, authority: str) -> Candidate | Refusal:
-        return self.admission.robots(url, None, authority)
+        return self.admission.robots_candidate(url, None, authority)
 
     def _allow_loopback(self, urls: Iterable[str]) -> bool:
         """Allow those of *urls* that are on loopback, and return whether any was not before."""
@@ -128,7 +130,7 @@ class AllowedOrigins:
             return False
         self._opened |= origins
         names = sorted(map(_origin_text, origins))
-        self._store.write({keys.named(keys.DOORS, name): b"" for name in names})
+        self._store.write({keys.named(keys.LOOPBACK, name): b"" for name in names})
         more = f" and {len(names) - _LOGGED} more" if len(names) > _LOGGED else ""
         logger.info("Loopback that may be fetched from: %s%s", ", ".join(names[:_LOGGED]), more)
         return True
@@ -159,18 +161,18 @@ class CurrentRules:
     ) -> None:
         self._origins = origins
         self._outcomes = outcomes
-        self._tally = tally
+        self._stats = tally
         self._now = now
 
     @property
-    def known(self) -> bool:
-        return self._origins.known
+    def are_complete(self) -> bool:
+        return self._origins.is_complete
 
     def refusal(self, candidate: Candidate) -> Refusal | None:
         return self._origins.admission.refusal(candidate)
 
-    def refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
-        if not self._tally.counted["fate/refused"]:
+    def on_refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
+        if not self._stats.counters["fate/refused"]:
             logger.info(
                 "Waiting URLs that the rules of this start refuse are kept for a start that admits"
                 " them; the first: %s: %s",
@@ -189,12 +191,12 @@ class CurrentRules:
             )
             for candidate, refusal in urls
         )
-        self._tally.count("fate/refused", len(urls))
+        self._stats.count("fate/refused", len(urls))
         for reason, count in Counter(refusal.reason for _, refusal in urls).items():
-            self._tally.count(f"refused_waiting/{reason}", count)
+            self._stats.count(f"refused_waiting/{reason}", count)
 
-    def readmitted(self, urls: int) -> None:
-        self._tally.count("readmitted", urls)
+    def on_readmitted(self, urls: int) -> None:
+        self._stats.count("readmitted", urls)
 
 
 def _origin_text(origin: Origin) -> str:

@@ -26,14 +26,16 @@ from crawler.model.types import Lease
 # Most bodies are smaller, and never wait. One read from a socket may return as much, so a body that
 # waits holds that much anyway.
 FREE_BYTES: Final = 256 * 1024
-LOOK_S: Final = 1.0  # between two checks of a body that waits: as often as a shared frontier ticks
+CHECK_INTERVAL_S: Final = (
+    1.0  # between two checks of a body that waits: as often as a shared frontier ticks
+)
 
 
 @dataclass(slots=True, eq=False)
 class BodyShare:
     """The memory that one page holds."""
 
-    flight: Fetch | None
+    fetch: Fetch | None
     """None for a request without a lease. It is not counted, as its end is not known, and does not
     wait: a page may need it to be finished, and would hold the memory that it waits for."""
     bytes: int = 0
@@ -64,8 +66,8 @@ class BodyMemory:
         adds to a counter."""
         self.bytes = 0
         self._max_bytes = max_bytes
-        self._flights = flights
-        self._is_ours = is_ours
+        self._in_flight = flights
+        self._is_lease_safe = is_ours
         self._add_to_stat = add_to_stat
         self._shares: dict[int, BodyShare] = {}  # by lease
         self._large: dict[BodyShare, int] = {}  # with their age, the oldest first
@@ -73,7 +75,7 @@ class BodyMemory:
         self._numbers = count()
 
     def share_of(self, request: Request) -> BodyShare:
-        flight = self._flights.of(request.meta.get(LEASE))
+        flight = self._in_flight.of(request.meta.get(LEASE))
         if flight is None:
             return BodyShare(None)
         share = self._shares.get(flight.lease.id)
@@ -85,22 +87,22 @@ class BodyMemory:
         """Return whether *share* may grow by *by_bytes*; if not, wait for its `turn`."""
         if self.bytes + by_bytes <= self._max_bytes or share.bytes + by_bytes <= FREE_BYTES:
             return True
-        return share.flight is None or next(iter(self._large), share) is share
+        return share.fetch is None or next(iter(self._large), share) is share
 
     def add(self, share: BodyShare, by_bytes: int) -> None:
         """Count *by_bytes* more for *share*."""
-        if share.flight is None:
+        if share.fetch is None:
             return
         self.bytes += by_bytes
         share.bytes += by_bytes
         if share.bytes > FREE_BYTES:
             self._age_of(share)
 
-    def is_ours(self, share: BodyShare) -> bool:
+    def is_lease_safe(self, share: BodyShare) -> bool:
         """Return whether its fetch may go on for as long as one that begins now."""
-        return share.flight is None or self._is_ours(share.flight.lease)
+        return share.fetch is None or self._is_lease_safe(share.fetch.lease)
 
-    async def turn(
+    async def wait_for_room(
         self, share: BodyShare, by_bytes: int, on_check: Callable[[], None] | None = None
     ) -> None:
         """Wait until *share* may grow by *by_bytes*. *on_check*, if any, is called at first and
@@ -114,12 +116,12 @@ class BodyMemory:
             self._wake()  # there may be room for the next too
             self._add_pause(share, now_s() - began_s)
 
-    def settle(self, lease_id: int) -> None:
+    def release(self, lease_id: int) -> None:
         """Free the memory of a page that is finished. Implements in_flight.Reservations."""
         share = self._shares.pop(lease_id, None)
         if share is None:
             return
-        share.flight = None
+        share.fetch = None
         self.bytes -= share.bytes
         self._large.pop(share, None)
         self._wake()
@@ -134,7 +136,7 @@ class BodyMemory:
             while not called.done():
                 if on_check is not None:
                     on_check()
-                await asyncio.wait([called], timeout=LOOK_S)
+                await asyncio.wait([called], timeout=CHECK_INTERVAL_S)
         finally:
             called.cancel()
 
@@ -150,7 +152,7 @@ class BodyMemory:
             waiting[0].called.set_result(None)
 
     def _add_pause(self, share: BodyShare, paused_s: float) -> None:
-        if share.flight is not None:
-            share.flight.paused_s += paused_s
+        if share.fetch is not None:
+            share.fetch.paused_s += paused_s
         self._add_to_stat("memory/pauses", 1)
         self._add_to_stat("memory/paused_ms", round(paused_s * 1000))

@@ -17,8 +17,8 @@ from crawler.model.types import CrawlerError, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
-MOST_BYTES: Final = 64 << 20  # of unsynced records; with more, pages wait to be archived
-HURRIED_S: Final = 0.1  # between two syncs when nothing else is left to do
+MAX_UNSYNCED_BYTES: Final = 64 << 20  # of unsynced records; with more, pages wait to be archived
+SYNC_SOON_S: Final = 0.1  # between two syncs when nothing else is left to do
 _FINISHED_AT_ONCE: Final = 50  # leases finished between two turns of the loop: 5 ms
 
 Finish = Callable[[CrawlerError | None], None]
@@ -50,7 +50,7 @@ class GroupCommit:
         self._task: asyncio.Task[None] | None = None
         self._sync_now = asyncio.Event()  # sync without waiting any longer
         self._synced = asyncio.Event()
-        self._is_hurried = False
+        self._is_sync_due = False
         self._is_closing = False
         self._failure: CrawlerError | None = None
 
@@ -63,19 +63,21 @@ class GroupCommit:
         self._waiting.append(finish)
         self._begin()
 
-    def hurry(self) -> None:
+    def sync_soon(self) -> None:
         """Sync within HURRIED_S, for when nothing else is left to do."""
-        if self._waiting and not self._is_hurried:
-            self._is_hurried = True
-            asyncio.get_running_loop().call_later(min(HURRIED_S, self._every_s), self._sync_now.set)
+        if self._waiting and not self._is_sync_due:
+            self._is_sync_due = True
+            asyncio.get_running_loop().call_later(
+                min(SYNC_SOON_S, self._every_s), self._sync_now.set
+            )
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until one more record may be written. Raises StoreUnavailable."""
-        if self._unsynced_bytes() < MOST_BYTES // 2:
+        if self._unsynced_bytes() < MAX_UNSYNCED_BYTES // 2:
             return
         self._sync_now.set()
         self._begin()
-        while self._unsynced_bytes() >= MOST_BYTES:
+        while self._unsynced_bytes() >= MAX_UNSYNCED_BYTES:
             if self._failure is not None:
                 raise StoreUnavailable(str(self._failure))
             self._synced.clear()
@@ -99,7 +101,7 @@ class GroupCommit:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._sync_now.wait(), self._every_s)
                 self._sync_now.clear()
-            self._is_hurried = False
+            self._is_sync_due = False
             await self._sync_once()
             if not self._waiting:
                 break

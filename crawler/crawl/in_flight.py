@@ -48,12 +48,12 @@ LEASE: Final = "lease"
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """What is known of one lease; the edges to Scrapy write it, `fate_of` makes the verdict."""
+    """What is known of one lease; the edges to Scrapy write it, `verdict_of` makes the verdict."""
 
     lease: Lease
     purpose: Purpose = Purpose.PAGE  # if another, the lease is not used for its own URL
     authority: str = ""  # for ROBOTS the authority of the file, for PROBE the kind of URL
-    begun: float = 0.0  # when its fetch began; 0: not yet
+    began_at: float = 0.0  # when its fetch began; 0: not yet
     paused_s: float = 0.0  # time of the fetch in which it waited for memory for its body
     crawl_delay_s: float | None = None  # of its host's robots.txt; None: not known
     answer: Answer | None = None  # of the host; None: no request was sent, or no answer came yet
@@ -78,7 +78,7 @@ class Fetch:
 
     def fetched_s(self, now: float) -> float:
         """Return how long its fetch, which ends *now*, took without pauses."""
-        return now - self.begun - self.paused_s
+        return now - self.began_at - self.paused_s
 
 
 class InFlight:
@@ -116,7 +116,7 @@ class InFlight:
         self._by_lease.pop(flight.lease.id, None)
 
 
-def fate_of(flight: Fetch, now: float, retries: int, pause_s: float) -> Verdict:
+def verdict_of(flight: Fetch, now: float, retries: int, pause_s: float) -> Verdict:
     """Return the verdict on its URL. An error of a callback or a pipeline, which may be temporary,
     is tried again *retries* times, *pause_s* apart, before the URL is dead."""
     if flight.broken and not isinstance(flight.verdict, Dead | RetryAt | PutBack):
@@ -133,7 +133,7 @@ class OutcomeSink(Protocol):
 
 
 class Reservations(Protocol):
-    def settle(self, lease_id: int) -> None: ...
+    def release(self, lease_id: int) -> None: ...
 
 
 class Durability(Protocol):
@@ -148,16 +148,16 @@ class StatsSink(Protocol):
 
     def count(self, key: str, by: int = 1) -> None: ...
 
-    def added(self, added: Added) -> None: ...
+    def count_added(self, added: Added) -> None: ...
 
-    def landed(self, flight: Fetch, outcome: Outcome) -> None: ...
+    def count_completed(self, flight: Fetch, outcome: Outcome) -> None: ...
 
-    def rested(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None: ...
+    def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRules:
-    """The limits of `fate_of`, and of the rest after a fetch."""
+    """The limits of `verdict_of`, and of the rest after a fetch."""
 
     politeness: PolitenessSettings
     broken_retries: int = 3  # how often an error of a callback or a pipeline is tried again
@@ -171,8 +171,8 @@ class CompletionSinks:
     outcomes: OutcomeSink
     bodies: Reservations  # the memory of bodies, needed until the record is written
     reservations: Sequence[Reservations]  # of contents, needed until the verdict
-    yields: PatternStatsStore
-    tally: StatsSink
+    pattern_stats: PatternStatsStore
+    stats: StatsSink
 
 
 class Completion:
@@ -196,13 +196,13 @@ class Completion:
         """*give_up_on*, called with authority, reason, now and the rest of its host, makes its URLs
         dead letters for a while. *durability*: None if no verdict waits for a sync."""
         self._frontier = frontier
-        self._flights = flights
+        self._in_flight = flights
         self._rules = rules
         self._outcomes = sinks.outcomes
         self._bodies = sinks.bodies
         self._reservations = sinks.reservations
-        self._yields = sinks.yields
-        self._tally = sinks.tally
+        self._pattern_stats = sinks.pattern_stats
+        self._stats = sinks.stats
         self._give_up_on = give_up_on
         self._random = random
         self._now = now
@@ -226,19 +226,19 @@ class Completion:
             rest = dataclasses.replace(rest, pace=pace)
         now = self._now()
         self._frontier.release(flight.lease, rest, now)
-        self._tally.rested(flight.lease.candidate.host, answer, rest, now)
+        self._stats.count_rest(flight.lease.candidate.host, answer, rest, now)
         if is_lost(rest.pace):
             self._give_up(flight, rest)
         return rest
 
-    def land(self, flight: Fetch) -> None:
+    def complete(self, flight: Fetch) -> None:
         """Complete *flight*: add its links, free its body and its place among the pages under way,
         and finish its lease, now or after the next sync."""
         self.release(flight)
         now = self._now()
         try:
             if flight.links:
-                self._tally.added(self._frontier.add(flight.links, now))
+                self._stats.count_added(self._frontier.add(flight.links, now))
         except CrawlerError:
             self._forget(flight)
             raise
@@ -248,19 +248,19 @@ class Completion:
                 flight.size = len(flight.exchange.body)
                 flight.truncated = flight.exchange.truncated
             flight.exchange = None
-            self._flights.record_written()
-            self._bodies.settle(flight.lease.id)
-        verdict = fate_of(flight, now, self._rules.broken_retries, self._rules.broken_pause_s)
+            self._in_flight.record_written()
+            self._bodies.release(flight.lease.id)
+        verdict = verdict_of(flight, now, self._rules.broken_retries, self._rules.broken_pause_s)
         is_fetched_again = isinstance(verdict, RetryAt | PutBack)
         if self._durability is None or not flight.record or is_fetched_again:
             self._finish(flight, verdict)
         else:
             self._durability.when_synced(partial(self._finish_synced, flight, verdict))
 
-    def unfetched(self, flight: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
+    def end_unfetched(self, flight: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
         """Refuse and complete *flight*, for which no request was sent."""
         self.refuse(flight, verdict, reason, rest_s)
-        self.land(flight)
+        self.complete(flight)
 
     def refuse(self, flight: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
         """Decide *flight* before a request is sent, so that its host needs no gap. `land` completes
@@ -270,18 +270,18 @@ class Completion:
         flight.reason = reason
         self._frontier.release(flight.lease, Rest(rest_s, flight.lease.pace), self._now())
 
-    def unreadable(self, flight: Fetch, why: str) -> None:
+    def end_unreadable(self, flight: Fetch, why: str) -> None:
         """End *flight*, whose stored request cannot be read."""
-        self.unfetched(flight, Dead(why), why, 0.0)
+        self.end_unfetched(flight, Dead(why), why, 0.0)
 
     def _give_up(self, flight: Fetch, rest: Rest) -> None:
         authority = authority_of(flight.lease.candidate.url)
         self._give_up_on(authority, "its host has failed for hours", self._now(), rest.seconds)
-        self._tally.count("politeness/given_up")
+        self._stats.count("politeness/given_up")
 
     def _release(self, flight: Fetch) -> None:
         flight.released = True
-        self._flights.fetch_ended()
+        self._in_flight.fetch_ended()
 
     def _finish_synced(self, flight: Fetch, verdict: Verdict, error: CrawlerError | None) -> None:
         # After an error the record may be lost, so the URL is not done.
@@ -294,19 +294,19 @@ class Completion:
         finally:
             self._forget(flight)
         outcome = _outcome(flight, verdict, now)
-        self._tally.landed(flight, outcome)
+        self._stats.count_completed(flight, outcome)
         if flight.purpose is Purpose.PAGE and not isinstance(verdict, PutBack):
             self._outcomes.append(outcome)
         if not is_held:
-            self._tally.count("leases/refused")  # it had ended, and another worker may have it
+            self._stats.count("leases/refused")  # it had ended, and another worker may have it
         elif flight.is_new is not None and isinstance(verdict, Done | Moved):
-            self._yields.note(flight.lease.candidate, flight.is_new, now)
+            self._pattern_stats.record_page(flight.lease.candidate, flight.is_new, now)
 
     def _forget(self, flight: Fetch) -> None:
         """Let pages that wait for this one go on."""
-        self._flights.close(flight)
+        self._in_flight.close(flight)
         for reserved in self._reservations:
-            reserved.settle(flight.lease.id)
+            reserved.release(flight.lease.id)
 
 
 _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", Dead: "dead"}

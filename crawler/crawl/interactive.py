@@ -12,7 +12,7 @@ from typing import Final
 
 from scrapy.settings import BaseSettings
 
-SCHEDULER: Final = "crawler.scheduler.interactive.ErrandScheduler"
+SCHEDULER: Final = "crawler.scheduler.interactive.InteractiveScheduler"
 """Interactive commands have this among their default settings, which identifies them."""
 
 SETTINGS: Final[Mapping[str, object]] = {

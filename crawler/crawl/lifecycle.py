@@ -114,12 +114,12 @@ class Lifecycle:
         """Call *end* too when the crawl stops, for parts that Scrapy builds after the crawl."""
         self._ends_at_stop.append(end)
 
-    def stopping(self) -> None:
+    def note_stopping(self) -> None:
         """Note that the engine begins to wait for requests under way."""
         self.is_stopping = True
         for end in self._ends_at_stop:
             end()
 
-    def closing(self) -> None:
+    def note_closing(self) -> None:
         """Note that the stores are about to close."""
         self.is_closed = True

@@ -24,7 +24,7 @@ from crawler.model.types import (
 )
 from crawler.model.url import authority_of
 from crawler.policy.patterns import (
-    FetchIt,
+    FetchAllowed,
     PatternStatsStore,
     PatternStopped,
 )
@@ -46,7 +46,7 @@ from crawler.policy.soft404 import (
     words_of,
 )
 
-MOST: Final = 10_000
+MAX_PROBES: Final = 10_000
 
 
 class Soft404Store(Protocol):
@@ -60,7 +60,7 @@ class Soft404Store(Protocol):
 class SoftErrorVerdict(Enum):
     PAGE = auto()
     SOFT_404 = auto()
-    ASK = auto()  # put the page back: a probe of its host goes first
+    PROBE = auto()  # put the page back: a probe of its host goes first
 
 
 class ProbeResult(NamedTuple):
@@ -100,7 +100,7 @@ class Probes:
         record = self._store.get(kind)
         if record is None or record.until <= now:
             self._request_probe(host, Probe(kind, probe_of(url, self._random_name())))
-            return SoftErrorVerdict.ASK
+            return SoftErrorVerdict.PROBE
         is_soft = is_soft_404(record, result.digest, words_of(url, result.title, result.text))
         return SoftErrorVerdict.SOFT_404 if is_soft else SoftErrorVerdict.PAGE
 
@@ -118,7 +118,7 @@ class Probes:
         del self._wanted[host]
 
     def _request_probe(self, host: HostKey, probe: Probe) -> None:
-        if len(self._wanted) >= MOST and host not in self._wanted:
+        if len(self._wanted) >= MAX_PROBES and host not in self._wanted:
             # The oldest is of a host whose turn came to another worker of a shared crawl.
             del self._wanted[next(iter(self._wanted))]
         self._wanted[host] = probe
@@ -157,17 +157,17 @@ class Precheck:
         *probes*: None if no probes are sent."""
         self._robots = robots
         self._hop = hop
-        self._yields = yields
+        self._pattern_stats = yields
         self._probes = probes
         self._hopping: set[str] = set()  # authorities whose robots.txt waits for another host
 
-    def of(self, flight: Fetch, now: float) -> Proceed | Skip:
+    def check(self, flight: Fetch, now: float) -> Proceed | Skip:
         """Decide about *flight*, and set on it what it fetches."""
         candidate = flight.lease.candidate
         if candidate.purpose is Purpose.ROBOTS:
             flight.purpose, flight.authority = Purpose.ROBOTS, candidate.authority
             return Proceed(candidate.url)
-        decision = self._yields.of(candidate, now)
+        decision = self._pattern_stats.decide(candidate, now)
         if isinstance(decision, PatternStopped):
             return Skip(Done(), decision.reason)
         verdict = self._robots.verdict(candidate.url, now)
@@ -175,8 +175,8 @@ class Precheck:
             case Allowed(crawl_delay_s):
                 flight.crawl_delay_s = crawl_delay_s
                 probe = self._probe(flight, now)
-                if decision is FetchIt.TRY and probe is None:
-                    self._yields.trying(candidate, now)
+                if decision is FetchAllowed.PROBE and probe is None:
+                    self._pattern_stats.record_try(candidate, now)
                 return Proceed(probe or candidate.url)
             case Disallowed(rule):
                 return Skip(Done(), f"robots.txt: {rule}")
@@ -188,7 +188,7 @@ class Precheck:
     def learn(self, flight: Fetch, fetch: RobotsFetch, now: float, rest_s: float) -> None:
         """Record the result of a fetch of robots.txt; its host rests *rest_s* now."""
         self._hopping.discard(flight.authority)
-        self._robots.learn(flight.authority, fetch, now, rest_s)
+        self._robots.store_result(flight.authority, fetch, now, rest_s)
         flight.crawl_delay_s = self._robots.rules(flight.authority).crawl_delay_s
 
     def learned_elsewhere(self, authority: str) -> None:
@@ -212,7 +212,7 @@ class Precheck:
     def _fetch_robots(self, flight: Fetch, url: str, now: float) -> Proceed | Skip:
         found = self._hop(url, flight.authority)
         if isinstance(found, Refusal):
-            self._robots.learn(flight.authority, RobotsFetch(url, error=REFUSED), now)
+            self._robots.store_result(flight.authority, RobotsFetch(url, error=REFUSED), now)
             return Skip(PutBack(), "robots.txt leads where we may not go")
         if found.host == flight.lease.candidate.host:
             return Proceed(url)

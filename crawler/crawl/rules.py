@@ -20,7 +20,7 @@ from crawler.policy.scope import AddressRules, CalendarRules, Scope, TrapRules
 _NEVER: Final = 1 << 31
 
 
-def in_force(config: Config) -> Config:
+def effective_settings(config: Config) -> Config:
     """Return the effective settings. In a replay no host is contacted, so none rests, is given up
     or is probed. URLs and patterns have no budgets in it: what these admit depends on the order of
     arrival, which a replay does not repeat."""
@@ -42,11 +42,11 @@ def in_force(config: Config) -> Config:
         politeness=politeness,
         content=replace(config.content, soft_404=False),
         limits=replace(config.limits, max_urls_per_domain=None, max_urls_per_host=None),
-        budgets=replace(config.budgets, pattern_max_pages=None, pattern_barren_pages=None),
+        patterns=replace(config.patterns, pattern_max_pages=None, pattern_barren_pages=None),
     )
 
 
-def landing_rules(config: Config) -> CompletionRules:
+def completion_rules(config: Config) -> CompletionRules:
     return CompletionRules(
         politeness=config.politeness,
         broken_retries=config.politeness.retries,
@@ -73,7 +73,7 @@ def frontier_rules(config: Config, arguments: Arguments | None) -> FrontierRules
 
 
 def canonical_rules(config: Config) -> CanonicalRules:
-    sameness = config.sameness
+    sameness = config.urls
     by_rule = {
         Rule.TRACKING: sameness.strip_tracking,
         Rule.SESSION: sameness.strip_session_ids,
@@ -122,8 +122,8 @@ def admission_rules(
 def calendar_rules(config: Config, now: float) -> CalendarRules:
     today = datetime.fromtimestamp(now, UTC).date()
     try:
-        last = today + timedelta(days=config.budgets.calendar_ahead_days)
+        last = today + timedelta(days=config.patterns.calendar_ahead_days)
     except OverflowError:
         last = date.max
     until = (last.year, last.month, last.day)
-    return CalendarRules(from_year=config.budgets.calendar_from_year, until=until)
+    return CalendarRules(from_year=config.patterns.calendar_from_year, until=until)

@@ -22,7 +22,7 @@ from crawler.model.types import (
     Standing,
 )
 
-LOOKS: Final = 6
+CHECKS: Final = 6
 """Checks of a fetch before it is slow, each at least one turn of the event loop apart, so that a
 late loop makes no fetch slow: a fetch over TLS takes six turns."""
 
@@ -48,10 +48,10 @@ class SlotRules:
     slow_bytes: int = 300  # a fetch is slow if it receives less in `slow_after_s`
 
     @property
-    def look_s(self) -> float:
-        return self.slow_after_s / LOOKS
+    def check_interval_s(self) -> float:
+        return self.slow_after_s / CHECKS
 
-    def most(self, standing: Standing) -> tuple[int, int]:
+    def limits(self, standing: Standing) -> tuple[int, int]:
         """Return how many fetches of *standing* may take a slot, and how many may be slow."""
         slots, waiting = self.concurrency or NO_LIMIT, self.max_waiting
         if standing is Standing.FAILS:
@@ -99,10 +99,10 @@ class Slots:
         # By standing: fetches that take a slot, slow ones, and the most of both.
         self._taken = [0, 0, 0]
         self._slow = [0, 0, 0]
-        self._most = [rules.most(standing) for standing in Standing]
+        self._limits = [rules.limits(standing) for standing in Standing]
         # The sum of the times between checks, each counted as `look_s` at most.
-        self._looked_s = 0.0
-        self._looks: deque[tuple[float, FetchProgress]] = deque()  # by time of the next check
+        self._checked_s = 0.0
+        self._checks: deque[tuple[float, FetchProgress]] = deque()  # by time of the next check
 
     def __len__(self) -> int:
         """Return the number of fetches under way."""
@@ -117,7 +117,7 @@ class Slots:
         """Begin the fetch of *request*, which goes to the downloader."""
         progress = self._by_request[request] = FetchProgress(standing)
         self._taken[standing] += 1
-        self._looks.append((self._looked_s + self.rules.slow_after_s, progress))
+        self._checks.append((self._checked_s + self.rules.slow_after_s, progress))
 
     def end(self, request: object) -> None:
         """End the fetch of *request*, successful or not."""
@@ -139,7 +139,7 @@ class Slots:
     def room(self, standing: Standing) -> int:
         """Return how many fetches of *standing* may begin."""
         # Each slow fetch beyond the limit takes a slot, so that all connections are bounded.
-        most, most_slow = self._most[standing]
+        most, most_slow = self._limits[standing]
         excess = max(0, self._slow[standing] - most_slow)
         return max(0, most - self._taken[standing] - excess)
 
@@ -147,13 +147,13 @@ class Slots:
         """Return the standings of which a fetch may begin, the best first."""
         return tuple(standing for standing in STANDINGS if self.room(standing) > 0)
 
-    def look(self, passed_s: float) -> None:
+    def check(self, passed_s: float) -> None:
         """Check, *passed_s* after the last check, which fetches have become slow and which are no
         longer."""
-        self._looked_s += min(passed_s, self.rules.look_s)
+        self._checked_s += min(passed_s, self.rules.check_interval_s)
         was_freed = False
-        while self._looks and self._looks[0][0] <= self._looked_s:
-            _, progress = self._looks.popleft()
+        while self._checks and self._checks[0][0] <= self._checked_s:
+            _, progress = self._checks.popleft()
             if progress._ended:
                 continue
             new_bytes = progress.received_bytes - progress._seen_bytes
@@ -161,7 +161,7 @@ class Slots:
             is_slow = progress.waits_for_host and new_bytes < self.rules.slow_bytes
             was_freed |= is_slow and not progress.is_slow
             self._set_slow(progress, is_slow=is_slow)
-            self._looks.append((self._looked_s + self.rules.slow_after_s, progress))
+            self._checks.append((self._checked_s + self.rules.slow_after_s, progress))
         if was_freed:
             self._freed()
 

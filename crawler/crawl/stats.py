@@ -24,7 +24,7 @@ from crawler.model.types import (
     Purpose,
     Rest,
 )
-from crawler.policy.politeness import RETRIED, is_trouble
+from crawler.policy.politeness import RETRY_STATUSES, is_trouble
 
 # Above this the half with the lowest counts is dropped: the top ten of a crawl are far above them.
 _MAX_HOSTS: Final = 20_000
@@ -56,33 +56,35 @@ class CrawlStats:
     def __init__(self, stats: StatsCollector) -> None:
         self._stats = stats
         # A copy of the stats, as the user's collector may be one that keeps nothing.
-        self.counted: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter()
         self.pages = 0  # answers that were kept, of any status
         self.duplicates = 0
         self.errors = 0  # failed fetches, each attempt counted
         self.bytes = 0  # of bodies, as sent
         self.by_host: Counter[str] = Counter()
-        self.kept_out: Counter[tuple[str, str]] = Counter()  # links, by unit and name of a budget
+        self.over_budget_links: Counter[tuple[str, str]] = (
+            Counter()
+        )  # links, by unit and name of a budget
         self.dead: list[Outcome] = []  # the first few
         self._failing: dict[HostKey, FailingHost] = {}  # the latest last, _FAILING_KEPT at most
         self._failing_logged = 0
 
     def count(self, key: str, by: int = 1) -> None:
         if by:
-            self.counted[key] += by
+            self.counters[key] += by
             self._stats.inc_value(f"crawler/{key}", by)
 
-    def added(self, added: Added) -> None:
+    def count_added(self, added: Added) -> None:
         self.count("links/new", added.new)
         self.count("links/seen", added.seen)
-        self.refused_by_budget(added)
+        self.count_over_budget(added)
 
-    def refused_by_budget(self, added: Added) -> None:
+    def count_over_budget(self, added: Added) -> None:
         self.count("links/over_budget", added.over_budget)
         for each in added.kept_out:
-            self._count_named(self.kept_out, (each.unit, each.name), each.links)
+            self._count_named(self.over_budget_links, (each.unit, each.name), each.links)
 
-    def landed(self, flight: Fetch, outcome: Outcome) -> None:
+    def count_completed(self, flight: Fetch, outcome: Outcome) -> None:
         self.count(f"fate/{outcome.fate}")
         if flight.purpose is not Purpose.PAGE:
             self._count_robots(flight)
@@ -107,7 +109,7 @@ class CrawlStats:
             self.duplicates += 1
             self.count("duplicates")
 
-    def rested(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
+    def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None:
         """Count a rest, and keep which hosts fail, so that a crawl whose hosts cannot be reached
         shows why. The first _FAILING_KEPT of them are logged one by one."""
         self.count(f"politeness/rest/{rest.reason}")
@@ -167,7 +169,7 @@ def error_kind(flight: Fetch, outcome: Outcome) -> str:
         return "broken"  # an error in a callback or a pipeline
     if flight.answer is not None and flight.answer.error:
         return flight.answer.error
-    if outcome.status in RETRIED:
+    if outcome.status in RETRY_STATUSES:
         return f"status_{outcome.status}"
     if outcome.status is not None and 300 <= outcome.status < 400:
         return "redirects"

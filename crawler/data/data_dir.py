@@ -123,7 +123,7 @@ def read_format(path: Path) -> Format:
     return _read(file)
 
 
-def holder(path: Path) -> int | None:
+def lock_owner(path: Path) -> int | None:
     """Return the id of the process that uses the data directory *path*, or None."""
     with suppress(OSError, ValueError):
         descriptor = os.open(path / _LOCK, os.O_RDWR)
@@ -267,7 +267,7 @@ class InheritedLock:
         os.close(self.descriptor)
 
 
-def taken_by(path: Path) -> str:
+def lock_file_pid(path: Path) -> str:
     """Return the process id in the lock file *path*, or "unknown"."""
     try:
         return path.read_text(errors="replace").strip() or "unknown"

@@ -20,7 +20,7 @@ from crawler.model.types import (
     WaitsForRoom,
     decode_outcome,
     encode_outcome,
-    refused_write,
+    store_error,
 )
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class OutcomeLog:
         try:
             self._write()
         except OSError as refused:
-            error = refused_write(f"cannot write {self._file.name}", refused)
+            error = store_error(f"cannot write {self._file.name}", refused)
             if isinstance(error, StoreFull) and self._waits_for_room(error):
                 return
             self._unwritten = b""
@@ -65,7 +65,7 @@ class OutcomeLog:
         try:
             os.fsync(self._file.fileno())
         except OSError as refused:
-            raise refused_write(f"cannot sync {self._file.name}", refused) from refused
+            raise store_error(f"cannot sync {self._file.name}", refused) from refused
 
     def close(self) -> None:
         try:

@@ -18,17 +18,17 @@ from crawler.model.types import Candidate, Claim, HostKey
 from crawler.policy.patterns import (
     NOTHING,
     OTHER,
-    FetchIt,
+    FetchAllowed,
     PatternStats,
     PatternStopped,
-    is_judge,
+    can_stop,
+    counted_pattern,
+    deciding_pattern,
     is_stopped,
-    judged_pattern,
-    noted_pattern,
     refused,
     stats_after,
-    tried,
     verdict,
+    with_try,
 )
 from crawler.policy.robots_cache import RobotsRecord
 from crawler.policy.scope import Refusal
@@ -127,7 +127,7 @@ class RecentCache(Generic[K, V]):
         return len(self._known) >= self._most
 
 
-MOST_PATTERNS: Final = 10_000
+MAX_PATTERNS: Final = 10_000
 """Patterns of a host, 80 bytes each. Further ones count as one pattern: most such hosts make new
 patterns without end, and in the others that one pattern keeps bringing new pages."""
 RECENT: Final = 20_000
@@ -154,25 +154,25 @@ class LocalPatternStats:
         self,
         store: OrderedStore,
         rules: PatternSettings,
-        most_patterns: int = MOST_PATTERNS,
+        most_patterns: int = MAX_PATTERNS,
         recent: int = RECENT,
     ) -> None:
         self._store = store
         self._rules = rules
-        self._are_patterns_judged = is_judge(rules)
+        self._are_patterns_judged = can_stop(rules)
         self._most_patterns = most_patterns
         self._patterns: RecentCache[tuple[HostKey, str], PatternStats] = RecentCache(recent)
         self._hosts: RecentCache[HostKey, HostPatternStats] = RecentCache(recent)
 
-    def of(self, candidate: Candidate, now: float) -> FetchIt | PatternStopped:
-        text = judged_pattern(candidate) if self._are_patterns_judged else ""
+    def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
+        text = deciding_pattern(candidate) if self._are_patterns_judged else ""
         if not text:
-            return FetchIt.OPEN
-        return verdict(*self.brought(candidate.host, text), self._rules, now)
+            return FetchAllowed.OPEN
+        return verdict(*self.pattern_and_stats(candidate.host, text), self._rules, now)
 
-    def trying(self, candidate: Candidate, now: float) -> None:
-        pattern, stats = self.brought(candidate.host, judged_pattern(candidate))
-        self._write(candidate.host, pattern, stats, tried(stats, now))
+    def record_try(self, candidate: Candidate, now: float) -> None:
+        pattern, stats = self.pattern_and_stats(candidate.host, deciding_pattern(candidate))
+        self._write(candidate.host, pattern, stats, with_try(stats, now))
 
     def has_stopped(self, host: HostKey) -> bool:
         return bool(self._host_stats(host).stopped)
@@ -180,18 +180,18 @@ class LocalPatternStats:
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         if not self.has_stopped(candidate.host):
             return None
-        decision = self.of(candidate, now)
+        decision = self.decide(candidate, now)
         return refused(decision) if isinstance(decision, PatternStopped) else None
 
-    def note(self, candidate: Candidate, is_new: bool, now: float) -> None:
-        text = noted_pattern(candidate) if self._are_patterns_judged else ""
+    def record_page(self, candidate: Candidate, is_new: bool, now: float) -> None:
+        text = counted_pattern(candidate) if self._are_patterns_judged else ""
         if not text:
             return
         host = candidate.host
-        pattern, before = self.brought(host, text)
+        pattern, before = self.pattern_and_stats(host, text)
         self._write(host, pattern, before, stats_after(pattern, before, is_new, now))
 
-    def brought(self, host: HostKey, pattern: str) -> tuple[str, PatternStats]:
+    def pattern_and_stats(self, host: HostKey, pattern: str) -> tuple[str, PatternStats]:
         """Return the pattern under which a URL of *pattern* counts, and its statistics."""
         stats = self._get(host, pattern)
         if stats is NOTHING and self._host_stats(host).patterns >= self._most_patterns:
@@ -214,7 +214,7 @@ class LocalPatternStats:
         found = self._hosts.get(host)
         if found is not None:
             return found
-        packed = self._store.get(keys.named(keys.YIELD, host))
+        packed = self._store.get(keys.named(keys.PATTERN, host))
         try:
             found = _NO_HOST if packed is None else _decode_host_stats(packed)
         except msgspec.MsgspecError:
@@ -234,6 +234,8 @@ class LocalPatternStats:
             counted = HostPatternStats(
                 known.patterns + (before is NOTHING), max(0, known.stopped + stopped)
             )
-            self._store.write({key: _encode(after), keys.named(keys.YIELD, host): _encode(counted)})
+            self._store.write(
+                {key: _encode(after), keys.named(keys.PATTERN, host): _encode(counted)}
+            )
             self._hosts.put(host, counted)
         self._patterns.put((host, pattern), after)

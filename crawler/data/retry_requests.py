@@ -22,14 +22,14 @@ class RetryRequest(msgspec.Struct, frozen=True):
     key: int | None  # of the URL; None: all dead letters
 
 
-def ask(path: Path, key: int | None) -> Path:
+def write_request(path: Path, key: int | None) -> Path:
     """Write a request to the data directory *path* and return its file. Raises OSError."""
     file = path / f"{secrets.token_hex(8)}{_REQUEST}"
     _write(file, msgspec.json.encode(RetryRequest(key)))
     return file
 
 
-def waiting(path: Path) -> list[Path]:
+def open_requests(path: Path) -> list[Path]:
     """Return the files of requests that are not answered."""
     return [file for file in path.iterdir() if file.suffix == _REQUEST]
 
@@ -41,7 +41,7 @@ def read(file: Path) -> RetryRequest | None:
     return None
 
 
-def answer(file: Path, put_back: int) -> None:
+def write_answer(file: Path, put_back: int) -> None:
     """Answer the request *file* with the number of letters *put_back*. Raises OSError."""
     _write(file.with_suffix(_ANSWER), b"%d" % put_back)
     file.unlink(missing_ok=True)

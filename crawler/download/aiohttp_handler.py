@@ -31,9 +31,9 @@ from yarl import URL
 from crawler.assembly.build import crawl_of
 from crawler.crawl.errors import ConnectionDropped, TlsFailed
 from crawler.crawl.in_flight import LEASE
-from crawler.download.body import BodyKeeper, headers_of
+from crawler.download.body import BodyReader, headers_of
 from crawler.download.connection import (
-    LEAVE,
+    MAY_SEND,
     BareRequest,
     WireResponse,
     open_connector,
@@ -100,7 +100,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
     def from_crawler(cls, crawler: Crawler) -> Self:
         crawl = crawl_of(crawler)
         options = crawl.download_options()
-        keeper = BodyKeeper(
+        keeper = BodyReader(
             crawler,
             options,
             crawl.leases.in_flight,
@@ -111,7 +111,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
         crawl.lifecycle.end_at_stop(handler.transfers.cancel_all)
         return handler
 
-    def __init__(self, crawler: Crawler, keeper: BodyKeeper, resolver: Resolver) -> None:
+    def __init__(self, crawler: Crawler, keeper: BodyReader, resolver: Resolver) -> None:
         # Not the parent's __init__: it opens a pool with limits and its own resolver.
         BaseStreamingDownloadHandler.__init__(self, crawler)
         self.transfers = Transfers()
@@ -126,7 +126,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
         self._proxied: aiohttp.ClientSession | None = None
 
     async def download_request(self, request: Request) -> Response:
-        return await self.transfers.run(self._keeper.in_time(request, self._fetch))
+        return await self.transfers.run(self._keeper.with_timeout(request, self._fetch))
 
     async def close(self) -> None:
         self.transfers.cancel_all()
@@ -140,11 +140,11 @@ class AiohttpHandler(AiohttpDownloadHandler):
         response = await self._send(request)
         async with response:
             request.meta["download_latency"] = time.monotonic() - start
-            reading = response.reading
+            reading = response.progress
             headers = headers_of(response.raw_headers)
             chunks = response.content.iter_any()
-            room = reading.allow(self._keeper.room(request, headers, reading.gate.taken))
-            kept = await self._keeper.keep(request, headers, room, chunks, limit)
+            room = reading.allow(self._keeper.max_body_bytes(request, headers, reading.gate.taken))
+            kept = await self._keeper.read_body(request, headers, room, chunks, limit)
         exchange = Exchange(
             url=request.url,
             at=at,
@@ -172,7 +172,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
         # Not encoded again: the seen test, robots and the archive use the URL in this form.
         url = URL(request.url, encoded=True)
         self._resolver.check_literal(url.raw_host or "", url.port or 0)
-        LEAVE.set(partial(self._options.begin_or_put_back, request.meta.get(LEASE)))
+        MAY_SEND.set(partial(self._options.begin_or_put_back, request.meta.get(LEASE)))
         try:
             response = await (self._session_via_proxy() if proxy else self._session).request(
                 request.method,

@@ -22,7 +22,7 @@ from scrapy.responsetypes import responsetypes
 from scrapy.utils._download_handlers import check_stop_download
 
 from crawler.crawl.body_memory import (
-    LOOK_S,
+    CHECK_INTERVAL_S,
     BodyMemory,
     BodyShare,
 )
@@ -48,7 +48,7 @@ class KeptBody:
     stop: StopDownload | None = None  # raised by a user's component
 
 
-class BodyKeeper:
+class BodyReader:
     """Reads the bodies of one download handler and makes the responses."""
 
     def __init__(
@@ -61,7 +61,7 @@ class BodyKeeper:
     ) -> None:
         self.options = options
         self._crawler = crawler
-        self._flights = flights
+        self._in_flight = flights
         self._memory = memory
         self._slots = slots
 
@@ -72,7 +72,7 @@ class BodyKeeper:
         total_s = self.options.total_timeout_s
         return wanted if isinstance(wanted, int | float) and 0 < wanted < total_s else total_s
 
-    async def in_time(
+    async def with_timeout(
         self, request: Request, fetch: Callable[[Request, asyncio.Timeout], Awaitable[Response]]
     ) -> Response:
         """Run *fetch* within the time of *request*; it passes its time limit on to `keep`.
@@ -88,7 +88,7 @@ class BodyKeeper:
         finally:
             self._slots.waits(progress, for_host=False)
 
-    async def keep(
+    async def read_body(
         self,
         request: Request,
         headers: Headers,
@@ -135,7 +135,7 @@ class BodyKeeper:
         response.headers = headers  # handed over: the constructor would copy them, 10 us a page
         if stop:
             _mark_stopped(response, stop)
-        flight = self._flights.of(request.meta.get(LEASE))
+        flight = self._in_flight.of(request.meta.get(LEASE))
         if flight is not None:
             flight.exchange = exchange
         return response
@@ -170,19 +170,21 @@ class BodyKeeper:
         crawl no fetch may outlive its lease."""
         now_s = asyncio.get_running_loop().time
         left_s = (limit.when() or now_s()) - now_s()
-        pause_s = max(self.options.total_timeout_s, 2 * LOOK_S)  # longer than to the next look
+        pause_s = max(
+            self.options.total_timeout_s, 2 * CHECK_INTERVAL_S
+        )  # longer than to the next look
 
         def look() -> None:
-            if self._memory.is_ours(share):
+            if self._memory.is_lease_safe(share):
                 limit.reschedule(now_s() + pause_s)
 
-        await self._memory.turn(share, by_bytes, look)
+        await self._memory.wait_for_room(share, by_bytes, look)
         limit.reschedule(min(limit.when() or now_s(), now_s() + left_s))
 
-    def room(self, request: Request, headers: Headers, head_bytes: int) -> int:
+    def max_body_bytes(self, request: Request, headers: Headers, head_bytes: int) -> int:
         """Return how many bytes of a body may come, with framing; the head counts against them."""
         wanted: int | None = request.meta.get("download_maxsize")
-        room = self.options.room(headers.get(b"Content-Type"), request.url, wanted)
+        room = self.options.max_bytes(headers.get(b"Content-Type"), request.url, wanted)
         return max(0, room - head_bytes)
 
     def _send(self, signal: object, request: Request, **args: object) -> StopDownload | None:

@@ -33,11 +33,11 @@ from crawler.model.types import IncompatibleScrapy
 
 PRIVATE_NAMES: Final = ("_payload", "_exception")
 
-LEAVE: Final[ContextVar[Callable[[], bool]]] = ContextVar("leave")
+MAY_SEND: Final[ContextVar[Callable[[], bool]]] = ContextVar("leave")
 """Whether this task may still send its request. (aiohttp's request has no field for it.)"""
 
 
-class Hangup(ClientConnectionError):
+class ClosedWithoutAnswer(ClientConnectionError):
     """The server closed a connection that was opened for this request, without an answer.
 
     Not one of the two errors after which aiohttp sends a request again: only a connection that
@@ -66,27 +66,27 @@ class HttpConnection(ResponseHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop, head_max_bytes: int) -> None:
         super().__init__(loop)
         self._head_max_bytes = head_max_bytes
-        self.reading = AnswerProgress(HeadGate(head_max_bytes))
+        self.progress = AnswerProgress(HeadGate(head_max_bytes))
         self.requests = 0
 
     @property
-    def is_dead_idler(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether the connection was used before, and no byte came back this time."""
-        return self.requests > 1 and self.reading.gate.is_untouched
+        return self.requests > 1 and self.progress.gate.is_untouched
 
     def set_response_params(self, **params: Any) -> None:
         """aiohttp calls this before each request. (A server may send before the first.)"""
         if self.requests:
-            self.reading = AnswerProgress(HeadGate(self._head_max_bytes))
+            self.progress = AnswerProgress(HeadGate(self._head_max_bytes))
         self.requests += 1
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        if self.reading.gate.raw:
+        if self.progress.gate.raw:
             self._body_received(data)
             return
         try:
-            heads, body = self.reading.gate.feed(data)
+            heads, body = self.progress.gate.feed(data)
         except BadHead as bad:
             self._hang_up()
             self.set_exception(BadHttpMessage(str(bad)))
@@ -94,8 +94,8 @@ class HttpConnection(ResponseHandler):
         # In two steps, so that the head is delivered even if the body is unreadable.
         if heads:
             super().data_received(heads)
-        if self.reading.gate.is_chunked:
-            self.reading.chunked = ChunkedBody()
+        if self.progress.gate.is_chunked:
+            self.progress.chunked = ChunkedBody()
         if body:
             self._body_received(body)
 
@@ -106,7 +106,7 @@ class HttpConnection(ResponseHandler):
         super().connection_lost(exc)
         if payload is None:
             return
-        chunked = self.reading.chunked
+        chunked = self.progress.chunked
         if chunked is not None:
             is_cut = not chunked.is_whole
         else:
@@ -115,7 +115,7 @@ class HttpConnection(ResponseHandler):
                 isinstance(exc, OSError) and not isinstance(exc, SSLError)
             )
         if is_cut:
-            self.reading.cut = Truncated.DISCONNECT
+            self.progress.cut = Truncated.DISCONNECT
         payload.feed_eof()
 
     def _body_received(self, data: bytes) -> None:
@@ -125,8 +125,8 @@ class HttpConnection(ResponseHandler):
         elif payload.is_eof():
             if data:
                 self._hang_up()  # bytes beyond the body would be read as the next head
-        elif self.reading.chunked is not None:
-            self._chunks_received(self.reading.chunked, data)
+        elif self.progress.chunked is not None:
+            self._chunks_received(self.progress.chunked, data)
         else:
             super().data_received(data)
 
@@ -140,7 +140,7 @@ class HttpConnection(ResponseHandler):
             super().data_received(one_chunk(b""))
         payload = self._payload
         if chunked.cut and payload is not None:
-            self.reading.cut = chunked.cut
+            self.progress.cut = chunked.cut
             payload.feed_eof()
         if chunked.cut or chunked.has_excess:
             self._hang_up()
@@ -157,7 +157,7 @@ class BareRequest(ClientRequest):
     async def send(self, conn: Connection) -> ClientResponse:
         """Check the lease immediately before writing, as the process may have been stopped for
         longer than its lease at any point before."""
-        if not LEAVE.get()():
+        if not MAY_SEND.get()():
             raise LeaseEnded
         return await super().send(conn)
 
@@ -169,21 +169,21 @@ class BareRequest(ClientRequest):
 class WireResponse(ClientResponse):
     """An answer that keeps the data of its connection, which aiohttp drops at the end."""
 
-    reading: AnswerProgress
+    progress: AnswerProgress
     ip: str = ""
     tls: str = ""  # "TLSv1.3"
     certificate: bytes | None = None
 
     async def start(self, connection: Connection) -> ClientResponse:
         wire = cast(HttpConnection, connection.protocol)
-        self.reading = wire.reading
+        self.progress = wire.progress
         self._look_at(wire.transport)
         try:
             return await super().start(connection)
         except (ServerDisconnectedError, ClientOSError) as error:
-            if wire.is_dead_idler:
+            if wire.is_stale:
                 raise
-            raise Hangup(str(error)) from error
+            raise ClosedWithoutAnswer(str(error)) from error
 
     def _look_at(self, transport: asyncio.BaseTransport | None) -> None:
         if transport is None:

@@ -52,7 +52,7 @@ class FrontierDownloader(Downloader):
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
         flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
         if flight is not None:
-            flight.begun = self._crawl.leases.clock.now()
+            flight.began_at = self._crawl.leases.clock.now()
         # A request past the frontier (`engine.download_async`) counts as of a host that answers.
         standing = Standing.ANSWERS if flight is None else flight.lease.pace.standing
         self._slots.begin(request, standing)
@@ -71,11 +71,13 @@ class FrontierDownloader(Downloader):
         return result
 
     def _look_later(self) -> None:
-        self._look_timer = call_later(self._slots.rules.look_s, self._look, time.monotonic())
+        self._look_timer = call_later(
+            self._slots.rules.check_interval_s, self._look, time.monotonic()
+        )
 
     def _look(self, last_s: float) -> None:
         self._look_timer = None
-        self._slots.look(time.monotonic() - last_s)
+        self._slots.check(time.monotonic() - last_s)
         if len(self._slots):
             self._look_later()
 

@@ -94,7 +94,7 @@ class HeadGate:
 
     def _take(self, raw: bytes) -> bytes:
         self.taken += len(raw)
-        clean = mend_head(raw)
+        clean = repair_head(raw)
         status = clean[9:12]
         if status == SWITCHING:
             raise BadHead("switches protocols unasked")
@@ -107,7 +107,7 @@ class HeadGate:
         return clean
 
 
-def mend_head(raw: bytes) -> bytes:
+def repair_head(raw: bytes) -> bytes:
     """Return *raw* if it is well-formed, otherwise the repaired head. Raises BadHead."""
     if raw.count(b"\n") > MAX_LINES:
         raise BadHead(f"more than {MAX_LINES} lines")

@@ -22,7 +22,7 @@ from scrapy.http import Response
 from crawler.archive.replay import Replay
 from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
-from crawler.download.body import BodyKeeper, headers_of
+from crawler.download.body import BodyReader, headers_of
 from crawler.download.http_head import BadHead, HeadGate
 from crawler.model.page import Exchange, head_fields
 from crawler.model.types import DataDirError
@@ -50,7 +50,7 @@ class ReplayHandler(BaseDownloadHandler):
         super().__init__(crawler)
         options = crawl.download_options()
         self._head_max_bytes = options.head_max_bytes
-        self._keeper = BodyKeeper(
+        self._keeper = BodyReader(
             crawler,
             options,
             crawl.leases.in_flight,
@@ -61,7 +61,7 @@ class ReplayHandler(BaseDownloadHandler):
         self._replay = recorded
 
     async def download_request(self, request: Request) -> Response:
-        return await self._keeper.in_time(request, self._answer)
+        return await self._keeper.with_timeout(request, self._answer)
 
     async def _answer(self, request: Request, limit: asyncio.Timeout) -> Response:
         begun = time.monotonic()
@@ -69,8 +69,8 @@ class ReplayHandler(BaseDownloadHandler):
         head = self._mended(exchange)
         headers = headers_of(head_fields(head))
         pieces = _pieces(exchange.body)
-        room = self._keeper.room(request, headers, len(exchange.head))
-        kept = await self._keeper.keep(request, headers, room, pieces, limit)
+        room = self._keeper.max_body_bytes(request, headers, len(exchange.head))
+        kept = await self._keeper.read_body(request, headers, room, pieces, limit)
         request.meta["download_latency"] = time.monotonic() - begun
         truncated = kept.truncated or exchange.truncated
         return self._keeper.response(

@@ -19,7 +19,7 @@ import aiodns
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from crawler.model.page import AddressRefused
-from crawler.policy.scope import AddressKind, place_of_ip
+from crawler.policy.scope import AddressKind, address_kind
 
 CACHE_SIZE: Final = 65_536  # about 20 MB
 MIN_TTL_S: Final = 5.0  # guess: no lookup for each page where the TTL is 0 (the hosts file)
@@ -177,7 +177,7 @@ def is_address(host: str) -> bool:
 
 
 def _what_is(refused: str) -> str:
-    if place_of_ip(refused) is AddressKind.PUBLIC:
+    if address_kind(refused) is AddressKind.PUBLIC:
         return "a public address, and CRAWLER_CONTACT does not say who asks"
     return "an inside address"
 

@@ -25,7 +25,7 @@ class Duplicates(Protocol):
         """Return the claim of the page that has this content already, which may be *url* itself, or
         None if *url* may claim it."""
 
-    def settle(self, lease_id: int) -> None:
+    def release(self, lease_id: int) -> None:
         """End the reservation of a page that is finished or given up."""
 
 
@@ -35,7 +35,7 @@ class _Reservation:
     settled: asyncio.Event
 
 
-class Digests:
+class LocalDuplicates:
     """Implements Duplicates in one process. Bound: one reservation for each open lease."""
 
     def __init__(self, store: ClaimStore) -> None:
@@ -56,13 +56,13 @@ class Digests:
                 return None
             await other.settled.wait()
 
-    def settle(self, lease_id: int) -> None:
+    def release(self, lease_id: int) -> None:
         """End the reservation of a page that is finished or given up, and wake those that wait."""
         digest = self._by_lease.pop(lease_id, None)
         if digest is not None:
             self._reserved.pop(digest).settled.set()
 
     def _reserve(self, digest: bytes, lease_id: int) -> None:
-        self.settle(lease_id)
+        self.release(lease_id)
         self._reserved[digest] = _Reservation(lease_id, asyncio.Event())
         self._by_lease[lease_id] = digest

@@ -25,7 +25,7 @@ from crawler.model.types import Claim
 _MAX_CLAIMS: Final = 8
 
 
-class Nearest(Protocol):
+class NearDuplicatesIndex(Protocol):
     """Lookup of near-duplicates, in one process or across many."""
 
     async def original(
@@ -33,7 +33,7 @@ class Nearest(Protocol):
     ) -> NearDuplicate | None:
         """Return the nearest finished page, the oldest of those equally near, or None."""
 
-    def settle(self, lease_id: int) -> None:
+    def release(self, lease_id: int) -> None:
         """End the reservation of a page that is finished or given up."""
 
     def close(self) -> None: ...
@@ -118,7 +118,7 @@ class NearReservations:
         return [(shift, simhash >> shift & 0xFFFF) for shift in cls._SHIFTS]
 
 
-class NearPages:
+class LocalNearDuplicates:
     """Implements Nearest in one process. Bound: one reservation for each open lease."""
 
     def __init__(self, index: NearIndex, store: OrderedStore, max_bits: int) -> None:
@@ -145,7 +145,7 @@ class NearPages:
                 return None
             await earlier.settled.wait()
 
-    def settle(self, lease_id: int) -> None:
+    def release(self, lease_id: int) -> None:
         """Add a finished page to the index and end its reservation; pages that wait look again."""
         reservation = self._reserved.of(lease_id)
         if reservation is None:
@@ -162,7 +162,7 @@ class NearPages:
         self._index.close()
 
     def _reserve(self, simhash: int, digest: bytes, url: str, lease_id: int) -> NearReservation:
-        self.settle(lease_id)
+        self.release(lease_id)
         before = self._claims.claim(digest)
         reservation = self._reserved.begin(simhash, url, lease_id, digest)
         reservation.is_known = before is not None and before.simhash is not None

@@ -15,7 +15,7 @@ from typing import Final
 from crawler.frontier import records as keys
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.records import HostRecord
-from crawler.frontier.staging import WriteBatchView
+from crawler.frontier.staging import WriteBatch
 from crawler.model.types import (
     Added,
     Candidate,
@@ -34,7 +34,7 @@ class SeenKeys:
     """The exact set of admitted URL keys: on disk, behind a cache of the latest. A key in the cache
     is in the store too; any other key is looked up there."""
 
-    def __init__(self, batch: WriteBatchView, recent: int = RECENT) -> None:
+    def __init__(self, batch: WriteBatch, recent: int = RECENT) -> None:
         self._batch = batch
         self._limit = recent
         self._young: set[int] = set()
@@ -61,13 +61,13 @@ class SeenKeys:
             self._old, self._young = self._young, set()
 
 
-MOST_DOMAINS: Final = 20_000
+MAX_DOMAINS: Final = 20_000
 """Domains whose counts are kept in memory, 150 bytes each: the links of a page lead to ten domains,
 and a read from the store takes 3 us."""
 
 
 class Admitter:
-    def __init__(self, batch: WriteBatchView, rules: FrontierRules) -> None:
+    def __init__(self, batch: WriteBatch, rules: FrontierRules) -> None:
         self._batch = batch
         self._rules = rules
         self._seen = SeenKeys(batch)
@@ -140,7 +140,7 @@ class BudgetUse:
     and written once."""
 
     def __init__(
-        self, batch: WriteBatchView, rules: FrontierRules, by_domain: dict[HostKey, int]
+        self, batch: WriteBatch, rules: FrontierRules, by_domain: dict[HostKey, int]
     ) -> None:
         """*by_domain*: the counts already in memory; `close` adds the new ones."""
         self._batch = batch
@@ -165,7 +165,7 @@ class BudgetUse:
 
     def close(self) -> None:
         """Stage the new counts of domains; those of hosts are in their host records."""
-        if len(self._known) > MOST_DOMAINS:
+        if len(self._known) > MAX_DOMAINS:
             self._known.clear()
         domains = self._domains.used if self._domains else {}
         for domain, used in domains.items():
@@ -173,7 +173,7 @@ class BudgetUse:
             self._known[domain] = used
 
 
-def _domain_count(batch: WriteBatchView, known: Mapping[HostKey, int], domain: HostKey) -> int:
+def _domain_count(batch: WriteBatch, known: Mapping[HostKey, int], domain: HostKey) -> int:
     if domain in known:
         return known[domain]
     packed = batch.get(keys.named(keys.DOMAIN, domain))

@@ -42,6 +42,6 @@ def put_back(
     while batch := list(islice(letters, BATCH)):
         # Else a URL would become a dead letter again without a fetch while that verdict holds.
         for authority in {authority_of(letter.candidate.url) for _, letter in batch}:
-            robots.ask_again(authority, now())
+            robots.allow_refetch(authority, now())
         frontier.put_back_dead(batch, now())
         yield len(batch)

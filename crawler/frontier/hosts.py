@@ -20,10 +20,10 @@ from crawler.frontier.records import (
     HostPlace,
     HostRecord,
     encode,
-    move,
+    next_place,
 )
 from crawler.frontier.refused import Refusals
-from crawler.frontier.staging import WriteBatchView
+from crawler.frontier.staging import WriteBatch
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -40,7 +40,7 @@ class ActiveHost:
     level: int
     head: deque[bytes]  # packed URLs, in the order of its queue
     leased: bool = False
-    turn_over: bool = False  # a better URL came during its fetch: file it again
+    turn_ended: bool = False  # a better URL came during its fetch: file it again
     is_removed: bool = False  # it has left the set; its entries in queues are stale
 
 
@@ -138,9 +138,9 @@ class Stride:
         self._passes[level] = self._last + self._steps[level]
 
 
-class Turns:
+class HostScheduler:
     def __init__(
-        self, batch: WriteBatchView, queues: UrlQueues, rules: FrontierRules, refusals: Refusals
+        self, batch: WriteBatch, queues: UrlQueues, rules: FrontierRules, refusals: Refusals
     ) -> None:
         self._batch = batch
         self._queues = queues
@@ -169,7 +169,7 @@ class Turns:
         for key, _ in self._resting.take_due(now, self._rules.due_slice):
             host = HostKey(key[9:].decode())
             record = self._batch.host(host)
-            self._front.file(host, record, _best(record), first=_is_begun(record))
+            self._front.put(host, record, _best(record), first=_is_begun(record))
 
     def wake_at(self, standings: Iterable[Standing]) -> float | None:
         if any(
@@ -191,7 +191,7 @@ class Turns:
         if record.place is HostPlace.EMPTY or (
             record.place is HostPlace.FRONT and level < record.level
         ):
-            self._front.file(host, record, level, first=first)
+            self._front.put(host, record, level, first=first)
         elif record.place is HostPlace.ACTIVE:
             active = self.active.get(host)
             assert active is not None, f"{host} is active, but not in memory"
@@ -209,7 +209,7 @@ class Turns:
     def fetch_ended(self, active: ActiveHost, now: float) -> None:
         """Keep *active*, whose fetch is over, in memory until its rest ends, or end its turn."""
         active.leased = False
-        stays = active.head and not active.turn_over and self._has_room(active.record, now, 0)
+        stays = active.head and not active.turn_ended and self._has_room(active.record, now, 0)
         if stays:
             self.active.wait(active, now)
         else:
@@ -221,20 +221,20 @@ class Turns:
         record = self._batch.host(host)
         self._batch.delete(keys.named(keys.ACTIVE, host))
         if record.best_level() is None:
-            record.place = move(record.place, HostEvent.RUN_DRY)
+            record.place = next_place(record.place, HostEvent.RUN_DRY)
         elif self._rests_long(record, now):
             self._rest(host, record)
         else:
-            self._front.file(host, record, _best(record))
+            self._front.put(host, record, _best(record))
 
     def _notice_active(self, active: ActiveHost, level: int) -> None:
         if level >= active.level:
             return
         if active.leased:
-            active.turn_over = True
+            active.turn_ended = True
         else:
             self._leave(active)
-            self._front.file(active.host, active.record, level)
+            self._front.put(active.host, active.record, level)
 
     def _activate(self, standing: Standing, level: int, now: float) -> ActiveHost | None:
         """Take hosts of *standing* and *level* from the front until one is due; those at rest go
@@ -253,14 +253,14 @@ class Turns:
         if not self._has_room(record, now, 1):
             self._rest(host, record)
             return None
-        record.place = move(record.place, HostEvent.ACTIVATE)
+        record.place = next_place(record.place, HostEvent.ACTIVATE)
         head = self._refusals.head(host, record, record.level, self._rules.head_urls, now)
         if not head:  # all URLs there were refused, or as many as one call may judge
             level = record.best_level()
             if level is None:
-                record.place = move(record.place, HostEvent.RUN_DRY)
+                record.place = next_place(record.place, HostEvent.RUN_DRY)
             else:
-                self._front.file(host, record, level)
+                self._front.put(host, record, level)
             return None
         self._batch.hold(host)
         self._batch.put(keys.named(keys.ACTIVE, host), b"")
@@ -275,9 +275,9 @@ class Turns:
         self._leave(active)
         record = active.record
         if record.best_level() is None:
-            record.place = move(record.place, HostEvent.RUN_DRY)
+            record.place = next_place(record.place, HostEvent.RUN_DRY)
         elif self._has_room(record, now, 0):
-            self._front.file(active.host, record, _best(record))
+            self._front.put(active.host, record, _best(record))
         else:
             self._rest(active.host, record)
 
@@ -288,7 +288,7 @@ class Turns:
         self._batch.delete(keys.named(keys.ACTIVE, active.host))
 
     def _rest(self, host: HostKey, record: HostRecord) -> None:
-        record.place = move(record.place, HostEvent.REST)
+        record.place = next_place(record.place, HostEvent.REST)
         self._resting.put(record.rest_until, host.encode(), b"")
 
     def _has_room(self, record: HostRecord, now: float, entering: int) -> bool:

@@ -72,16 +72,16 @@ class LeaseRules(Protocol):
     """The rules of this start, by which a frontier judges waiting URLs."""
 
     @property
-    def known(self) -> bool:
+    def are_complete(self) -> bool:
         """Whether the rules are complete. Before that, nothing is judged and nothing is leased."""
 
     def refusal(self, candidate: Candidate) -> Refusal | None:
         """Return why *candidate* may not be leased, or None if it may."""
 
-    def refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
+    def on_refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
         """Report *urls* as refused. They are kept until a start has rules that admit them."""
 
-    def readmitted(self, urls: int) -> None:
+    def on_readmitted(self, urls: int) -> None:
         """Report how many *urls* that earlier starts refused wait again."""
 
 

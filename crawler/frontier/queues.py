@@ -17,23 +17,23 @@ from crawler.frontier.records import (
     HostRecord,
     decode_entry,
     encode,
-    move,
+    next_place,
 )
-from crawler.frontier.staging import WriteBatchView
+from crawler.frontier.staging import WriteBatch
 from crawler.model.types import Candidate, HostKey, Standing
 
 
 class UrlQueues:
     """Waiting URLs: a FIFO per host and level."""
 
-    def __init__(self, batch: WriteBatchView) -> None:
+    def __init__(self, batch: WriteBatch) -> None:
         self._batch = batch
 
     def append(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
         """Append *arrived*, all of *host* and *level*, to their queue."""
         ends = self._batch.host(host).ends[level]
         numbers = range(ends.tail, ends.tail + len(arrived))
-        names = keys.all_numbered(keys.body_queue(host, level), numbers)
+        names = keys.all_numbered(keys.url_queue(host, level), numbers)
         self._batch.put_all(zip(names, map(encode, arrived), strict=True))
         ends.tail += len(arrived)
         self._batch.totals.waiting += len(arrived)
@@ -43,7 +43,7 @@ class UrlQueues:
         host, level = candidate.host, candidate.level
         ends = self._batch.host(host).ends[level]
         ends.head -= 1
-        self._batch.put(keys.body(host, level, ends.head), encode(candidate))
+        self._batch.put(keys.queued_url(host, level, ends.head), encode(candidate))
         self._batch.totals.waiting += 1
 
     def head(self, host: HostKey, record: HostRecord, level: int, limit: int) -> deque[bytes]:
@@ -52,14 +52,14 @@ class UrlQueues:
         ends = record.ends[level]
         stop = min(ends.tail, ends.head + limit)
         found = self._batch.scan(
-            keys.body(host, level, ends.head), keys.body(host, level, stop), limit
+            keys.queued_url(host, level, ends.head), keys.queued_url(host, level, stop), limit
         )
         return deque(packed for _, packed in found)
 
     def drop_head(self, host: HostKey, record: HostRecord, level: int) -> None:
         """Remove the first URL of the queue."""
         ends = record.ends[level]
-        self._batch.delete(keys.body(host, level, ends.head))
+        self._batch.delete(keys.queued_url(host, level, ends.head))
         ends.head += 1
         self._batch.totals.waiting -= 1
 
@@ -68,7 +68,7 @@ class FrontQueue:
     """The front tier: a FIFO of hosts, not URLs, per standing and level. A host that is filed again
     leaves a stale entry behind, which has an older generation than its record."""
 
-    def __init__(self, batch: WriteBatchView) -> None:
+    def __init__(self, batch: WriteBatch) -> None:
         self._batch = batch
 
     def levels_with_entries(self, standing: Standing) -> list[int]:
@@ -76,9 +76,9 @@ class FrontQueue:
         fronts = self._batch.totals.fronts()[standing]
         return [level for level, ends in enumerate(fronts) if len(ends)]
 
-    def file(self, host: HostKey, record: HostRecord, level: int, *, first: bool = False) -> None:
+    def put(self, host: HostKey, record: HostRecord, level: int, *, first: bool = False) -> None:
         """Put *host* at the end, or *first*, of the queue of its standing and *level*. O(1)."""
-        record.place = move(record.place, HostEvent.FILE)
+        record.place = next_place(record.place, HostEvent.FILE)
         record.level = level
         record.generation += 1
         standing = record.pace.standing
@@ -113,7 +113,7 @@ class TimedQueue:
     Due entries are removed in slices, oldest first, and the time of the next one is known without a
     read. An entry is always put at a time after the last slice."""
 
-    def __init__(self, batch: WriteBatchView, prefix: bytes) -> None:
+    def __init__(self, batch: WriteBatch, prefix: bytes) -> None:
         self._batch = batch
         self._prefix = prefix
         # Reads begin here, behind the tombstones of entries already taken.
@@ -137,7 +137,7 @@ class TimedQueue:
         """Remove and return up to *limit* entries with time <= *now*."""
         if self._next is None or self._next > now:
             return []
-        stop = keys.until(self._prefix, now)
+        stop = keys.rest_end_of(self._prefix, now)
         found = self._batch.scan(self._from, stop, limit)
         for key, _ in found:
             self._batch.delete(key)

@@ -43,7 +43,7 @@ from crawler.model.types import (
 
 TOTALS: Final = b"m"
 SEEN: Final = b"s"
-BODY: Final = b"b"
+QUEUED: Final = b"b"
 HOST: Final = b"h"
 FRONTS: Final = (b"f", b"p", b"q")  # by standing
 ACTIVE: Final = b"a"
@@ -56,8 +56,8 @@ DOMAIN: Final = b"c"
 DIGEST: Final = b"g"
 NEAR: Final = b"n"
 ROBOTS: Final = b"t"
-DOORS: Final = b"w"
-YIELD: Final = b"y"
+LOOPBACK: Final = b"w"
+PATTERN: Final = b"y"
 SOFT_404: Final = b"e"
 
 _NUMBER: Final = Struct(">Q")
@@ -87,17 +87,17 @@ def name_of(key: bytes) -> str:
     return key[1:].decode()
 
 
-def body_queue(host: HostKey, level: int) -> bytes:
+def url_queue(host: HostKey, level: int) -> bytes:
     """Return the prefix of the keys of a host's URLs of one level; their number follows it."""
-    return BODY + host.encode() + b"\0" + bytes([level])
+    return QUEUED + host.encode() + b"\0" + bytes([level])
 
 
-def body(host: HostKey, level: int, number: int) -> bytes:
-    return numbered(body_queue(host, level), number)
+def queued_url(host: HostKey, level: int, number: int) -> bytes:
+    return numbered(url_queue(host, level), number)
 
 
 def pattern_of_host(host: HostKey, pattern: str) -> bytes:
-    return YIELD + host.encode() + b"\0" + pattern.encode()
+    return PATTERN + host.encode() + b"\0" + pattern.encode()
 
 
 def front(standing: Standing, level: int, number: int) -> bytes:
@@ -109,7 +109,7 @@ def timed(prefix: bytes, when: float, rest: bytes) -> bytes:
     return prefix + _NUMBER.pack(max(0, -int(-when * _MICROS // 1))) + rest
 
 
-def until(prefix: bytes, now: float) -> bytes:
+def rest_end_of(prefix: bytes, now: float) -> bytes:
     """Return the end of all keys of *prefix* with a time <= *now*."""
     return numbered(prefix, max(0, int(now * _MICROS)) + 1)
 
@@ -124,7 +124,7 @@ def after(prefix: bytes) -> bytes:
 
 
 class HostPlace(IntEnum):
-    """Where a host is: in one place at a time. `MOVES` has all legal moves."""
+    """Where a host is: in one place at a time. `TRANSITIONS` has all legal moves."""
 
     EMPTY = 0  # known, without waiting URLs; its rest may not be over
     FRONT = 1  # filed in the front queue of its best level
@@ -139,7 +139,7 @@ class HostEvent(IntEnum):
     RUN_DRY = 3  # its last URL was taken and its fetch is over
 
 
-MOVES: Final[dict[tuple[HostPlace, HostEvent], HostPlace]] = {
+TRANSITIONS: Final[dict[tuple[HostPlace, HostEvent], HostPlace]] = {
     (HostPlace.EMPTY, HostEvent.FILE): HostPlace.FRONT,
     (HostPlace.FRONT, HostEvent.FILE): HostPlace.FRONT,  # a better URL; the older entry is stale
     (HostPlace.FRONT, HostEvent.ACTIVATE): HostPlace.ACTIVE,
@@ -151,15 +151,15 @@ MOVES: Final[dict[tuple[HostPlace, HostEvent], HostPlace]] = {
 }
 
 
-class IllegalMove(AssertionError):
-    """A host was moved in a way that `MOVES` forbids: a bug in this package."""
+class IllegalTransition(AssertionError):
+    """A host was moved in a way that `TRANSITIONS` forbids: a bug in this package."""
 
 
-def move(place: HostPlace, event: HostEvent) -> HostPlace:
+def next_place(place: HostPlace, event: HostEvent) -> HostPlace:
     try:
-        return MOVES[place, event]
+        return TRANSITIONS[place, event]
     except KeyError:
-        raise IllegalMove(f"{event.name} while {place.name}") from None
+        raise IllegalTransition(f"{event.name} while {place.name}") from None
 
 
 # Records are msgpack arrays: fields are only added at the end, with a default. SCHEMA rises when

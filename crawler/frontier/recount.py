@@ -20,7 +20,7 @@ from crawler.frontier.records import (
 
 _SLICE: Final = 10_000
 _COUNTED: Final[Mapping[str, bytes]] = {
-    "waiting": keys.BODY,
+    "waiting": keys.QUEUED,
     "later": keys.LATER,
     "leased": keys.OPEN,
     "seen": keys.SEEN,
@@ -29,29 +29,29 @@ _COUNTED: Final[Mapping[str, bytes]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class RecountedCounter:
     """A counter, and what it should be."""
 
     name: str
-    said: int
+    stored: int
     counted: int
     shard: int | None = None  # of a shared frontier
 
     @property
     def differs(self) -> bool:
-        return self.said != self.counted
+        return self.stored != self.counted
 
 
-def count_again(store: OrderedStore) -> list[Counter]:
+def count_again(store: OrderedStore) -> list[RecountedCounter]:
     """Count the records behind each counter. O(URLs), in bounded memory."""
     totals = _totals(store)
     return [
-        Counter(name, getattr(totals, name), _number(store, prefix))
+        RecountedCounter(name, getattr(totals, name), _number(store, prefix))
         for name, prefix in _COUNTED.items()
     ]
 
 
-def write_counted(store: OrderedStore, counted: list[Counter]) -> None:
+def correct_counters(store: OrderedStore, counted: list[RecountedCounter]) -> None:
     """Correct the counters in *store*, which no process may have open."""
     totals = _totals(store)
     for each in counted:

@@ -23,7 +23,7 @@ from crawler.frontier.records import (
     decode_refused,
     encode_refused,
 )
-from crawler.frontier.staging import WriteBatchView
+from crawler.frontier.staging import WriteBatch
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -38,7 +38,7 @@ _CHUNK: Final = 256  # URLs of a read after the first, when part of a head was r
 class Refusals:
     def __init__(
         self,
-        batch: WriteBatchView,
+        batch: WriteBatch,
         queues: UrlQueues,
         admitter: Admitter,
         frontier_rules: FrontierRules,
@@ -72,7 +72,7 @@ class Refusals:
         """Report the URLs refused in this call, which are written now."""
         if self._new and self._rules is not None:
             refused, self._new = self._new, []
-            self._rules.refused(refused)
+            self._rules.on_refused(refused)
 
     def head(
         self, host: HostKey, record: HostRecord, level: int, limit: int, now: float
@@ -88,7 +88,7 @@ class Refusals:
         packed_urls: list[bytes] = []  # the refused URLs, packed
         while at < ends.tail and len(head) < limit and (at == begin or len(refused) < self._left):
             stop = min(ends.tail, at + (limit if at == begin else _CHUNK))
-            start, until = keys.body(host, level, at), keys.body(host, level, stop)
+            start, until = keys.queued_url(host, level, at), keys.queued_url(host, level, stop)
             for _, packed in self._batch.scan(start, until, stop - at):  # numbered without a gap
                 candidate = decode_candidate(packed)
                 if at == begin and self._trim(host, record, candidate, now):
@@ -105,7 +105,7 @@ class Refusals:
         if refused:
             # The numbers of a queue are consecutive: the admitted URLs move up to the rest of it.
             ends.head = at - len(head)
-            queue = keys.body_queue(host, level)
+            queue = keys.url_queue(host, level)
             self._batch.delete_all(keys.all_numbered(queue, range(begin, ends.head)))
             names = keys.all_numbered(queue, range(ends.head, at))
             self._batch.put_all(zip(names, head, strict=True))
@@ -135,7 +135,7 @@ class Refusals:
         for (host, level), arrived in queues.items():
             arrive(host, level, arrived)
         self._from = found[-1][0] + b"\0" if len(found) == self._slice else None
-        self._rules.readmitted(len(back))
+        self._rules.on_readmitted(len(back))
 
     def _trim(self, host: HostKey, record: HostRecord, first: Candidate, now: float) -> bool:
         """Take URLs off the ends of the queues, the worst level first, if more were admitted than
@@ -152,7 +152,10 @@ class Refusals:
             begin = max(ends.head, ends.tail - wanted - _MAX_ROBOTS)
             if not wanted or begin == ends.tail:
                 continue
-            start, stop = keys.body(host, level, begin), keys.body(host, level, ends.tail)
+            start, stop = (
+                keys.queued_url(host, level, begin),
+                keys.queued_url(host, level, ends.tail),
+            )
             stays: deque[bytes] = deque()
             for key, packed in reversed(self._batch.scan(start, stop, ends.tail - begin)):
                 candidate = decode_candidate(packed)
@@ -164,7 +167,7 @@ class Refusals:
                 else:
                     stays.appendleft(packed)
             ends.tail = begin + len(stays)
-            names = keys.all_numbered(keys.body_queue(host, level), range(begin, ends.tail))
+            names = keys.all_numbered(keys.url_queue(host, level), range(begin, ends.tail))
             self._batch.put_all(zip(names, stays, strict=True))
         if taken:
             self._left = 0  # moved URLs can be read only after the commit

@@ -21,7 +21,7 @@ from crawler.frontier.records import (
 from crawler.model.types import ConfigError, HostKey, StoreUnavailable
 
 
-class WriteBatchView:
+class WriteBatch:
     """Staged changes over a store. The record of an active host is one object, which all callers
     share."""
 

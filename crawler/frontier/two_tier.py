@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from crawler.frontier import records as keys
 from crawler.frontier.admit import Admitter
-from crawler.frontier.hosts import ActiveHost, Turns
+from crawler.frontier.hosts import ActiveHost, HostScheduler
 from crawler.frontier.port import FrontierRules, LeaseRules, OrderedStore
 from crawler.frontier.queues import TimedQueue, UrlQueues
 from crawler.frontier.records import (
@@ -25,7 +25,7 @@ from crawler.frontier.records import (
     encode,
 )
 from crawler.frontier.refused import Refusals
-from crawler.frontier.staging import WriteBatchView
+from crawler.frontier.staging import WriteBatch
 from crawler.model.types import (
     STANDINGS,
     Added,
@@ -65,11 +65,11 @@ class TwoTierFrontier:
         """Open the frontier in *store*, and put back leases that a dead process left open.
         *lease_rules* judge waiting URLs before they are leased; None: all are admitted."""
         self._rules = rules
-        self._batch = WriteBatchView(store, len(rules.level_shares))
+        self._batch = WriteBatch(store, len(rules.level_shares))
         self._queues = UrlQueues(self._batch)
         self._admitter = Admitter(self._batch, rules)
         self._refusals = Refusals(self._batch, self._queues, self._admitter, rules, lease_rules)
-        self._turns = Turns(self._batch, self._queues, rules, self._refusals)
+        self._turns = HostScheduler(self._batch, self._queues, rules, self._refusals)
         self._later = TimedQueue(self._batch, keys.LATER)
         self._open: dict[int, OpenLease] = {}
         self.put_back_at_open = self._recover(max(now, self.clock))

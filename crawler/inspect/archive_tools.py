@@ -28,24 +28,24 @@ from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.files import (
     OPEN_SUFFIX,
     Companion,
-    clear,
     companion_path,
-    held,
     is_missing,
+    rebuild_lock,
+    remove_unfinished_companions,
 )
 from crawler.archive.lookup import (
     Entry,
     entries,
+    find_original,
     lookup,
-    original,
     read_entry,
     warc_files,
 )
-from crawler.archive.reader import Damaged, Stored
-from crawler.archive.recovery import left_open, recover_one
+from crawler.archive.reader import ArchivedCapture, DamagedFile
+from crawler.archive.recovery import recover_one, unfinished_files
 from crawler.archive.wacz import (
     PageLine,
-    merged,
+    merged_index,
     pack_files,
 )
 from crawler.assembly.build import data_dir
@@ -53,13 +53,13 @@ from crawler.config.settings import Config
 from crawler.data.data_dir import (
     WARC,
     WORKER,
-    holder,
+    lock_owner,
 )
 from crawler.inspect.frontier_view import table
 from crawler.model.page import Flag, head_fields
 from crawler.model.types import VERSION, ConfigError, DataDirError
 from crawler.model.url import fetch_form
-from crawler.policy.encodings import codings_of, decoded
+from crawler.policy.encodings import codings_of, undo_codings
 from crawler.policy.media_type import HTML_TYPES, PDF
 from crawler.report.figures import (
     many,
@@ -91,7 +91,7 @@ class ArchivePlace:
         """Whether all of the archive is here."""
         return not (self.store or self.is_shared)
 
-    def elsewhere(self) -> list[str]:
+    def missing_notes(self) -> list[str]:
         """Return notes for the user on files that are not here."""
         if self.store:
             return [f"finished files are brought to {self.store}: those are not looked at"]
@@ -113,14 +113,14 @@ def archive_of(settings: BaseSettings, config: Config) -> ArchivePlace:
 
 def is_being_written(file: Path) -> bool:
     """Return whether a running crawl is writing *file*."""
-    return file.name.endswith(OPEN_SUFFIX) and holder(file.parent.parent) is not None
+    return file.name.endswith(OPEN_SUFFIX) and lock_owner(file.parent.parent) is not None
 
 
-OWED: Final = "(columns to be made)"
+COLUMNS_MISSING: Final = "(columns to be made)"
 """This crawl or the next one makes them; so does `scrapy archive parse`."""
 
 
-class FileLook(msgspec.Struct, frozen=True):
+class FileRow(msgspec.Struct, frozen=True):
     """One WARC file."""
 
     file: str
@@ -133,7 +133,7 @@ class FileLook(msgspec.Struct, frozen=True):
     beside: tuple[str, ...]  # index, columns, or OWED
 
 
-class CaptureLook(msgspec.Struct, frozen=True):
+class CaptureRow(msgspec.Struct, frozen=True):
     """One capture of a URL."""
 
     at: str  # 14 digits
@@ -144,19 +144,19 @@ class CaptureLook(msgspec.Struct, frozen=True):
     digest: str
 
 
-def file_looks(place: ArchivePlace) -> Iterator[FileLook]:
+def file_rows(place: ArchivePlace) -> Iterator[FileRow]:
     for file in place.files():
         with suppress(FileNotFoundError):  # finished or delivered since
             yield _look(file)
 
 
-def capture_look(entry: Entry) -> CaptureLook:
-    return CaptureLook(
+def capture_row(entry: Entry) -> CaptureRow:
+    return CaptureRow(
         entry.timestamp, entry.status, entry.mime, entry.url, str(entry.place), entry.digest
     )
 
 
-def files_text(looks: Sequence[FileLook]) -> Iterator[str]:
+def files_text(looks: Sequence[FileRow]) -> Iterator[str]:
     head = ("file", "state", "captures", "revisits", "size", "first", "last", "beside")
     rows = [_row(look) for look in looks]
     yield from table([head, *rows], right={2, 3, 4})
@@ -164,7 +164,7 @@ def files_text(looks: Sequence[FileLook]) -> Iterator[str]:
     yield f"{many(len(looks), 'file')}, {many(captures, 'capture')}, {size(taken)}"
 
 
-def captures_text(looks: Sequence[CaptureLook]) -> Iterator[str]:
+def captures_text(looks: Sequence[CaptureRow]) -> Iterator[str]:
     yield from table(
         [
             (moment(look.at), look.status or "-", plain(look.media_type) or "-", look.record)
@@ -181,7 +181,7 @@ def moment(timestamp: str) -> str:
     return f"{day[:4]}-{day[4:6]}-{day[6:]} {time[:2]}:{time[2:4]}:{time[4:]}"
 
 
-def _look(file: Path) -> FileLook:
+def _look(file: Path) -> FileRow:
     size_bytes = file.stat().st_size
     captures, revisits, first, last = 0, 0, "", ""
     for entry in entries(file):
@@ -191,14 +191,14 @@ def _look(file: Path) -> FileLook:
         last = max(last, entry.timestamp)
     name = file.name.removesuffix(OPEN_SUFFIX)
     has = tuple(_beside(file.with_name(name)))
-    return FileLook(name, _state(file), size_bytes, captures, revisits, first, last, has)
+    return FileRow(name, _state(file), size_bytes, captures, revisits, first, last, has)
 
 
 def _beside(warc: Path) -> Iterator[str]:
     if companion_path(warc, INDEX).exists():
         yield "index"
     if is_missing(warc, COLUMNS):
-        yield OWED
+        yield COLUMNS_MISSING
     elif companion_path(warc, COLUMNS).exists():
         yield "columns"
 
@@ -209,7 +209,7 @@ def _state(file: Path) -> str:
     return "being written" if is_being_written(file) else "unfinished"
 
 
-def _row(look: FileLook) -> tuple[str, ...]:
+def _row(look: FileRow) -> tuple[str, ...]:
     return (
         look.file,
         look.state,
@@ -233,7 +233,7 @@ class ArchivedBody:
     notes: tuple[str, ...]
 
 
-def found(place: ArchivePlace, text: str) -> list[Entry]:
+def find_captures(place: ArchivePlace, text: str) -> list[Entry]:
     """Return the captures of exactly this URL, else of URLs with the same index key, the oldest
     first. Raises CrawlerError, also if there is none."""
     url = fetch_form(text)
@@ -243,13 +243,13 @@ def found(place: ArchivePlace, text: str) -> list[Entry]:
     exact = [entry for entry in captures if entry.url == url]
     if not captures:
         message = "; ".join(
-            [f"{plain(url)} is not in the archive of {place.path}", *place.elsewhere()]
+            [f"{plain(url)} is not in the archive of {place.path}", *place.missing_notes()]
         )
         raise ConfigError(message)
     return exact or captures
 
 
-def chosen(captures: list[Entry], at: str | None) -> Entry:
+def choose_capture(captures: list[Entry], at: str | None) -> Entry:
     """Return the latest capture whose timestamp begins with the digits of *at*, if given. Raises
     ConfigError if there is none."""
     if at is None:
@@ -261,17 +261,17 @@ def chosen(captures: list[Entry], at: str | None) -> Entry:
     return fitting[-1]
 
 
-def got(place: ArchivePlace, entry: Entry, *, is_raw: bool) -> ArchivedBody:
+def read_body(place: ArchivePlace, entry: Entry, *, is_raw: bool) -> ArchivedBody:
     """Return the body of a capture, of a revisit that of its original. Raises CrawlerError if a
     record cannot be read."""
     stored = read_entry(entry, MOST_BYTES)
     source = stored
     if stored.kind == "revisit":
-        first = original(place.folders, stored)
+        first = find_original(place.folders, stored)
         if first is None:
             parts = [
                 f"{plain(stored.url)} repeats {plain(stored.refers_to)}, whose record is not here",
-                *place.elsewhere(),
+                *place.missing_notes(),
             ]
             raise ConfigError("; ".join(parts))
         source = read_entry(first, MOST_BYTES)
@@ -279,12 +279,12 @@ def got(place: ArchivePlace, entry: Entry, *, is_raw: bool) -> ArchivedBody:
     return ArchivedBody(body, tuple(_notes(entry, stored, source, coding, len(body))))
 
 
-def _decoded_body(source: Stored) -> tuple[bytes, str]:
+def _decoded_body(source: ArchivedCapture) -> tuple[bytes, str]:
     headers = head_fields(source.head)
     codings = codings_of([value for name, value in headers if name.lower() == b"content-encoding"])
     if not codings:
         return source.body, ""
-    result = decoded(source.body, codings, MOST_BYTES)
+    result = undo_codings(source.body, codings, MOST_BYTES)
     names = plain(b", ".join(codings).decode("latin-1"))
     if Flag.UNDECODED in result.flags:
         return result.body, f"as it came, in a coding that is not known: {names}"
@@ -294,7 +294,7 @@ def _decoded_body(source: Stored) -> tuple[bytes, str]:
 
 
 def _notes(
-    entry: Entry, stored: Stored, source: Stored, coding: str, size_bytes: int
+    entry: Entry, stored: ArchivedCapture, source: ArchivedCapture, coding: str, size_bytes: int
 ) -> Iterator[str]:
     kind = plain(entry.mime) if source is stored else f"repeats {plain(source.url)}"
     yield (
@@ -339,7 +339,7 @@ def check(place: ArchivePlace) -> Iterator[RebuildResult]:
         yield RebuildResult("", f"{many(len(faults), 'revisit')} of nothing that is here", faults)
 
 
-def whole_again(
+def recover_and_rebuild(
     place: ArchivePlace, kept: Sequence[Companion], again: Sequence[Companion]
 ) -> Iterator[RebuildResult]:
     """Recover files that a dead process left unfinished, as its next start would; *kept*: all their
@@ -348,10 +348,10 @@ def whole_again(
     the same. Raises CrawlerError."""
     recovered: set[Path] = set()
     for folder in place.folders:
-        for path in left_open(folder):
+        for path in unfinished_files(folder):
             yield from _recover(path, kept, recovered)
         for companion in kept:
-            clear(folder, companion.suffix)
+            remove_unfinished_companions(folder, companion.suffix)
     slow = [companion for companion in again if companion.is_slow]
     for file in place.finished():
         if missing := slow if file in recovered else again:
@@ -363,7 +363,7 @@ def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[RebuildResult]:
     files = place.finished()
     _refuse_unpackable(place, files)
     scratch = out.with_name(f"{out.name}.index")
-    with pack_files(out, now) as wacz, merged(files, scratch) as lines:
+    with pack_files(out, now) as wacz, merged_index(files, scratch) as lines:
         for file in files:
             wacz.archive(file)
             yield RebuildResult(file.name, file.name)
@@ -395,7 +395,7 @@ def _recover(
 
 def _rebuild(file: Path, companions: Sequence[Companion]) -> Iterator[RebuildResult]:
     """Rebuild *companions* of *file*. Yields nothing if it was delivered since."""
-    with suppress(FileNotFoundError), held(file) as is_ours:
+    with suppress(FileNotFoundError), rebuild_lock(file) as is_ours:
         yield _rebuild_companions(file, companions) if is_ours else _not_done(file, _busy(file))
 
 
@@ -403,7 +403,7 @@ def _rebuild_companions(file: Path, companions: Sequence[Companion]) -> RebuildR
     try:
         for companion in companions:
             companion.rebuild(file, file)
-    except Damaged as damage:
+    except DamagedFile as damage:
         return _not_done(file, Fault(file.name, str(damage), "scrapy archive check tells more"))
     names = " ".join(companion_path(file, companion.suffix).name for companion in companions)
     return RebuildResult(file.name, names)
@@ -419,7 +419,7 @@ def _not_done(file: Path, fault: Fault) -> RebuildResult:
 
 def _check_file(checker: ArchiveChecker, file: Path) -> RebuildResult:
     written = is_being_written(file)
-    found = checker.file(file, is_being_written=written)
+    found = checker.check_file(file, is_being_written=written)
     state = "  being written" if written else ""
     if is_missing(file, COLUMNS):
         state = "  columns still to be made"
@@ -440,7 +440,9 @@ def fault_lines(faults: Iterable[Fault]) -> Iterator[str]:
 
 def _refuse_unpackable(place: ArchivePlace, files: Sequence[Path]) -> None:
     if not files:
-        raise DataDirError("; ".join([f"{place.path} has no finished file", *place.elsewhere()]))
+        raise DataDirError(
+            "; ".join([f"{place.path} has no finished file", *place.missing_notes()])
+        )
     names = [file.name for file in files]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

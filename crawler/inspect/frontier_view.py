@@ -22,15 +22,15 @@ from crawler.crawl import rules
 from crawler.data import retry_requests
 from crawler.data.data_dir import (
     DataDir,
-    holder,
+    lock_owner,
     read_format,
 )
 from crawler.data.records import RobotsRecords
 from crawler.frontier import dead_letters
 from crawler.frontier.recount import (
-    Counter,
+    RecountedCounter,
+    correct_counters,
     count_again,
-    write_counted,
 )
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
@@ -39,11 +39,11 @@ from crawler.inspect.port import HostState, Inspection, KnownUrl
 from crawler.inspect.shared import (
     DeadLetterRetry,
     Recount,
+    RedisCrawlReader,
     RedisInspection,
-    RedisVisit,
-    everybody,
     forget,
     is_alive,
+    worker_records,
 )
 from crawler.inspect.why import Namer, refuse_other_identity
 from crawler.model.types import Candidate, ConfigError, Counts, DataDirError, HostKey
@@ -63,12 +63,12 @@ from crawler.shared.address import RedisAddress, redis_address
 from crawler.shared.client import Address
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.shard import Ops, shard_of
-from crawler.workers.borrowed_redis import borrow_redis, has_own_redis
+from crawler.workers.borrowed_redis import has_own_redis, open_own_redis
 
 # Memory is bounded, however many hosts and dead letters there are.
 
 
-class FrontierLook(msgspec.Struct, frozen=True):
+class FrontierOverview(msgspec.Struct, frozen=True):
     """The frontier of a data directory as a whole."""
 
     counts: Counts
@@ -77,7 +77,7 @@ class FrontierLook(msgspec.Struct, frozen=True):
     arguments: dict[str, str] = {}  # of the spider's last start
 
 
-class SharedLook(msgspec.Struct, frozen=True):
+class SharedOverview(msgspec.Struct, frozen=True):
     """A shared frontier as a whole."""
 
     counts: Counts
@@ -87,7 +87,7 @@ class SharedLook(msgspec.Struct, frozen=True):
     arguments: dict[str, str] = {}  # of the spider's last start
 
 
-class HostLook(msgspec.Struct, frozen=True):
+class HostRow(msgspec.Struct, frozen=True):
     """One host of the frontier."""
 
     host: str
@@ -101,7 +101,7 @@ class HostLook(msgspec.Struct, frozen=True):
     admitted: int  # URLs ever admitted
 
 
-class DeadLook(msgspec.Struct, frozen=True):
+class DeadLetterRow(msgspec.Struct, frozen=True):
     """One dead letter."""
 
     url: str
@@ -111,7 +111,7 @@ class DeadLook(msgspec.Struct, frozen=True):
     depth: int
 
 
-class WorkerLook(msgspec.Struct, frozen=True):
+class WorkerRow(msgspec.Struct, frozen=True):
     """One worker of a shared crawl, by its last record."""
 
     name: str
@@ -128,12 +128,12 @@ class WorkerLook(msgspec.Struct, frozen=True):
     heard_at: float  # epoch seconds
 
 
-def busiest(inspection: Inspection, top: int) -> list[HostLook]:
+def busiest(inspection: Inspection, top: int) -> list[HostRow]:
     """Return the *top* hosts with the most waiting URLs."""
     return [_host(state) for state in inspection.busiest(top)]
 
 
-def one_host(inspection: Inspection, name: str) -> HostLook:
+def one_host(inspection: Inspection, name: str) -> HostRow:
     """Return the host *name*. Raises ConfigError if the frontier does not know it."""
     state = inspection.host(HostKey(name.lower()))
     if state is None:
@@ -141,19 +141,19 @@ def one_host(inspection: Inspection, name: str) -> HostLook:
     return _host(state)
 
 
-def dead(inspection: Inspection, limit: int) -> Iterator[DeadLook]:
+def dead(inspection: Inspection, limit: int) -> Iterator[DeadLetterRow]:
     """Yield dead letters, the oldest first."""
     for letter in inspection.oldest_dead(limit):
         url = letter.candidate
-        yield DeadLook(url.url, letter.reason, letter.at, url.attempts, url.depth)
+        yield DeadLetterRow(url.url, letter.reason, letter.at, url.attempts, url.depth)
 
 
-def workers(everybody: Sequence[WorkerRecord], now: float) -> list[WorkerLook]:
+def workers(everybody: Sequence[WorkerRecord], now: float) -> list[WorkerRow]:
     return [_worker(record, now) for record in everybody]
 
 
-def _host(state: HostState) -> HostLook:
-    return HostLook(
+def _host(state: HostState) -> HostRow:
+    return HostRow(
         host=state.host,
         waiting=state.waiting,
         place=state.place,
@@ -166,9 +166,9 @@ def _host(state: HostState) -> HostLook:
     )
 
 
-def _worker(record: WorkerRecord, now: float) -> WorkerLook:
+def _worker(record: WorkerRecord, now: float) -> WorkerRow:
     ran_s = record.at - record.started
-    return WorkerLook(
+    return WorkerRow(
         name=record.name,
         host=record.host,
         pid=record.pid,
@@ -184,7 +184,7 @@ def _worker(record: WorkerRecord, now: float) -> WorkerLook:
     )
 
 
-def whole_text(look: FrontierLook) -> Iterator[str]:
+def whole_text(look: FrontierOverview) -> Iterator[str]:
     at_work = f"process {look.process} crawls now" if look.process else "no crawl is running"
     yield f"{plain(look.data_dir)}: {at_work}"
     hosts = ("hosts", look.counts.hosts_active, "hosts in memory")
@@ -193,12 +193,12 @@ def whole_text(look: FrontierLook) -> Iterator[str]:
 
 
 def checked_text(
-    counters: Sequence[Counter], is_repaired: bool, uncounted: Sequence[int]
+    counters: Sequence[RecountedCounter], is_repaired: bool, uncounted: Sequence[int]
 ) -> Iterator[str]:
     differing = [each for each in counters if each.differs]
     for each in differing:
         where = "" if each.shard is None else f"shard {each.shard}: "
-        yield f"{where}{each.name}: the counter says {each.said:,}, counted {each.counted:,}"
+        yield f"{where}{each.name}: the counter says {each.stored:,}, counted {each.counted:,}"
     if differing and is_repaired:
         yield f"{many(len(differing), 'counter')} repaired"
     elif differing:
@@ -213,7 +213,7 @@ def checked_text(
         )
 
 
-def shared_text(look: SharedLook) -> Iterator[str]:
+def shared_text(look: SharedOverview) -> Iterator[str]:
     at_work = f"{many(look.workers, 'worker')} at work" if look.workers else "no worker is at work"
     yield f"{plain(look.where)}: {at_work}"
     outbox = ("outbox", look.outbox, "links on workers' disks, until Redis can take them")
@@ -221,13 +221,13 @@ def shared_text(look: SharedLook) -> Iterator[str]:
     yield from _arguments(look.arguments)
 
 
-def hosts_text(looks: Sequence[HostLook], now: float) -> Iterator[str]:
+def hosts_text(looks: Sequence[HostRow], now: float) -> Iterator[str]:
     head = ("host", "waiting", "next", "last gap", "crawl-delay", "failures", "pauses", "place")
     rows = [_host_row(look, now) for look in looks]
     yield from table([head, *rows], right=set(range(1, 7)))
 
 
-def workers_text(looks: Sequence[WorkerLook], now: float) -> Iterator[str]:
+def workers_text(looks: Sequence[WorkerRow], now: float) -> Iterator[str]:
     head = (
         "worker",
         "machine",
@@ -250,7 +250,7 @@ def workers_text(looks: Sequence[WorkerLook], now: float) -> Iterator[str]:
 
 
 def dead_text(
-    looks: Sequence[DeadLook], total: int, advice: Callable[[str], str], now: float
+    looks: Sequence[DeadLetterRow], total: int, advice: Callable[[str], str], now: float
 ) -> Iterator[str]:
     """*advice* returns the command to type for an action."""
     for look in looks:
@@ -295,7 +295,7 @@ def _counted(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:
     yield from table([(name, number(value), meaning) for name, value, meaning in rows], right={1})
 
 
-def _worker_row(look: WorkerLook, now: float) -> tuple[str, ...]:
+def _worker_row(look: WorkerRow, now: float) -> tuple[str, ...]:
     return (
         plain(look.name, 64),
         plain(look.host, 40),
@@ -309,7 +309,7 @@ def _worker_row(look: WorkerLook, now: float) -> tuple[str, ...]:
     )
 
 
-def _host_row(look: HostLook, now: float) -> tuple[str, ...]:
+def _host_row(look: HostRow, now: float) -> tuple[str, ...]:
     return (
         plain(look.host, 60),
         number(look.waiting),
@@ -332,7 +332,7 @@ def put_back(path: Path, config: Config, url: str | None, now: float) -> int:
     does not answer."""
     crawl_format = read_format(path)  # else a mistyped directory would be created
     named = _named(url, config, crawl_format.key_seed)
-    if holder(path) is not None:
+    if lock_owner(path) is not None:
         answered = _put_back_by_crawl(path, named)
         if answered is not None:
             return answered
@@ -350,10 +350,10 @@ def put_back(path: Path, config: Config, url: str | None, now: float) -> int:
 
 def _put_back_by_crawl(path: Path, named: KnownUrl | None) -> int | None:
     """Let the running crawl put them back; return how many, or None if it ended before."""
-    file = retry_requests.ask(path, None if named is None else named.key)
+    file = retry_requests.write_request(path, None if named is None else named.key)
     deadline = time.monotonic() + PATIENCE_S
     while (answered := retry_requests.take_answer(file)) is None:
-        at_work = holder(path)
+        at_work = lock_owner(path)
         if at_work is None:
             file.unlink(missing_ok=True)
             return retry_requests.take_answer(file)
@@ -366,7 +366,7 @@ def _put_back_by_crawl(path: Path, named: KnownUrl | None) -> int | None:
     return answered
 
 
-def put_back_shared(visit: RedisVisit, config: Config, url: str | None) -> int:
+def put_back_shared(visit: RedisCrawlReader, config: Config, url: str | None) -> int:
     """Put back the dead letter of *url*, or all if None, and return how many. Raises a Fault, or
     ConfigError."""
     refuse_other_identity(visit.where, visit.format.identity, config, is_shared=True)
@@ -395,7 +395,7 @@ def _put_back(
     return sum(dead_letters.put_back(store, frontier, robots, chosen, lambda: now))
 
 
-Said = tuple[object, Iterable[str]]
+CommandOutput = tuple[object, Iterable[str]]
 """The answer as a value for JSON, and as lines of text."""
 
 
@@ -403,7 +403,7 @@ Said = tuple[object, Iterable[str]]
 class FrontierCheck:
     """The result of counting all again."""
 
-    counters: list[Counter]
+    counters: list[RecountedCounter]
     is_repaired: bool
     uncounted: list[int] = field(default_factory=list)  # shards that changed during each count
 
@@ -418,9 +418,9 @@ class FrontierView(Protocol):
 
     def inspection(self) -> AbstractContextManager[Inspection]: ...
 
-    def whole(self) -> Said: ...
+    def counts(self) -> CommandOutput: ...
 
-    def workers(self) -> Said: ...
+    def workers(self) -> CommandOutput: ...
 
     def forget(self, worker: str) -> int:
         """Give up the links on the disk of a dead *worker*, and return how many."""
@@ -432,7 +432,7 @@ class FrontierView(Protocol):
         """Count again; with *is_repair* write the counters that differ."""
 
     @property
-    def tried_by(self) -> str:
+    def retried_by(self) -> str:
         """Which crawl or workers will fetch the URLs put back, in words."""
 
     def advice(self, action: str) -> str:
@@ -446,12 +446,12 @@ def frontier_of(settings: BaseSettings, config: Config) -> FrontierView:
         return InRedis(lambda: nullcontext(address), path, config, advice)
     if has_own_redis(path):
         advice = partial(frontier_command, data_dir=str(path))
-        return InRedis(partial(borrow_redis, path, config.shared), path, config, advice)
+        return InRedis(partial(open_own_redis, path, config.shared), path, config, advice)
     return InDataDir(path, config)
 
 
 class InDataDir:
-    tried_by = "the crawl that is at work, or the next run"
+    retried_by = "the crawl that is at work, or the next run"
 
     def __init__(self, path: Path, config: Config) -> None:
         self._path = path
@@ -459,14 +459,19 @@ class InDataDir:
         self.inspection = partial(LocalInspection, path)
         self.advice = partial(frontier_command, data_dir=str(path))
 
-    def whole(self) -> Said:
+    def counts(self) -> CommandOutput:
         with self.inspection() as inspection:
-            look = FrontierLook(
-                *(inspection.counts(), holder(self._path), str(self._path), inspection.arguments)
+            look = FrontierOverview(
+                *(
+                    inspection.counts(),
+                    lock_owner(self._path),
+                    str(self._path),
+                    inspection.arguments,
+                )
             )
         return look, whole_text(look)
 
-    def workers(self) -> Said:
+    def workers(self) -> CommandOutput:
         raise ConfigError(
             f"the frontier of {self._path} has no workers: they share one that is in Redis"
             " (CRAWLER_FRONTIER_URL)"
@@ -488,12 +493,12 @@ class InDataDir:
             closing(RocksStore(data.frontier)) as store,
         ):
             counted = count_again(store)
-            write_counted(store, counted)
+            correct_counters(store, counted)
         return FrontierCheck(counted, is_repaired=True)
 
 
 class InRedis:
-    tried_by = "workers that are there, or come"
+    retried_by = "workers that are there, or come"
 
     def __init__(
         self,
@@ -514,10 +519,10 @@ class InRedis:
         with self._visit() as visit, self._inspection(visit) as inspection:
             yield inspection
 
-    def whole(self) -> Said:
+    def counts(self) -> CommandOutput:
         with self._visit() as visit, self._inspection(visit) as inspection:
-            found, now = everybody(visit), visit.now()
-            look = SharedLook(
+            found, now = worker_records(visit), visit.now()
+            look = SharedOverview(
                 inspection.counts(),
                 visit.where,
                 workers=sum(is_alive(worker, now) for worker in found),
@@ -526,10 +531,10 @@ class InRedis:
             )
         return look, shared_text(look)
 
-    def workers(self) -> Said:
+    def workers(self) -> CommandOutput:
         with self._visit() as visit:
             now = visit.now()
-            found = workers(everybody(visit), now)
+            found = workers(worker_records(visit), now)
         return found, workers_text(found, now)
 
     def forget(self, worker: str) -> int:
@@ -551,14 +556,14 @@ class InRedis:
                 recount.count()
         return FrontierCheck(recount.counted, is_repair, recount.uncounted)
 
-    def _inspection(self, visit: RedisVisit) -> RedisInspection:
+    def _inspection(self, visit: RedisCrawlReader) -> RedisInspection:
         return RedisInspection(visit, self._path, self._config.robots.robots_max_bytes)
 
     @contextmanager
-    def _visit(self) -> Iterator[RedisVisit]:
+    def _visit(self) -> Iterator[RedisCrawlReader]:
         shared, fetch = self._config.shared, self._config.fetch
         opening = (fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
         with self._redis() as opened:
             address = Address.parse(opened.url, opened.params)
-            with RedisVisit(address, shared.frontier_name, opening) as visit:
+            with RedisCrawlReader(address, shared.frontier_name, opening) as visit:
                 yield visit

@@ -14,7 +14,7 @@ from crawler.config.settings import read_config
 from crawler.crawl.interactive import SCHEDULER
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.model.url import fetch_form
-from crawler.report.advice import complain
+from crawler.report.advice import print_error
 from crawler.spiders.seeds import refuse_anonymous
 from crawler.spiders.web import WebSpider
 
@@ -35,7 +35,7 @@ class InteractiveCommand(ScrapyCommand):
             self._refuse_web(getattr(opts, "spider", None))
             super().run(args, opts)  # type: ignore[safe-super]  # the next base has it
         except CrawlerError as refused:
-            complain(refused)
+            print_error(refused)
             self.exitcode = 1
 
     def _refuse_web(self, name: str | None) -> None:

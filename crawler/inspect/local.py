@@ -42,7 +42,7 @@ from crawler.frontier.records import (
     decode_refused,
     decode_totals,
 )
-from crawler.frontier.recount import Counter, count_again
+from crawler.frontier.recount import RecountedCounter, count_again
 from crawler.frontier.rocks_store import RocksStore
 from crawler.inspect.port import (
     HostState,
@@ -116,7 +116,7 @@ class LocalInspection:
         self.key_seed, self.identity = found.key_seed, found.identity
         if not (path / FRONTIER).is_dir():
             raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
-        self._store = opened(path / FRONTIER)
+        self._store = open_read_only(path / FRONTIER)
         self.robots = RobotsRecords(self._store)
         self._traces = CrawlFiles(path)
 
@@ -151,7 +151,7 @@ class LocalInspection:
             refused=totals.refused,
         )
 
-    def count_again(self) -> list[Counter]:
+    def count_again(self) -> list[RecountedCounter]:
         """Count in the store as it was when opened; each call of the crawl is one write."""
         return count_again(self._store)
 
@@ -172,7 +172,7 @@ class LocalInspection:
     def waiting(self, it: KnownUrl) -> WaitingUrl | None:
         record = self._host(it.host)
         for level in range(len(record.ends) if record else 0):
-            begin, stop = keys.body(it.host, level, 0), keys.body(it.host, level + 1, 0)
+            begin, stop = keys.queued_url(it.host, level, 0), keys.queued_url(it.host, level + 1, 0)
             for ahead, (_, packed) in zip(count(), _between(self._store, begin, stop)):
                 candidate = decode_candidate(packed)
                 if candidate.key == it.key:
@@ -196,7 +196,7 @@ class LocalInspection:
         kept = (decode_refused(packed) for _, packed in self._each(keys.REFUSED))
         return next((each for each in kept if each.candidate.key == it.key), None)
 
-    def owned(self, it: KnownUrl, is_it: Callable[[str], bool]) -> None:
+    def duplicate_owner(self, it: KnownUrl, is_it: Callable[[str], bool]) -> None:
         """Return None, as the outcome log has more."""
 
     def outcomes(self, it: KnownUrl, is_it: Callable[[str], bool]) -> list[Outcome]:
@@ -205,14 +205,14 @@ class LocalInspection:
     def original(self, record: str) -> str:
         return self._traces.original(record)
 
-    def elsewhere(self) -> dict[str, int]:
+    def outbox_counts(self) -> dict[str, int]:
         return {}
 
-    def remembered(self) -> MemoryStore:
+    def stored_origins(self) -> MemoryStore:
         return origins_of(self._store)
 
-    def brought(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
-        return LocalPatternStats(self._store, PatternSettings()).brought(it.host, pattern)
+    def pattern_stats(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
+        return LocalPatternStats(self._store, PatternSettings()).pattern_and_stats(it.host, pattern)
 
     def admitted_of_domain(self, it: KnownUrl) -> int:
         packed = self._store.get(keys.named(keys.DOMAIN, HostKey(it.domain)))
@@ -236,7 +236,7 @@ class LocalInspection:
 def origins_of(store: OrderedStore) -> MemoryStore:
     """Return a copy of what AllowedOrigins has put in *store*."""
     copy = MemoryStore()
-    copy.write(dict(_between(store, keys.DOORS, keys.after(keys.DOORS))))
+    copy.write(dict(_between(store, keys.LOOPBACK, keys.after(keys.LOOPBACK))))
     return copy
 
 
@@ -246,7 +246,7 @@ def _between(store: OrderedStore, begin: bytes, stop: bytes) -> Iterator[tuple[b
         begin = found[-1][0] + b"\0"
 
 
-def opened(folder: Path) -> RocksStore:
+def open_read_only(folder: Path) -> RocksStore:
     """Open the store to read, also while a crawl uses it. Raises DataDirError."""
     for _ in range(_TRIES - 1):
         with suppress(DataDirError):

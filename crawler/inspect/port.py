@@ -127,7 +127,7 @@ class Inspection(Protocol):
     def refused(self, it: KnownUrl) -> RefusedRecord | None:
         """Return the URL if it waited and a rule of the last start refuses it."""
 
-    def owned(self, it: KnownUrl, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
+    def duplicate_owner(self, it: KnownUrl, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
         """Return its page as the owner of its content, for frontiers without its outcome log."""
 
     def outcomes(self, it: KnownUrl, is_it: Callable[[str], bool]) -> list[Outcome]:
@@ -138,10 +138,10 @@ class Inspection(Protocol):
         """Return the URL that the revisit record at "file:offset" refers to; empty if it is no
         revisit, or not in this data directory."""
 
-    def elsewhere(self) -> Mapping[str, int]:
+    def outbox_counts(self) -> Mapping[str, int]:
         """Return the workers with links on their disks, not in the frontier yet, and how many."""
 
-    def brought(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
+    def pattern_stats(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
         """Return the pattern that URLs of *pattern* are counted under on the host of *it*, and its
         figures so far."""
 
@@ -152,5 +152,5 @@ class Inspection(Protocol):
         """Return the hosts of URLs pushed while the crawl ran, as far as they matter for the scope
         of *it*."""
 
-    def remembered(self) -> MemoryStore:
+    def stored_origins(self) -> MemoryStore:
         """Return a copy of what AllowedOrigins has stored, which may be changed."""

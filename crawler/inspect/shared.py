@@ -24,8 +24,8 @@ from crawler.data.records import RobotsRecords
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import DeadLetter, RefusedRecord, decode_letter
-from crawler.frontier.recount import Counter
-from crawler.inspect.local import CrawlFiles, opened, origins_of
+from crawler.frontier.recount import RecountedCounter
+from crawler.inspect.local import CrawlFiles, open_read_only, origins_of
 from crawler.inspect.port import (
     DuplicateOwner,
     HostState,
@@ -52,7 +52,7 @@ from crawler.policy.robots_cache import RobotsRecord, RobotsState
 from crawler.shared import keys
 from crawler.shared.client import Address, Argument, BlockingNodes, Nodes
 from crawler.shared.codec import ShardTotals, WorkerRecord, buckets_of, read_filed, read_robots
-from crawler.shared.crawl_format import known
+from crawler.shared.crawl_format import read_format
 from crawler.shared.faults import ForeignData
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import (
@@ -68,14 +68,14 @@ from crawler.shared.shard import (
     shard_of,
 )
 from crawler.shared.worker.membership import ALIVE_S
-from crawler.shared.worker.patterns import MOST_PATTERNS, field_of
+from crawler.shared.worker.patterns import MAX_PATTERNS, field_of
 
 SLICE: Final = 1000
 """Entries of one reply: a millisecond of the server at most."""
 _LISTS: Final = 50  # of 10 to 200 entries each
 
 
-class RedisVisit:
+class RedisCrawlReader:
     """A connection to one shared crawl. Raises a Fault if it is unreachable or foreign, ConfigError
     if there is no such crawl."""
 
@@ -91,7 +91,7 @@ class RedisVisit:
                 f"Redis at {address} has no crawl {name}: none has begun there, or its"
                 " CRAWLER_FRONTIER_NAME is another"
             )
-        self.format = known(stored, key)
+        self.format = read_format(stored, key)
         self.shards = range(self.format.shards)
         self.link = BlockingNodes(Nodes(address, Scripts(), name, self.format.shards, opening))
 
@@ -153,7 +153,7 @@ class RedisVisit:
 # The hosts. No key orders them by waiting URLs, so `busiest` reads all.
 
 
-def busiest(visit: RedisVisit, top: int) -> list[HostState]:
+def busiest(visit: RedisCrawlReader, top: int) -> list[HostState]:
     best: dict[HostKey, HostState] = {}  # by name: a scan may return some twice
     for shard in visit.shards:
         key = keys.hosts(visit.name, shard)
@@ -166,13 +166,13 @@ def busiest(visit: RedisVisit, top: int) -> list[HostState]:
     return list(best.values())
 
 
-def host_state(visit: RedisVisit, host: HostKey) -> HostState | None:
+def host_state(visit: RedisCrawlReader, host: HostKey) -> HostState | None:
     shard = shard_of(registered_domain(host), len(visit.shards))
     record = host_record(visit, shard, host)
     return None if record is None else _states(visit, shard, [(host, record)])[0]
 
 
-def host_record(visit: RedisVisit, shard: int, host: HostKey) -> ShardHost | None:
+def host_record(visit: RedisCrawlReader, shard: int, host: HostKey) -> ShardHost | None:
     key = keys.hosts(visit.name, shard)
     packed = visit.ask(key, "HGET", host)
     with visit.reading(key):
@@ -180,7 +180,7 @@ def host_record(visit: RedisVisit, shard: int, host: HostKey) -> ShardHost | Non
 
 
 def _states(
-    visit: RedisVisit, shard: int, records: Sequence[tuple[HostKey, ShardHost]]
+    visit: RedisCrawlReader, shard: int, records: Sequence[tuple[HostKey, ShardHost]]
 ) -> list[HostState]:
     queues = [
         (host, keys.queue(visit.name, shard, front, host))
@@ -214,7 +214,7 @@ _robots: Final = msgspec.msgpack.Decoder(RobotsRecord).decode
 
 
 class DeadLetterRetry:
-    def __init__(self, visit: RedisVisit, ops: Ops) -> None:
+    def __init__(self, visit: RedisCrawlReader, ops: Ops) -> None:
         self._visit = visit
         self._ops = ops
 
@@ -247,7 +247,7 @@ class DeadLetterRetry:
                 self._visit.ask(key, "DEL")
 
 
-def dead_letters(visit: RedisVisit, shard: int) -> Iterator[Letter]:
+def dead_letters(visit: RedisCrawlReader, shard: int) -> Iterator[Letter]:
     """Yield the letters of *shard* in no order, some perhaps twice."""
     key = keys.dead(visit.name, shard)
     with visit.reading(key):
@@ -269,7 +269,7 @@ def _forbids_all(packed: bytes) -> bool:
 _decode = msgspec.json.Decoder(WorkerRecord).decode
 
 
-def everybody(visit: RedisVisit) -> list[WorkerRecord]:
+def worker_records(visit: RedisCrawlReader) -> list[WorkerRecord]:
     """Return the records of all workers, sorted by name."""
     key = keys.workers(visit.name)
     with visit.reading(key):
@@ -282,7 +282,7 @@ def is_alive(worker: WorkerRecord, now: float) -> bool:
     return now - worker.at < ALIVE_S
 
 
-def forget(visit: RedisVisit, name: str) -> WorkerRecord:
+def forget(visit: RedisCrawlReader, name: str) -> WorkerRecord:
     """Give up the links on the disk of a worker, and return its last record. If it comes back it
     adds them after all. Raises ConfigError if it is alive or unknown."""
     key = keys.workers(visit.name)
@@ -308,7 +308,7 @@ def forget(visit: RedisVisit, name: str) -> WorkerRecord:
 # The queue of a URL's host is searched up to a bound, which the answer contains; other keys without
 # a usable order are scanned to the end.
 
-MOST_LOOKED_AT: Final = 100_000
+MAX_SEARCHED: Final = 100_000
 """Waiting URLs of a host that are searched: 10 MB, and a second."""
 _OVERLAP: Final = 10
 """Entries by which slices of a queue overlap, as it moves up when its head is leased. The host
@@ -318,7 +318,7 @@ rests after each lease, so that there are fewer than ten meanwhile."""
 class Search:
     """The search for one URL in its shard."""
 
-    def __init__(self, visit: RedisVisit, it: KnownUrl) -> None:
+    def __init__(self, visit: RedisCrawlReader, it: KnownUrl) -> None:
         self._visit = visit
         self._it = it
         self._shard = shard_of(it.domain, len(visit.shards))
@@ -337,7 +337,7 @@ class Search:
     def waiting(self) -> WaitingUrl | NotSearched | None:
         host = self._it.host
         record = host_record(self._visit, self._shard, host)
-        room = MOST_LOOKED_AT
+        room = MAX_SEARCHED
         unsearched = 0
         for front in record.fronts if record else ():
             key = keys.queue(self._visit.name, self._shard, front, host)
@@ -381,7 +381,7 @@ class Search:
                         return RefusedRecord(candidate, rule, at)
         return None
 
-    def owned(self, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
+    def duplicate_owner(self, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
         """Return its claim. Claims are filed by digest, so that all may have to be read."""
         for shard in self._visit.shards:
             for claim in self._claims(shard):
@@ -430,7 +430,7 @@ class Search:
 
     def _worker_of(self, session: str) -> str:
         """Return the name of the worker, also if it has begun another session since."""
-        named = {worker.session: worker.name for worker in everybody(self._visit)}
+        named = {worker.session: worker.name for worker in worker_records(self._visit)}
         return named.get(session) or session.rpartition(".")[0] or session
 
 
@@ -450,11 +450,13 @@ _STATS: Final = Struct("<IIId")  # as note.lua packs it
 _OTHER_FIELD: Final = b""
 
 
-def brought(visit: RedisVisit, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
+def stored_pattern_stats(
+    visit: RedisCrawlReader, it: KnownUrl, pattern: str
+) -> tuple[str, PatternStats]:
     """Return the pattern that the URL is counted under, and its figures. Raises ForeignData."""
-    key = keys.yields(visit.name, shard_of(it.domain, len(visit.shards)), it.host)
+    key = keys.pattern_stats(visit.name, shard_of(it.domain, len(visit.shards)), it.host)
     packed = visit.ask(key, "HGET", field_of(pattern))
-    if packed is None and visit.ask(key, "HLEN") >= MOST_PATTERNS:
+    if packed is None and visit.ask(key, "HLEN") >= MAX_PATTERNS:
         pattern, packed = OTHER, visit.ask(key, "HGET", _OTHER_FIELD)
     if packed is None:
         return pattern, NOTHING
@@ -468,7 +470,7 @@ class RedisInspection:
 
     is_shared = True
 
-    def __init__(self, visit: RedisVisit, path: Path, most_bytes: int) -> None:
+    def __init__(self, visit: RedisCrawlReader, path: Path, most_bytes: int) -> None:
         """*path*: a worker's data directory, if it exists; *most_bytes*: of a robots.txt."""
         self.where = visit.where
         self.key_seed, self.identity = visit.format.key_seed, visit.format.identity
@@ -491,8 +493,8 @@ class RedisInspection:
         return read_kept(self._visit.ask(key, "GET"), key)
 
     @property
-    def robots(self) -> RobotsLook:
-        return RobotsLook(self._visit, RobotsRecords(self._store), self._most_bytes)
+    def robots(self) -> RobotsReader:
+        return RobotsReader(self._visit, RobotsRecords(self._store), self._most_bytes)
 
     def counts(self) -> Counts:
         names = [keys.totals(self._visit.name, shard) for shard in self._visit.shards]
@@ -534,8 +536,8 @@ class RedisInspection:
     def refused(self, it: KnownUrl) -> RefusedRecord | None:
         return Search(self._visit, it).refused()
 
-    def owned(self, it: KnownUrl, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
-        return Search(self._visit, it).owned(is_it)
+    def duplicate_owner(self, it: KnownUrl, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
+        return Search(self._visit, it).duplicate_owner(is_it)
 
     def outcomes(self, it: KnownUrl, is_it: Callable[[str], bool]) -> list[Outcome]:
         return self._traces.outcomes(it.host, is_it)
@@ -543,14 +545,14 @@ class RedisInspection:
     def original(self, record: str) -> str:
         return self._traces.original(record)
 
-    def elsewhere(self) -> dict[str, int]:
-        return {one.name: one.outbox for one in everybody(self._visit) if one.outbox}
+    def outbox_counts(self) -> dict[str, int]:
+        return {one.name: one.outbox for one in worker_records(self._visit) if one.outbox}
 
-    def remembered(self) -> MemoryStore:
+    def stored_origins(self) -> MemoryStore:
         return origins_of(self._store)
 
-    def brought(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
-        return brought(self._visit, it, pattern)
+    def pattern_stats(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
+        return stored_pattern_stats(self._visit, it, pattern)
 
     def admitted_of_domain(self, it: KnownUrl) -> int:
         key = keys.domains(self._visit.name, shard_of(it.domain, len(self._visit.shards)))
@@ -560,7 +562,7 @@ class RedisInspection:
 
     def opened_hosts(self, it: KnownUrl) -> set[str]:
         """Return the pushed hosts of its domain, as a scope may depend on them."""
-        key = keys.doors(self._visit.name)
+        key = keys.loopback_hosts(self._visit.name)
         same_domain: set[str] = set()
         for found in self._visit.scored(key):
             with self._visit.reading(key):
@@ -573,7 +575,7 @@ class RedisInspection:
         """The store of the worker whose data directory this is; empty if there is none."""
         if not self._folder.is_dir():
             return MemoryStore()
-        store = opened(self._folder)
+        store = open_read_only(self._folder)
         self._closing.callback(store.close)
         return store
 
@@ -584,11 +586,11 @@ def _oldest(
     return dict(nsmallest(limit, letters.items(), key=lambda pair: pair[1].at))
 
 
-class RobotsLook:
+class RobotsReader:
     """Implements policy.robots_cache.RobotsStore to read: the record that workers share, else the
     one that the worker of this data directory has stored."""
 
-    def __init__(self, visit: RedisVisit, own: RobotsRecords, most_bytes: int) -> None:
+    def __init__(self, visit: RedisCrawlReader, own: RobotsRecords, most_bytes: int) -> None:
         self._visit = visit
         self._own = own
         self._most_bytes = most_bytes
@@ -622,9 +624,9 @@ Each = TypeVar("Each")
 class Recount:
     """Counts the URLs of each shard again, and may repair its counters."""
 
-    def __init__(self, visit: RedisVisit) -> None:
+    def __init__(self, visit: RedisCrawlReader) -> None:
         self._visit = visit
-        self.counted: list[Counter] = []
+        self.counted: list[RecountedCounter] = []
         self.uncounted: list[int] = []
         """Shards that changed during each of TRIES counts."""
 
@@ -642,7 +644,7 @@ class Recount:
         for _ in range(TRIES):
             before = self._totals(shard)
             found = [
-                Counter(name, int(before.get(name.encode(), 0)), number, shard)
+                RecountedCounter(name, int(before.get(name.encode(), 0)), number, shard)
                 for name, number in self._numbers(shard, before)
             ]
             if self._totals(shard) != before:

@@ -32,12 +32,12 @@ from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError, DataDirError, Outcome
 from crawler.model.url import canonical, fetch_form, host_key, key_of, registered_domain, split
 from crawler.policy.patterns import (
-    FetchIt,
+    FetchAllowed,
     PatternStopped,
+    counted_pattern,
+    deciding_pattern,
     is_barren,
     is_full,
-    judged_pattern,
-    noted_pattern,
     refused,
     verdict,
 )
@@ -140,11 +140,11 @@ def why(
         robots_detail=robots_detail,
     )
     if isinstance(found, Candidate):
-        answer = _with_pattern(answer, found, known, inspection, config.budgets, now)
+        answer = _with_pattern(answer, found, known, inspection, config.patterns, now)
         if not answer.seen and not answer.rule:
             answer = _with_budget(answer, known, inspection, config, given)
     answer = _with_log(_with_place(answer, known, inspection), known, namer, inspection)
-    return replace(answer, elsewhere=inspection.elsewhere(), is_shared=inspection.is_shared)
+    return replace(answer, elsewhere=inspection.outbox_counts(), is_shared=inspection.is_shared)
 
 
 def refuse_other_identity(
@@ -173,10 +173,10 @@ def _judged(
     }
     arguments = read_arguments({"seeds": "none", **given})
     seeds = _seeds(given)
-    are_known = bool(seeds) or arguments.are_pushed
+    are_known = bool(seeds) or arguments.has_pushed_seeds
     if arguments.scope is not ScopeChoice.ANY and not are_known:
         raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
-    remembered, seed = inspection.remembered(), inspection.key_seed
+    remembered, seed = inspection.stored_origins(), inspection.key_seed
     doors = AllowedOrigins(config, arguments, remembered, seed, now, is_looking=True)
     if seeds:
         doors.set_seeds(seeds)
@@ -193,10 +193,10 @@ def _with_pattern(
     budgets: PatternSettings,
     now: float,
 ) -> Why:
-    text = noted_pattern(found)
+    text = counted_pattern(found)
     if not text:
         return answer
-    pattern, brought = inspection.brought(known, text)
+    pattern, brought = inspection.pattern_stats(known, text)
     answer = replace(
         answer,
         pattern=pattern,
@@ -204,7 +204,9 @@ def _with_pattern(
         pattern_new=brought.new,
         pattern_barren=brought.barren,
     )
-    decision = verdict(pattern, brought, budgets, now) if judged_pattern(found) else FetchIt.OPEN
+    decision = (
+        verdict(pattern, brought, budgets, now) if deciding_pattern(found) else FetchAllowed.OPEN
+    )
     if isinstance(decision, PatternStopped):
         refusal = refused(decision)
         answer = replace(answer, rule=refusal.reason, refused=refusal.explain())
@@ -291,7 +293,7 @@ def _with_log(answer: Why, known: KnownUrl, namer: Namer, inspection: Inspection
     answer = replace(answer, outcomes=outcomes, duplicate_of=original)
     if outcomes or not answer.seen:
         return answer
-    if owned := inspection.owned(known, is_it):
+    if owned := inspection.duplicate_owner(known, is_it):
         return replace(answer, kept_at=owned.at, kept_record=owned.record)
     return answer
 

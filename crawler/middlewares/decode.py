@@ -24,7 +24,7 @@ from crawler.model.page import DownloadOptions, Flag
 from crawler.policy.encodings import (
     Decoded,
     codings_of,
-    decoded,
+    undo_codings,
 )
 
 ACCEPTED: Final = b"gzip, deflate, br, zstd"
@@ -50,7 +50,7 @@ class DecodeMiddleware:
         if not values or request.method == "HEAD":
             return response
         wanted: int | None = request.meta.get("download_maxsize")
-        room = self._options.room(response.headers.get(b"Content-Type"), response.url, wanted)
+        room = self._options.max_bytes(response.headers.get(b"Content-Type"), response.url, wanted)
         share = self._memory.share_of(request)
         result = await self._decode(share, response.body, codings_of(values), room)
         for flag in result.flags:
@@ -67,10 +67,10 @@ class DecodeMiddleware:
         """Decode *body*. As its decoded size is not known before, it waits where memory lacks room
         for the maximum, unless it turns out to be small."""
         allowed = room if self._memory.has_room(share, room) else min(room, FREE_BYTES)
-        result = decoded(body, codings, allowed)
+        result = undo_codings(body, codings, allowed)
         if allowed < room and Flag.DECODED_LENGTH in result.flags:
-            await self._memory.turn(share, room)
-            result = decoded(body, codings, room)
+            await self._memory.wait_for_room(share, room)
+            result = undo_codings(body, codings, room)
         if result.body is not body:
             self._memory.add(share, len(result.body))
         return result

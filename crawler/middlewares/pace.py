@@ -22,7 +22,7 @@ from crawler.crawl.in_flight import LEASE, Fetch
 from crawler.model.page import (
     AddressRefused,
     Truncated,
-    breakage,
+    incomplete_error,
 )
 from crawler.model.types import (
     Answer,
@@ -31,7 +31,7 @@ from crawler.model.types import (
     PutBack,
     RetryAt,
 )
-from crawler.policy.politeness import RETRIED, fate, no_contact, retry_after_s
+from crawler.policy.politeness import RETRY_STATUSES, no_contact, retry_after_s, retry_decision
 
 
 def answer_of(response: Response, flight: Fetch, crawl: Crawl) -> Answer:
@@ -42,7 +42,7 @@ def answer_of(response: Response, flight: Fetch, crawl: Crawl) -> Answer:
         _duration_s(flight, crawl),
         status=response.status,
         # A status that is retried anyway is the more precise reason.
-        error="" if response.status in RETRIED else breakage(response.flags),
+        error="" if response.status in RETRY_STATUSES else incomplete_error(response.flags),
         retry_after_s=retry_after_s(retry_after, now, cap_s) if retry_after else None,
     )
     is_hung = crawl.fetching.slots.rules.is_hung(answer, len(response.body))
@@ -67,13 +67,13 @@ def judge_answer(answer: Answer, flight: Fetch, crawl: Crawl) -> Answer:
     """Return the answer as it counts. While our own connection is down a failure is not counted
     against host or URL, but as cancelled by us."""
     crawl.fetching.uplink.observe(flight.lease.candidate.host, answer, crawl.leases.clock.now())
-    if no_contact(answer) and not crawl.fetching.uplink.charges():
+    if no_contact(answer) and not crawl.fetching.uplink.charges_host():
         flight.reason = "our own connection is down"
         return Answer(answer.duration_s, error="cancelled")
     return answer
 
 
-class BackpressureMiddleware:
+class OutcomeMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawl_of(crawler), crawler.settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS"))
@@ -87,7 +87,7 @@ class BackpressureMiddleware:
         if flight is None or flight.purpose is not Purpose.PAGE:
             return response
         exchange = flight.exchange
-        if exchange is not None and not exchange.truncated and breakage(response.flags):
+        if exchange is not None and not exchange.truncated and incomplete_error(response.flags):
             flight.exchange = replace(exchange, truncated=Truncated.DISCONNECT)
         answer = answer_of(response, flight, self._crawl)
         if not request.meta.get("download_fail_on_dataloss", self._retry_broken_off):
@@ -124,7 +124,7 @@ class BackpressureMiddleware:
         answer = flight.answer = judge_answer(answer, flight, crawl)
         rest = crawl.leases.completion.release(flight)
         rest_s = rest.seconds if rest else 0.0
-        verdict = fate(candidate, answer, rest_s, rules, now, crawl.fetching.random)
+        verdict = retry_decision(candidate, answer, rest_s, rules, now, crawl.fetching.random)
         if isinstance(verdict, RetryAt | Dead | PutBack):
             flight.verdict = verdict
         return isinstance(verdict, RetryAt | PutBack)

@@ -74,7 +74,7 @@ class ProbeMiddleware:
         digest = sha1(response.body, usedforsecurity=False).digest()
         declared = (response.headers.get(b"Content-Type") or b"").decode("latin-1")
         sniffed = actual_type(declared, response.url, response.body)
-        parser = self._crawl.content.parsers.of(sniffed.media_type)
+        parser = self._crawl.content.parsers.parser_for(sniffed.media_type)
         if parser is None or response.status != 200:
             return ProbeResult(response.status, digest)
         try:

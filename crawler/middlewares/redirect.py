@@ -32,7 +32,7 @@ from crawler.policy.redirects import (
     Follow,
     NotARedirect,
     TooMany,
-    onward,
+    decide_redirect,
 )
 from crawler.policy.scope import Refusal
 
@@ -53,7 +53,9 @@ class RedirectMiddleware(ScrapyRedirects):
         candidate = flight.lease.candidate
         location = response.headers.get(b"Location")
         limit = self.crawl.settings.config.limits.max_redirects
-        decision = onward(candidate, response.status, location, self._admit(candidate), limit)
+        decision = decide_redirect(
+            candidate, response.status, location, self._admit(candidate), limit
+        )
         match decision:
             case Follow(target):
                 flight.verdict = Moved(target)

@@ -29,7 +29,7 @@ from crawler.middlewares.pace import (
 from crawler.model.page import (
     Flag,
     Truncated,
-    breakage,
+    incomplete_error,
 )
 from crawler.model.types import (
     Candidate,
@@ -54,19 +54,22 @@ from crawler.policy.robots_cache import (
 )
 from crawler.policy.scope import Refusal
 
-MOST: Final = 100
+MAX_FETCHES: Final = 100
 """Sitemaps taken from a robots.txt (guess: big sites name a few dozen; an index counts as one)."""
 
 
 def sitemaps_of(authority: str, robots_url: str, crawl: Crawl) -> list[Candidate]:
     """Return the sitemaps that robots.txt names for *authority* and that the crawl may fetch."""
-    if not crawl.settings.config.links.follow_sitemaps or not crawl.admission.allowed_origins.known:
+    if (
+        not crawl.settings.config.links.follow_sitemaps
+        or not crawl.admission.allowed_origins.is_complete
+    ):
         return []
     if crawl.settings.arguments is None:
         return []  # a user's spider requests them itself, with its own callback
     level = crawl.admission.prioritizer.level(Hints(is_sitemap=True))
     found = []
-    for written in crawl.admission.robots.rules(authority).sitemaps[:MOST]:
+    for written in crawl.admission.robots.rules(authority).sitemaps[:MAX_FETCHES]:
         # Without the link rules, which refuse the type of a compressed sitemap (.gz).
         candidate = crawl.admission.allowed_origins.admission.candidate(
             written, robots_url, level=level
@@ -199,7 +202,9 @@ class RobotsMiddleware:
     async def _fetch_and_store(self, authority: str, url: str) -> RobotsFetch:
         fetch = await self._send(authority, url)
         try:
-            self._crawl.admission.robots.learn(authority, fetch, self._crawl.leases.clock.now())
+            self._crawl.admission.robots.store_result(
+                authority, fetch, self._crawl.leases.clock.now()
+            )
         except StoreUnavailable as error:
             self._crawl.lifecycle.fail(error)
             raise
@@ -235,7 +240,7 @@ def _incomplete(flags: Collection[str]) -> str:
         return "timeout"
     if Flag.DECODED_BROKEN in flags or Flag.UNDECODED in flags:
         return "protocol"
-    return breakage(flags)
+    return incomplete_error(flags)
 
 
 def _robots_fetch(url: str, response: Response) -> RobotsFetch:

@@ -45,7 +45,7 @@ class Flag(StrEnum):
     UNDECODED = "undecoded"  # in an unknown coding, or in too many
 
 
-def breakage(flags: Collection[str]) -> str:
+def incomplete_error(flags: Collection[str]) -> str:
     """Return the error of `Answer` for a body that these `Response.flags` call incomplete. Returns
     "" if it is whole, or was ended by our cap, our time-out or a user's component."""
     if Truncated.DISCONNECT.flag in flags:
@@ -116,7 +116,7 @@ class DownloadOptions:
     # Chrome's limit (net::HttpStreamParser): web servers send no longer heads
     head_max_bytes: int = 256 * 1024
 
-    def room(self, content_type: bytes | None, url: str, asked: int | None = None) -> int:
+    def max_bytes(self, content_type: bytes | None, url: str, asked: int | None = None) -> int:
         """Return how many bytes of an answer are kept. *asked* is the request's own
         `download_maxsize`; as everywhere in Scrapy, 0 means no limit."""
         return self.cap(content_type, url) if asked is None else asked or NO_LIMIT
@@ -216,7 +216,7 @@ class Flaw(StrEnum):
 
     NONE = ""
     EMPTY = "empty"
-    LYING_TYPE = "lying_type"  # its bytes are not of the type in its header
+    WRONG_TYPE = "lying_type"  # its bytes are not of the type in its header
     SOFT_404 = "soft_404"  # status 200, with the text this host sends for missing pages
 
 
@@ -273,7 +273,7 @@ class Page:
         return self.is_answered and same.status in HTTP_OK
 
     @property
-    def is_again(self) -> bool:
+    def is_refetch(self) -> bool:
         """Whether this URL is stored already with the same bytes: a crash came before its finish,
         or it is visited again. It counts as any page; its text is with its first record."""
         same = self.duplicate_of
@@ -286,7 +286,7 @@ class Page:
         """Whether its bytes need not be archived again. A page with the bytes of an error page is
         no copy of that one: its text is read from its own record."""
         is_page = self.is_answered and not self.flaw
-        return self.is_copy or self.is_again or (self.duplicate_of is not None and not is_page)
+        return self.is_copy or self.is_refetch or (self.duplicate_of is not None and not is_page)
 
 
 class ColumnsRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -251,7 +251,7 @@ def never_waits(_: StoreFull) -> bool:
     return False
 
 
-def refused_write(text: str, error: OSError) -> StoreUnavailable:
+def store_error(text: str, error: OSError) -> StoreUnavailable:
     """Translate *error* of a disk for the caller; *text* says what could not be written."""
     kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreUnavailable
     return kind(f"{text}: {error.strerror or error}")

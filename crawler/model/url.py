@@ -249,7 +249,7 @@ MERGES: Final = MappingProxyType(
 """For each rule, an example of the URLs that it merges."""
 
 ALWAYS: Final = frozenset({Rule.PERCENT, Rule.DOT, Rule.SPACE, Rule.EMPTY})
-USUAL: Final = frozenset({Rule.TRACKING, Rule.SORT})
+DEFAULT_RULES: Final = frozenset({Rule.TRACKING, Rule.SORT})
 _REACHES_PLAIN: Final = frozenset({Rule.SESSION, Rule.SLASH, Rule.WWW, Rule.HTTPS})
 
 
@@ -257,7 +257,7 @@ _REACHES_PLAIN: Final = frozenset({Rule.SESSION, Rule.SLASH, Rule.WWW, Rule.HTTP
 class CanonicalRules:
     """The rules of one crawl. Keys depend on them, so they are fixed when a crawl begins."""
 
-    on: frozenset[Rule] = USUAL
+    on: frozenset[Rule] = DEFAULT_RULES
     plain_stays: bool = field(init=False)  # the rules change no URL without "?" and "%"
 
     def __post_init__(self) -> None:

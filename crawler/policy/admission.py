@@ -57,7 +57,7 @@ class AdmissionRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class LinkVerdicts:
     """The verdicts on the links of one page. Arrow: links -> frontier."""
 
     candidates: list[Candidate]  # each key once, in the page's order
@@ -94,7 +94,7 @@ class Admission:
         """Judge one URL: a seed, the target of a redirect, a spider's own request."""
         url = fetch_form(text, base)
         if url is None:
-            return unreadable(text)
+            return unreadable_refusal(text)
         found = self._admit(url, depth, level, named=depth == 0 or bool(request))
         if isinstance(found, Refusal) or (filtered and not request and key is None):
             return found
@@ -104,23 +104,25 @@ class Admission:
 
     def select(
         self, hrefs: Iterable[str], base: str | None, depth: int, level: int = 0
-    ) -> Selected:
+    ) -> LinkVerdicts:
         """Judge the links of a page. *depth* and *level* are those of the links, not of the page.
         If *base* is None, the links are fetch forms."""
         found: dict[int, Candidate] = {}
         refused: Counter[Reason] = Counter()
         for text in dict.fromkeys(hrefs):  # menus repeat their links verbatim
             url = text if base is None else fetch_form(text, base)
-            verdict = unreadable(text) if url is None else self._admit(url, depth, level, False)
+            verdict = (
+                unreadable_refusal(text) if url is None else self._admit(url, depth, level, False)
+            )
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
             else:
                 found.setdefault(verdict.key, verdict)
-        return Selected(list(found.values()), refused)
+        return LinkVerdicts(list(found.values()), refused)
 
-    def listed(
+    def select_listed(
         self, links: Iterable[Link], base: str | None, depth: int, level_of: Callable[[Link], int]
-    ) -> Selected:
+    ) -> LinkVerdicts:
         """Judge links like `select`, with the hints that sitemaps and feeds give."""
         found: dict[int, Candidate] = {}
         refused: Counter[Reason] = Counter()
@@ -128,7 +130,7 @@ class Admission:
             url = fetch_form(link.url, base)
             named = link.kind is LinkKind.SITEMAP  # whatever its file type, .gz above all
             verdict = (
-                unreadable(link.url)
+                unreadable_refusal(link.url)
                 if url is None
                 else self._admit(url, depth, level_of(link), named)
             )
@@ -138,14 +140,14 @@ class Admission:
                 modified = link.modified or 0.0
                 hinted = msgspec.structs.replace(verdict, modified=modified, named=named)
                 found[verdict.key] = hinted
-        return Selected(list(found.values()), refused)
+        return LinkVerdicts(list(found.values()), refused)
 
-    def robots(self, text: str, base: str | None, authority: str) -> Candidate | Refusal:
+    def robots_candidate(self, text: str, base: str | None, authority: str) -> Candidate | Refusal:
         """Judge a robots.txt of *authority*, or a hop of its redirects, by its address alone: it
         may lie outside the scope of the crawl."""
         url = fetch_form(text, base)
         if url is None:
-            return unreadable(text)
+            return unreadable_refusal(text)
         judged = self._authority(authority_of(url))
         if judged.unreachable:
             return judged.unreachable
@@ -216,7 +218,7 @@ def _bad_host(hostname: str) -> Refusal | None:
     return Refusal(Reason.BAD_HOST, f"{hostname[:80]!r} has an empty label or one too long")
 
 
-def unreadable(text: str) -> Refusal:
+def unreadable_refusal(text: str) -> Refusal:
     """Return the reason why *text* is no URL that could be fetched."""
     scheme = _scheme(text)
     if scheme and scheme[1].lower() not in {"http", "https"}:

@@ -84,7 +84,7 @@ _utf_16_be = re.compile(rb"(?:\0[ \t\r\n])*\0<\0[A-Za-z!?]").match
 _beyond_ascii = re.compile(rb"[\x80-\xff]|\x1b\$").search  # or an escape of ISO-2022-JP
 
 
-def unicode_mark(body: bytes) -> tuple[str, bytes] | tuple[None, None]:
+def detect_unicode(body: bytes) -> tuple[str, bytes] | tuple[None, None]:
     """Return the encoding that the first bytes show, and its BOM, which may be empty."""
     by_bom = read_bom(body)
     if by_bom[0] is None and b"\0" in body[:2]:
@@ -98,7 +98,7 @@ def unicode_mark(body: bytes) -> tuple[str, bytes] | tuple[None, None]:
 def read_text(body: bytes, content_type: str, *, marked_up: bool = True) -> tuple[str, str]:
     """Return the text, and the WHATWG name of the encoding it was read with. Never fails: what
     cannot be read becomes U+FFFD. *marked_up*: the body may declare its encoding, as HTML does."""
-    by_bom, bom = unicode_mark(body)
+    by_bom, bom = detect_unicode(body)
     if by_bom is not None and bom is not None:
         return _decode(body[len(bom) :], by_bom)
     encoding = _header_encoding(content_type) or _declared_encoding(body, marked_up)
@@ -112,7 +112,7 @@ def read_text(body: bytes, content_type: str, *, marked_up: bool = True) -> tupl
     return _decode(body, _correct(body, encoding or UTF_8))
 
 
-def declared(head: bytes) -> str:
+def declared_encoding(head: bytes) -> str:
     """Return Python's name of the encoding that markup declares; UTF-8 if it is not of the web."""
     return _declared_encoding(head, marked_up=True) or UTF_8
 
@@ -241,7 +241,7 @@ def codings_of(values: Iterable[bytes]) -> list[bytes]:
     return [name for name in names if name not in NOT_CODED]
 
 
-def decoded(body: bytes, codings: list[bytes], room: int) -> Decoded:
+def undo_codings(body: bytes, codings: list[bytes], room: int) -> Decoded:
     """Undo *codings*, the last one first; if one is unknown or there are too many, none of them."""
     if len(codings) > MAX_CODINGS or not all(name in STREAMS for name in codings):
         return Decoded(body, frozenset({Flag.UNDECODED}))

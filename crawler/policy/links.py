@@ -49,7 +49,7 @@ def with_headers(parsed: Parsed, links: Sequence[Link], words: frozenset[str]) -
     )
 
 
-def followed(
+def links_to_follow(
     links: Iterable[Link], robots: frozenset[str], rules: LinkSettings
 ) -> tuple[Link, ...]:
     """Return the links that the settings and the page's author allow to follow. *robots*: the
@@ -138,7 +138,7 @@ def _link(target: str, parameters: dict[str, str]) -> Iterator[Link]:
 # The row of a page, the same whether just fetched or read from its archive. An exact copy has no
 # text or links of its own: its original's row has them, and its record may lack its bytes.
 
-MOST: Final = 10_000
+MAX_LINKS_KEPT: Final = 10_000
 """Most links kept with a page: 15 ms for so many. Longer lists are made by machines."""
 
 BASE_CHARS: Final = 4_000_000
@@ -151,16 +151,16 @@ _NOTHING: Final = Parsed()
 def row_of(page: Page, fetched_at: float) -> ColumnsRow | None:
     """Return the row of *page*, or None if it is no page. *fetched_at*: epoch seconds, when its
     fetch began."""
-    return described(page, fetched_at) if is_row(page) else None
+    return columns_row(page, fetched_at) if is_row(page) else None
 
 
 def is_row(page: Page) -> bool:
     return page.is_answered and not page.flaw
 
 
-def described(page: Page, fetched_at: float) -> ColumnsRow:
+def columns_row(page: Page, fetched_at: float) -> ColumnsRow:
     """Return a row like `row_of`, but for any answer."""
-    is_stored = page.is_copy or page.is_again
+    is_stored = page.is_copy or page.is_refetch
     parsed = _NOTHING if is_stored else page.parsed or _NOTHING
     original, bits = _original(page)
     return ColumnsRow(
@@ -189,12 +189,12 @@ def base_of(url: str, parsed: Parsed) -> str:
     return (fetch_form(parsed.base, url) if parsed.base else None) or url
 
 
-def most_kept(base: str) -> int:
+def max_links(base: str) -> int:
     """Return how many of the first links of a page are kept with it."""
-    return min(MOST, BASE_CHARS // len(base))
+    return min(MAX_LINKS_KEPT, BASE_CHARS // len(base))
 
 
-def resolved(links: Sequence[Link], base: str) -> tuple[list[Link], list[Link]]:
+def resolve_links(links: Sequence[Link], base: str) -> tuple[list[Link], list[Link]]:
     """Return the links to http(s) with absolute URLs, in their order, each once of a kind; and the
     other links."""
     found: dict[tuple[str, LinkKind], Link] = {}
@@ -211,7 +211,7 @@ def resolved(links: Sequence[Link], base: str) -> tuple[list[Link], list[Link]]:
 def _original(page: Page) -> tuple[str, int | None]:
     """Return the URL of the original, and how many bits differ from it."""
     # A page with the bytes of an error page is no copy, as the error page has no row.
-    if (page.is_copy or page.is_again) and page.duplicate_of is not None:
+    if (page.is_copy or page.is_refetch) and page.duplicate_of is not None:
         return page.duplicate_of.url, None
     if page.near is not None:
         return page.near.original.url, page.near.bits

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from crawler.config.settings import FetchSettings
-from crawler.policy.encodings import unicode_mark
+from crawler.policy.encodings import detect_unicode
 from crawler.policy.robots import MIN_BODY_BYTES
 
 HTML: Final = "text/html"
@@ -20,7 +20,7 @@ PDF: Final = "application/pdf"
 HTML_TYPES: Final = frozenset({HTML, "application/xhtml+xml"})
 XML_TYPES: Final = frozenset({"application/xml", "text/xml"})
 GZIP_TYPES: Final = frozenset({"application/gzip", "application/x-gzip"})
-UNTOLD: Final = frozenset({"", "application/octet-stream", "binary/octet-stream"})
+UNDECLARED: Final = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 
 ROBOTS_BYTES: Final = MIN_BODY_BYTES + 64 * 1024
 """The least cap of a robots.txt: as much as must be read of it, and headers."""
@@ -30,7 +30,7 @@ def cap_bytes(content_type: bytes | None, url: str, caps: FetchSettings) -> int:
     """Return the most bytes kept of the answer to *url* with this Content-Type; the fetch stops
     there."""
     kind = media_type(content_type)
-    if kind in UNTOLD:
+    if kind in UNDECLARED:
         kind = _guess_type(url, kind)
     cap = caps.other_max_bytes
     if kind in HTML_TYPES:
@@ -96,7 +96,7 @@ def markup(body: bytes) -> Markup:
 def head_of(body: bytes) -> bytes:
     """Return the first bytes, in UTF-8 or similar, without byte order mark and leading space."""
     head = body[:HEAD_BYTES]
-    encoding, bom = unicode_mark(head)
+    encoding, bom = detect_unicode(head)
     if encoding is not None and bom is not None:
         head = head[len(bom) :]
         if encoding != "utf-8":
@@ -112,7 +112,7 @@ GZIP: Final = "application/gzip"
 TEXT: Final = "text/plain"
 BINARY: Final = "application/octet-stream"
 
-_UNDECLARED: Final = UNTOLD | {"unknown/unknown", "application/unknown", "*/*"}
+_UNDECLARED: Final = UNDECLARED | {"unknown/unknown", "application/unknown", "*/*"}
 _XML_TYPES: Final = frozenset({XML, "text/xml"})
 _GZIP_TYPES: Final = frozenset({GZIP, "application/x-gzip", "application/gzip-compressed"})
 
@@ -168,24 +168,26 @@ _BINARY_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Sniffed:
+class SniffResult:
     """The actual type of an answer."""
 
     media_type: str
-    lies: bool  # it cannot be what it was declared as
+    is_mislabelled: bool  # it cannot be what it was declared as
 
 
-def actual_type(declared: str, url: str, body: bytes) -> Sniffed:
+def actual_type(declared: str, url: str, body: bytes) -> SniffResult:
     """Return the type of *body*. *declared*: the Content-Type header as received, or empty."""
     kind = media_type(declared.encode("latin-1", "replace"))
     if not body:
-        return Sniffed(kind, lies=False)
+        return SniffResult(kind, is_mislabelled=False)
     if kind in _UNDECLARED:
-        return Sniffed(_type_by_bytes(body) or _text_or_binary(declared, body), lies=False)
+        return SniffResult(
+            _type_by_bytes(body) or _text_or_binary(declared, body), is_mislabelled=False
+        )
     return _sniffer_of(kind)(kind, declared, url, body)
 
 
-def _sniffer_of(kind: str) -> Callable[[str, str, str, bytes], Sniffed]:
+def _sniffer_of(kind: str) -> Callable[[str, str, str, bytes], SniffResult]:
     if kind in _GZIP_TYPES:
         return _sniff_gzip
     if kind in (PDF, "application/json") or _is_media(kind):
@@ -195,50 +197,54 @@ def _sniffer_of(kind: str) -> Callable[[str, str, str, bytes], Sniffed]:
     return _sniff_text if kind in HTML_TYPES or kind.startswith("text/") else _keep_declared
 
 
-def _keep_declared(kind: str, _declared: str, _url: str, _body: bytes) -> Sniffed:
+def _keep_declared(kind: str, _declared: str, _url: str, _body: bytes) -> SniffResult:
     """Keep the declared type of office documents and programs: they are not parsed, and some are
     rightly HTML."""
-    return Sniffed(kind, lies=False)
+    return SniffResult(kind, is_mislabelled=False)
 
 
-def _sniff_markup(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
+def _sniff_markup(kind: str, declared: str, url: str, body: bytes) -> SniffResult:
     binary = _sniff_binary(kind, declared, url, body)
-    return binary or Sniffed(_markup_type(markup(body), body) or kind, lies=False)
+    return binary or SniffResult(_markup_type(markup(body), body) or kind, is_mislabelled=False)
 
 
-def _sniff_text(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
+def _sniff_text(kind: str, declared: str, url: str, body: bytes) -> SniffResult:
     """Sniff HTML and text. HTML declared as text is source code and stays text; feeds and sitemaps
     are often declared as HTML or text."""
     binary = _sniff_binary(kind, declared, url, body)
-    return binary or Sniffed(_list_type(markup(body), body) or kind, lies=False)
+    return binary or SniffResult(_list_type(markup(body), body) or kind, is_mislabelled=False)
 
 
-def _sniff_binary(kind: str, declared: str, url: str, body: bytes) -> Sniffed | None:
+def _sniff_binary(kind: str, declared: str, url: str, body: bytes) -> SniffResult | None:
     """Sniff what was declared as text. Returns None if it is text."""
     found = _binary_type(declared, body)
     # The type may be that of the file within, or a default, as .xml.gz has no type.
     declares_content = _is_xml(kind) or _is_xml_gz(url)
-    return Sniffed(found, lies=not (found == GZIP and declares_content)) if found else None
+    return (
+        SniffResult(found, is_mislabelled=not (found == GZIP and declares_content))
+        if found
+        else None
+    )
 
 
-def _sniff_file(kind: str, _declared: str, _url: str, body: bytes) -> Sniffed:
+def _sniff_file(kind: str, _declared: str, _url: str, body: bytes) -> SniffResult:
     found = _signature(body)
     if kind == PDF and b"%PDF-" in body[:_PDF_WITHIN]:
         found = PDF
     if found:
         # Browsers show a JPEG declared as PNG, and play a film declared as sound.
         alike = found == kind or (_is_media(kind) and _is_media(found))
-        return Sniffed(found, lies=not alike)
+        return SniffResult(found, is_mislabelled=not alike)
     is_page = _is_html(markup(body))
-    return Sniffed(HTML if is_page else kind, lies=is_page)
+    return SniffResult(HTML if is_page else kind, is_mislabelled=is_page)
 
 
-def _sniff_gzip(kind: str, declared: str, url: str, body: bytes) -> Sniffed:
+def _sniff_gzip(kind: str, declared: str, url: str, body: bytes) -> SniffResult:
     """Sniff a gzip file. If the body is not gzip, it was compressed for its transfer too."""
     found = _type_by_bytes(body)
     if found in ("", GZIP):
-        return Sniffed(kind, lies=False)
-    return Sniffed(found, lies=found == HTML)
+        return SniffResult(kind, is_mislabelled=False)
+    return SniffResult(found, is_mislabelled=found == HTML)
 
 
 def _type_by_bytes(body: bytes) -> str:

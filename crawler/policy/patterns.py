@@ -24,7 +24,7 @@ from crawler.model.types import (
 )
 from crawler.policy.scope import Reason, Refusal
 
-MOST_CHARS: Final = 200
+MAX_PATTERN_CHARS: Final = 200
 """Longest pattern. A longer one is cut, and a hash keeps it unique."""
 
 # A fetch form holds neither "#" nor "<", so in a pattern they are always placeholders.
@@ -59,7 +59,7 @@ def pattern_of(url: str) -> str:
         folded = f"{folded}?{'&'.join(sorted(filter(None, keys)))}"
     elif folded == path:
         return ""
-    return folded if len(folded) <= MOST_CHARS else _shorten(folded)
+    return folded if len(folded) <= MAX_PATTERN_CHARS else _shorten(folded)
 
 
 def _fold(text: str) -> str:
@@ -74,7 +74,7 @@ def _fold(text: str) -> str:
 def _shorten(pattern: str) -> str:
     # Names in other scripts are long: each letter takes nine characters of escapes.
     digest = xxhash.xxh3_64_hexdigest(pattern.encode())
-    return f"{pattern[: MOST_CHARS - _HASH_CHARS - 1]}~{digest}"
+    return f"{pattern[: MAX_PATTERN_CHARS - _HASH_CHARS - 1]}~{digest}"
 
 
 # Whether more URLs of one pattern are fetched. A pattern stops after so many pages in a row with
@@ -91,11 +91,11 @@ class PatternStats(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: float = 0.0  # epoch seconds, when the last page was fetched or tried
 
 
-class FetchIt(Enum):
+class FetchAllowed(Enum):
     """The URL may be fetched."""
 
     OPEN = auto()
-    TRY = auto()  # its pattern stopped a while ago
+    PROBE = auto()  # its pattern stopped a while ago
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,10 @@ class PatternStopped:
 class PatternStatsStore(Protocol):
     """The statistics of all patterns of a crawl. No method blocks: what is unknown is OPEN."""
 
-    def of(self, candidate: Candidate, now: float) -> FetchIt | PatternStopped:
+    def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
         """Decide about *candidate* when its lease is taken."""
 
-    def trying(self, candidate: Candidate, now: float) -> None:
+    def record_try(self, candidate: Candidate, now: float) -> None:
         """Record that the fetch which TRY allowed begins, so that the next one waits."""
 
     def has_stopped(self, host: HostKey) -> bool:
@@ -120,7 +120,7 @@ class PatternStatsStore(Protocol):
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         """Refuse a link that was found if its pattern is known to have stopped."""
 
-    def note(self, candidate: Candidate, is_new: bool, now: float) -> None:
+    def record_page(self, candidate: Candidate, is_new: bool, now: float) -> None:
         """Record that the page of *candidate* was fetched."""
 
 
@@ -129,22 +129,22 @@ OTHER: Final = "<other>"
 """Stands for all further patterns of a host that has too many of them."""
 
 
-def judged_pattern(candidate: Candidate) -> str:
+def deciding_pattern(candidate: Candidate) -> str:
     """Return the pattern that decides about *candidate*, or "" if none does."""
     named = candidate.depth == 0 or candidate.request
     return "" if named or candidate.purpose is not Purpose.PAGE else pattern_of(candidate.url)
 
 
-def noted_pattern(candidate: Candidate) -> str:
+def counted_pattern(candidate: Candidate) -> str:
     """Return the pattern that its page counts for, also of seeds and requests, or "" if none."""
     return "" if candidate.purpose is not Purpose.PAGE else pattern_of(candidate.url)
 
 
 def stats_after(pattern: str, before: PatternStats, is_new: bool, now: float) -> PatternStats:
-    return more(pattern, before, PatternStats(1, int(is_new), int(not is_new), now))
+    return merge_stats(pattern, before, PatternStats(1, int(is_new), int(not is_new), now))
 
 
-def more(pattern: str, before: PatternStats, after: PatternStats) -> PatternStats:
+def merge_stats(pattern: str, before: PatternStats, after: PatternStats) -> PatternStats:
     """Add *after*, what was counted since *before*, from zero."""
     return PatternStats(
         # OTHER stands for many patterns and has no cap, so its pages are not counted.
@@ -155,11 +155,11 @@ def more(pattern: str, before: PatternStats, after: PatternStats) -> PatternStat
     )
 
 
-def tried(before: PatternStats, now: float) -> PatternStats:
+def with_try(before: PatternStats, now: float) -> PatternStats:
     return replace(before, at=now)
 
 
-def is_judge(rules: PatternSettings) -> bool:
+def can_stop(rules: PatternSettings) -> bool:
     """Return whether *rules* ever stop a pattern."""
     return rules.pattern_max_pages is not None or rules.pattern_barren_pages is not None
 
@@ -178,16 +178,16 @@ def is_stopped(stats: PatternStats, rules: PatternSettings) -> bool:
 
 def verdict(
     pattern: str, stats: PatternStats, rules: PatternSettings, now: float
-) -> FetchIt | PatternStopped:
+) -> FetchAllowed | PatternStopped:
     if is_full(stats, rules):
         return PatternStopped(
             f"pattern {pattern}: {stats.pages} of its pages were fetched, no more are"
         )
     if not is_barren(stats, rules):
-        return FetchIt.OPEN
+        return FetchAllowed.OPEN
     # A clock that was set back must not stop the pattern for ever.
     if not 0 <= now - stats.at < rules.pattern_probe_s:
-        return FetchIt.TRY
+        return FetchAllowed.PROBE
     return PatternStopped(f"pattern {pattern}: nothing new in its last {stats.barren} pages")
 
 

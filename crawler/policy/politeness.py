@@ -93,7 +93,7 @@ TRANSITIONS: Final[dict[tuple[Circuit, CircuitEvent], Circuit]] = {
 }
 """A host that is OPEN is not leased, so only the end of its rest can happen to it."""
 
-SWAY: Final = {
+GAP_FACTORS: Final = {
     CircuitEvent.ANSWERED: 0.7,
     CircuitEvent.BROKE_OFF: 2.0,
     CircuitEvent.FAILED: 2.0,
@@ -178,7 +178,7 @@ def _gaps(
 ) -> list[tuple[float, str]]:
     own_s = min(max(rules.delay_factor * answer.duration_s, rules.min_delay_s), rules.max_delay_s)
     asked_s = min(pace.crawl_delay_s, rules.max_crawl_delay_s)
-    eased_s = SWAY[event] * min(pace.gap_s, SWAY_MAX_S)
+    eased_s = GAP_FACTORS[event] * min(pace.gap_s, SWAY_MAX_S)
     return [(own_s, "gap"), (asked_s, "crawl-delay"), (eased_s, "easing")]
 
 
@@ -198,7 +198,7 @@ def _at_least_s(retry_after_s: float, rules: PolitenessSettings, random: Random)
 # is kept as it is. Every other answer is final, 404 and 410 among them.
 
 # 522 and 524 are Cloudflare's: no connection to the server, no answer from it in time.
-RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
+RETRY_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,21 +206,21 @@ class KeepAnswer:
     """The answer is final: the URL is not tried again."""
 
 
-Fate = RetryAt | Dead | PutBack | KeepAnswer
+RetryDecision = RetryAt | Dead | PutBack | KeepAnswer
 
 
-def fate(
+def retry_decision(
     candidate: Candidate,
     answer: Answer,
     rest_s: float,
     rules: PolitenessSettings,
     now: float,
     random: Random,
-) -> Fate:
+) -> RetryDecision:
     """Decide about *candidate*, whose host now rests for *rest_s*."""
     if answer.error == "cancelled":
         return PutBack()
-    if not may_be_better(answer):
+    if not is_retryable(answer):
         return KeepAnswer()
     tries = candidate.attempts + 1
     if tries > rules.retries:
@@ -232,9 +232,9 @@ def fate(
     return RetryAt(now + rest_s + wait_s)
 
 
-def may_be_better(answer: Answer) -> bool:
+def is_retryable(answer: Answer) -> bool:
     """Return whether the same request may succeed next time."""
-    return bool(answer.error) or answer.status is None or answer.status in RETRIED
+    return bool(answer.error) or answer.status is None or answer.status in RETRY_STATUSES
 
 
 # Retry-After headers (RFC 9110, 10.2.3): seconds, or a date. What cannot be read asks for nothing;
@@ -324,7 +324,7 @@ class Uplink:
         """The time when the next fetch may probe the line, or None if it is up."""
         return self._probe_at
 
-    def charges(self) -> bool:
+    def charges_host(self) -> bool:
         """Return whether a failure counts against its host. Valid after `observe`."""
         return self._probe_at is None
 

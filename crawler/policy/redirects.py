@@ -50,16 +50,16 @@ class NotARedirect:
     """The answer is a page."""
 
 
-Onward = Follow | TooMany | Broken | NotARedirect
+RedirectDecision = Follow | TooMany | Broken | NotARedirect
 
 
-def onward(
+def decide_redirect(
     candidate: Candidate,
     status: int,
     location: bytes | None,
     admit: Callable[[str, str], Candidate | Refusal],
     max_hops: int = MAX_HOPS,
-) -> Onward:
+) -> RedirectDecision:
     """Decide where the answer to *candidate* leads. *location* is the header as received; *admit*
     judges a URL text read against a base, as links are judged."""
     if status not in REDIRECTS:

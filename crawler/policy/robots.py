@@ -91,17 +91,17 @@ class RobotsText:
     """A file as read for one agent."""
 
     ours: Group = field(default_factory=Group)
-    everyone: Group = field(default_factory=Group)
+    for_all: Group = field(default_factory=Group)
     sitemaps: list[str] = field(default_factory=list)
     preferred_host: str = ""
 
     @property
     def group(self) -> Group:
         """Our group if any line names us, even if it is empty; else the group for all."""
-        return self.ours if self.ours.named else self.everyone
+        return self.ours if self.ours.named else self.for_all
 
 
-def read(body: bytes, agent: str) -> RobotsText:
+def read_robots(body: bytes, agent: str) -> RobotsText:
     """Return the parts of *body* that are for *agent*, a product token."""
     found = RobotsText()
     token = product_token(agent)
@@ -138,7 +138,7 @@ def read(body: bytes, agent: str) -> RobotsText:
 
 def _named_group(found: RobotsText, value: bytes, token: bytes) -> Group | None:
     if value[:1] == b"*" and not value[1:2].strip():
-        return found.everyone
+        return found.for_all
     return found.ours if token and _leading_token(value) == token else None
 
 
@@ -246,7 +246,7 @@ class Rules:
     @classmethod
     def parse(cls, body: bytes, agent: str, max_body_bytes: int = MIN_BODY_BYTES) -> Rules:
         """Return the rules of *body* for *agent*, a product token such as "Gossamer"."""
-        text = read(capped(body, max_body_bytes), agent)
+        text = read_robots(cut_body(body, max_body_bytes), agent)
         plain: dict[bytes, RuleStrength] = {}
         globs: list[Glob] = []
         for line in text.group.lines:
@@ -302,7 +302,7 @@ class Rules:
 ALLOW_ALL: Final = Rules()
 
 
-def capped(body: bytes, max_bytes: int) -> bytes:
+def cut_body(body: bytes, max_bytes: int) -> bytes:
     """Return at most *max_bytes*, without the line that was cut: half an Allow allows more."""
     if len(body) < max_bytes:
         return body

@@ -121,12 +121,12 @@ def record_after(
     return replace(fresh, reason=f"status {fetch.status}, after {hops} redirects")
 
 
-def unknown(authority: str, now: float) -> RobotsRecord:
+def unknown_record(authority: str, now: float) -> RobotsRecord:
     """Return the record of an authority without data; it is expired from the start."""
     return RobotsRecord(authority, RobotsState.PENDING, now, now, next_url=robots_url(authority))
 
 
-def given_up(
+def unreachable_record(
     authority: str, reason: str, rules: RobotsSettings, now: float, until: float
 ) -> RobotsRecord:
     """Return the record of an authority given up for a reason other than its robots.txt. When it
@@ -242,7 +242,7 @@ class RobotsCache:
         """Decide whether *url*, a fetch form, may be fetched at *now*."""
         authority = authority_of(url)
         entry = self._entry(authority)
-        if entry is None or not holds(entry.record, now):
+        if entry is None or not is_valid(entry.record, now):
             return Unknown(robots_url(authority))
         record = entry.record
         if record.kind is RobotsState.PENDING:
@@ -259,24 +259,24 @@ class RobotsCache:
         entry = self._entry(authority)
         return entry.rules if entry else ALLOW_ALL
 
-    def learn(
+    def store_result(
         self, authority: str, fetch: RobotsFetch, now: float, rest_s: float = 0.0
     ) -> RobotsRecord:
         """Store the result of a fetch for *authority*, whose host rests for *rest_s* from now on. A
         PENDING record names what to fetch next, perhaps of another host."""
-        old = self._store.get(authority) or unknown(authority, now)
+        old = self._store.get(authority) or unknown_record(authority, now)
         return self._keep(record_after(old, fetch, self._rules, now, self._until(now, rest_s)))
 
     def give_up(self, authority: str, reason: str, now: float, rest_s: float = 0.0) -> None:
         """Forbid everything for a while, so that all URLs of a lost host become dead letters."""
         until = self._until(now, rest_s)
-        self._keep(given_up(authority, reason, self._rules, now, until))
+        self._keep(unreachable_record(authority, reason, self._rules, now, until))
 
-    def ask_again(self, authority: str, now: float) -> None:
+    def allow_refetch(self, authority: str, now: float) -> None:
         """Forget that a robots.txt was unreachable, so that it is fetched again."""
         known = self._store.get(authority)
         if known is not None and known.kind is RobotsState.UNREACHABLE:
-            self._keep(unknown(authority, now))
+            self._keep(unknown_record(authority, now))
 
     def forget(self, authority: str) -> None:
         """Drop a record that another worker has replaced; it is read again when it is needed."""
@@ -317,7 +317,7 @@ class RobotsCache:
         return entry
 
 
-def holds(record: RobotsRecord, now: float) -> bool:
+def is_valid(record: RobotsRecord, now: float) -> bool:
     """Return whether *record* is valid at *now*."""
     # A record from the future was written under a wrong clock, and would hold until then.
     return record.fetched_at <= now < record.expires_at

@@ -109,7 +109,7 @@ class Scope:
         bounds = frozenset(self._unit(hostname) for hostname in self.seeds)
         object.__setattr__(self, "_bounds", bounds)
 
-    def wider(self, hostnames: Iterable[str]) -> Scope:
+    def with_seeds(self, hostnames: Iterable[str]) -> Scope:
         """Return the scope with further seeds. The bounds of earlier seeds are kept, not computed
         again, so 100,000 seeds cost a copy of a set."""
         wider = replace(self, seeds=frozenset(hostnames))
@@ -370,7 +370,7 @@ _CARRIES_IPV4: Final = (
 
 
 @lru_cache(maxsize=4096)  # called at each fetch of a host that is an address: 17 us a call
-def place_of_ip(ip: str) -> AddressKind:
+def address_kind(ip: str) -> AddressKind:
     """Return the kind of *ip*. Text that is no address counts as INSIDE, so that an error admits
     nothing."""
     try:
@@ -382,10 +382,10 @@ def place_of_ip(ip: str) -> AddressKind:
     return _place_of_ipv4(address)
 
 
-def place_of_host(hostname: str) -> AddressKind:
+def host_kind(hostname: str) -> AddressKind:
     """Return the kind of a hostname's address, as far as it is known without resolving it."""
     if is_ip(hostname):
-        return place_of_ip(hostname.strip("[]"))
+        return address_kind(hostname.strip("[]"))
     name = hostname.rstrip(".")
     local = name == "localhost" or name.endswith(".localhost")  # RFC 6761
     return AddressKind.LOOPBACK if local else AddressKind.PUBLIC
@@ -399,7 +399,7 @@ def loopback_origin(url: str) -> Origin | None:
     """Return the host and port of *url*, a fetch form, or None unless its host is literally
     loopback."""
     parts = split(url)
-    is_loopback = place_of_host(parts.hostname) is AddressKind.LOOPBACK
+    is_loopback = host_kind(parts.hostname) is AddressKind.LOOPBACK
     return (_bare_name(parts.hostname), parts.port) if is_loopback else None
 
 
@@ -417,7 +417,7 @@ class AddressRules:
 
     def refusal(self, hostname: str, port: int) -> Refusal | None:
         """Judge the host of a URL."""
-        place = place_of_host(hostname)
+        place = host_kind(hostname)
         if place is AddressKind.PUBLIC:
             if self.allow_public:
                 return None
@@ -432,7 +432,7 @@ class AddressRules:
     def admits(self, ip: str, hostname: str, port: int) -> bool:
         """Return whether an address that *hostname* resolved to may be contacted. Loopback must be
         opened by that name: a public name that leads there may be an attack (DNS rebinding)."""
-        place = place_of_ip(ip)
+        place = address_kind(ip)
         if place is AddressKind.PUBLIC:
             return self.allow_public
         if place is AddressKind.LOOPBACK and (_bare_name(hostname), port) in self.opened:

@@ -23,7 +23,7 @@ Words = NDArray[np.uint32]
 Codes = NDArray[np.uint32]
 
 # Cost and memory are linear in the text; of a longer one only the beginning counts (4 ms).
-MOST_CHARS: Final = 1 << 19
+MAX_CHARS: Final = 1 << 19
 # A piece fits into the cache of the processor; a word ends with its piece.
 _PIECE: Final = 1 << 16
 
@@ -49,7 +49,7 @@ def word_hashes(text: str) -> Words:
     once in 2^32."""
     if len(text) <= _PIECE:
         return _hash_words(text)
-    end = min(len(text), MOST_CHARS)
+    end = min(len(text), MAX_CHARS)
     return np.concatenate([_hash_words(text[at : at + _PIECE]) for at in range(0, end, _PIECE)])
 
 

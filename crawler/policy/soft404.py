@@ -19,7 +19,7 @@ from crawler.model.url import authority_of
 KNOWN_S: Final = 7 * 86_400.0
 FAILED_S: Final = 3_600.0
 """How long no page of a host is a soft 404 after a probe without an answer."""
-MOST_WORDS: Final = 400
+MAX_WORDS: Final = 400
 """guess: an error page with its menu; a longer text is a page whatever it says"""
 _MOST_CHARS: Final = 10_000
 _HEAD_CHARS: Final = 400
@@ -65,7 +65,7 @@ class Soft404Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def looks_like_error(title: str, text: str) -> bool:
     """Return whether a probe is worth it. Bounded: only the head of the text is searched."""
-    if len(text.split(" ", MOST_WORDS + 1)) > MOST_WORDS + 1:  # stops counting spaces there
+    if len(text.split(" ", MAX_WORDS + 1)) > MAX_WORDS + 1:  # stops counting spaces there
         return False
     return bool(_ERROR.search(title[:_HEAD_CHARS]) or _ERROR.search(text[:_HEAD_CHARS]))
 

@@ -37,6 +37,6 @@ def shared_command(action: str, settings: BaseSettings) -> str:
 NAME: Final = "gossamer"
 
 
-def complain(error: CrawlerError | str) -> None:
+def print_error(error: CrawlerError | str) -> None:
     """Print one sentence without traceback, as the cause is the user's input or machine."""
     print(f"{NAME}: error: {error}", file=sys.stderr, flush=True)

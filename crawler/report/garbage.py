@@ -14,7 +14,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
 from crawler.assembly.build import crawl_of
-from crawler.assembly.components import added
+from crawler.assembly.components import added_components
 from crawler.content.parsing import Parsers
 from crawler.spiders.web import WebSpider
 
@@ -23,7 +23,7 @@ _COLLECT_AFTER: Final = 10_000
 cycle: with 700 the collections take 0.3 ms of CPU a page, one fourteenth of it."""
 
 
-def spare_collector(crawler: Crawler) -> None:
+def collect_less_often(crawler: Crawler) -> None:
     """Freeze the objects made until now, and collect less often if that is safe."""
     gc.collect()
     gc.freeze()
@@ -36,4 +36,4 @@ def leaves_no_cycles(spider: type[Spider], settings: BaseSettings, parsers: Pars
     """Return False if a user's code may use `response.css`: answer and selector are a cycle then,
     with body, text and tree: 500 pages of 200 KB took 185 MB with Python's 700 and 1.5 GB with
     10,000. Also if a user's parser may leave a cyclic tree, as BeautifulSoup does."""
-    return spider is WebSpider and not any(added(settings)) and parsers.are_ours
+    return spider is WebSpider and not any(added_components(settings)) and parsers.are_built_in

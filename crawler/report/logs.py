@@ -42,7 +42,7 @@ class HeldLog(logging.Handler):
             print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr, flush=True)
         self._records.append(record)
 
-    def let_go(self) -> None:
+    def release_records(self) -> None:
         """Remove this handler, and pass the held records to the handlers of the root logger."""
         logging.root.removeHandler(self)
         while self._records:
@@ -68,13 +68,13 @@ class Notices(logging.Handler):
         self._room -= 1
         if self._room >= 0:
             first, *_ = record.getMessage().splitlines() or [""]
-            self._screen.tell(f"{record.levelname.lower()}: {plain(first, _NOTICE_CHARS)}")
+            self._screen.show_message(f"{record.levelname.lower()}: {plain(first, _NOTICE_CHARS)}")
         elif self._room == -1:
-            self._screen.tell("more of these are in the log")
+            self._screen.show_message("more of these are in the log")
 
 
 def hold_log() -> HeldLog:
-    """Hold all records from now on, until `let_go` of the handler that is returned."""
+    """Hold all records from now on, until `release_records` of the handler that is returned."""
     held = HeldLog()
     logging.root.setLevel(logging.NOTSET)  # as Scrapy does: the handlers choose
     logging.root.addHandler(held)
@@ -98,7 +98,7 @@ def shares_terminal() -> bool:
     )
 
 
-class PageLines(LogFormatter):
+class PageLogFormatter(LogFormatter):
     """Scrapy's formatter without the records of each page that no handler takes: at LOG_LEVEL INFO,
     as here, Scrapy makes two a page and drops both, for 50 us."""
 

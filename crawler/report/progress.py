@@ -25,8 +25,8 @@ from crawler.report.screen import (
     ProgressFigures,
     RecentRate,
     Screen,
-    line,
-    sentence,
+    progress_line,
+    progress_sentence,
 )
 
 logger = logging.getLogger(__name__)
@@ -99,16 +99,16 @@ class Progress:
         self._end.append(call.stop)
 
     def _draw(self) -> None:
-        self._screen.draw(line(self._glance(), self._screen.columns))
+        self._screen.draw(progress_line(self._glance(), self._screen.columns))
 
     def _log(self) -> None:
-        logger.info("%s", sentence(self._glance()))
+        logger.info("%s", progress_sentence(self._glance()))
 
     def _stopping(self) -> None:
         engine = self._crawler.engine
         if self._end and engine is not None and not engine.running:  # stopped by a signal
             with suppress(OSError, ValueError):
-                self._screen.tell(STOPPING)
+                self._screen.show_message(STOPPING)
 
     def _glance(self) -> ProgressFigures:
         return figures_of(self._crawl, self._rate)

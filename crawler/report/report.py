@@ -180,7 +180,7 @@ def uri_params(params: dict[str, Any], spider: Spider) -> dict[str, Any]:
     return {**params, "data_dir": str(path)}
 
 
-def holds_stdout(feeds: Iterable[str | Path]) -> bool:
+def writes_stdout(feeds: Iterable[str | Path]) -> bool:
     """Return whether one of *feeds* goes to standard output, as the summary does."""
     return any(str(feed).startswith(_STDOUT) for feed in feeds)
 
@@ -221,7 +221,7 @@ class Report:
             logger.error("The summary cannot be written: %s", refused)
         if crawl.settings.config.report.summary:
             with suppress(OSError, ValueError):  # standard output is closed
-                to = sys.stderr if holds_stdout(self._crawler.settings["FEEDS"]) else sys.stdout
+                to = sys.stderr if writes_stdout(self._crawler.settings["FEEDS"]) else sys.stdout
                 print(text(summary), file=to, flush=True)
 
 

@@ -52,7 +52,7 @@ class Screen:
         if self._shown:
             self.draw("")
 
-    def tell(self, message: str) -> None:
+    def show_message(self, message: str) -> None:
         """Write *message* above the line, where it stays."""
         shown = self._shown
         self.wipe()
@@ -98,7 +98,7 @@ class RecentRate:
         return (total - before) / (now - began) if now > began else 0.0
 
 
-def line(glance: ProgressFigures, columns: int) -> str:
+def progress_line(glance: ProgressFigures, columns: int) -> str:
     """Return as much of *glance* as fits into *columns*, the most important first."""
     room = columns - 1  # some terminals wrap in the last column
     whole = _BETWEEN.join(_fields(glance, short=False))
@@ -113,7 +113,7 @@ def line(glance: ProgressFigures, columns: int) -> str:
     return shown
 
 
-def sentence(glance: ProgressFigures) -> str:
+def progress_sentence(glance: ProgressFigures) -> str:
     """Return the figures as a sentence for the log."""
     return (
         f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second),"

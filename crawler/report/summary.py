@@ -157,30 +157,30 @@ def summary_of(
         pages_per_s=round(tally.pages / duration_s, 3),
         bytes=tally.bytes,
         duplicates=tally.duplicates,
-        near_duplicates=tally.counted["near_duplicates"],
-        not_pages=_below(tally.counted, "flaw/"),
-        answers=_below(tally.counted, "status/"),
+        near_duplicates=tally.counters["near_duplicates"],
+        not_pages=_below(tally.counters, "flaw/"),
+        answers=_below(tally.counters, "status/"),
         top_hosts=[HostPages(*each) for each in tally.by_host.most_common(_TOP_HOSTS)],
         links=_links(tally, rules.frontier_rules(crawl.settings.config, crawl.settings.arguments)),
         politeness=PolitenessFigures(
-            _below(tally.counted, "politeness/rest/"), tally.counted["politeness/given_up"]
+            _below(tally.counters, "politeness/rest/"), tally.counters["politeness/given_up"]
         ),
         robots=RobotsFigures(
-            fetched=tally.counted["robots/fetched"],
-            disallowed=tally.counted["robots/disallowed"],
-            unreachable=tally.counted["robots/unreachable"],
+            fetched=tally.counters["robots/fetched"],
+            disallowed=tally.counters["robots/disallowed"],
+            unreachable=tally.counters["robots/unreachable"],
         ),
-        errors=_below(tally.counted, "error/"),
+        errors=_below(tally.counters, "error/"),
         dead_letters=counts.dead,
         dead_letters_new=[DeadUrl(each.url, each.reason) for each in tally.dead],
         archive=delivered(archive_files(crawl.storage.data.warc), crawl.storage.archive.delivery),
         frontier=_frontier(counts, crawl.leases.put_back),
         data_dir=str(crawl.storage.data.path),
         pauses=BodyPauses(
-            tally.counted["memory/pauses"], tally.counted["memory/paused_ms"] / 1_000
+            tally.counters["memory/pauses"], tally.counters["memory/paused_ms"] / 1_000
         ),
-        truncated=_below(tally.counted, "truncated/"),
-        unreadable=_below(tally.counted, "parse/unreadable/"),
+        truncated=_below(tally.counters, "truncated/"),
+        unreadable=_below(tally.counters, "parse/unreadable/"),
     )
 
 
@@ -207,17 +207,17 @@ def _links(tally: CrawlStats, limits: FrontierRules) -> LinkFigures:
         "domain": ("CRAWLER_MAX_URLS_PER_DOMAIN", limits.max_urls_per_domain or 0),
     }
     return LinkFigures(
-        new=tally.counted["links/new"],
-        seen=tally.counted["links/seen"],
-        over_budget=tally.counted["links/over_budget"],
-        refused=_below(tally.counted, "refused/"),
-        left=tally.counted["patterns/unfetched"],
+        new=tally.counters["links/new"],
+        seen=tally.counters["links/seen"],
+        over_budget=tally.counters["links/over_budget"],
+        refused=_below(tally.counters, "refused/"),
+        left=tally.counters["patterns/unfetched"],
         top_over_budget=[
             OverBudget(*budgets[unit], name, links)
-            for (unit, name), links in tally.kept_out.most_common(TOP_OVER_BUDGET)
+            for (unit, name), links in tally.over_budget_links.most_common(TOP_OVER_BUDGET)
         ],
-        refused_waiting=_below(tally.counted, "refused_waiting/"),
-        readmitted=tally.counted["readmitted"],
+        refused_waiting=_below(tally.counters, "refused_waiting/"),
+        readmitted=tally.counters["readmitted"],
     )
 
 

@@ -21,7 +21,7 @@ from crawler.model.types import UnstorableRequest
 _PASSING: Final = frozenset({LEASE, "download_slot", "download_latency"})
 _CLASSES: Final = {f"{kind.__module__}.{kind.__qualname__}" for kind in
                    (Request, FormRequest, JsonRequest, XmlRpcRequest)}  # fmt: skip
-MOST_BYTES: Final = 4 << 20
+MAX_REQUEST_BYTES: Final = 4 << 20
 """Guess: a form with a picture fits. A larger one would delay all workers of a shared frontier."""
 _DEEPEST: Final = 100  # guess: no real request nests deeper; a list that holds itself ends here
 _SCALARS: Final = (str, bytes, bool, int, float, type(None))
@@ -59,10 +59,10 @@ def pack(request: Request, spider: Spider) -> bytes:
         packed = _encode(parts)
     except (OverflowError, ValueError, UnicodeError) as refused:
         raise UnstorableRequest(f"{request}: {refused}") from refused
-    if len(packed) > MOST_BYTES:
+    if len(packed) > MAX_REQUEST_BYTES:
         raise UnstorableRequest(
             f"{request}: {len(packed)} bytes with its body, meta and cb_kwargs; at most"
-            f" {MOST_BYTES} are stored"
+            f" {MAX_REQUEST_BYTES} are stored"
         )
     return packed
 

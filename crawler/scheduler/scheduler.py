@@ -141,7 +141,7 @@ class FrontierScheduler(BaseScheduler):
         """Scrapy calls this when no request is being fetched or in the pipelines."""
         frontier, commits = self._crawl.leases.frontier, self._crawl.storage.archive.commits
         if commits is not None and frontier.wake_at() is None:
-            commits.hurry()  # nothing can be fetched before these leases are finished
+            commits.sync_soon()  # nothing can be fetched before these leases are finished
         return bool(self._refused) or (not self._full() and not frontier.is_over())
 
     def enqueue_request(self, request: Request) -> bool:
@@ -190,7 +190,7 @@ class FrontierScheduler(BaseScheduler):
     def _request_for(self, flight: Fetch, now: float) -> Request | None:
         """Return the request for *flight*, or None if its lease ended without one."""
         crawl = self._crawl
-        result = crawl.admission.precheck.of(flight, now)
+        result = crawl.admission.precheck.check(flight, now)
         if isinstance(result, Proceed):
             return self._request(flight, result.url)
         if result.hop is not None:
@@ -200,7 +200,7 @@ class FrontierScheduler(BaseScheduler):
             if request is not None:
                 crawl.leases.completion.refuse(flight, result.verdict, result.reason, result.rest_s)
                 return request
-        crawl.leases.completion.unfetched(flight, result.verdict, result.reason, result.rest_s)
+        crawl.leases.completion.end_unfetched(flight, result.verdict, result.reason, result.rest_s)
         return None
 
     def _with_errback(self, flight: Fetch) -> Request | None:
@@ -223,7 +223,7 @@ class FrontierScheduler(BaseScheduler):
         try:
             request = unpack(packed, self._spider)
         except UnstorableRequest as error:
-            self._crawl.leases.completion.unreadable(flight, str(error))
+            self._crawl.leases.completion.end_unreadable(flight, str(error))
             return None
         request.meta[LEASE] = flight.lease
         return request
@@ -239,7 +239,7 @@ class FrontierScheduler(BaseScheduler):
                 return True
             return False
         added = self._crawl.leases.frontier.add([found], self._crawl.leases.clock.now())
-        self._crawl.stats.refused_by_budget(added)
+        self._crawl.stats.count_over_budget(added)
         return bool(added.new + added.undecided)
 
     def _may_lease(self, now: float) -> bool:
@@ -249,7 +249,7 @@ class FrontierScheduler(BaseScheduler):
         crawl = self._crawl
         return (
             crawl.lifecycle.failure is not None
-            or not crawl.admission.allowed_origins.known
+            or not crawl.admission.allowed_origins.is_complete
             or self._full()
             or self._is_crowded()
             or crawl.storage.archive.is_congested()
@@ -274,7 +274,7 @@ class FrontierScheduler(BaseScheduler):
         flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
         if flight is None:
             return
-        self._guarded(lambda: self._crawl.leases.completion.land(flight))
+        self._guarded(lambda: self._crawl.leases.completion.complete(flight))
 
     def _stopping(self) -> None:
         self._stop_timer()
@@ -320,12 +320,12 @@ class FrontierScheduler(BaseScheduler):
 async def take_retry_requests(crawl: Crawl, frontier: TwoTierFrontier) -> None:
     """Put back the dead letters that `scrapy frontier retry` names while this crawl runs."""
     while True:
-        for file in retry_requests.waiting(crawl.storage.data.path):
+        for file in retry_requests.open_requests(crawl.storage.data.path):
             retry = retry_requests.read(file)
             if retry is None:
                 continue
             try:
-                retry_requests.answer(file, await _put_back(retry.key, crawl, frontier))
+                retry_requests.write_answer(file, await _put_back(retry.key, crawl, frontier))
             except OSError as refused:
                 logger.error("A request of scrapy frontier retry is not answered: %s", refused)
             except StoreUnavailable as error:

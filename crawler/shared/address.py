@@ -19,11 +19,11 @@ from crawler.config.kinds import (
     Kind,
     Setting,
     flag,
+    integer,
     number,
     redis_url,
     refuse_unknown,
     text,
-    whole,
 )
 from crawler.config.settings import Config
 from crawler.model.types import ConfigError
@@ -58,9 +58,9 @@ _path: Final = text("a path", "path", r"[^\0]+")
 KEYS: Final[Mapping[str, Kind[Any]]] = {
     "url": redis_url(),
     "host": text("a host name or address", "host", r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+"),
-    "port": whole("ports", least=1, most=MAX_PORT),
+    "port": integer("ports", least=1, most=MAX_PORT),
     "unix_socket_path": text("an absolute path", "path", r"/[^\0]+"),
-    "db": whole("databases"),
+    "db": integer("databases"),
     "username": _any_text,
     "password": _any_text,
     "client_name": _any_text,

@@ -28,10 +28,10 @@ from crawler.config.kinds import (
     Setting,
     file_of,
     flag,
+    integer,
     number,
     refuse_bad_url,
     text,
-    whole,
 )
 from crawler.model.types import ConfigError
 from crawler.shared import keys
@@ -98,7 +98,7 @@ REPLY_S: Final = 5.0  # time without a byte of a reply; a script of ours takes m
 MOST_FILE_BYTES: Final = 4096
 # The kinds of the options in a URL's query, where every value is text.
 KINDS: Final[Mapping[str, Kind[Any]]] = {
-    "db": whole("databases"),
+    "db": integer("databases"),
     "username": text("a text", "text", r"[^\0]+"),
     "password": text("a text", "text", r"[^\0]+"),
     "client_name": text("a text without blanks", "text", r"[!-~]+"),

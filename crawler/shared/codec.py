@@ -196,7 +196,7 @@ class UnreadableLease:
     why: str
 
 
-def letter_of(lease: UnreadableLease, now: float) -> bytes:
+def dead_letter_of(lease: UnreadableLease, now: float) -> bytes:
     lost = Candidate(f"unreadable:{lease.body[:200]!r}", 0, HostKey(lease.host), lease.host)
     return encode_letter(DeadLetter(lost, f"its record in Redis cannot be read: {lease.why}", now))
 
@@ -210,7 +210,7 @@ def claim_of(verdict: Verdict) -> Claim | None:
     return verdict.claim if isinstance(verdict, Done | Moved) else None
 
 
-def fate(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str, float, bytes]:
+def finish_args(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str, float, bytes]:
     """Return *verdict* as the script `finish` takes it: its word, a delay in s, and a payload."""
     match verdict:
         case Done(next_visit, _):
@@ -258,7 +258,7 @@ class FingerprintRow(NamedTuple):
     mark: bytes = b""  # both ends of its page's digest; empty unless the row is of the first table
 
 
-def mark_of(digest: bytes) -> bytes:
+def bucket_mark(digest: bytes) -> bytes:
     return digest[:_HEAD] + digest[-_TAIL:]
 
 
@@ -279,7 +279,7 @@ def rows_of(
     packed = simhash.to_bytes(_PRINT_BYTES, "little")
     for table in range(TABLES):
         shard, _, quarter = cell(simhash, table, shards)
-        yield shard, (table, quarter, packed if table else packed + mark_of(digest))
+        yield shard, (table, quarter, packed if table else packed + bucket_mark(digest))
 
 
 def near_in(bucket: bytes, table: int, simhash: int, most_bits: int) -> Iterator[FingerprintRow]:
@@ -404,7 +404,7 @@ class ShardTotals:
 # Links are split into parts, one a call. A part is bounded by number and by bytes: a spider's own
 # requests are stored in their links, and Redis closes a connection that sends 1 GB at once.
 
-MOST_BYTES: Final = 1 << 20
+MAX_BATCH_BYTES: Final = 1 << 20
 """Bytes of requests in one call: a server copies them in less than 1 ms."""
 
 
@@ -422,7 +422,7 @@ def by_bytes(found: Iterable[Candidate]) -> Iterator[Sequence[Candidate]]:
     for at, link in enumerate(links):
         if link.request:  # few have one; a plain link costs 70 ns here
             filled += len(link.request)
-            if filled > MOST_BYTES and at > begin:
+            if filled > MAX_BATCH_BYTES and at > begin:
                 yield links[begin:at]
                 begin, filled = at, len(link.request)
     if begin < len(links):

@@ -19,14 +19,14 @@ from crawler.crawl import rules
 from crawler.model.types import ConfigError
 from crawler.model.url import digest_of_list
 from crawler.shared.keys import SCHEMA
-from crawler.shared.shard import MOST_SHARDS
+from crawler.shared.shard import MAX_SHARDS
 
 SUFFIXES: Final = "suffixes="
 """The prefix of the digest of the public suffix list, in the identity of a crawl."""
 
 
 class CrawlFormat(msgspec.Struct, frozen=True):
-    shards: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)]
+    shards: Annotated[int, msgspec.Meta(ge=1, le=MAX_SHARDS)]
     levels: int
     identity: tuple[str, ...]  # which settings the keys of URLs and hosts were made with
     key_seed: int = 0  # seeds the hash of URLs, so that a page cannot choose URLs that collide
@@ -44,7 +44,7 @@ def new_format(
     return CrawlFormat(shards, levels, identity, secrets.randbits(64), spider=spider)
 
 
-def known(kept: bytes, where: str) -> CrawlFormat:
+def read_format(kept: bytes, where: str) -> CrawlFormat:
     """Decode the format of the crawl at *where*. Raises ConfigError if this version cannot
     read it."""
     try:
@@ -79,10 +79,10 @@ def refuse_other_identity(theirs: Iterable[str], ours: Collection[str], where: s
         )
 
 
-def agreed(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
+def check_format(kept: bytes, ours: CrawlFormat, where: str) -> CrawlFormat:
     """Decode the format of the crawl at *where*. Raises ConfigError if a worker with *ours* cannot
     join it."""
-    crawl = known(kept, where)
+    crawl = read_format(kept, where)
     if crawl.spider and ours.spider and crawl.spider != ours.spider:
         raise ConfigError(
             f"the crawl at {where} is one of the spider {crawl.spider}: give {ours.spider} another"

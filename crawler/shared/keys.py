@@ -157,7 +157,7 @@ def robots(name: str, shard: int, authority: str) -> str:
     return f"{root(name, shard)}:t:{authority}"
 
 
-def yields(name: str, shard: int, host: str) -> str:
+def pattern_stats(name: str, shard: int, host: str) -> str:
     return f"{root(name, shard)}:y:{host}"
 
 
@@ -179,7 +179,7 @@ def announced(name: str) -> tuple[str, str, str, str]:
     return workers(name), f"{beside}:alive", f"{beside}:starting", f"{beside}:doors"
 
 
-def doors(name: str) -> str:
+def loopback_hosts(name: str) -> str:
     return f"{name}:doors"
 
 

@@ -63,7 +63,7 @@ def push_rules(
     return PushRules(
         key=_key(settings, spider),
         max_idle_s=_idle_s(settings, spider),
-        only_pushed=_has_no_seeds(spider) if arguments is None else arguments.are_pushed,
+        only_pushed=_has_no_seeds(spider) if arguments is None else arguments.has_pushed_seeds,
     )
 
 
@@ -160,7 +160,7 @@ def _packed(request: Request) -> bytes:
 logger = logging.getLogger(__name__)
 
 TAKE: Final = 200  # items of one batch: 10 ms of the event loop
-MOST_BATCHES: Final = 10  # held at once: some wait for a server, or for the other workers
+MAX_BATCHES: Final = 10  # held at once: some wait for a server, or for the other workers
 ROUNDS: Final = 10  # batches taken in one tick: 2,000 items a second
 HOLDS: Final = 3  # renewals within a lease: one may be lost and one late
 _MOST_LOGGED: Final = 20  # refused items that are logged one by one
@@ -220,10 +220,10 @@ class OriginAgreement:
     """The mark up to which this worker has read the opened hosts, and whether all others have."""
 
     known: Callable[[], int]
-    all_know: Callable[[int], bool]
+    all_have_read: Callable[[int], bool]
 
-    def holds(self, mark: int) -> bool:
-        return mark <= self.known() and self.all_know(mark)
+    def is_reached(self, mark: int) -> bool:
+        return mark <= self.known() and self.all_have_read(mark)
 
 
 class PushedQueue:
@@ -261,12 +261,12 @@ class PushedQueue:
             BatchStage.ADDED: self._remove_from_feed,
         }
 
-    async def work(self, may_take: Callable[[], bool]) -> None:
+    async def move_items(self, may_take: Callable[[], bool]) -> None:
         """Take pushed items until the feed is empty or enough are held, and move them on."""
         await self._hold()
         await self._forward()
         for _ in range(ROUNDS):
-            if len(self._batches) >= MOST_BATCHES or not may_take():
+            if len(self._batches) >= MAX_BATCHES or not may_take():
                 return
             if not await self._take():
                 return
@@ -315,7 +315,7 @@ class PushedQueue:
         """Open its hosts; again at each call, because a server may have lost its last second."""
         if batch.hosts:
             batch.mark = max(batch.mark, await self._open_doors(batch.hosts))
-        if self._agreement.holds(batch.mark):
+        if self._agreement.is_reached(batch.mark):
             batch.move(BatchStage.OPENED)
 
     async def _judge_items(self, batch: PushedBatch) -> None:
@@ -348,12 +348,14 @@ class PushedQueue:
     async def _remove_from_feed(self, batch: PushedBatch) -> None:
         if self._steady() < batch.sure_at:
             return
-        forgetful = await self._delivery.forgetful(batch.runs) if self._delivery.sure_s else set()
+        forgetful = (
+            await self._delivery.restarted_shards(batch.runs) if self._delivery.sure_s else set()
+        )
         if forgetful is None:
             return
         forgotten = [pair for pair in batch.found if self._shard(pair[1]) in forgetful]
         ids = {item.id for item, _ in forgotten}
-        await self.feed.taken_in([item for item, _ in batch.found if item.id not in ids])
+        await self.feed.remove([item for item, _ in batch.found if item.id not in ids])
         batch.found = forgotten
         batch.runs = {shard: run for shard, run in batch.runs.items() if shard not in forgetful}
         if forgotten:
@@ -390,7 +392,9 @@ def _shown(text: bytes) -> str:
 class WorkerHooks:
     """What `PushedUrls` needs of the rest of its worker."""
 
-    all_know: Callable[[int], bool]  # whether every live worker has announced such `doors_known`
+    all_have_read: Callable[
+        [int], bool
+    ]  # whether every live worker has announced such `doors_known`
     may_take: Callable[[], bool]  # whether the frontier can take more
     is_idle: Callable[[], bool]  # whether nothing waits in the frontier, and nothing is leased
     wake: Callable[[], None]  # called when the opened hosts were read, so that leases may begin
@@ -415,7 +419,7 @@ class PushedUrls:
         self._rules = rules
         self._hooks = hooks
         self._steady = steady
-        agreement = OriginAgreement(lambda: self.doors_known, hooks.all_know)
+        agreement = OriginAgreement(lambda: self.doors_known, hooks.all_have_read)
         self._queues = [
             PushedQueue(
                 *(feed, is_urgent, judge, feeds.delivery, self._open_doors),
@@ -441,7 +445,7 @@ class PushedUrls:
         self._is_sure = not faults
         self._note(faults)
 
-    def is_elsewhere(self) -> bool:
+    def may_have_more(self) -> bool:
         """Return whether URLs may still come from here: then the crawl is not over. An item that is
         not counted here is in the frontier already, so a look there after a tick finds it."""
         if self._length or not self._is_sure:
@@ -458,7 +462,7 @@ class PushedUrls:
         return not self._rules.max_idle_s or idle_s < self._rules.max_idle_s
 
     async def _work_on(self, queue: PushedQueue) -> int:
-        await queue.work(self._hooks.may_take)
+        await queue.move_items(self._hooks.may_take)
         return await queue.feed.length()
 
     async def _open_doors(self, hosts: Sequence[str]) -> int:
@@ -473,10 +477,10 @@ class PushedUrls:
         while marks := await self._opened.since(mark):
             hosts += (each.host for each in marks)
             mark = marks[-1].mark
-        was_known = self._doors.known
+        was_known = self._doors.is_complete
         self._doors.add_seed_hosts(hosts)
         self.doors_known = mark
-        if self._doors.known and not was_known:
+        if self._doors.is_complete and not was_known:
             self._hooks.wake()
         return 0
 
@@ -499,7 +503,7 @@ async def _or_fault(work: Callable[[], Awaitable[int]]) -> int | CrawlerError:
 
 
 @dataclass(frozen=True, slots=True)
-class Pushing:
+class PushedContext:
     """What `PushedUrls` needs of the crawl."""
 
     judge: PushedRequestReader

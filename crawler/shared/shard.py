@@ -35,16 +35,16 @@ from crawler.shared.codec import (
     Packer,
     UnreadableLease,
     by_bytes,
-    fate,
-    letter_of,
+    dead_letter_of,
+    finish_args,
     pack,
     pack_claim,
     unpack,
 )
 from crawler.shared.keys import URGENT_LEVEL
 
-MOST_SHARDS: Final = 1024
-MOST_LEVELS: Final = 15  # FRONTS of lua/shard.lua, without the urgent one
+MAX_SHARDS: Final = 1024
+MAX_LEVELS: Final = 15  # FRONTS of lua/shard.lua, without the urgent one
 BATCH: Final = 50
 """The most URLs of one `add`, which takes a server 0.5 ms at most."""
 _SIGN: Final = 1 << 64  # an integer set of Redis holds 64 bits with a sign
@@ -71,11 +71,11 @@ def shard_of_digest(digest: bytes, shards: int) -> int:
 
 
 def lease_id(shard: int, number: int) -> int:
-    return number * MOST_SHARDS + shard
+    return number * MAX_SHARDS + shard
 
 
 def shard_of_lease(lease: Lease) -> int:
-    return lease.id % MOST_SHARDS
+    return lease.id % MAX_SHARDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,10 @@ class Ops:
     ) -> None:
         """A lease may wait for *wait_s* at its worker before its fetch begins. Raises ConfigError
         if there are more levels than a shard can hold."""
-        if len(rules.level_shares) > MOST_LEVELS:
+        if len(rules.level_shares) > MAX_LEVELS:
             raise ConfigError(
                 f"CRAWLER_LEVEL_SHARES has {len(rules.level_shares)} levels; in Redis there is room"
-                f" for {MOST_LEVELS}"
+                f" for {MAX_LEVELS}"
             )
         self.session = session
         self.shards = shards
@@ -205,7 +205,7 @@ class Ops:
         args: list[Any] = [self.session, self._max_rest_s]
         for each in released:
             pace = _pace_bytes(each.rest.pace)
-            args += (each.lease.id // MOST_SHARDS, each.age_s, each.rest.seconds, pace)
+            args += (each.lease.id // MAX_SHARDS, each.age_s, each.rest.seconds, pace)
         return Call(shard, "release", tuple(args))
 
     def finish(self, shard: int, finished: Iterable[Finished], now: float) -> Call:
@@ -213,8 +213,8 @@ class Ops:
         be sent before it."""
         args: list[Any] = [self.session, self._rules]
         for each in finished:
-            word, delay_s, payload = fate(each.lease.candidate, each.verdict, now)
-            args += (each.lease.id // MOST_SHARDS, word, delay_s, payload)
+            word, delay_s, payload = finish_args(each.lease.candidate, each.verdict, now)
+            args += (each.lease.id // MAX_SHARDS, word, delay_s, payload)
         return Call(shard, "finish", tuple(args))
 
     def rest(self, shard: int, released: Iterable[Released]) -> Call:
@@ -245,7 +245,7 @@ class Ops:
         """Note whether links wait on the disk of *worker*."""
         return Call(shard, "outbox", (worker, int(has_links)))
 
-    def mine(self, shard: int) -> Call:
+    def list_leases(self, shard: int) -> Call:
         """Ask which leases the session has; `read_ids` reads the reply."""
         return Call(shard, "mine", (self.session,))
 
@@ -253,17 +253,19 @@ class Ops:
         """Put back leases whose reply was lost: nothing was fetched under them."""
         args: list[Any] = [self.session, self._rules]
         for lease in ids:
-            args += (lease // MOST_SHARDS, "back", 0, b"")
+            args += (lease // MAX_SHARDS, "back", 0, b"")
         return Call(shard, "finish", tuple(args))
 
     def give_up(self, shard: int, unreadable: Iterable[UnreadableLease], now: float) -> Call:
         """Finish leases whose URLs cannot be decoded as dead letters."""
         args: list[Any] = [self.session, self._rules]
         for each in unreadable:
-            args += (each.number, "dead", 0, letter_of(each, now))
+            args += (each.number, "dead", 0, dead_letter_of(each, now))
         return Call(shard, "finish", tuple(args))
 
-    def bury(self, shard: int, session: str, archived: Collection[int] | None = None) -> Call:
+    def return_leases(
+        self, shard: int, session: str, archived: Collection[int] | None = None
+    ) -> Call:
         """Return leases of a dead *session* to the frontier. *archived* holds the numbers of those
         whose pages are in its archive, or is None if the archive was not searched."""
         numbers = archived or ()
@@ -283,7 +285,7 @@ class Ops:
         """Remove refused URLs behind the one of *lease*, of which no fetch was begun, and ask for
         *most* more. *judged* holds bodies of its queue, each with the rule that refuses it or "".
         If *own* is a rule, it refuses the lease's own URL, and the lease ends."""
-        args: list[Any] = [self.session, lease.id // MOST_SHARDS, lease.candidate.domain, own, most]
+        args: list[Any] = [self.session, lease.id // MAX_SHARDS, lease.candidate.domain, own, most]
         for body, rule in judged:
             args += (body, rule)
         return Call(shard_of_lease(lease), "sift", tuple(args))
@@ -291,7 +293,7 @@ class Ops:
     def trim(self, lease: Lease, most: int, rule: str) -> Call:
         """Remove at most *most* URLs from the ends of the queues of the lease's host."""
         domain = lease.candidate.domain
-        args = (self.session, lease.id // MOST_SHARDS, domain, most, rule)
+        args = (self.session, lease.id // MAX_SHARDS, domain, most, rule)
         return Call(shard_of_lease(lease), "trim", args)
 
     def readmit(self, shard: int, refused: Iterable[tuple[int, str]]) -> Call:
@@ -301,11 +303,11 @@ class Ops:
             args += (number, domain)
         return Call(shard, "readmit", tuple(args))
 
-    def holder(self, lease: int) -> str:
+    def reservation_owner(self, lease: int) -> str:
         return f"{self.session}/{lease}"
 
     def reserve(self, digest: bytes, lease: int, hold_s: float) -> Call:
-        args = (digest, self.holder(lease), int(hold_s * 1000))
+        args = (digest, self.reservation_owner(lease), int(hold_s * 1000))
         return Call(shard_of_digest(digest, self.shards), "reserve", args)
 
     def owner(self, mark: bytes) -> Call:
@@ -315,7 +317,7 @@ class Ops:
     def claim(self, digest: bytes, lease: int, claim: Claim | None) -> Call:
         """Claim a content, or if *claim* is None, end its reservation."""
         file, packed = ("", b"") if claim is None else pack_claim(claim)
-        args = (digest, self.holder(lease), file, packed)
+        args = (digest, self.reservation_owner(lease), file, packed)
         return Call(shard_of_digest(digest, self.shards), "claim", args)
 
 

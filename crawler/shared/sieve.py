@@ -68,7 +68,7 @@ class StartSieve:
 
     @property
     def may_judge(self) -> bool:
-        return self._rules.known
+        return self._rules.are_complete
 
     def leases(self) -> list[Lease]:
         return [each.lease for each in self._held]
@@ -78,7 +78,7 @@ class StartSieve:
         leases, self._held = self.leases(), []
         return leases
 
-    def asks(self, leases: Sequence[Lease]) -> list[Ask]:
+    def budget_commands(self, leases: Sequence[Lease]) -> list[Ask]:
         """Return the commands that ask for the budgets of *leases*; `sort` takes the replies."""
         found: list[Ask] = []
         for lease in leases:
@@ -91,7 +91,7 @@ class StartSieve:
                 found.append((shard, ("HGET", keys.domains(self._name, shard), it.domain)))
         return found
 
-    def sort(self, leases: Sequence[Lease], replies: Sequence[Any]) -> list[Lease]:
+    def admit(self, leases: Sequence[Lease], replies: Sequence[Any]) -> list[Lease]:
         """Return the admitted leases, and hold the others. *replies* are those to `asks`."""
         admitted: list[Lease] = []
         budget_replies = iter(replies)
@@ -119,7 +119,7 @@ class StartSieve:
             calls.append(self._ops.sift(held.lease, own, slice_, judged))
         return calls
 
-    def answered(self, replies: Sequence[Any]) -> RefusalReplies:
+    def take_replies(self, replies: Sequence[Any]) -> RefusalReplies:
         """Take the replies to the last `calls`."""
         result = RefusalReplies()
         step, self._held = self._held[:AT_ONCE], self._held[AT_ONCE:]
@@ -146,7 +146,7 @@ class StartSieve:
                 self._judge(held, reply[3:])
                 self._held.append(held)
         if refused:
-            self._rules.refused(refused)
+            self._rules.on_refused(refused)
         return result
 
     def _trimmed(self, held: _Held, reply: Sequence[Any]) -> list[tuple[Candidate, Refusal]]:

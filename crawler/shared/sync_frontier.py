@@ -152,12 +152,12 @@ class RedisFrontier:
         self._wake_at[shard] = float("inf") if leased.wake_s is None else now + leased.wake_s
         if self._sieve is None:
             return leased.leases
-        asks = self._sieve.asks(leased.leases)
-        admitted = self._sieve.sort(leased.leases, self._link.commands(asks))
+        asks = self._sieve.budget_commands(leased.leases)
+        admitted = self._sieve.admit(leased.leases, self._link.commands(asks))
         if len(self._sieve):
             self._wake_at[shard] = now  # the hosts of refused leases may have other URLs
         while len(self._sieve):
-            admitted += self._sieve.answered(self._link.run(self._sieve.calls())).admitted
+            admitted += self._sieve.take_replies(self._link.run(self._sieve.calls())).admitted
         return admitted
 
     def _readmit(self, name: str, rules: LeaseRules) -> None:
@@ -176,7 +176,7 @@ class RedisFrontier:
         total = 0
         shards = list(range(self._ops.shards))
         while shards:
-            replies = self._link.run([self._ops.bury(shard, session) for shard in shards])
+            replies = self._link.run([self._ops.return_leases(shard, session) for shard in shards])
             back = [int(reply[1]) for reply in replies]
             total += sum(back)
             shards = [shard for shard, n in zip(shards, back, strict=True) if n]

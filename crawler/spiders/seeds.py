@@ -20,7 +20,7 @@ from crawler.config.kinds import WANT_CONTACT
 from crawler.config.settings import Config
 from crawler.model.types import ConfigError, SeedsError
 from crawler.model.url import split
-from crawler.policy.scope import AddressKind, place_of_host
+from crawler.policy.scope import AddressKind, host_kind
 from crawler.policy.seeds import (
     Seeds,
     parse_seeds,
@@ -116,7 +116,7 @@ def refuse_anonymous(urls: Iterable[str], config: Config) -> None:
     if config.may_go_public:
         return
     for url in urls:
-        if place_of_host(split(url).hostname) is AddressKind.PUBLIC:
+        if host_kind(split(url).hostname) is AddressKind.PUBLIC:
             raise ConfigError(
                 f"{split(url).hostname} is a public host, and without a contact only loopback is"
                 f" crawled: add -s CRAWLER_CONTACT=ADDRESS (make crawl: CONTACT=ADDRESS), or set it"

@@ -23,7 +23,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.config.settings import (
     PUSHED,
     Arguments,
-    differences,
+    describe_changes,
     read_arguments,
     read_config,
     with_kept_arguments,
@@ -89,10 +89,10 @@ class WebSpider(Spider):
         kept = {} if is_interactive(crawler.settings) else arguments_of_last_start(crawler.settings)
         spider.given = with_kept_arguments(kwargs, kept)
         spider.arguments = read_arguments(_with_pushed(spider.given, crawler))
-        if changes := differences(kwargs, kept):
+        if changes := describe_changes(kwargs, kept):
             spider.logger.info("Arguments %s", changes)
         seeds = spider.arguments.seeds
-        if spider.arguments.are_pushed:
+        if spider.arguments.has_pushed_seeds:
             spider.seeds = Seeds((), ())
         else:
             spider.seeds = None if list_url(seeds) else read_seeds(seeds)
@@ -131,7 +131,7 @@ class WebSpider(Spider):
         except StoreUnavailable as error:
             lifecycle.fail(error)
             return
-        if self.arguments.are_pushed:
+        if self.arguments.has_pushed_seeds:
             self.logger.info("Seeds: those that are pushed into Redis")
         elif crawl.leases.shared is not None:
             self.logger.info("Seeds: %d", len(seeds.urls))  # how many are new is only known later
@@ -158,7 +158,7 @@ class WebSpider(Spider):
             else:
                 found.append(candidate)
         added = crawl.leases.frontier.add(found, crawl.leases.clock.now())
-        crawl.stats.refused_by_budget(added)
+        crawl.stats.count_over_budget(added)
         return added.new
 
     async def _fetch_seeds(self) -> Seeds:

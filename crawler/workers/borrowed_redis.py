@@ -24,7 +24,7 @@ def has_own_redis(data_dir: Path) -> bool:
 
 
 @contextmanager
-def borrow_redis(data_dir: Path, shared: SharedSettings) -> Iterator[RedisAddress]:
+def open_own_redis(data_dir: Path, shared: SharedSettings) -> Iterator[RedisAddress]:
     """Yield the address of the server, and start it if no crawl runs. Raises CrawlerError if it
     cannot be started."""
     redis = OwnRedis(data_dir / FOLDER, shared, _tell)

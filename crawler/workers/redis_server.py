@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from crawler.config.settings import FULL_PART, SharedSettings
-from crawler.data.data_dir import InheritedLock, taken_by
+from crawler.config.settings import FULL_FRACTION, SharedSettings
+from crawler.data.data_dir import InheritedLock, lock_file_pid
 from crawler.model.choices import ByServer
 from crawler.model.types import ConfigError, DataDirError, StoreUnavailable
 from crawler.shared.address import RedisAddress
@@ -97,7 +97,7 @@ def write_conf(folder: Path, address: ListenAddress, shared: SharedSettings) -> 
         "appendonly": "yes",
         "appendfsync": shared.redis_fsync,
         "save": '""',  # only the append-only file is loaded at start
-        "maxmemory": most_bytes(shared),
+        "maxmemory": max_memory_bytes(shared),
         "maxmemory-policy": "noeviction",
     }
     lines = [f"{name} {value}\n" for name, value in options.items()]
@@ -105,10 +105,10 @@ def write_conf(folder: Path, address: ListenAddress, shared: SharedSettings) -> 
     _write_secret(folder / URL, f"{address.url}\n")
 
 
-def most_bytes(shared: SharedSettings) -> int:
+def max_memory_bytes(shared: SharedSettings) -> int:
     """Return maxmemory. At FULL_PART of it the workers keep new links on their disks."""
     if shared.redis_max_bytes is not ByServer.AUTO:
-        return int(shared.redis_max_bytes / FULL_PART)
+        return int(shared.redis_max_bytes / FULL_FRACTION)
     return int(_memory_bytes() * _PART_OF_MEMORY)
 
 
@@ -266,8 +266,9 @@ class OwnRedis:
             taken = InheritedLock.take(lock)
         if taken is None:
             raise DataDirError(
-                f"{self._folder} is in use by a redis-server that does not end (process"
-                f" {self._pid_kept()}, started by process {taken_by(lock)}). End it, then try again"
+                f"{self._folder} is in use by a redis-server that does not end"
+                f" (process {self._pid_kept()}, started by process {lock_file_pid(lock)}). End it,"
+                " then try again"
             )
         return taken
 

@@ -22,8 +22,8 @@ from crawler.data.data_dir import (
     WORKER,
     WORKERS,
     InheritedLock,
-    holder,
-    taken_by,
+    lock_file_pid,
+    lock_owner,
 )
 from crawler.model.types import CrawlerError, DataDirError
 from crawler.report.endings import ending
@@ -42,7 +42,7 @@ from crawler.workers.redis_server import (
 from crawler.workers.view import (
     STOPPING,
     WorkersSummary,
-    WorkforceLook,
+    WorkforceReader,
     WorkforceScreen,
     read_summary,
     summary_of_all,
@@ -62,7 +62,7 @@ class Interrupts:
         self._interrupted = interrupted
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def handle_signals(self) -> Iterator[None]:
         """Handle the signals in the running loop. Ignored ones stay ignored, as nohup wants."""
         loop = asyncio.get_running_loop()
         handled = [how for how in _SIGNALS if signal.getsignal(how) is not signal.SIG_IGN]
@@ -89,14 +89,14 @@ _PATIENCE_S: Final = 40.0  # a worker waits up to 20 s for a Redis that is down
 
 async def wait_for_orphans(folders: Iterable[Path], tell: Callable[[str], None]) -> None:
     """Wait until no process holds *folders*. Raises DataDirError if one does not end."""
-    left = {folder: pid for folder in folders if (pid := holder(folder)) is not None}
+    left = {folder: pid for folder in folders if (pid := lock_owner(folder)) is not None}
     if not left:
         return
     named = ", ".join(map(str, left.values()))
     tell(f"Waiting for workers that a run before has left (processes {named})")
     loop = asyncio.get_running_loop()
     began, is_signalled = loop.time(), False
-    while left := {folder: pid for folder in left if (pid := holder(folder)) is not None}:
+    while left := {folder: pid for folder in left if (pid := lock_owner(folder)) is not None}:
         waited_s = loop.time() - began
         if waited_s > _PATIENCE_S:
             folder, pid = next(iter(left.items()))
@@ -115,7 +115,7 @@ _DRAW_S: Final = 0.5  # also between two reads of the figures
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessEnd:
+class RunResult:
     """How a run by many workers ended."""
 
     failure: str  # one sentence; empty if the run succeeded
@@ -127,56 +127,56 @@ class Supervisor:
         self._plan = plan
         self._screen = screen
         self._interrupts = Interrupts(self._interrupted)
-        self._opening: asyncio.Task[WorkforceLook] | None = None  # None before and after opening
+        self._opening: asyncio.Task[WorkforceReader] | None = None  # None before and after opening
         self._redis: OwnRedis | None = None
-        self._force = Workers([], screen.tell)
+        self._force = Workers([], screen.show_message)
         self._began_at = time.time()
 
-    async def run(self) -> ProcessEnd:
+    async def run(self) -> RunResult:
         """Run until all workers have ended. Raises CrawlerError if the run could not begin."""
-        with self._interrupts.heard():
+        with self._interrupts.handle_signals():
             async with AsyncExitStack() as stack:
                 self._opening = asyncio.create_task(self._open(stack))
                 with suppress(asyncio.CancelledError):
                     look = await self._opening
                 if self._interrupts.count:
-                    self._screen.tell(ending("shutdown"))
-                    return ProcessEnd("", None)
+                    self._screen.show_message(ending("shutdown"))
+                    return RunResult("", None)
                 await self._work(look)
-                await look.again(self._force.names())
+                await look.refresh(self._force.names())
         if self._interrupts.count > 1:
-            return ProcessEnd("ended at once; what was under way is put back by the next run", None)
-        return ProcessEnd(self._force.failure, self._summary(look))
+            return RunResult("ended at once; what was under way is put back by the next run", None)
+        return RunResult(self._force.failure, self._summary(look))
 
-    async def _open(self, stack: AsyncExitStack) -> WorkforceLook:
+    async def _open(self, stack: AsyncExitStack) -> WorkforceReader:
         plan = self._plan
         stack.callback(_take_lock(plan.data_dir).close)
         address = plan.address
         if address is None:
-            own = own_redis(plan.data_dir / FOLDER, plan.config.shared, self._screen.tell)
+            own = own_redis(plan.data_dir / FOLDER, plan.config.shared, self._screen.show_message)
             self._redis = await stack.enter_async_context(own)
             address = self._redis.address
-        look = WorkforceLook(self._nodes(address))
+        look = WorkforceReader(self._nodes(address))
         stack.push_async_callback(look.close)
-        await look.begin(plan.config.shared.redis_wait_s, self._screen.tell)
+        await look.begin(plan.config.shared.redis_wait_s, self._screen.show_message)
         old_folders = worker_folders(plan.data_dir)
         _refuse_lost_frontier(plan.data_dir, old_folders, look)
         self._tell_going_on(look)
-        await wait_for_orphans(old_folders, self._screen.tell)
+        await wait_for_orphans(old_folders, self._screen.show_message)
         workers = plan_workers(plan, old_folders, look, address if self._redis else None)
-        self._force = Workers(workers, self._screen.tell)
+        self._force = Workers(workers, self._screen.show_message)
         return look
 
-    def _tell_going_on(self, look: WorkforceLook) -> None:
+    def _tell_going_on(self, look: WorkforceReader) -> None:
         to_do = look.counts.waiting + look.counts.later + look.counts.leased
         if to_do and self._redis is not None:
             quiet = span(quiet_s(self._plan.config))
-            self._screen.tell(
+            self._screen.show_message(
                 f"Going on: {many(to_do, 'URL')} to do. Fetches of the run before may be under way"
                 f" still, so for {quiet} no host is asked"
             )
 
-    async def _work(self, look: WorkforceLook) -> None:
+    async def _work(self, look: WorkforceReader) -> None:
         force = self._force
         self._opening = None
         try:
@@ -194,20 +194,20 @@ class Supervisor:
             if times == 1:  # a second cancel would interrupt its clean-up
                 self._opening.cancel()
         elif times == 1:
-            self._screen.tell(STOPPING)
+            self._screen.show_message(STOPPING)
             self._force.stop()
         else:
             self._force.kill()
 
-    async def _watch(self, look: WorkforceLook) -> None:
+    async def _watch(self, look: WorkforceReader) -> None:
         shown = ""
         while True:
-            await look.again(self._force.names())
+            await look.refresh(self._force.names())
             if look.fault and look.fault != shown:
-                self._screen.tell(f"Waiting: {look.fault}")
+                self._screen.show_message(f"Waiting: {look.fault}")
             shown = look.fault
             now = time.monotonic()
-            self._screen.show(look.glance(self._force.at_work, now), now)
+            self._screen.show(look.figures(self._force.running_count, now), now)
             await asyncio.sleep(_DRAW_S)
 
     async def _keep_redis(self) -> None:
@@ -225,21 +225,21 @@ class Supervisor:
         where = Address.parse(address.url, address.params)
         return Nodes(where, Scripts(), shared.frontier_name, shared.frontier_shards, opening)
 
-    def _summary(self, look: WorkforceLook) -> Summary | None:
+    def _summary(self, look: WorkforceReader) -> Summary | None:
         """Return the summary of all workers, or None if none has begun."""
         folders = [worker.folder for worker in self._force.workers]
         found = {folder: read_summary(folder, self._began_at) for folder in folders}
         parts = {folder: summary for folder, summary in found.items() if summary is not None}
         counted = {worker.session for worker in workers_in(parts).values()}
         run = WorkersSummary(
-            spider=self._plan.typed.spider,
+            spider=self._plan.arguments.spider,
             data_dir=self._plan.data_dir,
             began_at=self._began_at,
             ended_at=time.time(),
             is_stopped=self._interrupts.count > 0,
             failure=self._force.failure,
             counts=look.counts,
-            killed=[record for record in look.lives if record.session not in counted],
+            killed=[record for record in look.session_records if record.session not in counted],
         )
         if not parts and not run.killed:
             return None
@@ -274,13 +274,15 @@ def _take_lock(data_dir: Path) -> InheritedLock:
     lock = InheritedLock.take(file)
     if lock is None:
         raise DataDirError(
-            f"data directory {data_dir} is in use by another crawl (process {taken_by(file)})."
+            f"data directory {data_dir} is in use by another crawl (process {lock_file_pid(file)})."
             " Wait for it, or choose another with CRAWLER_DATA_DIR"
         )
     return lock
 
 
-def _refuse_lost_frontier(data_dir: Path, old_folders: Iterable[Path], look: WorkforceLook) -> None:
+def _refuse_lost_frontier(
+    data_dir: Path, old_folders: Iterable[Path], look: WorkforceReader
+) -> None:
     """Raise DataDirError if pages were fetched but Redis is empty: all would be fetched again."""
     logs = [folder / OUTCOMES for folder in old_folders]
     if not look.counts.seen and any(log.exists() and log.stat().st_size for log in logs):

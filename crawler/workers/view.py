@@ -71,7 +71,7 @@ class SharedFigures:
     size_bytes: int
 
 
-class WorkforceLook:
+class WorkforceReader:
     """Reads the records of the workers and the counts of the crawl from Redis."""
 
     def __init__(self, nodes: Nodes) -> None:
@@ -81,7 +81,7 @@ class WorkforceLook:
         self._rate = RecentRate()
         self.counts = NOTHING
         self.fault = ""  # why Redis did not answer
-        self.everybody: list[WorkerRecord] = []
+        self.all_records: list[WorkerRecord] = []
 
     async def begin(self, wait_s: float, tell: Callable[[str], None]) -> None:
         """Connect, and note the sessions of earlier runs. Waits up to *wait_s* for a server that is
@@ -99,9 +99,9 @@ class WorkforceLook:
                     shown = str(fault)
                     tell(f"Waiting up to {wait_s:g} s (CRAWLER_REDIS_WAIT_S): {fault}")
                 await asyncio.sleep(AGAIN_S)
-        self._before = frozenset(record.session for record in self.everybody)
+        self._before = frozenset(record.session for record in self.all_records)
 
-    async def again(self, names: Collection[str]) -> None:
+    async def refresh(self, names: Collection[str]) -> None:
         """Read all figures again. *names*: of our workers."""
         try:
             await self._look()
@@ -109,29 +109,29 @@ class WorkforceLook:
             self.fault = str(fault)
             return
         self.fault = ""
-        for record in self.everybody:
+        for record in self.all_records:
             if record.name in names and record.session not in self._before:
                 self._records[record.session] = record
 
-    def glance(self, workers: int, now: float) -> SharedFigures:
+    def figures(self, workers: int, now: float) -> SharedFigures:
         """Return the figures. *workers*: how many are running."""
-        pages = sum(record.pages for record in self.lives)
+        pages = sum(record.pages for record in self.session_records)
         return SharedFigures(
             workers=workers,
             pages=pages,
             pages_per_s=self._rate.at(pages, now),
             leased=self.counts.leased,
             waiting=self.counts.waiting + self.counts.later,
-            errors=sum(record.errors for record in self.lives),
-            size_bytes=sum(record.bytes for record in self.lives),
+            errors=sum(record.errors for record in self.session_records),
+            size_bytes=sum(record.bytes for record in self.session_records),
         )
 
     def pages_of(self, names: Collection[str]) -> int:
         """Return how many pages these workers have fetched in this run."""
-        return sum(record.pages for record in self.lives if record.name in names)
+        return sum(record.pages for record in self.session_records if record.name in names)
 
     @property
-    def lives(self) -> list[WorkerRecord]:
+    def session_records(self) -> list[WorkerRecord]:
         """The last record of each session of our workers in this run."""
         return list(self._records.values())
 
@@ -141,7 +141,7 @@ class WorkforceLook:
     async def _look(self) -> None:
         key = keys.workers(self._nodes.name)
         workers, *totals = await self._hashes(key)
-        self.everybody = list(_read(workers[1::2]))
+        self.all_records = list(_read(workers[1::2]))
         self.counts = ShardTotals.summed(map(ShardTotals.of_reply, totals))
 
     async def _hashes(self, key: str) -> Sequence[Any]:
@@ -183,17 +183,17 @@ class WorkforceScreen:
         """Draw the line, or log it once in *log_s*. May be called at any rate."""
         if self.is_line:
             with suppress(OSError, ValueError):  # the terminal is gone
-                self._screen.draw(line(glance, self._screen.columns))
+                self._screen.draw(workers_line(glance, self._screen.columns))
         elif self._style is ProgressStyle.LOG and now >= self._log_at:
             if self._log_at:
-                logger.info("%s", sentence(glance))
+                logger.info("%s", workers_sentence(glance))
             self._log_at = now + self._log_s
 
-    def tell(self, message: str) -> None:
+    def show_message(self, message: str) -> None:
         """Show or log one sentence."""
         if self.is_line:
             with suppress(OSError, ValueError):
-                self._screen.tell(plain(message, _MESSAGE_CHARS))
+                self._screen.show_message(plain(message, _MESSAGE_CHARS))
         else:
             logger.info("%s", message)
 
@@ -202,7 +202,7 @@ class WorkforceScreen:
             self._screen.wipe()
 
 
-def line(glance: SharedFigures, columns: int) -> str:
+def workers_line(glance: SharedFigures, columns: int) -> str:
     """Return as much of *glance* as fits into *columns*, the most important first."""
     fields = [
         many(glance.pages, "page"),
@@ -218,7 +218,7 @@ def line(glance: SharedFigures, columns: int) -> str:
     return text
 
 
-def sentence(glance: SharedFigures) -> str:
+def workers_sentence(glance: SharedFigures) -> str:
     """Return the figures as a sentence for the log."""
     return (
         f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second) by"

@@ -25,7 +25,7 @@ from crawler.report.figures import span
 from crawler.shared.address import RedisAddress
 from crawler.shared.worker.worker_file import WorkerFile, read_worker
 from crawler.workers.die_with_parent import die_with_parent, status_text
-from crawler.workers.view import WorkforceLook
+from crawler.workers.view import WorkforceReader
 
 MAX_PAGES: Final = "max_pages"
 
@@ -61,7 +61,7 @@ def workers_in(folders: Iterable[Path]) -> dict[Path, WorkerFile]:
     return found
 
 
-def parts_of_pages(max_pages: int | None, workers: int) -> list[int | None]:
+def split_max_pages(max_pages: int | None, workers: int) -> list[int | None]:
     """Return the max_pages of each worker, which add up to *max_pages*; the first ones take the
     remainder. A worker with 0 pages is left out."""
     if max_pages is None:
@@ -118,9 +118,9 @@ class WorkerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._began_at = 0.0
         self._pause_s = FIRST_PAUSE_S
-        self.again_at: float | None = None  # the time of its restart, if it has died
+        self.restart_at: float | None = None  # the time of its restart, if it has died
         self.is_over = False
-        self.lives = 0
+        self.starts = 0
 
     @property
     def is_alive(self) -> bool:
@@ -132,7 +132,7 @@ class WorkerProcess:
 
     def start(self, now: float) -> None:
         """Start the process, unless no work is left. Raises OSError."""
-        self.again_at = None
+        self.restart_at = None
         arguments = self._arguments()
         if arguments is None:
             self.is_over = True
@@ -148,9 +148,9 @@ class WorkerProcess:
                 start_new_session=True,
             )
         self._began_at = now
-        self.lives += 1
+        self.starts += 1
 
-    def ended(self) -> int | None:
+    def poll_exit(self) -> int | None:
         """Return the exit status when the process has ended, once; else None."""
         status = self._process.poll() if self._process is not None else None
         if status is not None:
@@ -161,19 +161,19 @@ class WorkerProcess:
         if self._process is not None:
             self._process.send_signal(how)
 
-    def has_died(self, now: float) -> float:
+    def schedule_restart(self, now: float) -> float:
         """Schedule the restart and return the pause before it."""
         if now - self._began_at > WELL_S:
             self._pause_s = FIRST_PAUSE_S
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, MAX_PAUSE_S)
-        self.again_at, self.is_over = now + pause_s, False
+        self.restart_at, self.is_over = now + pause_s, False
         return pause_s
 
     def give_up(self) -> None:
         """Do not restart the process."""
-        self.again_at, self.is_over = None, True
+        self.restart_at, self.is_over = None, True
 
-    def last_words(self) -> str:
+    def last_error(self) -> str:
         """Return its last error message, or the last line of its stderr."""
         with self._output.open(errors="replace") as output:
             lines = [line.strip() for line in deque(output, _KEPT_LINES) if line.strip()]
@@ -203,7 +203,7 @@ class Workers:
         self.is_stopping = False
 
     @property
-    def at_work(self) -> int:
+    def running_count(self) -> int:
         return sum(worker.is_alive for worker in self.workers)
 
     @property
@@ -220,10 +220,10 @@ class Workers:
 
     def turn(self, now: float) -> None:
         for worker in self.workers:
-            status = worker.ended()
+            status = worker.poll_exit()
             if status is not None:
                 self._handle_end(worker, status, now)
-            elif worker.again_at is not None and worker.again_at <= now:
+            elif worker.restart_at is not None and worker.restart_at <= now:
                 self._start(worker, now)
 
     def fail(self, why: str) -> None:
@@ -254,16 +254,16 @@ class Workers:
     def _end(self, how: signal.Signals) -> None:
         for worker in self.workers:
             worker.send(how)
-            if worker.again_at is not None:
+            if worker.restart_at is not None:
                 worker.give_up()
 
     def _handle_end(self, worker: WorkerProcess, status: int, now: float) -> None:
         worker.give_up()
         if status > _ENDS and status != TRY_AGAIN:
-            self.fail(worker.last_words())
+            self.fail(worker.last_error())
         elif status != _ENDS and not self.is_stopping:
-            why = worker.last_words() if status == TRY_AGAIN else status_text(status)
-            again = span(worker.has_died(now))
+            why = worker.last_error() if status == TRY_AGAIN else status_text(status)
+            again = span(worker.schedule_restart(now))
             self._tell(f"worker {worker.number} has died ({why}); it is started again in {again}")
 
 
@@ -279,7 +279,7 @@ class WorkersPlan:
     """A run by many workers, as the user asked for it."""
 
     workers: int
-    typed: ShareArguments
+    arguments: ShareArguments
     config: Config
     data_dir: Path
     address: RedisAddress | None  # None: our own Redis
@@ -287,34 +287,38 @@ class WorkersPlan:
 
 
 def plan_workers(
-    plan: WorkersPlan, existing: Sequence[Path], look: WorkforceLook, own: RedisAddress | None
+    plan: WorkersPlan, existing: Sequence[Path], look: WorkforceReader, own: RedisAddress | None
 ) -> list[WorkerProcess]:
     """Return the workers of this run. *existing*: folders of earlier runs; *own*: our own Redis."""
     wanted = {worker_folder(plan.data_dir, number) for number in range(1, plan.workers + 1)}
     folders = sorted(wanted | _with_links(existing, look), key=lambda each: int(each.name))
-    parts = parts_of_pages(plan.max_pages, len(folders))
+    parts = split_max_pages(plan.max_pages, len(folders))
     return [
         _worker(plan, folder, part, look, own)
         for folder, part in zip(folders, parts, strict=False)  # without a part: not needed
     ]
 
 
-def _with_links(existing: Sequence[Path], look: WorkforceLook) -> set[Path]:
-    keeping = {record.name for record in look.everybody if record.outbox}
+def _with_links(existing: Sequence[Path], look: WorkforceReader) -> set[Path]:
+    keeping = {record.name for record in look.all_records if record.outbox}
     return {folder for folder, worker in workers_in(existing).items() if worker.name in keeping}
 
 
 def _worker(
-    plan: WorkersPlan, folder: Path, part: int | None, look: WorkforceLook, own: RedisAddress | None
+    plan: WorkersPlan,
+    folder: Path,
+    part: int | None,
+    look: WorkforceReader,
+    own: RedisAddress | None,
 ) -> WorkerProcess:
     number = int(folder.name)
     settings = _settings(plan, number, own)
 
     def arguments() -> list[str] | None:
         if part is None:
-            return worker_arguments(plan.typed, folder, None, settings)
+            return worker_arguments(plan.arguments, folder, None, settings)
         left = part - look.pages_of({worker.name for worker in workers_in([folder]).values()})
-        return worker_arguments(plan.typed, folder, left, settings) if left > 0 else None
+        return worker_arguments(plan.arguments, folder, left, settings) if left > 0 else None
 
     return WorkerProcess(number, folder, arguments)
 

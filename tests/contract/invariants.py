@@ -22,7 +22,7 @@ def check(frontier: TwoTierFrontier, store: OrderedStore) -> None:
     hosts = {
         HostKey(keys.name_of(key)): decode_host(packed) for key, packed in _all(store, keys.HOST)
     }
-    queued = [decode_candidate(packed) for _, packed in _all(store, keys.BODY)]
+    queued = [decode_candidate(packed) for _, packed in _all(store, keys.QUEUED)]
     counts = frontier.counts()
     assert len(queued) == counts.waiting == sum(record.waiting() for record in hosts.values())
     assert len(_all(store, keys.LATER)) == counts.later

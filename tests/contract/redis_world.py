@@ -25,7 +25,7 @@ from crawler.shared import keys
 from crawler.shared.client import Call
 from crawler.shared.codec import ShardTotals, read_claim
 from crawler.shared.crawl_format import (
-    agreed,
+    check_format,
     encode_format,
     new_format,
 )
@@ -125,7 +125,7 @@ class RedisWorld:
         link = ToldLink(self.client)
         ours = new_format(SHARDS, len(self.rules.level_shares), ())
         if not self.client.set(keys.format_key(NAME), encode_format(ours), nx=True):
-            agreed(self.client.get(keys.format_key(NAME)), ours, NAME)
+            check_format(self.client.get(keys.format_key(NAME)), ours, NAME)
         link.run([Call(n, "open", ("a" * 40, 30, FOR_EVER_S, keys.SCHEMA)) for n in range(SHARDS)])
         dead, self._last = self._last, f"session{next(self._sessions)}"
         ops = Ops(self._last, SHARDS, self.rules, FOR_EVER_S)

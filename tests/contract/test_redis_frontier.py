@@ -27,7 +27,7 @@ from crawler.model.types import (
 from crawler.shared import keys
 from crawler.shared.client import Call
 from crawler.shared.shard import (
-    MOST_SHARDS,
+    MAX_SHARDS,
     Finished,
     Ops,
     Released,
@@ -111,8 +111,8 @@ def last_life(world: RedisWorld, now: float, archived: list[Lease] | None) -> No
     for shard in range(SHARDS):
         numbers = None
         if archived is not None:
-            numbers = [one.id // MOST_SHARDS for one in archived if shard_of_lease(one) == shard]
-        while told.run([ops.bury(shard, "dead", numbers)])[0][1]:
+            numbers = [one.id // MAX_SHARDS for one in archived if shard_of_lease(one) == shard]
+        while told.run([ops.return_leases(shard, "dead", numbers)])[0][1]:
             pass
 
 
@@ -208,7 +208,7 @@ def test_orphans_are_known_and_can_be_handed_back(world):
     told.run(ops.add([candidate("x")], 0.0))
     (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
     (orphan,) = read_leases(reply, shard).leases
-    (reply,) = told.run([ops.mine(shard)])
+    (reply,) = told.run([ops.list_leases(shard)])
     assert read_ids(reply, shard) == {orphan.id}
     (reply,) = told.run([ops.hand_back(shard, [orphan.id])])
     assert read_held(reply) == [True]
@@ -462,7 +462,7 @@ def test_a_rest_told_by_another_frees_no_host_of_what_its_cut_off_fetch_owes(wor
     ops = Ops("w", SHARDS, TIGHT, LEASE_S)
     shard = shard_of("a", SHARDS)
     link(world, 1.0).run([ops.rest(shard, [Released(lease, rest(0.5))])])
-    link(world, 8.0).run([ops.bury(shard, "dead")])
+    link(world, 8.0).run([ops.return_leases(shard, "dead")])
     frontier = worker(world, "w", 8.0)
     assert drain(frontier, 11.9) == [], "8 s, and a gap of half of it"
     assert len(drain(frontier, 12.0)) == 1
@@ -474,7 +474,7 @@ def test_what_a_cut_off_fetch_owes_counts_from_its_latest_end(world):
     dead.add([candidate("x")], 0.0)
     dead.lease(0.0)
     waits = Ops("w", SHARDS, TIGHT, LEASE_S, wait_s=5.0)
-    link(world, 30.0).run([waits.bury(shard_of("a", SHARDS), "dead")])
+    link(world, 30.0).run([waits.return_leases(shard_of("a", SHARDS), "dead")])
     frontier = worker(world, "w", 30.0)
     assert drain(frontier, 31.9) == []
     assert len(drain(frontier, 32.0)) == 1, "begun at 5, ended at 15, 5 s of gap: long over"

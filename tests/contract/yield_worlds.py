@@ -21,7 +21,7 @@ from crawler.model.types import (
     Pace,
 )
 from crawler.policy.patterns import (
-    FetchIt,
+    FetchAllowed,
     PatternStatsStore,
     PatternStopped,
 )
@@ -77,7 +77,7 @@ class ToldYields:
             ShardLink(
                 ops=Ops("w.1", SHARDS, FrontierRules(), 60),
                 run=self._run,
-                tell=self._tell,
+                send_later=self._tell,
                 is_full=lambda _: False,
                 count=lambda _: None,
             ),
@@ -85,14 +85,14 @@ class ToldYields:
             *(most_patterns, recent),
         )
 
-    def of(self, candidate: Candidate, now: float) -> FetchIt | PatternStopped:
+    def of(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
         self._at(now)
         asyncio.run(self._yields.enrich([Lease(1, candidate, Pace(), now)]))
-        return self._yields.of(candidate, now)
+        return self._yields.decide(candidate, now)
 
     def trying(self, candidate: Candidate, now: float) -> None:
         self._at(now)
-        self._yields.trying(candidate, now)
+        self._yields.record_try(candidate, now)
 
     def has_stopped(self, host: HostKey) -> bool:
         return self._yields.has_stopped(host)
@@ -102,7 +102,7 @@ class ToldYields:
 
     def note(self, candidate: Candidate, is_new: bool, now: float) -> None:
         self._at(now)
-        self._yields.note(candidate, is_new, now)
+        self._yields.record_page(candidate, is_new, now)
 
     def _at(self, now: float) -> None:
         self._now = now

@@ -17,7 +17,7 @@ from crawler.archive.files import Companion, missing_companions
 from crawler.archive.recovery import recover
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import read_config
-from crawler.content.parsing import again
+from crawler.content.parsing import rebuild_rules
 from crawler.model.page import Page, Parsed
 from crawler.policy.links import row_of
 
@@ -58,7 +58,7 @@ def capture(life: int, number: int) -> Capture:
 
 def companions() -> Sequence[Companion]:
     """Row groups of a few pages: many of the deaths come while one is written."""
-    return [ColumnsCompanion(again(read_config({})), group_bytes=100_000)]
+    return [ColumnsCompanion(rebuild_rules(read_config({})), group_bytes=100_000)]
 
 
 def recovered(folder: Path, kept: Sequence[Companion]) -> None:

@@ -110,7 +110,7 @@ class Worker:
             ),
             rules,
             WorkerHooks(
-                all_know=crew.all_know,
+                all_have_read=crew.all_know,
                 may_take=lambda: self.may_take,
                 is_idle=lambda: self.is_idle,
                 wake=self._wake,

@@ -26,7 +26,7 @@ from twisted.python.failure import Failure
 from crawler.crawl.errors import error_of
 from crawler.crawl.slots import SlotRules, Slots
 from crawler.download.aiohttp_handler import AiohttpHandler
-from crawler.download.body import BodyKeeper
+from crawler.download.body import BodyReader
 from crawler.download.resolver import (
     AresLookup,
     LookupFailed,
@@ -77,7 +77,7 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
     )
 
 
-class Telling(BodyKeeper):
+class Telling(BodyReader):
     """Keeps the exchanges of all requests; these have no leases."""
 
     def response(self, request: Request, exchange: Exchange, **more: Any) -> Response:

@@ -22,7 +22,7 @@ from crawler.content.parsers.loading import (
     MAX_LINKS,
     MAX_TEXT_CHARS,
     TEXT_CUT,
-    bounded,
+    within_limits,
 )
 from crawler.content.parsing import Parsers
 from crawler.model.page import (
@@ -64,7 +64,7 @@ class Bench:
         self.parsers = Parsers(content)
 
     async def parse(self, body: bytes, media_type: str = TYPE) -> Parsed:
-        parser = self.parsers.of(media_type)
+        parser = self.parsers.parser_for(media_type)
         assert parser is not None
         return await self.parsers.parse(Source("http://a.example/x", media_type, body), parser)
 
@@ -253,7 +253,7 @@ def test_a_long_page_is_read_apart_as_it_would_be_here(page: str) -> None:
             body = page.encode("utf-8", "surrogatepass")
             there = await parsers.parse(body, "text/html")
             here = HtmlParser().parse(Source("http://a.example/x", "text/html", body))
-            assert there == bounded(here, "html")
+            assert there == within_limits(here, "html")
 
     assert len(page) > HtmlParser.inline_max_bytes
     asyncio.run(scenario())

@@ -29,7 +29,7 @@ from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from crawler.data.data_dir import DataDir
-from crawler.inspect.archive_tools import OWED, ArchivePlace, whole_again
+from crawler.inspect.archive_tools import COLUMNS_MISSING, ArchivePlace, recover_and_rebuild
 from crawler.model.types import Claim
 from tests.cdxj_judge import judged_index, judged_package
 from tests.command import PROJECT
@@ -455,7 +455,10 @@ def test_what_a_dead_process_left_is_whole_after_the_next_start(data: Path) -> N
     warc.rename(warc.with_name(warc.name + OPEN_SUFFIX))
     recover(data / "warc", companions(read_config({})))
     assert companion_path(warc, ".cdxj").read_bytes() == index
-    assert json.loads(archive(data, "list", "--json").text)[0]["beside"] == ["index", OWED]
+    assert json.loads(archive(data, "list", "--json").text)[0]["beside"] == [
+        "index",
+        COLUMNS_MISSING,
+    ]
     checked = archive(data, "check")
     assert (checked.code, "columns still to be made" in checked.text) == (0, True)
     assert archive(data, "parse").code == 0
@@ -473,7 +476,10 @@ def test_what_is_never_started_again_is_made_whole_too(data: Path) -> None:
     said = archive(data, "index")
     assert (said.code, "was unfinished, is whole now" in said.text) == (0, True)
     assert (warc.read_bytes(), companion_path(warc, ".cdxj").read_bytes()) == (content, index)
-    assert json.loads(archive(data, "list", "--json").text)[0]["beside"] == ["index", OWED]
+    assert json.loads(archive(data, "list", "--json").text)[0]["beside"] == [
+        "index",
+        COLUMNS_MISSING,
+    ]
     assert archive(data, "parse").code == 0
     assert archive(data, "check").code == 0
     assert sorted(path.suffix for path in warc.parent.iterdir()) == [".cdxj", ".gz", ".parquet"]
@@ -495,11 +501,11 @@ def test_what_was_just_mended_is_not_read_twice(tmp_path: Path) -> None:
     left = whole.with_name("z.warc.gz")
     open_name(left).write_bytes(whole.read_bytes())
     index, place = Counts(), ArchivePlace(tmp_path, (tmp_path / "warc",), "", is_shared=False)
-    told = [done.file for done in whole_again(place, [index], [index])]
+    told = [done.file for done in recover_and_rebuild(place, [index], [index])]
     assert (told, index.rebuilt) == ([left.name, whole.name], [whole.name])
     left.rename(open_name(left))
     columns = companions(read_config({}))[1]
-    told = [done.file for done in whole_again(place, [index, columns], [index, columns])]
+    told = [done.file for done in recover_and_rebuild(place, [index, columns], [index, columns])]
     assert told == [left.name, whole.name, left.name]
     assert index.rebuilt == [whole.name] * 2 and companion_path(left, ".parquet").exists()
 

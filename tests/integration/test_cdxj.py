@@ -18,8 +18,8 @@ from crawler.archive.files import companion_path
 from crawler.archive.lookup import (
     Entry,
     entries,
+    find_original,
     lookup,
-    original,
     read_entry,
 )
 from crawler.archive.record_bytes import RANDOM_BYTES, capture_records
@@ -145,9 +145,9 @@ def test_all_captures_of_a_url_come_in_the_order_of_time(tmp_path: Path, finishe
 
 def test_a_file_without_an_index_is_read(tmp_path: Path) -> None:
     (warc,) = written(tmp_path, VARIOUS)
-    indexed = sorted(entries(warc), key=Entry.in_time)
+    indexed = sorted(entries(warc), key=Entry.time_key)
     companion_path(warc, ".cdxj").unlink()
-    assert sorted(entries(warc), key=Entry.in_time) == indexed
+    assert sorted(entries(warc), key=Entry.time_key) == indexed
     assert len(indexed) == len(VARIOUS)
 
 
@@ -159,9 +159,9 @@ def test_a_revisit_leads_to_its_original(tmp_path: Path) -> None:
     assert entry.is_revisit
     revisit = read_entry(entry, MOST)
     assert (revisit.kind, revisit.body, revisit.refers_to) == ("revisit", b"", first.url)
-    found = original([tmp_path], revisit)
+    found = find_original([tmp_path], revisit)
     assert found is not None and read_entry(found, MOST).body == first.body
-    assert original([], revisit) is None
+    assert find_original([], revisit) is None
 
 
 @pytest.mark.parametrize(

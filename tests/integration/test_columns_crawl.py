@@ -15,7 +15,7 @@ from crawler.archive.columns import COLUMNS
 from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
 from crawler.archive.files import companion_path
 from crawler.config.settings import read_config
-from crawler.content.parsing import again
+from crawler.content.parsing import rebuild_rules
 from crawler.model.page import (
     Link,
     LinkKind,
@@ -136,7 +136,7 @@ def test_copies_in_other_codings(rows: dict[str, dict[str, Any]]) -> None:
 
 
 def parsed_again(warc: Path, **settings: Any) -> None:
-    ColumnsCompanion(again(read_config(SETTINGS | settings))).rebuild(warc, warc)
+    ColumnsCompanion(rebuild_rules(read_config(SETTINGS | settings))).rebuild(warc, warc)
 
 
 def test_what_is_made_again_is_the_same(crawled: tuple[Crawled, Site], tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_the_page_has_the_table_of_the_code(crawled: tuple[Crawled, Site]) -> No
     assert table(DOCS) == {
         column.name: (
             kinds[column.name] + ("" if column.nullable else ", never null"),
-            column.says,
+            column.description,
         )
         for column in COLUMNS
     }

@@ -17,9 +17,9 @@ from crawler.archive.columns_companion import SUFFIX
 from crawler.archive.delivery import bundles
 from crawler.archive.files import (
     companion_path,
-    held,
     missing_companions,
     open_name,
+    rebuild_lock,
 )
 from crawler.archive.reader import captures
 from crawler.archive.recovery import recover
@@ -116,7 +116,7 @@ def test_the_end_of_the_crawl_does_not_wait_for_ever(
     making.begin()
     assert asyncio.run(making.close(0.5)) == [warc]
     assert "1 WARC files have no columns yet" in caplog.text
-    with held(warc) as is_ours:
+    with rebuild_lock(warc) as is_ours:
         assert is_ours, "nobody is at it any more"
     again = later(warc.parent, CRAWLER_PARSE_TIMEOUT_S=0.2)
     again.begin()
@@ -129,7 +129,7 @@ def test_what_never_began_ends_at_once(warc: Path) -> None:
 
 def test_what_another_makes_is_left_to_it(warc: Path, caplog: pytest.LogCaptureFixture) -> None:
     making = later(warc.parent)
-    with held(warc):
+    with rebuild_lock(warc):
         making.begin()
         assert asyncio.run(making.close(LONG_S)) == [warc]
     assert "another process is at it" in caplog.text
@@ -194,4 +194,4 @@ def test_a_crawl_begins_before_they_are_made(data: Path, warc: Path) -> None:
     assert len(urls(warc)) == 3
     ours = next(each for each in (data / "warc").glob("*.warc.gz") if each != warc)
     (noted,) = (one for one in captures(ours, ours, 0) if one.url == served.url("/loops"))
-    assert noted.noted("unreadable") == "took longer than 0.3 s"
+    assert noted.metadata_value("unreadable") == "took longer than 0.3 s"

@@ -10,13 +10,13 @@ import pytest
 
 from crawler.archive.capture import Capture, StoredCapture
 from crawler.archive.files import (
-    clear,
     companion_path,
-    held,
     missing_companions,
     open_name,
+    rebuild_lock,
+    remove_unfinished_companions,
 )
-from crawler.archive.reader import Stored, captures
+from crawler.archive.reader import ArchivedCapture, captures
 from crawler.archive.recovery import recover
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.model.types import StoreUnavailable
@@ -46,8 +46,8 @@ class UrlList:
         self._step("add")
         self._urls.append(written.capture.url)
 
-    def add_again(self, stored: Stored) -> None:
-        self._step("add_again")
+    def add_stored(self, stored: ArchivedCapture) -> None:
+        self._step("add_stored")
         self._urls.append(stored.url)
 
     def finish(self) -> None:
@@ -186,18 +186,18 @@ def test_one_that_takes_long_does_not_hold_up_the_writer(tmp_path: Path, step: s
 
 def test_what_nobody_will_make_is_no_longer_owed(tmp_path: Path) -> None:
     write(tmp_path, slow_companion(failing_once("add")))
-    clear(tmp_path, ".urls")
+    remove_unfinished_companions(tmp_path, ".urls")
     assert missing_companions(tmp_path, ".urls")
-    clear(tmp_path, ".urls", also_marked=True)
+    remove_unfinished_companions(tmp_path, ".urls", also_marked=True)
     assert not list(tmp_path.glob("*.open"))
 
 
 def test_one_at_a_time_makes_them_again(tmp_path: Path) -> None:
     write(tmp_path, UrlList())
     warc = next(tmp_path.glob("*.warc.gz"))
-    with held(warc) as ours, held(warc) as theirs:
+    with rebuild_lock(warc) as ours, rebuild_lock(warc) as theirs:
         assert (ours, theirs) == (True, False)
-    with held(warc) as again:
+    with rebuild_lock(warc) as again:
         assert again
 
 

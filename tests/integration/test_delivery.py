@@ -349,14 +349,14 @@ def test_fetching_waits_while_too_much_waits(
 ) -> None:
     async def crawl() -> None:
         made = delivery(tmp_path, store, waiting_bytes=10_000)
-        await asyncio.wait_for(made.room(), 1)
+        await asyncio.wait_for(made.wait_for_room(), 1)
         pages = 0
         while not made.is_congested():  # each of its files is as good as many pages
             finish(tmp_path, f"crawl-{pages}")
             pages += 1
             await asyncio.sleep(0.1)
         assert made.figures.waiting_bytes > 10_000
-        waiting = asyncio.create_task(made.room())
+        waiting = asyncio.create_task(made.wait_for_room())
         await asyncio.sleep(0.3)
         assert not waiting.done()
         network.deal = no_fault
@@ -375,8 +375,8 @@ def test_the_last_pages_do_not_wait_for_a_store_that_is_down(
         made = delivery(tmp_path, store, waiting_bytes=1, patience_s=0.3)
         while not made.is_congested():
             await asyncio.sleep(0.01)
-        waiting = asyncio.create_task(made.room())
-        made.let_through()
+        waiting = asyncio.create_task(made.wait_for_room())
+        made.stop_limiting()
         await asyncio.wait_for(waiting, 5)
         await made.close()
 

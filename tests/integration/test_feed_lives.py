@@ -45,7 +45,7 @@ class Life:
         last = self._born()[0]
         while items := await last.take(200):
             self.delivered.update(item.text for item in items)
-            await last.taken_in(items)
+            await last.remove(items)
         assert self.delivered == Counter(self.pushed), "each once: what is held is not given away"
         assert await last.length() == 0
 
@@ -66,8 +66,8 @@ class Life:
         feed, mine = self.workers[at]
         held = await feed.hold(mine)
         self.delivered.update(item.text for item in held)
-        await feed.taken_in(held)
-        await feed.taken_in(mine)  # also what is another's by now: it changes nothing
+        await feed.remove(held)
+        await feed.remove(mine)  # also what is another's by now: it changes nothing
         mine.clear()
 
     async def hold(self, at: int) -> None:

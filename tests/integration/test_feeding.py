@@ -13,7 +13,7 @@ import redis
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import CrawlerError
 from crawler.shared.pushed import (
-    MOST_BATCHES,
+    MAX_BATCHES,
     MOVES,
     TAKE,
     BatchStage,
@@ -59,7 +59,7 @@ def test_what_is_pushed_is_in_the_frontier_and_gone_from_redis(
     worker.tick()
     assert crew.waiting() == ["https://a.example/", "https://b.example/"]
     assert not client.exists(KEY) and taken(client) == 0
-    assert worker.tally.counted == {"pushed/taken": 2, "pushed/new": 2}
+    assert worker.tally.counters == {"pushed/taken": 2, "pushed/new": 2}
 
 
 def test_a_url_that_was_pushed_twice_is_one_url(client: redis.Redis, crew: Crew) -> None:
@@ -67,14 +67,14 @@ def test_a_url_that_was_pushed_twice_is_one_url(client: redis.Redis, crew: Crew)
     for url in ("https://a.example/x", "https://a.example/x?utm_source=redis"):
         client.rpush(KEY, url)
         worker.tick()
-    assert worker.tally.counted["pushed/new"] == worker.tally.counted["pushed/seen"] == 1
+    assert worker.tally.counters["pushed/new"] == worker.tally.counters["pushed/seen"] == 1
 
 
 def test_many_are_taken_in_one_tick(client: redis.Redis, crew: Crew) -> None:
     worker = crew.hire()
     client.rpush(KEY, *(f"https://{n}.example/" for n in range(5 * TAKE)))
     worker.tick()
-    assert worker.tally.counted["pushed/new"] == 5 * TAKE
+    assert worker.tally.counters["pushed/new"] == 5 * TAKE
     assert not client.exists(KEY) and taken(client) == 0
 
 
@@ -83,7 +83,7 @@ def test_nothing_is_taken_that_the_frontier_cannot_take(client: redis.Redis, cre
     worker.may_take = False
     client.rpush(KEY, "https://a.example/")
     worker.tick()
-    assert client.llen(KEY) == 1 and worker.feeding.is_elsewhere()
+    assert client.llen(KEY) == 1 and worker.feeding.may_have_more()
 
 
 def test_what_cannot_be_used_is_told_counted_and_kept(
@@ -104,8 +104,8 @@ def test_what_cannot_be_used_is_told_counted_and_kept(
         "longer than 65536 bytes",
     ]
     assert taken(client) == 0 and not client.exists(KEY)
-    assert worker.tally.counted["pushed/refused"] == 4
-    assert worker.tally.counted["refused/inside_address"] == 1
+    assert worker.tally.counters["pushed/refused"] == 4
+    assert worker.tally.counters["refused/inside_address"] == 1
     assert len(caplog.messages) == 4
     assert max(map(len, caplog.messages)) < 500
 
@@ -119,7 +119,7 @@ def test_the_log_names_the_first_few(
         worker.tick()
     assert len(caplog.messages) == 21
     assert caplog.messages[-1] == f"Others are counted, and kept in {REFUSED}"
-    assert worker.tally.counted["pushed/refused"] == 1500
+    assert worker.tally.counters["pushed/refused"] == 1500
     assert client.llen(REFUSED) == 1000
 
 
@@ -134,7 +134,7 @@ def test_no_page_of_a_new_host_before_every_worker_knows_it(
     one.announce()
     one.tick()
     assert crew.waiting() == [] and taken(client) == 1, "the other has not heard of it"
-    assert one.feeding.is_elsewhere()
+    assert one.feeding.may_have_more()
     two.tick()
     one.tick()
     assert crew.waiting() == [], "it has heard, but not said so"
@@ -184,9 +184,9 @@ def test_a_worker_that_comes_later_knows_all_before_it_begins(
         one.tick()
         one.announce()
     two = crew.hire(ScopeChoice.DOMAIN)
-    assert not two.doors.known
+    assert not two.doors.is_complete
     two.tick()
-    assert two.doors.known and two.woken == 1
+    assert two.doors.is_complete and two.woken == 1
     assert two.admits("https://www.599.example/") and not two.admits("https://600.example/")
     assert two.feeding.doors_known == one.feeding.doors_known
 
@@ -242,10 +242,10 @@ def test_what_waits_is_held(client: redis.Redis, crew: Crew) -> None:
 
 def test_what_is_held_is_bounded(client: redis.Redis, crew: Crew) -> None:
     one, _ = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
-    client.rpush(KEY, *(f"https://{n}.example/" for n in range((MOST_BATCHES + 2) * TAKE)))
+    client.rpush(KEY, *(f"https://{n}.example/" for n in range((MAX_BATCHES + 2) * TAKE)))
     for _ in range(3):
         one.tick()
-    assert taken(client) == MOST_BATCHES * TAKE and client.llen(KEY) == 2 * TAKE
+    assert taken(client) == MAX_BATCHES * TAKE and client.llen(KEY) == 2 * TAKE
 
 
 def test_urgent_ones_go_first_and_are_fetched_again(client: redis.Redis, crew: Crew) -> None:
@@ -255,7 +255,7 @@ def test_urgent_ones_go_first_and_are_fetched_again(client: redis.Redis, crew: C
     client.rpush(URGENT, "https://a.example/2")
     worker.tick()
     assert crew.waiting() == ["https://a.example/2"]
-    assert worker.tally.counted["pushed/new"] == 3
+    assert worker.tally.counters["pushed/new"] == 3
 
 
 def test_a_full_redis_keeps_what_is_pushed(client: redis.Redis, crew: Crew) -> None:
@@ -266,7 +266,7 @@ def test_a_full_redis_keeps_what_is_pushed(client: redis.Redis, crew: Crew) -> N
     try:
         worker.tick()
         assert client.llen(KEY) + taken(client) == 1
-        assert worker.feeding.is_elsewhere()
+        assert worker.feeding.may_have_more()
     finally:
         client.config_set("maxmemory", 0)
     worker.tick()
@@ -284,7 +284,7 @@ def test_what_is_not_ours_ends_the_crawl_at_its_start_and_is_told_later(
         worker.tick()
     (message,) = caplog.messages
     assert "web:start_urls is a string" in message
-    assert worker.feeding.is_elsewhere()
+    assert worker.feeding.may_have_more()
     with pytest.raises(CrawlerError, match="web:start_urls is a string"):
         crew.hire().tick()
     client.delete(KEY)
@@ -297,13 +297,13 @@ def test_with_seeds_of_its_own_the_crawl_ends_when_nothing_is_pushed(
     client: redis.Redis, crew: Crew
 ) -> None:
     worker = crew.hire()
-    assert worker.feeding.is_elsewhere(), "it has not looked"
+    assert worker.feeding.may_have_more(), "it has not looked"
     worker.tick()
-    assert not worker.feeding.is_elsewhere()
+    assert not worker.feeding.may_have_more()
     client.rpush(URGENT, "https://a.example/")
     worker.may_take = False
     worker.tick()
-    assert worker.feeding.is_elsewhere()
+    assert worker.feeding.may_have_more()
 
 
 def test_without_seeds_of_its_own_it_ends_when_that_is_set(crew: Crew) -> None:
@@ -313,7 +313,7 @@ def test_without_seeds_of_its_own_it_ends_when_that_is_set(crew: Crew) -> None:
         crew.now = at
         for worker in (patient, one):
             worker.tick()
-        return [not worker.feeding.is_elsewhere() for worker in (patient, one)]
+        return [not worker.feeding.may_have_more() for worker in (patient, one)]
 
     assert ends(0) == ends(29) == [False, False]
     one.is_idle = False
@@ -333,11 +333,11 @@ def test_a_redis_that_is_gone_keeps_the_crawl_waiting(turn: Turn) -> None:
         client.rpush(KEY, "https://a.example/")
         server.kill()
         worker.tick()
-        assert worker.feeding.is_elsewhere()
+        assert worker.feeding.may_have_more()
         server.start()
         for _ in range(20):
             worker.tick()
-            if not worker.feeding.is_elsewhere():
+            if not worker.feeding.may_have_more():
                 break
         assert crew.waiting() == ["https://a.example/"]
         crew.close()

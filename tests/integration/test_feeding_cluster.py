@@ -78,7 +78,7 @@ def test_everything_of_a_feed_is_done_on_one_server(
     assert crew.waiting() == sorted([*URLS, "https://urgent.example/"])
     assert client.llen(keys.refused(KEY)) == 1
     assert two.admits("https://urgent.example/link")
-    assert not one.feeding.is_elsewhere()
+    assert not one.feeding.may_have_more()
 
 
 def test_what_a_server_forgot_is_added_again(
@@ -90,14 +90,14 @@ def test_what_a_server_forgot_is_added_again(
     before = node.aof_bytes()
     client.rpush(KEY, f"https://{elsewhere}/")
     worker.tick()
-    assert worker.tally.counted["pushed/new"] == 1 and taken(client) == 1
+    assert worker.tally.counters["pushed/new"] == 1 and taken(client) == 1
     node.kill()
     node.cut_aof(node.aof_bytes() - before)
     node.start()
     cluster.wait()
     crew.now = 60
     end = time.monotonic() + WAIT_S
-    while worker.tally.counted["pushed/new"] == 1:
+    while worker.tally.counters["pushed/new"] == 1:
         assert taken(client) == 1, "it is nowhere else"
         assert time.monotonic() < end
         worker.tick()

@@ -109,7 +109,7 @@ def test_it_is_taken_whatever_its_type(
     assert sorted(texts(items)) == [b"a", b"b", b"c"]
     assert not order or b"".join(texts(items)).decode() == order
     assert not client.exists(KEY) and turn(feed.length()) == 3, "taken, not gone"
-    turn(feed.taken_in(items))
+    turn(feed.remove(items))
     assert turn(feed.length()) == 0
     assert turn(feed.take(200)) == []
 
@@ -147,12 +147,12 @@ def test_what_a_dead_worker_took_is_taken_again_after_its_lease(
     client.set("now", LEASE_S)
     theirs = turn(other.take(200))
     assert texts(theirs) == [b"a"]
-    turn(feed.taken_in(mine))
+    turn(feed.remove(mine))
     assert turn(feed.hold(mine)) == [], "it was told so"
     assert turn(feed.length()) == 2, "the late one has changed nothing"
     turn(feed.refuse([(mine[0], "late")]))
     assert refused(client) == []
-    turn(other.taken_in(theirs))
+    turn(other.remove(theirs))
     assert turn(feed.length()) == 1
 
 
@@ -260,7 +260,7 @@ def test_without_memory_nothing_is_taken_and_what_is_taken_goes_on(
             turn(feed.take(1))
         assert turn(feed.hold(mine)) == mine
         turn(feed.refuse([(mine[0], "x")]))
-        turn(feed.taken_in(mine[1:]))
+        turn(feed.remove(mine[1:]))
         assert turn(feed.length()) == 1
     finally:
         client.config_set("maxmemory", 0)

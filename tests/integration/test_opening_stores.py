@@ -108,7 +108,7 @@ def test_a_disk_that_is_gone_is_waited_for(tmp_path: Path) -> None:
     opened = open_store(f"file://{store}", data.parent)
     store.rename(tmp_path / "unmounted")
     with pytest.raises(StoreUnavailable):
-        opened.has("warc/a.warc.gz")
+        opened.exists("warc/a.warc.gz")
     files = finish(data, "a")
     made = delivery(data, opened)
     wait_until(lambda: made.figures.failures >= 2)

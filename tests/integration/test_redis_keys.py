@@ -26,7 +26,7 @@ from crawler.model.types import (
 )
 from crawler.shared import keys
 from crawler.shared.client import Address, BlockingNodes, Call, Nodes
-from crawler.shared.codec import mark_of, rows_of
+from crawler.shared.codec import bucket_mark, rows_of
 from crawler.shared.keys import SHARD_KEYS, Scripts
 from crawler.shared.shard import (
     Ops,
@@ -134,11 +134,11 @@ class Life:
         digest = b"%020d" % self.random.randrange(5)
         for shard, row in rows_of(self.random.getrandbits(64), digest, SHARDS):
             self._link.run([Call(shard, "near", row)])
-        self._link.run([self._ops.owner(mark_of(digest))])
+        self._link.run([self._ops.owner(bucket_mark(digest))])
 
     def _beat(self) -> None:
         self._frontier.renew(self.leases, self.now)
-        self._link.run([self._ops.mine(shard) for shard in range(SHARDS)])
+        self._link.run([self._ops.list_leases(shard) for shard in range(SHARDS)])
 
     def _rest(self) -> None:
         told = [Released(lease, rest(0.01)) for lease in self.leases[:1]]
@@ -253,7 +253,7 @@ def _bare(name: str) -> str:
         (keys.key_files("n", 1), "<root>:n"),
         (keys.robots("n", 1, "http://a"), "<root>:t:http://a"),
         (keys.near("n", 1, 2, 3), "<root>:a:2:3"),
-        (keys.yields("n", 1, "a"), "<root>:y:a"),
+        (keys.pattern_stats("n", 1, "a"), "<root>:y:a"),
     ],
 )
 def test_names_are_made_from_the_root(made: str, name: str) -> None:

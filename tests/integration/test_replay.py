@@ -228,7 +228,7 @@ def test_what_was_fetched_is_fetched_again_whatever_the_budgets_are(
 
 
 def test_no_host_rests(again: Crawled) -> None:
-    politeness = rules.in_force(read_config({"CRAWLER_REPLAY": "x"})).politeness
+    politeness = rules.effective_settings(read_config({"CRAWLER_REPLAY": "x"})).politeness
     for answer in (
         Answer(9.0, status=200),
         Answer(9.0, status=429, retry_after_s=9.0),
@@ -238,7 +238,7 @@ def test_no_host_rests(again: Crawled) -> None:
         assert next_rest(pace, answer, politeness, Random(1)).pace.pauses == 0
     for answer in (Answer(9.0, status=200), Answer(9.0, status=429, retry_after_s=9.0)):
         assert next_rest(Pace(crawl_delay_s=9.0), answer, politeness, Random(1)).seconds == 0
-    assert rules.in_force(read_config({})) == read_config({})
+    assert rules.effective_settings(read_config({})) == read_config({})
 
 
 @pytest.mark.parametrize("change", ["no index", "one file", "left by a crash"])

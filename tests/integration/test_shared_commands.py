@@ -22,7 +22,7 @@ from scrapy.settings import Settings
 
 from crawler.config.settings import Config, read_config
 from crawler.crawl import rules
-from crawler.inspect.shared import MOST_LOOKED_AT, Recount, RedisVisit
+from crawler.inspect.shared import MAX_SEARCHED, Recount, RedisCrawlReader
 from crawler.inspect.why import Namer
 from crawler.model.types import (
     Candidate,
@@ -323,7 +323,7 @@ def test_a_long_queue_is_looked_at_up_to_a_bound(shared: Crawl) -> None:
     for _ in range(10):
         shared.client.linsert(queue, "AFTER", shared.client.lindex(queue, 0), other)
     last = shared.client.rpop(queue)
-    for _ in range(MOST_LOOKED_AT // 10_000):
+    for _ in range(MAX_SEARCHED // 10_000):
         shared.client.rpush(queue, *[other] * 10_000)
     shared.client.rpush(queue, last)
     assert shared.answer("why", "http://a.example/first")["waiting"] == 0
@@ -440,7 +440,7 @@ def test_a_shard_that_never_stands_still_is_said_not_to_be_counted(shared: Crawl
     shared.add("http://a.example/1")
     shard = shard_of("a.example", SHARDS)
 
-    class Busy(RedisVisit):
+    class Busy(RedisCrawlReader):
         def ask_each(self, asks: Sequence[tuple[str, str]]) -> list[Any]:
             shared.client.hincrby(keys.totals(self.name, shard), "done", 1)
             return super().ask_each(asks)

@@ -21,7 +21,7 @@ from crawler.shared.codec import (
 )
 from crawler.shared.shard import shard_of_digest
 from crawler.shared.worker.batcher import Batcher
-from crawler.shared.worker.exact_duplicates import UNSURE, SharedDigests
+from crawler.shared.worker.exact_duplicates import UNSURE, SharedDuplicates
 from tests.servers.redis import RedisServer
 from tests.servers.redis_worker import NAME, SHARDS, RedisWorker, redis_workers, soon
 
@@ -42,7 +42,7 @@ class Sharer(RedisWorker):
     def hold(self, hold_s: float) -> None:
         """From now on a page of this worker may take so long."""
         batcher = Batcher(self.run)
-        self.digests = SharedDigests(self.link(), batcher, hold_s)
+        self.digests = SharedDuplicates(self.link(), batcher, hold_s)
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
         replies = await super().run(calls)
@@ -52,11 +52,11 @@ class Sharer(RedisWorker):
     async def finish(self, lease: int, claim: Claim) -> None:
         """As the frontier does: the claim is told before the lease is settled."""
         self.tell(self.ops.claim(claim.digest, lease, claim))
-        self.digests.settle(lease)
+        self.digests.release(lease)
         await self.flush()
 
     async def give_up(self, lease: int) -> None:
-        self.digests.settle(lease)
+        self.digests.release(lease)
         await self.flush()
 
 
@@ -152,11 +152,11 @@ def test_without_redis_every_page_is_stored(tmp_path: Any) -> None:
             assert await one.digests.original(DIGEST, "http://a/1", 1) is None
             second = await soon(one.digests.original(DIGEST, "http://a/2", 2))
             assert not second.done(), "within a worker they still wait for each other"
-            one.digests.settle(1)
+            one.digests.release(1)
             assert await second is None
             assert one.counted == {UNSURE: 2}
             server.start()
-            one.digests.settle(2)
+            one.digests.release(2)
             while one.tells:
                 await one.flush()
 
@@ -238,8 +238,8 @@ def test_a_reservation_that_a_claim_frees_is_not_freed_twice(server: RedisServer
         async with sharers(server) as (one, _):
             await one.digests.original(DIGEST, "http://a/1", 1)
             one.digests.claimed(1)
-            one.digests.settle(1)
-            one.digests.settle(1)
+            one.digests.release(1)
+            one.digests.release(1)
             assert one.tells == []
 
     asyncio.run(story())
@@ -295,7 +295,7 @@ def test_of_equal_pages_at_three_workers_one_is_the_original(server: RedisServer
                 claims.setdefault(digest, []).append(url)
                 worker.tell(worker.ops.claim(digest, lease, claim_of(url, digest)))
         finally:
-            worker.digests.settle(lease)
+            worker.digests.release(lease)
 
     async def story() -> None:
         async with sharers(server, 3) as workers:

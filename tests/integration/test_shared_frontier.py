@@ -149,7 +149,7 @@ class Worker:
                 lease_s=lease_s,
                 heartbeat_s=heartbeat_s,
                 fetch_s=0.5,
-                most_leases=8,
+                max_leases=8,
                 is_sure=True,
                 full_bytes=lambda _: None,
             ),
@@ -538,7 +538,7 @@ def test_what_is_gathered_elsewhere_is_told_at_the_end(server: RedisServer) -> N
     async def story() -> None:
         async with worker(server) as one:
             rows = Call(1, "near", (0, 7, b"r" * 20))
-            one.knowledge.gathered.append(lambda: one.base.tells.tell(rows))
+            one.knowledge.gathered.append(lambda: one.base.side_queue.send_later(rows))
         assert server.client().get(keys.near(NAME, 1, 0, 7)) == b"r" * 20
 
     asyncio.run(story())

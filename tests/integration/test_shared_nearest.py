@@ -24,7 +24,7 @@ from crawler.shared.codec import (
 )
 from crawler.shared.shard import shard_of_digest
 from crawler.shared.worker.batcher import Batcher
-from crawler.shared.worker.near_duplicates import UNSURE, NearLook, SharedNearest
+from crawler.shared.worker.near_duplicates import UNSURE, NearLook, SharedNearDuplicates
 from tests.command import crawl_command
 from tests.ready import run
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
@@ -53,7 +53,7 @@ class Sharer(RedisWorker):
         super().__init__(url, session)
         scripts, commands = Batcher(self.run), Batcher(self.nodes.commands)
         look = NearLook(self.ops, NAME, scripts, commands, BITS)
-        self.nearest = SharedNearest(self.link(), look, BITS)
+        self.nearest = SharedNearDuplicates(self.link(), look, BITS)
 
     async def near(self, simhash: int, url: str, lease: int) -> NearDuplicate | None:
         return await self.nearest.original(simhash, digest_of(url), url, lease)
@@ -61,7 +61,7 @@ class Sharer(RedisWorker):
     async def look(self, simhash: int) -> NearDuplicate | None:
         """A page that comes to nothing."""
         near = await self.near(simhash, "http://looks/", 0)
-        self.nearest.settle(0)
+        self.nearest.release(0)
         return near
 
     async def finish(self, simhash: int, url: str, lease: int, at: float = 1e9) -> None:
@@ -73,10 +73,10 @@ class Sharer(RedisWorker):
         claim = Claim(digest_of(url), url, "f:17", at, b"w" * 20, 200, simhash)
         self.tell(self.ops.claim(claim.digest, lease, claim))
         self.nearest.claimed(lease, claim)
-        self.nearest.settle(lease)
+        self.nearest.release(lease)
 
     async def told(self) -> None:
-        self.nearest.tell()
+        self.nearest.send_rows()
         await self.flush()
 
     async def keep(
@@ -220,7 +220,7 @@ def test_who_is_given_up_is_nobodys_original(server: RedisServer) -> None:
         async with sharers(server.url) as (one, other):
             assert await one.near(TEXT, "http://a/1", 1) is None
             second = await soon(one.near(TEXT, "http://a/2", 2))
-            one.nearest.settle(1)
+            one.nearest.release(1)
             assert await second is None
             await one.told()
             assert await other.near(TEXT, "http://b/3", 3) is None
@@ -366,7 +366,7 @@ def test_what_was_told_is_found_after_a_restart(tmp_path: Path) -> None:
             assert await one.near(~TEXT & 2**64 - 1, "http://a/2", 2) is None
             one.store(~TEXT & 2**64 - 1, "http://a/2", 2)
             server.start()
-            one.nearest.tell()
+            one.nearest.send_rows()
             while one.tells:
                 await one.flush()
             await other.look(0)  # finds the server again

@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.shared import keys
-from crawler.shared.crawl_format import encode_format, known
+from crawler.shared.crawl_format import encode_format, read_format
 from tests.crew import Crew
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.redis import RedisServer
@@ -118,7 +118,7 @@ def test_a_crawl_that_another_began_anew_is_not_mixed_with_it(
     with Crew(tmp_path, server.url, WEB) as crew:
         (worker,) = crew.start("one")
         crew.until_more(1)
-        begun = known(client.get(key), key)
+        begun = read_format(client.get(key), key)
         worker.process.send_signal(signal.SIGSTOP)
         server.kill()
         server.cut_aof(server.aof_bytes())

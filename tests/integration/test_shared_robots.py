@@ -51,9 +51,9 @@ from crawler.shared.client import Call
 from crawler.shared.shard import shard_of
 from crawler.shared.worker.robots import (
     FOUND,
-    MOST_AWAITED_BYTES,
-    MOST_BYTES,
-    UNHEARD,
+    MAX_AWAITED_BYTES,
+    MAX_BYTES,
+    UNANSWERED,
     UNREADABLE,
     UNSAVED,
     SharedRobots,
@@ -118,7 +118,7 @@ class Sharer(RedisWorker):
         """What the worker does with *lease*; what it is to fetch gives *answer*."""
         await self.prepare(lease)
         flight = Fetch(lease)
-        decided = self.clearance.of(flight, self.clock)
+        decided = self.clearance.check(flight, self.clock)
         if isinstance(decided, Proceed) and flight.purpose is Purpose.ROBOTS and answer is not None:
             self.clearance.learn(flight, answer, self.clock, 0.0)
             await self.flush()
@@ -130,7 +130,7 @@ class Sharer(RedisWorker):
 
     async def learn(self, *answers: RobotsFetch, authority: str = HERE) -> None:
         for answer in answers:
-            self.cache.learn(authority, answer, self.clock)
+            self.cache.store_result(authority, answer, self.clock)
         await self.flush()
 
 
@@ -370,16 +370,16 @@ def test_redirects_in_a_circle_end_however_many_workers_follow(server: RedisServ
 @pytest.mark.parametrize(
     ("packed_bytes", "is_hop", "kind"),
     [
-        pytest.param(MOST_BYTES * 3 // 4, False, RobotsState.RULES, id="small"),
-        pytest.param(MOST_BYTES * 5 // 4, False, None, id="large: each fetches it for itself"),
+        pytest.param(MAX_BYTES * 3 // 4, False, RobotsState.RULES, id="small"),
+        pytest.param(MAX_BYTES * 5 // 4, False, None, id="large: each fetches it for itself"),
         pytest.param(
-            MOST_AWAITED_BYTES * 3 // 4,
+            MAX_AWAITED_BYTES * 3 // 4,
             True,
             RobotsState.RULES,
             id="large, but not all come to its host",
         ),
         pytest.param(
-            MOST_AWAITED_BYTES * 5 // 4, True, RobotsState.UNREACHABLE, id="nobody else will see it"
+            MAX_AWAITED_BYTES * 5 // 4, True, RobotsState.UNREACHABLE, id="nobody else will see it"
         ),
     ],
 )
@@ -399,7 +399,7 @@ def test_what_is_handed_on_has_a_bound(
             found = other.local.get(HERE)
             assert (found and found.kind) == kind
             kept = server.client().get(key_of(HERE)) or b""
-            assert len(kept) <= (MOST_AWAITED_BYTES if is_hop else MOST_BYTES)
+            assert len(kept) <= (MAX_AWAITED_BYTES if is_hop else MAX_BYTES)
 
     asyncio.run(story())
 
@@ -448,7 +448,7 @@ def test_what_is_known_here_is_not_set_back_by_what_was_told_before(server: Redi
         async with sharers(server) as (one, _):
             await one.learn(answer(503))
             for _ in range(2):  # not told yet
-                one.cache.learn(HERE, answer(503), one.clock)
+                one.cache.store_result(HERE, answer(503), one.clock)
             await one.verdict()
             assert one.local[HERE].tries == 3
 
@@ -460,7 +460,7 @@ def test_what_is_learned_here_while_others_are_asked_stands(server: RedisServer)
         async with sharers(server) as (one, other):
             await one.learn(*[answer(503)] * RobotsSettings().robots_tries)
             found = answer(200, RULES)
-            other.meanwhile = lambda: other.cache.learn(HERE, found, other.clock)
+            other.meanwhile = lambda: other.cache.store_result(HERE, found, other.clock)
             assert await other.verdict() == Allowed(7.0)
 
     asyncio.run(story())
@@ -563,7 +563,7 @@ def test_without_redis_a_worker_goes_on_with_what_it_knows(tmp_path: Any) -> Non
             server.pause()
             assert await one.turn(lease_of(), answer(200, RULES)) == Proceed(robots_url(HERE))
             assert await one.turn(lease_of()) == Proceed(PAGE)
-            assert one.counted == {UNHEARD: 1}
+            assert one.counted == {UNANSWERED: 1}
             server.resume()
             while one.tells:
                 await one.flush()

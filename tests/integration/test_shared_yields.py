@@ -17,14 +17,14 @@ from crawler.model.types import (
     Lease,
     Pace,
 )
-from crawler.policy.patterns import FetchIt, PatternStopped
+from crawler.policy.patterns import FetchAllowed, PatternStopped
 from crawler.shared.worker.patterns import (
     FRESH_S,
-    MOST_PATTERNS,
+    MAX_PATTERNS,
     QUIET_S,
     RECENT,
     SOME,
-    UNHEARD,
+    UNANSWERED,
     SharedPatternStats,
 )
 from tests.servers.redis import RedisServer
@@ -42,19 +42,19 @@ class Reader(RedisWorker):
         self.clock = NOW
         self.remember(RECENT)
 
-    def remember(self, recent: int, most_patterns: int = MOST_PATTERNS) -> None:
+    def remember(self, recent: int, most_patterns: int = MAX_PATTERNS) -> None:
         self.yields = SharedPatternStats(
             *(RULES, self.link(), lambda: self.clock, most_patterns, recent),
         )
 
-    async def go(self, number: int = 0, host: str = "a.org") -> FetchIt | PatternStopped:
+    async def go(self, number: int = 0, host: str = "a.org") -> FetchAllowed | PatternStopped:
         found = day(number, host)
         await self.yields.enrich([Lease(1, found, Pace(), self.clock)])
-        return self.yields.of(found, self.clock)
+        return self.yields.decide(found, self.clock)
 
     async def read(self, days: int, host: str = "a.org") -> None:
         for number in range(days):
-            self.yields.note(day(number, host), False, self.clock)
+            self.yields.record_page(day(number, host), False, self.clock)
         await self.flush()
 
 
@@ -78,11 +78,11 @@ def test_workers_have_one_budget_together(server: RedisServer) -> None:
         await berta.read(16)
         for worker in (anna, berta):
             decisions = [await worker.go(number) for number in range(SOME)]
-            assert decisions[0] is FetchIt.OPEN, "not asked for yet"
+            assert decisions[0] is FetchAllowed.OPEN, "not asked for yet"
             assert isinstance(decisions[-1], PatternStopped)
             assert worker.yields.has_stopped(HostKey("a.org"))
             assert worker.yields.refusal(day(99), NOW) is not None
-        assert await anna.go(host="b.org") is FetchIt.OPEN
+        assert await anna.go(host="b.org") is FetchAllowed.OPEN
 
     together(server, story)
 
@@ -91,8 +91,8 @@ def test_one_that_is_tried_is_tried_by_one(server: RedisServer) -> None:
     async def story(anna: Reader, berta: Reader) -> None:
         await anna.read(40)
         anna.clock = NOW + RULES.pattern_probe_s
-        assert await anna.go() is FetchIt.TRY
-        anna.yields.trying(day(0), anna.clock)
+        assert await anna.go() is FetchAllowed.PROBE
+        anna.yields.record_try(day(0), anna.clock)
         await anna.flush()
         for _ in range(SOME):
             told = await berta.go()
@@ -104,12 +104,14 @@ def test_one_that_is_tried_is_tried_by_one(server: RedisServer) -> None:
 def test_few_pages_are_not_told(server: RedisServer) -> None:
     async def story(anna: Reader, _: Reader) -> None:
         for number in range(SOME - 1):
-            anna.yields.note(day(number), True, NOW)
+            anna.yields.record_page(day(number), True, NOW)
         assert anna.tells == []
-        anna.yields.note(day(SOME), False, NOW)
+        anna.yields.record_page(day(SOME), False, NOW)
         (call,) = anna.tells
         assert call.args[3:] == (SOME, SOME - 1, 1)
-        anna.yields.note(Candidate("http://a.org/", 1, HostKey("a.org"), "a.org"), False, NOW)
+        anna.yields.record_page(
+            Candidate("http://a.org/", 1, HostKey("a.org"), "a.org"), False, NOW
+        )
         assert len(anna.tells) == 1
 
     together(server, story)
@@ -149,7 +151,7 @@ def test_what_goes_from_memory_is_told_before_and_asked_for_at_once(server: Redi
         for turn in range(10):
             for host in ("a.org", "b.org"):
                 for number in range(4):
-                    anna.yields.note(day(10 * turn + number, host), False, NOW)
+                    anna.yields.record_page(day(10 * turn + number, host), False, NOW)
         await anna.flush()
         assert isinstance(await anna.go(host="a.org"), PatternStopped)
         await anna.flush()
@@ -186,8 +188,8 @@ def test_without_an_answer_it_is_fetched_and_not_asked_for_at_once_again(tmp_pat
             async with redis_workers(mortal.url, Reader, 1) as (anna,):
                 mortal.kill()
                 for _ in range(SOME):
-                    assert await anna.go() is FetchIt.OPEN
-                assert anna.counted[UNHEARD] == len(anna.asked) == 1
+                    assert await anna.go() is FetchAllowed.OPEN
+                assert anna.counted[UNANSWERED] == len(anna.asked) == 1
                 await anna.go()
                 assert len(anna.asked) == 1
                 anna.clock += QUIET_S

@@ -167,12 +167,12 @@ def test_what_was_put_can_be_discarded(seen: Seen, file: Path) -> None:
     brought(seen, file)
     seen.store.discard(NAME)
     assert seen.names() == []
-    assert not seen.store.has(NAME)
+    assert not seen.store.exists(NAME)
 
 
 def test_nothing_holds_nothing(seen: Seen, file: Path) -> None:
     with pytest.raises(StoreUnavailable):
-        seen.store.holds(file, NAME, lambda: None)
+        seen.store.matches(file, NAME, lambda: None)
 
 
 def test_it_says_where_it_is(seen: Seen) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
-from crawler.archive.record_bytes import labelled
+from crawler.archive.record_bytes import sha1_label
 from crawler.archive.recovery import ReadingRules, claim_unfinished
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import FetchSettings
@@ -75,7 +75,7 @@ def claim(store: RocksStore, folder: Path) -> int:
     [
         pytest.param(PAGE, Claim(DIGEST, URL, "", AT, DIGEST), id="a page"),
         pytest.param(
-            replace(CODED, metadata=[("content-digest", labelled(DIGEST))]),
+            replace(CODED, metadata=[("content-digest", sha1_label(DIGEST))]),
             Claim(DIGEST, URL, "", AT, sha1(PACKED).digest()),
             id="a page that came compressed",
         ),
@@ -93,7 +93,7 @@ def claim(store: RocksStore, folder: Path) -> int:
             id="an error with another name",
         ),
         pytest.param(
-            replace(PAGE, metadata=[("flaw", Flaw.LYING_TYPE)]),
+            replace(PAGE, metadata=[("flaw", Flaw.WRONG_TYPE)]),
             Claim(DIGEST, URL, "", AT, DIGEST, 0),
             id="what is no page",
         ),

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from crawler.archive.capture import Capture
-from crawler.archive.reader import MAX_FIELDS_BYTES, Damaged, captures, records
+from crawler.archive.reader import MAX_FIELDS_BYTES, DamagedFile, captures, records
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.model.page import Link
 from crawler.model.types import Claim
@@ -78,7 +78,7 @@ def test_what_is_whole_is_given_and_damage_named(
             offsets.append(record.offset)
 
     if says:
-        with pytest.raises(Damaged, match=f"the record at {len(GOOD)} .*{says}"):
+        with pytest.raises(DamagedFile, match=f"the record at {len(GOOD)} .*{says}"):
             read()
     else:
         read()
@@ -110,7 +110,7 @@ def test_an_end_that_inflates_to_much_more_is_not_waited_for() -> None:
     del much
     tracemalloc.start()
     try:
-        with pytest.raises(Damaged, match="longer"):
+        with pytest.raises(DamagedFile, match="longer"):
             list(records(io.BytesIO(bomb)))
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -139,7 +139,7 @@ def test_captures_come_back_with_all_that_was_written(tmp_path: Path) -> None:
     assert [one.place for one in (page, cut, copy, unchanged)] == places
     assert (page.kind, page.url, page.ip, page.body) == ("response", PAGE.url, PAGE.ip, bytes(100))
     assert page.fetched_at == pytest.approx(PAGE.fetched_at, abs=1e-6)
-    assert page.noted("simhash") == "00ff" and page.noted("nothing") == ""
+    assert page.metadata_value("simhash") == "00ff" and page.metadata_value("nothing") == ""
     assert page.metadata[1:] == (("a", "b: c"), ("outlink", "http://example.com/d L a/@href"))
     assert page.head.startswith(b"HTTP/1.1 200 OK\r\nServer: caf\xe9\r\n")
     assert page.head.endswith(b"\r\n\r\n")

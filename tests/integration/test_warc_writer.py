@@ -23,8 +23,8 @@ from warcio.cli import main as warcio  # type: ignore[import-untyped]  # it ship
 
 from crawler.archive.capture import Capture, RecordPlace
 from crawler.archive.files import OpenFile, lock
-from crawler.archive.reader import READ_BYTES, Damaged, records
-from crawler.archive.recovery import Recovered, recover
+from crawler.archive.reader import READ_BYTES, DamagedFile, records
+from crawler.archive.recovery import RecoveredFile, recover
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.model.types import (
     ConfigError,
@@ -307,7 +307,7 @@ def left_behind(folder: Path, captures: int = 3) -> tuple[Path, list[int]]:
 
 def whole_records(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[int]:
     """Where each of them ends, up to the first that is not whole."""
-    with suppress(Damaged):
+    with suppress(DamagedFile):
         for record in records(file, read_bytes):
             yield record.offset + record.finish()
 
@@ -340,7 +340,7 @@ def test_an_unfinished_file_is_kept_up_to_its_last_whole_record(
     left.write_bytes(damaged)
     kept = len(ends) - lost
     cut_bytes = len(damaged) - ends[kept - 1]
-    assert recover(tmp_path) == [Recovered(FIRST, kept, ends[kept - 1], cut_bytes)]
+    assert recover(tmp_path) == [RecoveredFile(FIRST, kept, ends[kept - 1], cut_bytes)]
     assert names(tmp_path) == [FIRST]
     assert len(read_folder(tmp_path)) == kept
 
@@ -378,7 +378,7 @@ def test_a_record_larger_than_what_is_inflated_at_once(tmp_path: Path) -> None:
 )
 def test_a_file_without_a_whole_record_is_removed(tmp_path: Path, content: bytes) -> None:
     (tmp_path / f"{FIRST}.open").write_bytes(content)
-    assert recover(tmp_path) == [Recovered(FIRST, 0, 0, len(content))]
+    assert recover(tmp_path) == [RecoveredFile(FIRST, 0, 0, len(content))]
     assert names(tmp_path) == []
 
 

@@ -41,7 +41,7 @@ class RedisWorker:
         return ShardLink(
             ops=self.ops,
             run=self.run,
-            tell=self.tell,
+            send_later=self.tell,
             is_full=lambda shard: self.is_full(shard),
             count=self.count,
         )

@@ -13,8 +13,8 @@ from crawler.policy.scope import (
     AddressKind,
     AddressRules,
     Reason,
-    place_of_host,
-    place_of_ip,
+    address_kind,
+    host_kind,
 )
 
 PUBLIC, LOOPBACK, INSIDE = AddressKind.PUBLIC, AddressKind.LOOPBACK, AddressKind.INSIDE
@@ -72,7 +72,7 @@ EVERYWHERE = AddressRules(allow_public=True, inside=(ip_network("0.0.0.0/0"),))
     ],
 )
 def test_place_of_ip(ip: str, want: AddressKind) -> None:
-    assert place_of_ip(ip) is want
+    assert address_kind(ip) is want
 
 
 ADDRESSES = st.one_of(
@@ -89,7 +89,7 @@ def test_what_is_public_here_is_global_to_the_standard_library(
 ) -> None:
     mapped = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
     nat64 = address in ip_network("64:ff9b::/96")
-    if place_of_ip(str(address)) is PUBLIC and not nat64:
+    if address_kind(str(address)) is PUBLIC and not nat64:
         judged = mapped or address
         assert judged.is_global
         assert not judged.is_multicast
@@ -119,7 +119,7 @@ def test_what_is_public_here_is_global_to_the_standard_library(
 def test_place_of_host_in_all_its_disguises(url: str, want: AddressKind) -> None:
     form = fetch_form(url)
     assert form is not None
-    assert place_of_host(split(form).hostname) is want
+    assert host_kind(split(form).hostname) is want
 
 
 @pytest.mark.parametrize(

@@ -246,13 +246,16 @@ def test_the_links_of_a_page_come_once_each_in_their_order() -> None:
 def test_a_robots_file_is_judged_by_its_address_alone() -> None:
     admission = Admission(NARROW)
     target = "https://other.example/print/robots.txt"
-    found = admitted(admission.robots(target, None, "https://www.example.com"))
+    found = admitted(admission.robots_candidate(target, None, "https://www.example.com"))
     assert found.purpose is Purpose.ROBOTS
     assert found.authority == "https://www.example.com"
     assert found.host == "other.example"
     assert found.filtered is False
-    assert refused(admission.robots("http://10.0.0.1/", target, "")).reason is Reason.INSIDE_ADDRESS
-    assert refused(admission.robots("http://[", target, "")).reason is Reason.NOT_A_URL
+    assert (
+        refused(admission.robots_candidate("http://10.0.0.1/", target, "")).reason
+        is Reason.INSIDE_ADDRESS
+    )
+    assert refused(admission.robots_candidate("http://[", target, "")).reason is Reason.NOT_A_URL
 
 
 @given(st.lists(st.text(max_size=20), max_size=5))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from crawler.model.url import (
     ALWAYS,
+    DEFAULT_RULES,
     MERGES,
     TRACKING_NAMES,
-    USUAL,
     CanonicalRules,
     Rule,
     canonical,
@@ -103,7 +103,7 @@ def test_different_pages_stay_apart_under_all_rules(first: str, second: str) -> 
 
 def test_each_rule_says_what_it_merges_and_the_risky_ones_are_off() -> None:
     assert set(MERGES) == set(Rule)
-    assert USUAL_RULES.on == ALWAYS | USUAL
+    assert USUAL_RULES.on == ALWAYS | DEFAULT_RULES
     assert set(Rule) - USUAL_RULES.on == {Rule.SESSION, Rule.SLASH, Rule.WWW, Rule.HTTPS}
 
 

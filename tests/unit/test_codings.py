@@ -18,7 +18,7 @@ from crawler.policy.encodings import (
     NOT_CODED,
     Decoded,
     codings_of,
-    decoded,
+    undo_codings,
 )
 from tests.servers.hostile_kit import brotli_bomb, gzip_bomb, gzipped, zstd_bomb
 
@@ -44,25 +44,25 @@ def test_what_was_packed_is_unpacked(body: bytes, codings: list[bytes]) -> None:
     packed = body
     for name in codings:
         packed = PACKERS[name](packed)
-    assert decoded(packed, codings, ROOM) == Decoded(body)
+    assert undo_codings(packed, codings, ROOM) == Decoded(body)
 
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
 @pytest.mark.parametrize("room", [0, 1, 100, len(BODY) - 1])
 def test_a_body_is_cut_where_its_room_ends(name: bytes, room: int) -> None:
-    cut = decoded(PACKED[name], [name], room)
+    cut = undo_codings(PACKED[name], [name], room)
     assert cut == Decoded(BODY[:room], frozenset({Flag.DECODED_LENGTH}))
 
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
 def test_a_body_that_just_fits_is_whole(name: bytes) -> None:
-    assert decoded(PACKED[name], [name], len(BODY)) == Decoded(BODY)
+    assert undo_codings(PACKED[name], [name], len(BODY)) == Decoded(BODY)
 
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
 def test_a_stream_cut_short_gives_what_came(name: bytes) -> None:
     packed = PACKED[name]
-    short = decoded(packed[: len(packed) * 3 // 4], [name], ROOM)
+    short = undo_codings(packed[: len(packed) * 3 // 4], [name], ROOM)
     assert short.flags == {Flag.DECODED_CUT}
     assert BODY.startswith(short.body)
     # zstd gives out whole blocks of up to 128 KiB, and this body is one of them.
@@ -71,8 +71,8 @@ def test_a_stream_cut_short_gives_what_came(name: bytes) -> None:
 
 def test_damage_costs_little_of_what_came_before_it() -> None:
     packed = PACKED[b"gzip"]
-    damaged = decoded(packed[:4000] + b"\xff" * 100 + packed[4100:], [b"gzip"], ROOM)
-    before = decoded(packed[:4000], [b"gzip"], ROOM)
+    damaged = undo_codings(packed[:4000] + b"\xff" * 100 + packed[4100:], [b"gzip"], ROOM)
+    before = undo_codings(packed[:4000], [b"gzip"], ROOM)
     assert damaged.flags == {Flag.DECODED_BROKEN}
     assert damaged.body.startswith(before.body[:-1000])
 
@@ -80,7 +80,7 @@ def test_damage_costs_little_of_what_came_before_it() -> None:
 @given(name=st.sampled_from(sorted(PACKERS)), junk=st.binary(min_size=1), at=st.integers(0, 3000))
 def test_damage_raises_nothing(name: bytes, junk: bytes, at: int) -> None:
     packed = PACKED[name]
-    result = decoded(packed[:at] + junk + packed[at + len(junk) :], [name], ROOM)
+    result = undo_codings(packed[:at] + junk + packed[at + len(junk) :], [name], ROOM)
     assert len(result.body) <= ROOM
 
 
@@ -134,7 +134,7 @@ def test_damage_raises_nothing(name: bytes, junk: bytes, at: int) -> None:
     ],
 )
 def test_odd_bodies(body: bytes, codings: list[bytes], expect: Decoded) -> None:
-    assert decoded(body, codings, ROOM) == expect
+    assert undo_codings(body, codings, ROOM) == expect
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,6 @@ def test_a_bomb_of_ten_gigabytes_needs_a_few_megabytes() -> None:
     ids=["gzip", "brotli", "zstd"],
 )
 def test_a_bomb_in_a_bomb_is_cut_at_each_step(bomb: bytes, name: bytes) -> None:
-    result = decoded(PACKERS[name](bomb), [name, name], ROOM)
+    result = undo_codings(PACKERS[name](bomb), [name, name], ROOM)
     assert result.body == bytes(ROOM)
     assert Flag.DECODED_LENGTH in result.flags

@@ -9,7 +9,7 @@ from crawler.crawl import rules
 from crawler.inspect.why import refuse_other_identity
 from crawler.model.types import ConfigError
 from crawler.shared.crawl_format import (
-    agreed,
+    check_format,
     encode_format,
     identity_of_shards,
     new_format,
@@ -32,7 +32,7 @@ LIST = "another public suffix list: .*suffixes=0.*[Ii]nstall the same version of
 def test_who_has_other_rules_takes_no_part(theirs: tuple[str, ...], says: str) -> None:
     kept = encode_format(new_format(4, 3, theirs))
     with pytest.raises(ConfigError, match=says):
-        agreed(kept, new_format(4, 3, OURS), "here")
+        check_format(kept, new_format(4, 3, OURS), "here")
     with pytest.raises(ConfigError, match=says):
         refuse_other_identity("here", theirs, CONFIG, is_shared=True)
 
@@ -42,12 +42,12 @@ def test_the_list_is_of_shared_crawls_only() -> None:
     assert not any("suffixes" in each for each in URLS)
     refuse_other_identity("here", URLS, CONFIG, is_shared=False)
     refuse_other_identity("here", OURS, CONFIG, is_shared=True)
-    agreed(encode_format(new_format(4, 3, OURS)), new_format(4, 3, OURS), "here")
+    check_format(encode_format(new_format(4, 3, OURS)), new_format(4, 3, OURS), "here")
 
 
 @pytest.mark.parametrize("theirs", ["shop", ""], ids=["the same", "nobody has said"])
 def test_a_shared_crawl_is_of_one_spider(theirs: str) -> None:
     shop, news = new_format(4, 3, OURS, "shop"), new_format(4, 3, OURS, "news")
-    agreed(encode_format(new_format(4, 3, OURS, theirs)), shop, "here")
+    check_format(encode_format(new_format(4, 3, OURS, theirs)), shop, "here")
     with pytest.raises(ConfigError, match="give news another CRAWLER_FRONTIER_NAME"):
-        agreed(encode_format(shop), news, "here")
+        check_format(encode_format(shop), news, "here")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from crawler.duplicates.exact import Digests
+from crawler.duplicates.exact import LocalDuplicates
 from crawler.model.types import Claim
 
 
@@ -18,9 +18,9 @@ class Finished:
         return self.claims.get(digest)
 
 
-def digests() -> tuple[Digests, Finished]:
+def digests() -> tuple[LocalDuplicates, Finished]:
     store = Finished()
-    return Digests(store), store
+    return LocalDuplicates(store), store
 
 
 def test_the_first_page_may_claim_and_a_later_one_finds_it():
@@ -28,7 +28,7 @@ def test_the_first_page_may_claim_and_a_later_one_finds_it():
         found, store = digests()
         assert await found.original(b"d", "http://a/1", 1) is None
         store.claims[b"d"] = Claim(b"d", "http://a/1")
-        found.settle(1)
+        found.release(1)
         original = await found.original(b"d", "http://a/2", 2)
         assert original is not None and original.url == "http://a/1"
 
@@ -54,7 +54,7 @@ def test_the_second_in_flight_waits_and_is_the_duplicate_if_the_first_finishes()
         await asyncio.sleep(0)
         assert not second.done(), "undecided as long as the first is in flight"
         store.claims[b"d"] = Claim(b"d", "http://a/1")
-        found.settle(1)
+        found.release(1)
         assert (await second).url == "http://a/1"
 
     asyncio.run(story())
@@ -67,11 +67,11 @@ def test_the_second_in_flight_becomes_the_original_if_the_first_is_given_up():
         second = asyncio.create_task(found.original(b"d", "http://a/2", 2))
         third = asyncio.create_task(found.original(b"d", "http://a/3", 3))
         await asyncio.sleep(0)
-        found.settle(1)
+        found.release(1)
         assert await second is None
         await asyncio.sleep(0)
         assert not third.done(), "now it waits for the second"
-        found.settle(2)
+        found.release(2)
         assert await third is None
 
     asyncio.run(story())
@@ -79,4 +79,4 @@ def test_the_second_in_flight_becomes_the_original_if_the_first_is_given_up():
 
 def test_settling_what_was_never_reserved_changes_nothing():
     found, _ = digests()
-    found.settle(99)
+    found.release(99)

@@ -28,18 +28,18 @@ def test_nothing_is_known_before_the_seeds_and_the_others_are():
     alone, one_of_many = doors(), doors()
     one_of_many.wait_for_other_seeds()
     for each in (alone, one_of_many):
-        assert not each.known
+        assert not each.is_complete
         each.set_seeds(["https://a.example/"])
-    assert alone.known and not one_of_many.known
+    assert alone.is_complete and not one_of_many.is_complete
     one_of_many.add_seed_hosts([])
-    assert one_of_many.known
+    assert one_of_many.is_complete
 
 
 def test_others_alone_are_not_enough():
     one = doors()
     one.wait_for_other_seeds()
     one.add_seed_hosts(["a.example"])
-    assert not one.known
+    assert not one.is_complete
 
 
 def test_hosts_that_come_later_are_as_good_as_the_first():

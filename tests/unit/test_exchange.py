@@ -9,7 +9,7 @@ from crawler.model.page import (
     DownloadOptions,
     Exchange,
     Truncated,
-    breakage,
+    incomplete_error,
 )
 
 HEAD = b"HTTP/1.1 200 Fine\r\nA: 1\r\nb:  two \r\nA: 3\r\nodd\r\n\r\n"
@@ -34,7 +34,7 @@ HEAD = b"HTTP/1.1 200 Fine\r\nA: 1\r\nb:  two \r\nA: 3\r\nodd\r\n\r\n"
     ],
 )
 def test_what_broke_a_body_off(flags: tuple[str, ...], error: str) -> None:
-    assert breakage(flags) == error
+    assert incomplete_error(flags) == error
 
 
 def exchange() -> Exchange:
@@ -77,4 +77,4 @@ def test_how_much_is_kept(asked: int | None, room: int) -> None:
         admits=lambda ip, host, port: True,
         begin_or_put_back=lambda lease: True,
     )
-    assert options.room(b"text/html", "http://a.example/", asked) == room
+    assert options.max_bytes(b"text/html", "http://a.example/", asked) == room

@@ -230,7 +230,7 @@ def test_a_feed_in_utf_16_without_a_mark(encoding: str) -> None:
         .encode(encoding)
     )
     sniffed = actual_type("application/rss+xml", "http://a.example/feed", body)
-    assert (sniffed.media_type, sniffed.lies) == ("application/rss+xml", False)
+    assert (sniffed.media_type, sniffed.is_mislabelled) == ("application/rss+xml", False)
     feed = read(body)
     assert feed.title == "N\xe9ws & more"
     assert entry("http://a.example/1", MAY_6) in feed.links

@@ -7,7 +7,7 @@ import pytest
 from crawler.crawl.in_flight import (
     Fetch,
     InFlight,
-    fate_of,
+    verdict_of,
 )
 from crawler.model.types import (
     Candidate,
@@ -50,7 +50,7 @@ def flight(attempts: int = 0, **given: object) -> Fetch:
     ],
 )
 def test_fate(account: Fetch, verdict: Verdict):
-    assert fate_of(account, now=10.0, retries=3, pause_s=60.0) == verdict
+    assert verdict_of(account, now=10.0, retries=3, pause_s=60.0) == verdict
 
 
 def test_an_account_is_found_by_its_lease_until_it_is_closed():

@@ -53,7 +53,7 @@ def settled(project: dict[str, object]) -> Settings:
         ),
         pytest.param(
             WebSpider,
-            {"EXTENSIONS": {"crawler.report.logs.PageLines": 900}},
+            {"EXTENSIONS": {"crawler.report.logs.PageLogFormatter": 900}},
             (),
             False,
             id="what lies in the package, but has no place of ours",

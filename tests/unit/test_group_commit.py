@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from crawler.crawl.group_commit import MOST_BYTES, GroupCommit
+from crawler.crawl.group_commit import MAX_UNSYNCED_BYTES, GroupCommit
 from crawler.model.types import StoreUnavailable
 
 LONG_S = 300.0
@@ -80,7 +80,7 @@ def test_closing_and_hurrying_wait_for_no_interval():
     async def story() -> None:
         disk = Disk()
         disk.write("a")
-        disk.commits.hurry()
+        disk.commits.sync_soon()
         await disk.until("verdicts")
         disk.write("b")
         await disk.commits.close()
@@ -121,11 +121,11 @@ def test_records_wait_while_too_many_are_not_synced():
     async def story() -> None:
         disk = Disk()
         disk.gate.clear()
-        disk.unsynced_bytes = MOST_BYTES - 1
-        await disk.commits.room()  # half of it begins a sync, and does not wait for it
+        disk.unsynced_bytes = MAX_UNSYNCED_BYTES - 1
+        await disk.commits.wait_for_room()  # half of it begins a sync, and does not wait for it
         await disk.until("records")
-        disk.unsynced_bytes = MOST_BYTES
-        waiting = asyncio.create_task(disk.commits.room())
+        disk.unsynced_bytes = MAX_UNSYNCED_BYTES
+        waiting = asyncio.create_task(disk.commits.wait_for_room())
         for _ in range(5):
             await asyncio.sleep(0)
         assert not waiting.done()
@@ -139,8 +139,8 @@ def test_where_the_sync_fails_no_record_waits_for_room():
     async def story() -> None:
         disk = Disk(every_s=0.01)
         disk.error = StoreUnavailable("no disk")
-        disk.commits._unsynced_bytes = lambda: MOST_BYTES
+        disk.commits._unsynced_bytes = lambda: MAX_UNSYNCED_BYTES
         with pytest.raises(StoreUnavailable, match="no disk"):
-            await disk.commits.room()
+            await disk.commits.wait_for_room()
 
     asyncio.run(story())

@@ -13,7 +13,7 @@ from crawler.download.http_head import (
     MAX_LINES,
     BadHead,
     HeadGate,
-    mend_head,
+    repair_head,
 )
 
 LIMIT_BYTES = 4096
@@ -36,7 +36,7 @@ def head(*lines: bytes, status: bytes = OK) -> bytes:
     ],
 )
 def test_a_head_without_fault_is_left_alone(raw: bytes) -> None:
-    assert mend_head(raw) is raw
+    assert repair_head(raw) is raw
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_head_without_fault_is_left_alone(raw: bytes) -> None:
     ],
 )
 def test_a_faulty_head_is_mended(raw: bytes, clean: bytes) -> None:
-    assert mend_head(raw) == clean
+    assert repair_head(raw) == clean
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_faulty_head_is_mended(raw: bytes, clean: bytes) -> None:
 )
 def test_what_browsers_refuse_is_refused(raw: bytes) -> None:
     with pytest.raises(BadHead):
-        mend_head(raw)
+        repair_head(raw)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ LINES = st.lists(st.binary(max_size=30) | st.sampled_from([b"Content-Length: 5",
 @given(lines=LINES, status=st.sampled_from([OK, b"HTTP/1.1 200", b"HTTP/2  301\tx"]))
 def test_what_was_mended_needs_no_mending(lines: list[bytes], status: bytes) -> None:
     try:
-        clean = mend_head(head(*lines, status=status))
+        clean = repair_head(head(*lines, status=status))
     except BadHead:
         return
-    assert mend_head(clean) is clean
+    assert repair_head(clean) is clean

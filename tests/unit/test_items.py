@@ -42,7 +42,7 @@ from crawler.model.page import (
     Parsed,
 )
 from crawler.model.types import Claim
-from crawler.report.report import PageFilter, holds_stdout
+from crawler.report.report import PageFilter, writes_stdout
 from tests.examples import examples
 from tests.sources import PROJECT
 
@@ -235,7 +235,7 @@ def test_a_feed_may_choose_its_classes() -> None:
     ],
 )
 def test_a_feed_on_standard_output_is_known(feeds: dict[Any, Any], holds: bool) -> None:
-    assert holds_stdout(feeds) is holds
+    assert writes_stdout(feeds) is holds
 
 
 def test_the_page_about_feeds_lists_each_field() -> None:

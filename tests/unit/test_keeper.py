@@ -18,7 +18,7 @@ from scrapy.utils.test import get_crawler
 from crawler.crawl.body_memory import FREE_BYTES
 from crawler.crawl.slots import SlotRules, Slots
 from crawler.download.body import (
-    BodyKeeper,
+    BodyReader,
     KeptBody,
     declared_length,
     headers_of,
@@ -47,7 +47,7 @@ class Desk:
         self.crawler: Crawler = get_crawler()
         self.memory = memory or Memory()
         slots = Slots(SlotRules(), lambda: None)
-        self.keeper = BodyKeeper(self.crawler, OPTIONS, self.memory.flights, self.memory, slots)
+        self.keeper = BodyReader(self.crawler, OPTIONS, self.memory.flights, self.memory, slots)
         self.request, self.flight = self.memory.leased(1, **meta)
 
     def keep(self, *parts: bytes | float, **headers: str) -> KeptBody:
@@ -59,11 +59,11 @@ class Desk:
         all_kept: list[KeptBody] = []
 
         async def fetch(request: Request, limit: asyncio.Timeout) -> Response:
-            room = self.keeper.room(request, told, len(HEAD))
-            all_kept.append(await self.keeper.keep(request, told, room, chunks(*parts), limit))
+            room = self.keeper.max_body_bytes(request, told, len(HEAD))
+            all_kept.append(await self.keeper.read_body(request, told, room, chunks(*parts), limit))
             return Response(request.url)
 
-        await self.keeper.in_time(self.request, fetch)
+        await self.keeper.with_timeout(self.request, fetch)
         return all_kept[0]
 
 
@@ -104,7 +104,7 @@ def test_an_answer_without_a_head_in_time_is_an_error() -> None:
         return Response(request.url)
 
     with pytest.raises(DownloadTimeoutError):
-        hurried(desk.keeper.in_time(desk.request, fetch))
+        hurried(desk.keeper.with_timeout(desk.request, fetch))
 
 
 def test_who_ends_a_fetch_is_not_taken_for_its_clock() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from crawler.archive.recovery import Archived
+from crawler.archive.recovery import ArchivedAnswers
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.records import OpenRecord
 from crawler.model.types import (
@@ -22,7 +22,7 @@ from crawler.shared.client import Argument, Call
 from crawler.shared.codec import pack
 from crawler.shared.faults import Unreachable
 from crawler.shared.shard import Ops
-from crawler.shared.worker.membership import give_back
+from crawler.shared.worker.membership import return_last_session_leases
 
 SHARDS: Final = 3
 NOW: Final = 1e9
@@ -78,10 +78,10 @@ class Looker:
     def __init__(self) -> None:
         self.leases: list[OpenRecord] = []
 
-    def __call__(self, leases: Iterable[OpenRecord]) -> Archived:
+    def __call__(self, leases: Iterable[OpenRecord]) -> ArchivedAnswers:
         self.leases += leases
         claims = [CLAIM] if self.leases else []
-        return Archived(claims, {url("x")}, is_all_here=True)
+        return ArchivedAnswers(claims, {url("x")}, is_complete=True)
 
 
 ON_TIME: Final = [b"%d" % (NOW + AHEAD_S), b"0"]
@@ -118,7 +118,7 @@ def test_leases_are_looked_up_and_given_back(
 ) -> None:
     servers, looker = Servers(time, leases, [None, None]), Looker()
     ops = Ops("next", SHARDS, FrontierRules(), 60.0)
-    assert asyncio.run(give_back(servers, ops, "dead", looker, lambda: NOW)) == 0
+    assert asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW)) == 0
     assert servers.buried == buried
     assert len(servers.claims) == bool(looker.leases)
     assert {each.taken_at for each in looker.leases} <= {NOW - 7}, "by our own clock"
@@ -139,7 +139,7 @@ def test_a_servers_clock_that_was_set_back_makes_no_lease_younger(clock: Sequenc
     time = [b"%d" % (NOW + AHEAD_S - SET_BACK_S), b"0"]
     servers, looker = Servers(time, [[b"5", lease("x")], [], []], clock), Looker()
     ops = Ops("next", SHARDS, FrontierRules(), 60.0)
-    asyncio.run(give_back(servers, ops, "dead", looker, lambda: NOW))
+    asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW))
     assert [each.taken_at for each in looker.leases] == [NOW - 7]
 
 
@@ -155,5 +155,5 @@ def test_what_is_late_is_read_late() -> None:
 
     servers, looker = Slow(ON_TIME, [[b"5", lease("x")], [], []], [None, None]), Looker()
     ops = Ops("next", SHARDS, FrontierRules(), 60.0)
-    asyncio.run(give_back(servers, ops, "dead", looker, lambda: NOW + waited))
+    asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW + waited))
     assert [each.taken_at for each in looker.leases] == [NOW - 7]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from crawler.shared.codec import (
     TABLES,
+    bucket_mark,
     can_mark,
     cell,
-    mark_of,
     near_in,
     rows_of,
 )
@@ -56,14 +56,14 @@ def test_a_bucket_is_read_as_it_was_written(simhash, others, most_bits):
 def test_the_first_table_says_whose_it_is():
     for (_, table, _), row in told(77).items():
         (found,) = near_in(row, table, 77, 0)
-        assert found.mark == (b"" if table else mark_of(DIGEST))
+        assert found.mark == (b"" if table else bucket_mark(DIGEST))
 
 
 @given(digest=st.binary(min_size=12, max_size=64))
 def test_a_mark_leads_to_the_shard_of_its_digest(digest):
     assert can_mark(digest)
-    assert shard_of_digest(mark_of(digest), 64) == shard_of_digest(digest, 64)
-    assert mark_of(mark_of(digest)) == mark_of(digest)
+    assert shard_of_digest(bucket_mark(digest), 64) == shard_of_digest(digest, 64)
+    assert bucket_mark(bucket_mark(digest)) == bucket_mark(digest)
 
 
 @pytest.mark.parametrize("table", range(TABLES))

@@ -13,7 +13,7 @@ import pytest
 
 from crawler.duplicates.index.index import open_index
 from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
-from crawler.duplicates.near import NearPages
+from crawler.duplicates.near import LocalNearDuplicates
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import FrontierRules
@@ -46,8 +46,8 @@ class Crawl:
         self.pages = self.opened()
         self._at = 0.0
 
-    def opened(self) -> NearPages:
-        return NearPages(open_index(self.path, self.store, TINY), self.store, 3)
+    def opened(self) -> LocalNearDuplicates:
+        return LocalNearDuplicates(open_index(self.path, self.store, TINY), self.store, 3)
 
     def reopen(self) -> None:
         """After a crash: nobody closed it."""
@@ -64,10 +64,10 @@ class Crawl:
         if simhash is not None:
             changes[keys.NEAR + claim.digest] = keys.numbered(b"", simhash)
         self.store.write(changes)
-        self.pages.settle(number)
+        self.pages.release(number)
 
     def give_up(self, number: int) -> None:
-        self.pages.settle(number)
+        self.pages.release(number)
 
     async def add(self, number: int, simhash: int) -> NearDuplicate | None:
         near = await self.ask(number, simhash)
@@ -160,7 +160,7 @@ def test_a_page_with_the_same_bytes_as_before_is_no_second_entry(crawl: Crawl) -
 
 
 def test_settling_what_was_never_reserved_changes_nothing(crawl: Crawl) -> None:
-    crawl.pages.settle(99)
+    crawl.pages.release(99)
 
 
 def test_of_pages_in_flight_at_once_one_of_each_text_is_the_original(crawl: Crawl) -> None:

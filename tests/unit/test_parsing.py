@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from crawler.config.settings import ContentSettings
-from crawler.content.parsing import OURS, Parsers
+from crawler.content.parsing import BUILT_IN, Parsers
 from crawler.model.page import (
     Link,
     Parsed,
@@ -35,7 +35,7 @@ def parsers(*paths: str) -> Parsers:
 
 
 def parsed(registry: Parsers, media_type: str, body: bytes) -> Parsed:
-    parser = registry.of(media_type)
+    parser = registry.parser_for(media_type)
     assert parser is not None
     return asyncio.run(registry.parse(Source("http://a.example/", media_type, body), parser))
 
@@ -63,7 +63,7 @@ def parsed(registry: Parsers, media_type: str, body: bytes) -> Parsed:
     ],
 )
 def test_each_type_has_its_parser(media_type: str, name: str | None) -> None:
-    parser = parsers().of(media_type)
+    parser = parsers().parser_for(media_type)
     assert (parser and parser.name) == name
 
 
@@ -84,8 +84,8 @@ def test_who_comes_first_has_the_type(tmp_path: Path, caplog: pytest.LogCaptureF
     points = {"b": "strange_parsers:Apart", "a": "strange_parsers:Html"}
     with strangers(tmp_path, points) as name, caplog.at_level(logging.WARNING):
         registry = parsers(f"{name}.Notes")
-        assert type(registry.of("application/x-notes")).__name__ == "Notes"
-        assert type(registry.of("text/html")).__name__ == "Html"
+        assert type(registry.parser_for("application/x-notes")).__name__ == "Notes"
+        assert type(registry.parser_for("text/html")).__name__ == "Html"
     (said,) = caplog.messages
     assert said == (
         "application/x-notes is left to strange_parsers:Notes, which comes before"
@@ -165,7 +165,7 @@ def test_the_table_of_the_documentation_is_ours() -> None:
     told = {name: (set(re.findall(r"`([^`]+)`", types)), limit) for name, types, limit in rows}
     assert told == {
         one.name: (set(one.types), f"{one.inline_max_bytes // 1024} KB")
-        for one in (ours() for ours in OURS)
+        for one in (ours() for ours in BUILT_IN)
     }
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.policy.patterns import MOST_CHARS, pattern_of
+from crawler.policy.patterns import MAX_PATTERN_CHARS, pattern_of
 
 HOST = "http://example.com"
 UUIDS = ("0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7")
@@ -92,4 +92,4 @@ def test_numbers_make_no_difference(text: str, one: int, other: int) -> None:
 
 
 def test_a_pattern_is_bounded() -> None:
-    assert len(of("/1" + "a/" * 900)) == MOST_CHARS
+    assert len(of("/1" + "a/" * 900)) == MAX_PATTERN_CHARS

@@ -7,22 +7,22 @@ from itertools import product
 import pytest
 
 from crawler.frontier.records import (
-    MOVES,
+    TRANSITIONS,
     HostEvent,
     HostPlace,
-    IllegalMove,
-    move,
+    IllegalTransition,
+    next_place,
 )
 
 
 @pytest.mark.parametrize(("place", "event"), list(product(HostPlace, HostEvent)))
 def test_every_move_is_in_the_table_or_refused(place, event):
-    if (place, event) in MOVES:
-        assert move(place, event) is MOVES[place, event]
+    if (place, event) in TRANSITIONS:
+        assert next_place(place, event) is TRANSITIONS[place, event]
     else:
-        with pytest.raises(IllegalMove):
-            move(place, event)
+        with pytest.raises(IllegalTransition):
+            next_place(place, event)
 
 
 def test_every_place_is_reached_and_left():
-    assert {place for place, _ in MOVES} == set(HostPlace) == set(MOVES.values())
+    assert {place for place, _ in TRANSITIONS} == set(HostPlace) == set(TRANSITIONS.values())

@@ -8,7 +8,7 @@ from crawler.content.parsers.loading import (
     MAX_LINKS,
     MAX_TEXT_CHARS,
     MAX_TITLE_CHARS,
-    bounded,
+    within_limits,
 )
 from crawler.content.parsers.plain import PlainParser, urls
 from crawler.model.page import (
@@ -105,17 +105,17 @@ def test_what_a_parser_says_is_bounded() -> None:
         links=(Link("/"),) * (MAX_LINKS + 1),
         notes=("a", "a"),
     )
-    cut = bounded(many, "mine")
+    cut = within_limits(many, "mine")
     assert (len(cut.title), len(cut.text)) == (MAX_TITLE_CHARS, MAX_TEXT_CHARS)
     assert len(cut.links) == MAX_LINKS
     assert (cut.parser, cut.notes) == ("mine", ("a", "links_cut", "text_cut"))
 
 
 def test_links_are_bounded_together() -> None:
-    cut = bounded(Parsed(links=(Link("x" * 1_000_000),) * 20), "mine")
+    cut = within_limits(Parsed(links=(Link("x" * 1_000_000),) * 20), "mine")
     assert (len(cut.links), cut.notes) == (8, ("links_cut",))
 
 
 def test_what_is_within_its_bounds_stays_the_same() -> None:
     said = Parsed(parser="p", title="t", text="x", links=(Link("/"),), robots=frozenset({"a"}))
-    assert bounded(said, "mine") == said
+    assert within_limits(said, "mine") == said

@@ -26,8 +26,8 @@ from crawler.report.screen import (
     ProgressFigures,
     RecentRate,
     Screen,
-    line,
-    sentence,
+    progress_line,
+    progress_sentence,
 )
 
 BUSY = ProgressFigures(
@@ -86,7 +86,7 @@ WIPE = "\r\x1b[2K"
     ],
 )
 def test_the_line(glance: ProgressFigures, columns: int, want: str) -> None:
-    assert line(glance, columns) == want
+    assert progress_line(glance, columns) == want
 
 
 @given(
@@ -103,13 +103,13 @@ def test_the_line(glance: ProgressFigures, columns: int, want: str) -> None:
     st.integers(1, 200),
 )
 def test_the_line_never_wraps(glance: ProgressFigures, columns: int) -> None:
-    shown = line(glance, columns)
+    shown = progress_line(glance, columns)
     assert len(shown) < columns
     assert shown.isascii() and shown.isprintable()
 
 
 def test_the_same_for_a_log() -> None:
-    assert sentence(BUSY) == (
+    assert progress_sentence(BUSY) == (
         "1,234 pages (83.2 a second), 210 hosts active, 12,345 URLs waiting, 12 duplicates,"
         " 3 errors, 148 MB"
     )
@@ -204,9 +204,9 @@ def test_the_line_is_drawn_over_and_wiped() -> None:
 def test_messages_stay_above_the_line() -> None:
     out = Terminal()
     screen = Screen(out)
-    screen.tell("before")
+    screen.show_message("before")
     screen.draw("line")
-    screen.tell("message")
+    screen.show_message("message")
     assert out.getvalue() == f"before\n{WIPE}line{WIPE}message\n{WIPE}line"
 
 
@@ -264,8 +264,8 @@ def test_what_was_logged_too_early_is_held_and_then_let_go() -> None:
     held.handle(record("web", logging.INFO, "coarse"))
     logging.root.addHandler(handler)
     try:
-        held.let_go()
-        held.let_go()
+        held.release_records()
+        held.release_records()
     finally:
         logging.root.removeHandler(handler)
     assert kept == ["coarse"]

@@ -15,10 +15,10 @@ from crawler.policy.redirects import (
     Broken,
     Follow,
     NotARedirect,
-    Onward,
+    RedirectDecision,
     TooMany,
+    decide_redirect,
     location_text,
-    onward,
 )
 from crawler.policy.scope import AddressRules, Scope
 
@@ -41,8 +41,8 @@ def candidate(url: str = PAGE, chain: tuple[int, ...] = ()) -> Candidate:
 
 def led(
     start: Candidate, location: bytes | None, status: int = 301, way_in: Admission = WAY_IN
-) -> Onward:
-    return onward(
+) -> RedirectDecision:
+    return decide_redirect(
         start,
         status,
         location,
@@ -124,7 +124,7 @@ def test_a_target_outside_the_scope_is_not_followed() -> None:
     assert isinstance(led(candidate(), b"/x", way_in=HOME), Follow)
 
 
-def walk(steps: list[bytes]) -> tuple[list[Candidate], Onward]:
+def walk(steps: list[bytes]) -> tuple[list[Candidate], RedirectDecision]:
     """Follow *steps* in turn, again and again."""
     at = candidate()
     seen: list[Candidate] = []

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import Candidate
-from crawler.shared.codec import MOST_BYTES, parts_of
+from crawler.shared.codec import MAX_BATCH_BYTES, parts_of
 from crawler.shared.shard import BATCH, Ops
 from tests.contract.frontiers import candidate
 
 OPS = Ops("w.1", 1, FrontierRules(), 60.0)
-THIRD = MOST_BYTES // 3
+THIRD = MAX_BATCH_BYTES // 3
 
 
 def found(*sizes: int) -> list[Candidate]:
@@ -35,7 +35,7 @@ def found(*sizes: int) -> list[Candidate]:
         pytest.param([THIRD] * 3, [3], id="requests that just fit"),
         pytest.param([THIRD] * 4, [3, 1], id="one too many"),
         pytest.param([THIRD * 3, THIRD, 0, 0], [1, 3], id="plain links fit behind it"),
-        pytest.param([0, MOST_BYTES * 3, 0], [1, 2], id="one that alone is too much"),
+        pytest.param([0, MAX_BATCH_BYTES * 3, 0], [1, 2], id="one that alone is too much"),
         pytest.param([THIRD] + [0] * BATCH + [THIRD], [BATCH, 2], id="both bounds count"),
     ],
 )

@@ -7,8 +7,8 @@ import pytest
 from crawler.shared.client import Call
 from crawler.shared.worker.outgoing import (
     AGAIN_S,
-    MOST,
-    UNTOLD,
+    MAX_BATCH,
+    UNSENT_KEY,
     SideQueue,
 )
 from crawler.shared.worker.status import Troubles
@@ -64,18 +64,18 @@ def test_a_shard_that_did_not_answer_is_left_alone_for_a_while_and_the_others_ar
 def test_a_shard_that_answers_is_told_at_once() -> None:
     tells = waiting(claim(1))
     tells.put_back(tells.take(0.0), 0.0)
-    tells.answers(0)
+    tells.on_answer(0)
     assert tells.take(0.1) == [claim(1)]
 
 
-@pytest.mark.parametrize("script", MOST)
+@pytest.mark.parametrize("script", MAX_BATCH)
 def test_the_oldest_of_too_many_are_dropped_and_counted(script: str) -> None:
     counted: list[str] = []
     tells = SideQueue(counted.append)
-    calls = [Call(0, script, (f"{n}", "x", b"y")) for n in range(MOST[script] + 3)]
+    calls = [Call(0, script, (f"{n}", "x", b"y")) for n in range(MAX_BATCH[script] + 3)]
     for call in [rest("a", 1.0), *calls]:
         tells.put(call)
-    assert counted == [UNTOLD + script] * 3
+    assert counted == [UNSENT_KEY + script] * 3
     tells.put_back(tells.take(0.0), 0.0)
     assert tells.take(AGAIN_S) == [rest("a", 1.0), *calls[3:]]
 
@@ -116,7 +116,7 @@ def test_a_trouble_is_told_once_though_the_worker_stands_still(
         *((11.0, "look"), (12.0, "look")),
     ):
         clock[0] = now
-        troubles.meet("redis", "no answer") if does == "meet" else troubles.look()
+        troubles.report("redis", "no answer") if does == "meet" else troubles.look()
     assert caplog.messages == ["Waiting: no answer"]
     for now in (12.5, 13.5):
         clock[0] = now

@@ -415,8 +415,8 @@ def outcome(**given: Any) -> Outcome:
 )
 def test_what_is_counted(flown: Fetch, came: Outcome, want: dict[str, int]) -> None:
     counted = tally()
-    counted.landed(flown, came)
-    assert dict(counted.counted) == want
+    counted.count_completed(flown, came)
+    assert dict(counted.counters) == want
     assert counted.errors == sum(n for key, n in want.items() if key.startswith("error/"))
 
 
@@ -427,16 +427,16 @@ def rest(seconds: float, failures: int = 1) -> Rest:
 def test_the_failing_host_that_is_asked_first_is_named() -> None:
     counted = tally()
     refused, late = Answer(0.1, error="connect"), Answer(0.1, 503)
-    counted.rested(HostKey("a"), refused, rest(50.0), now=100.0)
-    counted.rested(HostKey("b"), late, rest(20.0), now=100.0)
-    counted.rested(HostKey("c"), Answer(0.1, 200), rest(1.0), now=100.0)
+    counted.count_rest(HostKey("a"), refused, rest(50.0), now=100.0)
+    counted.count_rest(HostKey("b"), late, rest(20.0), now=100.0)
+    counted.count_rest(HostKey("c"), Answer(0.1, 200), rest(1.0), now=100.0)
     named = [counted.next_failing(now) for now in (100.0, 130.0, 200.0)]
     assert [each and (each.host, each.until, each.why) for each in named] == [
         ("b", 120.0, "status 503"),
         ("a", 150.0, "no connection"),
         None,
     ]
-    counted.rested(HostKey("a"), Answer(0.1, 404), rest(1.0), now=110.0)
+    counted.count_rest(HostKey("a"), Answer(0.1, 404), rest(1.0), now=110.0)
     assert counted.next_failing(130.0) is None, "it has answered"
 
 
@@ -446,21 +446,21 @@ def test_failing_hosts_are_logged_at_their_first_failure(
     counted, refused = tally(), Answer(0.1, error="connect")
     with caplog.at_level("INFO"):
         for failures in (1, 2, 3):
-            counted.rested(HostKey("a"), refused, rest(50.0, failures), now=100.0)
+            counted.count_rest(HostKey("a"), refused, rest(50.0, failures), now=100.0)
         assert len(caplog.messages) == 1
         assert "a until" in caplog.messages[0] and "(no connection)" in caplog.messages[0]
         for number in range(5_000):
-            counted.rested(HostKey(f"h{number}"), refused, rest(50.0), now=100.0)
+            counted.count_rest(HostKey(f"h{number}"), refused, rest(50.0), now=100.0)
     assert len(caplog.messages) == 1_000, "of a crawl with many dead hosts the log stays short"
 
 
 def test_the_tally_is_bounded() -> None:
     counted = tally()
     for number in range(50_000):
-        counted.landed(flight(), outcome(host=f"h{number}", status=404, fate="dead"))
+        counted.count_completed(flight(), outcome(host=f"h{number}", status=404, fate="dead"))
     assert len(counted.by_host) <= 20_000
     assert len(counted.dead) == 5
-    assert len(counted.counted) < 10
+    assert len(counted.counters) < 10
 
 
 def test_scrapys_stats_say_the_same() -> None:

@@ -19,9 +19,9 @@ from crawler.model.types import (
     RetryAt,
 )
 from crawler.policy.politeness import (
-    Fate,
     KeepAnswer,
-    fate,
+    RetryDecision,
+    retry_decision,
 )
 
 RULES = PolitenessSettings()
@@ -35,8 +35,8 @@ def candidate(attempts: int = 0) -> Candidate:
 
 def fated(
     answer: Answer, attempts: int = 0, rules: PolitenessSettings = RULES, seed: int = 1
-) -> Fate:
-    return fate(candidate(attempts), answer, REST_S, rules, NOW, Random(seed))
+) -> RetryDecision:
+    return retry_decision(candidate(attempts), answer, REST_S, rules, NOW, Random(seed))
 
 
 @pytest.mark.parametrize(

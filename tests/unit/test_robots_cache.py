@@ -51,7 +51,7 @@ def fresh(store: MemoryStore | None = None, memory_bytes: int = 1 << 20) -> Robo
 def taught(status: int | None, body: bytes = b"", error: str = "", times: int = 1) -> RobotsCache:
     cache = fresh()
     for _ in range(times):
-        cache.learn(SITE, RobotsFetch(FILE, status, error, None, body), NOW)
+        cache.store_result(SITE, RobotsFetch(FILE, status, error, None, body), NOW)
     return cache
 
 
@@ -91,24 +91,24 @@ def test_trouble_forbids_everything_and_is_asked_again() -> None:
 def test_unreachable_lasts_from_the_end_of_the_hosts_rest() -> None:
     cache = fresh()
     for _ in range(5):
-        cache.learn(SITE, RobotsFetch(FILE, error="connect"), NOW, rest_s=HOUR_S)
+        cache.store_result(SITE, RobotsFetch(FILE, error="connect"), NOW, rest_s=HOUR_S)
     assert isinstance(cache.verdict(SITE + "/a", NOW + 1.9 * HOUR_S), RobotsUnreachable)
     assert isinstance(cache.verdict(SITE + "/a", NOW + 2 * HOUR_S), Unknown)
 
 
 def test_a_redirect_is_asked_for_at_its_own_host_and_then_speaks_for_ours() -> None:
     cache, there = fresh(), "https://example.org/robots.txt"
-    record = cache.learn(SITE, RobotsFetch(FILE, 301, target=there), NOW)
+    record = cache.store_result(SITE, RobotsFetch(FILE, 301, target=there), NOW)
     assert (record.kind, record.next_url) == (RobotsState.PENDING, there)
     assert cache.verdict(SITE + "/no", NOW) == Unknown(there)
-    cache.learn(SITE, RobotsFetch(there, 200, body=BODY), NOW)
+    cache.store_result(SITE, RobotsFetch(there, 200, body=BODY), NOW)
     assert isinstance(cache.verdict(SITE + "/no", NOW), Disallowed)
     assert cache.verdict("https://example.org/no", NOW) == Unknown(there)
 
 
 def test_a_redirect_whose_turn_never_came_is_begun_anew() -> None:
     cache = fresh()
-    cache.learn(SITE, RobotsFetch(FILE, 301, target="https://example.org/robots.txt"), NOW)
+    cache.store_result(SITE, RobotsFetch(FILE, 301, target="https://example.org/robots.txt"), NOW)
     assert cache.verdict(SITE + "/no", NOW + HOUR_S) == Unknown(FILE)
 
 
@@ -122,7 +122,7 @@ def test_a_verdict_holds_for_a_day_and_not_under_a_clock_set_back() -> None:
 def test_an_old_copy_is_used_while_there_is_trouble() -> None:
     cache = taught(200, BODY)
     later = NOW + DAY_S
-    cache.learn(SITE, RobotsFetch(FILE, 503), later)
+    cache.store_result(SITE, RobotsFetch(FILE, 503), later)
     assert isinstance(cache.verdict(SITE + "/no", later), Disallowed)
     assert isinstance(cache.verdict(SITE + "/a", later), Allowed)
     assert isinstance(cache.verdict(SITE + "/a", later + HOUR_S), Unknown)
@@ -137,14 +137,14 @@ def test_a_lost_host_is_given_up_for_a_while_even_with_a_good_copy() -> None:
 
 def test_what_was_learned_outlives_the_process() -> None:
     store = MemoryStore()
-    fresh(store).learn(SITE, RobotsFetch(FILE, 200, body=BODY), NOW)
+    fresh(store).store_result(SITE, RobotsFetch(FILE, 200, body=BODY), NOW)
     assert isinstance(fresh(store).verdict(SITE + "/no", NOW), Disallowed)
 
 
 def test_the_store_is_read_once() -> None:
     store = MemoryStore()
     cache = fresh(store)
-    cache.learn(SITE, RobotsFetch(FILE, 200, body=BODY), NOW)
+    cache.store_result(SITE, RobotsFetch(FILE, 200, body=BODY), NOW)
     before = store.reads
     for _ in range(10):
         cache.verdict(SITE + "/a", NOW)
@@ -163,7 +163,7 @@ def test_memory_is_bounded_and_forgets_the_least_used_but_no_verdict(
         site = f"http://h{number}.example"
         if site not in known or size == 0:
             known[site] = bodies[size]
-            cache.learn(site, RobotsFetch(site + "/robots.txt", 200, body=bodies[size]), NOW)
+            cache.store_result(site, RobotsFetch(site + "/robots.txt", 200, body=bodies[size]), NOW)
         allowed = Rules.parse(known[site], "Gossamer").allowed(site + "/3")
         assert isinstance(cache.verdict(site + "/3", NOW), Allowed) == allowed
         assert cache.size_bytes <= 5000 or len(cache) == 1
@@ -174,9 +174,9 @@ def test_the_least_recently_asked_for_is_forgotten_first() -> None:
     store = MemoryStore()
     cache = fresh(store, memory_bytes=1200)
     for name in ("a", "b"):
-        cache.learn(f"http://{name}", RobotsFetch(f"http://{name}/robots.txt", 404), NOW)
+        cache.store_result(f"http://{name}", RobotsFetch(f"http://{name}/robots.txt", 404), NOW)
     cache.verdict("http://a/", NOW)
-    cache.learn("http://c", RobotsFetch("http://c/robots.txt", 404), NOW)
+    cache.store_result("http://c", RobotsFetch("http://c/robots.txt", 404), NOW)
     before = store.reads
     cache.verdict("http://a/", NOW)
     assert store.reads == before
@@ -211,7 +211,7 @@ def test_the_size_it_counts_with_is_the_size_it_has(body: bytes) -> None:
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for name in names:
-        cache.learn(name, RobotsFetch(name + "/robots.txt", 200, body=body), NOW)
+        cache.store_result(name, RobotsFetch(name + "/robots.txt", 200, body=body), NOW)
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     held = after - before - 20 * len(body)  # the store keeps the bodies; here they are shared
@@ -222,7 +222,7 @@ def test_the_size_it_counts_with_is_the_size_it_has(body: bytes) -> None:
 def test_what_is_forgotten_is_read_again() -> None:
     store = MemoryStore()
     cache = fresh(store)
-    cache.learn(SITE, RobotsFetch(FILE, 404), NOW)
+    cache.store_result(SITE, RobotsFetch(FILE, 404), NOW)
     store.put(RobotsRecord(SITE, RobotsState.RULES, NOW, NOW + DAY_S, BODY))
     assert cache.verdict(SITE + "/no", NOW) == Allowed()
     cache.forget(SITE)

@@ -15,9 +15,9 @@ from crawler.policy.robots_cache import (
     RobotsRecord,
     RobotsState,
     fetch_result,
-    given_up,
     record_after,
-    unknown,
+    unknown_record,
+    unreachable_record,
 )
 
 SITE = "http://example.com"
@@ -74,7 +74,7 @@ class Story:
     """One authority and what it is told, with the time going on by itself."""
 
     now: float = 1e9
-    record: RobotsRecord = field(default_factory=lambda: unknown(SITE, 1e9))
+    record: RobotsRecord = field(default_factory=lambda: unknown_record(SITE, 1e9))
 
     def learn(self, *fetches: RobotsFetch) -> RobotsRecord:
         for fetch in fetches:
@@ -203,7 +203,7 @@ def test_a_fetch_that_we_stopped_changes_nothing() -> None:
 
 
 def test_an_authority_that_was_given_up_gets_one_try() -> None:
-    story = Story(record=given_up(SITE, "its host is lost", RULES, 1e9, 1e9 + HOUR_S))
+    story = Story(record=unreachable_record(SITE, "its host is lost", RULES, 1e9, 1e9 + HOUR_S))
     assert story.record.kind is RobotsState.UNREACHABLE
     assert story.learn(got(error="connect")).kind is RobotsState.UNREACHABLE
     assert story.learn(got(200)).kind is RobotsState.RULES

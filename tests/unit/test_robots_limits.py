@@ -15,7 +15,7 @@ from crawler.policy.robots import (
     TOO_COSTLY,
     Rules,
     Ruling,
-    capped,
+    cut_body,
 )
 from tests.cpu_time import cpu_seconds
 
@@ -39,7 +39,7 @@ def test_500_kib_are_read_and_no_line_that_was_cut() -> None:
 
 @given(st.binary(max_size=60), st.integers(1, 60))
 def test_a_cut_body_is_its_beginning_in_whole_lines(body: bytes, most: int) -> None:
-    cut = capped(body, most)
+    cut = cut_body(body, most)
     assert body.startswith(cut)
     assert len(cut) <= most
     assert cut == body or not cut or cut[-1:] in b"\r\n"

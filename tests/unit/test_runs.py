@@ -47,31 +47,31 @@ def lease(number: int = 1, shard: int = 0) -> Lease:
 def test_a_new_run_is_told_once_with_the_end_of_the_last() -> None:
     told: list[tuple[int, float]] = []
     runs = ServerEpochs(lambda shard, alive_at: told.append((shard, alive_at)), unasked)
-    runs.heard(3, b"one", 10.0)
-    runs.heard(3, b"one", 12.0)
-    runs.heard(3, b"one", 11.0)  # asked before, answered later
+    runs.observe(3, b"one", 10.0)
+    runs.observe(3, b"one", 12.0)
+    runs.observe(3, b"one", 11.0)  # asked before, answered later
     assert told == []
-    runs.heard(3, b"two", 40.0)
-    runs.heard(3, b"two", 41.0)
-    runs.heard(4, b"two", 41.0)
+    runs.observe(3, b"two", 40.0)
+    runs.observe(3, b"two", 41.0)
+    runs.observe(4, b"two", 41.0)
     assert told == [(3, 12.0)]
 
 
 def test_what_one_run_acknowledged_is_sure_only_when_it_lived_on() -> None:
     runs = ServerEpochs(ignored, unasked)
-    runs.heard(0, b"one", 10.0)
-    assert runs.lives(0, b"one", 14.0) is None, "it may be dead"
-    runs.heard(0, b"one", 14.0)
-    assert runs.lives(0, b"one", 14.0) is True
-    runs.heard(0, b"two", 15.0)
-    assert runs.lives(0, b"one", 14.0) is False
+    runs.observe(0, b"one", 10.0)
+    assert runs.was_alive(0, b"one", 14.0) is None, "it may be dead"
+    runs.observe(0, b"one", 14.0)
+    assert runs.was_alive(0, b"one", 14.0) is True
+    runs.observe(0, b"two", 15.0)
+    assert runs.was_alive(0, b"one", 14.0) is False
 
 
 def test_keys_that_are_gone_are_told_as_such() -> None:
     gone: list[int] = []
     runs = ServerEpochs(unasked, gone.append)
-    runs.heard(0, b"one", 10.0)
-    runs.heard(0, b"", 11.0)
+    runs.observe(0, b"one", 10.0)
+    runs.observe(0, b"", 11.0)
     assert gone == [0]
     assert runs.asked_at(0) == 10.0, "that is no life of its server"
 
@@ -127,7 +127,7 @@ class Recovery:
     """The journal and the reckoning of a worker with two shards, each on a server of its own."""
 
     def __init__(self, run: bytes) -> None:
-        self.runs = ServerEpochs(lambda *change: self.reckoning.changed(*change), unasked)
+        self.runs = ServerEpochs(lambda *change: self.reckoning.on_server_restart(*change), unasked)
         self.journal = Journal(self.runs)
         self.node = OneNode(run)
         self.holdings = Holdings(LEASE_S, FETCH_S, self.runs, unasked)
@@ -140,7 +140,7 @@ class Recovery:
         self.journal.acknowledged([call(number, shard)], run, at - 0.01, at)
 
     def sent_again(self) -> list[Call]:
-        asyncio.run(self.reckoning.settle())
+        asyncio.run(self.reckoning.run())
         return [each for each in self.node.asked if each.script == "add"]
 
 
@@ -166,10 +166,10 @@ def test_after_an_outage_of_any_length_the_last_adds_are_sent_again(
 def test_what_is_sent_again_is_kept_for_the_next_outage() -> None:
     recovery = Recovery(b"two")
     recovery.acknowledged(1, b"one", 100.0)
-    recovery.runs.heard(0, b"two", 110.0)
+    recovery.runs.observe(0, b"two", 110.0)
     assert recovery.sent_again() == [call(1)]
     recovery.node.asked.clear()
-    recovery.runs.heard(0, b"three", monotonic() + 1.0)
+    recovery.runs.observe(0, b"three", monotonic() + 1.0)
     assert recovery.sent_again() == [call(1)]
 
 
@@ -177,8 +177,8 @@ def test_a_new_run_heard_of_while_the_shard_is_asked_is_settled_too() -> None:
     """Its leases may be known by that answer, but nothing was sent again yet."""
     recovery = Recovery(b"two")
     recovery.acknowledged(1, b"one", 100.0)
-    recovery.reckoning.suspect(0)
-    recovery.node.meanwhile = lambda: recovery.runs.heard(0, b"two", 110.0)
+    recovery.reckoning.mark_dirty(0)
+    recovery.node.meanwhile = lambda: recovery.runs.observe(0, b"two", 110.0)
     assert recovery.sent_again() == []
     recovery.node.meanwhile = lambda: None
     assert recovery.sent_again() == [call(1)]
@@ -188,16 +188,16 @@ def test_a_new_run_heard_of_while_the_shard_is_asked_is_settled_too() -> None:
 def test_a_lease_may_begin_only_while_its_server_surely_knows_of_it() -> None:
     runs = ServerEpochs(ignored, unasked)
     holdings = Holdings(LEASE_S, FETCH_S, runs, unasked)
-    runs.heard(0, b"one", 100.0)
-    holdings.take(0, [lease()], 100.0)
+    runs.observe(0, b"one", 100.0)
+    holdings.add(0, [lease()], 100.0)
     assert holdings.may_begin(lease(), 100.0)
     assert not holdings.may_begin(lease(), 100.0 + FRESH_S + 0.1), "it was not heard of since"
-    runs.heard(0, b"one", 110.0)
+    runs.observe(0, b"one", 110.0)
     assert holdings.may_begin(lease(), 110.0)
-    holdings.doubt(0)
+    holdings.mark_doubtful(0)
     assert not holdings.may_begin(lease(), 110.0)
-    holdings.trust(0)
+    holdings.mark_checked(0)
     assert holdings.may_begin(lease(), 110.0)
-    runs.heard(0, b"one", 115.0)
+    runs.observe(0, b"one", 115.0)
     assert not holdings.may_begin(lease(), 115.0), "its fetch could outlive it"
     assert not holdings.may_begin(lease(2), 110.0), "it is not ours"

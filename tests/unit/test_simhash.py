@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simhash import Simhash
 
 from crawler.policy.simhash import (
-    MOST_CHARS,
+    MAX_CHARS,
     _letters,
     by_weight,
     fingerprint,
@@ -161,8 +161,8 @@ def test_near_texts_are_near_and_others_far() -> None:
     ("text", "counted"),
     [
         pytest.param("a" * 2_000_000, 8, id="2 MB of one word end with their pieces"),
-        pytest.param("a " * 1_000_000, MOST_CHARS // 2, id="one word a million times"),
-        pytest.param("漢" * 1_000_000, MOST_CHARS, id="a million words without spaces"),
+        pytest.param("a " * 1_000_000, MAX_CHARS // 2, id="one word a million times"),
+        pytest.param("漢" * 1_000_000, MAX_CHARS, id="a million words without spaces"),
         pytest.param("😀" * 1_000_000, 0, id="a million emoji"),
         pytest.param(" ".join(map(str, range(10**6))), 89_238, id="a million different words"),
     ],
@@ -170,4 +170,4 @@ def test_near_texts_are_near_and_others_far() -> None:
 def test_an_endless_text_is_judged_by_its_beginning(text: str, counted: int) -> None:
     assert words(text) == counted
     longer = fingerprint(text + " and more")
-    assert longer == fingerprint(text[:MOST_CHARS])
+    assert longer == fingerprint(text[:MAX_CHARS])

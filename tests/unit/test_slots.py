@@ -22,8 +22,8 @@ def begin(slots, number, standing):
 
 
 def pass_s(slots, seconds):
-    for _ in range(round(seconds / RULES.look_s) + 1):
-        slots.look(RULES.look_s)
+    for _ in range(round(seconds / RULES.check_interval_s) + 1):
+        slots.look(RULES.check_interval_s)
 
 
 def test_hosts_of_one_standing_take_no_slot_of_another():
@@ -88,8 +88,8 @@ def test_what_waits_for_its_host_is_bounded_and_then_takes_slots():
 def test_a_late_event_loop_makes_no_host_slow():
     slots = Slots(RULES, nothing)
     begin(slots, 1, ANSWERS)
-    slots.look(60.0)
-    slots.look(60.0)
+    slots.check(60.0)
+    slots.check(60.0)
     assert slots.waiting == 0
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from crawler.policy.media_type import (
     HEAD_BYTES,
     Markup,
-    Sniffed,
+    SniffResult,
     actual_type,
     markup,
 )
@@ -135,14 +135,14 @@ PROSE = b"Once upon a time."
 )  # fmt: skip
 def test_what_it_is(declared: str, body: bytes, media_type: str, lies: bool) -> None:
     sniffed = actual_type(declared, "http://a.example/x", body)
-    assert sniffed == Sniffed(media_type, lies=lies)
+    assert sniffed == SniffResult(media_type, is_mislabelled=lies)
 
 
 @pytest.mark.parametrize("declared", ["text/html", "text/plain", "", "application/xml"])
 def test_a_packed_sitemap_is_known_by_its_name(declared: str) -> None:
     """Many servers know no type for .xml.gz, and send their default."""
     sniffed = actual_type(declared, "http://a.example/sitemap.xml.gz?v=1", GZ)
-    assert sniffed == Sniffed("application/gzip", lies=False)
+    assert sniffed == SniffResult("application/gzip", is_mislabelled=False)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_how_markup_begins(body: bytes, seen: Markup) -> None:
 def test_whatever_comes_is_something(declared: str, body: bytes) -> None:
     sniffed = actual_type(declared, "http://a.example/", body)
     assert sniffed.media_type or not declared
-    assert not (sniffed.lies and sniffed.media_type == declared)
+    assert not (sniffed.is_mislabelled and sniffed.media_type == declared)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ class Memory:
 
 def test_a_host_is_asked_once_for_each_kind() -> None:
     probes = Probes(Memory(), lambda: "name", ContentSettings())
-    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.ASK
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.PROBE
     probe = probes.wanted(HOST)
     assert probe is not None
     probes.learn(HOST, probe.kind, ProbeResult(200, b"d"), NOW)
@@ -144,16 +144,16 @@ def test_a_host_is_asked_once_for_each_kind() -> None:
     assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.SOFT_404
     assert probes.judge(PAGE, HOST, ProbeResult(200, b"another"), NOW) is SoftErrorVerdict.PAGE
     other = "https://example.com/elsewhere/item.html"
-    assert probes.judge(other, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.ASK
+    assert probes.judge(other, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.PROBE
 
 
 def test_an_answer_is_forgotten_after_a_week() -> None:
     probes = Probes(Memory(), lambda: "name", ContentSettings())
-    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.ASK
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.PROBE
     probes.learn(HOST, kind_of(PAGE) or "", ProbeResult(404), NOW)
     assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW + 86_400) is SoftErrorVerdict.PAGE
     assert (
-        probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW + 8 * 86_400) is SoftErrorVerdict.ASK
+        probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW + 8 * 86_400) is SoftErrorVerdict.PROBE
     )
 
 
@@ -172,6 +172,6 @@ def test_who_does_not_want_it_is_not_asked() -> None:
 
 def test_an_answer_to_another_question_teaches_nothing() -> None:
     probes = Probes(Memory(), lambda: "name", ContentSettings())
-    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.ASK
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.PROBE
     probes.learn(HOST, "https://example.com/other/*", ProbeResult(404), NOW)
-    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.ASK
+    assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.PROBE

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from crawler.archive.cdxj import MOST_RUNS, SortedLines
+from crawler.archive.cdxj import MAX_RUNS, SortedLines
 from crawler.model.types import StoreUnavailable
 
-LINES = [f"line {number:04}\n" for number in range(3 * MOST_RUNS)]
+LINES = [f"line {number:04}\n" for number in range(3 * MAX_RUNS)]
 
 
 def shuffled() -> list[str]:
@@ -32,7 +32,7 @@ def test_lines_come_out_sorted_however_much_is_kept_in_memory(
     lines = SortedLines(tmp_path / "sorted", run_chars)
     for line in shuffled():
         lines.add(line)
-    assert open_files() <= before + MOST_RUNS + 1
+    assert open_files() <= before + MAX_RUNS + 1
     assert not (tmp_path / "sorted").exists()
     lines.finish()
     assert (tmp_path / "sorted").read_text() == "".join(LINES)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from crawler.archive.destinations import (
+    error_text,
     read_address,
-    reason,
     without_secrets,
 )
 from crawler.model.types import ConfigError
@@ -81,8 +81,8 @@ def test_what_people_read(url: str, text: str) -> None:
     ],
 )
 def test_reasons(said: str, text: str) -> None:
-    assert reason(OSError(said)) == f"OSError: {text}"
+    assert error_text(OSError(said)) == f"OSError: {text}"
 
 
 def test_reasons_are_short() -> None:
-    assert len(reason(OSError("x" * 10_000))) == 300
+    assert len(error_text(OSError("x" * 10_000))) == 300

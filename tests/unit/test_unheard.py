@@ -11,7 +11,7 @@ from scrapy import Request, Spider
 from scrapy.http import Response
 from twisted.python.failure import Failure
 
-from crawler.report.logs import PageLines
+from crawler.report.logs import PageLogFormatter
 
 REQUEST = Request("http://a.example/")
 RESPONSE = Response("http://a.example/", request=REQUEST)
@@ -46,7 +46,7 @@ def only(where: str, level: int) -> Iterator[None]:
     ],
 )
 def test_lines_of_a_page(where, level, heard):
-    lines = PageLines()
+    lines = PageLogFormatter()
     with only(where, level):
         assert (lines.crawled(REQUEST, RESPONSE, SPIDER) is not None) is heard
         assert (lines.scraped({"a": 1}, RESPONSE, SPIDER) is not None) is heard
@@ -65,7 +65,7 @@ def test_lines_that_are_not_passed_on(cut_off, heard):
     with only("", logging.DEBUG):
         logger.propagate = False
         try:
-            assert (PageLines().crawled(REQUEST, RESPONSE, SPIDER) is not None) is heard
+            assert (PageLogFormatter().crawled(REQUEST, RESPONSE, SPIDER) is not None) is heard
         finally:
             logger.propagate = True
 
@@ -75,7 +75,7 @@ def test_a_logger_that_is_cut_off_may_have_a_handler_of_its_own():
     with only("scrapy", logging.DEBUG):
         logger.propagate = False
         try:
-            assert PageLines().scraped({"a": 1}, RESPONSE, SPIDER) is not None
+            assert PageLogFormatter().scraped({"a": 1}, RESPONSE, SPIDER) is not None
         finally:
             logger.propagate = True
 
@@ -92,8 +92,8 @@ def test_lines_that_are_switched_off_for_all(up_to, heard):
     with only("", logging.DEBUG):
         logging.disable(up_to)
         try:
-            assert (PageLines().crawled(REQUEST, RESPONSE, SPIDER) is not None) is heard
-            assert (PageLines().scraped({"a": 1}, RESPONSE, SPIDER) is not None) is heard
+            assert (PageLogFormatter().crawled(REQUEST, RESPONSE, SPIDER) is not None) is heard
+            assert (PageLogFormatter().scraped({"a": 1}, RESPONSE, SPIDER) is not None) is heard
         finally:
             logging.disable(logging.NOTSET)
 
@@ -101,5 +101,6 @@ def test_lines_that_are_switched_off_for_all(up_to, heard):
 def test_what_went_wrong_is_said_in_any_case():
     with only("", logging.CRITICAL):
         assert (
-            PageLines().spider_error(Failure(ValueError()), REQUEST, RESPONSE, SPIDER) is not None
+            PageLogFormatter().spider_error(Failure(ValueError()), REQUEST, RESPONSE, SPIDER)
+            is not None
         )

@@ -40,14 +40,14 @@ def told(good: int, failing: int, every_s: float = 0.1) -> Uplink:
 )
 def test_the_line_is_down_when_nearly_all_hosts_fail(uplink: Uplink, down: bool) -> None:
     assert (uplink.probe_at is not None) is down
-    assert uplink.charges() is not down
+    assert uplink.charges_host() is not down
 
 
 def test_hosts_that_never_answered_say_nothing_about_the_line() -> None:
     uplink = Uplink(RULES)
     for number in range(100):
         uplink.observe(HostKey(f"dead{number}"), NO_ROUTE, 1.0)
-    assert uplink.charges()
+    assert uplink.charges_host()
 
 
 def test_one_host_that_fails_often_is_one_host() -> None:
@@ -91,19 +91,19 @@ def test_a_line_that_stays_down_is_not_the_line() -> None:
     uplink = told(0, 20)
     assert uplink.probe_at
     uplink.observe(HostKey("h0"), NO_ROUTE, RULES.longest_s)
-    assert not uplink.charges()
+    assert not uplink.charges_host()
     uplink.observe(HostKey("h0"), NO_ROUTE, RULES.longest_s + 10)
-    assert uplink.charges()
+    assert uplink.charges_host()
     for number in range(20):  # and they must answer before they can tell again
         uplink.observe(HostKey(f"h{number}"), NO_ROUTE, RULES.longest_s + 11)
-    assert uplink.charges()
+    assert uplink.charges_host()
 
 
 def test_fetches_that_we_stopped_say_nothing() -> None:
     uplink = told(0, 19)
     uplink.observe(HostKey("x"), OK, 2.0)
     uplink.observe(HostKey("x"), Answer(0.1, None, "cancelled"), 2.0)
-    assert uplink.charges()
+    assert uplink.charges_host()
 
 
 def test_only_what_was_heard_lately_counts() -> None:
@@ -112,9 +112,9 @@ def test_only_what_was_heard_lately_counts() -> None:
     for number in range(19):
         uplink.observe(HostKey(f"n{number}"), OK, late)
         uplink.observe(HostKey(f"n{number}"), NO_ROUTE, late)
-    assert uplink.charges()
+    assert uplink.charges_host()
     uplink.observe(HostKey("h0"), NO_ROUTE, late)
-    assert not uplink.charges()
+    assert not uplink.charges_host()
 
 
 def test_it_remembers_no_more_than_it_must() -> None:
@@ -128,6 +128,6 @@ def test_it_remembers_those_heard_of_last() -> None:
     for name in ("a", "b", "a", "c"):
         uplink.observe(HostKey(name), OK, 0.0)
     uplink.observe(HostKey("b"), NO_ROUTE, 100.0)
-    assert uplink.charges()
+    assert uplink.charges_host()
     uplink.observe(HostKey("a"), NO_ROUTE, 100.0)
-    assert not uplink.charges()
+    assert not uplink.charges_host()

@@ -20,7 +20,7 @@ from crawler.report.summary import (
 from crawler.shared.codec import WorkerRecord
 from crawler.workers.redis_server import (
     ListenAddress,
-    most_bytes,
+    max_memory_bytes,
     new_address,
     redis_program,
     saved_address,
@@ -30,10 +30,10 @@ from crawler.workers.view import (
     KILLED,
     SharedFigures,
     WorkersSummary,
-    line,
     read_summary,
-    sentence,
     summary_of_all,
+    workers_line,
+    workers_sentence,
 )
 from crawler.workers.workers import (
     MAX_PAUSE_S,
@@ -41,7 +41,7 @@ from crawler.workers.workers import (
     ShareArguments,
     WorkerProcess,
     Workers,
-    parts_of_pages,
+    split_max_pages,
     worker_arguments,
     worker_folder,
     worker_folders,
@@ -74,7 +74,7 @@ GLANCE = SharedFigures(
     ],
 )
 def test_pages_are_divided(total: int | None, workers: int, parts: list[int | None]) -> None:
-    assert parts_of_pages(total, workers) == parts
+    assert split_max_pages(total, workers) == parts
 
 
 def test_what_was_typed_goes_to_each_worker(tmp_path: Path) -> None:
@@ -102,16 +102,16 @@ def test_folders_come_by_their_numbers(tmp_path: Path) -> None:
 
 def test_who_dies_again_and_again_is_started_less_and_less() -> None:
     worker = WorkerProcess(1, Path("nowhere"), lambda: None)
-    pauses = [worker.has_died(now=0.0) for _ in range(7)]
+    pauses = [worker.schedule_restart(now=0.0) for _ in range(7)]
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, MAX_PAUSE_S, MAX_PAUSE_S]
-    assert worker.has_died(now=WELL_S + 1) == 1.0, "it had lived well"
+    assert worker.schedule_restart(now=WELL_S + 1) == 1.0, "it had lived well"
 
 
 def test_a_stop_ends_who_waits_to_be_started_again(tmp_path: Path) -> None:
     told: list[str] = []
     worker = WorkerProcess(1, tmp_path / "1", lambda: ["version"])
     force = Workers([worker], told.append)
-    worker.has_died(now=0.0)
+    worker.schedule_restart(now=0.0)
     assert not force.is_over
     force.stop()
     force.turn(now=100.0)
@@ -144,14 +144,14 @@ def test_the_first_reason_is_the_one_that_counts() -> None:
     ],
 )
 def test_the_line_fits_its_terminal(columns: int, shown: str) -> None:
-    drawn = line(GLANCE, columns)
+    drawn = workers_line(GLANCE, columns)
     assert shown.startswith(drawn)
     assert len(drawn) < columns
     assert (drawn == shown) is (len(shown) < columns)
 
 
 def test_the_sentence_for_a_log() -> None:
-    assert sentence(GLANCE) == (
+    assert workers_sentence(GLANCE) == (
         "1,234 pages (75.3 a second) by 4 workers, 17 URLs under way, 56,789 URLs waiting, 1 error,"
         " 8.5 MB"
     )
@@ -171,7 +171,7 @@ def test_a_redis_of_our_own_is_shut_to_others(tmp_path: Path) -> None:
 
 
 def test_half_of_the_memory_is_for_redis() -> None:
-    assert most_bytes(SharedSettings()) > 64 << 20
+    assert max_memory_bytes(SharedSettings()) > 64 << 20
 
 
 def test_a_file_that_somebody_spoilt_is_no_door(tmp_path: Path) -> None:

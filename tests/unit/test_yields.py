@@ -12,12 +12,12 @@ from crawler.model.types import (
 )
 from crawler.policy.patterns import (
     OTHER,
-    FetchIt,
+    FetchAllowed,
     PatternStats,
     PatternStopped,
-    is_judge,
-    judged_pattern,
-    noted_pattern,
+    can_stop,
+    counted_pattern,
+    deciding_pattern,
     stats_after,
     verdict,
 )
@@ -29,28 +29,34 @@ NONE = PatternSettings(pattern_max_pages=None, pattern_barren_pages=None)
 @pytest.mark.parametrize(
     ("brought", "now", "want"),
     [
-        pytest.param(PatternStats(), 0.0, FetchIt.OPEN, id="nothing is known"),
-        pytest.param(PatternStats(99, 0, 99, 5.0), 6.0, FetchIt.OPEN, id="99 in a row"),
+        pytest.param(PatternStats(), 0.0, FetchAllowed.OPEN, id="nothing is known"),
+        pytest.param(PatternStats(99, 0, 99, 5.0), 6.0, FetchAllowed.OPEN, id="99 in a row"),
         pytest.param(PatternStats(500, 400, 100, 5.0), 6.0, PatternStopped, id="100 in a row"),
-        pytest.param(PatternStats(500, 400, 100, 5.0), 65.0, FetchIt.TRY, id="a while later"),
+        pytest.param(
+            PatternStats(500, 400, 100, 5.0), 65.0, FetchAllowed.PROBE, id="a while later"
+        ),
         pytest.param(
             PatternStats(500, 400, 130, 66.0), 67.0, PatternStopped, id="the try brought nothing"
         ),
         pytest.param(
-            PatternStats(500, 401, 0, 66.0), 67.0, FetchIt.OPEN, id="the try brought something"
+            PatternStats(500, 401, 0, 66.0), 67.0, FetchAllowed.OPEN, id="the try brought something"
         ),
         pytest.param(
-            PatternStats(500, 400, 100, 5.0), 4.0, FetchIt.TRY, id="the clock was set back"
+            PatternStats(500, 400, 100, 5.0), 4.0, FetchAllowed.PROBE, id="the clock was set back"
         ),
-        pytest.param(PatternStats(999, 999, 0, 5.0), 6.0, FetchIt.OPEN, id="one below the cap"),
+        pytest.param(
+            PatternStats(999, 999, 0, 5.0), 6.0, FetchAllowed.OPEN, id="one below the cap"
+        ),
         pytest.param(PatternStats(1000, 1000, 0, 5.0), 6.0, PatternStopped, id="at the cap"),
         pytest.param(PatternStats(1000, 1000, 0, 5.0), 1e9, PatternStopped, id="a cap stays"),
     ],
 )
-def test_verdicts(brought: PatternStats, now: float, want: FetchIt | type[PatternStopped]) -> None:
+def test_verdicts(
+    brought: PatternStats, now: float, want: FetchAllowed | type[PatternStopped]
+) -> None:
     found = verdict("/day/#", brought, RULES, now)
     assert isinstance(found, PatternStopped) if want is PatternStopped else found is want
-    assert verdict("/day/#", brought, NONE, now) is FetchIt.OPEN
+    assert verdict("/day/#", brought, NONE, now) is FetchAllowed.OPEN
 
 
 def test_a_stop_is_explained() -> None:
@@ -83,7 +89,7 @@ def test_what_stands_for_many_patterns_has_no_cap() -> None:
     ],
 )
 def test_without_rules_nothing_is_counted(rules: PatternSettings, want: bool) -> None:
-    assert is_judge(rules) is want
+    assert can_stop(rules) is want
 
 
 def found(**given: object) -> Candidate:
@@ -92,8 +98,8 @@ def found(**given: object) -> Candidate:
 
 
 def test_what_a_person_named_counts_and_is_not_judged() -> None:
-    assert judged_pattern(found(depth=1)) == noted_pattern(found(depth=1)) == "/day/#"
+    assert deciding_pattern(found(depth=1)) == counted_pattern(found(depth=1)) == "/day/#"
     for named in (found(depth=0), found(depth=1, request=b"x")):
-        assert (judged_pattern(named), noted_pattern(named)) == ("", "/day/#")
+        assert (deciding_pattern(named), counted_pattern(named)) == ("", "/day/#")
     robots = found(depth=1, purpose=Purpose.ROBOTS)
-    assert judged_pattern(robots) == noted_pattern(robots) == ""
+    assert deciding_pattern(robots) == counted_pattern(robots) == ""

@@ -55,7 +55,7 @@ _text_reference = re.compile(
 _LONGEST: Final = 40
 
 
-def named(tag: str) -> tuple[str, str]:
+def split_name(tag: str) -> tuple[str, str]:
     """Return the tag's name in lower case, and its attributes as written."""
     found = _name(tag)
     return (found[1].lower(), tag[found.end() :]) if found else ("", "")
@@ -299,7 +299,7 @@ CLOSED: Final = frozenset(
 """Elements with an end tag, so that the effect of a role or `hidden` has an end."""
 
 
-TELLING: Final = AROUND | CONTENT | UNSEEN
+NOISE_ELEMENTS: Final = AROUND | CONTENT | UNSEEN
 """Elements whose tags are reported to Noise."""
 HIDING: Final = frozenset(("hidden", "role"))
 """Attributes that may hide an element; one that has them is reported to Noise, too."""
@@ -341,13 +341,13 @@ class Noise:
         self._reported: list[_ReportedTag] = []
         self._is_xml = is_xml
 
-    def begins(self, at: int, name: str, given: dict[str, str]) -> None:
+    def report_start(self, at: int, name: str, given: dict[str, str]) -> None:
         """Report the start tag of an element, unless it closes itself."""
         is_hiding = _hides(name, given)
-        if is_hiding or name in TELLING:
+        if is_hiding or name in NOISE_ELEMENTS:
             self._reported.append((at, name, 1, is_hiding))
 
-    def ends(self, at: int, name: str) -> None:
+    def report_end(self, at: int, name: str) -> None:
         """Report the end tag of an element in TELLING."""
         self._reported.append((at, name, -1, False))
 
@@ -367,7 +367,11 @@ class Noise:
     def _end(self, number: int, tags: Sequence[str]) -> int:
         begin, name, _, _ = self._reported[number]
         opened = 0
-        steps = self._steps(number) if name in TELLING else self._steps_by_tags(tags, begin, name)
+        steps = (
+            self._steps(number)
+            if name in NOISE_ELEMENTS
+            else self._steps_by_tags(tags, begin, name)
+        )
         for at, step in steps:
             opened += step
             if not opened:
@@ -444,7 +448,7 @@ class Facts:
         elif not self.base:
             self.base = given.get("href", "").strip(SPACE)
 
-    def titled(self, text: str) -> None:
+    def take_title(self, text: str) -> None:
         if not self.title:
             self.title = " ".join(in_text(text).split())[:_MAX_TITLE_CHARS]
 
@@ -494,7 +498,7 @@ LINK: Final = "\1"  # the beginning of a link
 LINK_END: Final = "\2"  # the end of a link
 
 
-def unmarked(text: str) -> str:
+def replace_marks(text: str) -> str:
     return text.replace(LINE, "\ufffd").replace(LINK, " ").replace(LINK_END, " ")
 
 
@@ -502,8 +506,8 @@ def unmarked(text: str) -> str:
 # shapes, and the shape decides whether the values must be read. The caches are bounded.
 LONGEST: Final = 1_000  # letters of a tag whose shape is cached
 LONGEST_KNOWN: Final = 200
-MOST_KNOWN: Final = 8_192  # guess: a page has some dozens; at the limit the cache is cleared
-READ: Final = frozenset(("a",)) | LINKING.keys() | DECLARING | TELLING | RAW
+MAX_KNOWN: Final = 8_192  # guess: a page has some dozens; at the limit the cache is cleared
+READ: Final = frozenset(("a",)) | LINKING.keys() | DECLARING | NOISE_ELEMENTS | RAW
 """Elements of which more than their text is used."""
 
 
@@ -531,7 +535,7 @@ known: Final[dict[str, str]] = {}
 
 def remember(tag: str, mark: str) -> str:
     if len(tag) <= LONGEST_KNOWN:
-        if len(known) == MOST_KNOWN:
+        if len(known) == MAX_KNOWN:
             known.clear()
         known[tag] = mark
     return mark
@@ -547,14 +551,14 @@ def tag_of(tag: str) -> Tag | None:
 
 
 def _tag_of(tag: str) -> Tag | None:
-    name, written = named(tag)
+    name, written = split_name(tag)
     if not name:
         return NO_TAG
     if not tag_at(tag):
         return None
     if tag[0] == "/":
         mark = LINK_END if name == "a" else mark_of(name)
-        return Tag(name, {}, mark, name in TELLING, is_self_closing=False)
+        return Tag(name, {}, mark, name in NOISE_ELEMENTS, is_self_closing=False)
     is_read = name in READ or hides(written)
     given = attributes(written) if is_read else {}
     return Tag(name, given, mark_of(name), is_read, is_self_closing(tag))
@@ -570,7 +574,7 @@ def shape_of(between: tuple[str, ...]) -> Shape | None:
     value, or if an attribute occurs twice."""
     example = "".join([f'{part}"{number}"' for number, part in enumerate(between[:-1])])
     example += between[-1]
-    name, written = named(example)
+    name, written = split_name(example)
     given = each_attribute(written)
     quoted = tuple([key.lower() for key, double, _, _ in given if double])
     others = {key.lower(): value(bare) for key, double, _, bare in given if not double}
@@ -685,7 +689,7 @@ class Reader:
         self.facts = Facts()
         self._is_xml = is_xml
         self._noise = Noise(is_xml=is_xml)
-        self._pieces = Pieces(unmarked(text))
+        self._pieces = Pieces(replace_marks(text))
         self._foreign = _Foreign(self._pieces.tags)
         self._read()
         spans = list(self._noise.spans(self._pieces.tags))
@@ -734,7 +738,7 @@ class Reader:
         if not read.is_read:
             return remember(tag, read.mark)
         if tag[0] == "/":
-            self._noise.ends(at, read.name)
+            self._noise.report_end(at, read.name)
             return read.mark
         return self._take(at, read.name, read.given, is_self_closing=read.is_self_closing)
 
@@ -745,8 +749,8 @@ class Reader:
                 return ""
             self.links.a(given["href"], given.get("rel", ""))
             return "" if is_empty else LINK
-        if not is_empty and (name in TELLING or not HIDING.isdisjoint(given)):
-            self._noise.begins(at, name, given)
+        if not is_empty and (name in NOISE_ELEMENTS or not HIDING.isdisjoint(given)):
+            self._noise.report_start(at, name, given)
         if name in LINKING:
             self.links.take(name, given)
         if name in DECLARING:
@@ -761,7 +765,7 @@ class Reader:
         """Read an element in RAW."""
         held = self._pieces.raw(at, name)
         if name == "title":
-            self.facts.titled(held)
+            self.facts.take_title(held)
         elif name == "script" and given.get("type", "").endswith("ld+json"):
             self.facts.data(held)
         elif name in ("xmp", "plaintext"):

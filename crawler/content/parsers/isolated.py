@@ -50,7 +50,7 @@ class ParseReply(msgspec.Struct, frozen=True, array_like=True):
     parsed: Parsed | None = None
     unreadable: str = ""  # the reason with which the parser raised Unreadable
     fault: str = ""  # the name of any other exception; the parser is broken then
-    said: str = ""  # the message of that exception
+    message: str = ""  # the message of that exception
 
 
 ENCODER: Final = msgspec.msgpack.Encoder()
@@ -106,12 +106,12 @@ class ParserProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    async def answer(self, path: str, source: Source, timeout_s: float) -> ParseReply:
+    async def parse(self, path: str, source: Source, timeout_s: float) -> ParseReply:
         """Parse *source*. Raises TimeoutError, ProcessEnded, BadReply."""
         try:
             reader, writer = self._streams or await self._connect()
             async with asyncio.timeout(timeout_s):
-                ask(writer, path, source)
+                send_job(writer, path, source)
                 await writer.drain()
                 (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
                 if length > MAX_ANSWER_BYTES:
@@ -151,7 +151,7 @@ class ParserProcess:
         return self._streams
 
 
-def said_end(status: int) -> str:
+def exit_description(status: int) -> str:
     """Return how a process ended, by its exit status, or a signal if *status* is below 0."""
     if status >= 0:
         return f"exit status {status}"
@@ -161,7 +161,7 @@ def said_end(status: int) -> str:
         return f"signal {-status}"
 
 
-def ask(writer: asyncio.StreamWriter, path: str, source: Source) -> None:
+def send_job(writer: asyncio.StreamWriter, path: str, source: Source) -> None:
     question = ParseJob(path, msgspec.structs.replace(source, body=b""), len(source.body))
     writer.write(framed(question))
     writer.write(source.body)
@@ -244,7 +244,7 @@ class ParserProcesses:
         self._busy.add(child)
         answer = None
         try:
-            answer = await child.answer(path, source, _REAL_TIME_FACTOR * limits.timeout_s)
+            answer = await child.parse(path, source, _REAL_TIME_FACTOR * limits.timeout_s)
         except TimeoutError:
             raise _too_long(limits) from None
         except BadReply as bad_reply:
@@ -253,7 +253,7 @@ class ParserProcesses:
             status = await self._end(child)
             if status == -signal.SIGXCPU:
                 raise _too_long(limits) from None
-            raise BrokenParser("died", said_end(status)) from None
+            raise BrokenParser("died", exit_description(status)) from None
         finally:  # also if we are cancelled: the process may be in the middle of a body
             self._busy.discard(child)
             self._keep_or_end(path, child, answer)
@@ -284,4 +284,4 @@ def _result(answer: ParseReply, limits: ParserLimits) -> Parsed:
         raise Unreadable(answer.unreadable)
     if answer.fault == MemoryError.__name__:
         raise Unreadable(f"wanted more than {limits.max_bytes} bytes of memory")
-    raise BrokenParser(answer.fault, answer.said)
+    raise BrokenParser(answer.fault, answer.message)

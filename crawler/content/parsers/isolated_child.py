@@ -24,7 +24,7 @@ from crawler.content.parsers.isolated import (
     ParseReply,
     framed,
 )
-from crawler.content.parsers.loading import bounded, parser_at
+from crawler.content.parsers.loading import parser_at, within_limits
 from crawler.model.page import (
     Parsed,
     Parser,
@@ -66,16 +66,16 @@ def _reply(
     except Unreadable as refusal:
         return ParseReply(unreadable=_message(refusal) or "no reason given")
     except ConfigError as error:
-        return ParseReply(fault="ConfigError", said=_message(error))
+        return ParseReply(fault="ConfigError", message=_message(error))
     except Exception as error:  # a plug-in may raise anything; the process must go on
-        return ParseReply(fault=type(error).__name__, said=_message(error))
+        return ParseReply(fault=type(error).__name__, message=_message(error))
 
 
 def _parsed(parser: Parser, source: Source) -> Parsed:
     parsed = parser.parse(source)
     if not isinstance(parsed, Parsed):
         raise TypeError(f"{parser.name} gave {type(parsed).__name__}, not Parsed")
-    return bounded(parsed, parser.name)
+    return within_limits(parsed, parser.name)
 
 
 def _message(error: Exception) -> str:

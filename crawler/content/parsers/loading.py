@@ -1,7 +1,7 @@
 """Loads parsers by the name of their class, and limits the size of their results.
 
 Rule: a class that is no parser raises ConfigError before the first page. The result of every
-parser, also of a plug-in, passes `bounded`.
+parser, also of a plug-in, passes `within_limits`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ LINKS_CUT: Final = "links_cut"
 TEXT_CUT: Final = "text_cut"
 
 
-def bounded(parsed: Parsed, parser: str) -> Parsed:
+def within_limits(parsed: Parsed, parser: str) -> Parsed:
     """Return *parsed* cut to the limits above, with the name *parser* if it has none."""
     links = _first_links(parsed.links)
     notes = dict.fromkeys(parsed.notes[:MAX_WORDS])

@@ -23,8 +23,8 @@ from crawler.content.parsers.loading import (
 from crawler.model.page import Link, LinkKind
 from crawler.policy.encodings import (
     UTF_8,
-    declared,
-    unicode_mark,
+    declared_encoding,
+    detect_unicode,
 )
 
 # For broken XML, such as a bare & in a URL or letters of another encoding. An incomplete entry is
@@ -170,8 +170,8 @@ def _as_utf_8(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield *pieces* in UTF-8. Expat reads no multi-byte encoding but UTF-16, and at an unknown
     encoding it raises whatever Python's codec raises."""
     first = next(pieces, b"")
-    mark, bom = unicode_mark(first)
-    encoding = mark if mark and not bom else declared(first)
+    mark, bom = detect_unicode(first)
+    encoding = mark if mark and not bom else declared_encoding(first)
     if encoding == UTF_8:
         yield from chain((first,), pieces)
         return

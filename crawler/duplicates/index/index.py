@@ -23,12 +23,12 @@ from crawler.duplicates.index.manifest import (
     IndexFolder,
     IndexLimits,
     Manifest,
-    translated,
+    translate_os_errors,
 )
 from crawler.duplicates.index.orders import (
     DIGEST_BYTES,
     NewestPages,
-    Sorted,
+    SortedBatch,
     SortedSource,
 )
 from crawler.duplicates.index.runs import SortedRun, write_run
@@ -78,7 +78,7 @@ class RunSet:
             newer += pages
         return first if len(self.runs) - first > 1 else None
 
-    def made_whole(self) -> None:
+    def mark_complete(self) -> None:
         """Note in the manifest that the index is complete."""
         self._save(replace(self._manifest, whole=True))
 
@@ -96,7 +96,7 @@ class RunSet:
         try:
             record = write_run(self._folder, name, sources, self._limits, between)
         except BaseException:
-            self._folder.give_up(name)
+            self._folder.discard_draft(name)
             raise
         run = SortedRun(self._folder, record)
         replaced = self.runs[begin:end]
@@ -188,10 +188,10 @@ class NearIndex:
         self._thread.submit(self._maintain_all).result()
         self._check()
 
-    def made_whole(self) -> None:
+    def mark_complete(self) -> None:
         """Note on disk that the index is complete."""
-        with translated():
-            self._run_set.made_whole()
+        with translate_os_errors():
+            self._run_set.mark_complete()
 
     def close(self) -> None:
         """Block until the newest pages are on disk, without further merges. A page that cannot be
@@ -219,7 +219,7 @@ class NearIndex:
 
     def _maintain_all(self) -> None:
         try:
-            with translated():
+            with translate_os_errors():
                 self._maintain()
         except _Stopping:
             pass
@@ -256,7 +256,7 @@ class NearIndex:
         waiting = self._view.waiting
         if not waiting:
             return
-        sources = [Sorted(batch) for batch in waiting]
+        sources = [SortedBatch(batch) for batch in waiting]
         self._run_set.file(sources, partial(self._show, written=len(waiting)))
         for batch in waiting:
             self._on_kept(batch.digests)
@@ -335,7 +335,7 @@ def _rebuild(folder: IndexFolder, store: OrderedStore, limits: IndexLimits | Non
         index.flush()
         count += len(claims)
     index.flush()
-    index.made_whole()
+    index.mark_complete()
     index.close()
     if count:
         logger.info("The index of near-duplicates was rebuilt from %d pages", count)

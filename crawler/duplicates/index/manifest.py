@@ -111,7 +111,7 @@ class IndexFolder:
         draft.rename(self.path / name)
         _sync(self.path)
 
-    def give_up(self, name: str) -> None:
+    def discard_draft(self, name: str) -> None:
         """Remove the draft of *name*."""
         shutil.rmtree(self.path / (name + _DRAFT), ignore_errors=True)
 
@@ -132,7 +132,7 @@ class IndexFolder:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_os_errors() -> Iterator[None]:
     """Turn an OSError into StoreFull or StoreUnavailable."""
     try:
         yield

@@ -126,7 +126,7 @@ class NewestPages:
     digests: list[bytes]  # in full
 
 
-class Sorted:
+class SortedBatch:
     """A batch of pages as a SortedSource."""
 
     def __init__(self, batch: NewestPages) -> None:

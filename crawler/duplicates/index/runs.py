@@ -236,7 +236,7 @@ def _gathered(
 _CHUNK: Final = 1 << 20
 
 
-class RunProbe(NamedTuple):
+class PrefixLookup(NamedTuple):
     """How to search one order of one run. A prefix is the first bits of a key: of the first block
     and, if it is longer, of the second."""
 
@@ -250,11 +250,11 @@ class RunProbe(NamedTuple):
     order: Order
 
 
-def _probe(order: Order, bits: int, starts: memoryview, prints: Prints) -> RunProbe:
+def _probe(order: Order, bits: int, starts: memoryview, prints: Prints) -> PrefixLookup:
     first, second = order.blocks[:2]
     more = max(0, bits - first.width)
     own = bits - more
-    return RunProbe(
+    return PrefixLookup(
         first_shift=first.shift + first.width - own,
         first_mask=(1 << own) - 1,
         more=more,

@@ -25,7 +25,7 @@ class ShardLink:
 
     ops: Ops
     run: Run
-    tell: Callable[[Call], None]
+    send_later: Callable[[Call], None]
     """Sends a call some time soon, after earlier ones, and again until it is acknowledged."""
     is_full: Callable[[int], bool]  # whether a shard's server is full: send only what it must have
     count: Callable[[str], None]  # adds one to a counter

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from crawler.duplicates.exact import Digests
+from crawler.duplicates.exact import LocalDuplicates
 from crawler.model.types import Claim
 from crawler.shared.client import Call
 from crawler.shared.codec import read_claim
@@ -21,9 +21,9 @@ from crawler.shared.worker.batcher import Batcher, ShardLink
 
 HOLD_S: Final = 30.0
 """The longest time from a page's last byte to its claim (a guess: a second, and a slow disk)."""
-LOOK_S: Final = 0.1
-LOOK_SELDOM_S: Final = 0.5
-MOST_KNOWN: Final = 1000
+POLL_S: Final = 0.1
+SLOW_POLL_S: Final = 0.5
+MAX_KNOWN: Final = 1000
 """Claims kept in memory, 0.5 kB each: many pages at once are copies of a frequent one (an error
 page, an empty list)."""
 UNSURE: Final = "duplicates/unsure"
@@ -44,11 +44,11 @@ class _RecentClaims:
 
     def add(self, claim: Claim) -> None:
         self._claims[claim.digest] = claim
-        if len(self._claims) > MOST_KNOWN:
+        if len(self._claims) > MAX_KNOWN:
             self._claims.popitem(last=False)
 
 
-class SharedDigests:
+class SharedDuplicates:
     """Implements duplicates.exact.Duplicates. Bound: a reservation for each open lease, and
     MOST_KNOWN claims."""
 
@@ -60,18 +60,18 @@ class SharedDigests:
     ) -> None:
         self._ops = link.ops
         self._batcher = batcher
-        self._tell = link.tell
+        self._send_later = link.send_later
         self._count = link.count
         self._hold_s = hold_s
         self._known = _RecentClaims()
-        self._here = Digests(self._known)
+        self._here = LocalDuplicates(self._known)
         self._reserved: dict[int, bytes] = {}  # digests that may be reserved in Redis, by lease
 
     async def original(self, digest: bytes, url: str, lease_id: int) -> Claim | None:
         """Return the claim of the page that has this content, which may be *url* itself. Returns
         None if there is none: then the content is reserved for *url* until `settle`."""
         if self._reserved.get(lease_id, digest) != digest:
-            self.settle(lease_id)
+            self.release(lease_id)
         claim = await self._here.original(digest, url, lease_id)
         if claim is not None:
             return claim
@@ -79,25 +79,25 @@ class SharedDigests:
         try:
             claim = await self._ask(digest, lease_id)
         except BaseException:
-            self.settle(lease_id)
+            self.release(lease_id)
             raise
         if claim is None:
             return None
         self._known.add(claim)
         self.claimed(lease_id)  # another page has the claim, so nothing is reserved
-        self._here.settle(lease_id)
+        self._here.release(lease_id)
         return claim if claim.url != url or claim.record else None
 
     def claimed(self, lease_id: int) -> None:
         """Note that a claim is sent, which ends the reservation: `settle` need not."""
         self._reserved.pop(lease_id, None)
 
-    def settle(self, lease_id: int) -> None:
+    def release(self, lease_id: int) -> None:
         """End the reservation of a page that is finished or given up; waiting pages look again."""
-        self._here.settle(lease_id)
+        self._here.release(lease_id)
         digest = self._reserved.pop(lease_id, None)
         if digest is not None:
-            self._tell(self._ops.claim(digest, lease_id, None))
+            self._send_later(self._ops.claim(digest, lease_id, None))
 
     async def _ask(self, digest: bytes, lease_id: int) -> Claim | None:
         call = self._ops.reserve(digest, lease_id, self._hold_s)
@@ -117,7 +117,7 @@ class SharedDigests:
     async def _wait_for_decision(self, call: Call) -> Any:
         """Wait until no other page has the content reserved, and return the reply, or None after
         a Fault."""
-        wait_s = LOOK_S
+        wait_s = POLL_S
         while True:
             reply = await self._batcher.ask(call)
             if isinstance(reply, FAULTS):
@@ -125,7 +125,7 @@ class SharedDigests:
             if reply[1] != b"wait":
                 return reply
             await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, LOOK_SELDOM_S)
+            wait_s = min(2 * wait_s, SLOW_POLL_S)
 
 
 def _claim_in(reply: Any, digest: bytes) -> Claim | None:

@@ -29,7 +29,7 @@ from crawler.shared.shard import (
     read_added,
     shard_of,
 )
-from crawler.shared.worker.outgoing import SURE_S
+from crawler.shared.worker.outgoing import LAG_S
 
 MOST_BYTES: Final = 64 * 1024
 """The longest item: a URL is at most 4,096 characters, the rest is meta and form data."""
@@ -85,7 +85,7 @@ class Feed:
         reply = await self._run("feed_hold", *(item.id for item in items))
         return [item for item, held in zip(items, reply, strict=True) if held]
 
-    async def taken_in(self, items: Sequence[Item]) -> None:
+    async def remove(self, items: Sequence[Item]) -> None:
         """Remove *items*, which the frontier has, from Redis."""
         taken = self._keys[1]
         for part in _parts(items, BATCH):
@@ -114,7 +114,7 @@ class OpenedHosts:
     def __init__(self, nodes: Nodes, scripts: Scripts, name: str) -> None:
         self._nodes = nodes
         self._scripts = scripts
-        self._key = keys.doors(name)
+        self._key = keys.loopback_hosts(name)
 
     async def open(self, hosts: Sequence[str]) -> int:
         """Open *hosts*, and return the mark up to which a worker must read to know them all."""
@@ -164,7 +164,7 @@ class CandidateSender:
     def sure_s(self) -> float:
         """After so long an acknowledged candidate is on the server's disk, or the server restarted.
         0 for a single server: it loses the end of its file, so later writes are lost first."""
-        return 0.0 if self._is_sure or self._nodes.single_server else SURE_S
+        return 0.0 if self._is_sure or self._nodes.single_server else LAG_S
 
     def shard(self, candidate: Candidate) -> int:
         return shard_of(candidate.domain, self._ops.shards)
@@ -187,10 +187,10 @@ class CandidateSender:
         fine = {shard: run for shard, run in runs.items() if shard not in failed}
         return SentCandidates(Added(new, seen, over_budget), fine, frozenset(failed))
 
-    async def forgetful(self, runs: dict[int, bytes]) -> set[int] | None:
+    async def restarted_shards(self, runs: dict[int, bytes]) -> set[int] | None:
         """Return the shards that are in another run now, or None if not all could be asked."""
         shards = list(runs)
-        replies = await self._nodes.run([self._ops.mine(shard) for shard in shards])
+        replies = await self._nodes.run([self._ops.list_leases(shard) for shard in shards])
         if not all(map(_is_answer, replies)):
             return None
         return {

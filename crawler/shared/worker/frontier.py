@@ -36,7 +36,7 @@ from crawler.shared.client import Nodes
 from crawler.shared.codec import WorkerRecord, claim_of
 from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.keys import Scripts
-from crawler.shared.pushed import PushedUrls, Pushing, WorkerHooks
+from crawler.shared.pushed import PushedContext, PushedUrls, WorkerHooks
 from crawler.shared.shard import BATCH, Ops
 from crawler.shared.sieve import StartSieve, readmissions
 from crawler.shared.worker.batcher import ShardLink
@@ -44,20 +44,20 @@ from crawler.shared.worker.feeds import CandidateSender, PushedFeeds
 from crawler.shared.worker.leases import (
     Heartbeat,
     Holdings,
-    Incoming,
+    IncomingHooks,
     Journal,
+    LeaseBuffer,
     LeaseResync,
-    LeaseUse,
     ServerEpochs,
 )
 from crawler.shared.worker.membership import Membership, return_leases
 from crawler.shared.worker.outgoing import (
-    SURE_S,
-    Drain,
-    Events,
+    LAG_S,
     LinkOutbox,
-    Outgoing,
+    OutboxDrain,
+    OutgoingEvents,
     Overflow,
+    Sender,
     SideQueue,
 )
 from crawler.shared.worker.status import (
@@ -86,11 +86,11 @@ class WorkerBase:
     rules: SharedRules
     outbox: LinkOutbox
     listener: Listener
-    tidings: StatusLog
+    status_log: StatusLog
     disk: WorkerDisk
-    tells: SideQueue
+    side_queue: SideQueue
     fullness: Fullness
-    say: Callable[[], WorkerRecord]
+    make_record: Callable[[], WorkerRecord]
     now: Callable[[], float]
     confirm: Callable[[], Awaitable[None]]
     """Awaited after a server restarted; raises if the crawl is no longer the one that we joined."""
@@ -114,11 +114,11 @@ class WorkerBase:
             rules=rules,
             outbox=outbox,
             listener=listener,
-            tidings=tidings,
+            status_log=tidings,
             disk=WorkerDisk(tidings),
-            tells=SideQueue(listener.count),
+            side_queue=SideQueue(listener.count),
             fullness=Fullness(nodes, rules.full_bytes),
-            say=say,
+            make_record=say,
             now=now,
             confirm=confirm,
         )
@@ -127,7 +127,7 @@ class WorkerBase:
         return ShardLink(
             ops=self.ops,
             run=self.nodes.run,
-            tell=self.tells.tell,
+            send_later=self.side_queue.send_later,
             is_full=self.fullness.is_full,
             count=self.listener.count,
         )
@@ -161,7 +161,7 @@ class SharedFrontier:
         lease_rules: LeaseRules | None,
         room: Callable[[Standing], int],
         wake: Callable[[], None],
-        pushing: Pushing | None,
+        pushing: PushedContext | None,
     ) -> None:
         """Without *lease_rules* no URL is judged again, without *pushing* none can be pushed.
         *room* returns how many fetches of such hosts may begin; *wake* lets the engine ask."""
@@ -174,20 +174,20 @@ class SharedFrontier:
         self._knowledge = knowledge
         self._lease_rules = lease_rules
         self._wake = wake
-        self._tidings = base.tidings
+        self._tidings = base.status_log
         self._fullness = base.fullness
         self._unjudged = set(range(rules.shards)) if lease_rules is not None else set()
         self._background: list[asyncio.Task[None]] = []
         self._state = "starting"
         self._is_confirmed = True
 
-        runs = ServerEpochs(self._changed, self._tidings.gone)
+        runs = ServerEpochs(self._changed, self._tidings.on_keys_missing)
         journal = Journal(runs, is_needed=not rules.is_sure)
         self._holdings = Holdings(rules.lease_s, rules.fetch_s, runs, self._suspect)
-        self._note = OutboxNote(nodes, ops, base.say().name, base.outbox)
+        self._note = OutboxNote(nodes, ops, base.make_record().name, base.outbox)
         events = self._events()
-        self.outgoing = Outgoing(
-            *(nodes, ops, self._holdings, journal, base.tells),
+        self.outgoing = Sender(
+            *(nodes, ops, self._holdings, journal, base.side_queue),
             Overflow(
                 outbox=base.outbox,
                 is_full=self._fullness.is_full,
@@ -196,51 +196,55 @@ class SharedFrontier:
             ),
             *(events, base.now, rules.is_sure),
         )
-        self._lease_resync = LeaseResync(nodes, ops, self._holdings, journal, runs, base.tells.tell)
+        self._lease_resync = LeaseResync(
+            nodes, ops, self._holdings, journal, runs, base.side_queue.send_later
+        )
         sieve = StartSieve(ops, rules.name, lease_rules) if lease_rules is not None else None
-        self.incoming = Incoming(
+        self.incoming = LeaseBuffer(
             *(nodes, ops, self._holdings, self._lease_resync, runs),
-            *(rules.most_leases, base.now, sieve, self._lease_use(room)),
+            *(rules.max_leases, base.now, sieve, self._lease_use(room)),
         )
         self._heartbeat = Heartbeat(
             *(nodes, ops, self._holdings, self.incoming, runs, rules.heartbeat_s, wake)
         )
         self.membership = Membership(nodes, Scripts(), rules.name, rules.shards, self._record)
-        sure_s = 0.0 if rules.is_sure else SURE_S
-        self._drain = Drain(nodes, ops, base.outbox, self._fullness.is_full, events, runs, sure_s)
+        sure_s = 0.0 if rules.is_sure else LAG_S
+        self._drain = OutboxDrain(
+            nodes, ops, base.outbox, self._fullness.is_full, events, runs, sure_s
+        )
         self._overview = Overview(nodes, ops, rules.name, runs)
         self._feeding = self._build_pushed_urls(pushing) if pushing is not None else None
 
-    def _events(self) -> Events:
+    def _events(self) -> OutgoingEvents:
         listener, tidings = self._base.listener, self._tidings
-        return Events(
+        return OutgoingEvents(
             added=listener.added,
             refused=listener.refused,
-            crowded=tidings.crowded,
-            paused=tidings.paused,
+            on_server_full=tidings.on_server_full,
+            on_disk_full=tidings.on_disk_full_for_links,
             failed=tidings.failed,
             touched=self._touched,
         )
 
-    def _lease_use(self, room: Callable[[Standing], int]) -> LeaseUse:
-        return LeaseUse(
+    def _lease_use(self, room: Callable[[Standing], int]) -> IncomingHooks:
+        return IncomingHooks(
             may_ask=self._may_ask,
             room=room,
             prepare=self._knowledge.prepare,
             due=self._wake,
-            lost=self._tidings.lost,
+            lost=self._tidings.on_leases_lost,
             give_back=self._give_back,
-            faulted=self._tidings.faulted,
-            tell=self._base.tells.tell,
+            faulted=self._tidings.on_server_error,
+            send_later=self._base.side_queue.send_later,
         )
 
-    def _build_pushed_urls(self, pushing: Pushing) -> PushedUrls:
+    def _build_pushed_urls(self, pushing: PushedContext) -> PushedUrls:
         rules, session = self._rules, self._ops.session
-        delivery = CandidateSender(self.nodes, self._ops, rules.is_sure, self.incoming.touched)
+        delivery = CandidateSender(self.nodes, self._ops, rules.is_sure, self.incoming.wake_shard)
         key = pushing.rules.key
         feeds = PushedFeeds.of(self.nodes, delivery, rules.name, key, session, rules.lease_s)
         around = WorkerHooks(
-            all_know=self.membership.all_know,
+            all_have_read=self.membership.all_have_read,
             may_take=lambda: not self.is_congested(),
             is_idle=lambda: not self.is_anything_left(),
             wake=self._wake,
@@ -330,13 +334,13 @@ class SharedFrontier:
         for work in self._background:
             work.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        self.outgoing.keep()
+        self.outgoing.store_unsent_links()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._leave(), CLOSE_S)
         await self.nodes.close()
 
     async def _leave(self) -> None:
-        rests = self.outgoing.untold_rests()
+        rests = self.outgoing.unsent_rests()
         replies = zip(rests, await self.nodes.run(rests), strict=True)
         unrested = {call.shard for call, reply in replies if isinstance(reply, FAULTS)}
         # These are mostly leases whose replies were lost. Where a rest could not be sent, leases
@@ -359,7 +363,7 @@ class SharedFrontier:
             try:
                 return await self.nodes.open()
             except Unreachable as fault:
-                self._tidings.faulted(fault)
+                self._tidings.on_server_error(fault)
                 await asyncio.sleep(TICK_S)
 
     async def _send_all(self) -> None:
@@ -387,8 +391,8 @@ class SharedFrontier:
                 self.incoming.prefer(self.membership.preferred)
             await self._fullness.look()
             for server in self._fullness.full:
-                self._tidings.crowded(server)
-            await self._drain.some(self._base.now())
+                self._tidings.on_server_full(server)
+            await self._drain.send_some(self._base.now())
             await self._note.look_after()
             await self._knowledge.tick()
             if self._feeding is not None:
@@ -401,8 +405,8 @@ class SharedFrontier:
         """Queue URLs again that earlier starts refused and the rules of this one admit; once."""
         rules = self._lease_rules
         while rules is not None and self._unjudged:
-            await asyncio.sleep(0 if rules.known else TICK_S)
-            if rules.known:
+            await asyncio.sleep(0 if rules.are_complete else TICK_S)
+            if rules.are_complete:
                 shard = min(self._unjudged)
                 try:
                     await self._readmit_shard(shard, rules)
@@ -427,8 +431,8 @@ class SharedFrontier:
                 (result,) = await self.nodes.run([self._ops.readmit(shard, part)])
                 if isinstance(result, FAULTS):
                     raise result
-                rules.readmitted(int(result[1]))
-                self.incoming.touched(shard, 0.0)
+                rules.on_readmitted(int(result[1]))
+                self.incoming.wake_shard(shard, 0.0)
             if cursor == b"0":
                 return
 
@@ -445,27 +449,27 @@ class SharedFrontier:
             self._is_busy(), lambda: not is_announced or is_elsewhere()
         )
         if fault is not None:
-            self._tidings.faulted(fault)
+            self._tidings.on_server_error(fault)
         elif not self._overview.is_anything_left:
-            self._tidings.awaits(await self._silent_outboxes())
+            self._tidings.on_waiting_for_workers(await self._silent_outboxes())
         self._tidings.look()
         if self._overview.is_over or self._state == "starting" or len(self.incoming):
             self._wake()  # the engine asks for a lease, or whether the crawl is over
 
     def _changed(self, shard: int, alive_at: float) -> None:
         self._is_confirmed = False
-        self._lease_resync.changed(shard, alive_at)
-        self.incoming.suspect(shard)
+        self._lease_resync.on_server_restart(shard, alive_at)
+        self.incoming.mark_dirty(shard)
 
     def _suspect(self, shard: int) -> None:
-        self.incoming.suspect(shard)
+        self.incoming.mark_dirty(shard)
 
     def _touched(self, shard: int, in_s: float) -> None:
-        self.incoming.touched(shard, in_s)
+        self.incoming.wake_shard(shard, in_s)
 
     async def _silent_outboxes(self) -> dict[str, int]:
         """Return the links on the disks of silent workers, by name, as last announced."""
-        noted = self._overview.outboxes - {self._base.say().name}
+        noted = self._overview.outboxes - {self._base.make_record().name}
         with suppress(StoreUnavailable):
             return await self.membership.silent(noted)
         return {}
@@ -476,14 +480,14 @@ class SharedFrontier:
     def _is_elsewhere(self) -> bool:
         if self._unjudged or self._is_busy() or self.membership.starting > 0:
             return True
-        return self._feeding is not None and self._feeding.is_elsewhere()
+        return self._feeding is not None and self._feeding.may_have_more()
 
     def _may_ask(self) -> bool:
         return self._state != "stopping" and not self.is_congested() and not self._overview.is_over
 
     def _record(self) -> WorkerRecord:
         return replace(
-            self._base.say(),
+            self._base.make_record(),
             state=self._state,
             leases=len(self._holdings),
             outbox=len(self._outbox),

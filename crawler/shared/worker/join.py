@@ -37,7 +37,7 @@ from crawler.shared.client import Address, Nodes, Replicas, info_fields
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.crawl_format import (
     CrawlFormat,
-    agreed,
+    check_format,
     encode_format,
     identity_of_shards,
     new_format,
@@ -51,7 +51,12 @@ from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of
 from crawler.shared.worker.frontier import WorkerBase
 from crawler.shared.worker.leases import FRESH_S, UNBEGUN_S
-from crawler.shared.worker.membership import Look, PeerRecord, WorkerNames, give_back
+from crawler.shared.worker.membership import (
+    Look,
+    PeerRecord,
+    WorkerNames,
+    return_last_session_leases,
+)
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.status import SharedRules, refuse_eviction
 from crawler.shared.worker.worker_file import (
@@ -65,7 +70,7 @@ from crawler.shared.worker.worker_file import (
 
 logger = logging.getLogger(__name__)
 
-TELL_S: Final = 2.0
+WARN_AFTER_S: Final = 2.0
 """Fetches under leases that a server has lost end one total time-out after the last that could
 begin (FRESH_S); this is the longest time until the server has the release of the last."""
 MAX_LAG_S: Final = 2
@@ -98,7 +103,7 @@ class WorkerEvents:
         self._tally.count(key)
 
     def added(self, added: Added) -> None:
-        self._tally.added(added)
+        self._tally.count_added(added)
 
     def refused(self, lease: Lease) -> None:
         self._tally.count("leases/refused")
@@ -112,7 +117,7 @@ class WorkerEvents:
 
 def quiet_s(config: Config) -> float:
     """Return how long no host is leased after a restart of Redis, while older fetches may run."""
-    return FRESH_S + config.fetch.total_timeout_s + TELL_S
+    return FRESH_S + config.fetch.total_timeout_s + WARN_AFTER_S
 
 
 def join(
@@ -155,12 +160,12 @@ def join(
 
     def begin(crawl: CrawlFormat, last_record: PeerRecord) -> WorkerRecord:
         nonlocal before
-        if last_record.said and last_record.said.session != worker.session:
-            before = last_record.said.session
+        if last_record.record and last_record.record.session != worker.session:
+            before = last_record.record.session
         write_worker(data.path, replace(worker, crawl=name, key_seed=crawl.key_seed, before=before))
         return replace(say(), outbox=len(outbox))
 
-    back = partial(give_back, look=look, now=clock.now)
+    back = partial(return_last_session_leases, look=look, now=clock.now)
     is_sure = shared.redis_fsync is RedisFsync.ALWAYS
 
     async def opened(redis: Nodes) -> tuple[CrawlFormat, int]:
@@ -202,7 +207,7 @@ def _shared_rules(config: Config, most_leases: int, store: RocksStore) -> Shared
         lease_s=shared.lease_s,
         heartbeat_s=shared.heartbeat_s,
         fetch_s=config.fetch.total_timeout_s,
-        most_leases=most_leases,
+        max_leases=most_leases,
         is_sure=shared.redis_fsync is RedisFsync.ALWAYS,
         sync_outbox=store.sync if config.archive.fsync else None,
         full_bytes=shared.full_bytes,
@@ -217,7 +222,7 @@ def _is_copy_of_live_worker(
     if not is_copy(last, data.path):
         return False
     if _run_in_thread(
-        nodes, lambda redis: WorkerNames(redis, name).speaks(last.name, last.session), wait_s
+        nodes, lambda redis: WorkerNames(redis, name).is_alive(last.name, last.session), wait_s
     ):
         logger.warning(
             "%s is a copy of the data directory of the worker %s, which is at work: this one takes"
@@ -409,7 +414,7 @@ async def _format(nodes: Nodes, name: str, ours: CrawlFormat) -> CrawlFormat:
     if kept is None:  # SET comes second because a full server refuses it
         await _command(nodes, key, "SET", key, encode_format(ours), "NX")
         kept = await _command(nodes, key, "GET", key)
-    return agreed(kept, ours, key)
+    return check_format(kept, ours, key)
 
 
 async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from crawler.model.types import Claim, Lease
-from crawler.shared.worker.exact_duplicates import SharedDigests
-from crawler.shared.worker.near_duplicates import SharedNearest
+from crawler.shared.worker.exact_duplicates import SharedDuplicates
+from crawler.shared.worker.near_duplicates import SharedNearDuplicates
 from crawler.shared.worker.patterns import SharedPatternStats
 from crawler.shared.worker.robots import SharedRobots
 
@@ -19,10 +19,10 @@ from crawler.shared.worker.robots import SharedRobots
 class SharedKnowledge:
     """Implements frontier.Knowledge."""
 
-    digests: SharedDigests
-    nearest: SharedNearest
+    digests: SharedDuplicates
+    nearest: SharedNearDuplicates
     robots: SharedRobots
-    yields: SharedPatternStats
+    pattern_stats: SharedPatternStats
     robots_replaced: Callable[[str], None]  # called if another worker's robots.txt is used from now
 
     async def prepare(self, leases: Sequence[Lease]) -> None:
@@ -30,14 +30,14 @@ class SharedKnowledge:
         made."""
         for authority in await self.robots.enrich(leases):
             self.robots_replaced(authority)
-        await self.yields.enrich(leases)
+        await self.pattern_stats.enrich(leases)
 
     def claimed(self, lease_id: int, claim: Claim) -> None:
         self.digests.claimed(lease_id)
         self.nearest.claimed(lease_id, claim)
 
     async def tick(self) -> None:
-        self.nearest.tell()
+        self.nearest.send_rows()
 
     def ending(self) -> None:
-        self.nearest.tell()
+        self.nearest.send_rows()

@@ -37,7 +37,7 @@ class ServerEpochs:
         self._runs: dict[int, bytes] = {}
         self._asked_at: dict[int, float] = {}
 
-    def heard(self, shard: int, run: bytes, asked_at: float) -> None:
+    def observe(self, shard: int, run: bytes, asked_at: float) -> None:
         """Note that *shard* answered a call of *asked_at* (monotonic) in *run*."""
         if not run:
             self._gone(shard)
@@ -52,7 +52,7 @@ class ServerEpochs:
         """Return the time (monotonic) of the last call that *shard* answered, or -inf."""
         return self._asked_at.get(shard, float("-inf"))
 
-    def lives(self, shard: int, run: bytes, at: float) -> bool | None:
+    def was_alive(self, shard: int, run: bytes, at: float) -> bool | None:
         """Return whether *run* was still alive *at* that time, or None if that is not known yet."""
         if self._runs.get(shard) != run:
             return False
@@ -86,7 +86,7 @@ class Holdings:
     def __contains__(self, lease: Lease) -> bool:
         return lease.id in self._by_shard.get(shard_of_lease(lease), ())
 
-    def take(self, shard: int, leases: Iterable[Lease], asked_at: float) -> None:
+    def add(self, shard: int, leases: Iterable[Lease], asked_at: float) -> None:
         """Add *leases*, taken by a call of *asked_at*, which renewed all leases of the shard."""
         self.renew(shard, asked_at)
         held = self._by_shard.setdefault(shard, {})
@@ -96,7 +96,7 @@ class Holdings:
         """Renew the leases of *shard*. If they had ended before *asked_at*, others may have been
         renewed (the reply that reports the end can be lost), so the shard is asked for its list."""
         if self.count(shard) and asked_at >= self._ends.get(shard, 0.0):
-            self.doubt(shard)
+            self.mark_doubtful(shard)
             self._doubted(shard)
         self._ends[shard] = max(self._ends.get(shard, 0.0), asked_at + self._lease_s)
 
@@ -105,7 +105,7 @@ class Holdings:
         held = self._by_shard.get(shard_of_lease(lease), {})
         held.pop(lease.id, None)
 
-    def lose(self, shard: int, asked_at: float) -> list[Lease]:
+    def expire(self, shard: int, asked_at: float) -> list[Lease]:
         """Remove and return all leases of *shard*: the reply to a call of *asked_at* reported their
         end. Does nothing if a later call renewed the shard."""
         if self._ends.get(shard, 0.0) > asked_at + self._lease_s:
@@ -113,7 +113,7 @@ class Holdings:
         self._ends.pop(shard, None)
         return list(self._by_shard.pop(shard, {}).values())
 
-    def forget(self, shard: int, ids: Iterable[int]) -> list[Lease]:
+    def drop_ids(self, shard: int, ids: Iterable[int]) -> list[Lease]:
         """Remove and return leases that *shard* no longer knows."""
         held = self._by_shard.get(shard, {})
         return [held.pop(each) for each in ids if each in held]
@@ -126,11 +126,11 @@ class Holdings:
             return False
         return lease in self and steady + self._fetch_s < self._ends.get(shard, 0.0)
 
-    def doubt(self, shard: int) -> None:
+    def mark_doubtful(self, shard: int) -> None:
         """Note that *shard* may have lost leases of ours."""
         self._doubtful.add(shard)
 
-    def trust(self, shard: int) -> None:
+    def mark_checked(self, shard: int) -> None:
         """Note that *shard* has listed the leases it knows."""
         self._doubtful.discard(shard)
 
@@ -175,7 +175,7 @@ class Journal:
         which it answered in *run* at *steady*, asked at *asked_at* (both monotonic)."""
         shard = calls[0].shard
         # First of all: if the run is another one, `recent` must find what the last may have lost.
-        self._runs.heard(shard, run, asked_at)
+        self._runs.observe(shard, run, asked_at)
         if not self._is_needed:
             return
         kept = self._by_shard.setdefault(shard, deque())
@@ -223,18 +223,18 @@ class LeaseResync:
     def is_open(self) -> bool:
         return bool(self._suspects)
 
-    def suspect(self, shard: int) -> None:
+    def mark_dirty(self, shard: int) -> None:
         """Note that *shard* may have leases of ours that we do not know."""
         self._suspects.add(shard)
 
-    def changed(self, shard: int, alive_at: float) -> None:
+    def on_server_restart(self, shard: int, alive_at: float) -> None:
         """Note that the server of *shard* restarted after *alive_at* (monotonic)."""
         self._again.setdefault(shard, []).extend(self._journal.recent(shard, alive_at))
-        self._holdings.doubt(shard)
+        self._holdings.mark_doubtful(shard)
         self._suspects.add(shard)
         self._at = 0.0
 
-    async def settle(self) -> list[Lease]:
+    async def run(self) -> list[Lease]:
         """Resync all suspected shards, and return the leases that are not ours any more. Must not
         be called while a `lease` call is under way."""
         asked_at = monotonic()
@@ -244,7 +244,7 @@ class LeaseResync:
         # A shard that is suspected again while the calls are under way is resynced once more.
         shards, self._suspects = sorted(self._suspects), set()
         again = {shard: self._again.pop(shard, []) for shard in shards}
-        calls = [[*again[shard], self._ops.mine(shard)] for shard in shards]
+        calls = [[*again[shard], self._ops.list_leases(shard)] for shard in shards]
         answers = iter(await self._nodes.run([call for part in calls for call in part]))
         forgotten: list[Lease] = []
         backs: list[Call] = []
@@ -267,15 +267,15 @@ class LeaseResync:
         if isinstance(reply, FAULTS):
             self._suspects.add(shard)
             return []
-        self._runs.heard(shard, reply[0], asked_at)
+        self._runs.observe(shard, reply[0], asked_at)
         if shard in self._suspects:  # it restarted once more, or this reply is from before that
             return []
         known, held = read_ids(reply, shard), self._holdings.ids(shard)
         if orphans := known - held:
             backs.append(self._ops.hand_back(shard, orphans))
             self._suspects.add(shard)
-        self._holdings.trust(shard)
-        return self._holdings.forget(shard, held - known)
+        self._holdings.mark_checked(shard)
+        return self._holdings.drop_ids(shard, held - known)
 
 
 POLL_S: Final = 0.25  # for a shard that has nothing due: another worker may have added to it
@@ -285,13 +285,13 @@ LEAST: Final = 2  # leases to have ready
 UNBEGUN_S: Final = 5.0
 """A lease that is not used for so long is put back: if the worker dies, the rest of the host is
 counted from the time the lease was taken."""
-MOST_JUDGED: Final = 64  # held leases whose queues are judged; with more, none are asked for
-FOR_EVER: Final = float("inf")
+MAX_JUDGED: Final = 64  # held leases whose queues are judged; with more, none are asked for
+NO_LIMIT_S: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseUse:
-    """The hooks of `Incoming`: which leases to ask for, and what to do with them."""
+class IncomingHooks:
+    """The hooks of `LeaseBuffer`: which leases to ask for, and what to do with them."""
 
     may_ask: Callable[[], bool]
     room: Callable[[Standing], int]  # returns how many fetches of such hosts may begin now
@@ -300,10 +300,10 @@ class LeaseUse:
     lost: Callable[[Sequence[Lease]], None]  # called when leases expired before they were finished
     give_back: Callable[[Lease], None]  # puts back a lease under which nothing was fetched
     faulted: Callable[[Any], None]  # called with the Fault of a server
-    tell: Callable[[Call], None]  # sends a call some time soon
+    send_later: Callable[[Call], None]  # sends a call some time soon
 
 
-class Incoming:
+class LeaseBuffer:
     """A small buffer of leases for the crawl, refilled before it is empty. It holds no more than
     the slots use soon, because the hosts of leases in it wait as well. Preferred shards are asked
     first (warm robots and DNS caches, connections), the others when those have nothing due."""
@@ -318,7 +318,7 @@ class Incoming:
         most: int,
         now: Callable[[], float],
         sieve: StartSieve | None,
-        use: LeaseUse,
+        use: IncomingHooks,
     ) -> None:
         """At most *most* leases can be fetched at once. Without *sieve* no lease is judged."""
         self._nodes = nodes
@@ -345,7 +345,7 @@ class Incoming:
 
     def take(self, standings: Container[Standing] = STANDINGS) -> Lease | None:
         """Return a lease that may be used, of a host of *standings*. Returns None if none is ready;
-        `LeaseUse.due` is called when one is."""
+        `IncomingHooks.due` is called when one is."""
         steady = monotonic()
         for _ in range(len(self._due)):
             lease = self._due.popleft()
@@ -380,16 +380,16 @@ class Incoming:
             leases += (lease for lease in self._sieve.empty() if lease in self._holdings)
         return leases
 
-    def touched(self, shard: int, in_s: float) -> None:
+    def wake_shard(self, shard: int, in_s: float) -> None:
         """Note that something of *shard* may be due *in_s* from now."""
         at = monotonic() + in_s
         if at < self._ask_at[shard]:
             self._ask_at[shard] = at
             self._wake.set()
 
-    def suspect(self, shard: int) -> None:
+    def mark_dirty(self, shard: int) -> None:
         """Note that *shard* may have leases of ours that we do not know."""
-        self._lease_resync.suspect(shard)
+        self._lease_resync.mark_dirty(shard)
         self._wake.set()
 
     async def work(self) -> None:
@@ -411,7 +411,7 @@ class Incoming:
         if not self._use.may_ask():
             return {}
         if self._sieve is not None and (
-            not self._sieve.may_judge or len(self._sieve) >= MOST_JUDGED
+            not self._sieve.may_judge or len(self._sieve) >= MAX_JUDGED
         ):
             return {}
         steady = monotonic()
@@ -466,11 +466,11 @@ class Incoming:
 
     async def _judge(self, given: list[Lease], sieve: StartSieve) -> list[Lease]:
         """Return the leases of *given* that the rules of this start admit."""
-        asks = sieve.asks(given)
+        asks = sieve.budget_commands(given)
         replies = await self._nodes.commands(asks) if asks else []
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]
         if not faults:
-            return sieve.sort(given, replies)
+            return sieve.admit(given, replies)
         self._use.faulted(faults[0])
         for lease in given:
             self._use.give_back(lease)
@@ -480,12 +480,12 @@ class Incoming:
         """Judge some of the URLs that wait behind refused ones."""
         self.is_asking = True
         try:
-            answered = sieve.answered(await self._nodes.run(sieve.calls()))
+            answered = sieve.take_replies(await self._nodes.run(sieve.calls()))
         finally:
             self.is_asking = False
         for lease in answered.ended:
             self._holdings.drop(lease)
-            self.touched(shard_of_lease(lease), 0.0)
+            self.wake_shard(shard_of_lease(lease), 0.0)
         if answered.faults:
             self._use.faulted(answered.faults[0])
             await asyncio.sleep(RETRY_S)
@@ -497,10 +497,10 @@ class Incoming:
     def _read_leases(self, shard: int, reply: Any, asked_at: float) -> list[Lease]:
         if isinstance(reply, FAULTS):
             self._ask_at[shard] = monotonic() + RETRY_S
-            self._lease_resync.suspect(shard)
+            self._lease_resync.mark_dirty(shard)
             self._use.faulted(reply)
             return []
-        self._runs.heard(shard, reply[0], asked_at)
+        self._runs.observe(shard, reply[0], asked_at)
         leased = read_leases(reply, shard, self._now())
         if leased.lost:
             self.lose(shard, asked_at)
@@ -508,14 +508,14 @@ class Incoming:
         wake_s = poll_s if leased.wake_s is None else min(leased.wake_s, poll_s)
         self._ask_at[shard] = monotonic() + wake_s
         if leased.unreadable:
-            self._use.tell(self._ops.give_up(shard, leased.unreadable, self._now()))
+            self._use.send_later(self._ops.give_up(shard, leased.unreadable, self._now()))
         if leased.leases:
-            self._holdings.take(shard, leased.leases, asked_at)
+            self._holdings.add(shard, leased.leases, asked_at)
         return leased.leases
 
     def lose(self, shard: int, asked_at: float) -> None:
         """Drop all leases of *shard*: the reply to a call of *asked_at* reported their end."""
-        lost = self._holdings.lose(shard, asked_at)
+        lost = self._holdings.expire(shard, asked_at)
         if lost:
             self._use.lost(lost)
 
@@ -529,7 +529,7 @@ class Incoming:
 
     async def _resync(self) -> None:
         """Resync here, in the one task that asks for leases, so that none is under way."""
-        forgotten = await self._lease_resync.settle()
+        forgotten = await self._lease_resync.run()
         if forgotten:
             self._use.lost(forgotten)
 
@@ -557,7 +557,7 @@ class Heartbeat:
         nodes: Nodes,
         ops: Ops,
         holdings: Holdings,
-        incoming: Incoming,
+        incoming: LeaseBuffer,
         runs: ServerEpochs,
         every_s: float,
         due: Callable[[], None],
@@ -588,9 +588,11 @@ class Heartbeat:
         replies = await self._nodes.run([self._ops.beat(shard) for shard in shards])
         for shard, reply in zip(shards, replies, strict=True):
             if isinstance(reply, FAULTS):
-                self._incoming.suspect(shard)  # the lost reply may have reported the end of leases
+                self._incoming.mark_dirty(
+                    shard
+                )  # the lost reply may have reported the end of leases
             else:
-                self._runs.heard(shard, reply[0], asked_at)
+                self._runs.observe(shard, reply[0], asked_at)
                 self._answered(shard, bool(reply[1]), int(reply[2]), asked_at)
         is_whole = not any(isinstance(reply, FAULTS) for reply in replies)
         self._at = asked_at + (self._every_s if is_whole else AGAIN_S)
@@ -604,4 +606,4 @@ class Heartbeat:
             return
         self._holdings.renew(shard, asked_at)
         if held > self._holdings.count(shard):
-            self._incoming.suspect(shard)
+            self._incoming.mark_dirty(shard)

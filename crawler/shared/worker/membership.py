@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 from xxhash import xxh3_64_intdigest
 
-from crawler.archive.recovery import Archived
+from crawler.archive.recovery import ArchivedAnswers
 from crawler.frontier.records import OpenRecord
 from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
 from crawler.shared import keys
@@ -35,7 +35,7 @@ ALIVE_S: Final = 10.0  # a worker announces itself every second; after so long i
 NAMES_PER_S: Final = 100
 """Names of other workers that one reads, in the mean: 3 kB/s, and 40 ms of CPU for 1,000 names and
 64 shards. Only speed depends on them."""
-MOST_NAMED: Final = 20  # silent workers that are reported at once
+MAX_NAMED: Final = 20  # silent workers that are reported at once
 NAMES_HOLD_S: Final = 60.0  # names are read again after so long, even if their number is the same
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WorkerRecord).decode
@@ -91,14 +91,14 @@ class Membership:
     async def silent(self, names: Iterable[str]) -> dict[str, int]:
         """Return which of *names* are silent, and how many links each last had on its disk."""
         found = {}
-        for name in islice(names, MOST_NAMED):
+        for name in islice(names, MAX_NAMED):
             kept = await self._ask("HGET", self._key, name)
             last = _read(kept)
             if last is None or self._now - last.at >= ALIVE_S:
                 found[name] = last.outbox if last else 0
         return found
 
-    def all_know(self, doors: int) -> bool:
+    def all_have_read(self, doors: int) -> bool:
         """Return whether every live worker has read the opened hosts up to the mark *doors*."""
         return self.live > 0 and self._lowest_doors >= doors
 
@@ -162,19 +162,19 @@ def _weight(worker: str, shard: int) -> int:
     return xxh3_64_intdigest(f"{worker}/{shard}".encode())
 
 
-SPEAKS_S: Final = 3.0  # a live worker announces itself every second
+ALIVE_WITHIN_S: Final = 3.0  # a live worker announces itself every second
 
 
 class PeerRecord(NamedTuple):
     """The last announcement of a worker."""
 
-    kept: bytes  # as stored in the hash; empty if there is none
-    said: WorkerRecord | None  # None if *kept* cannot be decoded
+    packed: bytes  # as stored in the hash; empty if there is none
+    record: WorkerRecord | None  # None if *kept* cannot be decoded
     silent_s: float  # since then, by the server's clock
 
     @property
     def is_alive(self) -> bool:
-        return self.said is not None and self.silent_s < ALIVE_S
+        return self.record is not None and self.silent_s < ALIVE_S
 
 
 class WorkerNames:
@@ -188,7 +188,7 @@ class WorkerNames:
         self._crawl = crawl
         self._scripts = Scripts()
 
-    async def heard(self, name: str) -> PeerRecord:
+    async def read(self, name: str) -> PeerRecord:
         kept = await self._ask("HGET", self._key, name) or b""
         try:
             said = _decode(kept)
@@ -199,33 +199,33 @@ class WorkerNames:
     async def refuse_taken(self, name: str, dead: Collection[str]) -> PeerRecord:
         """Return the record under *name*. Raises ConfigError if another live worker has it, or one
         of the *dead* sessions is alive, in a copy of our data directory."""
-        peer = await self.heard(name)
-        if peer.said is None or not peer.is_alive:
+        peer = await self.read(name)
+        if peer.record is None or not peer.is_alive:
             return peer
-        if peer.said.session not in dead or await self.speaks(name, peer.said.session):
-            raise _name_taken(peer.said, peer.silent_s)
+        if peer.record.session not in dead or await self.is_alive(name, peer.record.session):
+            raise _name_taken(peer.record, peer.silent_s)
         return peer
 
-    async def speaks(self, name: str, session: str) -> bool:
+    async def is_alive(self, name: str, session: str) -> bool:
         """Return whether *session* is alive. One that was just killed has a fresh record, so this
         waits SPEAKS_S for the next."""
-        first = await self.heard(name)
-        if first.said is None or not first.is_alive or first.said.session != session:
+        first = await self.read(name)
+        if first.record is None or not first.is_alive or first.record.session != session:
             return False
-        if _is_gone(first.said):
+        if _is_gone(first.record):
             return False
-        await asyncio.sleep(SPEAKS_S)
-        return (await self.heard(name)).kept != first.kept
+        await asyncio.sleep(ALIVE_WITHIN_S)
+        return (await self.read(name)).packed != first.packed
 
     async def take(self, me: WorkerRecord, last: PeerRecord) -> None:
         """Take the name of *me*, under which *last* was stored when it was found to be free. Raises
         ConfigError if another worker has taken it meanwhile."""
         now = await self._now()
         mine = replace(me, at=now)
-        command = announcement(self._scripts, self._crawl, mine, expected=last.kept)
+        command = announcement(self._scripts, self._crawl, mine, expected=last.packed)
         if (await self._ask(*command))[0]:
             return
-        await self.refuse_taken(me.name, {last.said.session} if last.said else ())
+        await self.refuse_taken(me.name, {last.record.session} if last.record else ())
 
     async def _now(self) -> float:
         time = await self._ask("TIME")
@@ -275,21 +275,25 @@ async def return_leases(
     looked = archived or {}
     total, shards = 0, [shard for shard in range(ops.shards) if shard not in but]
     while shards:
-        replies = await nodes.run([ops.bury(each, session, looked.get(each)) for each in shards])
+        replies = await nodes.run(
+            [ops.return_leases(each, session, looked.get(each)) for each in shards]
+        )
         back = [0 if isinstance(reply, FAULTS) else int(reply[1]) for reply in replies]
         total += sum(back)
         shards = [shard for shard, n in zip(shards, back, strict=True) if n]
     return total
 
 
-Look: TypeAlias = Callable[[Iterable[OpenRecord]], Archived]
+Look: TypeAlias = Callable[[Iterable[OpenRecord]], ArchivedAnswers]
 Now: TypeAlias = Callable[[], float]
 _Open: TypeAlias = Mapping[int, Mapping[int, OpenRecord]]
 """Open leases by shard and number, with the time they were taken by our own clock."""
 _NO_LEASE: Final = 0  # the id of no lease: nothing is reserved for it
 
 
-async def give_back(nodes: Nodes, ops: Ops, session: str, look: Look, now: Now) -> int:
+async def return_last_session_leases(
+    nodes: Nodes, ops: Ops, session: str, look: Look, now: Now
+) -> int:
     """Search our archive for the leases of *session*, the last one of this worker, then return them
     to the frontier, and report how many. In this order, so that the content of such a URL is
     claimed when it is leased again. *look* searches the archive; *now* is our own clock."""

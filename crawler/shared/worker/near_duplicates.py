@@ -25,9 +25,9 @@ from crawler.shared.codec import (
     ROW_ARGS,
     TABLES,
     FingerprintRow,
+    bucket_mark,
     can_mark,
     cell,
-    mark_of,
     near_in,
     read_claim,
     rows_of,
@@ -35,13 +35,13 @@ from crawler.shared.codec import (
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import Ops
 from crawler.shared.worker.batcher import Batcher, ShardLink
-from crawler.shared.worker.outgoing import UNTOLD
+from crawler.shared.worker.outgoing import UNSENT_KEY
 
 Command: TypeAlias = tuple[int, tuple[Argument, ...]]
 """A shard, and a plain command on a key of it, as Nodes.commands takes them. A script that reads a
 bucket would take ten times as long, because Lua copies the string."""
 
-MOST_OWNERS: Final = 8
+MAX_OWNERS: Final = 8
 """Owners looked up for one page, the nearest first; 43,745 fingerprints are within three bits of
 one."""
 
@@ -93,7 +93,7 @@ class NearLook:
         named = (row for row in rows if row.mark and row.simhash in bits_of)
         owned = {(bits_of[row.simhash], row.simhash, row.mark) for row in named}
         if owned:
-            await self._find(sorted(owned)[:MOST_OWNERS], seen)
+            await self._find(sorted(owned)[:MAX_OWNERS], seen)
         return seen
 
     async def _rows(
@@ -127,7 +127,7 @@ class NearLook:
 
 def _nearest(rows: Sequence[FingerprintRow]) -> dict[int, int]:
     """Return the nearest fingerprints of *rows*, at most MOST_OWNERS, with the bits of each."""
-    nearest = sorted({(row.bits, row.simhash) for row in rows})[:MOST_OWNERS]
+    nearest = sorted({(row.bits, row.simhash) for row in rows})[:MAX_OWNERS]
     return {simhash: bits for bits, simhash in nearest}
 
 
@@ -138,10 +138,10 @@ def _claim_in(reply: Any, mark: bytes) -> Claim | None:
         claim = read_claim(packed, file)
     except (TypeError, ValueError, msgspec.MsgspecError):
         return None
-    return claim if mark_of(claim.digest) == mark else None
+    return claim if bucket_mark(claim.digest) == mark else None
 
 
-MOST_LATELY: Final = 1024
+MAX_RECENT: Final = 1024
 """Claims kept in memory, 0.5 kB each: of pages stored here, and of frequent originals."""
 
 
@@ -149,7 +149,7 @@ class RecentFingerprints:
     """Pages that this worker stored lately, because they are in Redis only a second later, or after
     its server is back. The newest replace the oldest."""
 
-    def __init__(self, most: int = MOST_LATELY) -> None:
+    def __init__(self, most: int = MAX_RECENT) -> None:
         self._prints = np.zeros(most, np.uint64)
         self._claims: list[Claim] = []
         self._next = 0
@@ -165,18 +165,18 @@ class RecentFingerprints:
         return [NearOriginal(int(apart[at]), self._claims[at]) for at in places]
 
 
-MOST_ROWS: Final = 50  # rows of a call, which takes a server 0.3 ms
+MAX_ROWS: Final = 50  # rows of a call, which takes a server 0.3 ms
 UNSURE: Final = "near_duplicates/unsure"
 """Counts pages for which not all shards answered whether they are near to another."""
 
 
-class SharedNearest:
+class SharedNearDuplicates:
     """Implements duplicates.near.Nearest. Bound: a reservation for each open lease, MOST_LATELY
     claims, and MOST_ROWS rows for each shard."""
 
     def __init__(self, link: ShardLink, look: NearLook, most_bits: int) -> None:
         self._ops = link.ops
-        self._tell = link.tell
+        self._tell = link.send_later
         self._is_full = link.is_full
         self._count = link.count
         self._look = look
@@ -191,7 +191,7 @@ class SharedNearest:
         """Return the nearest stored page of another URL, the oldest of equally near ones. Returns
         None if there is none; then pages of this worker that are near to this one wait until
         `settle`."""
-        self.settle(lease_id)
+        self.release(lease_id)
         reservation = self._reserved.begin(simhash, url, lease_id)
         try:
             while (near := await self._stored(reservation)) is None:
@@ -200,7 +200,7 @@ class SharedNearest:
                     break
                 await earlier.settled.wait()
         except BaseException:
-            self.settle(lease_id)
+            self.release(lease_id)
             raise
         if near is None and not reservation.is_sure:
             self._count(UNSURE)
@@ -218,14 +218,14 @@ class SharedNearest:
     def _gather_rows(self, simhash: int, digest: bytes) -> None:
         rows = list(rows_of(simhash, digest, self._ops.shards))
         if any(self._is_full(shard) for shard, _ in rows):
-            self._count(f"{UNTOLD}near")
+            self._count(f"{UNSENT_KEY}near")
             return
         for shard, row in rows:
             self._unsent[shard] += row
-            if len(self._unsent[shard]) >= MOST_ROWS * ROW_ARGS:
+            if len(self._unsent[shard]) >= MAX_ROWS * ROW_ARGS:
                 self._tell_shard(shard)
 
-    def tell(self) -> None:
+    def send_rows(self) -> None:
         """Send the gathered rows. To be called about once a second: a row alone takes 18 us of a
         server, with others 6."""
         for shard in list(self._unsent):
@@ -234,7 +234,7 @@ class SharedNearest:
     def _tell_shard(self, shard: int) -> None:
         self._tell(Call(shard, "near", tuple(self._unsent.pop(shard))))
 
-    def settle(self, lease_id: int) -> None:
+    def release(self, lease_id: int) -> None:
         """End the reservation of a page that is finished or given up; waiting pages look again."""
         self._reserved.end(lease_id)
 

@@ -50,13 +50,13 @@ from crawler.shared.worker.leases import Holdings, Journal, ServerEpochs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Events:
+class OutgoingEvents:
     """Callbacks for results that arrive later."""
 
     added: Callable[[Added], None]
     refused: Callable[[Lease], None]  # its verdict was sent too late
-    crowded: Callable[[StoreUnavailable], None]  # a server has no memory for our links
-    paused: Callable[[StoreUnavailable], None]  # our disk is full, so sending waits
+    on_server_full: Callable[[StoreUnavailable], None]  # a server has no memory for our links
+    on_disk_full: Callable[[StoreUnavailable], None]  # our disk is full, so sending waits
     failed: Callable[[CrawlerError], None]  # an error that waiting cannot repair
     touched: Callable[[int, float], None]  # something of a shard may be due so many seconds later
 
@@ -135,9 +135,9 @@ def ended_by_shard(ended: Sequence[FetchEnd]) -> dict[int, list[FetchEnd]]:
 
 
 AGAIN_S: Final = 2.0  # the interval of attempts at a shard that does not answer
-MOST: Final = {"claim": 500, "near": 50, "learn": 100, "note": 500}
+MAX_BATCH: Final = {"claim": 500, "near": 50, "learn": 100, "note": 500}
 """Calls kept for a shard: mostly 0.6 MB of claims, as much of fingerprints, 0.4 of robots.txt."""
-UNTOLD: Final = "untold/"
+UNSENT_KEY: Final = "untold/"
 
 _Key = tuple[str, object]
 
@@ -157,7 +157,7 @@ class _Queue:
         self.calls[key] = call if before is None else _latest(before, call)
         if before is None:
             self._counts[call.script] += 1
-            if self._counts[call.script] > MOST.get(call.script, self._counts[call.script]):
+            if self._counts[call.script] > MAX_BATCH.get(call.script, self._counts[call.script]):
                 self._drop_oldest(call.script)
 
     def _drop_oldest(self, script: str) -> None:
@@ -186,15 +186,15 @@ class SideQueue:
         self._count = count
         self._queues: dict[int, _Queue] = {}
         self._try_at: dict[int, float] = {}  # monotonic, for shards that did not answer
-        self.asked = asyncio.Event()  # set if there is something to send
+        self.wake = asyncio.Event()  # set if there is something to send
 
     def __bool__(self) -> bool:
         return bool(self._queues)
 
-    def tell(self, call: Call) -> None:
+    def send_later(self, call: Call) -> None:
         """Send *call* some time soon, and again until it is acknowledged."""
         self.put(call)
-        self.asked.set()
+        self.wake.set()
 
     @property
     def is_held(self) -> bool:
@@ -226,11 +226,11 @@ class SideQueue:
         queues = self._queues.values()
         return [call for queue in queues for call in queue.calls.values() if call.script == "rest"]
 
-    def answers(self, shard: int) -> None:
+    def on_answer(self, shard: int) -> None:
         self._try_at.pop(shard, None)
 
     def _dropped(self, script: str) -> None:
-        self._count(UNTOLD + script)
+        self._count(UNSENT_KEY + script)
 
 
 def _is_of_one_host(call: Call) -> bool:
@@ -248,7 +248,7 @@ def _latest(before: Call, call: Call) -> Call:
 
 AT_ONCE: Final = 1000
 """Links of a shard that are sent and not yet dropped: 16,000 a second over 64 shards."""
-ROUNDS: Final = 8  # batches of one `Drain.some`
+ROUNDS: Final = 8  # batches of one `OutboxDrain.some`
 
 
 class DrainBatch(Protocol):
@@ -276,7 +276,7 @@ class _Sent:
     sure_at: float  # monotonic
 
 
-class Drain:
+class OutboxDrain:
     """Sends links from the outbox to shards whose servers have room, better levels first. They stay
     in the outbox until they are surely on the server's disk: their page is finished, so it would
     not be fetched again to find them."""
@@ -287,7 +287,7 @@ class Drain:
         ops: Ops,
         outbox: LinkOutbox,
         is_full: Callable[[int], bool],
-        events: Events,
+        events: OutgoingEvents,
         runs: ServerEpochs,
         sure_s: float,
     ) -> None:
@@ -301,7 +301,7 @@ class Drain:
         self._sure_s = sure_s
         self._unsynced: dict[int, _Sent] = {}
 
-    async def some(self, now: float) -> None:
+    async def send_some(self, now: float) -> None:
         """Send a bounded part of the links that can be sent now."""
         self._drop_sure()
         if not len(self._outbox):
@@ -324,18 +324,18 @@ class Drain:
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]
         if faults:  # the whole batch is sent again later: a URL is added once
             if isinstance(faults[0], OutOfMemory):
-                self._events.crowded(faults[0])
+                self._events.on_server_full(faults[0])
             return
         for reply in replies:
             self._events.added(read_added(reply))
-            self._runs.heard(batch.queue.shard, reply[0], asked_at)
+            self._runs.observe(batch.queue.shard, reply[0], asked_at)
         # If the server has restarted between two calls, the first run is kept: it has ended.
         sure_at = monotonic() + self._sure_s
         self._unsynced[batch.queue.shard] = _Sent(batch, replies[0][0], sure_at)
 
     def _drop_sure(self) -> None:
         for shard, sent in list(self._unsynced.items()):
-            is_sure = not self._sure_s or self._runs.lives(shard, sent.run, sent.sure_at)
+            is_sure = not self._sure_s or self._runs.was_alive(shard, sent.run, sent.sure_at)
             if is_sure is None:
                 continue
             if is_sure and not self._is_dropped(sent.batch):
@@ -348,7 +348,7 @@ class Drain:
         try:
             self._outbox.drop(batch)
         except StoreFull as full:
-            self._events.paused(full)
+            self._events.on_disk_full(full)
             return False
         return True
 
@@ -356,12 +356,12 @@ class Drain:
 GATHER_S: Final = 0.05
 """Time to gather: items cost less in larger calls. Rests are counted from the end of the fetch, so
 no host waits longer for it."""
-SURE_S: Final = 4.0
+LAG_S: Final = 4.0
 """The delay of verdicts. If several servers crash, a verdict must not survive links before it.
 Redis writes its file each second, and up to 2 s later while its disk is slow."""
 RETRY_S: Final = 0.5
-MOST_WAITING: Final = 20_000  # unsent links; with more nothing is leased (8 MB)
-MOST_HELD: Final = 5_000  # unsent verdicts; with more nothing is leased (5 MB)
+MAX_WAITING: Final = 20_000  # unsent links; with more nothing is leased (8 MB)
+MAX_HELD: Final = 5_000  # unsent verdicts; with more nothing is leased (5 MB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,7 +376,7 @@ class Overflow:
     sync: Callable[[], None] | None  # makes the outbox survive a power cut; None: it need not
 
 
-class Outgoing:
+class Sender:
     """Gathers what the crawl sends, and sends it in pipelines from one task."""
 
     def __init__(
@@ -387,7 +387,7 @@ class Outgoing:
         journal: Journal,
         side_queue: SideQueue,
         overflow: Overflow,
-        events: Events,
+        events: OutgoingEvents,
         now: Callable[[], float],
         is_sure: bool,
     ) -> None:
@@ -405,7 +405,7 @@ class Outgoing:
         self._is_synced = True  # whether all of the outbox survives a power cut
         self._waiting = OutgoingBatch()
         self._delayed: deque[tuple[float, Finished]] = deque()  # with the time they may be sent
-        self._asked = side_queue.asked
+        self._asked = side_queue.wake
         self._under_way = 0
         self._leaving: list[FetchEnd] = []
         self._unsaved = False
@@ -421,7 +421,7 @@ class Outgoing:
     def rest(self, lease: Lease, rest: Rest, ended_at: float) -> None:
         """Send the rest of the host of a lease that has ended or was lost by its server: the host
         was contacted all the same."""
-        self._side_queue.tell(
+        self._side_queue.send_later(
             self._rest_call(shard_of_lease(lease), [FetchEnd(lease, rest, ended_at)])
         )
 
@@ -436,7 +436,7 @@ class Outgoing:
     def is_idle(self) -> bool:
         return not (self._waiting or self._side_queue or self._delayed or self._under_way)
 
-    def untold_rests(self) -> list[Call]:
+    def unsent_rests(self) -> list[Call]:
         """Return calls with the rests of all releases that were not sent, at the end."""
         ended = ended_by_shard([*self._leaving, *self._waiting.releases])
         return [*starmap(self._rest_call, ended.items()), *self._side_queue.rests()]
@@ -446,7 +446,7 @@ class Outgoing:
         released = [Released(each.lease, each.rest, steady - each.at) for each in ended]
         return self._ops.rest(shard, released)
 
-    def keep(self) -> None:
+    def store_unsent_links(self) -> None:
         """Keep unsent links in the outbox for the next start, at the end. If our disk has no room,
         their pages were not finished either, and are fetched again."""
         with suppress(StoreUnavailable):
@@ -454,7 +454,7 @@ class Outgoing:
 
     def is_congested(self) -> bool:
         links, held = len(self._waiting.links), len(self._waiting.finishes)
-        return self._unsaved or links > MOST_WAITING or held > MOST_HELD
+        return self._unsaved or links > MAX_WAITING or held > MAX_HELD
 
     async def work(self) -> None:
         """Send what is gathered until cancelled."""
@@ -489,7 +489,7 @@ class Outgoing:
             self._under_way = 0
 
     def _sure_s(self) -> float:
-        return 0.0 if self._is_sure or self._nodes.single_server else SURE_S
+        return 0.0 if self._is_sure or self._nodes.single_server else LAG_S
 
     async def _send_first(self, batch: OutgoingBatch) -> bool:
         sending = Sending(self._nodes, self._record_reply)
@@ -574,7 +574,7 @@ class Outgoing:
             self._waiting.links[:0] = found
             self._unsaved = True
             waits = isinstance(refused, StoreFull)
-            (self._events.paused if waits else self._events.failed)(refused)
+            (self._events.on_disk_full if waits else self._events.failed)(refused)
             return False
         return True
 
@@ -589,7 +589,7 @@ class Outgoing:
         except StoreUnavailable as refused:
             self._is_synced = False
             waits = isinstance(refused, StoreFull)
-            (self._events.paused if waits else self._events.failed)(refused)
+            (self._events.on_disk_full if waits else self._events.failed)(refused)
             return False
         return True
 
@@ -621,11 +621,11 @@ class Outgoing:
     def _record_reply(self, calls: Sequence[Call], reply: Any, asked_at: float) -> None:
         """Record *reply* to the first of *calls*, which are sent again if the server loses it."""
         if isinstance(reply, OutOfMemory):
-            self._events.crowded(reply)
+            self._events.on_server_full(reply)
         if isinstance(reply, OutOfMemory | Unreachable):
             return
         if isinstance(reply, FAULTS):
             self._events.failed(reply)
             return
-        self._side_queue.answers(calls[0].shard)
+        self._side_queue.on_answer(calls[0].shard)
         self._journal.acknowledged(calls, reply[0], asked_at, monotonic())

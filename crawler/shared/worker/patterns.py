@@ -26,18 +26,18 @@ from crawler.model.types import (
 from crawler.policy.patterns import (
     NOTHING,
     OTHER,
-    FetchIt,
+    FetchAllowed,
     PatternStats,
     PatternStopped,
-    is_judge,
+    can_stop,
+    counted_pattern,
+    deciding_pattern,
     is_stopped,
-    judged_pattern,
-    more,
-    noted_pattern,
+    merge_stats,
     refused,
     stats_after,
-    tried,
     verdict,
+    with_try,
 )
 from crawler.policy.scope import Refusal
 from crawler.shared.client import Call
@@ -45,7 +45,7 @@ from crawler.shared.faults import FAULTS
 from crawler.shared.shard import shard_of
 from crawler.shared.worker.batcher import ShardLink, replies_in_time
 
-MOST_PATTERNS: Final = 1_000
+MAX_PATTERNS: Final = 1_000
 """The most patterns of a host in Redis, as in the embedded frontier: 37 bytes each, and 89 if it
 has more than 500."""
 RECENT: Final = 20_000  # patterns in memory, 500 bytes each
@@ -54,7 +54,7 @@ SOME: Final = 8
 most never have so many."""
 FRESH_S: Final = 10.0  # for so long a pattern is not read again
 QUIET_S: Final = 5.0  # for so long none is read after a call that failed
-UNHEARD: Final = "patterns/unheard"
+UNANSWERED: Final = "patterns/unheard"
 _REPLY: Final = Struct("<IIIdB")
 _LONG_AGO: Final = float("-inf")
 
@@ -82,15 +82,15 @@ class SharedPatternStats:
         rules: PatternSettings,
         link: ShardLink,
         now: Callable[[], float],
-        most_patterns: int = MOST_PATTERNS,
+        most_patterns: int = MAX_PATTERNS,
         recent: int = RECENT,
     ) -> None:
         self._rules = rules
-        self._is_judge = is_judge(rules)
+        self._can_stop = can_stop(rules)
         self._pages_at_once = _pages_at_once(rules)
         self._shards = link.ops.shards
         self._run = link.run
-        self._tell = link.tell
+        self._send_later = link.send_later
         self._is_full = link.is_full
         self._count = link.count
         self._now = now
@@ -99,14 +99,14 @@ class SharedPatternStats:
         self._stopped: RecentCache[HostKey, set[str]] = RecentCache(recent)
         self._ask_at = _LONG_AGO
 
-    def of(self, candidate: Candidate, now: float) -> FetchIt | PatternStopped:
+    def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
         known = self._known.get((candidate.host, self._judged(candidate)))
-        return verdict(known.name, known.stats, self._rules, now) if known else FetchIt.OPEN
+        return verdict(known.name, known.stats, self._rules, now) if known else FetchAllowed.OPEN
 
-    def trying(self, candidate: Candidate, now: float) -> None:
+    def record_try(self, candidate: Candidate, now: float) -> None:
         key = candidate.host, self._judged(candidate)
         known = self._entry(candidate, key)
-        known.stats = tried(known.stats, now)
+        known.stats = with_try(known.stats, now)
         self._send(key, known, NOTHING)
 
     def has_stopped(self, host: HostKey) -> bool:
@@ -116,11 +116,11 @@ class SharedPatternStats:
         patterns = self._stopped.get(candidate.host)
         if not patterns or self._judged(candidate) not in patterns:
             return None
-        decision = self.of(candidate, now)
+        decision = self.decide(candidate, now)
         return refused(decision) if isinstance(decision, PatternStopped) else None
 
-    def note(self, candidate: Candidate, is_new: bool, now: float) -> None:
-        pattern = noted_pattern(candidate) if self._is_judge else ""
+    def record_page(self, candidate: Candidate, is_new: bool, now: float) -> None:
+        pattern = counted_pattern(candidate) if self._can_stop else ""
         if not pattern:
             return
         key = candidate.host, pattern
@@ -148,7 +148,7 @@ class SharedPatternStats:
         )
         for entries, reply in replies:
             if isinstance(reply, FAULTS):
-                self._count(UNHEARD)
+                self._count(UNANSWERED)
                 self._ask_at = now + QUIET_S
                 continue
             for (key, known), packed in zip(entries.items(), reply[1:], strict=True):
@@ -157,7 +157,7 @@ class SharedPatternStats:
                 self._mark_if_stopped(key, known)
 
     def _judged(self, candidate: Candidate) -> str:
-        return judged_pattern(candidate) if self._is_judge else ""
+        return deciding_pattern(candidate) if self._can_stop else ""
 
     def _entry(self, candidate: Candidate, key: _Key) -> _KnownPattern:
         known = self._known.get(key)
@@ -179,10 +179,12 @@ class SharedPatternStats:
         return Call(shard, "yields", tuple(args))
 
     def _update(self, known: _KnownPattern, packed: bytes, now: float) -> None:
-        found = read_yield(known.name, packed, now)
+        found = read_stats(known.name, packed, now)
         if found is not None:
             known.name, stats = found
-            known.stats = more(known.name, stats, known.unsent) if known.unsent.pages else stats
+            known.stats = (
+                merge_stats(known.name, stats, known.unsent) if known.unsent.pages else stats
+            )
 
     def _flush(self, key: _Key, known: _KnownPattern) -> None:
         if known.unsent.pages and not self._is_full(known.shard):
@@ -192,7 +194,7 @@ class SharedPatternStats:
     def _send(self, key: _Key, known: _KnownPattern, came: PatternStats) -> None:
         host, pattern = key
         args = (self._most_patterns, host, field_of(pattern), came.pages, came.new, came.barren)
-        self._tell(Call(known.shard, "note", args))
+        self._send_later(Call(known.shard, "note", args))
 
     def _mark_if_stopped(self, key: _Key, known: _KnownPattern) -> None:
         """Remember whether links of this pattern need not be kept."""
@@ -209,7 +211,7 @@ def field_of(pattern: str) -> bytes:
     return xxhash.xxh3_64_digest(pattern.encode())
 
 
-def read_yield(pattern: str, packed: bytes, now: float) -> tuple[str, PatternStats] | None:
+def read_stats(pattern: str, packed: bytes, now: float) -> tuple[str, PatternStats] | None:
     """Read one pattern of the reply to `yields`. Returns None if it is unknown, or not valid."""
     try:
         pages, new, barren, age_s, is_other = _REPLY.unpack(packed)

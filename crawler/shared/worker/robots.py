@@ -14,19 +14,19 @@ from msgspec.structs import replace
 
 from crawler.model.types import Lease, Purpose, StoreFull, StoreUnavailable
 from crawler.model.url import registered_domain, split
-from crawler.policy.robots_cache import RobotsRecord, RobotsState, RobotsStore, holds
+from crawler.policy.robots_cache import RobotsRecord, RobotsState, RobotsStore, is_valid
 from crawler.shared.client import Call
 from crawler.shared.codec import pack_robots, read_robots
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import shard_of
 from crawler.shared.worker.batcher import ShardLink, replies_in_time
 
-MOST_BYTES: Final = 4096
+MAX_BYTES: Final = 4096
 """The most bytes of a packed file. Of 4,231 real files 97.4 % are no longer, and take 380 bytes on
 average; larger ones each worker fetches itself. So 10,000 hosts of a hostile domain take 40 MB."""
-MOST_AWAITED_BYTES: Final = 65_536
+MAX_AWAITED_BYTES: Final = 65_536
 """The most for a file on another host, which not every worker visits: 99.9 % of real files."""
-UNHEARD: Final = "robots/unheard"
+UNANSWERED: Final = "robots/unheard"
 UNREADABLE: Final = "robots/unreadable"
 UNSAVED: Final = "robots/unsaved"
 FOUND: Final = "robots/from_others"
@@ -49,7 +49,7 @@ class SharedRobots:
         self._local = local
         self._shards = link.ops.shards
         self._run = link.run
-        self._tell = link.tell
+        self._send_later = link.send_later
         self._is_full = link.is_full
         self._count = link.count
         self._now = now
@@ -69,7 +69,7 @@ class SharedRobots:
         shard = _shard_of(authority, self._shards)
         packed = _packed_for_others(record, is_awaited, self._is_full(shard))
         if packed is not None:
-            self._tell(Call(shard, "learn", (authority, left_ms, packed)))
+            self._send_later(Call(shard, "learn", (authority, left_ms, packed)))
 
     async def enrich(self, leases: Iterable[Lease]) -> list[str]:
         """Read the records of *leases* from Redis, before they are used. Returns the authorities
@@ -84,7 +84,7 @@ class SharedRobots:
             calls, await replies_in_time(self._run, calls, "robots.txt"), strict=True
         ):
             if isinstance(reply, FAULTS):
-                self._count(UNHEARD)
+                self._count(UNANSWERED)
                 continue
             for name, packed, left_ms in zip(call.args, reply[1::2], reply[2::2], strict=True):
                 if self._accept(str(name), packed, left_ms):
@@ -111,7 +111,7 @@ class SharedRobots:
         """Expire our record if it forbids all because the host was unreachable, and Redis has none:
         reviving dead letters removes it there, so that one fetch decides. Returns whether ours was
         replaced."""
-        if known is None or known.kind is not RobotsState.UNREACHABLE or not holds(known, now):
+        if known is None or known.kind is not RobotsState.UNREACHABLE or not is_valid(known, now):
             return False
         return self._replace(replace(known, expires_at=now))
 
@@ -129,7 +129,7 @@ class SharedRobots:
 def _packed_for_others(record: RobotsRecord, is_awaited: bool, is_full: bool) -> bytes | None:
     """Pack *record* for other workers, or return None if each should fetch the file itself."""
     packed = pack_robots(record)
-    most_bytes = MOST_AWAITED_BYTES if is_awaited else 0 if is_full else MOST_BYTES
+    most_bytes = MAX_AWAITED_BYTES if is_awaited else 0 if is_full else MAX_BYTES
     if record.body is None or len(packed) <= most_bytes:
         return packed
     if record.kind is not RobotsState.RULES:
@@ -168,11 +168,11 @@ def _is_final(record: RobotsRecord | None, now: float) -> bool:
     """Return whether no other worker can have a better record. One that forbids all because the
     host was unreachable may be removed, so it is not final."""
     settled = (RobotsState.RULES, RobotsState.ALLOW_ALL)
-    return record is not None and record.kind in settled and holds(record, now)
+    return record is not None and record.kind in settled and is_valid(record, now)
 
 
 def _is_newer(found: RobotsRecord, known: RobotsRecord | None, now: float) -> bool:
-    if known is None or not holds(known, now):
+    if known is None or not is_valid(known, now):
         return True
     if known.kind is RobotsState.PENDING and found.kind is RobotsState.PENDING:
         # Each fetch adds to one of the two; ours may not have been sent yet.

@@ -1,7 +1,7 @@
 """The state of the whole crawl, read once a second: totals, its end, full servers, waiting.
 
-Rule: a crawl is over only after looks at the queues of all shards; see `Ending`. A worker that is
-busy reads the totals only, which is cheaper.
+Rule: a crawl is over only after looks at the queues of all shards; see `EndDetector`. A worker that
+is busy reads the totals only, which is cheaper.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ShardLook:
         return cls(left == 1, ShardTotals.of_reply(totals), names)
 
 
-class Ending:
+class EndDetector:
     """Decides whether the crawl is over. It looks at the queues of shards, because a counter that
     drifted would end the crawl early or never. A URL can move to a shard that was looked at already
     from one that was not; so two looks must find nothing, and agree on the URLs ever added."""
@@ -129,7 +129,7 @@ class Overview:
         self._looks = [ops.look(n) for n in range(ops.shards)]
         self._runs = runs
         self._totals: list[ShardTotals] = []
-        self._ending = Ending()
+        self._ending = EndDetector()
         self.is_anything_left = True
         """Whether the last look at the shards found a URL, or none was made."""
         self.outboxes: frozenset[str] = frozenset()
@@ -192,7 +192,7 @@ class Overview:
                 fault = fault or run
             else:
                 # Before its totals are used: a new run may lack calls that must be sent again.
-                self._runs.heard(shard, run, asked_at)
+                self._runs.observe(shard, run, asked_at)
         return fault
 
 
@@ -209,7 +209,7 @@ class Troubles:
         self._last_met: dict[str, float] = {}  # by their kind
         self._looked_at = steady()
 
-    def meet(self, kind: str, text: str) -> None:
+    def report(self, kind: str, text: str) -> None:
         """Log *text*, unless a trouble of the same *kind* is not over yet."""
         if kind not in self._last_met:
             logger.warning("Waiting: %s", text)
@@ -234,7 +234,7 @@ class SharedRules:
     lease_s: float
     heartbeat_s: float
     fetch_s: float  # the longest fetch
-    most_leases: int  # fetched at once
+    max_leases: int  # fetched at once
     is_sure: bool  # whether what a server acknowledges is on its disk
     # Called in a thread to make the outbox survive a power cut. None: it need not.
     sync_outbox: Callable[[], None] | None = None
@@ -271,43 +271,43 @@ class StatusLog:
         self.is_hopeless = True
         self._listener.failed(error)
 
-    def faulted(self, fault: CrawlerError) -> None:
+    def on_server_error(self, fault: CrawlerError) -> None:
         """Handle a fault of a server: wait, or end the crawl."""
         if isinstance(fault, StoreUnavailable):
-            self._troubles.meet("the servers of the frontier answer", str(fault))
+            self._troubles.report("the servers of the frontier answer", str(fault))
         else:
             self.failed(fault)
 
-    def crowded(self, full: StoreUnavailable) -> None:
+    def on_server_full(self, full: StoreUnavailable) -> None:
         """Log that a server has no memory for our links."""
-        self._troubles.meet("the servers of the frontier take links", str(full))
+        self._troubles.report("the servers of the frontier take links", str(full))
 
-    def paused(self, full: StoreUnavailable) -> None:
+    def on_disk_full_for_links(self, full: StoreUnavailable) -> None:
         """Log that our disk has no room for links."""
-        self._troubles.meet(
+        self._troubles.report(
             "there is room on this worker's disk",
             f"no room for links on this worker's disk: {full}",
         )
 
     def disk_full(self, full: StoreUnavailable) -> None:
         """Log that our disk has no room for pages."""
-        self._troubles.meet(
+        self._troubles.report(
             "there is room on this worker's disk",
             f"no room on this worker's disk, so nothing is fetched: {full}",
         )
 
-    def awaits(self, outboxes: Mapping[str, int]) -> None:
+    def on_waiting_for_workers(self, outboxes: Mapping[str, int]) -> None:
         """Log that only links on the disks of silent workers keep the crawl from its end.
         *outboxes* holds their numbers by worker."""
         for name, links in outboxes.items():
-            self._troubles.meet(
+            self._troubles.report(
                 f"the worker {name} is back, or its links are given up",
                 f"nothing is left to fetch but what the worker {name} found ({links} links on its"
                 " disk), and it is silent. Start it again with its data directory; if its"
                 f" disk is lost: scrapy frontier workers --forget {name}",
             )
 
-    def gone(self, shard: int) -> None:
+    def on_keys_missing(self, shard: int) -> None:
         """End the crawl because the keys of *shard* no longer exist."""
         self.failed(
             ForeignData(
@@ -317,7 +317,7 @@ class StatusLog:
             )
         )
 
-    def lost(self, leases: Sequence[Lease]) -> None:
+    def on_leases_lost(self, leases: Sequence[Lease]) -> None:
         """Log that *leases* expired before they were finished."""
         logger.warning(
             "Leases that ended before they were finished, now given to others: %d", len(leases)
