@@ -42,7 +42,7 @@ class Memory(BodyMemory):
     def end(self, flight: Fetch) -> None:
         """Its page is finished."""
         self.flights.close(flight)
-        self.settle(flight.lease.id)
+        self.release(flight.lease.id)
 
     def _count(self, key: str, by: int) -> None:
         self.told[key] += by

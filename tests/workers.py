@@ -20,7 +20,7 @@ from struct import unpack_from
 from typing import Any, Final, Self
 
 from crawler.archive.recovery import recover
-from crawler.shared import codec as packed
+from crawler.shared import codec
 from tests.command import crawl_command
 from tests.ready import Begun, running
 from tests.servers.judged_web import Judge
@@ -259,4 +259,4 @@ def _url(lease: bytes) -> str:
     """As lua/shard.lua packs it: taken 8, released 1, front 1, length of the host 2, host, body."""
     front, length = unpack_from("<BH", lease, 9)
     host, body = lease[12 : 12 + length], lease[12 + length :]
-    return packed.unpack(body, host.decode(), front - 1).url
+    return codec.unpack(body, host.decode(), front - 1).url

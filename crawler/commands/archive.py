@@ -22,15 +22,7 @@ from scrapy.exceptions import UsageError
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.config.settings import Config, read_config
 from crawler.content.crawl_archive import companions
-from crawler.inspect import (
-    archive_tools as archive_get,
-)
-from crawler.inspect import (
-    archive_tools as archive_looks,
-)
-from crawler.inspect import (
-    archive_tools as archive_work,
-)
+from crawler.inspect import archive_tools
 from crawler.inspect.archive_tools import ArchivePlace, RebuildResult, archive_of, fault_lines
 from crawler.model.types import (
     ConfigError,
@@ -104,21 +96,21 @@ def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:
 
 
 def _list(args: ArchiveArguments) -> bool:
-    looks = list(archive_looks.file_rows(args.place))
-    _print(args, looks, archive_looks.files_text(looks))
+    looks = list(archive_tools.file_rows(args.place))
+    _print(args, looks, archive_tools.files_text(looks))
     return True
 
 
 def _get(args: ArchiveArguments) -> bool:
-    captures = archive_get.find_captures(args.place, args.word)
+    captures = archive_tools.find_captures(args.place, args.word)
     if args.opts.all:
-        looks = [archive_looks.capture_row(entry) for entry in captures]
-        _print(args, looks, archive_looks.captures_text(looks))
+        looks = [archive_tools.capture_row(entry) for entry in captures]
+        _print(args, looks, archive_tools.captures_text(looks))
         return True
     if args.opts.json:
         raise ConfigError("a body is no JSON; get --all --json lists what there is")
-    entry = archive_get.choose_capture(captures, args.opts.at)
-    got = archive_get.read_body(args.place, entry, is_raw=bool(args.opts.raw))
+    entry = archive_tools.choose_capture(captures, args.opts.at)
+    got = archive_tools.read_body(args.place, entry, is_raw=bool(args.opts.raw))
     for note in got.notes:
         print(note, file=sys.stderr)
     _write(got.body, args.opts.out)
@@ -126,23 +118,23 @@ def _get(args: ArchiveArguments) -> bool:
 
 
 def _check(args: ArchiveArguments) -> bool:
-    return _run(args, archive_work.check(args.place))
+    return _run(args, archive_tools.check(args.place))
 
 
 def _index(args: ArchiveArguments) -> bool:
     kept = companions(args.config)
-    return _run(args, archive_work.recover_and_rebuild(args.place, kept, [CdxjCompanion()]))
+    return _run(args, archive_tools.recover_and_rebuild(args.place, kept, [CdxjCompanion()]))
 
 
 def _parse(args: ArchiveArguments) -> bool:
     if not args.config.archive.columns:
         raise ConfigError("there are no columns to be made: CRAWLER_COLUMNS is off")
     kept = companions(args.config, tries_unreadable=True)
-    return _run(args, archive_work.recover_and_rebuild(args.place, kept, kept))
+    return _run(args, archive_tools.recover_and_rebuild(args.place, kept, kept))
 
 
 def _pack(args: ArchiveArguments) -> bool:
-    return _run(args, archive_work.pack(args.place, Path(args.word), time.time()))
+    return _run(args, archive_tools.pack(args.place, Path(args.word), time.time()))
 
 
 def _run(args: ArchiveArguments, work: Iterable[RebuildResult]) -> bool:

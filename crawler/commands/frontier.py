@@ -17,8 +17,7 @@ from scrapy.exceptions import UsageError
 from scrapy.utils.conf import arglist_to_dict
 
 from crawler.config.settings import Config, join_repeated, read_config
-from crawler.inspect import frontier_view as looks
-from crawler.inspect import frontier_view as looks_text
+from crawler.inspect import frontier_view
 from crawler.inspect.frontier_view import (
     CommandOutput,
     FrontierCheck,
@@ -121,18 +120,22 @@ def _counts(args: FrontierArguments) -> CommandOutput:
 def _hosts(args: FrontierArguments) -> CommandOutput:
     with args.frontier.inspection() as inspection:
         if args.opts.host is not None:
-            found = [looks.one_host(inspection, args.opts.host)]
+            found = [frontier_view.one_host(inspection, args.opts.host)]
         else:
-            found = looks.busiest(inspection, TOP if args.opts.top is None else args.opts.top)
+            found = frontier_view.busiest(
+                inspection, TOP if args.opts.top is None else args.opts.top
+            )
         now = inspection.now()
-    return found, looks_text.hosts_text(found, now)
+    return found, frontier_view.hosts_text(found, now)
 
 
 def _dead(args: FrontierArguments) -> CommandOutput:
     with args.frontier.inspection() as inspection:
-        found = list(looks.dead(inspection, TOP if args.opts.limit is None else args.opts.limit))
+        found = list(
+            frontier_view.dead(inspection, TOP if args.opts.limit is None else args.opts.limit)
+        )
         total, now = inspection.counts().dead, inspection.now()
-    return found, looks_text.dead_text(found, total, args.frontier.advice, now)
+    return found, frontier_view.dead_text(found, total, args.frontier.advice, now)
 
 
 def _retry(args: FrontierArguments) -> CommandOutput:
@@ -156,7 +159,7 @@ def _why(args: FrontierArguments) -> CommandOutput:
 
 def _check(args: FrontierArguments) -> CommandOutput:
     checked = args.frontier.check(bool(args.opts.repair))
-    return checked, looks_text.checked_text(
+    return checked, frontier_view.checked_text(
         checked.counters, checked.is_repaired, checked.uncounted
     )
 

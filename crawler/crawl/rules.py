@@ -12,7 +12,7 @@ from typing import Final
 from crawler.config.settings import Arguments, Config
 from crawler.crawl.in_flight import CompletionRules
 from crawler.frontier.port import FrontierRules
-from crawler.model.choices import ScopeChoice as Scopes
+from crawler.model.choices import ScopeChoice
 from crawler.model.url import CanonicalRules, Rule
 from crawler.policy.admission import AdmissionRules
 from crawler.policy.scope import AddressRules, CalendarRules, Scope, TrapRules
@@ -56,7 +56,7 @@ def completion_rules(config: Config) -> CompletionRules:
 
 def frontier_rules(config: Config, arguments: Arguments | None) -> FrontierRules:
     shares = config.frontier.level_shares
-    scope = arguments.scope if arguments else Scopes.ANY
+    scope = arguments.scope if arguments else ScopeChoice.ANY
     return FrontierRules(
         level_shares=tuple(float(share) for share in shares),
         max_active_hosts=config.frontier.max_active_hosts,

@@ -21,7 +21,7 @@ from ipaddress import (
 from types import MappingProxyType
 from typing import Final
 
-from crawler.model.choices import ScopeChoice as ScopeMode
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import ConfigError
 from crawler.model.url import is_ip, registered_domain, split
 
@@ -97,7 +97,7 @@ class Refusal:
 class Scope:
     """The bounds of one crawl. *seeds*: only their hostnames, for `host_refusal`."""
 
-    mode: ScopeMode = ScopeMode.ANY
+    mode: ScopeChoice = ScopeChoice.ANY
     seeds: frozenset[str] = frozenset()
     allow: tuple[re.Pattern[str], ...] = ()  # if any, one must be found in the URL
     deny: tuple[re.Pattern[str], ...] = ()
@@ -118,7 +118,7 @@ class Scope:
 
     def host_refusal(self, hostname: str) -> Refusal | None:
         """Judge a hostname, that of a seed too."""
-        if self.mode is ScopeMode.ANY or self._unit(hostname) in self._bounds:
+        if self.mode is ScopeChoice.ANY or self._unit(hostname) in self._bounds:
             return None
         return Refusal(Reason.OUT_OF_SCOPE, f"{hostname} is no {self.mode} of a seed")
 
@@ -140,7 +140,7 @@ class Scope:
         return None
 
     def _unit(self, hostname: str) -> str:
-        if self.mode is ScopeMode.DOMAIN:
+        if self.mode is ScopeChoice.DOMAIN:
             return registered_domain(hostname)
         # Most sites redirect one of the two to the other: a crawl of only one would end there.
         return hostname.rstrip(".").removeprefix("www.")

@@ -131,7 +131,7 @@ def drain(frontier: Frontier, now: float) -> list[Lease]:
 class Refusing:
     """Lease rules that refuse the URLs that *refuses* names; keeps what it was told."""
 
-    known = True
+    are_complete = True
 
     def __init__(self, refuses: Callable[[str], bool]) -> None:
         self.refuses = refuses
@@ -140,10 +140,10 @@ class Refusing:
     def refusal(self, it: Candidate) -> Refusal | None:
         return Refusal(Reason.DENIED, "by the test") if self.refuses(it.url) else None
 
-    def refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
+    def on_refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
         self.told += ((it.url, str(refusal.reason)) for it, refusal in urls)
 
-    def readmitted(self, urls: int) -> None:
+    def on_readmitted(self, urls: int) -> None:
         """Nothing to keep."""
 
 

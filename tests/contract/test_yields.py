@@ -47,7 +47,7 @@ def land(yields: PatternStatsStore, *news: bool, at: float = 0.0, **given: objec
 
 def test_what_nothing_is_known_of_is_fetched(world):
     yields = world.reopen(RULES)
-    assert yields.of(found(), 0.0) is FetchAllowed.OPEN
+    assert yields.decide(found(), 0.0) is FetchAllowed.OPEN
     assert yields.refusal(found(), 0.0) is None
     assert not yields.has_stopped(found().host)
 
@@ -55,9 +55,9 @@ def test_what_nothing_is_known_of_is_fetched(world):
 def test_pages_in_a_row_without_anything_new_stop_their_pattern(world):
     yields = world.reopen(RULES)
     land(yields, True, False, False, False)
-    assert yields.of(found("day/77"), 1.0) is FetchAllowed.OPEN
+    assert yields.decide(found("day/77"), 1.0) is FetchAllowed.OPEN
     land(yields, False, at=1.0)
-    stopped = yields.of(found("day/77"), 2.0)
+    stopped = yields.decide(found("day/77"), 2.0)
     assert stopped == PatternStopped("pattern /day/#: nothing new in its last 4 pages")
     refusal = yields.refusal(found("day/78"), 2.0)
     assert refusal is not None and refusal.reason is Reason.PATTERN
@@ -69,36 +69,36 @@ def test_pages_in_a_row_without_anything_new_stop_their_pattern(world):
 def test_a_new_page_ends_the_row(world):
     yields = world.reopen(RULES)
     land(yields, False, False, False, True, False, False)
-    assert yields.of(found(), 1.0) is FetchAllowed.OPEN
+    assert yields.decide(found(), 1.0) is FetchAllowed.OPEN
 
 
 def test_other_patterns_and_other_hosts_are_not_concerned(world):
     yields = world.reopen(RULES)
     land(yields, *[False] * 4)
     for other in (found("night/1"), found("day/1", host="b"), found("day")):
-        assert yields.of(other, 1.0) is FetchAllowed.OPEN
+        assert yields.decide(other, 1.0) is FetchAllowed.OPEN
         assert yields.refusal(other, 1.0) is None
 
 
 def test_one_is_tried_now_and_then(world):
     yields = world.reopen(RULES)
     land(yields, *[False] * 4)
-    assert isinstance(yields.of(found(), 59.0), PatternStopped)
+    assert isinstance(yields.decide(found(), 59.0), PatternStopped)
     assert yields.refusal(found(), 60.0) is None, "somebody must be there to be tried"
-    assert yields.of(found(), 60.0) is FetchAllowed.PROBE
-    yields.trying(found(), 60.0)
-    assert isinstance(yields.of(found("day/2"), 61.0), PatternStopped), "one at a time"
-    yields.note(found(), False, 62.0)
-    assert isinstance(yields.of(found(), 121.0), PatternStopped)
-    assert yields.of(found(), 122.0) is FetchAllowed.PROBE
+    assert yields.decide(found(), 60.0) is FetchAllowed.PROBE
+    yields.record_try(found(), 60.0)
+    assert isinstance(yields.decide(found("day/2"), 61.0), PatternStopped), "one at a time"
+    yields.record_page(found(), False, 62.0)
+    assert isinstance(yields.decide(found(), 121.0), PatternStopped)
+    assert yields.decide(found(), 122.0) is FetchAllowed.PROBE
 
 
 def test_a_try_that_brings_something_new_opens_the_pattern(world):
     yields = world.reopen(RULES)
     land(yields, *[False] * 4)
-    yields.trying(found(), 60.0)
-    yields.note(found(), True, 61.0)
-    assert yields.of(found("day/2"), 62.0) is FetchAllowed.OPEN
+    yields.record_try(found(), 60.0)
+    yields.record_page(found(), True, 61.0)
+    assert yields.decide(found("day/2"), 62.0) is FetchAllowed.OPEN
     assert yields.refusal(found("day/2"), 62.0) is None
     assert not yields.has_stopped(found().host)
 
@@ -106,10 +106,10 @@ def test_a_try_that_brings_something_new_opens_the_pattern(world):
 def test_a_cap_is_for_good(world):
     yields = world.reopen(RULES)
     land(yields, *[True] * 8)
-    assert yields.of(found(), 1.0) is FetchAllowed.OPEN
+    assert yields.decide(found(), 1.0) is FetchAllowed.OPEN
     land(yields, True, at=1.0)
     for now in (2.0, 1e6):
-        stopped = yields.of(found(), now)
+        stopped = yields.decide(found(), now)
         assert stopped == PatternStopped("pattern /day/#: 9 of its pages were fetched, no more are")
     assert yields.refusal(found(), 2.0) is not None
 
@@ -117,65 +117,65 @@ def test_a_cap_is_for_good(world):
 def test_it_outlives_its_process(world):
     land(world.reopen(RULES), False, False)
     land(world.reopen(RULES), False, False)
-    assert isinstance(world.reopen(RULES).of(found(), 1.0), PatternStopped)
+    assert isinstance(world.reopen(RULES).decide(found(), 1.0), PatternStopped)
 
 
 def test_what_a_person_named_counts_and_is_fetched(world):
     yields = world.reopen(RULES)
     land(yields, *[False] * 4, depth=0)
     for named in (found(depth=0), found(request=b"of a spider")):
-        assert yields.of(named, 1.0) is FetchAllowed.OPEN
+        assert yields.decide(named, 1.0) is FetchAllowed.OPEN
         assert yields.refusal(named, 1.0) is None
-    assert isinstance(yields.of(found(), 1.0), PatternStopped)
+    assert isinstance(yields.decide(found(), 1.0), PatternStopped)
 
 
 def test_patterns_beyond_the_first_count_as_one(world):
     yields = world.reopen(ENDLESS, most_patterns=2)
     for name in ("day/1", "night/1"):
-        yields.note(found(name), False, 0.0)
+        yields.record_page(found(name), False, 0.0)
     for name in "abcd":
-        assert yields.of(found(f"{name}/1"), 1.0) is FetchAllowed.OPEN
-        yields.note(found(f"{name}/1"), False, 1.0)
+        assert yields.decide(found(f"{name}/1"), 1.0) is FetchAllowed.OPEN
+        yields.record_page(found(f"{name}/1"), False, 1.0)
     # Another worker hears of it when it asks.
     yields = world.reopen(ENDLESS, most_patterns=2)
-    others = yields.of(found("e/1"), 2.0)
+    others = yields.decide(found("e/1"), 2.0)
     assert others == PatternStopped("pattern <other>: nothing new in its last 4 pages")
-    assert yields.of(found("day/2"), 2.0) is FetchAllowed.OPEN
+    assert yields.decide(found("day/2"), 2.0) is FetchAllowed.OPEN
 
 
 def test_a_pattern_counts_once_however_often_it_is_left(world):
     yields = world.reopen(ENDLESS, most_patterns=2)
     land(yields, False, False, False, False, True, False, False, False, False)
     for number in range(4):
-        yields.note(found(f"night/{number}"), False, 0.0)
+        yields.record_page(found(f"night/{number}"), False, 0.0)
     yields = world.reopen(ENDLESS, most_patterns=2)
-    night = yields.of(found("night/7"), 1.0)
+    night = yields.decide(found("night/7"), 1.0)
     assert night == PatternStopped("pattern /night/#: nothing new in its last 4 pages")
 
 
 def test_together_they_have_no_cap(world):
     rules = PatternSettings(pattern_max_pages=3, pattern_barren_pages=None)
     yields = world.reopen(rules, most_patterns=1)
-    yields.note(found("day/1"), True, 0.0)
+    yields.record_page(found("day/1"), True, 0.0)
     for number in range(5):
-        yields.note(found(f"night/{number}"), True, 0.0)
+        yields.record_page(found(f"night/{number}"), True, 0.0)
     yields = world.reopen(rules, most_patterns=1)
-    assert yields.of(found("night/7"), 1.0) is FetchAllowed.OPEN
+    assert yields.decide(found("night/7"), 1.0) is FetchAllowed.OPEN
 
 
 def test_with_little_memory_it_counts_as_well(world):
     yields = world.reopen(RULES, recent=1)
     for number in range(4):
-        yields.note(found(f"day/{number}"), False, 0.0)
-        yields.note(found(f"night/{number}"), number % 2 == 0, 0.0)
-        yields.note(found(f"day/{number}", host="b"), True, 0.0)
-    assert isinstance(yields.of(found(), 1.0), PatternStopped)
-    assert yields.of(found("night/1"), 1.0) is FetchAllowed.OPEN
-    assert yields.of(found(host="b"), 1.0) is FetchAllowed.OPEN
+        yields.record_page(found(f"day/{number}"), False, 0.0)
+        yields.record_page(found(f"night/{number}"), number % 2 == 0, 0.0)
+        yields.record_page(found(f"day/{number}", host="b"), True, 0.0)
+    assert isinstance(yields.decide(found(), 1.0), PatternStopped)
+    assert yields.decide(found("night/1"), 1.0) is FetchAllowed.OPEN
+    assert yields.decide(found(host="b"), 1.0) is FetchAllowed.OPEN
 
 
 def test_without_rules_everything_is_fetched(world):
     yields = world.reopen(OFF)
     land(yields, *[False] * 50)
-    assert yields.of(found(), 1.0) is FetchAllowed.OPEN
+    assert yields.decide(found(), 1.0) is FetchAllowed.OPEN
     assert yields.refusal(found(), 1.0) is None

@@ -85,12 +85,12 @@ class ToldYields:
             *(most_patterns, recent),
         )
 
-    def of(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
+    def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
         self._at(now)
         asyncio.run(self._yields.enrich([Lease(1, candidate, Pace(), now)]))
         return self._yields.decide(candidate, now)
 
-    def trying(self, candidate: Candidate, now: float) -> None:
+    def record_try(self, candidate: Candidate, now: float) -> None:
         self._at(now)
         self._yields.record_try(candidate, now)
 
@@ -100,7 +100,7 @@ class ToldYields:
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         return self._yields.refusal(candidate, now)
 
-    def note(self, candidate: Candidate, is_new: bool, now: float) -> None:
+    def record_page(self, candidate: Candidate, is_new: bool, now: float) -> None:
         self._at(now)
         self._yields.record_page(candidate, is_new, now)
 

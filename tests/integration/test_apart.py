@@ -272,12 +272,12 @@ def test_its_process_does_not_outlive_a_crawl_that_is_killed() -> None:
     """By the kernel on Linux; it would notice the end of its input after the body elsewhere."""
     program = """
         import asyncio, sys
-        from crawler.config.settings import Content
+        from crawler.config.settings import ContentSettings
         from crawler.model.page import Source
         from crawler.content.parsing import Parsers
 
         async def crawl():
-            parsers = Parsers(Content(parsers=("strange_parsers.Apart",)))
+            parsers = Parsers(ContentSettings(parsers=("strange_parsers.Apart",)))
             parser = parsers.of("application/x-notes")
             said = await parsers.parse(Source("", "", b"good"), parser)
             print(said.title, flush=True)
@@ -307,12 +307,12 @@ def test_it_works_under_the_reactor_of_twisted(loop: str) -> None:
         from scrapy.utils.reactor import install_reactor
         install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor", "{loop}")
         from twisted.internet import reactor
-        from crawler.config.settings import Content
+        from crawler.config.settings import ContentSettings
         from crawler.model.page import Source, Unreadable
         from crawler.content.parsing import Parsers
 
         async def crawl():
-            parsers = Parsers(Content(parsers=("strange_parsers.Apart",)))
+            parsers = Parsers(ContentSettings(parsers=("strange_parsers.Apart",)))
             parser = parsers.of("application/x-notes")
             for body in (b"good", b"crash", b"good"):
                 try:
@@ -387,9 +387,9 @@ def test_the_crawl_itself_loads_no_library_of_theirs() -> None:
     """Not one that reads what may be hostile, and not their memory."""
     program = """
         import sys
-        from crawler.config.settings import Content
+        from crawler.config.settings import ContentSettings
         from crawler.content.parsing import Parsers
-        Parsers(Content())
+        Parsers(ContentSettings())
         print({"pypdfium2", "feedparser"} & sys.modules.keys())
         """
     said = subprocess.run(

@@ -16,7 +16,7 @@ from crawler.model.types import Done
 from crawler.shared import keys
 from crawler.shared.client import Call, Nodes
 from crawler.shared.faults import Unreachable
-from crawler.shared.worker import outgoing as drain
+from crawler.shared.worker import outgoing
 from tests.contract.frontiers import candidate
 from tests.lone_worker import LoneWorker, at_work, until
 from tests.servers.redis import RedisServer
@@ -64,10 +64,10 @@ def test_better_levels_go_first(server: RedisServer) -> None:
             for level in (2, 1, 0):
                 links = [
                     candidate(f"{level}/{n}", host=f"{level}", level=level)
-                    for n in range(drain.AT_ONCE)
+                    for n in range(outgoing.AT_ONCE)
                 ]
                 await worker.add(*links)
-            assert len(worker.outbox) == 3 * drain.AT_ONCE
+            assert len(worker.outbox) == 3 * outgoing.AT_ONCE
             assert worker.frontier.finish(first, Done(), time.time())
             await worker.told()
             mark.bytes = None
@@ -77,7 +77,7 @@ def test_better_levels_go_first(server: RedisServer) -> None:
                 hosts.append(lease.candidate.host)
             assert hosts == ["0", "1", "2"]
             await until(lambda: len(worker.outbox) == 0)
-            assert worker.heard.new == 1 + 3 * drain.AT_ONCE
+            assert worker.heard.new == 1 + 3 * outgoing.AT_ONCE
 
     asyncio.run(story())
 

@@ -25,7 +25,7 @@ from crawler.archive.replay import Replay
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.assembly.build import Assembly
 from crawler.config.settings import read_config
-from crawler.content import to_capture as archiving
+from crawler.content import to_capture
 from crawler.crawl import rules
 from crawler.data.outcomes import read_outcomes
 from crawler.model.page import Exchange
@@ -420,7 +420,7 @@ def test_a_status_line_is_as_it_was_sent(tmp_path: Path, status: bytes) -> None:
 
 async def kept_in(folder: Path, exchange: Exchange) -> None:
     archive = Archive(WarcWriter(WarcRules(folder=folder, origin="h-1")), never_waits)
-    await archiving.archive_exchange(exchange, archive)
+    await to_capture.archive_exchange(exchange, archive)
     await archive.close()
 
 

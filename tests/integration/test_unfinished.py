@@ -218,7 +218,7 @@ def test_only_pages_are(store: RocksStore, tmp_path: Path) -> None:
         pytest.param(
             replace(PAGE, url=f"{URL}c"),
             {},
-            replace(READING, is_all_here=False),
+            replace(READING, is_complete=False),
             True,
             id="what may be in a file that was brought elsewhere",
         ),

@@ -24,7 +24,7 @@ from crawler.assembly.components import (
     OUR_FEEDS,
     SCRAPYS_FEEDS,
 )
-from crawler.crawl import interactive as errand
+from crawler.crawl import interactive
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.model.types import ConfigError
 from crawler.spiders.web import WebSpider
@@ -74,7 +74,7 @@ def test_a_project_may_export_feeds_by_a_class_of_its_own(given):
 @pytest.mark.parametrize(
     "path",
     [
-        *(SCHEDULER, DOWNLOADER, errand.SCHEDULER, SETTINGS["LOG_FORMATTER"], HANDLER),
+        *(SCHEDULER, DOWNLOADER, interactive.SCHEDULER, SETTINGS["LOG_FORMATTER"], HANDLER),
     ],
 )
 def test_what_is_named_exists(path):
@@ -233,8 +233,8 @@ def test_all_of_them_are_named_at_once():
 
 def test_an_errand_has_scrapys_scheduler_and_keeps_nothing():
     mine = {"SCHEDULER": SCHEDULER, "JOBDIR": "jobs", "CRAWLER_MIN_DELAY_S": 3}
-    settings = settled(mine, SCHEDULER=errand.SCHEDULER)
-    assert settings["SCHEDULER"] == errand.SCHEDULER
+    settings = settled(mine, SCHEDULER=interactive.SCHEDULER)
+    assert settings["SCHEDULER"] == interactive.SCHEDULER
     assert settings.getfloat("DOWNLOAD_DELAY") == 3
     assert not settings.getbool("CRAWLER_WARC") and settings["JOBDIR"] is None
     assert "file" not in settings["DOWNLOAD_HANDLERS"], "a person may look at a file"

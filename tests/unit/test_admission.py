@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Purpose
 from crawler.model.url import HostUnit, canonical, key_of
 from crawler.policy.admission import Admission, AdmissionRules
@@ -18,7 +19,6 @@ from crawler.policy.scope import (
     Reason,
     Refusal,
     Scope,
-    ScopeMode,
 )
 
 PAGE = "https://www.example.com/news/today.html"
@@ -28,7 +28,7 @@ NARROW = AdmissionRules(
     addresses=AddressRules(allow_public=True, opened=frozenset({("127.0.0.1", 80)})),
     key_seed=7,
     scope=Scope(
-        mode=ScopeMode.DOMAIN,
+        mode=ScopeChoice.DOMAIN,
         seeds=frozenset({"www.example.com", "127.0.0.1"}),
         allow=(re.compile("/news/"),),
         deny=(re.compile("/print/"),),

@@ -37,7 +37,7 @@ class Body:
         """As a download does."""
         while self.share.bytes < to_bytes:
             if not self.has_room(by_bytes):
-                await self.memory.turn(self.share, by_bytes)
+                await self.memory.wait_for_room(self.share, by_bytes)
             self.add(by_bytes)
             await asyncio.sleep(0)
 
@@ -107,14 +107,14 @@ def test_what_is_fetched_beside_a_page_neither_counts_nor_waits() -> None:
     share = memory.share_of(Request("http://a.example/"))
     memory.add(share, MOST)
     assert memory.bytes == MOST
-    assert memory.has_room(share, MOST) and memory.is_ours(share)
+    assert memory.has_room(share, MOST) and memory.is_lease_safe(share)
 
 
 def test_room_goes_to_the_oldest_that_waits() -> None:
     order: list[int] = []
 
     async def taken(body: Body, by_bytes: int) -> None:
-        await body.memory.turn(body.share, by_bytes)
+        await body.memory.wait_for_room(body.share, by_bytes)
         body.add(by_bytes)
         order.append(body.flight.lease.id)
 
@@ -140,7 +140,7 @@ def test_who_waits_is_told_of_with_its_time() -> None:
     async def life() -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(2.5, oldest.end)
-        await memory.turn(other.share, 1, lambda: looks.append(loop.time()))
+        await memory.wait_for_room(other.share, 1, lambda: looks.append(loop.time()))
 
     hurried(life())
     assert looks == pytest.approx([0.0, 1.0, 2.0])
@@ -155,7 +155,7 @@ def test_who_is_cancelled_lets_the_next_have_its_turn(is_called_before: bool) ->
         memory, _, other = full()
         late = [Body(memory, n).add(FREE_BYTES) for n in (3, 4)]
         first, second = (
-            asyncio.ensure_future(memory.turn(body.share, FREE_BYTES)) for body in late
+            asyncio.ensure_future(memory.wait_for_room(body.share, FREE_BYTES)) for body in late
         )
         await asyncio.sleep(0)
         if is_called_before:
@@ -185,7 +185,7 @@ def test_all_get_to_their_end_within_the_bound(seed: int, max_bytes: int, caps: 
         await body.grow(cap)
         if random.random() < 0.3:  # decoded at once, to a size nobody knew
             if not body.has_room(cap):
-                await memory.turn(body.share, cap)
+                await memory.wait_for_room(body.share, cap)
             body.add(random.randrange(cap + 1))
         assert memory.bytes <= most_bytes
         await asyncio.sleep(random.random())  # in the pipelines

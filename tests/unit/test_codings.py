@@ -153,13 +153,13 @@ def test_codings_are_read_off_all_lines(values: list[bytes], codings: list[bytes
 
 BOMBS: Final = """
 import resource
-from crawler.policy.encodings import decoded
+from crawler.policy.encodings import undo_codings
 from tests.servers.hostile_kit import brotli_bomb, gzip_bomb, zstd_bomb
 room = 1 << 21
 bombs = [(gzip_bomb(1000), b"gzip"), (brotli_bomb(10), b"br"), (zstd_bomb(10), b"zstd")]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for bomb, name in bombs:
-    assert len(decoded(bomb, [name], room).body) == room
+    assert len(undo_codings(bomb, [name], room).body) == room
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 

@@ -105,7 +105,11 @@ def test_who_comes_first_has_the_type(tmp_path: Path, caplog: pytest.LogCaptureF
         pytest.param("strange_parsers.Untyped", "types has 'HTML'", id="no media type"),
         pytest.param("strange_parsers.Limitless", "inline_max_bytes is None", id="no limit"),
         pytest.param("strange_parsers.Later", "parse is no plain method", id="async"),
-        pytest.param("strange_parsers.Local", "must find it", id="a class within a function"),
+        pytest.param(
+            "strange_parsers.Local",
+            "its separate process needs",
+            id="a class within a function",
+        ),
         pytest.param("pathlib.Path", "is no parser", id="a class of another kind"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.model.choices import ScopeChoice as ScopeMode
+from crawler.model.choices import ScopeChoice
 from crawler.model.types import (
     Candidate,
     HostKey,
@@ -27,7 +27,7 @@ HOME = Admission(
     AdmissionRules(
         addresses=AddressRules(allow_public=True),
         key_seed=7,
-        scope=Scope(mode=ScopeMode.HOST, seeds=frozenset({"example.com"})),
+        scope=Scope(mode=ScopeChoice.HOST, seeds=frozenset({"example.com"})),
     )
 )
 PAGE = "http://example.com/dir/page?q=1"

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from crawler.model.choices import ScopeChoice
 from crawler.model.url import split
-from crawler.policy.scope import Reason, Scope, ScopeMode
+from crawler.policy.scope import Reason, Scope
 
 SEEDS = frozenset({"www.example.com", "docs.example.co.uk"})
 
@@ -15,19 +16,19 @@ SEEDS = frozenset({"www.example.com", "docs.example.co.uk"})
 @pytest.mark.parametrize(
     ("mode", "hostname", "inside"),
     [
-        pytest.param(ScopeMode.ANY, "anywhere.example", True, id="any host"),
-        pytest.param(ScopeMode.HOST, "www.example.com", True, id="a seed's host"),
-        pytest.param(ScopeMode.HOST, "example.com", True, id="without www"),
-        pytest.param(ScopeMode.HOST, "www.docs.example.co.uk", True, id="with www"),
-        pytest.param(ScopeMode.HOST, "docs.example.co.uk.", True, id="with the root's dot"),
-        pytest.param(ScopeMode.HOST, "blog.example.com", False, id="another host"),
-        pytest.param(ScopeMode.DOMAIN, "blog.example.com", True, id="a seed's domain"),
-        pytest.param(ScopeMode.DOMAIN, "a.b.example.co.uk", True, id="under a long suffix"),
-        pytest.param(ScopeMode.DOMAIN, "other.co.uk", False, id="not its neighbour there"),
-        pytest.param(ScopeMode.DOMAIN, "notexample.com", False, id="not what ends like it"),
+        pytest.param(ScopeChoice.ANY, "anywhere.example", True, id="any host"),
+        pytest.param(ScopeChoice.HOST, "www.example.com", True, id="a seed's host"),
+        pytest.param(ScopeChoice.HOST, "example.com", True, id="without www"),
+        pytest.param(ScopeChoice.HOST, "www.docs.example.co.uk", True, id="with www"),
+        pytest.param(ScopeChoice.HOST, "docs.example.co.uk.", True, id="with the root's dot"),
+        pytest.param(ScopeChoice.HOST, "blog.example.com", False, id="another host"),
+        pytest.param(ScopeChoice.DOMAIN, "blog.example.com", True, id="a seed's domain"),
+        pytest.param(ScopeChoice.DOMAIN, "a.b.example.co.uk", True, id="under a long suffix"),
+        pytest.param(ScopeChoice.DOMAIN, "other.co.uk", False, id="not its neighbour there"),
+        pytest.param(ScopeChoice.DOMAIN, "notexample.com", False, id="not what ends like it"),
     ],
 )
-def test_hosts(mode: ScopeMode, hostname: str, inside: bool) -> None:
+def test_hosts(mode: ScopeChoice, hostname: str, inside: bool) -> None:
     refusal = Scope(mode=mode, seeds=SEEDS).host_refusal(hostname)
     assert (refusal is None) is inside
     assert refusal is None or refusal.reason is Reason.OUT_OF_SCOPE

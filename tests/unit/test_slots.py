@@ -23,7 +23,7 @@ def begin(slots, number, standing):
 
 def pass_s(slots, seconds):
     for _ in range(round(seconds / RULES.check_interval_s) + 1):
-        slots.look(RULES.check_interval_s)
+        slots.check(RULES.check_interval_s)
 
 
 def test_hosts_of_one_standing_take_no_slot_of_another():

@@ -115,7 +115,7 @@ def test_a_stop_ends_who_waits_to_be_started_again(tmp_path: Path) -> None:
     assert not force.is_over
     force.stop()
     force.turn(now=100.0)
-    assert force.is_over and worker.lives == 0
+    assert force.is_over and worker.starts == 0
 
 
 def test_the_first_reason_is_the_one_that_counts() -> None:
