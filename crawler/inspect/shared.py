@@ -233,7 +233,7 @@ class DeadLetterRetry:
         total = 0
         while batch := list(islice(letters, BATCH)):
             self._forget_unreachable(shard, batch)
-            (reply,) = self._visit.link.run([self._ops.revive(shard, batch)])
+            (reply,) = self._visit.link.run([self._ops.retry_dead(shard, batch)])
             total += int(reply[1])
         return total
 

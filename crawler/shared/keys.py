@@ -214,24 +214,35 @@ def _tagged(key: str) -> str:
 # stay the first line; the clock is a separate file so that tests can replace it.
 
 OPERATIONS: Final = (
-    *("open", "add", "lease", "release", "finish", "beat", "mine", "bury", "rest", "revive"),
+    *(
+        "open",
+        "add",
+        "lease",
+        "release",
+        "finish",
+        "renew_leases",
+        "list_leases",
+        "return_leases",
+        "rest",
+        "retry_dead",
+    ),
     *(
         "reserve",
         "claim",
         "near",
         "owner",
-        "robots",
-        "learn",
-        "note",
-        "yields",
-        "look",
+        "get_robots",
+        "put_robots",
+        "add_stats",
+        "get_stats",
+        "check",
         "outbox",
         "repair",
     ),
-    *("sift", "trim", "readmit"),
+    *("remove_refused", "trim", "readmit"),
 )
 FEED: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
-CRAWL: Final = ("open_doors", "announce")
+CRAWL: Final = ("open_hosts", "announce")
 """Scripts on keys outside the shards: sent as text, with all their keys named."""
 
 

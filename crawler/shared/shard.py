@@ -225,12 +225,12 @@ class Ops:
             args += (each.lease.candidate.host, each.age_s, each.rest.seconds, pace)
         return Call(shard, "rest", tuple(args))
 
-    def beat(self, shard: int) -> Call:
-        return Call(shard, "beat", (self.session, self._lease_s))
+    def renew_leases(self, shard: int) -> Call:
+        return Call(shard, "renew_leases", (self.session, self._lease_s))
 
-    def look(self, shard: int) -> Call:
+    def check(self, shard: int) -> Call:
         """Ask whether anything is left to fetch in *shard*."""
-        return Call(shard, "look", ())
+        return Call(shard, "check", ())
 
     def repair(
         self, shard: int, conditions: Mapping[str, bytes], counted: Mapping[str, int]
@@ -247,7 +247,7 @@ class Ops:
 
     def list_leases(self, shard: int) -> Call:
         """Ask which leases the session has; `read_ids` reads the reply."""
-        return Call(shard, "mine", (self.session,))
+        return Call(shard, "list_leases", (self.session,))
 
     def hand_back(self, shard: int, ids: Iterable[int]) -> Call:
         """Put back leases whose reply was lost: nothing was fetched under them."""
@@ -270,16 +270,16 @@ class Ops:
         whose pages are in its archive, or is None if the archive was not searched."""
         numbers = archived or ()
         is_known = int(archived is not None)
-        return Call(shard, "bury", (session, self._rules, self._slice, is_known, *numbers))
+        return Call(shard, "return_leases", (session, self._rules, self._slice, is_known, *numbers))
 
-    def revive(self, shard: int, letters: Iterable[tuple[int, DeadLetter]]) -> Call:
+    def retry_dead(self, shard: int, letters: Iterable[tuple[int, DeadLetter]]) -> Call:
         args: list[Any] = []
         for number, letter in letters:
             again = replace(letter.candidate, attempts=0, not_before=0.0)
             args += (number, again.host, again.level + 1, pack(again))
-        return Call(shard, "revive", tuple(args))
+        return Call(shard, "retry_dead", tuple(args))
 
-    def sift(
+    def remove_refused(
         self, lease: Lease, own: str, most: int, judged: Iterable[tuple[bytes, str]] = ()
     ) -> Call:
         """Remove refused URLs behind the one of *lease*, of which no fetch was begun, and ask for
@@ -288,7 +288,7 @@ class Ops:
         args: list[Any] = [self.session, lease.id // MAX_SHARDS, lease.candidate.domain, own, most]
         for body, rule in judged:
             args += (body, rule)
-        return Call(shard_of_lease(lease), "sift", tuple(args))
+        return Call(shard_of_lease(lease), "remove_refused", tuple(args))
 
     def trim(self, lease: Lease, most: int, rule: str) -> Call:
         """Remove at most *most* URLs from the ends of the queues of the lease's host."""

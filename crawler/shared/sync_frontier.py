@@ -35,7 +35,7 @@ from crawler.shared.shard import (
     read_leases,
     shard_of_lease,
 )
-from crawler.shared.sieve import StartSieve, readmissions
+from crawler.shared.start_rules import StartRules, readmissions
 from crawler.shared.worker.status import ShardLook
 
 
@@ -66,7 +66,7 @@ class RedisFrontier:
         self._standings: Sequence[Standing] = STANDINGS  # those that `_wake_at` is valid for
         self._next_shard = 0
         self._lease_rules = lease_rules
-        self._sieve = StartSieve(ops, name, lease_rules) if lease_rules is not None else None
+        self._start_rules = StartRules(ops, name, lease_rules) if lease_rules is not None else None
         if lease_rules is not None:
             self._readmit(name, lease_rules)
         self.put_back_at_open = self._return_leases(dead_session) if dead_session else 0
@@ -124,7 +124,7 @@ class RedisFrontier:
 
     def renew(self, leases: Iterable[Lease], now: float) -> None:
         shards = {shard_of_lease(lease) for lease in leases}
-        self._link.run([self._ops.beat(shard) for shard in shards])
+        self._link.run([self._ops.renew_leases(shard) for shard in shards])
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
         if standings != self._standings:
@@ -140,7 +140,7 @@ class RedisFrontier:
         return True
 
     def is_over(self) -> bool:
-        looks = self._link.run([self._ops.look(shard) for shard in range(self._ops.shards)])
+        looks = self._link.run([self._ops.check(shard) for shard in range(self._ops.shards)])
         return not any(ShardLook.of_reply(reply).is_anything_left for reply in looks)
 
     def is_congested(self) -> bool:
@@ -150,14 +150,16 @@ class RedisFrontier:
         limits = dict.fromkeys(self._standings, limit)
         leased = read_leases(self._link.run([self._ops.lease(shard, limits, limit)])[0], shard)
         self._wake_at[shard] = float("inf") if leased.wake_s is None else now + leased.wake_s
-        if self._sieve is None:
+        if self._start_rules is None:
             return leased.leases
-        asks = self._sieve.budget_commands(leased.leases)
-        admitted = self._sieve.admit(leased.leases, self._link.commands(asks))
-        if len(self._sieve):
+        asks = self._start_rules.budget_commands(leased.leases)
+        admitted = self._start_rules.admit(leased.leases, self._link.commands(asks))
+        if len(self._start_rules):
             self._wake_at[shard] = now  # the hosts of refused leases may have other URLs
-        while len(self._sieve):
-            admitted += self._sieve.take_replies(self._link.run(self._sieve.calls())).admitted
+        while len(self._start_rules):
+            admitted += self._start_rules.take_replies(
+                self._link.run(self._start_rules.calls())
+            ).admitted
         return admitted
 
     def _readmit(self, name: str, rules: LeaseRules) -> None:

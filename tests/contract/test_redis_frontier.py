@@ -185,7 +185,7 @@ def test_a_heartbeat_tells_once_that_all_leases_were_given_away(world):
     other.finish(again, Done(), LEASE_S + 20)
     ops = Ops("slow", SHARDS, TIGHT, LEASE_S)
     told = link(world, LEASE_S + 20)
-    beats = [told.run([ops.beat(shard_of("a", SHARDS))])[0][1:] for _ in range(2)]
+    beats = [told.run([ops.renew_leases(shard_of("a", SHARDS))])[0][1:] for _ in range(2)]
     assert beats == [[1, 0], [0, 0]]
     assert not slow.finish(lease, Done(), LEASE_S + 20)
 

@@ -147,25 +147,30 @@ class Life:
     def _end(self) -> None:
         shards = range(SHARDS)
         self._link.run([self._ops.outbox(shard, "w", bool(shard)) for shard in shards])
-        self._link.run([self._ops.look(shard) for shard in shards])
+        self._link.run([self._ops.check(shard) for shard in shards])
         self._link.run([self._ops.repair(shard, {"next": b"none"}, {}) for shard in shards])
 
     def _robots(self) -> None:
         shard, authority = self.random.randrange(SHARDS), f"http://{self.random.choice('abc')}"
         self._link.run(
-            [Call(shard, "learn", (authority, 5000, b"ours")), Call(shard, "robots", (authority,))]
+            [
+                Call(shard, "put_robots", (authority, 5000, b"ours")),
+                Call(shard, "get_robots", (authority,)),
+            ]
         )
 
     def _yields(self) -> None:
         shard, host = self.random.randrange(SHARDS), self.random.choice("abc")
         page = (host, b"%d" % self.random.randrange(9), 8, 1, 4)
-        self._link.run([Call(shard, "note", (5, *page)), Call(shard, "yields", (5, *page[:2]))])
+        self._link.run(
+            [Call(shard, "add_stats", (5, *page)), Call(shard, "get_stats", (5, *page[:2]))]
+        )
 
     def _revive(self) -> None:
         shard = self.random.randrange(SHARDS)
         found = self._client.hgetall(keys.dead(NAME, shard))
         letters = [(int(number), decode_letter(letter)) for number, letter in found.items()]
-        self._link.run([self._ops.revive(shard, letters)])
+        self._link.run([self._ops.retry_dead(shard, letters)])
 
     def _die(self) -> None:
         self._reopen(f"session{self._sessions}")

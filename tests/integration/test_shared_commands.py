@@ -255,7 +255,7 @@ def test_why_it_is_dead(shared: Crawl) -> None:
 def test_why_its_pattern_is_left(shared: Crawl) -> None:
     asked = NAMER.named("http://a.example/day/7")
     pages = (asked.host, field_of("/day/#"), 120, 20, 100)
-    shared.link.run([Call(shard_of(asked.domain, SHARDS), "note", (1000, *pages))])
+    shared.link.run([Call(shard_of(asked.domain, SHARDS), "add_stats", (1000, *pages))])
     settings = {**shared.settings(), "CRAWLER_CONTACT": "ops@w3.org"}
     look = json.loads(frontier(settings, "why", asked.url, "--json").stdout)
     assert (look["rule"], look["pattern"]) == ("pattern", "/day/#")

@@ -78,7 +78,7 @@ class LossyNodes(Nodes):
         return reply
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
-        self.looks += any(call.script == "look" for call in calls)
+        self.looks += any(call.script == "check" for call in calls)
         gone = [self.unheard(call) for call in calls]
         lost = [self.unanswered(call) for call in calls]
         if any(self.late(call) for call in calls):
@@ -326,7 +326,7 @@ def test_that_a_lease_has_ended_is_noticed_though_nobody_said_so(server: RedisSe
         async with worker(server, lease_s=BRIEF_S) as one:
             await one.add(old)
             lease = await one.lease()  # taken by the engine, and not begun yet
-            await cut_off(one, server, late=[one.ops.beat(0), one.ops.lease(0, {})])
+            await cut_off(one, server, late=[one.ops.renew_leases(0), one.ops.lease(0, {})])
             await one.add(new)
             await until(lambda: one.told.lost_leases)
             assert not one.frontier.may_begin(lease)

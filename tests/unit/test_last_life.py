@@ -55,7 +55,9 @@ class Servers:
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
         self.claims += [call for call in calls if call.script == "claim"]
-        self.buried |= {call.shard: call.args[3:] for call in calls if call.script == "bury"}
+        self.buried |= {
+            call.shard: call.args[3:] for call in calls if call.script == "return_leases"
+        }
         return [[b"run", 0]] * len(calls)
 
     async def command(self, key: str, *command: Argument) -> Any:

@@ -23,7 +23,7 @@ def rest(host: str, seconds: float, age_s: float = 0.0) -> Call:
 
 
 def learn(authority: str, packed: bytes = b"") -> Call:
-    return Call(0, "learn", (authority, 1000, packed))
+    return Call(0, "put_robots", (authority, 1000, packed))
 
 
 def dropped(figure: str) -> None:

@@ -118,7 +118,7 @@ class OpenedHosts:
 
     async def open(self, hosts: Sequence[str]) -> int:
         """Open *hosts*, and return the mark up to which a worker must read to know them all."""
-        text = self._scripts.text("open_doors")
+        text = self._scripts.text("open_hosts")
         mark = 0
         for part in _parts(hosts, _HOSTS_AT_ONCE):
             reply = await _command(self._nodes, self._key, "EVAL", text, 1, self._key, *part)

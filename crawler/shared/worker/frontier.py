@@ -38,7 +38,7 @@ from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.keys import Scripts
 from crawler.shared.pushed import PushedContext, PushedUrls, WorkerHooks
 from crawler.shared.shard import BATCH, Ops
-from crawler.shared.sieve import StartSieve, readmissions
+from crawler.shared.start_rules import StartRules, readmissions
 from crawler.shared.worker.batcher import ShardLink
 from crawler.shared.worker.feeds import CandidateSender, PushedFeeds
 from crawler.shared.worker.leases import (
@@ -199,10 +199,10 @@ class SharedFrontier:
         self._lease_resync = LeaseResync(
             nodes, ops, self._holdings, journal, runs, base.side_queue.send_later
         )
-        sieve = StartSieve(ops, rules.name, lease_rules) if lease_rules is not None else None
+        start_rules = StartRules(ops, rules.name, lease_rules) if lease_rules is not None else None
         self.incoming = LeaseBuffer(
             *(nodes, ops, self._holdings, self._lease_resync, runs),
-            *(rules.max_leases, base.now, sieve, self._lease_use(room)),
+            *(rules.max_leases, base.now, start_rules, self._lease_use(room)),
         )
         self._heartbeat = Heartbeat(
             *(nodes, ops, self._holdings, self.incoming, runs, rules.heartbeat_s, wake)

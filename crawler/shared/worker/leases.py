@@ -21,7 +21,7 @@ from crawler.model.types import (
 from crawler.shared.client import Call, Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import Ops, read_ids, read_leases, shard_of_lease
-from crawler.shared.sieve import StartSieve
+from crawler.shared.start_rules import StartRules
 
 
 class ServerEpochs:
@@ -317,10 +317,10 @@ class LeaseBuffer:
         runs: ServerEpochs,
         most: int,
         now: Callable[[], float],
-        sieve: StartSieve | None,
+        start_rules: StartRules | None,
         use: IncomingHooks,
     ) -> None:
-        """At most *most* leases can be fetched at once. Without *sieve* no lease is judged."""
+        """*most* leases can be fetched at once. Without *start_rules* no lease is judged."""
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
@@ -328,10 +328,10 @@ class LeaseBuffer:
         self._runs = runs
         self._most = most
         self._now = now
-        self._sieve = sieve
+        self._start_rules = start_rules
         self._use = use
         self._due: deque[Lease] = deque()
-        self.is_asking = False  # a `lease` or `sift` call is under way
+        self.is_asking = False  # a `lease` or `remove_refused` call is under way
         self._taken: Counter[Standing] = Counter()  # leases that `take` gave since the last round
         self._ran_dry = True
         self._ask_at = dict.fromkeys(range(ops.shards), 0.0)
@@ -376,8 +376,8 @@ class LeaseBuffer:
         """Remove and return all leases in the buffer, to be put back."""
         leases = [lease for lease in self._due if lease in self._holdings]
         self._due.clear()
-        if self._sieve is not None and not self.is_asking:
-            leases += (lease for lease in self._sieve.empty() if lease in self._holdings)
+        if self._start_rules is not None and not self.is_asking:
+            leases += (lease for lease in self._start_rules.empty() if lease in self._holdings)
         return leases
 
     def wake_shard(self, shard: int, in_s: float) -> None:
@@ -401,8 +401,8 @@ class LeaseBuffer:
             shards = self._next_shards() if wanted else []
             if shards:
                 await self._ask(shards, wanted)
-            if self._sieve:
-                await self._sift(self._sieve)
+            if self._start_rules:
+                await self._apply_start_rules(self._start_rules)
             elif not shards:
                 await self._wait(bool(wanted))
 
@@ -410,8 +410,8 @@ class LeaseBuffer:
         """Return how many leases to ask for, by standing, the best first; zeros are left out."""
         if not self._use.may_ask():
             return {}
-        if self._sieve is not None and (
-            not self._sieve.may_judge or len(self._sieve) >= MAX_JUDGED
+        if self._start_rules is not None and (
+            not self._start_rules.may_judge or len(self._start_rules) >= MAX_JUDGED
         ):
             return {}
         steady = monotonic()
@@ -454,8 +454,8 @@ class LeaseBuffer:
             given: list[Lease] = []
             for shard, reply in zip(shards, replies, strict=True):
                 given += self._read_leases(shard, reply, asked_at)
-            if given and self._sieve is not None:
-                given = await self._judge(given, self._sieve)
+            if given and self._start_rules is not None:
+                given = await self._judge(given, self._start_rules)
             if given:
                 await self._use.prepare(given)
         finally:
@@ -464,23 +464,23 @@ class LeaseBuffer:
         if self._due:
             self._use.due()
 
-    async def _judge(self, given: list[Lease], sieve: StartSieve) -> list[Lease]:
+    async def _judge(self, given: list[Lease], start_rules: StartRules) -> list[Lease]:
         """Return the leases of *given* that the rules of this start admit."""
-        asks = sieve.budget_commands(given)
+        asks = start_rules.budget_commands(given)
         replies = await self._nodes.commands(asks) if asks else []
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]
         if not faults:
-            return sieve.admit(given, replies)
+            return start_rules.admit(given, replies)
         self._use.faulted(faults[0])
         for lease in given:
             self._use.give_back(lease)
         return []
 
-    async def _sift(self, sieve: StartSieve) -> None:
+    async def _apply_start_rules(self, start_rules: StartRules) -> None:
         """Judge some of the URLs that wait behind refused ones."""
         self.is_asking = True
         try:
-            answered = sieve.take_replies(await self._nodes.run(sieve.calls()))
+            answered = start_rules.take_replies(await self._nodes.run(start_rules.calls()))
         finally:
             self.is_asking = False
         for lease in answered.ended:
@@ -585,7 +585,7 @@ class Heartbeat:
         if asked_at < self._at:
             return
         shards = self._holdings.shards()
-        replies = await self._nodes.run([self._ops.beat(shard) for shard in shards])
+        replies = await self._nodes.run([self._ops.renew_leases(shard) for shard in shards])
         for shard, reply in zip(shards, replies, strict=True):
             if isinstance(reply, FAULTS):
                 self._incoming.mark_dirty(

@@ -135,7 +135,7 @@ def ended_by_shard(ended: Sequence[FetchEnd]) -> dict[int, list[FetchEnd]]:
 
 
 AGAIN_S: Final = 2.0  # the interval of attempts at a shard that does not answer
-MAX_BATCH: Final = {"claim": 500, "near": 50, "learn": 100, "note": 500}
+MAX_BATCH: Final = {"claim": 500, "near": 50, "put_robots": 100, "add_stats": 500}
 """Calls kept for a shard: mostly 0.6 MB of claims, as much of fingerprints, 0.4 of robots.txt."""
 UNSENT_KEY: Final = "untold/"
 
@@ -166,7 +166,7 @@ class _Queue:
         self._dropped(script)
 
     def _key(self, call: Call) -> _Key:
-        if call.script == "learn":
+        if call.script == "put_robots":
             return call.script, call.args[0]
         if _is_of_one_host(call):
             return call.script, call.args[1]

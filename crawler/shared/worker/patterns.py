@@ -176,7 +176,7 @@ class SharedPatternStats:
         args: list[str | bytes | int] = [self._most_patterns]
         for host, pattern in keys:
             args += (host, field_of(pattern))
-        return Call(shard, "yields", tuple(args))
+        return Call(shard, "get_stats", tuple(args))
 
     def _update(self, known: _KnownPattern, packed: bytes, now: float) -> None:
         found = read_stats(known.name, packed, now)
@@ -194,7 +194,7 @@ class SharedPatternStats:
     def _send(self, key: _Key, known: _KnownPattern, came: PatternStats) -> None:
         host, pattern = key
         args = (self._most_patterns, host, field_of(pattern), came.pages, came.new, came.barren)
-        self._send_later(Call(known.shard, "note", args))
+        self._send_later(Call(known.shard, "add_stats", args))
 
     def _mark_if_stopped(self, key: _Key, known: _KnownPattern) -> None:
         """Remember whether links of this pattern need not be kept."""

@@ -69,7 +69,7 @@ class SharedRobots:
         shard = _shard_of(authority, self._shards)
         packed = _packed_for_others(record, is_awaited, self._is_full(shard))
         if packed is not None:
-            self._send_later(Call(shard, "learn", (authority, left_ms, packed)))
+            self._send_later(Call(shard, "put_robots", (authority, left_ms, packed)))
 
     async def enrich(self, leases: Iterable[Lease]) -> list[str]:
         """Read the records of *leases* from Redis, before they are used. Returns the authorities
@@ -78,7 +78,7 @@ class SharedRobots:
         for authority in filter(None, map(_authority, leases)):
             if not _is_final(self._local.get(authority), self._now()):
                 asked[_shard_of(authority, self._shards)].add(authority)
-        calls = [Call(shard, "robots", tuple(names)) for shard, names in asked.items()]
+        calls = [Call(shard, "get_robots", tuple(names)) for shard, names in asked.items()]
         replaced: list[str] = []
         for call, reply in zip(
             calls, await replies_in_time(self._run, calls, "robots.txt"), strict=True

@@ -126,7 +126,7 @@ class Overview:
     def __init__(self, nodes: Nodes, ops: Ops, name: str, runs: ServerEpochs) -> None:
         self._nodes = nodes
         self._asks = [(n, ("HGETALL", keys.totals(name, n))) for n in range(ops.shards)]
-        self._looks = [ops.look(n) for n in range(ops.shards)]
+        self._looks = [ops.check(n) for n in range(ops.shards)]
         self._runs = runs
         self._totals: list[ShardTotals] = []
         self._ending = EndDetector()

@@ -52,7 +52,7 @@ class _Held:
         ]
 
 
-class StartSieve:
+class StartRules:
     """Bound: the leases that are held, and _REMEMBERED hosts."""
 
     def __init__(self, ops: Ops, name: str, rules: LeaseRules) -> None:
@@ -116,7 +116,7 @@ class StartSieve:
                 continue
             own = held.refusal.reason if held.is_last and held.refusal else ""
             judged = [(body, refusal.reason if refusal else "") for body, _, refusal in held.judged]
-            calls.append(self._ops.sift(held.lease, own, slice_, judged))
+            calls.append(self._ops.remove_refused(held.lease, own, slice_, judged))
         return calls
 
     def take_replies(self, replies: Sequence[Any]) -> RefusalReplies:
