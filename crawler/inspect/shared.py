@@ -603,7 +603,7 @@ class RobotsReader:
         shared = read_robots(authority, packed, left_ms, self._visit.now(), self._most_bytes)
         own = self._own.get(authority)
         if shared is None and own is not None and own.kind is RobotsState.UNREACHABLE:
-            return None  # it was withdrawn: see crawler.shared.worker.shared_robots
+            return None  # it was withdrawn: see crawler.shared.worker.robots
         # The time of the fetch is not shared, so the record is valid from 0 until it expires.
         return replace(shared, fetched_at=0.0) if shared else own
 
