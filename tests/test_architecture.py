@@ -209,6 +209,7 @@ SET_FROM_OUTSIDE = {
     "crawl.lifecycle": {"self._slot"},  # Scrapy's: its only hooks (decision 6)
     "download.body": {"response", "stop"},  # Scrapy's
     "download.connection": {"connector", "context"},  # aiohttp's and ssl's
+    "frontier.records": {"self"},  # the totals count by the names of their fields
     "frontier.recount": {"totals"},  # a record, by the names of its fields
     "shared.client": {"context"},  # ssl's
     "spiders.web": {"spider"},  # in its `from_crawler`: Scrapy makes it before it has a crawler

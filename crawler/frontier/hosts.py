@@ -2,7 +2,7 @@
 
 Rule: a turn covers the head of one level; then the host is filed again behind the others. A host
 that is not due never keeps a place in memory that a due one needs, and every move of a host is one
-of `records.MOVES`.
+of `records.TRANSITIONS`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from crawler.model.types import Candidate, HostKey, Standing
 
 
 class UrlQueues:
-    """Waiting URLs: a FIFO per host and level."""
+    """Waiting URLs: a FIFO per host and level. The callers count them, by why each moves."""
 
     def __init__(self, batch: WriteBatch) -> None:
         self._batch = batch
@@ -36,7 +36,6 @@ class UrlQueues:
         names = keys.all_numbered(keys.url_queue(host, level), numbers)
         self._batch.put_all(zip(names, map(encode, arrived), strict=True))
         ends.tail += len(arrived)
-        self._batch.totals.waiting += len(arrived)
 
     def put_back(self, candidate: Candidate) -> None:
         """Put *candidate* before the head of its queue."""
@@ -44,7 +43,6 @@ class UrlQueues:
         ends = self._batch.host(host).ends[level]
         ends.head -= 1
         self._batch.put(keys.queued_url(host, level, ends.head), encode(candidate))
-        self._batch.totals.waiting += 1
 
     def head(self, host: HostKey, record: HostRecord, level: int, limit: int) -> deque[bytes]:
         """Return up to *limit* packed URLs from the front of the queue, and leave them in it.
@@ -61,7 +59,6 @@ class UrlQueues:
         ends = record.ends[level]
         self._batch.delete(keys.queued_url(host, level, ends.head))
         ends.head += 1
-        self._batch.totals.waiting -= 1
 
 
 class FrontQueue:

@@ -27,7 +27,7 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from struct import Struct
 from typing import Final
 
@@ -151,8 +151,54 @@ TRANSITIONS: Final[dict[tuple[HostPlace, HostEvent], HostPlace]] = {
 }
 
 
+class UrlState(StrEnum):
+    """Where a URL is: in one state at a time. `URL_TRANSITIONS` has all legal moves. Each state but
+    UNKNOWN is the name of its counter in `FrontierTotals`."""
+
+    UNKNOWN = "unknown"  # never admitted
+    WAITING = "waiting"  # in the queue of its host and level
+    LATER = "later"  # it has a date in the future: a retry, or a revisit
+    LEASED = "leased"  # from its lease until its verdict is applied
+    DONE = "done"  # fetched, and its page is durable
+    DEAD = "dead"  # given up; kept as a dead letter
+    REFUSED = "refused"  # by a rule of this start; kept for a start that admits it
+
+
+class UrlEvent(StrEnum):
+    ADD = "add"
+    ADD_FOR_LATER = "add for later"
+    COME_DUE = "come due"
+    LEASE = "lease"
+    REFUSE = "refuse"
+    READMIT = "readmit"
+    FINISH = "finish"  # Done or Moved
+    POSTPONE = "postpone"  # RetryAt
+    PUT_BACK = "put back"  # PutBack
+    GIVE_UP = "give up"  # Dead
+    LOSE = "lose"  # the process that held the lease has died
+    REVIVE = "revive"  # by `scrapy frontier retry`
+    REVISIT = "revisit"  # Done with a next visit
+
+
+URL_TRANSITIONS: Final[dict[tuple[UrlState, UrlEvent], UrlState]] = {
+    (UrlState.UNKNOWN, UrlEvent.ADD): UrlState.WAITING,
+    (UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER): UrlState.LATER,
+    (UrlState.WAITING, UrlEvent.LEASE): UrlState.LEASED,
+    (UrlState.WAITING, UrlEvent.REFUSE): UrlState.REFUSED,
+    (UrlState.LATER, UrlEvent.COME_DUE): UrlState.WAITING,
+    (UrlState.LEASED, UrlEvent.FINISH): UrlState.DONE,
+    (UrlState.LEASED, UrlEvent.POSTPONE): UrlState.LATER,
+    (UrlState.LEASED, UrlEvent.PUT_BACK): UrlState.WAITING,
+    (UrlState.LEASED, UrlEvent.LOSE): UrlState.WAITING,
+    (UrlState.LEASED, UrlEvent.GIVE_UP): UrlState.DEAD,
+    (UrlState.REFUSED, UrlEvent.READMIT): UrlState.WAITING,
+    (UrlState.DEAD, UrlEvent.REVIVE): UrlState.WAITING,
+    (UrlState.DONE, UrlEvent.REVISIT): UrlState.LATER,
+}
+
+
 class IllegalTransition(AssertionError):
-    """A host was moved in a way that `TRANSITIONS` forbids: a bug in this package."""
+    """A host or a URL was moved in a way that its table forbids: a bug in this package."""
 
 
 def next_place(place: HostPlace, event: HostEvent) -> HostPlace:
@@ -160,6 +206,13 @@ def next_place(place: HostPlace, event: HostEvent) -> HostPlace:
         return TRANSITIONS[place, event]
     except KeyError:
         raise IllegalTransition(f"{event.name} while {place.name}") from None
+
+
+def next_state(state: UrlState, event: UrlEvent) -> UrlState:
+    try:
+        return URL_TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransition(f"{event.name} while {state.name}") from None
 
 
 # Records are msgpack arrays: fields are only added at the end, with a default. SCHEMA rises when
@@ -220,6 +273,14 @@ class FrontierTotals(msgspec.Struct, array_like=True, gc=False):
     def fronts(self) -> tuple[list[QueueEnds], list[QueueEnds], list[QueueEnds]]:
         """Return the ends of the front queues, by standing and level."""
         return self.front, self.front_answers, self.front_fails
+
+    def count(self, state: UrlState, event: UrlEvent, urls: int = 1) -> None:
+        """Count that *event* moved *urls* out of *state*. `done` counts every fetch that finished,
+        so a revisit does not lower it."""
+        after = next_state(state, event)
+        if state not in (UrlState.UNKNOWN, UrlState.DONE):
+            setattr(self, state, getattr(self, state) - urls)
+        setattr(self, after, getattr(self, after) + urls)
 
 
 class FrontEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):

@@ -19,6 +19,8 @@ from crawler.frontier.port import FrontierRules, LeaseRules
 from crawler.frontier.queues import UrlQueues
 from crawler.frontier.records import (
     HostRecord,
+    UrlEvent,
+    UrlState,
     decode_candidate,
     decode_refused,
     encode_refused,
@@ -130,7 +132,7 @@ class Refusals:
             if counted[candidate.url]:
                 counted[candidate.url] -= 1
                 self._batch.delete(key)
-                self._batch.totals.refused -= 1
+                self._batch.totals.count(UrlState.REFUSED, UrlEvent.READMIT)
                 queues.setdefault((candidate.host, candidate.level), []).append(candidate)
         for (host, level), arrived in queues.items():
             arrive(host, level, arrived)
@@ -178,9 +180,7 @@ class Refusals:
         self, refused: list[tuple[Candidate, Refusal]], packed_urls: list[bytes], now: float
     ) -> None:
         self._left -= len(refused)
-        totals = self._batch.totals
-        totals.waiting -= len(refused)
-        totals.refused += len(refused)
+        self._batch.totals.count(UrlState.WAITING, UrlEvent.REFUSE, len(refused))
         names = keys.all_numbered(keys.REFUSED, self._batch.next_numbers(len(refused)))
         records = (
             encode_refused(packed, why.reason, now)

@@ -19,6 +19,8 @@ from crawler.frontier.queues import TimedQueue, UrlQueues
 from crawler.frontier.records import (
     DeadLetter,
     OpenRecord,
+    UrlEvent,
+    UrlState,
     decode_candidate,
     decode_claim,
     decode_open,
@@ -38,6 +40,7 @@ from crawler.model.types import (
     Lease,
     Moved,
     Pace,
+    PutBack,
     Rest,
     RetryAt,
     Standing,
@@ -85,10 +88,12 @@ class TwoTierFrontier:
         queues: dict[tuple[HostKey, int], list[Candidate]] = {}
         for candidate in admitted:
             if candidate.not_before > now:
+                self._batch.totals.count(UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER)
                 self._put_off(candidate)
             else:
                 queues.setdefault((candidate.host, candidate.level), []).append(candidate)
         for (host, level), arrived in queues.items():
+            self._batch.totals.count(UrlState.UNKNOWN, UrlEvent.ADD, len(arrived))
             self._arrive(host, level, arrived)
         self._batch.commit(now)
         return added
@@ -124,7 +129,6 @@ class TwoTierFrontier:
             gap_s = max(lease.pace.gap_s, self._rules.min_gap_s)
             self._release(held, Rest(gap_s, lease.pace), now)
         self._batch.delete(keys.numbered(keys.OPEN, lease.id))
-        self._batch.totals.leased -= 1
         self._apply_verdict(lease.candidate, verdict, now)
         self._batch.commit(now)
         return True
@@ -133,7 +137,7 @@ class TwoTierFrontier:
         """Put dead *letters*, by their numbers, back as if they had never failed. One write."""
         for number, letter in letters:
             self._batch.delete(keys.numbered(keys.DEAD, number))
-            self._batch.totals.dead -= 1
+            self._batch.totals.count(UrlState.DEAD, UrlEvent.REVIVE)
             candidate = replace(letter.candidate, attempts=0, not_before=0.0)
             self._arrive(candidate.host, candidate.level, [candidate])
         self._batch.commit(now)
@@ -178,7 +182,7 @@ class TwoTierFrontier:
         self._batch.put(
             keys.numbered(keys.OPEN, lease.id), encode(OpenRecord(lease.candidate, now))
         )
-        self._batch.totals.leased += 1
+        self._batch.totals.count(UrlState.WAITING, UrlEvent.LEASE)
         self._open[lease.id] = OpenLease(lease)
         return lease
 
@@ -193,32 +197,37 @@ class TwoTierFrontier:
         self._turns.fetch_ended(active, now)
 
     def _apply_verdict(self, candidate: Candidate, verdict: Verdict, now: float) -> None:
+        count = self._batch.totals.count
         match verdict:
             case Done(next_visit, claim):
-                self._batch.totals.done += 1
+                count(UrlState.LEASED, UrlEvent.FINISH)
                 self._write_claim(claim)
                 if next_visit is not None:
+                    count(UrlState.DONE, UrlEvent.REVISIT)
                     again = replace(
                         candidate, not_before=next_visit, attempts=0, chain=(), lost=False
                     )
                     self._enqueue(again, now)
             case RetryAt(when):
+                count(UrlState.LEASED, UrlEvent.POSTPONE)
                 attempts = candidate.attempts + 1
                 self._enqueue(replace(candidate, not_before=when, attempts=attempts), now)
             case Moved(target, claim):
-                self._batch.totals.done += 1
+                count(UrlState.LEASED, UrlEvent.FINISH)
                 self._write_claim(claim)
                 # A key of the same redirect chain (after a cookie, or without tracking parameters)
                 # is not a new URL.
                 own = target.key in {candidate.key, *candidate.chain}
                 if own or self._admitter.admit_one(target):
+                    count(UrlState.UNKNOWN, UrlEvent.ADD)
                     self._turns.put_back(target)
             case Dead(reason):
-                self._batch.totals.dead += 1
+                count(UrlState.LEASED, UrlEvent.GIVE_UP)
                 letter = DeadLetter(candidate, reason, now)
                 key = keys.numbered(keys.DEAD, self._batch.next_number())
                 self._batch.put(key, encode(letter))
-            case _:
+            case PutBack():
+                count(UrlState.LEASED, UrlEvent.PUT_BACK)
                 self._turns.put_back(candidate)
 
     def _write_claim(self, claim: Claim | None) -> None:
@@ -231,9 +240,11 @@ class TwoTierFrontier:
         self._batch.put(keys.DIGEST + claim.digest, encode(claim))
 
     def _enqueue(self, candidate: Candidate, now: float) -> None:
+        """Queue *candidate*, which is counted as LATER, unless its date is in the future."""
         if candidate.not_before > now:
             self._put_off(candidate)
         else:
+            self._batch.totals.count(UrlState.LATER, UrlEvent.COME_DUE)
             self._arrive(candidate.host, candidate.level, [candidate])
 
     def _arrive(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
@@ -243,12 +254,10 @@ class TwoTierFrontier:
     def _put_off(self, candidate: Candidate) -> None:
         number = keys.numbered(b"", self._batch.next_number())
         self._later.put(candidate.not_before, number, encode(candidate))
-        self._batch.totals.later += 1
 
     def _come_due(self, now: float) -> None:
         self._turns.move_due(now)
         for _, packed in self._later.take_due(now, self._rules.due_slice):
-            self._batch.totals.later -= 1
             self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
         self._refusals.put_back_some(self._arrive)
         # A commit of its own, because heads of queues are read from the store.
@@ -294,7 +303,7 @@ class TwoTierFrontier:
         if may_be_fetching and record.rest_until <= lost.taken_at:
             record.rest_until = self._rest_after(lost.taken_at, record.pace, now)
         self._batch.delete(key)
-        self._batch.totals.leased -= 1
+        self._batch.totals.count(UrlState.LEASED, UrlEvent.LOSE)
         self._turns.put_back(lost.candidate)
 
     def _rest_after(self, taken_at: float, pace: Pace, now: float) -> float:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from crawler.frontier.memory_store import MemoryStore
+from crawler.frontier.records import FrontierTotals, UrlEvent, UrlState
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
     Claim,
@@ -191,6 +192,36 @@ def test_finishing_without_release_rests_the_host_too(world):
     frontier.finish(lease, Done(), 1.0)
     assert drain(frontier, 2.9) == []
     assert len(drain(frontier, 3.0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "moves"),
+    [
+        pytest.param(Done(), [("leased", "finish")], id="done"),
+        pytest.param(Done(9.0), [("leased", "finish"), ("done", "revisit")], id="a next visit"),
+        pytest.param(RetryAt(9.0), [("leased", "postpone")], id="retry"),
+        pytest.param(Moved(candidate("y")), [("leased", "finish"), ("unknown", "add")], id="moved"),
+        pytest.param(PutBack(), [("leased", "put back")], id="put back"),
+        pytest.param(Dead("gone"), [("leased", "give up")], id="dead"),
+        pytest.param(None, [("leased", "lose")], id="its process died"),
+    ],
+)
+def test_the_counters_change_as_the_table_of_moves_says(world, verdict, moves):
+    frontier, expected = world.reopen(0.0), FrontierTotals(front=[])
+    frontier.add([candidate("x")], 0.0)
+    (lease,) = frontier.lease(0.0)
+    if verdict is None:
+        frontier = world.reopen(1.0)
+    else:
+        frontier.release(lease, rest(2), 1.0)
+        frontier.finish(lease, verdict, 1.0)
+    for state, event in [("unknown", "add"), ("waiting", "lease"), *moves]:
+        expected.count(UrlState(state), UrlEvent(event))
+    counters = [state for state in UrlState if state is not UrlState.UNKNOWN]
+    counts = frontier.counts()
+    assert {each: getattr(counts, each) for each in counters} == {
+        each: getattr(expected, each) for each in counters
+    }
 
 
 def test_put_back_goes_to_the_head_and_counts_no_attempt(world):
