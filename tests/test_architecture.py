@@ -32,8 +32,8 @@ FLOORS = [
     ["commands"],
 ]
 # Strings of that form that name no module: the entry points of parsers, and names that are refused.
-NOT_MODULES = {"crawler.parsers"}
-FREE = {"", "addon", "api", "settings"}  # they name things, and are imported by nobody
+NOT_MODULES = {"crawler.parsers", "crawler.ops.commands"}
+FREE = {"", "addon", "api", "ops", "settings"}  # they name things, and are imported by nobody
 PURE_FLOORS = 4
 # In the pure folder of the frontier, what keeps it on a disk.
 IMPURE = {"frontier.rocks_store"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from scrapy import Spider
+from scrapy.cmdline import execute
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.retry import RetryMiddleware
 from scrapy.settings import Settings
@@ -251,3 +252,10 @@ def test_feeds_have_our_filter_unless_they_name_their_own():
     assert feeds["a.jsonl"] == {"format": "jsonlines"}, "what is given is not changed"
     asked = settled(FEEDS='{"c.json": {"format": "json"}}')
     assert asked.getdict("FEEDS")["c.json"]["item_filter"] == PAGES
+
+
+def test_the_commands_module_of_older_versions_is_refused_with_the_new_name():
+    settings = Settings({"COMMANDS_MODULE": "crawler.ops.commands"})
+    with pytest.raises(SystemExit) as refused:
+        execute(["scrapy", "list"], settings)
+    assert 'write COMMANDS_MODULE = "crawler.commands"' in str(refused.value)
