@@ -40,7 +40,7 @@ lint: $(WORK)  ## format, lint and types
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
-check: lint  ## lint, and what needs nothing but this folder: import floors, documents, unit tests
+check: lint  ## lint, and what needs nothing but this folder: layers, documents, unit tests
 	$(PY) -m pytest -q -n 2 tests/test_architecture.py tests/test_shape.py tests/test_docs.py tests/unit
 
 # Three at once: most of them wait for rests and servers. By file, as each starts its servers once,
@@ -62,9 +62,10 @@ format: $(WORK)  ## put the code into its form
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-settings: $(WORK)  ## write what docs/ say of settings and Redis keys, from their tables
+settings: $(WORK)  ## write what docs/ say of settings, Redis keys and states, from their tables
 	$(PY) scripts/write_settings.py
 	$(PY) scripts/write_redis_keys.py
+	$(PY) scripts/write_lives.py
 
 $(CRAWL): requirements.txt scripts/venv.sh $(if $(ALIVE),,again)
 	@sh scripts/venv.sh '$(PYTHON)' requirements.txt

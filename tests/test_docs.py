@@ -15,7 +15,7 @@ from crawler.assembly.components import COMPONENTS
 from crawler.config.kinds import settings_of
 from crawler.config.settings import REMOVED, Arguments, read_config, settings_table
 from crawler.model.types import ConfigError
-from scripts import write_redis_keys, write_settings
+from scripts import write_lives, write_redis_keys, write_settings
 from scripts.write_settings import written
 from tests.sources import PROJECT
 
@@ -33,7 +33,11 @@ def ids(page: Path) -> str:
 
 @pytest.mark.parametrize(
     ("path", "lines"),
-    [*write_settings.files().items(), *write_redis_keys.files().items()],
+    [
+        *write_settings.files().items(),
+        *write_redis_keys.files().items(),
+        *write_lives.files().items(),
+    ],
     ids=lambda given: ids(given) if isinstance(given, Path) else "",
 )
 def test_what_is_written_equals_its_table(path: Path, lines: Iterator[str]) -> None:
