@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 # Private names of Scrapy's engine that are used here. They are checked when the crawl opens, so
 # that another Scrapy stops with a clear message before the first request
-# (docs/decisions/0006-one-hook-lands-every-request.md).
+# (docs/decisions/0006-one-hook-ends-every-request.md).
 _NEEDED = ("inprogress", "nextcall", "remove_request", "close", "closing")
 
 
