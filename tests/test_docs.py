@@ -93,6 +93,19 @@ def test_every_path_a_page_names_exists(page: Path) -> None:
     assert [path for path in named if not (PROJECT / path).exists()] == []
 
 
+def test_every_name_of_code_in_the_architecture_page_exists() -> None:
+    """A class or function that was renamed is renamed here too."""
+    page = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("crawler", "tests")
+        for suffix in ("py", "lua")
+        for path in sorted((PROJECT / folder).rglob(f"*.{suffix}"))
+    )
+    words = set(re.findall(r"\w+", code)) | NAMES
+    assert set(re.findall(r"`([A-Za-z]\w+)`", page)) - words == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_every_target_a_page_names_exists(page: Path) -> None:
     makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
