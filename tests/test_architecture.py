@@ -1,4 +1,4 @@
-"""The floors of docs/architecture.md as a test: imports point down, and below it is pure."""
+"""The layers of docs/architecture.md as a test: imports point down, and layers 0 to 3 are pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from tests.sources import PROJECT, Source, sources
 
-# Bottom first. Folders of one floor are neighbours and do not know each other.
-FLOORS = [
+# Bottom first. Folders of one layer do not import each other.
+LAYERS = [
     ["model"],
     ["config"],
     ["policy"],
@@ -34,7 +34,7 @@ FLOORS = [
 # Strings of that form that name no module: the entry points of parsers, and names that are refused.
 NOT_MODULES = {"crawler.parsers", "crawler.ops.commands"}
 FREE = {"", "addon", "api", "ops", "settings"}  # they name things, and are imported by nobody
-PURE_FLOORS = 4
+PURE_LAYERS = 4
 # In the pure folder of the frontier, what keeps it on a disk.
 IMPURE = {"frontier.rocks_store"}
 
@@ -81,38 +81,38 @@ CONFINED = {
     "pyarrow": {"archive"},
     "fsspec": {"archive"},
     "fcntl": {"data", "archive", "shared", "workers"},
-    "scrapy": {folder for floor in FLOORS[4:] for folder in floor}
+    "scrapy": {folder for layer in LAYERS[4:] for folder in layer}
     - {"archive", "data", "duplicates"},
-    "twisted": {folder for floor in FLOORS[9:] for folder in floor},
+    "twisted": {folder for layer in LAYERS[9:] for folder in layer},
 }
 
-FLOOR_OF = {folder: number for number, floor in enumerate(FLOORS) for folder in floor}
+LAYER_OF = {folder: number for number, layer in enumerate(LAYERS) for folder in layer}
 
 
-def floor_of(module: str) -> tuple[str, int] | None:
-    """The folder and floor of a module of ours. None: it stands outside."""
+def layer_of(module: str) -> tuple[str, int] | None:
+    """The folder and layer of a module of ours. None: it stands outside."""
     folder = module.removeprefix("crawler").removeprefix(".").partition(".")[0]
-    return (folder, FLOOR_OF[folder]) if folder in FLOOR_OF else None
+    return (folder, LAYER_OF[folder]) if folder in LAYER_OF else None
 
 
 def breaches(source: Source) -> Iterator[str]:
-    here = floor_of(source.name)
+    here = layer_of(source.name)
     is_impure = source.name.removeprefix("crawler.") in IMPURE
     for name in source.imports():
         top = name.partition(".")[0]
         if top == "crawler":
             yield from upward(source.name, here, name)
-        elif here and here[1] < PURE_FLOORS and not is_impure and not is_pure(name):
-            yield f"{source.name}: {name} on a pure floor"
+        elif here and here[1] < PURE_LAYERS and not is_impure and not is_pure(name):
+            yield f"{source.name}: {name} on a pure layer"
         if here and top in CONFINED and here[0] not in CONFINED[top]:
             yield f"{source.name}: {top} belongs into {sorted(CONFINED[top])}"
 
 
 def upward(module: str, here: tuple[str, int] | None, name: str) -> Iterator[str]:
-    there = floor_of(name)
+    there = layer_of(name)
     if there is None:
         if here is not None:
-            yield f"{module} may not import {name}: it has no floor"
+            yield f"{module} may not import {name}: it has no layer"
     elif here and there[0] != here[0] and there[1] >= here[1]:
         yield f"{module} ({here[0]}) may not import {name} ({there[0]})"
 
@@ -132,7 +132,7 @@ def test_imports_point_down(source: Source) -> None:
 @pytest.mark.parametrize("source", OURS, ids=lambda source: source.name)
 def test_every_file_has_a_floor(source: Source) -> None:
     inner = source.name.removeprefix("crawler").removeprefix(".")
-    assert inner in FREE or floor_of(source.name), f"{source.name}: on which floor is it?"
+    assert inner in FREE or layer_of(source.name), f"{source.name}: on which layer is it?"
 
 
 def test_packages_are_empty() -> None:
@@ -306,9 +306,9 @@ def test_it_would_notice_a_callback_that_does_nothing(code: str, found: bool) ->
     ("module", "imported", "breach"),
     [
         pytest.param("model.url", "crawler.policy.scope", "may not import", id="upwards"),
-        pytest.param("policy.scope", "time", "pure floor", id="a clock in a policy"),
-        pytest.param("policy.robots", "random.random", "pure floor", id="chance of its own"),
-        pytest.param("frontier.admit", "scrapy", "pure floor", id="Scrapy in the pure part"),
+        pytest.param("policy.scope", "time", "pure layer", id="a clock in a policy"),
+        pytest.param("policy.robots", "random.random", "pure layer", id="chance of its own"),
+        pytest.param("frontier.admit", "scrapy", "pure layer", id="Scrapy in the pure part"),
         pytest.param("archive.writer", "scrapy", "belongs into", id="Scrapy in the archive"),
         pytest.param("download.body", "crawler.spiders.web", "may not import", id="a neighbour"),
         pytest.param("middlewares.robots", "hiredis", "belongs into", id="Redis at the edge"),
