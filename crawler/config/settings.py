@@ -73,7 +73,9 @@ class LinkSettings:
         False, flag(), "Also follow the links of a page whose content is stored already."
     )
     respect_nofollow: bool = setting(
-        True, flag(), "Leave links marked nofollow, on the link, the page or in X-Robots-Tag."
+        True,
+        flag(),
+        "Do not follow links marked nofollow, on the link, the page or in X-Robots-Tag.",
     )
     respect_noindex: bool = setting(
         True, flag(), "Do not archive pages marked noindex; their links are followed."
@@ -90,16 +92,16 @@ class ContentSettings:
     parse_timeout_s: float = setting(
         20.0,
         number("seconds", least=0.1),
-        "Longest processor time for a page that is parsed apart (PDF, feeds, long ones).",
+        "Longest processor time for a page in a child process (PDF, feeds, long pages).",
     )
     parse_max_bytes: int = setting(
         # guess: pdfium reads most PDFs of 64 MB in less
         512 * MEGABYTE,
         integer("bytes", least=64 * MEGABYTE),
-        "Most memory of each process that parses apart.",
+        "Most memory of each child process that parses.",
     )
     soft_404: bool = setting(
-        True, flag(), "Ask a host once for a name it cannot have, where its pages look like errors."
+        True, flag(), "Request a name that cannot exist from a host whose pages look like errors."
     )
     near_duplicates: NearDuplicates = setting(
         NearDuplicates.FOLLOW,
@@ -128,16 +130,18 @@ class PatternSettings:
         # guess, revisit: a calendar costs a host this many pages; a list with few new ones goes on
         100,
         or_none(integer("pages", least=1)),
-        "A pattern is left after so many pages in a row with nothing new.",
+        "So many pages in a row with nothing new stop a pattern.",
     )
     pattern_probe_s: float = setting(
-        3600.0, number("seconds", least=1), "One page of a pattern that was left is tried again."
+        3600.0,
+        number("seconds", least=1),
+        "Time after which one page of a stopped pattern is tried again.",
     )
     calendar_from_year: int = setting(
-        1990, integer("year"), "A date in a URL before this year is taken for a calendar's."
+        1990, integer("year"), "A date in a URL before this year counts as one of a calendar."
     )
     calendar_ahead_days: int = setting(
-        400, integer("days"), "A date in a URL further ahead is taken for a calendar's."
+        400, integer("days"), "A date in a URL further ahead counts as one of a calendar."
     )
 
 
@@ -162,7 +166,7 @@ class ArchiveSettings:
     archive_url: str = setting(
         "",
         text("a URL such as s3://bucket/folder, or nothing", "URL", r"|[a-z][a-z0-9+.-]*://\S+"),
-        "Where finished files are brought, by fsspec (s3, gs, az...); empty: they stay here.",
+        "Where finished files are delivered, by fsspec (s3, gs, az...); empty: they stay here.",
     )
     archive_waiting_bytes: int = setting(
         10 * GIGABYTE,
@@ -229,7 +233,7 @@ class SharedSettings:
     redis_wait_s: float = setting(
         300.0,  # a file of 10 GB is loaded in 1 to 2 minutes
         number("seconds"),
-        "How long a worker waits at its start for servers that are away, or loading their data.",
+        "How long a worker waits at its start for servers that are down, or load their data.",
     )
     redis_fsync: RedisFsync = setting(
         RedisFsync.EVERYSEC,
@@ -349,7 +353,7 @@ class IdentitySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolitenessSettings:
-    """How long a host is left alone."""
+    """How long a host rests."""
 
     host_unit: HostUnit = setting(
         HostUnit.HOST, choice(HostUnit), "What one host is: a host name, or a registered domain."
@@ -402,19 +406,19 @@ class PolitenessSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RobotsSettings:
-    """How robots.txt is asked for and kept."""
+    """How robots.txt is fetched and kept."""
 
     robots_max_age_s: float = setting(
         DAY_S,
         # RFC 9309 2.4: no longer than 24 hours.
         number("seconds", least=60, most=DAY_S),
-        "How long a robots.txt is believed before it is fetched again.",
+        "How long a robots.txt is valid before it is fetched again.",
     )
     robots_tries: int = setting(
-        5, integer("attempts", least=1), "Times an unreachable robots.txt is asked for in a row."
+        5, integer("attempts", least=1), "Times in a row that an unreachable robots.txt is fetched."
     )
     robots_unreachable_s: float = setting(
-        3600.0, number("seconds", least=1), "How long its host is then left alone."
+        3600.0, number("seconds", least=1), "How long no page of its host is then fetched."
     )
     robots_max_bytes: int = setting(
         512 * 1024,
@@ -468,18 +472,18 @@ class FetchSettings:
         # CONCURRENT_REQUESTS divided by this is how many new hosts are tried a second.
         0.3,
         number("seconds", least=0.01),
-        "A fetch without data for so long gives its slot to another, and goes on.",
+        "A fetch without data for so long frees its slot, and continues.",
     )
     slow_bytes: int = setting(
         # 1 kB/s: a modem of 1995 is three times as fast.
         300,
         integer("bytes", least=1),
-        "What brings less in that time counts as nothing; it is fetched to its end, too.",
+        "Fewer bytes than this in that time count as no data.",
     )
     max_waiting: int = setting(
         1024,
         integer("fetches", least=0),
-        "Most fetches that so wait for slow hosts, beside CONCURRENT_REQUESTS.",
+        "Most fetches without a slot that wait for slow hosts, beside CONCURRENT_REQUESTS.",
     )
     html_max_bytes: int = setting(
         2 * MEGABYTE, integer("bytes", least=1024), "Bytes kept of a page, its headers included."
