@@ -84,7 +84,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """How long a host is left alone from the end of a fetch, and its pace from then on."""
+    """How long a host gets no request from the end of a fetch, and its pace from then on."""
 
     seconds: float
     pace: Pace
