@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, default_settings
+from scrapy.utils.misc import load_object
 from scrapy.utils.python import global_object_name
 
 from crawler.assembly.components import (
@@ -83,6 +84,21 @@ def refuse_replaced(settings: BaseSettings) -> None:
         raise ConfigError("; ".join(errors))
 
 
+def refuse_moved(settings: BaseSettings) -> None:
+    """Raise ConfigError if a component of ours is named by a path that no longer exists. Scrapy
+    would ignore it if the project turns it off."""
+    for setting, ours in COMPONENTS.items():
+        for name in _named(settings[setting]) - ours.keys():
+            if not name.startswith("crawler."):
+                continue
+            try:
+                load_object(name)
+            except (ImportError, NameError) as missing:
+                raise ConfigError(
+                    f"{setting} names {name}, which does not exist; ours are {', '.join(ours)}"
+                ) from missing
+
+
 def refuse_wrong_reactor(settings: BaseSettings) -> None:
     """Raise ConfigError for a reactor that is chosen too late, or that is not asyncio's."""
     if settings.getpriority("TWISTED_REACTOR_ENABLED") == SETTINGS_PRIORITIES["spider"]:
@@ -149,6 +165,7 @@ class Addon:
             settings.setdict(interactive.SETTINGS, "cmdline")
         config = read_config(settings)
         refuse_replaced(settings)
+        refuse_moved(settings)
         refuse_wrong_reactor(settings)
         redis_address(settings, config)  # refused here, before anything is opened
         if is_interactive(settings):

@@ -32,7 +32,11 @@ LAYERS = [
     ["commands"],
 ]
 # Strings of that form that name no module: the entry points of parsers, and names that are refused.
-NOT_MODULES = {"crawler.parsers", "crawler.ops.commands"}
+NOT_MODULES = {
+    "crawler.parsers",
+    "crawler.ops.commands",
+    "crawler.pipelines.links.LinksPipeline",
+}
 FREE = {"", "addon", "api", "ops", "settings"}  # they name things, and are imported by nobody
 PURE_LAYERS = 4
 # In the pure folder of the frontier, what keeps it on a disk.

@@ -259,3 +259,12 @@ def test_the_commands_module_of_older_versions_is_refused_with_the_new_name():
     with pytest.raises(SystemExit) as refused:
         execute(["scrapy", "list"], settings)
     assert 'write COMMANDS_MODULE = "crawler.commands"' in str(refused.value)
+
+
+@pytest.mark.parametrize("order", [None, 400])
+def test_a_component_of_ours_that_has_moved_is_refused_with_the_new_paths(order):
+    old = {"crawler.pipelines.links.LinksPipeline": order}
+    with pytest.raises(
+        ConfigError, match=r"ITEM_PIPELINES names .*crawler\.pipelines\.LinksPipeline"
+    ):
+        settled({"ITEM_PIPELINES": old})
