@@ -25,7 +25,8 @@ from crawler.model.types import (
     StoreFull,
 )
 from crawler.shared import keys
-from crawler.shared.client import Address, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import Nodes
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of

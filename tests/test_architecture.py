@@ -215,7 +215,7 @@ SET_FROM_OUTSIDE = {
     "download.connection": {"connector", "context"},  # aiohttp's and ssl's
     "frontier.records": {"self"},  # the totals count by the names of their fields
     "frontier.recount": {"totals"},  # a record, by the names of its fields
-    "shared.client": {"context"},  # ssl's
+    "shared.address": {"context"},  # ssl's
     "spiders.web": {"spider"},  # in its `from_crawler`: Scrapy makes it before it has a crawler
 }
 

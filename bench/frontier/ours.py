@@ -26,7 +26,8 @@ from crawler.model.types import (
     Standing,
 )
 from crawler.shared import keys
-from crawler.shared.client import Address, BlockingNodes, Call, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import BlockingNodes, Call, Nodes
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import (
     Finished,

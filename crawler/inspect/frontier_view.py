@@ -59,8 +59,7 @@ from crawler.report.figures import (
     until,
 )
 from crawler.shared import keys
-from crawler.shared.address import RedisAddress, redis_address
-from crawler.shared.client import Address
+from crawler.shared.address import Address, RedisAddress, redis_address
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.shard import Ops, shard_of
 from crawler.workers.borrowed_redis import has_own_redis, open_own_redis

@@ -50,8 +50,10 @@ from crawler.policy.patterns import (
 )
 from crawler.policy.robots_cache import RobotsRecord, RobotsState
 from crawler.shared import keys
-from crawler.shared.client import Address, Argument, BlockingNodes, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import BlockingNodes, Nodes
 from crawler.shared.codec import ShardTotals, WorkerRecord, buckets_of, read_filed, read_robots
+from crawler.shared.connection import Argument
 from crawler.shared.crawl_format import read_format
 from crawler.shared.faults import ForeignData
 from crawler.shared.keys import Scripts

@@ -20,8 +20,9 @@ from crawler.model.types import (
 )
 from crawler.policy.scope import Reason, Refusal
 from crawler.shared import keys
-from crawler.shared.client import Argument, Call
+from crawler.shared.client import Call
 from crawler.shared.codec import unpack
+from crawler.shared.connection import Argument
 from crawler.shared.faults import FAULTS, Fault
 from crawler.shared.keys import URGENT_LEVEL
 from crawler.shared.shard import Ops, read_host, read_refused, shard_of_lease

@@ -23,8 +23,9 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.shared import keys
-from crawler.shared.client import Argument, Call
+from crawler.shared.client import Call
 from crawler.shared.codec import ShardTotals, claim_of
+from crawler.shared.connection import Argument
 from crawler.shared.shard import (
     BATCH,
     Finished,

@@ -25,8 +25,8 @@ from crawler.config.settings import FULL_FRACTION, SharedSettings
 from crawler.data.data_dir import InheritedLock, lock_file_pid
 from crawler.model.choices import ByServer
 from crawler.model.types import ConfigError, DataDirError, StoreUnavailable
-from crawler.shared.address import RedisAddress
-from crawler.shared.client import Address, Argument, connect, info_fields, pack
+from crawler.shared.address import Address, RedisAddress
+from crawler.shared.connection import Argument, connect, info_fields, pack
 from crawler.shared.faults import FAULTS, OLDEST
 from crawler.workers.die_with_parent import die_with_parent, status_text
 

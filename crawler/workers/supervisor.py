@@ -30,8 +30,8 @@ from crawler.report.endings import ending
 from crawler.report.figures import many, span
 from crawler.report.summary import Summary
 from crawler.shared import keys
-from crawler.shared.address import RedisAddress
-from crawler.shared.client import Address, Nodes
+from crawler.shared.address import Address, RedisAddress
+from crawler.shared.client import Nodes
 from crawler.shared.keys import Scripts
 from crawler.shared.worker.join import quiet_s
 from crawler.workers.redis_server import (

@@ -22,7 +22,8 @@ from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, Standing
 from crawler.policy.priority import DepthPrioritizer
 from crawler.shared import keys
-from crawler.shared.client import Address, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
 from crawler.shared.pushed import PushedRequestReader, PushedUrls, PushRules, WorkerHooks

@@ -20,7 +20,7 @@ import redis
 import yaml
 
 from crawler.config.settings import settings_table
-from crawler.shared.client import Address
+from crawler.shared.address import Address
 from tests.sources import PROJECT
 
 COMPOSE: Final[Any] = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())

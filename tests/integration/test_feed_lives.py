@@ -12,7 +12,8 @@ from random import Random
 import redis
 
 from crawler.shared import keys
-from crawler.shared.client import Address, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import Nodes
 from crawler.shared.keys import Scripts
 from crawler.shared.worker.feeds import Feed, Item
 from tests.servers.redis import RedisServer

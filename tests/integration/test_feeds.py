@@ -13,7 +13,8 @@ from redis.crc import key_slot
 from scrapy_redis.spiders import RedisMixin
 
 from crawler.shared import keys
-from crawler.shared.client import Address, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import Nodes
 from crawler.shared.faults import (
     FAULTS,
     ForeignData,

@@ -258,8 +258,8 @@ def test_a_server_that_keeps_nothing_is_found_out(tmp_path: Path) -> None:
         async with at_work(worker):
             await worker.add(*pages("a", "b"))
             await asyncio.sleep(0.05)
-            for opening in [node.opening for node in worker.nodes._servers.all()]:
-                opening._known_since = dict.fromkeys(opening._known_since, -1e6)
+            for opener in [node.opener for node in worker.nodes._servers.all()]:
+                opener._known_since = dict.fromkeys(opener._known_since, -1e6)
             server.kill()
             server.start()
             await until(lambda: bool(worker.heard.failures))

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 import redis
 
-from crawler.shared.client import Address, BlockingNodes, Call, Nodes, hash_of
+from crawler.shared.address import Address
+from crawler.shared.client import BlockingNodes, Call, Nodes, hash_slot
 from crawler.shared.faults import Unreachable
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
@@ -130,11 +131,11 @@ def test_a_shard_that_moves(cluster: RedisCluster) -> None:
     shard = 3
     source = cluster.node_of(root(shard))
     target = next(node for node in cluster.nodes if node is not source)
-    hashed = hash_of(root(shard))
+    slot = hash_slot(root(shard))
     ids = {node: node.client().execute_command("CLUSTER MYID").decode() for node in cluster.nodes}
 
     def move_keys(here: redis.Redis, there: RedisServer) -> None:
-        keys = here.execute_command("CLUSTER GETKEYSINSLOT", hashed, 100)
+        keys = here.execute_command("CLUSTER GETKEYSINSLOT", slot, 100)
         user, password = there.client().get_connection_kwargs()["username"], _password(there)
         here.execute_command(
             *("MIGRATE", "127.0.0.1", there.port, "", 0, 5000, "AUTH2", user, password),
@@ -145,8 +146,8 @@ def test_a_shard_that_moves(cluster: RedisCluster) -> None:
         async with opened(cluster.url) as nodes:
             assert (await nodes.run([count(shard)]))[0] == [run_of(source), 1]
             here, there = source.client(), target.client()
-            there.execute_command("CLUSTER SETSLOT", hashed, "IMPORTING", ids[source])
-            here.execute_command("CLUSTER SETSLOT", hashed, "MIGRATING", ids[target])
+            there.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
+            here.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
             moving, other = await nodes.run([count(shard), count(4)])
             assert isinstance(moving, Unreachable) and "moving" in str(moving)
             assert other[1] == 1
@@ -155,7 +156,7 @@ def test_a_shard_that_moves(cluster: RedisCluster) -> None:
             ), "nothing was written where the rest is still to come"
             move_keys(here, target)
             for node in cluster.nodes:
-                node.client().execute_command("CLUSTER SETSLOT", hashed, "NODE", ids[target])
+                node.client().execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
             assert (await nodes.run([count(shard)]))[0] == [run_of(target), 2]
             assert nodes.node_of(shard) == f"127.0.0.1:{target.port}"
             assert await nodes.command(f"{root(shard)}:n", "GET", f"{root(shard)}:n") == b"2"

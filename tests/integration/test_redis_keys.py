@@ -25,7 +25,8 @@ from crawler.model.types import (
     RetryAt,
 )
 from crawler.shared import keys
-from crawler.shared.client import Address, BlockingNodes, Call, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import BlockingNodes, Call, Nodes
 from crawler.shared.codec import bucket_mark, rows_of
 from crawler.shared.keys import SHARD_KEYS, Scripts
 from crawler.shared.shard import (

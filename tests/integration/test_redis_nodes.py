@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from crawler.shared.client import Address, BlockingNodes, Call, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import BlockingNodes, Call, Nodes
 from crawler.shared.faults import (
     ForeignData,
     OutOfMemory,

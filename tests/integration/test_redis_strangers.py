@@ -10,7 +10,8 @@ from typing import Any, Final
 import pytest
 
 from crawler.model.types import CrawlerError
-from crawler.shared.client import Address, Call, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import Call, Nodes
 from crawler.shared.faults import Refused, Unreachable
 from tests.servers.redis_scripts import FewScripts
 

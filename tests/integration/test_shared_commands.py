@@ -38,7 +38,8 @@ from crawler.model.types import (
 from crawler.model.url import authority_of
 from crawler.policy.robots_cache import RobotsRecord, RobotsState
 from crawler.shared import keys
-from crawler.shared.client import Address, BlockingNodes, Call, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import BlockingNodes, Call, Nodes
 from crawler.shared.codec import WorkerRecord, pack, pack_robots
 from crawler.shared.crawl_format import CrawlFormat, encode_format, identity_of_shards
 from crawler.shared.keys import Scripts

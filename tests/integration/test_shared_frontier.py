@@ -31,8 +31,10 @@ from crawler.model.types import (
     Rest,
 )
 from crawler.shared import keys
-from crawler.shared.client import Address, Argument, Call, Memory, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import Call, Memory, Nodes
 from crawler.shared.codec import WorkerRecord, read_claim
+from crawler.shared.connection import Argument
 from crawler.shared.faults import Unreachable
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of

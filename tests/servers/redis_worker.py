@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 
 from crawler.frontier.port import FrontierRules
 from crawler.shared import keys
-from crawler.shared.client import Address, Call, Nodes
+from crawler.shared.address import Address
+from crawler.shared.client import Call, Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops

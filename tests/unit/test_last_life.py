@@ -18,8 +18,9 @@ from crawler.model.types import (
     HostKey,
 )
 from crawler.shared import keys
-from crawler.shared.client import Argument, Call
+from crawler.shared.client import Call
 from crawler.shared.codec import pack
+from crawler.shared.connection import Argument
 from crawler.shared.faults import Unreachable
 from crawler.shared.shard import Ops
 from crawler.shared.worker.membership import return_last_session_leases

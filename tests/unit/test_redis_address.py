@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crawler.model.types import ConfigError
-from crawler.shared.client import Address
+from crawler.shared.address import Address
 from tests.servers.certificates import write_certificate
 
 SECRET = "s3cr3t"  # noqa: S105 - of nothing

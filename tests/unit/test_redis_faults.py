@@ -12,12 +12,12 @@ from redis.crc import key_slot
 
 from crawler.model.types import CrawlerError, StoreUnavailable
 from crawler.shared.client import (
-    NOBODY,
     SLOTS,
-    hash_of,
+    UNASSIGNED,
+    hash_slot,
     read_moved,
     read_slots,
-    single,
+    single_owner_map,
 )
 from crawler.shared.faults import (
     BY_WORD,
@@ -124,11 +124,16 @@ def test_arguments_of_an_unknown_command_are_not_shown() -> None:
     "key", ["gossamer:{17}", "{17}", "17", "a{}b", "{", "a}b{c}d", "x{y}{z}", "käse", ""]
 )
 def test_hash_of_a_key(key: str) -> None:
-    assert hash_of(key) == key_slot(key.encode())
+    assert hash_slot(key) == key_slot(key.encode())
 
 
 def test_shards_are_told_apart_by_their_number() -> None:
-    assert hash_of("gossamer:{17}") == hash_of("other:{17}:m") == hash_of("17") != hash_of("18")
+    assert (
+        hash_slot("gossamer:{17}")
+        == hash_slot("other:{17}:m")
+        == hash_slot("17")
+        != hash_slot("18")
+    )
 
 
 def test_a_map_of_a_cluster() -> None:
@@ -145,7 +150,7 @@ def test_a_map_of_a_cluster() -> None:
     assert [owners[at] for at in (0, 5460)] == ["10.0.0.1:7001"] * 2
     assert [owners[at] for at in (5461, 10_000)] == ["[fd00::2]:7002"] * 2
     assert [owners[at] for at in (10_001, 10_002)] == ["asked.example.com:7003"] * 2
-    assert owners[10_003] == owners[-1] == NOBODY
+    assert owners[10_003] == owners[-1] == UNASSIGNED
 
 
 @pytest.mark.parametrize(
@@ -154,6 +159,9 @@ def test_a_map_of_a_cluster() -> None:
         pytest.param([], id="a node that knows of nobody"),
         pytest.param(Unreachable("x"), id="no answer"),
         pytest.param([[0, 99_999, [b"a", 1]]], id="more slots than there are"),
+        pytest.param([[0, 10**12, [b"a", 1]]], id="more slots than fit into memory"),
+        pytest.param([[-5, 3, [b"a", 1]]], id="slots below the first"),
+        pytest.param([[3, 2, [b"a", 1]]], id="a range that ends before it begins"),
         pytest.param([[0, 1, [b"a", b"x"]]], id="a port that is none"),
         pytest.param([[0]], id="half a row"),
         pytest.param([b"x", 5], id="something else"),
@@ -178,4 +186,4 @@ def test_where_a_key_has_moved(error: str, expected: tuple[int, str] | None) -> 
 
 
 def test_one_server_has_all() -> None:
-    assert single("a:1") == ["a:1"] * SLOTS
+    assert single_owner_map("a:1") == ["a:1"] * SLOTS

@@ -16,7 +16,8 @@ import msgspec
 
 from crawler.model.types import Added, Candidate
 from crawler.shared import keys
-from crawler.shared.client import Argument, Nodes
+from crawler.shared.client import Nodes
+from crawler.shared.connection import Argument
 from crawler.shared.faults import (
     FAULTS,
     OutOfMemory,

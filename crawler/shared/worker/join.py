@@ -32,9 +32,10 @@ from crawler.frontier.rocks_store import RocksStore
 from crawler.model.choices import RedisFsync
 from crawler.model.types import Added, ConfigError, CrawlerError, Lease
 from crawler.shared import keys
-from crawler.shared.address import RedisAddress
-from crawler.shared.client import Address, Nodes, Replicas, info_fields
+from crawler.shared.address import Address, RedisAddress
+from crawler.shared.client import Nodes, Replicas
 from crawler.shared.codec import WorkerRecord
+from crawler.shared.connection import info_fields
 from crawler.shared.crawl_format import (
     CrawlFormat,
     check_format,

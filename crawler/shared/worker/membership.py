@@ -25,8 +25,9 @@ from crawler.archive.recovery import ArchivedAnswers
 from crawler.frontier.records import OpenRecord
 from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
 from crawler.shared import keys
-from crawler.shared.client import Argument, Nodes
+from crawler.shared.client import Nodes
 from crawler.shared.codec import WorkerRecord
+from crawler.shared.connection import Argument
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, read_lease

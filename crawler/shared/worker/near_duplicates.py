@@ -20,7 +20,7 @@ from crawler.duplicates.near import NearReservation, NearReservations
 from crawler.model.page import NearDuplicate
 from crawler.model.types import Claim
 from crawler.shared import keys
-from crawler.shared.client import Argument, Call
+from crawler.shared.client import Call
 from crawler.shared.codec import (
     ROW_ARGS,
     TABLES,
@@ -32,6 +32,7 @@ from crawler.shared.codec import (
     read_claim,
     rows_of,
 )
+from crawler.shared.connection import Argument
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import Ops
 from crawler.shared.worker.batcher import Batcher, ShardLink
