@@ -118,8 +118,9 @@ def granted() -> set[str]:
 
 def in_sources() -> set[str]:
     """Every word in quotes that may be a command."""
-    folder = PROJECT / "crawler" / "storage" / "redis"
-    texts = [file.read_text() for kind in ("*.py", "*.lua") for file in folder.rglob(kind)]
+    folders = (PROJECT / "crawler" / "shared", PROJECT / "crawler" / "inspect")
+    files = (file for folder in folders for file in folder.rglob("*.*"))
+    texts = [file.read_text() for file in files if file.suffix in {".py", ".lua"}]
     return {word.lower() for text in texts for word in re.findall(r"['\"]([A-Z]+)['\"]", text)}
 
 
