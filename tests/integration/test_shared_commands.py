@@ -420,7 +420,7 @@ def test_counters_are_counted_again_and_repaired_while_the_crawl_runs(shared: Cr
     assert "5 counters repaired" in repaired.stdout
     said = shared.answer("check")
     totals = {
-        name: sum(c["said"] for c in said["counters"] if c["name"] == name) for name in drifts
+        name: sum(c["stored"] for c in said["counters"] if c["name"] == name) for name in drifts
     }
     assert totals == {"waiting": 230, "later": 1, "leased": 1, "seen": 233, "dead": 1}
     assert said["uncounted"] == []
