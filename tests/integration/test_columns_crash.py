@@ -3,7 +3,6 @@ WARC file is one row of the file beside it."""
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -14,6 +13,7 @@ from typing import Final
 from crawler.archive.columns_companion import SUFFIX
 from crawler.archive.files import companion_path
 from tests.integration.columns_life import companions, live, recovered, text
+from tests.integration.forkserver import FORKSERVER
 from tests.rows import ask, read
 from tests.warc_judges import read_file
 
@@ -21,9 +21,6 @@ LIVES: Final = 30
 MOST_ANSWERS: Final = 80  # of one life: with files of 200 kB that is three of them
 LONGEST_S: Final = 0.01  # after the last answer: a row group takes 2 ms
 
-# Forked from a process that has imported everything: a life begins in milliseconds.
-SPAWN: Final = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["tests.integration.columns_life"])
 
 Told = tuple[str, int]
 
@@ -39,8 +36,8 @@ def told(pipe: Connection) -> Iterator[Told]:
 
 
 def life_and_death(folder: Path, life: int, answers: int, then_s: float) -> list[Told]:
-    ours, theirs = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=live, args=(folder, life, theirs))
+    ours, theirs = FORKSERVER.Pipe(duplex=False)
+    process = FORKSERVER.Process(target=live, args=(folder, life, theirs))
     process.start()
     theirs.close()
     try:

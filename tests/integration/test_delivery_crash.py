@@ -5,7 +5,6 @@ here or in the store, whole, and what is seen in the store is whole and not with
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import threading
 import time
@@ -27,16 +26,13 @@ from tests.delivering import (
     object_store,
 )
 from tests.integration.delivery_life import live
+from tests.integration.forkserver import FORKSERVER
 from tests.servers.s3 import BUCKET, S3Server, environment
 from tests.servers.troubled import Call, Fault, TroubledNetwork
 
 URL = f"s3://{BUCKET}/crawl"
 LIVES = 30
 CALLS = 30  # that a life makes at most: for three files in parts, or for seven that are not
-
-# Forked from a process that has imported everything: a life begins in milliseconds.
-SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["tests.integration.delivery_life"])
 
 
 class Judge:
@@ -90,7 +86,7 @@ class Killer:
 
 
 def life(data: Path, url: str, port: int) -> ForkServerProcess:
-    process = SPAWN.Process(target=live, args=(data, url, port))
+    process = FORKSERVER.Process(target=live, args=(data, url, port))
     process.start()
     return process
 

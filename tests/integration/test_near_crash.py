@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 from collections.abc import Iterable
 from multiprocessing.connection import Connection
@@ -13,19 +12,17 @@ from crawler.duplicates.index.index import NearIndex, open_index
 from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.types import Claim
+from tests.integration.forkserver import FORKSERVER
 from tests.integration.near_life import SMALL, live, page
 
 LIVES = 8
 MOST_PAGES = 400  # of one life: 25 runs and their merges
 
-SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["tests.integration.near_life"])
-
 
 def life_and_death(folder: Path, life: int, pages: int) -> list[Claim]:
     """Killed once it has told as many *pages*, in the middle of whatever comes next."""
-    ours, theirs = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=live, args=(folder, life, theirs))
+    ours, theirs = FORKSERVER.Pipe(duplex=False)
+    process = FORKSERVER.Process(target=live, args=(folder, life, theirs))
     process.start()
     theirs.close()
     try:

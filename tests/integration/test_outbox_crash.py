@@ -3,7 +3,6 @@ what was dropped is not, and of what was under way all or nothing."""
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 import time
 from collections.abc import Iterator
@@ -18,15 +17,12 @@ import pytest
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.types import Candidate, HostKey, StoreUnavailable
 from crawler.shared.worker.outbox import Outbox
+from tests.integration.forkserver import FORKSERVER
 from tests.integration.test_disk_full import SmallDisk, can_mount
 
 LIVES = 30
 MOST_WORDS = 300  # of one life
 PAGE = 40  # links of a put
-
-# Forked from a process that has imported everything: a life begins in milliseconds.
-SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload([__name__])
 
 
 class Word(msgspec.Struct, array_like=True):
@@ -83,8 +79,8 @@ def life_and_death(
     folder: Path, words: int | None, largest_file_bytes: int | None = None
 ) -> list[Word]:
     """Killed once it has told as many *words*, in the middle of whatever comes next."""
-    ours, theirs = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=live, args=(folder, theirs, largest_file_bytes))
+    ours, theirs = FORKSERVER.Pipe(duplex=False)
+    process = FORKSERVER.Process(target=live, args=(folder, theirs, largest_file_bytes))
     process.start()
     theirs.close()
     try:

@@ -3,7 +3,6 @@ is marked as what it is, and is nowhere twice."""
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +17,7 @@ from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from crawler.inspect.archive_tools import ArchivePlace, check
 from tests.command import PATIENCE_S
+from tests.integration.forkserver import FORKSERVER
 from tests.integration.repeat_life import live
 from tests.integration.repeats import Books, pages, routes
 from tests.servers.pages import site
@@ -26,8 +26,6 @@ LIVES: Final = 14
 MOST_ANSWERS: Final = 6  # of one life
 MAX_BITS: Final = 3  # of near-duplicates, as is the default
 HOSTS: Final = 4
-SPAWN: Final = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["tests.integration.repeat_life", "tests.imported"])
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         seeds.write_text("\n".join(each.url("/") for each in sites))
         for life in range(LIVES + 1):
             answers = random.randint(1, MOST_ANSWERS) if life < LIVES else 0
-            process = SPAWN.Process(target=live, args=(data, str(seeds), answers))
+            process = FORKSERVER.Process(target=live, args=(data, str(seeds), answers))
             process.start()
             process.join(PATIENCE_S)
             assert process.exitcode == (-9 if answers else 0), life

@@ -8,7 +8,6 @@ machine.
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 from collections import Counter
 from contextlib import ExitStack
@@ -26,6 +25,7 @@ from crawler.archive.files import missing_companions
 from crawler.archive.recovery import recover
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
+from tests.integration.forkserver import FORKSERVER
 from tests.integration.repeat_life import LAST, live
 from tests.integration.repeats import Books, pages, routes
 from tests.servers.pages import site
@@ -46,8 +46,6 @@ SETTINGS: Final = {
 LEASE_S: Final = 3  # of whoever never comes back: it is waited for
 LONG_LEASE_S: Final = 300  # of whoever does: longer than any start takes
 SHARED: Final = ("/copy", "/moved", "/changes")  # another URL may own their content, or nobody
-SPAWN: Final = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["tests.integration.repeat_life"])
 
 
 class Crew:
@@ -95,7 +93,7 @@ class Crew:
             lease_s = LEASE_S
         settings = {**self._settings, "CRAWLER_LEASE_S": lease_s}
         args = (self.folder / name, str(self._seeds), *counts, settings)
-        process = self._lives[name] = SPAWN.Process(target=live, args=args)
+        process = self._lives[name] = FORKSERVER.Process(target=live, args=args)
         process.start()
 
 

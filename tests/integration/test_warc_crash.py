@@ -3,7 +3,6 @@ whole, outside readers find nothing wrong in any file, and each file has its ind
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,6 +13,7 @@ from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.files import companion_path
 from crawler.archive.recovery import recover
 from tests.cdxj_judge import judged_index
+from tests.integration.forkserver import FORKSERVER
 from tests.integration.warc_life import live, page
 from tests.warc_judges import read_folder
 
@@ -21,10 +21,6 @@ LIVES = 30
 MOST_ANSWERS = 60  # of one life: with files of 200 kB that is five of them
 
 Told = tuple[int, RecordPlace]
-
-# Forked from a process that has imported everything: a life begins in milliseconds.
-SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["tests.integration.warc_life"])
 
 
 def told(pipe: Connection) -> Iterator[Told]:
@@ -39,8 +35,8 @@ def told(pipe: Connection) -> Iterator[Told]:
 
 def life_and_death(folder: Path, life: int, answers: int) -> list[Told]:
     """Killed once it has told as many *answers*, in the middle of whatever comes next."""
-    ours, theirs = SPAWN.Pipe(duplex=False)
-    process = SPAWN.Process(target=live, args=(folder, life, theirs))
+    ours, theirs = FORKSERVER.Pipe(duplex=False)
+    process = FORKSERVER.Process(target=live, args=(folder, life, theirs))
     process.start()
     theirs.close()
     try:
