@@ -73,7 +73,10 @@ _declarations = re.compile(
     | <body[\s>]""",
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 ).finditer
-_attributes = re.compile(r"""([^\s/>="']+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""").findall
+# Linear: a name is tried from its first letter only, and at its whole length.
+_attributes = re.compile(
+    r"""(?<![^\s/>="'])([^\s/>="']++)\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))"""
+).findall
 _content_label = re.compile(r"""charset\s*=\s*["']?\s*([^\s;"']+)""", re.IGNORECASE).search
 _names_type = re.compile(r"content[-_ ]?type", re.IGNORECASE).search
 _PRAGMA: Final = frozenset({"http-equiv", "http_equiv", "httpequiv"})  # with common misspellings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import process_time
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from webencodings.labels import LABELS  # type: ignore[import-untyped]  # it ships no types
 
 from crawler.policy.encodings import _guess, read_text
+from tests.cpu_time import cpu_seconds
 
 GERMAN = "Stra\xdfen, \xdcbung, sch\xf6n, gr\xfc\xdfen, M\xe4dchen, K\xf6nig, T\xfcr \u20ac"
 RUSSIAN = "\u0417\u0430\u0433\u043b\u0430\u0432\u043d\u0430\u044f " * 3
@@ -178,6 +180,12 @@ def guess_s(body: bytes) -> float:
     begun = process_time()
     assert _guess(body) == "cp1251"
     return process_time() - begun
+
+
+def test_the_price_of_a_declaration_is_linear() -> None:
+    """Within the 4,096 bytes that are searched: a name that never ends is read once."""
+    few, many = (cpu_seconds(partial(read_text, b"<meta " + b"a" * n, "")) for n in (500, 4_000))
+    assert many < 24 * few + 0.002
 
 
 def test_a_header_that_is_wrong_gives_way_to_the_page() -> None:
