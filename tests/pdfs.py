@@ -68,10 +68,15 @@ def form_in_itself() -> bytes:
 
 
 def bomb(megabytes: int) -> bytes:
-    """Its page's content is packed, and so long when it is unpacked."""
-    packer = zlib.compressobj()
+    """Its page's content is packed, and so long when it is unpacked. (After a full flush deflate
+    remembers nothing, so one block can be repeated.)"""
+    packer, head = zlib.compressobj(wbits=-15), zlib.compress(b"")[:2]
     piece = b"BT (a) Tj ET " * (1024 * 1024 // 13)
-    packed = b"".join(packer.compress(piece) for _ in range(megabytes)) + packer.flush()
+    block = packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)
+    checksum = 1
+    for _ in range(megabytes):
+        checksum = zlib.adler32(piece, checksum)
+    packed = head + block * megabytes + packer.flush() + checksum.to_bytes(4, "big")
     content = f"<< /Length {len(packed)} /Filter /FlateDecode >>\nstream\n"
     page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R >>"
     tree = "<< /Type /Pages /Kids [3 0 R] /Count 1 >>"

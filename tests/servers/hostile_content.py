@@ -93,10 +93,10 @@ def _feed(items: str, declared: str = "") -> str:
 _ENTRY: Final = b"<url><loc>" + OUTSIDE.encode() + b"</loc></url>"
 
 
-def _twice_packed(start: bytes, piece: bytes, kind: str) -> Reply:
-    """Ten gigabytes, in some hundred kilobytes."""
+def _twice_packed(start: bytes, piece: bytes, kind: str) -> Callable[[Ask], Reply]:
+    """Ten gigabytes, in some hundred kilobytes; made when it is asked for."""
     headers = (("Content-Encoding", "gzip, gzip"),)
-    return Reply(gzipped(bomb(start, piece, 10_000)), content_type=kind, headers=headers)
+    return lambda _: Reply(gzipped(bomb(start, piece, 10_000)), content_type=kind, headers=headers)
 
 
 def _long_base(ask: Ask) -> Reply:
@@ -132,8 +132,8 @@ def rows(file: str) -> Mapping[str, Callable[[Ask], Reply]]:
         "gigabyte-of-bytes": once(endless(b"", b"\xd0\xcf" * 32, "application/x-any")),
         "gigabyte.pdf": once(endless(b"%PDF-1.7\n", b"1 0 obj\n<< >>\nendobj\n", PDF)),
         "gigabyte.xml": once(endless(b"<urlset>", _ENTRY, XML)),
-        "bomb.html": once(_twice_packed(b"<p>", b"a line of a bomb\n", "text/html")),
-        "bomb.xml": once(_twice_packed(b"<urlset>", _ENTRY, XML)),
+        "bomb.html": _twice_packed(b"<p>", b"a line of a bomb\n", "text/html"),
+        "bomb.xml": _twice_packed(b"<urlset>", _ENTRY, XML),
         "nested": once(html("<div>" * 100_000, "deep", "</div>" * 100_000)),
         "nested-tables": filled("<table><tr><td>"),
         "nested-lists": filled("<ul><li><a href=/good/1>"),
