@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -58,9 +58,16 @@ class Begun:
         self.send_signal(signal.SIGKILL)
 
 
-def run(command: list[str], timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
+def run(
+    command: list[str],
+    timeout_s: float = PATIENCE_S,
+    *,
+    cwd: Path = PROJECT,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run *command* in *cwd*, where the modules of this project are found too."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        with _begun(command, out, err) as process:
+        with _begun(command, out, err, cwd, env) as process:
             status = process.wait(timeout_s)
         out.seek(0)
         err.seek(0)
@@ -75,10 +82,17 @@ def running(command: list[str], log: Path) -> Iterator[Begun]:
 
 
 @contextmanager
-def _begun(command: list[str], out: IO[Any], err: IO[Any]) -> Iterator[Begun]:
+def _begun(
+    command: list[str],
+    out: IO[Any],
+    err: IO[Any],
+    cwd: Path = PROJECT,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Begun]:
     assert command[: len(SCRAPY)] == SCRAPY
     told, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    asked = json.dumps([command[len(SCRAPY) :], dict(os.environ)]).encode()
+    environment = dict(os.environ if env is None else env)
+    asked = json.dumps([command[len(SCRAPY) :], environment, str(cwd)]).encode()
     assert len(asked) < LARGEST_BYTES
     with tells:
         server = _server(os.environ.get("LD_PRELOAD", ""))

@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 from contextlib import suppress
 from importlib import import_module
 from typing import Final
@@ -74,9 +75,13 @@ class _Server:
         _put(os.open(os.devnull, os.O_RDONLY), 0)
         _put(out, 1)
         _put(err, 2)
-        arguments, environment = json.loads(asked)
+        arguments, environment, cwd = json.loads(asked)
         os.environ.clear()
         os.environ.update(environment)
+        tempfile.tempdir = None  # it may have been read from the environment of the server
+        os.chdir(cwd)
+        if cwd not in sys.path:
+            sys.path.insert(0, cwd)
         return list(arguments)
 
     def _close(self) -> None:

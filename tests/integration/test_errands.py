@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.command import PROJECT
+from tests import ready
+from tests.command import PATIENCE_S, PROJECT
 from tests.integration.scrapy_project import write_project
 from tests.servers.pages import Answer, Site, page, site
 
@@ -41,12 +42,32 @@ def project(tmp_path: Path, web: Site) -> Path:
     return write_project(tmp_path / "project", web.root)
 
 
+def cold(
+    command: list[str], *, cwd: Path, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run *command* from its very start: each command once in this file."""
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,  # told by the tests
+    )
+
+
 def scrapy(
-    project: Path, *words: str, log: str = "INFO", **environment: str
+    project: Path,
+    *words: str,
+    log: str = "INFO",
+    run: Callable[..., subprocess.CompletedProcess[str]] = ready.run,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     temporary = project.parent / "tmp"
     temporary.mkdir(exist_ok=True)
-    done = subprocess.run(
+    done = run(
         [sys.executable, "-m", "scrapy", *words, "-s", f"LOG_LEVEL={log}"],
         cwd=project,
         env={
@@ -55,11 +76,6 @@ def scrapy(
             "TMPDIR": str(temporary),
             **environment,
         },
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=60,
-        check=False,  # told by the tests
     )
     left = [each.name for each in temporary.iterdir() if each.name.startswith("gossamer-")]
     assert left == [], "a data directory that nobody keeps"
@@ -68,21 +84,28 @@ def scrapy(
 
 
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("run", "words", "shown"),
     [
-        pytest.param(["fetch", "/busy"], "not now", id="fetch: a 503, at once"),
-        pytest.param(["fetch", "--no-redirect", "--headers", "/moved"], "< Location: /lamp",
-                     id="fetch: a redirect"),
-        pytest.param(["view", "/lamp"], "file:///", id="view: a file for the browser"),
-        pytest.param(["parse", "--spider", "shop", "-d", "2", "/"], "'depth': 1",
+        pytest.param(cold, ["fetch", "/busy"], "not now", id="fetch: a 503, at once"),
+        pytest.param(ready.run, ["fetch", "--no-redirect", "--headers", "/moved"],
+                     "< Location: /lamp", id="fetch: a redirect"),
+        pytest.param(cold, ["view", "/lamp"], "file:///", id="view: a file for the browser"),
+        pytest.param(cold, ["parse", "--spider", "shop", "-d", "2", "/"], "'depth': 1",
                      id="parse: a page, and what it leads to"),
-        pytest.param(["parse", "--spider", "rules", "-r", "/lamp", "-m", '{"link_text": "l"}',
-                      "--cbkwargs", '{"kind": "k"}'], "'kind': 'k'", id="parse: by rules"),
+        pytest.param(ready.run, ["parse", "--spider", "rules", "-r", "/lamp",
+                                 "-m", '{"link_text": "l"}', "--cbkwargs", '{"kind": "k"}'],
+                     "'kind': 'k'", id="parse: by rules"),
     ],
 )  # fmt: skip
-def test_a_person_sees_it(project: Path, web: Site, words: list[str], shown: str) -> None:
+def test_a_person_sees_it(
+    project: Path,
+    web: Site,
+    run: Callable[..., subprocess.CompletedProcess[str]],
+    words: list[str],
+    shown: str,
+) -> None:
     words = [web.url(word) if word.startswith("/") else word for word in words]
-    done = scrapy(project, *words, BROWSER="echo %s")
+    done = scrapy(project, *words, run=run, BROWSER="echo %s")
     assert shown in done.stdout, done.stderr
     assert done.returncode == 0
     assert web.asked[0] == "/robots.txt", "asked for before anything else"
@@ -95,7 +118,9 @@ def test_a_shell_asks_again_and_again(project: Path, web: Site, reactor: bool) -
     code = ", ".join(
         f"fetch({web.url(path)!r}), {shown}" for path, shown in zip(paths, asked, strict=True)
     )
-    done = scrapy(project, "shell", "-c", code, "-s", f"TWISTED_REACTOR_ENABLED={reactor}")
+    done = scrapy(
+        project, "shell", "-c", code, "-s", f"TWISTED_REACTOR_ENABLED={reactor}", run=cold
+    )
     found = (None, "lamp", None, web.url("/lamp"), None, 404, None, None)
     assert done.stdout.strip() == repr(found), done.stderr
     assert web.asked == ["/robots.txt", "/lamp", "/moved", "/lamp", "/gone"], "robots.txt once"
@@ -103,7 +128,7 @@ def test_a_shell_asks_again_and_again(project: Path, web: Site, reactor: bool) -
 
 
 def test_contracts_are_checked(project: Path) -> None:
-    done = scrapy(project, "check")
+    done = scrapy(project, "check", run=cold)
     assert done.returncode == 0, done.stderr
     assert "Ran 3 contracts" in done.stderr and "OK" in done.stderr
 
@@ -166,7 +191,8 @@ def test_a_spider_in_a_file_of_its_own(project: Path, web: Site, tmp_path: Path)
         "    def parse(self, response):\n        yield {'url': response.url, 'by': self.by}\n"
     )
     words = ["-s", f"CRAWLER_DATA_DIR={tmp_path / 'data'}"]
-    done = scrapy(project, "runspider", str(file), "-a", "by=me", "-o", "-:jsonlines", *words)
+    asked = ["runspider", str(file), "-a", "by=me", "-o", "-:jsonlines", *words]
+    done = scrapy(project, *asked, run=cold)
     assert json.loads(done.stdout) == {"url": web.url("/lamp"), "by": "me"}, done.stderr
     wrong = scrapy(project, "runspider", str(file), *words, "-s", "CRAWLER_RETRIES=x", log="ERROR")
     assert wrong.returncode == 1 and wrong.stderr.startswith("gossamer: error: CRAWLER_RETRIES")
