@@ -372,7 +372,7 @@ def test_the_last_pages_do_not_wait_for_a_store_that_is_down(
     network: TroubledNetwork, store: ObjectStore, tmp_path: Path
 ) -> None:
     async def crawl() -> None:
-        made = delivery(tmp_path, store, waiting_bytes=1, patience_s=0.3)
+        made = delivery(tmp_path, store, waiting_bytes=1, stall_timeout_s=0.3)
         while not made.is_congested():
             await asyncio.sleep(0.01)
         waiting = asyncio.create_task(made.wait_for_room())
@@ -397,7 +397,7 @@ def test_the_end_does_not_wait_for_ever(
     """What stays is named, and the next start brings it."""
     files = finish(tmp_path, "a")
     network.deal = lambda call: fault
-    _, left = deliver(tmp_path, store, patience_s=0.3)
+    _, left = deliver(tmp_path, store, stall_timeout_s=0.3)
     assert sorted(f"warc/{file.name}" for file in left) == sorted(files)
     assert local(tmp_path) == files
     assert "3 files were not delivered to s3://archive/crawl" in caplog.text

@@ -39,7 +39,7 @@ def most_bytes():
 data = Path(sys.argv[1])
 store = open_store(sys.argv[2], data)
 before = most_bytes()
-rules = DeliveryRules(waiting_bytes=1, patience_s=float(sys.argv[3]))
+rules = DeliveryRules(waiting_bytes=1, stall_timeout_s=float(sys.argv[3]))
 delivery = Delivery(data, store, rules, Random(1))
 delivery.begin()
 left = asyncio.run(delivery.close())
