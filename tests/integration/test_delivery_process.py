@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,19 @@ print(len(left), most_bytes() - before)
 """
 
 
+@pytest.fixture(scope="module")
+def running_s3() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(running_s3: S3Server) -> S3Server:
+    """Empty."""
+    running_s3.empty()
+    return running_s3
+
+
 def live(data: Path, port: int, patience_s: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", LIFE, str(data), f"s3://{BUCKET}", str(patience_s)],
@@ -59,19 +73,20 @@ def live(data: Path, port: int, patience_s: float) -> subprocess.CompletedProces
     )
 
 
-def test_memory_does_not_depend_on_the_size_of_a_file(tmp_path: Path) -> None:
+def test_memory_does_not_depend_on_the_size_of_a_file(s3: S3Server, tmp_path: Path) -> None:
     finish(tmp_path, "a", LARGE_BYTES)
-    with S3Server() as s3:
-        told = live(tmp_path, s3.port, patience_s=120)
+    told = live(tmp_path, s3.port, patience_s=120)
     left, taken_bytes = map(int, told.stdout.split())
     assert (left, is_empty(tmp_path)) == (0, True)
     assert taken_bytes < MOST_BYTES
 
 
 @pytest.mark.parametrize("fault", [Fault.HANG, Fault.CUT_BEFORE, Fault.FORBIDDEN])
-def test_it_ends_and_tells_no_secret_whatever_the_store_does(fault: Fault, tmp_path: Path) -> None:
+def test_it_ends_and_tells_no_secret_whatever_the_store_does(
+    fault: Fault, s3: S3Server, tmp_path: Path
+) -> None:
     files = finish(tmp_path, "a")
-    with S3Server() as s3, TroubledNetwork(s3.port) as network:
+    with TroubledNetwork(s3.port) as network:
         # The check at the start is answered: it would take its time.
         network.deal = lambda call: fault if call.number else Fault.NONE
         begun = time.monotonic()

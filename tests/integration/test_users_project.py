@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from crawler.data.outcomes import read_outcomes
+from tests import ready
 from tests.command import PATIENCE_S, PROJECT, crawl_command
 from tests.servers.pages import Answer, Site, page, site
 from tests.warc_judges import Read, read_folder
@@ -69,19 +70,33 @@ def web() -> Iterator[Site]:
         yield served
 
 
-def crawled(tmp_path: Path, web: Site, spider: str, **arguments: object) -> Done:
-    project, data, diary = tmp_path / "project", tmp_path / "data", tmp_path / "diary"
-    shutil.copytree(THEIRS, project)
-    command = crawl_command(data, {"MINE_DIARY": diary}, spider, **arguments)
-    done = subprocess.run(
+def cold(
+    command: list[str], *, cwd: Path, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run *command* from its very start."""
+    return subprocess.run(
         command,
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(PROJECT)},  # as if it were installed
+        cwd=cwd,
+        env=env,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,  # its log is told below
     )
+
+
+def crawled(
+    tmp_path: Path,
+    web: Site,
+    spider: str,
+    run: Callable[..., subprocess.CompletedProcess[str]] = ready.run,
+    **arguments: object,
+) -> Done:
+    project, data, diary = tmp_path / "project", tmp_path / "data", tmp_path / "diary"
+    shutil.copytree(THEIRS, project)
+    command = crawl_command(data, {"MINE_DIARY": diary}, spider, **arguments)
+    # As if ours were installed.
+    done = run(command, cwd=project, env={**os.environ, "PYTHONPATH": str(PROJECT)})
     assert done.returncode == 0, done.stderr[-3000:]
     outcomes = list(read_outcomes(data / "outcomes.jsonl"))
     assert len({outcome.url for outcome in outcomes}) == len(outcomes), "each lands once"
@@ -95,7 +110,7 @@ def crawled(tmp_path: Path, web: Site, spider: str, **arguments: object) -> Done
 
 
 def test_our_spider_works_with_their_parts(tmp_path: Path, web: Site) -> None:
-    done = crawled(tmp_path, web, "web", seeds=web.url("/"))
+    done = crawled(tmp_path, web, "web", cold, seeds=web.url("/"))
     pages = {"/", "/plain", "/private", "/behind-private", "/found-by-me"}
     assert done.noted("title").keys() == pages, "their pipeline sees each page that is kept"
     assert done.noted("title")["/"] == "My home", "and what another of theirs made of it"
