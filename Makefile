@@ -51,7 +51,7 @@ check: lint  ## lint, and what needs nothing but this folder: layers, documents,
 	$(PY) -m pytest -q -n 2 tests/test_architecture.py tests/test_shape.py tests/test_docs.py tests/unit
 
 # Three at once: most of them wait for rests and servers. By file, as each starts its servers once,
-# and in our order (tests/longest.py).
+# and in our order (tests/harness/budget.py).
 test: lint $(JUDGES)  ## lint, and every test; installs nginx, redis-server, chromium and pages to crawl where they are missing
 	@sh scripts/system-packages.sh
 	$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder

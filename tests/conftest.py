@@ -1,8 +1,5 @@
-"""What property tests try: the same examples each time; with `make fuzz` others, and more.
-
-A change is judged by what it changes, not by luck. Luck is for those who look for faults.
-
-And in which order tests are begun: what takes long first.
+"""Set up a run of the tests: property tests try the same examples each time, or others, and more,
+with `make fuzz`; and the files that take longest begin first.
 """
 
 from __future__ import annotations
@@ -12,8 +9,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.examples import FUZZ_TIMES, HYPOTHESIS_EXAMPLES
-from tests.longest import LONGEST
+from tests.harness.budget import FUZZ_TIMES, HYPOTHESIS_EXAMPLES, LONGEST
 
 COMMON: Final[dict[str, Any]] = {
     "deadline": None,  # the machine may have much else to do
@@ -25,8 +21,8 @@ settings.register_profile("same", derandomize=True, **COMMON)
 settings.register_profile("fuzz", max_examples=FUZZ_TIMES * HYPOTHESIS_EXAMPLES, **COMMON)
 settings.load_profile("same")
 
-_PLACES: Final = {name: place for place, name in enumerate(LONGEST)}
+_ORDER: Final = {name: place for place, name in enumerate(LONGEST)}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _PLACES.get(item.path.stem, len(LONGEST)))
+    items.sort(key=lambda item: _ORDER.get(item.path.stem, len(LONGEST)))

@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from tests.sources import PROJECT, Source, sources
+from tests.harness.sources import PROJECT, Source, sources
 
 # Bottom first. Folders of one layer do not import each other.
 LAYERS = [

@@ -17,7 +17,7 @@ from crawler.config.settings import REMOVED, Arguments, read_config, settings_ta
 from crawler.model.types import ConfigError
 from scripts import write_lives, write_redis_keys, write_settings
 from scripts.write_settings import written
-from tests.sources import PROJECT
+from tests.harness.sources import PROJECT
 
 PAGES = [
     *sorted(PROJECT.glob("*.md")),

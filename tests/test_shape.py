@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tests.longest import LONGEST
-from tests.sources import FOLDERS, PROJECT, Source, sources
+from tests.harness.budget import LONGEST
+from tests.harness.sources import FOLDERS, PROJECT, Source, sources
 
 OURS = [source for source in sources("crawler") if source.text.strip()]
 EVERYTHING = sources(*FOLDERS)

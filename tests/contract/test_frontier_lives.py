@@ -33,7 +33,7 @@ from tests.contract.frontiers import (
     rocks_store,
 )
 from tests.contract.redis_world import RedisWorld
-from tests.examples import examples
+from tests.harness.budget import examples
 from tests.servers.redis import RedisServer
 
 HOSTS = st.sampled_from("abcdef")

@@ -36,7 +36,7 @@ from crawler.download.resolver import (
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.model.choices import Tls
 from crawler.model.page import DownloadOptions, Exchange
-from tests.memories import Memory
+from tests.harness.body_memory import Memory
 
 CAP_BYTES: Final = 2_000_000
 ADMITTED: Final = "127.0.0.1"

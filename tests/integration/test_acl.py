@@ -15,8 +15,8 @@ from typing import Final
 import pytest
 import redis
 
-from tests.command import PROJECT
-from tests.ready import run
+from tests.harness.fork_server import run
+from tests.harness.sources import PROJECT
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
 
@@ -138,7 +138,7 @@ def in_sources() -> set[str]:
         pytest.param(("EVAL", "return redis.call('GET', 'other')", "0"), id="by a script"),
     ],
 )
-def test_with_these_rights_nobody_can(server: RedisServer, command: tuple[str, ...]) -> None:
+def test_these_rights_do_not_allow(server: RedisServer, command: tuple[str, ...]) -> None:
     with (
         server.client(USER, PASSWORD) as client,
         pytest.raises(redis.ResponseError, match=r"permission|can't access"),

@@ -31,9 +31,9 @@ from crawler.content.crawl_archive import companions
 from crawler.data.data_dir import DataDir
 from crawler.inspect.archive_tools import COLUMNS_MISSING, ArchivePlace, recover_and_rebuild
 from crawler.model.types import Claim
-from tests.cdxj_judge import judged_index, judged_package
-from tests.command import PROJECT
-from tests.crawling import crawl
+from tests.harness.archive_judges import judged_index, judged_package
+from tests.harness.crawling import crawl
+from tests.harness.sources import PROJECT
 from tests.servers.pages import Answer, Routes, Site, page, site
 
 PACKED: Final = gzip.compress(b"<p>packed</p>")
@@ -168,7 +168,7 @@ def test_get_all(crawled: Path, web: Site) -> None:
         pytest.param(["check", "--raw"], 2, "takes no --raw", id="an option of another"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_what_cannot_be_done_is_reported(
     crawled: Path, words: Sequence[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = archive(crawled, *words)
@@ -186,7 +186,7 @@ def test_there_must_be_an_archive(tmp_path: Path) -> None:
     assert (said.code, "holds no archive" in said.err) == (1, True)
 
 
-def test_what_is_brought_elsewhere_is_said(crawled: Path) -> None:
+def test_delivered_files_are_reported(crawled: Path) -> None:
     said = archive(crawled, "list", CRAWLER_ARCHIVE_URL="s3://bucket/folder")
     assert (said.code, "s3://bucket/folder" in said.err) == (0, True)
 

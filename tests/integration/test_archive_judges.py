@@ -11,13 +11,17 @@ import pytest
 
 from demo.story import BARREN_PAGES
 from demo.web import HOSTS, SQUARE, SmallWeb
-from tests.cdxj_judge import judged_archive, judged_package
-from tests.comparing import assert_same
-from tests.crawling import Crawled, crawl
+from tests.harness.archive_judges import (
+    judged_archive,
+    judged_by_programs,
+    judged_package,
+    read_folder,
+)
+from tests.harness.comparing import assert_same
+from tests.harness.crawling import Crawled, crawl
+from tests.harness.fork_server import run
 from tests.integration.test_replay import answers
-from tests.ready import run
 from tests.servers.loopback import LoopbackWeb
-from tests.warc_judges import judged_by_programs, read_folder
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +52,7 @@ def test_cdxj_indexer_makes_the_same_index(crawled: tuple[Crawled, str]) -> None
     judged_archive(crawled[0].data / "warc")
 
 
-def test_wacz_has_nothing_to_say_of_the_package(
-    crawled: tuple[Crawled, str], tmp_path: Path
-) -> None:
+def test_wacz_finds_no_fault_in_the_package(crawled: tuple[Crawled, str], tmp_path: Path) -> None:
     place = ["-s", f"CRAWLER_DATA_DIR={crawled[0].data}"]
     scrapy = [sys.executable, "-m", "scrapy"]
     packed = run([*scrapy, "archive", "pack", str(tmp_path / "demo.wacz"), *place])

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import crawl_command
-from tests.crawling import crawl
-from tests.integration.test_commands import wait_for
-from tests.ready import run, running
+from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.crawling import crawl
+from tests.harness.fork_server import run, running
+from tests.harness.waiting import wait_until
 from tests.servers.pages import Answer, Site, page, site
 
 # Who locks, and what RocksDB logs of its opening: these are written by whoever looks.
@@ -242,7 +242,7 @@ def test_other_rules_of_identity(web: Site, data: Path) -> None:
 def test_a_data_directory_in_use(web: Site, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with running(crawl_command(data, seeds=web.url("/slow")), tmp_path / "log") as first:
-        wait_for(lambda: "/slow" in web.asked)
+        wait_until(lambda: "/slow" in web.asked, PATIENCE_S)
         done = run(crawl_command(data, seeds=web.url("/")))
         assert first.poll() is None, "the first one has not noticed"
     assert done.returncode == 1

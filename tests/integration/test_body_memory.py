@@ -19,11 +19,11 @@ from fastwarc.warc import ArchiveIterator, WarcRecordType
 
 from crawler.data.outcomes import read_outcomes
 from crawler.model.types import Outcome
-from tests.command import crawl_command, running
+from tests.harness.commands import crawl_command, running
+from tests.harness.measuring import peak_memory
 from tests.servers.hostile_content import MEGABYTE, PDF, XML, bomb, endless
 from tests.servers.hostile_kit import gzipped
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, Visit
-from tests.watching import watched
 
 LIMIT_S: Final = 180.0  # for what takes 8 s, alone
 ENDLESS: Final = tuple(f"127.0.73.{number}" for number in range(1, 17))
@@ -107,7 +107,7 @@ def crawled(home: Path, places: Sequence[tuple[str, str]], most: int) -> Crawled
         seeds = ",".join(server.url(host, path) for host, path in places)
         command = crawl_command(home / "data", settings, seeds=seeds)
         with running(command, home / "log") as process:
-            memory = watched(process, LIMIT_S)
+            memory = peak_memory(process, LIMIT_S)
             status = process.poll()
         log = (home / "log").read_text()
         return Crawled(status, log, memory.own, home / "data", server.visits)

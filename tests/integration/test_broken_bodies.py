@@ -19,8 +19,9 @@ import pytest
 
 from crawler.data.outcomes import read_outcomes
 from crawler.model.types import Outcome
-from tests.command import crawl_command
-from tests.ready import run
+from tests.harness.archive_judges import Read, read_folder
+from tests.harness.commands import crawl_command
+from tests.harness.fork_server import run
 from tests.servers.hostile import HostileServer
 from tests.servers.hostile_kit import (
     HTML_TYPE,
@@ -38,7 +39,6 @@ from tests.servers.hostile_kit import (
     head,
     once,
 )
-from tests.warc_judges import Read, read_folder
 
 RETRIES: Final = 2
 SETTINGS: Final = {

@@ -25,7 +25,7 @@ from crawler.archive.lookup import (
 from crawler.archive.record_bytes import RANDOM_BYTES, capture_records
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.model.types import Claim, DataDirError, StoreUnavailable
-from tests.cdxj_judge import judged_index, judged_key
+from tests.harness.archive_judges import judged_index, judged_key
 from tests.unit.test_warc_records import CUT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANGED
 
 AT: Final = 1767323045.5
@@ -177,7 +177,7 @@ def test_a_revisit_leads_to_its_original(tmp_path: Path) -> None:
         pytest.param(SAID.replace('"a"', '""'), id="in none"),
     ],
 )
-def test_a_damaged_index_says_what_to_do(tmp_path: Path, said: str) -> None:
+def test_the_error_of_a_damaged_index_names_the_remedy(tmp_path: Path, said: str) -> None:
     (warc,) = written(tmp_path, [PAGE])
     companion_path(warc, ".cdxj").write_text(f"com,example)/a?b=c 20260102030405 {said}\n")
     with pytest.raises(DataDirError, match="archive index"):
@@ -204,7 +204,7 @@ def test_an_index_of_whatever_stands_in_a_record(tmp_path: Path) -> None:
     assert read_entry(entry, MOST).body == PAGE.body
 
 
-def test_an_index_that_is_wrong_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_of_a_wrong_index_names_the_remedy(tmp_path: Path) -> None:
     (warc,) = written(tmp_path, [PAGE])
     (entry,) = lookup([tmp_path], PAGE.url)
     warc.write_bytes(warc.read_bytes()[1:])

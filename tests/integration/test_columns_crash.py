@@ -3,67 +3,116 @@ WARC file is one row of the file beside it."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Sequence
+from hashlib import sha1
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from typing import Final
 
-from crawler.archive.columns_companion import SUFFIX
-from crawler.archive.files import companion_path
-from tests.integration.columns_life import companions, live, recovered, text
-from tests.integration.forkserver import FORKSERVER
-from tests.rows import ask, read
-from tests.warc_judges import read_file
+from crawler.archive.capture import Capture
+from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
+from crawler.archive.files import Companion, companion_path, missing_companions
+from crawler.archive.recovery import recover
+from crawler.archive.writer import WarcRules, WarcWriter
+from crawler.config.settings import read_config
+from crawler.content.parsing import rebuild_rules
+from crawler.model.page import Page, Parsed
+from crawler.policy.links import row_of
+from tests.harness.archive_judges import query, read_file, read_rows
+from tests.harness.killed_processes import preload, run_until_killed
 
 LIVES: Final = 30
 MOST_ANSWERS: Final = 80  # of one life: with files of 200 kB that is three of them
 LONGEST_S: Final = 0.01  # after the last answer: a row group takes 2 ms
 
+preload(__name__)
 
-Told = tuple[str, int]
+Place = tuple[str, int]
 
-
-def told(pipe: Connection) -> Iterator[Told]:
-    """What a life tells, to the end of it; the last word may be cut off."""
-    try:
-        while True:
-            _, file, offset = pipe.recv_bytes().decode().split()
-            yield file, int(offset)
-    except (EOFError, OSError):
-        return
+AT: Final = 1767323045.0
+TYPE: Final = "text/plain; charset=utf-8"
 
 
-def life_and_death(folder: Path, life: int, answers: int, then_s: float) -> list[Told]:
-    ours, theirs = FORKSERVER.Pipe(duplex=False)
-    process = FORKSERVER.Process(target=live, args=(folder, life, theirs))
-    process.start()
-    theirs.close()
-    try:
-        telling = told(ours)
-        heard = [next(telling) for _ in range(answers)]
-        time.sleep(then_s)  # to die at any moment, not only just after an answer
-    finally:
-        process.kill()
-        process.join()
-    heard += telling
-    ours.close()
-    return heard
+def text(life: int, number: int) -> str:
+    random = Random(life * 1_000_003 + number)
+    return f"page {life} {number} {random.randbytes(random.randrange(1, 8_000)).hex()}"
+
+
+def capture(life: int, number: int) -> Capture:
+    """Always the same for the same numbers."""
+    body = text(life, number).encode()
+    page = Page(
+        url=f"http://example.com/{life}/{number}",
+        status=200,
+        content_type=TYPE,
+        body=body,
+        depth=0,
+        lease_id=0,
+        media_type="text/plain",
+        digest=sha1(body).digest(),
+        parsed=Parsed(text=body.decode()),
+        text=body.decode(),
+    )
+    return Capture(
+        url=page.url,
+        fetched_at=AT + life,
+        status=200,
+        headers=[(b"Content-Type", TYPE.encode())],
+        body=body,
+        metadata=[("fetchTimeMs", "1")],
+        row=row_of(page, AT + life),
+    )
+
+
+def companions() -> Sequence[Companion]:
+    """Row groups of a few pages: many of the deaths come while one is written."""
+    return [ColumnsCompanion(rebuild_rules(read_config({})), group_bytes=100_000)]
+
+
+def recovered(folder: Path, kept: Sequence[Companion]) -> None:
+    """Recover the WARC files and build the columns that are missing."""
+    recover(folder, kept)
+    for companion in kept:
+        for warc in missing_companions(folder, companion.suffix):
+            companion.rebuild(warc, warc)
+
+
+def live(folder: Path, life: int, pipe: Connection) -> None:
+    """Archive pages with their columns as fast as it can, and send each place at once."""
+    kept = companions()
+    recovered(folder, kept)
+    rules = WarcRules(folder=folder, origin=f"h-{life}", max_file_bytes=200_000)
+    writer = WarcWriter(rules, kept)
+    for number in count():
+        place = writer.append(capture(life, number))
+        pipe.send_bytes(f"{number} {place.file} {place.offset}".encode())
+
+
+def acknowledged_by(folder: Path, life: int, answers: int, then_s: float) -> list[Place]:
+    """Killed *then_s* after the last answer: at any moment, not only just after one."""
+    sent = run_until_killed(live, folder, life, messages=answers, then_s=then_s)
+    return [_read(message) for message in sent]
+
+
+def _read(message: bytes) -> Place:
+    _, file, offset = message.decode().split()
+    return file, int(offset)
 
 
 def test_each_page_is_in_exactly_one_row(tmp_path: Path) -> None:
     random = Random(20260103)
-    acknowledged: set[Told] = set()
+    acknowledged: set[Place] = set()
     for life in range(LIVES):
         deaths = random.randrange(MOST_ANSWERS), random.random() * LONGEST_S
-        acknowledged.update(life_and_death(tmp_path, life, *deaths))
+        acknowledged.update(acknowledged_by(tmp_path, life, *deaths))
     recovered(tmp_path, companions())
     assert not list(tmp_path.glob("*.open"))
 
     places = []
     for warc in sorted(tmp_path.glob("*.warc.gz")):
-        rows = read(companion_path(warc, SUFFIX))
+        rows = read_rows(companion_path(warc, SUFFIX))
         answers = [one for one in read_file(warc) if one.kind == "response"]
         assert [(row["url"], row["warc_offset"]) for row in rows] == [
             (one.url, one.offset) for one in answers
@@ -76,4 +125,4 @@ def test_each_page_is_in_exactly_one_row(tmp_path: Path) -> None:
     assert acknowledged <= set(places)
     assert len(list(tmp_path.glob(f"*{SUFFIX}"))) == len(list(tmp_path.glob("*.warc.gz")))
     question = "SELECT count(*), count(DISTINCT url) FROM read_parquet($glob)"
-    assert ask(question, glob=str(tmp_path / f"*{SUFFIX}")) == [(len(places), len(places))]
+    assert query(question, glob=str(tmp_path / f"*{SUFFIX}")) == [(len(places), len(places))]

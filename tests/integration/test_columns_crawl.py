@@ -23,10 +23,10 @@ from crawler.model.page import (
     Source,
 )
 from crawler.model.types import CrawlerError
-from tests.crawling import Crawled, crawl
-from tests.rows import ask, read
+from tests.harness.archive_judges import query, read_rows
+from tests.harness.crawling import Crawled, crawl
+from tests.harness.sources import PROJECT
 from tests.servers.pages import Answer, Site, site
-from tests.sources import PROJECT
 
 DOCS: Final = PROJECT / "docs" / "columns.md"
 WORDS: Final = [f"w{number}" for number in range(3_000)]
@@ -104,7 +104,9 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawled, Site]:
 @pytest.fixture(scope="module")
 def rows(crawled: tuple[Crawled, Site]) -> dict[str, dict[str, Any]]:
     files = sorted((crawled[0].data / "warc").glob(f"*{SUFFIX}"))
-    return {row["url"].removeprefix(crawled[1].root): row for file in files for row in read(file)}
+    return {
+        row["url"].removeprefix(crawled[1].root): row for file in files for row in read_rows(file)
+    }
 
 
 def test_the_pages_are_there_and_nothing_else(rows: dict[str, dict[str, Any]]) -> None:
@@ -145,7 +147,9 @@ def test_what_is_made_again_is_the_same(crawled: tuple[Crawled, Site], tmp_path:
     for warc, copy in zip(files, copies, strict=True):
         parsed_again(copy)
         for row, made in zip(
-            read(companion_path(warc, SUFFIX)), read(companion_path(copy, SUFFIX)), strict=True
+            read_rows(companion_path(warc, SUFFIX)),
+            read_rows(companion_path(copy, SUFFIX)),
+            strict=True,
         ):
             assert row == made
     assert not list(tmp_path.glob("*.open"))
@@ -171,7 +175,8 @@ def test_a_mended_parser(
     parser = {"CRAWLER_PARSERS": f"{__name__}.{Mended.__name__}"}
     parsed_again(copy, **parser)
     made = {
-        row["url"].removeprefix(crawled[1].root): row for row in read(companion_path(copy, SUFFIX))
+        row["url"].removeprefix(crawled[1].root): row
+        for row in read_rows(companion_path(copy, SUFFIX))
     }
     near, text, same = made["/near"], made["/text"], ("original", "bits", "digest", "warc_offset")
     assert (near["title"], near["text"]) == ("mended", " ".join(prose(77)))
@@ -208,7 +213,7 @@ def table(path: Path) -> dict[str, tuple[str, str]]:
 
 def test_the_page_has_the_table_of_the_code(crawled: tuple[Crawled, Site]) -> None:
     files = str(crawled[0].data / "warc" / f"*{SUFFIX}")
-    kinds = {name: kind for name, kind, *_ in ask(f"DESCRIBE SELECT * FROM '{files}'")}
+    kinds = {name: kind for name, kind, *_ in query(f"DESCRIBE SELECT * FROM '{files}'")}
     assert table(DOCS) == {
         column.name: (
             kinds[column.name] + ("" if column.nullable else ", never null"),
@@ -223,7 +228,7 @@ def answers(crawled: tuple[Crawled, Site]) -> dict[str, list[tuple[Any, ...]]]:
     page = DOCS.read_text(encoding="utf-8")
     found = re.findall(r"(?s)\n([^\n]+\?)\n\n```sql\n(.*?)```", page)
     folder = str(crawled[0].data / "warc")
-    return {title: ask(sql.replace("crawl-data/warc", folder)) for title, sql in found}
+    return {title: query(sql.replace("crawl-data/warc", folder)) for title, sql in found}
 
 
 def test_the_questions_of_the_page_are_answered(

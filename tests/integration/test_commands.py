@@ -28,13 +28,14 @@ from crawler.frontier import records as keys
 from crawler.frontier.records import decode_totals, encode
 from crawler.frontier.rocks_store import RocksStore
 from crawler.report.summary import Summary, text
-from tests import ready
-from tests.command import PATIENCE_S, PROJECT, crawl_command, run
-from tests.crawling import crawl
+from tests.harness import fork_server
+from tests.harness.commands import PATIENCE_S, crawl_command, run
+from tests.harness.crawling import crawl
+from tests.harness.sources import PROJECT
 from tests.servers.pages import Answer, Routes, Site, page, site
 
 QUICK = {"CRAWLER_RETRIES": 1, "CRAWLER_BACKOFF_BASE_S": 0.05, "CRAWLER_BACKOFF_MAX_S": 0.05}
-COMPONENTS = "tests.integration.other_spiders"
+COMPONENTS = "tests.harness.spiders"
 
 
 def boom(hit: int) -> Answer:
@@ -112,7 +113,7 @@ def test_begun_at_once_it_does_the_same(web: Site, tmp_path: Path) -> None:
     """What most tests of whole crawls rely on."""
     quiet = {"LOG_LEVEL": "ERROR"}  # without dates
     wrong = crawl_command(tmp_path / "data", quiet, seeds=web.url("/"), sope="host")
-    cold, begun = run(wrong), ready.run(wrong)
+    cold, begun = run(wrong), fork_server.run(wrong)
     assert (cold.returncode, cold.stdout, cold.stderr) == (1, begun.stdout, begun.stderr)
     assert begun.returncode == 1
 
@@ -203,7 +204,9 @@ def test_what_a_budget_kept_out_is_named_with_its_setting(
     web: Site, tmp_path: Path, setting: str, rule: str, name: str
 ) -> None:
     data = tmp_path / "data"
-    done = ready.run(crawl_command(data, {setting: 2}, seeds=f"{web.url('/b')},{web.url('/')}"))
+    done = fork_server.run(
+        crawl_command(data, {setting: 2}, seeds=f"{web.url('/b')},{web.url('/')}")
+    )
     assert done.returncode == 0, done.stderr
     (kept_out,) = read_summary(data).links.top_over_budget
     assert (kept_out.setting, kept_out.limit, kept_out.name) == (setting, 2, name)
@@ -286,7 +289,7 @@ def test_beside_a_running_crawl(tmp_path: Path) -> None:
     settings = {"CRAWLER_MIN_DELAY_S": 0.01, "CRAWLER_DELAY_FACTOR": 0}
     with site("127.0.0.72", routes) as web:
         command = crawl_command(data, settings, seeds=web.url("/"))
-        with ready.running(command, tmp_path / "log") as process:
+        with fork_server.running(command, tmp_path / "log") as process:
             wait_for(lambda: "/slow" in web.asked)
             look = answer(data, "counts")
             assert look["process"] == process.pid
@@ -323,7 +326,7 @@ def test_a_running_crawl_puts_dead_letters_back(tmp_path: Path) -> None:
     with site("127.0.0.72", slow) as web, site("127.0.0.73", busy) as other:
         seeds = f"{web.url('/')},{other.url('/boom')}"
         command = crawl_command(data, settings, seeds=seeds)
-        with ready.running(command, tmp_path / "log") as process:
+        with fork_server.running(command, tmp_path / "log") as process:
             wait_for(lambda: "/slow" in web.asked)
             wait_for(lambda: answer(data, "counts")["counts"]["dead"] == 1)
             assert frontier(data, "retry", other.url("/none")).returncode == 1
@@ -337,14 +340,14 @@ def test_a_running_crawl_puts_dead_letters_back(tmp_path: Path) -> None:
 
 
 def test_max_pages_is_an_end_like_another(web: Site, tmp_path: Path) -> None:
-    done = ready.run(crawl_command(tmp_path / "data", seeds=web.url("/"), max_pages=1))
+    done = fork_server.run(crawl_command(tmp_path / "data", seeds=web.url("/"), max_pages=1))
     assert done.returncode == 0, done.stderr
     summary = read_summary(tmp_path / "data")
     assert (summary.reason, summary.pages, summary.unfinished) == ("max_pages", 1, True)
 
 
 def test_a_list_of_seeds_that_is_not_there_ends_with_1(web: Site, tmp_path: Path) -> None:
-    done = ready.run(crawl_command(tmp_path / "data", seeds=web.url("/list.txt")))
+    done = fork_server.run(crawl_command(tmp_path / "data", seeds=web.url("/list.txt")))
     assert done.returncode == 1
     assert "/list.txt cannot be fetched: status 404" in done.stderr
     assert done.stdout.startswith("\nNot begun: the seeds are not usable")
@@ -371,10 +374,10 @@ def test_a_full_disk_stops_it_and_the_next_run_goes_on(tmp_path: Path) -> None:
 def test_another_spider_works_as_in_scrapy(web: Site, tmp_path: Path) -> None:
     settings = {"SPIDER_MODULES": COMPONENTS}
     command = crawl_command(tmp_path / "data", settings, spider="other", url=web.url("/a"))
-    done = ready.run([*command, "-a", "word=first", "-a", "word=last"])
+    done = fork_server.run([*command, "-a", "word=first", "-a", "word=last"])
     assert done.returncode == 0, done.stderr
     assert "parsed last 200" in done.stderr
-    failed = ready.run([*command, "-a", "word=bad"])
+    failed = fork_server.run([*command, "-a", "word=bad"])
     assert failed.returncode == 1
     assert "RuntimeError: an error of the spider's own" in failed.stderr
 
@@ -400,7 +403,7 @@ def test_how_often_python_looks_for_garbage(
 
 def test_a_crawl_that_fails_to_open_leaves_no_lock(web: Site, tmp_path: Path) -> None:
     pipelines = json.dumps({f"{COMPONENTS}.FailsToOpen": 50})
-    failed = ready.run(
+    failed = fork_server.run(
         crawl_command(tmp_path / "data", {"ITEM_PIPELINES": pipelines}, seeds=web.url("/"))
     )
     assert failed.returncode == 1
@@ -411,7 +414,7 @@ def test_a_crawl_that_fails_to_open_leaves_no_lock(web: Site, tmp_path: Path) ->
 TWICE = f"""
 import sys
 from pathlib import Path
-from tests.crawling import crawl
+from tests.harness.crawling import crawl
 data, seeds = Path(sys.argv[1]), sys.argv[2]
 try:
     crawl(data, settings={{"ITEM_PIPELINES": {{"{COMPONENTS}.FailsToBeBuilt": 50}}}}, seeds=seeds)
@@ -430,7 +433,7 @@ def test_nor_does_one_that_fails_to_be_built_in_a_process_that_lives_on(
 
 def test_a_signal_while_it_opens_is_heard(web: Site, tmp_path: Path) -> None:
     extensions = json.dumps({f"{COMPONENTS}.Interrupted": 1})
-    done = ready.run(
+    done = fork_server.run(
         crawl_command(tmp_path / "data", {"EXTENSIONS": extensions}, seeds=web.url("/")),
     )
     assert done.returncode == 0, done.stderr
@@ -456,7 +459,7 @@ def test_hosts_that_cannot_be_reached_are_seen_from_the_first(tmp_path: Path) ->
             "CRAWLER_PROGRESS": "log",
             "CRAWLER_PROGRESS_LOG_S": 1,
         }
-        done = ready.run(crawl_command(tmp_path / "data", settings, seeds=seed))
+        done = fork_server.run(crawl_command(tmp_path / "data", settings, seeds=seed))
     assert done.returncode == 1
     told = [line for line in done.stderr.splitlines() if "gossamer: error: " in line]
     assert len(told) == 1 and "error: no page was fetched: no connection " in told[0]
@@ -470,13 +473,13 @@ def test_hosts_that_cannot_be_reached_are_seen_from_the_first(tmp_path: Path) ->
 def test_seeds_that_are_all_refused_are_an_error(tmp_path: Path) -> None:
     data = tmp_path / "data"
     command = crawl_command(data, seeds="http://127.0.0.77/x", deny="/x")
-    done = ready.run(command)
+    done = fork_server.run(command)
     assert done.returncode == 1
     assert "error: no page was fetched: " in done.stderr
 
 
 def test_a_spider_that_is_not_there(tmp_path: Path) -> None:
-    done = ready.run(crawl_command(tmp_path / "data", spider="wen"))
+    done = fork_server.run(crawl_command(tmp_path / "data", spider="wen"))
     assert done.returncode == 1
     assert done.stderr.endswith("gossamer: error: there is no spider wen; did you mean web?\n")
     assert "Traceback" not in done.stderr
@@ -485,7 +488,7 @@ def test_a_spider_that_is_not_there(tmp_path: Path) -> None:
 def test_progress_in_the_log(tmp_path: Path) -> None:
     settings = {"CRAWLER_PROGRESS": "log", "CRAWLER_PROGRESS_LOG_S": 1}
     with site("127.0.0.74", {"/": Answer(page("/a").body, wait_s=1.5), "/a": page()}) as web:
-        done = ready.run(crawl_command(tmp_path / "data", settings, seeds=web.url("/")))
+        done = fork_server.run(crawl_command(tmp_path / "data", settings, seeds=web.url("/")))
     assert done.returncode == 0, done.stderr
     assert "0 hosts active" in done.stderr or "1 host active" in done.stderr
     assert "URLs waiting" in done.stderr

@@ -9,7 +9,6 @@ import os
 import re
 import stat
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,8 @@ import yaml
 
 from crawler.config.settings import settings_table
 from crawler.shared.address import Address
-from tests.sources import PROJECT
+from tests.harness.sources import PROJECT
+from tests.harness.waiting import wait_until
 
 COMPOSE: Final[Any] = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
 SERVICES: Final[Mapping[str, Any]] = COMPOSE["services"]
@@ -69,7 +69,7 @@ def test_the_redis_of_the_file_is_durable_and_shut(tmp_path: Path) -> None:
     script = script.replace("$$", "$").replace("/run/", f"{tmp_path}/")
     script = script.replace("/data", f"{tmp_path}/data")
     with started([*SERVICES["redis"]["entrypoint"], script], tmp_path, {}):
-        until(socket.exists)
+        wait_until(socket.exists, PATIENCE_S)
         client = redis.Redis(unix_socket_path=str(socket))
         with pytest.raises(redis.AuthenticationError):
             client.ping()
@@ -92,13 +92,13 @@ def test_each_worker_has_a_folder_of_its_own_and_finds_it_again(tmp_path: Path) 
     command = [str(PROJECT / "docker" / "worker.sh"), "-a", "seeds=x"]
     with started(command, tmp_path, given) as first, started(command, tmp_path, given) as second:
         # `exec`: the number of the process is the one that the container starts.
-        said = [until((tmp_path / str(one.pid)).read_text) for one in (first, second)]
+        said = [written(tmp_path / str(one.pid)) for one in (first, second)]
         folders = [re.findall(r"CRAWLER_DATA_DIR=(\S+)", each)[0] for each in said]
         assert sorted(folders) == [f"{tmp_path}/workers/1", f"{tmp_path}/workers/2"]
         first.kill()
         first.wait(PATIENCE_S)
         with started(command, tmp_path, given) as third:
-            again = until((tmp_path / str(third.pid)).read_text)
+            again = written(tmp_path / str(third.pid))
     assert f"CRAWLER_DATA_DIR={folders[0]} " in again
     assert again.endswith("-a seeds=x\n")
     url = re.findall(r"CRAWLER_FRONTIER_URL=(\S+)", again)[0]
@@ -158,6 +158,13 @@ def environment(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **given, "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}"}
 
 
+def written(file: Path) -> str:
+    """What *file* holds, once it holds something."""
+    return wait_until(
+        lambda: file.read_text() if file.exists() else "", PATIENCE_S, f"{file} is written"
+    )
+
+
 @contextmanager
 def started(
     command: list[str], folder: Path, given: Mapping[str, str]
@@ -168,16 +175,3 @@ def started(
     finally:
         process.kill()
         process.wait(PATIENCE_S)
-
-
-def until(look: Any) -> Any:
-    """What *look* finds as soon as it finds something."""
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        try:
-            if found := look():
-                return found
-        except FileNotFoundError:
-            pass
-        time.sleep(0.01)
-    raise AssertionError("nothing comes")

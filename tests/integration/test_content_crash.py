@@ -21,10 +21,10 @@ from crawler.data.data_dir import (
 from crawler.data.outcomes import read_outcomes
 from crawler.frontier import records as keys
 from crawler.frontier.rocks_store import RocksStore
-from tests.accounts import Accounts
-from tests.command import crawl_command
-from tests.deaths import Aim, kill_on
-from tests.ready import run, running
+from tests.harness.archive_audit import ArchiveAudit
+from tests.harness.commands import crawl_command
+from tests.harness.fork_server import run, running
+from tests.harness.killed_processes import Aim, kill_on
 from tests.servers.copied_web import CopiedServer, CopiedWeb
 from tests.servers.s3 import BUCKET, S3Server, environment
 
@@ -153,7 +153,7 @@ def test_a_crawl_that_brings_its_files_to_a_folder(tmp_path: Path) -> None:
     assert living.deaths >= len(aims)
     assert files(living.data / WARC) == []
     outcomes = list(read_outcomes(living.data / OUTCOMES))
-    Accounts(living.store / WARC, outcomes, server).settle(living.leases_of_the_dead)
+    ArchiveAudit(living.store / WARC, outcomes, server).check(living.leases_of_the_dead)
 
 
 def test_a_crawl_that_brings_its_files_to_s3(tmp_path: Path) -> None:
@@ -169,4 +169,4 @@ def test_a_crawl_that_brings_its_files_to_s3(tmp_path: Path) -> None:
         for name in s3.names():
             (fetched / name.rpartition("/")[2]).write_bytes(s3.content(name))
     outcomes = list(read_outcomes(living.data / OUTCOMES))
-    Accounts(fetched, outcomes, server).settle(living.leases_of_the_dead)
+    ArchiveAudit(fetched, outcomes, server).check(living.leases_of_the_dead)

@@ -9,9 +9,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests.crawling import Crawled, crawl
+from tests.harness.archive_judges import Read, read_folder
+from tests.harness.crawling import Crawled, crawl
 from tests.servers.pages import Answer, Site, page, site
-from tests.warc_judges import Read, read_folder
 
 WORDS = [f"w{number}" for number in range(3_000)]
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(2_000)

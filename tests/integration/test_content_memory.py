@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from tests.command import run
+from tests.harness.commands import run
 
 STRETCH: Final = 3_200  # more than come between two moments at which all is put away
 WARM_UP: Final = 4_800  # until all is full that may be full

@@ -16,9 +16,9 @@ import pytest
 
 from crawler.data.outcomes import read_outcomes
 from crawler.model.types import Outcome
-from tests.command import crawl_command, run
+from tests.harness.archive_judges import Read, read_folder
+from tests.harness.commands import crawl_command, run
 from tests.servers.files import has_nginx, nginx, walk
-from tests.warc_judges import Read, read_folder
 
 LIMIT_S: Final = 180.0  # for what takes 15 s
 FEWEST_PAGES: Final = 50  # of each site; fewer, and the comparison would prove little

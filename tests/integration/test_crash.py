@@ -7,10 +7,10 @@ import re
 import subprocess
 from collections import Counter
 
-from tests.command import crawl_command
-from tests.ready import run, running
+from tests.harness.archive_judges import read_folder
+from tests.harness.commands import crawl_command
+from tests.harness.fork_server import run, running
 from tests.servers.judged_web import Judge, JudgedWeb
-from tests.warc_judges import read_folder
 
 KILLS = 30
 PAGES = ("response", "revisit")

@@ -1,4 +1,5 @@
-"""The data directory between two crawls: one at a time, and a damaged one is left as it is.
+"""The data directory between two crawls: one at a time, and a damaged one is left as it is, also
+one without its frontier.
 
 What else can be wrong with one is in test_bad_input.py.
 """
@@ -6,18 +7,19 @@ What else can be wrong with one is in test_bad_input.py.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from time import sleep
 
 import pytest
 
-from tests.command import crawl_command
-from tests.crawling import crawl
+from crawler.model.types import DataDirError
+from tests.harness.archive_judges import read_folder
+from tests.harness.commands import crawl_command
+from tests.harness.crawling import crawl
+from tests.harness.fork_server import ForkedProcess, run, running
+from tests.harness.waiting import wait_until
 from tests.integration.test_bad_input import contents
-from tests.ready import run, running
 from tests.servers.pages import Answer, Site, page, site
-from tests.warc_judges import read_folder
 
 PATHS = [f"/{number}" for number in range(40)]
 WAIT_S = 30.0
@@ -31,13 +33,9 @@ def web() -> Iterator[Site]:
         yield served
 
 
-def wait_for(is_so: Callable[[], bool], process) -> None:
-    for _ in range(int(WAIT_S / 0.02)):
-        if is_so():
-            return
-        assert process.poll() is None
-        sleep(0.02)
-    raise AssertionError
+def is_up(process: ForkedProcess) -> bool:
+    assert process.poll() is None, "the crawl has ended before"
+    return True
 
 
 def command(data: Path, web: Site) -> list[str]:
@@ -50,7 +48,7 @@ def killed(web: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("killed") / "data"
     half = len(web.asked) + len(PATHS) // 2
     with running(command(data, web), data.parent / "log") as process:
-        wait_for(lambda: len(web.asked) >= half, process)
+        wait_until(lambda: is_up(process) and len(web.asked) >= half, WAIT_S)
         process.kill()
     return data
 
@@ -73,7 +71,7 @@ def test_a_second_crawl_is_refused_until_the_first_is_dead(web, tmp_path):
     settings = {"CRAWLER_DELAY_FACTOR": 0}
     slow = crawl_command(tmp_path / "data", settings, seeds=web.url("/slow"))
     with running(slow, tmp_path / "log") as first:
-        wait_for(lambda: "/slow" in web.asked, first)
+        wait_until(lambda: is_up(first) and "/slow" in web.asked, WAIT_S)
         refused = run(slow)
         assert refused.returncode == 1
         assert f"in use by another crawl (process {first.pid})" in refused.stderr
@@ -147,3 +145,14 @@ def test_a_log_torn_at_its_end_costs_no_page(web, killed, tmp_path, torn_bytes):
     log.write_bytes(log.read_bytes()[:-torn_bytes])
     assert crawl(data, seeds=web.url(PATHS[0])).reason == "finished"
     assert archived(data, web) == set(PATHS)
+
+
+def test_a_crawl_whose_frontier_is_gone_is_refused(tmp_path: Path):
+    data = tmp_path / "data"
+    with site("127.0.5.9", {"/": page()}) as web:
+        crawl(data, seeds=web.url("/"))
+        shutil.rmtree(data / "frontier")
+        outcomes = (data / "outcomes.jsonl").read_bytes()
+        with pytest.raises(DataDirError, match="frontier is gone"):
+            crawl(data, seeds=web.url("/"))
+    assert (data / "outcomes.jsonl").read_bytes() == outcomes

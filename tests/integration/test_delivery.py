@@ -23,7 +23,7 @@ from crawler.archive.delivery import (
 )
 from crawler.archive.destinations import ObjectStore, deliver_file, read_address
 from crawler.model.types import StoreUnavailable
-from tests.delivering import (
+from tests.harness.delivery import (
     IN_PARTS_BYTES,
     PATIENCE_S,
     delivery,
@@ -32,8 +32,8 @@ from tests.delivering import (
     local,
     object_store,
     under,
-    wait_until,
 )
+from tests.harness.waiting import wait_until
 from tests.servers.redis_process import free_port
 from tests.servers.s3 import BUCKET, UNSPOKEN, S3Server, environment
 from tests.servers.troubled import Call, Fault, TroubledNetwork, no_fault
@@ -123,9 +123,9 @@ def test_what_is_finished_meanwhile_is_brought_too(
 ) -> None:
     made = delivery(tmp_path, store)
     files = finish(tmp_path, "a")
-    wait_until(lambda: is_empty(tmp_path))
+    wait_until(lambda: is_empty(tmp_path), PATIENCE_S, "all files are delivered")
     files |= finish(tmp_path, "b")
-    wait_until(lambda: is_empty(tmp_path))
+    wait_until(lambda: is_empty(tmp_path), PATIENCE_S, "all files are delivered")
     assert stored(s3) == under("crawl", files)
     asyncio.run(made.close())
 
@@ -164,11 +164,11 @@ def test_a_store_that_is_down_is_waited_for(
     files = finish(tmp_path, "a")
     network.deal = lambda call: fault
     made = delivery(tmp_path, store)
-    wait_until(lambda: made.figures.failures >= 3)
+    wait_until(lambda: made.figures.failures >= 3, PATIENCE_S, "three failures")
     assert made.figures.is_down
     assert local(tmp_path) == files
     network.deal = no_fault
-    wait_until(lambda: is_empty(tmp_path))
+    wait_until(lambda: is_empty(tmp_path), PATIENCE_S, "all files are delivered")
     assert asyncio.run(made.close()) == []
     assert stored(s3) == under("crawl", files)
     told = [record.getMessage() for record in caplog.records if record.name == LOGGER]
@@ -194,12 +194,12 @@ def test_a_fault_in_the_middle(
     assert (made.figures.refused, s3.unfinished()) == (0, [])
 
 
-def test_nobody_listens_until_the_server_is_started(tmp_path: Path) -> None:
+def test_an_address_without_a_server_is_tried_until_it_is_started(tmp_path: Path) -> None:
     files = finish(tmp_path, "a")
     port = free_port()
     with patch.dict(os.environ, environment(port)):
         made = delivery(tmp_path, object_store(URL))
-        wait_until(lambda: made.figures.failures >= 2)
+        wait_until(lambda: made.figures.failures >= 2, PATIENCE_S, "two failures")
         assert local(tmp_path) == files
         with S3Server(port) as s3:
             assert asyncio.run(made.close()) == []
@@ -214,7 +214,7 @@ def test_other_credentials_are_taken_without_a_new_start(
         Fault.NONE if "Credential=NEW/" in call.authorization else Fault.FORBIDDEN
     )
     made = delivery(tmp_path, ObjectStore(read_address(URL), attempts=1, renew_s=0))
-    wait_until(lambda: made.figures.failures)
+    wait_until(lambda: made.figures.failures, PATIENCE_S, "a failure")
     with patch.dict(os.environ, {"AWS_ACCESS_KEY_ID": "NEW"}):
         assert asyncio.run(made.close()) == []
     assert stored(s3) == under("crawl", files)
@@ -288,7 +288,7 @@ def test_a_store_that_knows_no_conditions(
 
 
 @pytest.mark.parametrize("suffix", [".warc.gz", ".cdxj"])
-def test_other_content_is_left_and_told_by_name(
+def test_other_content_is_left_and_logged_by_name(
     suffix: str,
     s3: S3Server,
     network: TroubledNetwork,
@@ -335,7 +335,7 @@ def test_one_file_that_cannot_be_brought_does_not_hold_up_the_others(
     others = finish(tmp_path, "b")
     network.deal = lambda call: Fault.DOWN if "/a.warc.gz" in call.path else Fault.NONE
     made = delivery(tmp_path, store)
-    wait_until(lambda: made.figures.files == len(others))
+    wait_until(lambda: made.figures.files == len(others), PATIENCE_S, "the others delivered")
     network.deal = no_fault
     assert asyncio.run(made.close()) == []
 
@@ -438,13 +438,13 @@ def test_at_the_end_a_store_that_was_down_before_is_tried_less(
     finish(tmp_path, "a")
     network.deal = lambda call: Fault.DOWN
     made = delivery(tmp_path, store, backoff_base_s=1000, backoff_max_s=1000)
-    wait_until(lambda: made.figures.failures)
+    wait_until(lambda: made.figures.failures, PATIENCE_S, "a failure")
     assert len(asyncio.run(made.close())) == 3
     assert made.figures.failures == 1 + LAST_TRIES_DOWN
 
 
 @pytest.mark.parametrize("fault", [Fault.FORBIDDEN, Fault.CUT_BEFORE, Fault.FLIPPED, Fault.NONE])
-def test_no_secret_is_told(
+def test_no_secret_is_shown(
     fault: Fault,
     network: TroubledNetwork,
     store: ObjectStore,

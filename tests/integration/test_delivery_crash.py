@@ -16,23 +16,25 @@ from unittest.mock import patch
 
 from crawler.archive.destinations import FolderStore, read_address
 from crawler.archive.files import OPEN_SUFFIX, open_name
-from tests.delivering import (
+from tests.harness.delivery import (
     IN_PARTS_BYTES,
     PATIENCE_S,
+    deliver,
     delivery,
     finish,
     is_empty,
     local,
     object_store,
 )
-from tests.integration.delivery_life import live
-from tests.integration.forkserver import FORKSERVER
+from tests.harness.killed_processes import SPAWN, preload
 from tests.servers.s3 import BUCKET, S3Server, environment
 from tests.servers.troubled import Call, Fault, TroubledNetwork
 
 URL = f"s3://{BUCKET}/crawl"
 LIVES = 30
 CALLS = 30  # that a life makes at most: for three files in parts, or for seven that are not
+
+preload("tests.harness.delivery")
 
 
 class Judge:
@@ -86,7 +88,7 @@ class Killer:
 
 
 def life(data: Path, url: str, port: int) -> ForkServerProcess:
-    process = FORKSERVER.Process(target=live, args=(data, url, port))
+    process = SPAWN.Process(target=deliver, args=(data, url, port))
     process.start()
     return process
 

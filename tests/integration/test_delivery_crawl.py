@@ -1,4 +1,5 @@
-"""A crawl whose archive goes to an object store: to its end, stopped, and held up by the store.
+"""A crawl whose archive goes to an object store or a folder: to its end, stopped, and held up by
+the store.
 
 Running: a small web, a server that speaks S3 and a network in front of it.
 """
@@ -13,10 +14,14 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.command import PATIENCE_S, crawl_command
-from tests.delivering import wait_until
-from tests.ready import run, running
+from crawler.model.types import ConfigError
+from tests.harness.archive_judges import read_folder
+from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.crawling import crawl
+from tests.harness.fork_server import run, running
+from tests.harness.waiting import wait_until
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
+from tests.servers.pages import page, site
 from tests.servers.s3 import BUCKET, UNSPOKEN, S3Server, environment
 from tests.servers.troubled import Call, Fault, TroubledNetwork
 
@@ -111,8 +116,13 @@ def test_fetching_waits_for_the_store(
     # is at most 5 MB more.
     slow = command(tmp_path / "data", pages, CRAWLER_MIN_DELAY_S=0.15)
     with running(slow, log) as crawl:
-        wait_until(lambda: "Fetching waits" in log.read_text(), PATIENCE_S)
-        wait_until(lambda: stands_still(pages), PATIENCE_S)
+        wait_until(
+            lambda: "Fetching waits" in log.read_text(),
+            PATIENCE_S,
+            "fetching waits",
+            log=log.read_text,
+        )
+        wait_until(lambda: stands_still(pages), PATIENCE_S, "no fetches", log=log.read_text)
         assert len(pages.visits) < PAGES
         network.end_trouble()
         assert crawl.wait(PATIENCE_S) == 0, log.read_text()[-2000:]
@@ -125,7 +135,40 @@ def stands_still(pages: LoopbackWeb) -> bool:
     """Nothing was asked for in several times the usual gap."""
     before = len(pages.visits)
     try:
-        wait_until(lambda: len(pages.visits) > before, 1.0)
+        wait_until(lambda: len(pages.visits) > before, 1.0, "another fetch")
     except AssertionError:
         return True
     return False
+
+
+ROUTES = {"/": page("/a", "/b", text="start"), "/a": page(text="a"), "/b": page(text="b")}
+
+
+def test_all_files_of_a_crawl_are_there_and_no_longer_here(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    with site("127.0.62.1", ROUTES) as web:
+        settings = {"CRAWLER_ARCHIVE_URL": store.as_uri()}
+        crawled = crawl(tmp_path / "data", settings=settings, seeds=web.url("/"))
+    assert crawled.reason == "finished"
+    assert {path.suffix for path in (store / "warc").iterdir()} == {".gz", ".cdxj", ".parquet"}
+    assert not [path for path in (tmp_path / "data" / "warc").iterdir() if path.is_file()]
+    archived = {one.url for one in read_folder(store / "warc").values() if one.kind == "response"}
+    assert archived == {web.url("/"), web.url("/a"), web.url("/b")}
+
+
+def test_what_an_earlier_run_left_is_brought_too(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    with site("127.0.62.1", ROUTES) as web:
+        crawl(tmp_path / "data", seeds=web.url("/"))
+        kept = {path.name for path in (tmp_path / "data" / "warc").iterdir() if path.is_file()}
+        settings = {"CRAWLER_ARCHIVE_URL": store.as_uri()}
+        crawl(tmp_path / "data", settings=settings, seeds=web.url("/"))
+    assert kept and kept <= {path.name for path in (store / "warc").iterdir()}
+
+
+def test_a_missing_store_is_refused_at_once(tmp_path: Path) -> None:
+    settings = {"CRAWLER_ARCHIVE_URL": "s3x://nowhere/at/all"}
+    with pytest.raises(ConfigError, match="CRAWLER_ARCHIVE_URL"):
+        crawl(tmp_path / "data", settings=settings, seeds="http://127.0.62.1/")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import PATIENCE_S
-from tests.delivering import finish, is_empty, local
+from tests.harness.commands import PATIENCE_S
+from tests.harness.delivery import finish, is_empty, local
 from tests.servers.s3 import BUCKET, UNSPOKEN, S3Server, environment
 from tests.servers.troubled import Fault, TroubledNetwork
 
@@ -82,7 +82,7 @@ def test_memory_does_not_depend_on_the_size_of_a_file(s3: S3Server, tmp_path: Pa
 
 
 @pytest.mark.parametrize("fault", [Fault.HANG, Fault.CUT_BEFORE, Fault.FORBIDDEN])
-def test_it_ends_and_tells_no_secret_whatever_the_store_does(
+def test_it_ends_and_shows_no_secret_whatever_the_store_does(
     fault: Fault, s3: S3Server, tmp_path: Path
 ) -> None:
     files = finish(tmp_path, "a")

@@ -62,7 +62,7 @@ def test_three_addresses_hold_one_paper(web: LoopbackWeb) -> None:
     assert len({ask(web, ARCHIVE, path)[1] for path in paths}) == 1
 
 
-def test_the_desk_says_when_to_come_back(web: LoopbackWeb) -> None:
+def test_the_desk_sends_a_retry_after(web: LoopbackWeb) -> None:
     assert ask(web, OFFICE, "/desk.html")[0].headers["Retry-After"] == "2"
 
 

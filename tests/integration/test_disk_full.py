@@ -3,78 +3,19 @@
 from __future__ import annotations
 
 import random
-import resource
-import subprocess
-from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
 from crawler.data.outcomes import read_outcomes
-from tests import ready
-from tests.command import crawl_command, run
+from tests.harness.archive_judges import Read, read_file, read_folder
+from tests.harness.commands import crawl_command
+from tests.harness.small_disks import Disk, SmallDisk, SmallFiles, can_mount
 from tests.servers.pages import Answer, Routes, site
-from tests.warc_judges import Read, read_file, read_folder
 
 PAGES = 60
 SETTINGS = {"CRAWLER_MIN_DELAY_S": 0.0, "CRAWLER_DELAY_FACTOR": 0}
-
-
-class SmallDisk:
-    """A file system of its own, full at *room_bytes*. Only root may have one."""
-
-    refusal = "No space left on device"
-
-    def __init__(self, folder: Path, room_bytes: int) -> None:
-        self.folder = folder
-        self._mount("-t", "tmpfs", "-o", f"size={room_bytes}", "tmpfs", str(folder))
-
-    def run(self, command: list[str]) -> CompletedProcess[str]:
-        return ready.run(command)
-
-    def make_room(self) -> None:
-        self._mount("-o", "remount,size=64m", str(self.folder))
-
-    def close(self) -> None:
-        subprocess.run(["umount", str(self.folder)], check=True)
-
-    @staticmethod
-    def _mount(*arguments: str) -> None:
-        subprocess.run(["mount", *arguments], check=True, capture_output=True)
-
-
-class SmallFiles:
-    """No file can grow over *room_bytes*; anybody may ask the system for that."""
-
-    refusal = "File too large"
-
-    def __init__(self, folder: Path, room_bytes: int) -> None:
-        self.folder = folder
-        self._room_bytes = room_bytes
-
-    def run(self, command: list[str]) -> CompletedProcess[str]:
-        if not self._room_bytes:
-            return ready.run(command)
-        limits = (self._room_bytes, self._room_bytes)
-        return run(command, preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, limits))
-
-    def make_room(self) -> None:
-        self._room_bytes = 0
-
-    def close(self) -> None:
-        """Nothing is left of it."""
-
-
-Disk = SmallDisk | SmallFiles
-
-
-def can_mount(folder: Path) -> bool:
-    try:
-        SmallDisk(folder, 1 << 20).close()
-    except (OSError, subprocess.CalledProcessError):
-        return False
-    return True
 
 
 @pytest.fixture(params=[SmallFiles, SmallDisk])

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import ready
-from tests.command import PATIENCE_S, PROJECT
-from tests.integration.scrapy_project import write_project
+from tests.harness import fork_server
+from tests.harness.commands import PATIENCE_S
+from tests.harness.scrapy_project import write_project
+from tests.harness.sources import PROJECT
 from tests.servers.pages import Answer, Site, page, site
 
 SITEMAP = "<urlset><url><loc>{}/lamp</loc></url></urlset>"
@@ -62,7 +63,7 @@ def scrapy(
     project: Path,
     *words: str,
     log: str = "INFO",
-    run: Callable[..., subprocess.CompletedProcess[str]] = ready.run,
+    run: Callable[..., subprocess.CompletedProcess[str]] = fork_server.run,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
     temporary = project.parent / "tmp"
@@ -87,12 +88,12 @@ def scrapy(
     ("run", "words", "shown"),
     [
         pytest.param(cold, ["fetch", "/busy"], "not now", id="fetch: a 503, at once"),
-        pytest.param(ready.run, ["fetch", "--no-redirect", "--headers", "/moved"],
+        pytest.param(fork_server.run, ["fetch", "--no-redirect", "--headers", "/moved"],
                      "< Location: /lamp", id="fetch: a redirect"),
         pytest.param(cold, ["view", "/lamp"], "file:///", id="view: a file for the browser"),
         pytest.param(cold, ["parse", "--spider", "shop", "-d", "2", "/"], "'depth': 1",
                      id="parse: a page, and what it leads to"),
-        pytest.param(ready.run, ["parse", "--spider", "rules", "-r", "/lamp",
+        pytest.param(fork_server.run, ["parse", "--spider", "rules", "-r", "/lamp",
                                  "-m", '{"link_text": "l"}', "--cbkwargs", '{"kind": "k"}'],
                      "'kind': 'k'", id="parse: by rules"),
     ],

@@ -20,12 +20,12 @@ from scrapy.settings import Settings
 from crawler.model.types import ConfigError
 from crawler.report.report import FeedExport
 from crawler.spiders.web import WebSpider
-from tests import ready
-from tests.command import crawl_command, run
-from tests.crawling import QUICK, Crawled, crawl
-from tests.rows import read
+from tests.harness import fork_server
+from tests.harness.archive_judges import read_rows
+from tests.harness.commands import crawl_command, run
+from tests.harness.crawling import QUICK, Crawled, crawl
+from tests.harness.sources import PROJECT
 from tests.servers.pages import Answer, Site, page, site
-from tests.sources import PROJECT
 
 WORDS = " ".join(f"word{number}" for number in range(80))
 NOINDEX = '<meta name="robots" content="noindex">hidden'
@@ -88,7 +88,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
 def test_a_feed_has_what_the_columns_have(crawled: tuple[Path, Crawled], web: Site) -> None:
     place, done = crawled
     (columns,) = done.data.glob("warc/*.parquet")
-    rows = {row["url"]: row for row in read(columns)}
+    rows = {row["url"]: row for row in read_rows(columns)}
     pages = {page["url"]: page for page in lines(place / "pages.jsonl")}
     assert pages.keys() == rows.keys() == {web.url(path) for path in PAGES}
     same = [
@@ -104,7 +104,7 @@ def test_a_feed_has_what_the_columns_have(crawled: tuple[Path, Crawled], web: Si
     assert pages[web.url("/near")]["bits"] <= 3
 
 
-def test_every_format_says_the_same(crawled: tuple[Path, Crawled]) -> None:
+def test_every_format_has_the_same_content(crawled: tuple[Path, Crawled]) -> None:
     place, _ = crawled
     pages = lines(place / "pages.jsonl")
     assert json.loads((place / "pages.json").read_text(encoding="utf-8")) == pages
@@ -225,15 +225,15 @@ def test_a_format_that_cannot_be_continued_is_refused(
 ) -> None:
     feed = tmp_path / name
     command = crawl_command(tmp_path / "data", seeds=chain.url("/0"), max_pages=3)
-    first = ready.run([*command, option, str(feed)])
+    first = fork_server.run([*command, option, str(feed)])
     assert first.returncode == 0, first.stderr[-2000:]
     written = feed.read_bytes()
-    again = ready.run([*command, option, str(feed)])
+    again = fork_server.run([*command, option, str(feed)])
     assert again.returncode == 1
     assert "cannot be appended to: give the feed another name, or a format" in again.stderr
     assert "Traceback" not in again.stderr
     assert feed.read_bytes() == written
-    other = ready.run([*command, option, str(feed.with_suffix(".jsonl"))])
+    other = fork_server.run([*command, option, str(feed.with_suffix(".jsonl"))])
     assert other.returncode == 0, other.stderr[-2000:]
     assert len(lines(feed.with_suffix(".jsonl"))) == 3
 

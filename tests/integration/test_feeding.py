@@ -19,7 +19,7 @@ from crawler.shared.pushed import (
     BatchStage,
     PushedBatch,
 )
-from tests.integration.feeding_crew import KEY, LEASE_S, TAKEN, URGENT, Crew, Turn, taken
+from tests.harness.feeding_workers import KEY, LEASE_S, TAKEN, URGENT, FeedingWorkers, Turn, taken
 from tests.servers.redis import RedisServer
 
 REFUSED = "{web:start_urls}:refused"
@@ -45,16 +45,16 @@ def turn() -> Iterator[Turn]:
 
 
 @pytest.fixture
-def crew(server: RedisServer, client: redis.Redis, turn: Turn) -> Iterator[Crew]:
-    crew = Crew(server.url, turn)
+def crew(server: RedisServer, client: redis.Redis, turn: Turn) -> Iterator[FeedingWorkers]:
+    crew = FeedingWorkers(server.url, turn)
     yield crew
     crew.close()
 
 
 def test_what_is_pushed_is_in_the_frontier_and_gone_from_redis(
-    client: redis.Redis, crew: Crew
+    client: redis.Redis, crew: FeedingWorkers
 ) -> None:
-    worker = crew.hire()
+    worker = crew.add()
     client.rpush(KEY, "https://a.example/", json.dumps({"url": "b.example", "meta": {"id": 1}}))
     worker.tick()
     assert crew.waiting() == ["https://a.example/", "https://b.example/"]
@@ -62,34 +62,36 @@ def test_what_is_pushed_is_in_the_frontier_and_gone_from_redis(
     assert worker.tally.counters == {"pushed/taken": 2, "pushed/new": 2}
 
 
-def test_a_url_that_was_pushed_twice_is_one_url(client: redis.Redis, crew: Crew) -> None:
-    worker = crew.hire()
+def test_a_url_that_was_pushed_twice_is_one_url(client: redis.Redis, crew: FeedingWorkers) -> None:
+    worker = crew.add()
     for url in ("https://a.example/x", "https://a.example/x?utm_source=redis"):
         client.rpush(KEY, url)
         worker.tick()
     assert worker.tally.counters["pushed/new"] == worker.tally.counters["pushed/seen"] == 1
 
 
-def test_many_are_taken_in_one_tick(client: redis.Redis, crew: Crew) -> None:
-    worker = crew.hire()
+def test_many_are_taken_in_one_tick(client: redis.Redis, crew: FeedingWorkers) -> None:
+    worker = crew.add()
     client.rpush(KEY, *(f"https://{n}.example/" for n in range(5 * TAKE)))
     worker.tick()
     assert worker.tally.counters["pushed/new"] == 5 * TAKE
     assert not client.exists(KEY) and taken(client) == 0
 
 
-def test_nothing_is_taken_that_the_frontier_cannot_take(client: redis.Redis, crew: Crew) -> None:
-    worker = crew.hire()
+def test_nothing_is_taken_that_the_frontier_cannot_take(
+    client: redis.Redis, crew: FeedingWorkers
+) -> None:
+    worker = crew.add()
     worker.may_take = False
     client.rpush(KEY, "https://a.example/")
     worker.tick()
     assert client.llen(KEY) == 1 and worker.feeding.may_have_more()
 
 
-def test_what_cannot_be_used_is_told_counted_and_kept(
-    client: redis.Redis, crew: Crew, caplog: pytest.LogCaptureFixture
+def test_what_cannot_be_used_is_logged_counted_and_kept(
+    client: redis.Redis, crew: FeedingWorkers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker = crew.hire(ScopeChoice.HOST)
+    worker = crew.add(ScopeChoice.HOST)
     worker.tick()
     client.rpush(KEY, '{"link": 1}', "http://10.0.0.1/", "x" * 70_000, "a" * 5000 + " b")
     with caplog.at_level(logging.WARNING):
@@ -111,9 +113,9 @@ def test_what_cannot_be_used_is_told_counted_and_kept(
 
 
 def test_the_log_names_the_first_few(
-    client: redis.Redis, crew: Crew, caplog: pytest.LogCaptureFixture
+    client: redis.Redis, crew: FeedingWorkers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker = crew.hire()
+    worker = crew.add()
     client.rpush(KEY, *(f"no URL {n}" for n in range(1500)))
     with caplog.at_level(logging.WARNING):
         worker.tick()
@@ -124,9 +126,9 @@ def test_the_log_names_the_first_few(
 
 
 def test_no_page_of_a_new_host_before_every_worker_knows_it(
-    client: redis.Redis, crew: Crew
+    client: redis.Redis, crew: FeedingWorkers
 ) -> None:
-    one, two = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
+    one, two = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     for worker in (one, two):
         worker.tick()
     client.rpush(KEY, "https://a.example/")
@@ -145,10 +147,10 @@ def test_no_page_of_a_new_host_before_every_worker_knows_it(
 
 
 def test_a_host_that_waits_for_all_keeps_others_of_it_waiting(
-    client: redis.Redis, crew: Crew
+    client: redis.Redis, crew: FeedingWorkers
 ) -> None:
     """The second batch opens nothing: its host is open here already, but not elsewhere."""
-    one, two = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
+    one, two = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     for url in ("https://a.example/1", "https://a.example/2"):
         client.rpush(KEY, url)
         one.tick()
@@ -161,9 +163,9 @@ def test_a_host_that_waits_for_all_keeps_others_of_it_waiting(
 
 
 def test_doors_that_a_server_has_forgotten_are_opened_again(
-    client: redis.Redis, crew: Crew
+    client: redis.Redis, crew: FeedingWorkers
 ) -> None:
-    one, two = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
+    one, two = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     client.rpush(KEY, "https://a.example/")
     one.tick()
     client.delete("t:doors")
@@ -176,14 +178,14 @@ def test_doors_that_a_server_has_forgotten_are_opened_again(
 
 
 def test_a_worker_that_comes_later_knows_all_before_it_begins(
-    client: redis.Redis, crew: Crew
+    client: redis.Redis, crew: FeedingWorkers
 ) -> None:
-    one = crew.hire(ScopeChoice.DOMAIN)
+    one = crew.add(ScopeChoice.DOMAIN)
     client.rpush(KEY, *(f"https://{n}.example/" for n in range(3 * TAKE)))
     for _ in range(3):
         one.tick()
         one.announce()
-    two = crew.hire(ScopeChoice.DOMAIN)
+    two = crew.add(ScopeChoice.DOMAIN)
     assert not two.doors.is_complete
     two.tick()
     assert two.doors.is_complete and two.woken == 1
@@ -191,8 +193,10 @@ def test_a_worker_that_comes_later_knows_all_before_it_begins(
     assert two.feeding.doors_known == one.feeding.doors_known
 
 
-def test_where_all_hosts_are_in_scope_nobody_waits(client: redis.Redis, crew: Crew) -> None:
-    one, _ = crew.hire(), crew.hire()
+def test_where_all_hosts_are_in_scope_no_worker_waits(
+    client: redis.Redis, crew: FeedingWorkers
+) -> None:
+    one, _ = crew.add(), crew.add()
     client.rpush(KEY, "https://a.example/")
     one.tick()
     assert crew.waiting() == ["https://a.example/"] and not client.exists("t:doors")
@@ -200,9 +204,9 @@ def test_where_all_hosts_are_in_scope_nobody_waits(client: redis.Redis, crew: Cr
 
 @pytest.mark.parametrize("scope", [ScopeChoice.ANY, ScopeChoice.HOST])
 def test_what_is_pushed_does_not_open_loopback(
-    client: redis.Redis, crew: Crew, scope: ScopeChoice
+    client: redis.Redis, crew: FeedingWorkers, scope: ScopeChoice
 ) -> None:
-    one = crew.hire(scope)
+    one = crew.add(scope)
     client.rpush(KEY, "http://127.0.0.1:8000/")
     for _ in range(3):
         one.tick()
@@ -213,9 +217,11 @@ def test_what_is_pushed_does_not_open_loopback(
     assert b"not public" in refused
 
 
-def test_what_a_dead_worker_had_taken_another_takes(client: redis.Redis, crew: Crew) -> None:
+def test_what_a_dead_worker_had_taken_another_takes(
+    client: redis.Redis, crew: FeedingWorkers
+) -> None:
     """The lease is by the server's clock: it is set far into the past here."""
-    one, two = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
+    one, two = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     client.rpush(KEY, "https://a.example/")
     one.tick()
     crew.workers.remove(one)
@@ -229,8 +235,8 @@ def test_what_a_dead_worker_had_taken_another_takes(client: redis.Redis, crew: C
     assert crew.waiting() == ["https://a.example/"] and taken(client) == 0
 
 
-def test_what_waits_is_held(client: redis.Redis, crew: Crew) -> None:
-    one, _ = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
+def test_what_waits_is_held(client: redis.Redis, crew: FeedingWorkers) -> None:
+    one, _ = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     client.rpush(KEY, "https://a.example/")
     one.tick()
     ((field, before),) = ((f, v) for f, v in client.hgetall(TAKEN).items() if f != b"schema")
@@ -240,16 +246,18 @@ def test_what_waits_is_held(client: redis.Redis, crew: Crew) -> None:
     assert float(after.split()[0]) > float(before.split()[0])
 
 
-def test_what_is_held_is_bounded(client: redis.Redis, crew: Crew) -> None:
-    one, _ = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
+def test_what_is_held_is_bounded(client: redis.Redis, crew: FeedingWorkers) -> None:
+    one, _ = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     client.rpush(KEY, *(f"https://{n}.example/" for n in range((MAX_BATCHES + 2) * TAKE)))
     for _ in range(3):
         one.tick()
     assert taken(client) == MAX_BATCHES * TAKE and client.llen(KEY) == 2 * TAKE
 
 
-def test_urgent_ones_go_first_and_are_fetched_again(client: redis.Redis, crew: Crew) -> None:
-    worker = crew.hire()
+def test_urgent_ones_go_first_and_are_fetched_again(
+    client: redis.Redis, crew: FeedingWorkers
+) -> None:
+    worker = crew.add()
     client.rpush(KEY, "https://a.example/1", "https://a.example/2")
     worker.tick()
     client.rpush(URGENT, "https://a.example/2")
@@ -258,8 +266,8 @@ def test_urgent_ones_go_first_and_are_fetched_again(client: redis.Redis, crew: C
     assert worker.tally.counters["pushed/new"] == 3
 
 
-def test_a_full_redis_keeps_what_is_pushed(client: redis.Redis, crew: Crew) -> None:
-    worker = crew.hire()
+def test_a_full_redis_keeps_what_is_pushed(client: redis.Redis, crew: FeedingWorkers) -> None:
+    worker = crew.add()
     worker.tick()
     client.rpush(KEY, "https://a.example/")
     client.config_set("maxmemory", 1)
@@ -273,10 +281,10 @@ def test_a_full_redis_keeps_what_is_pushed(client: redis.Redis, crew: Crew) -> N
     assert crew.waiting() == ["https://a.example/"]
 
 
-def test_what_is_not_ours_ends_the_crawl_at_its_start_and_is_told_later(
-    client: redis.Redis, crew: Crew, caplog: pytest.LogCaptureFixture
+def test_foreign_data_ends_the_crawl_at_its_start_and_is_logged_later(
+    client: redis.Redis, crew: FeedingWorkers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker = crew.hire()
+    worker = crew.add()
     worker.tick()
     client.set(KEY, "x")
     with caplog.at_level(logging.WARNING):
@@ -286,7 +294,7 @@ def test_what_is_not_ours_ends_the_crawl_at_its_start_and_is_told_later(
     assert "web:start_urls is a string" in message
     assert worker.feeding.may_have_more()
     with pytest.raises(CrawlerError, match="web:start_urls is a string"):
-        crew.hire().tick()
+        crew.add().tick()
     client.delete(KEY)
     client.rpush(KEY, "https://a.example/")
     worker.tick()
@@ -294,9 +302,9 @@ def test_what_is_not_ours_ends_the_crawl_at_its_start_and_is_told_later(
 
 
 def test_with_seeds_of_its_own_the_crawl_ends_when_nothing_is_pushed(
-    client: redis.Redis, crew: Crew
+    client: redis.Redis, crew: FeedingWorkers
 ) -> None:
-    worker = crew.hire()
+    worker = crew.add()
     assert worker.feeding.may_have_more(), "it has not looked"
     worker.tick()
     assert not worker.feeding.may_have_more()
@@ -306,8 +314,8 @@ def test_with_seeds_of_its_own_the_crawl_ends_when_nothing_is_pushed(
     assert worker.feeding.may_have_more()
 
 
-def test_without_seeds_of_its_own_it_ends_when_that_is_set(crew: Crew) -> None:
-    patient, one = crew.hire(only_pushed=True), crew.hire(only_pushed=True, max_idle_s=30)
+def test_without_seeds_of_its_own_it_ends_when_that_is_set(crew: FeedingWorkers) -> None:
+    patient, one = crew.add(only_pushed=True), crew.add(only_pushed=True, max_idle_s=30)
 
     def ends(at: float) -> list[bool]:
         crew.now = at
@@ -326,8 +334,8 @@ def test_without_seeds_of_its_own_it_ends_when_that_is_set(crew: Crew) -> None:
 
 def test_a_redis_that_is_gone_keeps_the_crawl_waiting(turn: Turn) -> None:
     with RedisServer(appendfsync="always") as server:
-        crew = Crew(server.url, turn)
-        worker = crew.hire()
+        crew = FeedingWorkers(server.url, turn)
+        worker = crew.add()
         worker.tick()
         client = server.client()
         client.rpush(KEY, "https://a.example/")

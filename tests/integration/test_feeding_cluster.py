@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +11,8 @@ import redis
 from crawler.model.choices import ScopeChoice
 from crawler.shared import keys
 from crawler.shared.shard import shard_of
-from tests.integration.feeding_crew import KEY, SHARDS, URGENT, Crew, Turn, taken
+from tests.harness.feeding_workers import KEY, SHARDS, URGENT, FeedingWorkers, Turn, taken
+from tests.harness.waiting import wait_until
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
 
@@ -35,11 +35,11 @@ def turn() -> Iterator[Turn]:
 
 
 @pytest.fixture
-def crew(cluster: RedisCluster, turn: Turn) -> Iterator[Crew]:
+def crew(cluster: RedisCluster, turn: Turn) -> Iterator[FeedingWorkers]:
     for node in cluster.nodes:
         with node.client() as client:
             client.flushall()
-    crew = Crew(cluster.url, turn)
+    crew = FeedingWorkers(cluster.url, turn)
     yield crew
     crew.close()
 
@@ -63,9 +63,9 @@ def elsewhere(cluster: RedisCluster) -> str:
 
 
 def test_everything_of_a_feed_is_done_on_one_server(
-    cluster: RedisCluster, client: redis.Redis, crew: Crew
+    cluster: RedisCluster, client: redis.Redis, crew: FeedingWorkers
 ) -> None:
-    one, two = crew.hire(ScopeChoice.HOST), crew.hire(ScopeChoice.HOST)
+    one, two = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     client.rpush(KEY, *URLS, "no URL")
     with cluster.node_of(URGENT).client() as urgent:
         urgent.rpush(URGENT, "https://urgent.example/")
@@ -82,9 +82,9 @@ def test_everything_of_a_feed_is_done_on_one_server(
 
 
 def test_what_a_server_forgot_is_added_again(
-    cluster: RedisCluster, client: redis.Redis, crew: Crew, elsewhere: str
+    cluster: RedisCluster, client: redis.Redis, crew: FeedingWorkers, elsewhere: str
 ) -> None:
-    worker = crew.hire()
+    worker = crew.add()
     worker.tick()
     node = node_of_host(cluster, elsewhere)
     before = node.aof_bytes()
@@ -96,11 +96,14 @@ def test_what_a_server_forgot_is_added_again(
     node.start()
     cluster.wait()
     crew.now = 60
-    end = time.monotonic() + WAIT_S
-    while worker.tally.counters["pushed/new"] == 1:
-        assert taken(client) == 1, "it is nowhere else"
-        assert time.monotonic() < end
-        worker.tick()
+
+    def is_counted_again() -> bool:
+        if worker.tally.counters["pushed/new"] == 1:
+            assert taken(client) == 1, "it is nowhere else"
+            worker.tick()
+        return worker.tally.counters["pushed/new"] > 1
+
+    wait_until(is_counted_again, WAIT_S)
     assert taken(client) == 1
     crew.now = 120
     worker.tick()
@@ -109,9 +112,9 @@ def test_what_a_server_forgot_is_added_again(
 
 
 def test_a_server_that_is_down_keeps_only_its_own_waiting(
-    cluster: RedisCluster, client: redis.Redis, crew: Crew, elsewhere: str
+    cluster: RedisCluster, client: redis.Redis, crew: FeedingWorkers, elsewhere: str
 ) -> None:
-    worker = crew.hire()
+    worker = crew.add()
     worker.tick()
     down = node_of_host(cluster, elsewhere)
     theirs = [url for url in URLS if node_of_host(cluster, url[8:-1]) is down]
@@ -124,9 +127,12 @@ def test_a_server_that_is_down_keeps_only_its_own_waiting(
     assert crew.waiting() == sorted(set(URLS) - set(theirs))
     down.start()
     cluster.wait()
-    end = time.monotonic() + WAIT_S
-    while taken(client):
-        assert time.monotonic() < end
-        crew.now += 10
-        worker.tick()
+
+    def is_all_sent() -> bool:
+        if taken(client):
+            crew.now += 10
+            worker.tick()
+        return not taken(client)
+
+    wait_until(is_all_sent, WAIT_S)
     assert set(crew.waiting()) >= set(theirs)

@@ -1,4 +1,5 @@
-"""URLs pushed into a real Redis while the crawl runs: each reaches the frontier, whoever dies."""
+"""URLs pushed into a real Redis while the crawl runs: each reaches the frontier, whichever worker
+dies."""
 
 from __future__ import annotations
 
@@ -157,7 +158,9 @@ def test_what_a_dead_worker_took_is_taken_again_after_its_lease(
     assert turn(feed.length()) == 1
 
 
-def test_who_holds_it_keeps_it(client: redis.Redis, feed: Feed, other: Feed, turn: Turn) -> None:
+def test_a_batch_stays_with_the_worker_that_holds_it(
+    client: redis.Redis, feed: Feed, other: Feed, turn: Turn
+) -> None:
     client.rpush(KEY, "a")
     mine = turn(feed.take(1))
     for now in range(0, 500, 60):

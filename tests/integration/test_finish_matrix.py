@@ -1,4 +1,4 @@
-"""Every way a request can end lands its lease exactly once, with the verdict it deserves."""
+"""Every way a request can end completes its lease exactly once, with the right verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crawler.crawl.errors import LeaseEnded
 from crawler.crawl.in_flight import LEASE
 from crawler.download.aiohttp_handler import AiohttpHandler
 from crawler.model.types import PutBack
-from tests.crawling import crawl
+from tests.harness.crawling import crawl
 from tests.servers.pages import Answer, page, site
 
 
@@ -222,7 +222,7 @@ def test_a_refused_connection_is_tried_again_and_then_a_dead_letter(tmp_path):
     assert "robots.txt unreachable" in done.outcomes[-1].reason
 
 
-def test_a_lease_that_ended_before_its_fetch_is_put_back_and_says_nothing_of_its_host(tmp_path):
+def test_a_lease_that_ended_before_its_fetch_is_put_back_and_does_not_count_for_its_host(tmp_path):
     settings = {"DOWNLOAD_HANDLERS": {"http": StandsStill}, "CRAWLER_ROBOTS_TRIES": 1}
     with site("127.0.5.1", ROUTES) as web:
         done = crawl(tmp_path / "data", settings=settings, seeds=web.url("/"))

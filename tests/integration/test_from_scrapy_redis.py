@@ -21,11 +21,11 @@ from crawler.policy.seeds import read_pushed
 from crawler.shared import keys
 from crawler.shared.keys import CRAWL_KEYS
 from crawler.shared.worker.feeds import MOST_BYTES
-from tests import ready
-from tests.command import crawl_command
+from tests.harness import fork_server
+from tests.harness.commands import crawl_command
+from tests.harness.sources import PROJECT
 from tests.servers.pages import page, site
 from tests.servers.redis import RedisServer
-from tests.sources import PROJECT
 
 PAGE = (PROJECT / "docs" / "from-scrapy-redis.md").read_text(encoding="utf-8")
 TABLE = PAGE.partition("## Settings")[2].partition("\n## ")[0]
@@ -110,7 +110,7 @@ def test_their_item_pipeline_works_beside_ours(
     }
     with site("127.0.9.91", routes) as web, server.client() as client:
         command = crawl_command(tmp_path / "data", {**theirs, **settings}, seeds=web.url("/"))
-        done = ready.run(command)
+        done = fork_server.run(command)
         items = [json.loads(item) for item in client.lrange("web:found", 0, -1)]
         keys_left = client.keys("gossamer:*")
     assert done.returncode == 0, done.stderr[-2000:]

@@ -12,7 +12,7 @@ import pytest
 
 from bench import hanging
 from bench.hanging import DRIP, DROPPED, KINDS, SILENT, addresses
-from tests.crawling import crawl
+from tests.harness.crawling import crawl
 from tests.servers.redis import RedisServer
 
 NEVER_S = 600.0

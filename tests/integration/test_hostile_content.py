@@ -19,9 +19,9 @@ import pytest
 from crawler.archive.columns_companion import SUFFIX
 from crawler.data.outcomes import read_outcomes
 from crawler.model.types import Outcome
-from tests.cdxj_judge import judged_archive
-from tests.command import crawl_command, running
-from tests.rows import read
+from tests.harness.archive_judges import Read, judged_archive, read_folder, read_rows
+from tests.harness.commands import crawl_command, running
+from tests.harness.measuring import PeakMemory, peak_memory
 from tests.servers.hostile_content import (
     ALIASES,
     ASTRAY,
@@ -44,8 +44,6 @@ from tests.servers.hostile_content import (
     prose,
     rows,
 )
-from tests.warc_judges import Read, read_folder
-from tests.watching import Memory, watched
 
 MEGABYTE: Final = 1 << 20
 LIMIT_S: Final = 240.0  # for what takes 16 s
@@ -65,7 +63,7 @@ SETTINGS: Final = {
     "CRAWLER_DELAY_FACTOR": 0,
     "CRAWLER_PARSE_TIMEOUT_S": PARSE_TIMEOUT_S,
     "CRAWLER_CANONICAL_IDENTITY": True,
-    "EXTENSIONS": json.dumps({"tests.heartbeat.Heartbeat": 0}),
+    "EXTENSIONS": json.dumps({"tests.harness.measuring.LoopDelays": 0}),
 }
 
 
@@ -73,7 +71,7 @@ SETTINGS: Final = {
 class Crawled:
     status: int | None
     log: str
-    memory: Memory
+    memory: PeakMemory
     stops_s: list[float]  # of the event loop, the longest first
     outcomes: Mapping[tuple[str, str], list[Outcome]]  # by host and path
     visits: Counter[tuple[str, str]]
@@ -95,12 +93,12 @@ class Crawled:
 def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
     home = tmp_path_factory.mktemp("content")
     (home / "secret").write_text(SECRET)
-    settings = SETTINGS | {"HEARTBEAT_FILE": home / "heartbeat.json"}
+    settings = SETTINGS | {"LOOP_DELAYS_FILE": home / "heartbeat.json"}
     with HostileContent(str(home / "secret")) as server:
         seeds = ",".join(server.seeds())
         command = crawl_command(home / "data", settings, seeds=seeds, scope="host")
         with running(command, home / "log") as process:
-            memory = watched(process, LIMIT_S)
+            memory = peak_memory(process, LIMIT_S)
             status = process.poll()
     outcomes = defaultdict(list)
     for outcome in read_outcomes(home / "data" / "outcomes.jsonl"):
@@ -114,7 +112,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
         dict(outcomes),
         Counter((visit.host, visit.path) for visit in server.visits),
         read_folder(warc),
-        {place(row["url"]): row for file in warc.glob(f"*{SUFFIX}") for row in read(file)},
+        {place(row["url"]): row for file in warc.glob(f"*{SUFFIX}") for row in read_rows(file)},
         warc,
     )
 

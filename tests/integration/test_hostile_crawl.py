@@ -6,7 +6,6 @@ Rule: one run of the real command; the tests read what it left behind, and the s
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -20,17 +19,23 @@ from crawler.data.outcomes import read_outcomes
 from crawler.inspect.archive_tools import ArchivePlace, pack
 from crawler.model.page import Flaw
 from crawler.model.types import Outcome
-from tests.cdxj_judge import judged_archive, judged_package
-from tests.command import crawl_command, running
-from tests.comparing import assert_same
-from tests.crawling import crawl
+from tests.harness.archive_judges import (
+    Read,
+    judged_archive,
+    judged_by_programs,
+    judged_package,
+    read_folder,
+)
+from tests.harness.commands import crawl_command, running
+from tests.harness.comparing import assert_same
+from tests.harness.crawling import crawl
+from tests.harness.measuring import peak_memory
 from tests.integration.test_replay import answers
 from tests.servers.hostile import TABLE, HostileServer
 from tests.servers.hostile_bodies import SHORT
 from tests.servers.hostile_kit import Hostile, answer, once, page
 from tests.servers.pages import page as plain_page
 from tests.servers.pages import site
-from tests.warc_judges import Read, judged_by_programs, read_folder
 
 LIMIT_S: Final = 600.0  # for what takes 30 s, most of it waiting for time-outs
 TIMEOUT_S: Final = 3.0  # a machine with much else to do is not a server that is late
@@ -106,18 +111,6 @@ class Crawled:
         return self.records[file, int(offset)]
 
 
-def watched(process: subprocess.Popen[bytes]) -> int:
-    """Its memory's high-water mark, once it has ended. (What wait4 tells of a child includes
-    the memory of its parent at the fork.)"""
-    deadline = time.monotonic() + LIMIT_S
-    status, most_kb = Path(f"/proc/{process.pid}/status"), 0
-    while process.poll() is None and time.monotonic() < deadline:
-        marks = [line.split()[1] for line in status.read_text().splitlines() if "VmHWM" in line]
-        most_kb = max([most_kb, *map(int, marks)])
-        time.sleep(0.05)
-    return most_kb * 1024
-
-
 @pytest.fixture(scope="module")
 def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
     home = tmp_path_factory.mktemp("hostile")
@@ -126,7 +119,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
         # Within a scope there is no budget of URLs, which ten thousand links would use up.
         command = crawl_command(home / "data", SETTINGS, seeds=seeds, scope="host")
         with running(command, home / "log") as process:
-            most_memory_bytes = watched(process)
+            most_memory_bytes = peak_memory(process, LIMIT_S).own
             status = process.wait(1)
     outcomes = defaultdict(list)
     for outcome in read_outcomes(home / "data" / "outcomes.jsonl"):

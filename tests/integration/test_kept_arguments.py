@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crawler.inspect.local import LocalInspection
-from tests.crawling import crawl
+from tests.harness.crawling import crawl
 from tests.servers.pages import page, site
 from tests.servers.redis import RedisServer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scrapy import Request, Spider
 
-from tests.crawling import crawl
+from tests.harness.crawling import crawl
 from tests.servers.pages import Answer, page, site
 
 CLOSED = {"CRAWLER_ALLOW_INSIDE": ""}  # as by default

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from crawler.frontier.rocks_store import CACHE_BYTES, MEMTABLES_BYTES
-from tests.command import run
+from tests.harness.commands import run
 
 MOST = 1_000_000
 # Two generations of recently seen keys, and the active hosts of this test with their heads.

@@ -4,8 +4,6 @@ what was dropped is not, and of what was under way all or nothing."""
 from __future__ import annotations
 
 import resource
-import time
-from collections.abc import Iterator
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,16 +15,19 @@ import pytest
 from crawler.frontier.rocks_store import RocksStore
 from crawler.model.types import Candidate, HostKey, StoreUnavailable
 from crawler.shared.worker.outbox import Outbox
-from tests.integration.forkserver import FORKSERVER
-from tests.integration.test_disk_full import SmallDisk, can_mount
+from tests.harness.killed_processes import preload, run_until_killed
+from tests.harness.small_disks import SmallDisk, can_mount
+from tests.harness.waiting import wait_until
 
 LIVES = 30
 MOST_WORDS = 300  # of one life
 PAGE = 40  # links of a put
 
+preload(__name__)
+
 
 class Word(msgspec.Struct, array_like=True):
-    """What a life tells: what it is about to do, and then that it is done."""
+    """What the process sends: what it is about to do, and then that it is done."""
 
     verb: str  # put | drop
     links: list[int]
@@ -42,56 +43,34 @@ def page(number: int) -> list[Candidate]:
     ]
 
 
-def live(folder: Path, pipe: Connection, largest_file_bytes: int | None) -> None:
+def live(folder: Path, largest_file_bytes: int | None, pipe: Connection) -> None:
     """Puts three pages, sends some of it, and again: until killed or refused."""
     if largest_file_bytes:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file_bytes, hard))
     outbox = Outbox(RocksStore(folder), int)
 
-    def tell(verb: str, links: list[Candidate], done: bool) -> None:
+    def send(verb: str, links: list[Candidate], done: bool) -> None:
         pipe.send_bytes(msgspec.msgpack.encode(Word(verb, [one.key for one in links], done)))
 
     try:
         for number in count():
             found = page(number)
-            tell("put", found, done=False)
+            send("put", found, done=False)
             outbox.put(found)
-            tell("put", found, done=True)
+            send("put", found, done=True)
             if number % 3 == 2 and (batch := outbox.head(50)):
-                tell("drop", batch.links, done=False)
+                send("drop", batch.links, done=False)
                 outbox.drop(batch)
-                tell("drop", batch.links, done=True)
+                send("drop", batch.links, done=True)
     except StoreUnavailable:
         pipe.close()
 
 
-def heard(pipe: Connection) -> Iterator[Word]:
-    """To the end of a life; its last word may be cut off."""
-    try:
-        while True:
-            yield msgspec.msgpack.decode(pipe.recv_bytes(), type=Word)
-    except (EOFError, OSError):
-        return
-
-
-def life_and_death(
-    folder: Path, words: int | None, largest_file_bytes: int | None = None
-) -> list[Word]:
-    """Killed once it has told as many *words*, in the middle of whatever comes next."""
-    ours, theirs = FORKSERVER.Pipe(duplex=False)
-    process = FORKSERVER.Process(target=live, args=(folder, theirs, largest_file_bytes))
-    process.start()
-    theirs.close()
-    try:
-        telling = heard(ours)
-        told = [next(telling) for _ in range(words)] if words else list(telling)
-    finally:
-        process.kill()
-        process.join()
-    told += telling
-    ours.close()
-    return told
+def words_of(folder: Path, words: int | None, largest_file_bytes: int | None = None) -> list[Word]:
+    """Killed once it has sent as many *words*, in the middle of whatever comes next."""
+    sent = run_until_killed(live, folder, largest_file_bytes, messages=words)
+    return [msgspec.msgpack.decode(message, type=Word) for message in sent]
 
 
 def emptied(outbox: Outbox) -> list[int]:
@@ -117,7 +96,7 @@ def judge(told: list[Word], left: list[int], counted: int) -> None:
 def test_what_was_acknowledged_survives_thirty_kills(tmp_path: Path) -> None:
     random = Random(20260103)
     for _ in range(LIVES):
-        told = life_and_death(tmp_path / "outbox", words=random.randrange(1, MOST_WORDS))
+        told = words_of(tmp_path / "outbox", words=random.randrange(1, MOST_WORDS))
         store = RocksStore(tmp_path / "outbox")
         outbox = Outbox(store, int)
         counted = len(outbox)
@@ -126,7 +105,7 @@ def test_what_was_acknowledged_survives_thirty_kills(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    told = life_and_death(tmp_path / "outbox", words=None, largest_file_bytes=300_000)
+    told = words_of(tmp_path / "outbox", words=None, largest_file_bytes=300_000)
     assert not told[-1].done and len(told) > 20, "refused at last"
     store = RocksStore(tmp_path / "outbox")
     outbox = Outbox(store, int)
@@ -148,10 +127,7 @@ def test_it_goes_on_in_the_same_process_when_there_is_room(tmp_path: Path) -> No
         refused = next(number for number in count() if not was_put(outbox, number))
         assert len(outbox) == refused * PAGE
         disk.make_room()
-        end = time.monotonic() + 30
-        while not was_put(outbox, refused):
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        wait_until(lambda: was_put(outbox, refused), 30, "a page is taken", poll_s=0.1)
         assert sorted(emptied(outbox)) == list(range((refused + 1) * PAGE))
     finally:
         store.close()

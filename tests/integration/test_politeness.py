@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.command import crawl_command
-from tests.ready import run
+from tests.harness.commands import crawl_command
+from tests.harness.fork_server import run
 from tests.servers.judged_web import Judge, JudgedWeb
 
 # Below ten times most answers of that web, so that the factor decides as often as the minimum.

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from tests.command import crawl_command
-from tests.examples import examples
-from tests.power_cut import PowerCut
-from tests.ready import run, running
+from tests.harness.archive_judges import read_folder
+from tests.harness.budget import examples
+from tests.harness.commands import crawl_command
+from tests.harness.fork_server import run, running
+from tests.harness.power_cut import PowerCut
 from tests.servers.judged_web import Judge, JudgedWeb
 from tests.servers.redis import RedisServer
-from tests.warc_judges import read_folder
 
 CUTS = examples(5)
 MOST_VISITS = 150  # of one life

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.command import PATIENCE_S, crawl_command
-from tests.ready import run, running
+from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.fork_server import run, running
+from tests.harness.waiting import wait_until
 from tests.servers.judge import ROBOTS
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
@@ -29,13 +28,6 @@ def web(ask: Ask) -> Reply:
     links += [f"http://{host}:{ask.port}/0" for host in HOSTS]
     anchors = "".join(f'<a href="{link}">x</a>' for link in links)
     return Reply(f"<p>{ask.host}{anchors}".encode())
-
-
-def until(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +63,7 @@ def test_two_workers_crawl_what_is_pushed_and_end_when_nothing_is(tmp_path: Path
         unsaid = crawl_command(tmp_path / "0", settings, scope="host")
         said = crawl_command(tmp_path / "1", settings, scope="host", seeds="redis")
         with running(unsaid, tmp_path / "log0") as one, running(said, tmp_path / "log1") as two:
-            until(lambda: len(books.visits) >= 18)
+            wait_until(lambda: len(books.visits) >= 18, PATIENCE_S)
             client.rpush("web:start_urls", json.dumps({"url": books.url(HOSTS[3])}), "no URL")
             client.rpush("gossamer:urgent", books.url(HOSTS[4]))
             assert [each.wait(PATIENCE_S) for each in (one, two)] == [0, 0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
-from tests.crawling import crawl
+from tests.harness.crawling import crawl
 from tests.servers.pages import Answer, Site, site
 from tests.servers.pywb import Browser, Pywb, pywb
 

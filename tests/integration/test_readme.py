@@ -21,8 +21,9 @@ import duckdb
 import pytest
 
 from crawler.config.settings import join_repeated, read_arguments, read_config
-from tests import ready
-from tests.command import PATIENCE_S, PROJECT
+from tests.harness import fork_server
+from tests.harness.commands import PATIENCE_S
+from tests.harness.sources import PROJECT
 from tests.servers.pages import Site, page, site
 
 README: Final = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -164,11 +165,11 @@ def test_the_lines_of_scrapy(tmp_path: Path, web: Site) -> None:
             assert words[:5] == ["scrapy", "share", "web", "--workers", "4"]
             judge(after("-a", words), [put_in.get(word, word) for word in after("-s", words)])
             continue
-        command = [*ready.SCRAPY, *[put_in.get(word, word) for word in words[1:]]]
+        command = [*fork_server.SCRAPY, *[put_in.get(word, word) for word in words[1:]]]
         quick = QUICK if words[1] == "crawl" else ()
         for setting in (*quick, f"CRAWLER_DATA_DIR={data}"):
             command += ["-s", setting]
-        done = ready.run(command)
+        done = fork_server.run(command)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         assert done.stdout, words
     (table,) = of("duckdb")

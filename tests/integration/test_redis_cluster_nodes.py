@@ -1,4 +1,5 @@
-"""The connections to a real Redis Cluster: its map is followed, and who is down harms no other."""
+"""The connections to a real Redis Cluster: its map is followed, and a node that is down affects no
+other."""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ from crawler.shared.shard import (
 )
 from crawler.shared.sync_frontier import RedisFrontier
 from tests.contract.frontiers import Refusing, candidate, rest
+from tests.harness.sources import PROJECT
 from tests.servers.redis import RedisServer
 from tests.servers.redis_glossary import WITHOUT_KEYS, Glossary
 from tests.servers.redis_monitor import Asked, monitored
-from tests.sources import PROJECT
 
 NAME = "glossary"
 SHARDS = 3

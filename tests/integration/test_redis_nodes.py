@@ -21,6 +21,7 @@ from crawler.shared.faults import (
     Unreachable,
 )
 from crawler.shared.worker.join import look_at_replicas
+from tests.harness.waiting import wait_until
 from tests.servers.certificates import write_certificate
 from tests.servers.redis import RedisServer
 from tests.servers.redis_scripts import FewScripts
@@ -147,7 +148,7 @@ def test_scripts_that_were_lost_are_given_again_once(server: RedisServer, turn: 
 
 
 @pytest.mark.parametrize("down", [RedisServer.kill, RedisServer.stop], ids=lambda do: do.__name__)
-def test_a_new_run_is_told_to_a_shard_before_any_script(
+def test_a_new_run_is_announced_to_a_shard_before_any_script(
     server: RedisServer, turn: Turn, down: Callable[[RedisServer], None]
 ) -> None:
     async def story() -> None:
@@ -221,7 +222,9 @@ def test_we_do_not_blame_a_server_for_our_own_standstill(server: RedisServer, tu
     turn(story())
 
 
-def test_who_gives_up_waiting_shifts_nobodys_replies(server: RedisServer, turn: Turn) -> None:
+def test_a_cancelled_call_does_not_shift_the_replies_of_others(
+    server: RedisServer, turn: Turn
+) -> None:
     async def story() -> None:
         async with opened(server.url) as nodes:
             await nodes.run([echo()])
@@ -237,7 +240,7 @@ def test_who_gives_up_waiting_shifts_nobodys_replies(server: RedisServer, turn: 
     turn(story())
 
 
-def test_after_the_end_nobody_connects_again(server: RedisServer, turn: Turn) -> None:
+def test_after_the_end_there_is_no_new_connection(server: RedisServer, turn: Turn) -> None:
     async def story() -> None:
         async with opened(server.url) as nodes:
             under_way = asyncio.ensure_future(nodes.run([echo()]))
@@ -409,10 +412,10 @@ def test_a_link_goes_on_after_a_restart(server: RedisServer) -> None:
 
 
 def settled(replica: RedisServer) -> None:
-    client, end = replica.client(), time.monotonic() + 30.0
-    while client.info("replication")["master_link_status"] != "up":
-        assert time.monotonic() < end, replica.log()[-2000:]
-        time.sleep(0.02)
+    client = replica.client()
+    wait_until(
+        lambda: client.info("replication")["master_link_status"] == "up", 30.0, log=replica.log
+    )
 
 
 def said_of_replicas(url: str, caplog: pytest.LogCaptureFixture, is_sure: bool = False) -> str:
@@ -432,7 +435,7 @@ def test_a_server_without_replicas_is_not_warned_of(
     assert said_of_replicas(server.url, caplog) == ""
 
 
-def test_replicas_whose_lag_has_no_bound_are_warned_of(
+def test_replicas_without_a_bound_on_their_lag_are_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     user = "web on >secret ~* +@all -config"

@@ -1,4 +1,4 @@
-"""The Redis servers that other tests hurt: what is done to them has the effects it should have."""
+"""The Redis servers that tests kill, pause and fill: each of these operations has its effect."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.harness.sources import PROJECT
+from tests.harness.waiting import wait_until
 from tests.servers.certificates import write_certificate
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
 from tests.servers.redis_process import HOST
-from tests.sources import PROJECT
 
 WAIT_S = 60.0
 REFUSES_S = 2.0  # so long a node that comes back does (CLUSTER_WRITABLE_DELAY of Redis)
@@ -49,14 +50,6 @@ def cluster() -> Iterator[RedisCluster]:
 
 def keys(count: int) -> dict[str, bytes]:
     return {f"key {number}": b"%d" % number for number in range(count)}
-
-
-def until(is_true: Callable[[], bool]) -> None:
-    """Wait for what happens on its own."""
-    end = time.monotonic() + WAIT_S
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("down", [RedisServer.kill, RedisServer.stop], ids=lambda do: do.__name__)
@@ -100,7 +93,7 @@ def test_all_of_the_file_can_be_cut_off(server: RedisServer) -> None:
     assert server.client().dbsize() == 0
 
 
-def test_who_is_paused_is_silent_and_comes_back_as_it_was(server: RedisServer) -> None:
+def test_a_paused_server_is_silent_and_resumes_unchanged(server: RedisServer) -> None:
     client, hasty = server.client(), server.client(socket_timeout=0.05)
     client.set("kept", 1)
     run = client.info("server")["run_id"]
@@ -135,10 +128,10 @@ def test_no_child_outlives_it() -> None:
         client.set("key", 1)
         client.bgrewriteaof()
         children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
-        until(lambda: children.read_text() != "")
+        wait_until(lambda: children.read_text() != "", WAIT_S)
         child = int(children.read_text())
         assert is_alive(child)
-    until(lambda: not is_alive(child))
+    wait_until(lambda: not is_alive(child), WAIT_S)
 
 
 def is_alive(pid: int) -> bool:
@@ -160,7 +153,7 @@ def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
         left.port = int(owner.stdout.readline())
         assert answers(left)
         owner.kill()
-    until(lambda: not answers(left))
+    wait_until(lambda: not answers(left), WAIT_S)
 
 
 def answers(server: RedisServer) -> bool:
@@ -175,7 +168,7 @@ def answers(server: RedisServer) -> bool:
     return True
 
 
-def test_an_option_it_does_not_know_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_an_unknown_option_raises_and_leaves_nothing(tmp_path: Path) -> None:
     server = RedisServer(tmp_path, no_such_option=1)
     with pytest.raises(RuntimeError, match="no-such-option"):
         server.__enter__()
@@ -233,9 +226,9 @@ def test_full_memory_refuses_what_adds() -> None:
 def test_a_replica_follows_and_takes_no_writes(server: RedisServer) -> None:
     with RedisServer(replica_of=server) as replica:
         client = replica.client()
-        until(lambda: client.info("replication")["master_link_status"] == "up")
+        wait_until(lambda: client.info("replication")["master_link_status"] == "up", WAIT_S)
         server.client().set("key", 1)
-        until(lambda: client.get("key") == b"1")
+        wait_until(lambda: client.get("key") == b"1", WAIT_S)
         with pytest.raises(redis.ReadOnlyError):
             client.set("key", 2)
 
@@ -257,8 +250,10 @@ def test_a_node_that_is_down_takes_only_its_own_keys(cluster: RedisCluster) -> N
     first.client().set(here[first], "kept")
     first.kill()
     for node in others:
-        until(partial(gives_up_some, node.client()))
-        until(partial(takes, node.client(), here[node]))  # two of three must agree that they live
+        wait_until(partial(gives_up_some, node.client()), WAIT_S)
+        wait_until(
+            partial(takes, node.client(), here[node]), WAIT_S
+        )  # two of three must agree that they live
         with pytest.raises(redis.exceptions.MovedError):
             node.client().get(here[first])
     begun = time.monotonic()

@@ -14,7 +14,7 @@ from scrapy import signals
 from crawler.data.outcomes import OutcomeLog, read_outcomes
 from crawler.model.types import Outcome, never_waits
 from crawler.spiders.web import WebSpider
-from tests.crawling import crawl
+from tests.harness.crawling import crawl
 from tests.servers.pages import Answer, site
 
 TORN = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nUser-agent: *\nDisallow: /a\n"

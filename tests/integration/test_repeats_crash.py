@@ -16,16 +16,17 @@ from crawler.archive.files import companion_path
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from crawler.inspect.archive_tools import ArchivePlace, check
-from tests.command import PATIENCE_S
-from tests.integration.forkserver import FORKSERVER
-from tests.integration.repeat_life import live
-from tests.integration.repeats import Books, pages, routes
+from tests.harness.commands import PATIENCE_S
+from tests.harness.killed_crawl import crawl_until_killed
+from tests.harness.killed_processes import SPAWN, preload
+from tests.harness.repeats import RepeatsAudit, pages, routes
 from tests.servers.pages import site
 
 LIVES: Final = 14
 MOST_ANSWERS: Final = 6  # of one life
 MAX_BITS: Final = 3  # of near-duplicates, as is the default
 HOSTS: Final = 4
+preload("tests.harness.killed_crawl", "tests.harness.imported")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         seeds.write_text("\n".join(each.url("/") for each in sites))
         for life in range(LIVES + 1):
             answers = random.randint(1, MOST_ANSWERS) if life < LIVES else 0
-            process = FORKSERVER.Process(target=live, args=(data, str(seeds), answers))
+            process = SPAWN.Process(target=crawl_until_killed, args=(data, str(seeds), answers))
             process.start()
             process.join(PATIENCE_S)
             assert process.exitcode == (-9 if answers else 0), life
@@ -49,12 +50,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def books(data: Path) -> Books:
-    return Books(data / "warc")
+def books(data: Path) -> RepeatsAudit:
+    return RepeatsAudit(data / "warc")
 
 
-def test_each_answer_is_there_once_or_marked(books: Books) -> None:
-    books.settle()
+def test_each_answer_is_there_once_or_marked(books: RepeatsAudit) -> None:
+    books.check()
     assert len({one.url for one in books.answers}) == HOSTS * len(routes(1))
     full = {one.url for one in books.full}
     again = [one for one in books.revisits if one.url in full]
@@ -62,7 +63,7 @@ def test_each_answer_is_there_once_or_marked(books: Books) -> None:
     assert all(one.fields["WARC-Refers-To-Target-URI"] == one.url for one in again)
 
 
-def test_what_is_marked_is_there_twice(books: Books) -> None:
+def test_what_is_marked_is_there_twice(books: RepeatsAudit) -> None:
     """What cannot be a revisit: it has no body, or another."""
     times = Counter(one.url for one in books.full)
     marked = [one.url for one in books.full if books.is_marked(one)]
@@ -71,7 +72,7 @@ def test_what_is_marked_is_there_twice(books: Books) -> None:
     assert all(url.endswith(kinds) for url in marked)
 
 
-def test_each_page_has_a_row(books: Books) -> None:
+def test_each_page_has_a_row(books: RepeatsAudit) -> None:
     rows = books.rows
     assert any(row["original"] == row["url"] for row in rows)
     assert len({row["url"] for row in rows}) == HOSTS * (len(pages(1)) + 1)
@@ -81,7 +82,7 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> int:
     return int(one["simhash"] ^ other["simhash"]).bit_count()
 
 
-def test_a_page_near_to_one_that_was_there_is_marked(books: Books) -> None:
+def test_a_page_near_to_one_that_was_there_is_marked(books: RepeatsAudit) -> None:
     """By brute force. Each life wrote a file: what earlier ones hold was archived, finished or
     not, before a page was looked up; what its own holds was in flight beside it."""
     rows = [row for row in books.rows if row["simhash"] is not None]
@@ -105,7 +106,7 @@ def test_the_archive_is_whole(data: Path) -> None:
     assert [fault for done in check(place) for fault in done.faults] == []
 
 
-def test_made_again_the_rows_are_the_same(data: Path, books: Books) -> None:
+def test_made_again_the_rows_are_the_same(data: Path, books: RepeatsAudit) -> None:
     before = books.rows
     _, columns = companions(read_config({}))
     for warc in (data / "warc").glob("*.warc.gz"):

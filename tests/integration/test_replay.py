@@ -38,12 +38,12 @@ from crawler.model.types import (
     never_waits,
 )
 from crawler.policy.politeness import next_rest
-from tests import pdfs
-from tests.command import crawl_command, run
-from tests.comparing import assert_same
-from tests.crawling import QUICK, Crawled, crawl
+from tests.harness import pdf_files
+from tests.harness.archive_judges import read_folder
+from tests.harness.commands import crawl_command, run
+from tests.harness.comparing import assert_same
+from tests.harness.crawling import QUICK, Crawled, crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
-from tests.warc_judges import read_folder
 
 HOME: Final = "127.0.75.1"
 AWAY: Final = "127.0.75.2"
@@ -96,7 +96,7 @@ def web(ask: Ask) -> Reply:
         "/long": page("/of-the-long", text="silk " * 5_000),
         "/slow": Reply(without_end),
         "/chunks": Reply(in_chunks),
-        "/paper.pdf": Reply(pdfs.story("on paper", away + "of-the-paper"),
+        "/paper.pdf": Reply(pdf_files.story("on paper", away + "of-the-paper"),
                             content_type="application/pdf"),
         "/map.xml": Reply(f'<urlset xmlns="{space}">{listed}</urlset>'.encode(), content_type=xml),
         "/of-the-map": page(text="of the map"),
@@ -310,7 +310,7 @@ def small(tmp_path: Path) -> Path:
     )
 
 
-def test_a_public_host_needs_no_contact_and_what_is_missing_is_told(
+def test_a_public_host_needs_no_contact_and_what_is_missing_is_logged(
     small: Path, tmp_path: Path
 ) -> None:
     done = crawl(tmp_path / "data", settings={"CRAWLER_REPLAY": str(small)}, seeds=PUBLIC)
@@ -382,7 +382,7 @@ class Asking(Spider):
         self.heard.append(type(failure.value).__name__.encode())
 
 
-def test_a_spider_of_the_users_hears_what_was_answered_to_its_very_question(
+def test_a_users_spider_gets_the_recorded_answer_to_its_exact_request(
     small: Path, tmp_path: Path
 ) -> None:
     done = crawl(tmp_path / "data", Asking, {"CRAWLER_REPLAY": str(small)})

@@ -5,26 +5,129 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, Spider
+from scrapy.http import FormRequest, JsonRequest, Response
+from twisted.python.failure import Failure
 
 from crawler.data.outcomes import read_outcomes
-from tests.command import PATIENCE_S, crawl_command
-from tests.integration.restart_spider import HOLD, SENT
-from tests.ready import run, running
-from tests.servers.echo import Echo, echo
+from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.fork_server import run, running
+from tests.harness.waiting import wait_until
+from tests.servers.pages import Answer, Asked, Site, site
 
 SETTINGS = {
-    "SPIDER_MODULES": "tests.integration.restart_spider",
+    "SPIDER_MODULES": __name__,
     "CRAWLER_DELAY_FACTOR": 0,
     "STATS_DUMP": True,
 }
+
+
+HOLD = "/hold"
+
+SENT: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "post": {"method": "POST", "body": b"\x00\xffbody"},
+    "put": {"method": "PUT", "body": "caf\xe9", "encoding": "latin-1"},
+    "headers": {"headers": {"X-One": "1", "X-Many": ["a", "b"]}},
+    "meta": {"meta": {"mine": {"list": [1, None, 2.5, True], "bytes": "\U0001f41b"}}},
+    "cb_kwargs": {"cb_kwargs": {"n": 1, "names": ["a", "b"]}},
+    "high": {"priority": 7},
+    "low": {"priority": -7},
+    "flagged": {"flags": ["urgent"]},
+    "missing": {"cb_kwargs": {"n": 4}},
+    "form": {"class": FormRequest, "formdata": {"who": "me"}},
+    "json": {"class": JsonRequest, "data": {"a": [1]}},
+    "twice": {"dont_filter": True},
+}
+
+
+class Thing:
+    """A class of the user's own."""
+
+
+class OwnRequest(Request):
+    """A request of the user's own."""
+
+
+class RestartSpider(Spider):
+    name = "restart"
+    root: str
+    diary: str
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield Request(self.root + "/fork", callback=self.fork)
+
+    def fork(self, response: Response) -> Iterator[Request]:
+        yield Request(self.root + HOLD, callback=self.held, priority=1)
+        for name, given in SENT.items():
+            kind = given.get("class", Request)
+            told = {key: value for key, value in given.items() if key != "class"}
+            url = f"{self.root}/{name}"
+            yield kind(url, callback=self.delivered, errback=self.failed, **told)
+        yield Request(self.root + "/twice", callback=self.delivered, dont_filter=True)
+        yield from self.unstorable()
+
+    def held(self, response: Response) -> Iterator[Request]:
+        yield from self.unstorable()
+        yield Request(self.root + "/after", callback=self.delivered)
+
+    def unstorable(self) -> Iterator[Request]:
+        """Each refused, and none in the way of the next."""
+        url = self.root + "/unstorable"
+        yield Request(url, callback=lambda _: None)
+        with Path(__file__).open() as file:
+            yield Request(url, callback=self.delivered, meta={"file": file})
+        yield Request(url, callback=self.delivered, cb_kwargs={"thing": Thing()})
+        yield OwnRequest(url, callback=self.delivered)
+
+    def delivered(self, response: Response, **given: Any) -> None:
+        self.note("delivered", response.request, given, json.loads(response.body))
+
+    def failed(self, failure: Failure) -> None:
+        request: Request = failure.request  # type: ignore[attr-defined]  # Scrapy adds it
+        self.note("failed", request, request.cb_kwargs, {})
+
+    def note(
+        self, where: str, request: Any, given: dict[str, Any], arrived: dict[str, Any]
+    ) -> None:
+        line = {
+            "name": request.url.rpartition("/")[2],
+            "where": where,
+            "class": type(request).__name__,
+            "cb_kwargs": given,
+            "mine": request.meta.get("mine"),
+            "priority": request.priority,
+            "dont_filter": request.dont_filter,
+            "flags": request.flags,
+            "callback": request.callback.__name__,
+            "errback": request.errback and request.errback.__name__,
+            "arrived": arrived,
+        }
+        with Path(self.diary).open("a") as diary:
+            diary.write(json.dumps(line) + "\n")
+
+
+def echo(asked: Asked) -> Answer:
+    """The answer is the request."""
+    echoed = {
+        "method": asked.method,
+        "headers": asked.headers,
+        "body": asked.body.decode("latin-1"),
+    }
+    is_page = not asked.path.startswith(("/missing", "/robots.txt"))
+    headers = (("Content-Type", "application/json"),)
+    return Answer(json.dumps(echoed), 200 if is_page else 404, headers)
+
+
+def held_once(hit: int) -> Answer | None:
+    return Answer(hang=True) if hit == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +139,32 @@ class Lives:
     second_log: str
     diary: list[dict[str, Any]]
     fates: dict[str, list[str]]  # by path
-    web: Echo
+    web: Site
 
     def note(self, name: str) -> dict[str, Any]:
         (found,) = [line for line in self.diary if line["name"] == name]
         return found
 
 
-def finished(data: Path, path: str) -> bool:
-    """Wait for the line in the log of outcomes."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if any(one.url.endswith(path) for one in read_outcomes(data / "outcomes.jsonl")):
-            return True
-        time.sleep(0.01)
-    return False
-
-
 @pytest.fixture(scope="module")
 def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
     home: Path = tmp_path_factory.mktemp("restart")
     data, log, diary = home / "data", home / "log", home / "diary"
+    outcomes = data / "outcomes.jsonl"
     diary.touch()
-    with echo("127.0.10.1", HOLD) as web:
+    with site("127.0.10.1", {HOLD: held_once}, echo) as web:
         command = crawl_command(data, SETTINGS, "restart", root=web.root, diary=diary)
         with running(command, log) as process:
-            assert web.held.wait(PATIENCE_S), log.read_text()
+            wait_until(
+                lambda: HOLD in web.asked, PATIENCE_S, f"{HOLD} is asked for", log=log.read_text
+            )
             # Its callback is done, and so all that it asked for is in the frontier.
-            assert finished(data, "/fork"), log.read_text()
+            wait_until(
+                lambda: any(one.url.endswith("/fork") for one in read_outcomes(outcomes)),
+                30,
+                "/fork is finished",
+                log=log.read_text,
+            )
             process.kill()
         before = diary.read_text()
         done = run(command)
@@ -141,7 +242,7 @@ def test_what_cannot_be_stored_is_refused_with_the_reason(lives: Lives, reason: 
         assert len(re.findall(r"Refused: <GET \S+/unstorable>: " + reason, log)) == 1
 
 
-def test_refusals_are_counted_and_hinder_nobody(lives: Lives) -> None:
+def test_refusals_are_counted_and_block_no_other_request(lives: Lives) -> None:
     assert "'crawler/refused/unstorable': 4" in lives.second_log
     assert lives.note("after")["where"] == "delivered"
     assert "/unstorable" not in lives.web.asked

@@ -19,7 +19,7 @@ from scrapy import Request, Spider
 from crawler.assembly.build import crawl_of
 from crawler.model.url import authority_of
 from crawler.policy.robots_cache import RobotsFetch
-from tests.crawling import Crawled, crawl
+from tests.harness.crawling import Crawled, crawl
 from tests.servers.judge import ROBOTS, Gap, Kind, Rules, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, Visit
 

@@ -1,4 +1,4 @@
-"""A crawl that goes on with other rules: what waits is judged by those of this start."""
+"""A crawl that is resumed with other rules: waiting URLs are judged by the new rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from crawler.config.settings import read_config
 from crawler.inspect.local import LocalInspection
 from crawler.inspect.why import why, why_text
-from tests.crawling import Crawled, crawl
+from tests.harness.crawling import Crawled, crawl
 from tests.servers.pages import Site, page, site
 from tests.servers.redis import RedisServer
 

@@ -25,9 +25,10 @@ from crawler.data.outcomes import read_outcomes
 from crawler.model.types import ConfigError, DataDirError
 from crawler.spiders.pages import page_of
 from crawler.spiders.web import WebSpider
-from tests.command import PATIENCE_S, PROJECT
-from tests.crawling import QUICK, Crawled, crawl
-from tests.integration.scrapy_project import write_project
+from tests.harness.commands import PATIENCE_S
+from tests.harness.crawling import QUICK, Crawled, crawl
+from tests.harness.scrapy_project import write_project
+from tests.harness.sources import PROJECT
 from tests.servers.pages import Answer, Site, page, site
 
 ROUTES = {
@@ -187,7 +188,7 @@ class Busy(Spider):
         pytest.param({"max_retry_times": 1}, 2, id="as often as the request says"),
     ],
 )
-def test_a_request_may_say_how_often_it_is_tried_again(
+def test_a_request_may_set_its_number_of_retries(
     tmp_path: Path, web: Site, more: dict[str, Any], asked: int
 ) -> None:
     done, items = crawled(tmp_path, Busy, root=web.root, more=more)
@@ -326,7 +327,7 @@ def test_a_data_directory_is_of_one_spider(tmp_path: Path, web: Site) -> None:
         crawl(tmp_path / "data", Files, start_urls=[web.url("/lamp")])
 
 
-def test_a_crawl_that_was_finished_says_so(
+def test_a_finished_crawl_is_logged_as_finished(
     tmp_path: Path, web: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "crawler"):
@@ -400,7 +401,7 @@ class Lamp(Item):
     """As in old projects."""
 
 
-def test_what_cannot_be_stored_is_said(
+def test_requests_that_cannot_be_stored_are_logged(
     tmp_path: Path, web: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Hoarder(Spider):

@@ -10,9 +10,10 @@ from threading import Event
 import pytest
 
 from crawler.data.outcomes import read_outcomes
+from tests.harness.archive_judges import read_folder
+from tests.harness.waiting import wait_until
 from tests.servers.pages import Answer, Routes, Site, page, site
-from tests.servers.scrapyd import WAIT_S, Scrapyd, scrapyd_with_project, until
-from tests.warc_judges import read_folder
+from tests.servers.scrapyd import WAIT_S, Scrapyd, scrapyd_with_project
 
 QUICK = ("CRAWLER_MIN_DELAY_S=0.02", "CRAWLER_DELAY_FACTOR=0")
 PATHS = [f"/{number}" for number in range(10)]
@@ -53,7 +54,11 @@ def test_two_jobs_side_by_side_each_crawl_their_own(scrapyd, tmp_path):
             (tmp_path / f"{job}.txt").write_text(web.url("/"))
             data = f"CRAWLER_DATA_DIR={tmp_path / job}"
             scrapyd.schedule(job, seeds=tmp_path / f"{job}.txt", setting=[*QUICK, data])
-        until(lambda: all("/0" in web.asked for web in crawls.values()), "both are in mid-crawl")
+        wait_until(
+            lambda: all("/0" in web.asked for web in crawls.values()),
+            WAIT_S,
+            "both are in mid-crawl",
+        )
         assert scrapyd.jobs("running") == {"one", "two"}
         both_run.set()
         for job, web in crawls.items():
@@ -74,7 +79,7 @@ def test_a_cancelled_job_puts_back_what_was_under_way_and_continues_when_schedul
         scrapyd.schedule("long", seeds=seeds, setting=QUICK)
         assert in_flight.wait(WAIT_S)
         assert scrapyd.cancel("long") == "running"
-        until(lambda: "long" in scrapyd.jobs("finished"), "the job has ended", ENDED_WITHIN_S)
+        wait_until(lambda: "long" in scrapyd.jobs("finished"), ENDED_WITHIN_S, "the job has ended")
         data = scrapyd.data("long")
         summary = json.loads((data / "summary.json").read_text())
         assert summary["reason"] == "shutdown"
@@ -84,7 +89,7 @@ def test_a_cancelled_job_puts_back_what_was_under_way_and_continues_when_schedul
         assert left["waiting"] + left["later"] == len(all_of(web) - done), "nothing stays leased"
 
         scrapyd.schedule("long", seeds=seeds, setting=QUICK)
-        until(lambda: "finished" in summary_of(data)["reason"], "it has finished")
+        wait_until(lambda: "finished" in summary_of(data)["reason"], WAIT_S, "it has finished")
         assert archived(data) == all_of(web)
         assert [path for path in PATHS if web.hits[path] > 1] == ["/3"], "no other page twice"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import crawl_command
-from tests.ready import Begun, running
+from tests.harness.commands import crawl_command
+from tests.harness.fork_server import ForkedProcess, running
 from tests.servers.redis import RedisServer
 
 UNSPOKEN = "s3cr3t-d0-n0t-t3ll"
@@ -61,7 +61,7 @@ def command(folder: Path, settings: Mapping[str, str], port: int) -> list[str]:
     )
 
 
-def end(process: Begun) -> None:
+def end(process: ForkedProcess) -> None:
     try:
         process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from tests.crawling import crawl
+from tests.harness.crawling import crawl
 from tests.servers.hostile import HostileServer
 from tests.servers.hostile_kit import Hostile, Pieces, error, gzipped, head, once
 from tests.servers.pages import Answer, page, site

@@ -1,4 +1,4 @@
-"""The webs that tests crawl, asked by a plain client: their books are true, their files whole."""
+"""The webs that tests crawl, asked by a plain client: their logs are true, their files whole."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_two_connections_at_once_are_an_overlap() -> None:
         assert len(judge.report(MIN_DELAY_S).of(Kind.OVERLAP)) == 1
 
 
-def test_a_judged_web_gives_every_page_to_who_follows_its_links(judge: Judge) -> None:
+def test_every_page_of_a_judged_web_is_reached_by_its_links(judge: Judge) -> None:
     for seed in judge.seeds():
         files.walk(seed)  # finds the failing pages, too impatient to ask for them again
     again = judge.expected() - judge.answered()
@@ -121,7 +121,7 @@ def test_the_books_time_an_answer_from_its_request_to_its_end() -> None:
         assert 0.05 <= visit.end_s - visit.arrival_s <= elapsed_s
 
 
-def test_who_leaves_early_is_written_down_as_cut() -> None:
+def test_a_client_that_leaves_early_is_logged_as_cut() -> None:
     asked = threading.Event()
 
     def slow(request: Ask) -> Reply:
@@ -137,7 +137,9 @@ def test_who_leaves_early_is_written_down_as_cut() -> None:
 
 
 @pytest.mark.parametrize("wait_s", [0.01, 60.0], ids=["due", "not yet due"])
-def test_who_left_while_the_server_had_no_time_is_not_said_to_have_stayed(wait_s: float) -> None:
+def test_a_client_that_left_while_the_server_was_busy_is_not_logged_as_present(
+    wait_s: float,
+) -> None:
     """So it is on a machine that is busy with other things."""
     asked, busy, over = threading.Event(), threading.Event(), threading.Event()
 

@@ -22,8 +22,8 @@ from typing import Any, Final
 import pytest
 
 from crawler.data.data_dir import InheritedLock
-from tests import ready
-from tests.command import crawl_command, run
+from tests.harness import fork_server
+from tests.harness.commands import crawl_command, run
 from tests.servers.judge import ROBOTS, Gap, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
@@ -83,8 +83,8 @@ class Shared:
             command += ["-s", f"{name}={value}"]
         return [*command, *more]
 
-    def running(self, *more: str) -> AbstractContextManager[ready.Begun]:
-        return ready.running(self.command(*more), self.log)
+    def running(self, *more: str) -> AbstractContextManager[fork_server.ForkedProcess]:
+        return fork_server.running(self.command(*more), self.log)
 
     def until(self, is_so: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE_S
@@ -103,7 +103,7 @@ class Shared:
     def look(self) -> subprocess.CompletedProcess[str]:
         """By `scrapy frontier`, which is told no more than the data directory."""
         look = [sys.executable, "-m", "scrapy", "frontier", "counts", "--json"]
-        return ready.run([*look, "-s", f"CRAWLER_DATA_DIR={self.data}"])
+        return fork_server.run([*look, "-s", f"CRAWLER_DATA_DIR={self.data}"])
 
     def looked_at(self) -> Any:
         told = self.look()
@@ -232,7 +232,7 @@ def test_stopped_and_taken_up_again_it_fetches_nothing_twice(shared: Shared) -> 
     for name in ("url", "redis.conf"):
         assert stat.S_IMODE((shared.data / "redis" / name).stat().st_mode) == 0o600
     assert shared.looked_at()["counts"]["done"] == summary["frontier"]["done"], "also at rest"
-    alone = ready.run(crawl_command(shared.data, seeds=shared.seeds))
+    alone = fork_server.run(crawl_command(shared.data, seeds=shared.seeds))
     assert (alone.returncode, alone.stderr.count("a crawl by several workers")) == (1, 1)
     shared.web.is_full = True
     with shared.running(*unhurried) as process:
@@ -294,7 +294,7 @@ def test_a_redis_that_was_left_is_ended_before_another_opens_its_file(shared: Sh
     ],
 )
 def test_what_is_wrong_is_told_once(shared: Shared, more: list[str], sentence: str) -> None:
-    told = ready.run(shared.command(*more))
+    told = fork_server.run(shared.command(*more))
     assert told.returncode == 1
     assert told.stderr.count("gossamer: error: ") == told.stderr.count(sentence) == 1
     assert "Traceback" not in told.stderr
@@ -302,7 +302,7 @@ def test_what_is_wrong_is_told_once(shared: Shared, more: list[str], sentence: s
 
 
 def test_max_pages_is_for_all_workers_together(shared: Shared) -> None:
-    told = ready.run(shared.command("-a", "max_pages=7", workers=3))
+    told = fork_server.run(shared.command("-a", "max_pages=7", workers=3))
     assert told.returncode == 0, told.stderr[-3000:]
     summary = shared.summary()
     assert (summary["reason"], summary["pages"]) == ("max_pages", 7)
@@ -330,7 +330,7 @@ def test_a_redis_that_will_not_do(shared: Shared, version: str, sentence: str) -
 def test_two_at_once_are_one_too_many(shared: Shared) -> None:
     lock = InheritedLock.take(shared.data / "workers" / "share.lock")
     assert lock is not None
-    told = ready.run(shared.command())
+    told = fork_server.run(shared.command())
     lock.close()
     assert told.returncode == 1
     assert told.stderr.count(f"is in use by another crawl (process {os.getpid()})") == 1
@@ -340,13 +340,13 @@ def test_a_redis_that_has_lost_its_data_begins_nothing_anew(shared: Shared) -> N
     worker = shared.data / "workers" / "1"
     worker.mkdir(parents=True)
     (worker / "outcomes.jsonl").write_text("{}\n")
-    told = ready.run(shared.command())
+    told = fork_server.run(shared.command())
     assert (told.returncode, told.stderr.count("but their Redis knows no URL")) == (1, 1)
     assert not shared.served.visits
 
 
 def test_a_crawl_of_one_worker_is_left_alone(shared: Shared) -> None:
     (shared.data / "frontier").mkdir(parents=True)
-    told = ready.run(shared.command())
+    told = fork_server.run(shared.command())
     assert (told.returncode, told.stderr.count("holds a crawl of one worker")) == (1, 1)
     assert list(shared.data.iterdir()) == [shared.data / "frontier"]

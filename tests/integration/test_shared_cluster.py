@@ -16,11 +16,11 @@ import pytest
 from crawler.model.types import Done
 from crawler.shared import keys
 from crawler.shared.shard import shard_of
-from tests import lone_worker
 from tests.contract.frontiers import candidate
-from tests.crew import SETTINGS, Crew
+from tests.harness.shared_frontier import BOUND_S, NAME, LoneWorker, running
+from tests.harness.waiting import wait_until_async
+from tests.harness.workers import SETTINGS, judged_workers
 from tests.integration.test_shared_restarts import lose_power
-from tests.lone_worker import LoneWorker, at_work, until
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
@@ -48,12 +48,12 @@ def hosts_of(cluster: RedisCluster, node: RedisServer, name: str) -> set[str]:
 
 def test_two_workers_fetch_every_page_once(tmp_path: Path, cluster: RedisCluster) -> None:
     web = JudgedWeb(hosts=20, pages=10, crawl_delay_s=0.1)
-    with Crew(tmp_path, cluster.url, web, {"CRAWLER_FRONTIER_NAME": "whole"}) as crew:
-        workers = crew.start("one", "two")
-        crew.finish()
-        assert crew.twice() == {}
+    with judged_workers(tmp_path, cluster, web, {"CRAWLER_FRONTIER_NAME": "whole"}) as crawl:
+        workers = crawl.start(2)
+        crawl.finish()
+        assert crawl.repeats() == {}
     for worker in workers:
-        assert "Waiting: " not in worker.log  # for a server
+        assert "Waiting: " not in worker.log_text()  # for a server
 
 
 def test_one_node_down_and_the_others_go_on(tmp_path: Path, cluster: RedisCluster) -> None:
@@ -61,21 +61,21 @@ def test_one_node_down_and_the_others_go_on(tmp_path: Path, cluster: RedisCluste
     with it its last moments, while the others keep theirs."""
     name = "down"
     announced = cluster.node_of(keys.workers(name))
-    with Crew(
-        tmp_path, cluster.url, WEB, {"CRAWLER_FRONTIER_NAME": name, "CRAWLER_LEASE_S": 60}
-    ) as crew:
-        crew.start("one", "two")
+    with judged_workers(
+        tmp_path, cluster, WEB, {"CRAWLER_FRONTIER_NAME": name, "CRAWLER_LEASE_S": 60}
+    ) as crawl:
+        crawl.start(2)
         for node in (announced, next(node for node in cluster.nodes if node is not announced)):
-            crew.until_more(30)
+            crawl.wait_for_visits(30)
             theirs = hosts_of(cluster, node, name)
             if node is announced:
                 node.kill()
             else:
-                assert crew.twice() == {}
+                assert crawl.repeats() == {}
                 lose_power(node)
             down_at = time.monotonic()
-            crew.until(lambda: time.monotonic() > down_at + DOWN_S)  # noqa: B023 - asked at once
-            meanwhile = [each for each in crew.judge.visits if each.arrival_s > down_at]
+            crawl.wait_until(lambda: time.monotonic() > down_at + DOWN_S)  # noqa: B023 - asked at once
+            meanwhile = [each for each in crawl.judge.visits if each.arrival_s > down_at]
             node.start()
             cluster.wait()
             others = [each for each in meanwhile if each.host not in theirs]
@@ -83,7 +83,7 @@ def test_one_node_down_and_the_others_go_on(tmp_path: Path, cluster: RedisCluste
             late = [each.host for each in meanwhile if each.arrival_s > down_at + NOTICE_S]
             assert set(late) - theirs
             assert not theirs & set(late)
-        crew.finish()
+        crawl.finish()
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_pages_are_finished_while_the_node_of_the_crawls_own_keys_is_down(
 ) -> None:
     """Their links to its hosts wait on our disk. All workers must hear of that before the pages are
     finished, and the node where they announce themselves cannot be told."""
-    name, shards = lone_worker.NAME, 16
+    name, shards = NAME, 16
     node = cluster.node_of(keys.workers(name))
     places = [cluster.node_of(keys.root(name, shard)) is node for shard in range(shards)]
     names = [f"host{number}.example" for number in range(60)]
@@ -115,7 +115,7 @@ def test_pages_are_finished_while_the_node_of_the_crawls_own_keys_is_down(
             f"{cluster.url_beside(node)}?socket_timeout=1", shards=shards, is_sure=True
         )
         await worker.nodes.open()
-        async with at_work(worker):
+        async with running(worker):
             await worker.add(*(candidate("1", host=host) for host in others))
             down(node)
             try:
@@ -126,14 +126,14 @@ def test_pages_are_finished_while_the_node_of_the_crawls_own_keys_is_down(
                         worker.frontier.add([*links, *([own] if own else [])], time.time())
                         worker.release(lease)
                         worker.frontier.finish(lease, Done(), time.time())
-                    await until(lambda: done() == (number + 1) * len(others))  # noqa: B023 - asked at once
+                    await wait_until_async(lambda: done() == (number + 1) * len(others), BOUND_S)  # noqa: B023 - asked at once
                 assert len(worker.outbox)
                 assert not worker.frontier.is_over()
             finally:
                 node.resume() if node.is_up else node.start()
                 cluster.wait()
-            await until(lambda: not len(worker.outbox), 60.0)
-            assert worker.heard.failures == []
+            await wait_until_async(lambda: not len(worker.outbox), 60.0)
+            assert worker.listener.failures == []
 
     asyncio.run(story())
     for each in cluster.nodes:

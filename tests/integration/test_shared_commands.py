@@ -46,8 +46,8 @@ from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of
 from crawler.shared.sync_frontier import RedisFrontier
 from crawler.shared.worker.patterns import field_of
-from tests.command import PROJECT
-from tests.crawling import crawl
+from tests.harness.crawling import crawl
+from tests.harness.sources import PROJECT
 from tests.servers.pages import Answer, page, site
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
@@ -437,7 +437,7 @@ def test_nothing_is_repaired_of_a_shard_that_changed_meanwhile(shared: Crawl) ->
     assert shared.client.hget(keys.totals(shared.name, shard), "waiting") == b"2"
 
 
-def test_a_shard_that_never_stands_still_is_said_not_to_be_counted(shared: Crawl) -> None:
+def test_a_shard_that_always_changes_is_reported_as_not_counted(shared: Crawl) -> None:
     shared.add("http://a.example/1")
     shard = shard_of("a.example", SHARDS)
 
@@ -511,7 +511,7 @@ def test_a_crawl_that_is_not_there_is_not_made(shared: Crawl) -> None:
         ),
     ],
 )
-def test_what_cannot_be_asked_is_said(
+def test_a_server_that_cannot_be_asked_is_reported(
     shared: Crawl, server: RedisServer, changed: dict[str, str], told: str
 ) -> None:
     changed = {name: value.format(port=server.port) for name, value in changed.items()}

@@ -11,10 +11,10 @@ from typing import Final
 
 from crawler.data.data_dir import OUTCOMES, WARC
 from crawler.data.outcomes import read_outcomes
-from tests.accounts import Accounts
+from tests.harness.archive_audit import ArchiveAudit
+from tests.harness.workers import Worker, Workers
 from tests.servers.copied_web import CopiedServer, CopiedWeb
 from tests.servers.redis import RedisServer
-from tests.workers import Worker, Workers
 
 WORKERS: Final = 3
 KILLS: Final = 12
@@ -34,11 +34,11 @@ SETTINGS: Final = {
 
 def kill(crawl: Workers, worker: Worker, after_s: float) -> None:
     """In the middle of its work."""
-    begun = worker.told().count(BEGUN)
+    begun = worker.log_text().count(BEGUN)
     worker.start()
-    crawl.until(lambda: worker.told().count(BEGUN) > begun)
+    crawl.wait_until(lambda: worker.log_text().count(BEGUN) > begun)
     time.sleep(after_s)
-    assert worker.is_up, worker.told()[-2000:]
+    assert worker.is_up, worker.log_text()[-2000:]
     worker.kill()
 
 
@@ -64,4 +64,4 @@ def test_kills_of_workers(tmp_path: Path) -> None:
     for worker in workers:
         shutil.copytree(worker.data / WARC, everything, dirs_exist_ok=True)
     outcomes = [one for worker in workers for one in read_outcomes(worker.data / OUTCOMES)]
-    Accounts(everything, outcomes, server).settle(held, is_shared=True)
+    ArchiveAudit(everything, outcomes, server).check(held, is_shared=True)

@@ -12,9 +12,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.harness.workers import Worker, Workers
 from tests.servers.judged_web import Judge, JudgedWeb
 from tests.servers.redis import RedisServer
-from tests.workers import Worker, Workers
 
 KILLS = 50
 WORKERS = 4
@@ -59,7 +59,7 @@ def killed_at_random(crawl: Workers, dice: random.Random) -> int:
         time.sleep(dice.uniform(0.2, 1.6))
         place = dice.randrange(WORKERS)
         worker = at_work[place]
-        assert worker.is_up, f"it has ended already:\n{worker.told()[-2000:]}"
+        assert worker.is_up, f"it has ended already:\n{worker.log_text()[-2000:]}"
         worker.kill()
         # Of one that was killed before it joined, this is the life before.
         held.setdefault(worker.session, len(crawl.leases(worker.session)))

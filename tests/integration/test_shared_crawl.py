@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.workers import BOUND_S, Worker, Workers
 from tests.servers.judged_web import Judge, JudgedWeb
 from tests.servers.redis import RedisServer
-from tests.workers import BOUND_S, Worker, Workers
 
 MIN_DELAY_S = 0.05
 FACTOR = 10.0
@@ -89,10 +89,10 @@ def test_workers_come_and_go_and_nobody_waits_for_a_lease_of_theirs(tmp_path: Pa
         Workers(tmp_path, server, judge, patient(server)) as crawl,
     ):
         leaving, staying = crawl.start_together(2)
-        crawl.until_pages(60)
+        crawl.wait_for_pages(60)
         late = crawl.start_beside([leaving, staying])
-        crawl.until_pages(200)
-        crawl.until(lambda: crawl.leases(leaving.session))
+        crawl.wait_for_pages(200)
+        crawl.wait_until(lambda: crawl.leases(leaving.session))
         leaving.send(signal.SIGTERM)
         assert leaving.wait() == 0, crawl.logs()
         assert not crawl.leases(leaving.session), "all is given back at once"
@@ -111,8 +111,8 @@ def test_a_worker_that_waits_for_a_host_to_rest_is_idle(tmp_path: Path) -> None:
         Workers(tmp_path, server, judge, {**SETTINGS, **FAR_APART}) as crawl,
     ):
         (worker,) = crawl.start(1)
-        crawl.until(lambda: judge.visits)
-        crawl.until(lambda: is_idle(worker))  # what came with the answer is done
+        crawl.wait_until(lambda: judge.visits)
+        crawl.wait_until(lambda: is_idle(worker))  # what came with the answer is done
         assert all(is_idle(worker) for _ in range(2))
         assert len(judge.visits) == 1
 

@@ -25,9 +25,9 @@ from crawler.archive.files import missing_companions
 from crawler.archive.recovery import recover
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
-from tests.integration.forkserver import FORKSERVER
-from tests.integration.repeat_life import LAST, live
-from tests.integration.repeats import Books, pages, routes
+from tests.harness.killed_crawl import LAST, crawl_until_killed
+from tests.harness.killed_processes import SPAWN, preload
+from tests.harness.repeats import RepeatsAudit, pages, routes
 from tests.servers.pages import site
 from tests.servers.redis import RedisServer
 
@@ -46,6 +46,7 @@ SETTINGS: Final = {
 LEASE_S: Final = 3  # of whoever never comes back: it is waited for
 LONG_LEASE_S: Final = 300  # of whoever does: longer than any start takes
 SHARED: Final = ("/copy", "/moved", "/changes")  # another URL may own their content, or nobody
+preload("tests.harness.killed_crawl")
 
 
 class Crew:
@@ -93,13 +94,13 @@ class Crew:
             lease_s = LEASE_S
         settings = {**self._settings, "CRAWLER_LEASE_S": lease_s}
         args = (self.folder / name, str(self._seeds), *counts, settings)
-        process = self._lives[name] = FORKSERVER.Process(target=live, args=args)
+        process = self._lives[name] = SPAWN.Process(target=crawl_until_killed, args=args)
         process.start()
 
 
 @dataclass(frozen=True)
 class Ended:
-    books: Books
+    books: RepeatsAudit
     back: list[str]  # URLs over which workers died that came back
 
 
@@ -118,11 +119,11 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         assert crew.kills >= KILLS
     never = [url for name in crew.fallen for url in last_urls(folder / name)[-1:]]
     every = [url for data in folder.glob("w*") for url in last_urls(data)]
-    return Ended(Books(gathered(folder)), list((Counter(every) - Counter(never)).elements()))
+    return Ended(RepeatsAudit(gathered(folder)), list((Counter(every) - Counter(never)).elements()))
 
 
 @pytest.fixture(scope="module")
-def books(ended: Ended) -> Books:
+def books(ended: Ended) -> RepeatsAudit:
     return ended.books
 
 
@@ -144,8 +145,8 @@ def gathered(folder: Path) -> Path:
     return everything
 
 
-def test_each_answer_is_there_once_or_marked(books: Books) -> None:
-    books.settle()
+def test_each_answer_is_there_once_or_marked(books: RepeatsAudit) -> None:
+    books.check()
     assert len({one.url for one in books.answers}) == HOSTS * len(routes(1))
     assert len({row["url"] for row in books.rows}) == HOSTS * (len(pages(1)) + 1)
 

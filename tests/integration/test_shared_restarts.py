@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from crawler.shared import keys
 from crawler.shared.crawl_format import encode_format, read_format
-from tests.crew import Crew
+from tests.harness.workers import judged_workers
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.redis import RedisServer
 
@@ -47,20 +47,20 @@ def test_power_failures_lose_no_page(tmp_path: Path) -> None:
     moments = random.Random(11)
     with (
         RedisServer(tmp_path / "redis", appendfsync="everysec") as server,
-        Crew(tmp_path, server.url, WEB) as crew,
+        judged_workers(tmp_path, server, WEB) as crawl,
     ):
-        crew.start("one", "two")
+        one, _ = crawl.start(2)
         for dies_with_it in (False, True, False):
-            crew.until_more(80)
+            crawl.wait_for_visits(80)
             lose_power(server)
             if dies_with_it:
-                crew.kill("one")
+                one.kill()
             time.sleep(moments.uniform(0.0, 1.0))
             server.start()
             if dies_with_it:
-                crew.start("one")
-        crew.finish()
-        again = crew.twice()
+                one.start()
+        crawl.finish()
+        again = crawl.repeats()
     assert again, "what was finished in the last moments was forgotten, or this tests nothing"
 
 
@@ -76,23 +76,26 @@ def test_a_server_that_keeps_what_it_acknowledged_has_no_page_fetched_twice(
     tmp_path: Path, downs: Sequence[Callable[[RedisServer], None]], url: str
 ) -> None:
     moments = random.Random(5)
+    settings = {"CRAWLER_REDIS_FSYNC": "always"}
     with (
         RedisServer(tmp_path / "redis", appendfsync="always") as server,
-        Crew(tmp_path, server.url + url, WEB, {"CRAWLER_REDIS_FSYNC": "always"}) as crew,
+        judged_workers(
+            tmp_path, server, WEB, settings | {"CRAWLER_FRONTIER_URL": server.url + url}
+        ) as crawl,
     ):
-        crew.start("one", "two")
+        crawl.start(2)
         for down in downs:
-            crew.until_more(60)
+            crawl.wait_for_visits(60)
             down(server)
             time.sleep(moments.uniform(2.5, 3.5) if server.is_up else moments.uniform(0.0, 1.5))
             if server.is_up:
                 server.resume()
             else:
                 server.start()
-        crew.finish()
-        assert crew.twice() == {}
-    for worker in crew.workers:
-        assert 1 <= worker.log.count("Waiting: Redis at") <= len(downs), "told once a time"
+        crawl.finish()
+        assert crawl.repeats() == {}
+    for worker in crawl.all:
+        assert 1 <= worker.log_text().count("Waiting: Redis at") <= len(downs), "told once a time"
 
 
 def test_a_crawl_that_is_forgotten_whole_as_it_begins_keeps_its_identity(
@@ -100,14 +103,14 @@ def test_a_crawl_that_is_forgotten_whole_as_it_begins_keeps_its_identity(
 ) -> None:
     """Its URLs are known by a key that it was begun with: another would count all as new."""
     client, key = server.client(), keys.format_key("gossamer")
-    with Crew(tmp_path, server.url, WEB) as crew:
-        crew.start("one")
-        crew.until_more(1)
+    with judged_workers(tmp_path, server, WEB) as crawl:
+        crawl.start(1)
+        crawl.wait_for_visits(1)
         begun = client.get(key)
         server.kill()
         server.cut_aof(server.aof_bytes())
         server.start()
-        crew.until(lambda: client.get(key) is not None)
+        crawl.wait_until(lambda: client.get(key) is not None)
         assert client.get(key) == begun
 
 
@@ -115,15 +118,15 @@ def test_a_crawl_that_another_began_anew_is_not_mixed_with_it(
     tmp_path: Path, server: RedisServer
 ) -> None:
     client, key = server.client(), keys.format_key("gossamer")
-    with Crew(tmp_path, server.url, WEB) as crew:
-        (worker,) = crew.start("one")
-        crew.until_more(1)
+    with judged_workers(tmp_path, server, WEB) as crawl:
+        (worker,) = crawl.start(1)
+        crawl.wait_for_visits(1)
         begun = read_format(client.get(key), key)
-        worker.process.send_signal(signal.SIGSTOP)
+        worker.send(signal.SIGSTOP)
         server.kill()
         server.cut_aof(server.aof_bytes())
         server.start()
         client.set(key, encode_format(replace(begun, key_seed=begun.key_seed + 1)))
-        worker.process.send_signal(signal.SIGCONT)
+        worker.send(signal.SIGCONT)
         assert worker.wait() == 1
-        assert "another worker has begun it anew" in worker.log.splitlines()[-1]
+        assert "another worker has begun it anew" in worker.log_text().splitlines()[-1]

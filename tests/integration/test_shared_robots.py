@@ -58,8 +58,7 @@ from crawler.shared.worker.robots import (
     UNSAVED,
     SharedRobots,
 )
-from tests.servers.redis import RedisServer
-from tests.servers.redis_worker import (
+from tests.harness.redis_worker import (
     IMPATIENT,
     NAME,
     PATIENT,
@@ -67,6 +66,7 @@ from tests.servers.redis_worker import (
     RedisWorker,
     redis_workers,
 )
+from tests.servers.redis import RedisServer
 
 NOW: Final = 1e9
 DAY_S: Final = 86_400.0
@@ -184,7 +184,7 @@ def key_of(authority: str) -> str:
     return keys.robots(NAME, shard_of(registered_domain(host), SHARDS), authority)
 
 
-def test_what_a_full_disk_does_not_take_is_heard_again(server: RedisServer) -> None:
+def test_what_a_full_disk_does_not_take_is_received_again(server: RedisServer) -> None:
     async def story() -> None:
         async with sharers(server) as (one, other):
             await one.learn(answer(200, RULES))
@@ -299,7 +299,7 @@ def test_what_another_learned_replaces_what_has_expired_here(server: RedisServer
     asyncio.run(story())
 
 
-def test_a_redirect_to_another_host_is_learned_by_whoever_has_that_hosts_turn(
+def test_a_redirect_to_another_host_is_learned_with_that_hosts_lease(
     server: RedisServer,
 ) -> None:
     """One has the turns of a.org, another those of b.org; a third comes later."""
@@ -443,7 +443,7 @@ def test_what_has_ended_is_not_handed_on(server: RedisServer) -> None:
     asyncio.run(story())
 
 
-def test_what_is_known_here_is_not_set_back_by_what_was_told_before(server: RedisServer) -> None:
+def test_an_older_record_does_not_replace_a_newer_one(server: RedisServer) -> None:
     async def story() -> None:
         async with sharers(server) as (one, _):
             await one.learn(answer(503))
@@ -529,7 +529,7 @@ def test_a_key_that_is_none_of_ours_counts_as_none(server: RedisServer, kind: st
     asyncio.run(story())
 
 
-def test_a_lease_that_names_nobody_is_left_to_others(server: RedisServer) -> None:
+def test_a_lease_without_a_holder_is_left_to_other_workers(server: RedisServer) -> None:
     async def story() -> None:
         async with sharers(server) as (one, _):
             nobody = Candidate("nowhere", 1, HostKey("a"), "a")

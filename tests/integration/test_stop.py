@@ -29,9 +29,10 @@ from crawler.frontier.port import FrontierRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Counts
-from tests import ready
-from tests.command import crawl_command, running
-from tests.crawling import crawl
+from tests.harness import fork_server
+from tests.harness.commands import crawl_command, running
+from tests.harness.crawling import crawl
+from tests.harness.waiting import wait_until
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
 PROMISED_S: Final = 3.0
@@ -71,21 +72,14 @@ class Stop:
         return self.took_s < max(PROMISED_S, self.start_s)
 
 
-def wait_for(is_so: Callable[[], bool], log: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, log.read_text()[-2000:]
-        time.sleep(0.01)
-
-
 def stopped(
     web: LoopbackWeb, command: list[str], log: Path, ready: Callable[[], bool], how: int
 ) -> Stop:
     began_at = time.monotonic()
     with running(command, log) as process:
-        wait_for(lambda: bool(web.turns), log)
+        wait_until(lambda: bool(web.turns), 60, "a first request", log=log.read_text)
         start_s = time.monotonic() - began_at
-        wait_for(ready, log)
+        wait_until(ready, 60, "the moment to stop", log=log.read_text)
         process.send_signal(how)
         told_at = time.monotonic()
         return Stop(process.wait(90), start_s, time.monotonic() - told_at)
@@ -126,7 +120,7 @@ def test_a_stop_puts_back_what_is_under_way(tmp_path: Path, how: int, reactor: b
         assert list(read_outcomes(data / "outcomes.jsonl")) == [], "no error, and no end, of any"
 
         sluggish.in_a_hurry = True
-        last = ready.run(command)
+        last = fork_server.run(command)
     assert last.returncode == 0, last.stderr[-2000:]
     outcomes = list(read_outcomes(data / "outcomes.jsonl"))
     assert {one.url for one in outcomes} == {*seeds, *(web.url(host, "/next") for host in HOSTS)}
@@ -176,7 +170,7 @@ def test_a_limit_ends_a_crawl_that_still_reads_its_seeds(tmp_path: Path) -> None
         seeds.write_text("".join(f"{web.url(HOSTS[n % 30], f'/{n}')}\n" for n in range(100_000)))
         for _ in range(2):
             command = crawl_command(data, {"CLOSESPIDER_PAGECOUNT": 1}, seeds=seeds)
-            done = ready.run(command)
+            done = fork_server.run(command)
             assert done.returncode == 0, done.stderr[-2000:]
             assert " ERROR: " not in done.stderr
             assert "The crawl stops before all its seeds are read" in done.stderr

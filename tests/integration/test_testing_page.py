@@ -11,7 +11,8 @@ from typing import Final
 
 import pytest
 
-from tests.command import PATIENCE_S, PROJECT
+from tests.harness.commands import PATIENCE_S
+from tests.harness.sources import PROJECT
 from tests.servers.pages import Answer, site
 
 PAGE: Final = (PROJECT / "docs" / "testing.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from crawler.inspect.local import LocalInspection
 from crawler.inspect.why import why, why_text
 from demo.pages import MONTHS_AHEAD, page
 from demo.web import CALENDAR, SmallWeb
-from tests.crawling import crawl
+from tests.harness.crawling import crawl
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
 

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from crawler.data.outcomes import read_outcomes
-from tests import ready
-from tests.command import PATIENCE_S, PROJECT, crawl_command
+from tests.harness import fork_server
+from tests.harness.archive_judges import Read, read_folder
+from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.sources import PROJECT
 from tests.servers.pages import Answer, Site, page, site
-from tests.warc_judges import Read, read_folder
 
 THEIRS = Path(__file__).with_name("users_project")
 
@@ -89,7 +90,7 @@ def crawled(
     tmp_path: Path,
     web: Site,
     spider: str,
-    run: Callable[..., subprocess.CompletedProcess[str]] = ready.run,
+    run: Callable[..., subprocess.CompletedProcess[str]] = fork_server.run,
     **arguments: object,
 ) -> Done:
     project, data, diary = tmp_path / "project", tmp_path / "data", tmp_path / "diary"

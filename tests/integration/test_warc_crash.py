@@ -3,51 +3,86 @@ whole, outside readers find nothing wrong in any file, and each file has its ind
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from hashlib import sha1
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
-from crawler.archive.capture import RecordPlace
+from crawler.archive.capture import Capture, RecordPlace
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.files import companion_path
 from crawler.archive.recovery import recover
-from tests.cdxj_judge import judged_index
-from tests.integration.forkserver import FORKSERVER
-from tests.integration.warc_life import live, page
-from tests.warc_judges import read_folder
+from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.model.types import Claim, never_waits
+from tests.harness.archive_judges import judged_index, read_folder
+from tests.harness.killed_processes import preload, run_until_killed
 
 LIVES = 30
 MOST_ANSWERS = 60  # of one life: with files of 200 kB that is five of them
 
-Told = tuple[int, RecordPlace]
+Acknowledged = tuple[int, RecordPlace]
+
+preload(__name__)
+
+TASKS = 8  # that append to the archive at once
 
 
-def told(pipe: Connection) -> Iterator[Told]:
-    """What a life tells, to the end of it; the last word may be cut off."""
-    try:
-        while True:
-            number, file, offset, length = pipe.recv_bytes().decode().split()
-            yield int(number), RecordPlace(file, int(offset), int(length))
-    except (EOFError, OSError):
-        return
+def page(life: int, number: int) -> Capture:
+    """Always the same for the same numbers; every fifth is a copy of a page before."""
+    random = Random(life * 1_000_003 + number)
+    copy = number % 5 == 4
+    body = b"copy" if copy else random.randbytes(random.randrange(40_000))
+    first = Claim(sha1(body).digest(), "http://example.com/first", "x.warc.gz:1", 0.0)
+    return Capture(
+        url=f"http://example.com/{life}/{number}",
+        fetched_at=1767323045.0 + life,
+        request=b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n",
+        status=200,
+        body=body,
+        duplicate_of=first if copy else None,
+    )
 
 
-def life_and_death(folder: Path, life: int, answers: int) -> list[Told]:
-    """Killed once it has told as many *answers*, in the middle of whatever comes next."""
-    ours, theirs = FORKSERVER.Pipe(duplex=False)
-    process = FORKSERVER.Process(target=live, args=(folder, life, theirs))
-    process.start()
-    theirs.close()
-    try:
-        telling = told(ours)
-        heard = [next(telling) for _ in range(answers)]
-    finally:
-        process.kill()
-        process.join()
-    heard += telling
-    ours.close()
-    return heard
+def live(folder: Path, life: int, pipe: Connection) -> None:
+    """Archive as fast as it can, and send each place at once. Even lives use the writer itself, odd
+    ones the archive."""
+    companions = [CdxjCompanion(run_chars=10_000)]
+    recover(folder, companions)
+    # Small files: many of the deaths come while one is finished and the next begun.
+    rules = WarcRules(folder=folder, origin=f"h-{life}", max_file_bytes=200_000)
+    writer = WarcWriter(rules, companions)
+    if life % 2:
+        asyncio.run(_through_the_archive(Archive(writer, never_waits), life, pipe))
+    else:
+        for number in count():
+            _send(pipe, number, writer.append(page(life, number)))
+
+
+async def _through_the_archive(archive: Archive, life: int, pipe: Connection) -> None:
+    async def task(numbers: Iterator[int]) -> None:
+        for number in numbers:
+            _send(pipe, number, await archive.append(page(life, number)))
+
+    numbers = count()
+    await asyncio.gather(*(task(numbers) for _ in range(TASKS)))
+
+
+def _send(pipe: Connection, number: int, place: RecordPlace) -> None:
+    pipe.send_bytes(f"{number} {place.file} {place.offset} {place.length}".encode())
+
+
+def acknowledged_by(folder: Path, life: int, answers: int) -> list[Acknowledged]:
+    """Killed once it has sent as many *answers*, in the middle of whatever comes next."""
+    sent = run_until_killed(live, folder, life, messages=answers)
+    return [_read(message) for message in sent]
+
+
+def _read(message: bytes) -> Acknowledged:
+    number, file, offset, length = message.decode().split()
+    return int(number), RecordPlace(file, int(offset), int(length))
 
 
 def test_what_was_acknowledged_survives_thirty_kills(tmp_path: Path) -> None:
@@ -56,7 +91,7 @@ def test_what_was_acknowledged_survives_thirty_kills(tmp_path: Path) -> None:
     acknowledged = {
         (life, number): place
         for life, answers in enumerate(deaths)
-        for number, place in life_and_death(tmp_path, life, answers)
+        for number, place in acknowledged_by(tmp_path, life, answers)
     }
     left = list(tmp_path.glob("*.warc.gz.open"))
     assert len(left) <= 1, "a new life mends what the last one left"

@@ -32,7 +32,7 @@ from crawler.model.types import (
     StoreUnavailable,
     never_waits,
 )
-from tests.warc_judges import read, read_folder
+from tests.harness.archive_judges import read, read_folder
 
 FIRST = "crawl-20260102030405-00000-h-1.warc.gz"
 
@@ -78,7 +78,7 @@ def assert_found(folder: Path, placed: list[tuple[RecordPlace, Capture]]) -> Non
     assert len(answers) == len(placed)
 
 
-def test_captures_lie_where_the_writer_said(tmp_path: Path) -> None:
+def test_captures_are_where_the_writer_put_them(tmp_path: Path) -> None:
     warcs = writer(tmp_path / "not there yet")
     placed = []
     for number in range(50):
@@ -264,7 +264,7 @@ async def test_a_slow_disk_holds_the_callers_back(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_a_caller_that_left_takes_nobody_with_it(tmp_path: Path) -> None:
+async def test_a_cancelled_caller_does_not_cancel_others(tmp_path: Path) -> None:
     gated = GatedWriter(WarcRules(folder=tmp_path, origin="h-1"))
     archive = Archive(gated, never_waits)
     left, stayed = (asyncio.create_task(archive.append(page(number))) for number in range(2))
@@ -277,7 +277,7 @@ async def test_a_caller_that_left_takes_nobody_with_it(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_each_failure_is_told_to_its_own_caller(tmp_path: Path) -> None:
+async def test_each_failure_is_raised_for_its_own_caller(tmp_path: Path) -> None:
     folder = tmp_path / "warc"
     folder.write_bytes(b"")
     archive = Archive(writer(folder), never_waits)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tests.pdfs import story
+from tests.harness.pdf_files import story
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
 ROBOTS: Final = "/robots.txt"

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
-from tests import pdfs
+from tests.harness import pdf_files
 from tests.servers.hostile_kit import gzipped
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
@@ -199,13 +199,13 @@ def rows(file: str) -> Mapping[str, Callable[[Ask], Reply]]:
             RSS,
             "<rss version='2.0'><channel>",
         ),
-        "tree.pdf": once(Reply(pdfs.tree_in_itself(), content_type=PDF)),
-        "form.pdf": once(Reply(pdfs.form_in_itself(), content_type=PDF)),
-        "outlines.pdf": once(Reply(pdfs.outlines_in_themselves(), content_type=PDF)),
-        "objects.pdf": once(Reply(pdfs.objects_in_themselves(), content_type=PDF)),
-        "bomb.pdf": once(Reply(pdfs.bomb(500), content_type=PDF)),
-        "pages.pdf": once(Reply(pdfs.many_pages(100_000), content_type=PDF)),
-        "for-ever.pdf": once(Reply(pdfs.forms_for_ever(), content_type=PDF)),
+        "tree.pdf": once(Reply(pdf_files.tree_in_itself(), content_type=PDF)),
+        "form.pdf": once(Reply(pdf_files.form_in_itself(), content_type=PDF)),
+        "outlines.pdf": once(Reply(pdf_files.outlines_in_themselves(), content_type=PDF)),
+        "objects.pdf": once(Reply(pdf_files.objects_in_themselves(), content_type=PDF)),
+        "bomb.pdf": once(Reply(pdf_files.bomb(500), content_type=PDF)),
+        "pages.pdf": once(Reply(pdf_files.many_pages(100_000), content_type=PDF)),
+        "for-ever.pdf": once(Reply(pdf_files.forms_for_ever(), content_type=PDF)),
     }
 
 

@@ -1,4 +1,4 @@
-"""A few fixed answers by path on a loopback address of their own; keeps its log."""
+"""A few fixed answers by path on a loopback address of their own, with a log of the requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,22 @@ class Answer:
     hang: bool = False  # never answer
 
 
-Routes = Mapping[str, Answer | Callable[[int], Answer]]  # a callable gets the count of its hits
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+# A callable gets the count of its hits; None leaves the answer to the default.
+Routes = Mapping[str, Answer | Callable[[int], Answer | None]]
+
+
+def not_here(asked: Asked) -> Answer:
+    return Answer("not here", 404)
 
 
 @dataclass(slots=True)
@@ -33,8 +48,10 @@ class Site:
 
 
 @contextmanager
-def site(address: str, routes: Routes) -> Iterator[Site]:
-    """Serve *routes* on *address* at a free port. Other paths are 404."""
+def site(
+    address: str, routes: Routes, default: Callable[[Asked], Answer] = not_here
+) -> Iterator[Site]:
+    """Serve *routes* on *address* at a free port; *default* answers on other paths."""
     stop = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -42,11 +59,11 @@ def site(address: str, routes: Routes) -> Iterator[Site]:
 
         def answer(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
-            self.rfile.read(length)
+            asked = Asked(self.command, self.path, self.headers.items(), self.rfile.read(length))
             web.asked.append(self.path)
             hit = web.hits[self.path] = web.hits.get(self.path, 0) + 1
-            found = routes.get(self.path, Answer("not here", 404))
-            found = found(hit) if callable(found) else found
+            route = routes.get(self.path)
+            found = (route(hit) if callable(route) else route) or default(asked)
             if found.hang:
                 stop.wait(60)
                 return
@@ -62,7 +79,7 @@ def site(address: str, routes: Routes) -> Iterator[Site]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST = do_HEAD = answer
+        do_GET = do_POST = do_PUT = do_HEAD = answer
 
         def log_message(self, *_: object) -> None:
             """The log is `Site.asked`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from typing import Final
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from tests.command import PROJECT
+from tests.harness.sources import PROJECT
+from tests.harness.waiting import wait_until
 
 JUDGES: Final = PROJECT / ".venv-judges" / "bin"
 ADDRESS: Final = "127.0.73.1"
@@ -76,14 +76,15 @@ def pywb(folder: Path, warcs: Iterable[Path]) -> Iterator[Pywb]:
 
 
 def _await(serving: Pywb, server: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + WAIT_S
-    while True:
+    def answers() -> bool:
         try:
             with build_opener().open(serving.root, timeout=WAIT_S):
-                return
+                return True
         except URLError:
-            assert server.poll() is None and time.monotonic() < until, "pywb does not answer"
-            time.sleep(0.1)
+            assert server.poll() is None, "pywb has ended"
+            return False
+
+    wait_until(answers, WAIT_S, "pywb answers", poll_s=0.1)
 
 
 class Browser:

@@ -5,16 +5,17 @@ Rule: a node that is down takes its own keys with it and no others, and comes ba
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import redis
 from redis.crc import key_slot
 
-from tests.servers.redis import POLL_S, START_S, RedisServer
+from tests.harness.waiting import wait_until
+from tests.servers.redis import START_S, RedisServer
 from tests.servers.redis_process import HOST
 
 HASH_SLOTS: Final = 16384  # of any cluster
@@ -66,28 +67,31 @@ class RedisCluster:
                 for node in self.nodes:
                     client.execute_command("CLUSTER MEET", HOST, node.port, node.bus_port)
                 name = its_master.execute_command("CLUSTER MYID").decode()
-                _until(lambda: name in str(client.cluster("nodes")), replica)
+                wait_until(lambda: name in str(client.cluster("nodes")), START_S, log=replica.log)
                 client.execute_command("CLUSTER REPLICATE", name)
-                _until(lambda: client.info("replication")["master_link_status"] == "up", replica)
+                wait_until(
+                    lambda: client.info("replication")["master_link_status"] == "up",
+                    START_S,
+                    log=replica.log,
+                )
             for node in self.nodes:
                 with node.client() as client:
-                    _until(lambda client=client: _has_replica(client, name), node)
+                    wait_until(partial(_has_replica, client, name), START_S, log=node.log)
             yield replica
 
     def take_over(self, replica: RedisServer) -> None:
         """Without its master's consent; until the cluster agrees."""
         with replica.client() as client:
             client.execute_command("CLUSTER FAILOVER", "TAKEOVER")
-            _until(lambda: client.info("replication")["role"] == "master", replica)
+            wait_until(
+                lambda: client.info("replication")["role"] == "master", START_S, log=replica.log
+            )
 
     def wait(self) -> None:
         """Until every node takes every key for served: after the start of one that was down."""
-        until = time.monotonic() + START_S
         for node in self.nodes:
             with node.client() as client:
-                while not self._is_whole(client):
-                    assert time.monotonic() < until, node.log()[-2000:]
-                    time.sleep(POLL_S)
+                wait_until(partial(self._is_whole, client), START_S, log=node.log)
 
     def _acquaint(self) -> None:
         for epoch, (node, slots) in enumerate(self._shares(), 1):
@@ -113,10 +117,3 @@ class RedisCluster:
 
 def _has_replica(client: redis.Redis, master: str) -> bool:
     return bool(client.execute_command("CLUSTER REPLICAS", master))
-
-
-def _until(is_so: Callable[[], bool], node: RedisServer) -> None:
-    until = time.monotonic() + START_S
-    while not is_so():
-        assert time.monotonic() < until, node.log()[-2000:]
-        time.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""All that a Redis server does while somebody works on it, as its MONITOR tells."""
+"""All commands that a Redis server runs meanwhile, as its MONITOR shows them."""
 
 from __future__ import annotations
 

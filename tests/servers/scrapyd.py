@@ -11,8 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +19,8 @@ from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from tests.command import PROJECT
+from tests.harness.sources import PROJECT
+from tests.harness.waiting import wait_until
 
 WAIT_S: Final = 120.0
 PORT_TRIES: Final = 3  # a port that was free a moment ago may be taken
@@ -68,7 +68,9 @@ class Scrapyd:
         return {job["id"] for job in self.ask("listjobs")[state]}
 
     def wait_for(self, job: str) -> None:
-        until(lambda: job in self.jobs("finished"), f"job {job} has ended")
+        wait_until(
+            lambda: job in self.jobs("finished"), WAIT_S, f"job {job} has ended", poll_s=0.05
+        )
 
     def log(self, job: str) -> str:
         return (self.folder / "logs" / "crawler" / "web" / f"{job}.log").read_text()
@@ -80,13 +82,6 @@ class Scrapyd:
     def data(self, job: str) -> Path:
         """Where a job keeps its crawl that is not told where."""
         return self.folder / "jobs" / "crawler" / "web" / job
-
-
-def until(is_so: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
-    deadline_s = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline_s, f"not within {within_s:g} s: {what}"
-        time.sleep(0.05)
 
 
 @contextmanager
@@ -122,7 +117,12 @@ def _started(folder: Path) -> tuple[subprocess.Popen[bytes], Scrapyd]:
 
 
 def _lives(process: subprocess.Popen[bytes], server: Scrapyd) -> bool:
-    until(lambda: process.poll() is not None or _answers(server), "scrapyd answers")
+    wait_until(
+        lambda: process.poll() is not None or _answers(server),
+        WAIT_S,
+        "scrapyd answers",
+        poll_s=0.05,
+    )
     return process.poll() is None
 
 

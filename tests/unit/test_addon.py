@@ -206,7 +206,7 @@ def test_a_misspelt_setting_stops_the_crawl_before_it_begins():
         settled(CRAWLER_CONTACTS="x")
 
 
-def test_scrapy_hears_of_what_our_settings_decide():
+def test_scrapys_settings_follow_ours():
     settings = settled(CRAWLER_TOTAL_TIMEOUT_S="12", CRAWLER_TLS="lenient")
     assert settings.getfloat("DOWNLOAD_TIMEOUT") == 12
     assert not settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from crawler import api
-from tests.command import PROJECT
+from tests.harness.sources import PROJECT
 
 
 @pytest.mark.parametrize("name", api.__all__)

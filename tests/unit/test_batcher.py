@@ -67,7 +67,7 @@ def test_a_fault_is_an_answer_to_one():
     asyncio.run(story())
 
 
-def test_a_bug_reaches_all_who_wait_and_nobody_after():
+def test_a_bug_is_raised_for_all_waiting_callers_and_none_after():
     async def story():
         shards = Shards()
         shards.bug = RuntimeError("a bug")
@@ -82,7 +82,7 @@ def test_a_bug_reaches_all_who_wait_and_nobody_after():
     asyncio.run(story())
 
 
-def test_who_went_away_is_not_asked_for():
+def test_a_cancelled_caller_is_not_asked_for():
     async def story():
         shards = Shards()
         batcher = Batcher(shards.run)

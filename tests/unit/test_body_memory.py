@@ -1,4 +1,4 @@
-"""Bodies share one memory: who waits, who never does, and that all get to their end."""
+"""Bodies share one memory: which fetches wait for room, which never do, and that all end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scrapy import Request
 
 from crawler.crawl.body_memory import FREE_BYTES
-from tests.hurried import hurried
-from tests.memories import Memory
+from tests.harness.body_memory import Memory
+from tests.harness.waiting import run_in_virtual_time
 
 MOST = 10 * FREE_BYTES
 CHUNK = FREE_BYTES // 2
@@ -65,7 +65,7 @@ def test_the_oldest_large_one_never_waits() -> None:
     assert other.has_room(100 * MOST), "it is the oldest now"
 
 
-def test_old_is_who_has_been_large_for_long() -> None:
+def test_the_body_that_has_been_large_longest_has_room() -> None:
     memory = Memory(MOST)
     small, large = Body(memory, 1).add(1), Body(memory, 2).add(MOST)
     assert large.has_room()
@@ -129,11 +129,11 @@ def test_room_goes_to_the_oldest_that_waits() -> None:
         oldest.end()
         await asyncio.gather(*waiting)
 
-    hurried(life())
+    run_in_virtual_time(life())
     assert order == [3, 4, 5]
 
 
-def test_who_waits_is_told_of_with_its_time() -> None:
+def test_a_wait_for_memory_is_counted_with_its_time() -> None:
     memory, oldest, other = full()
     looks: list[float] = []
 
@@ -142,7 +142,7 @@ def test_who_waits_is_told_of_with_its_time() -> None:
         loop.call_later(2.5, oldest.end)
         await memory.wait_for_room(other.share, 1, lambda: looks.append(loop.time()))
 
-    hurried(life())
+    run_in_virtual_time(life())
     assert looks == pytest.approx([0.0, 1.0, 2.0])
     assert memory.told == {"memory/pauses": 1, "memory/paused_ms": 2_500}
     assert other.flight.paused_s == pytest.approx(2.5)
@@ -150,7 +150,7 @@ def test_who_waits_is_told_of_with_its_time() -> None:
 
 
 @pytest.mark.parametrize("is_called_before", [True, False], ids=["called", "still waiting"])
-def test_who_is_cancelled_lets_the_next_have_its_turn(is_called_before: bool) -> None:
+def test_a_cancelled_fetch_gives_its_turn_to_the_next(is_called_before: bool) -> None:
     async def life() -> None:
         memory, _, other = full()
         late = [Body(memory, n).add(FREE_BYTES) for n in (3, 4)]
@@ -166,7 +166,7 @@ def test_who_is_cancelled_lets_the_next_have_its_turn(is_called_before: bool) ->
         await second
         assert first.cancelled()
 
-    hurried(life())
+    run_in_virtual_time(life())
 
 
 @settings(max_examples=150, deadline=None)
@@ -196,5 +196,5 @@ def test_all_get_to_their_end_within_the_bound(seed: int, max_bytes: int, caps: 
             for number, cap in enumerate(caps):
                 pages.create_task(page(number, cap))
 
-    hurried(life())
+    run_in_virtual_time(life())
     assert memory.bytes == 0

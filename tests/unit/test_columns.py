@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.archive.capture import RecordPlace
 from crawler.archive.columns import (
     BATCH_ROWS,
     COLUMNS,
@@ -30,7 +31,25 @@ from crawler.archive.columns import (
 from crawler.archive.files import open_name
 from crawler.model.page import ColumnsRow, Link, LinkKind
 from crawler.model.types import StoreUnavailable
-from tests.rows import ask, place, read, row
+from tests.harness.archive_judges import query, read_rows
+
+HOUR_S: Final = 3600.0
+
+
+def row(number: int, **changes: Any) -> ColumnsRow:
+    given: dict[str, Any] = {
+        "url": f"http://example.com/{number}",
+        "host": "example.com",
+        "fetched_at": 1767323045.678901 + number * HOUR_S,
+        "status": 200,
+        **changes,
+    }
+    return ColumnsRow(**given)
+
+
+def place(number: int) -> RecordPlace:
+    return RecordPlace("crawl-0.warc.gz", 1000 * number, 900)
+
 
 FULL: Final = row(
     0,
@@ -75,7 +94,7 @@ def micros(one: dict[str, Any]) -> int:
 
 
 def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
-    assert read(written(tmp_path / "x.parquet", [FULL], LINKS)) == [
+    assert read_rows(written(tmp_path / "x.parquet", [FULL], LINKS)) == [
         {
             "url": "http://example.com/0",
             "host": "example.com",
@@ -105,8 +124,8 @@ def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_said_is_null(tmp_path: Path) -> None:
-    (bare,) = read(written(tmp_path / "x.parquet", [row(0)]))
+def test_a_missing_value_is_null(tmp_path: Path) -> None:
+    (bare,) = read_rows(written(tmp_path / "x.parquet", [row(0)]))
     said = {"url", "host", "fetched_at", "status", "links", "outlinks"}
     assert {name for name, value in bare.items() if value is None} == {
         column.name for column in COLUMNS if column.name not in said and column.nullable
@@ -116,13 +135,13 @@ def test_what_is_not_said_is_null(tmp_path: Path) -> None:
 
 def test_duckdb_reads_the_same(tmp_path: Path) -> None:
     path = written(tmp_path / "x.parquet", [FULL, row(1)], LINKS)
-    assert ask(
+    assert query(
         "SELECT url, epoch_us(fetched_at), simhash, bits, len(outlinks), outlinks[1].rel, digest"
         " FROM read_parquet($path) ORDER BY warc_offset",
         path=str(path),
     ) == [
         (one["url"], micros(one), one["simhash"], one["bits"], 2, "nofollow", one["digest"])
-        for one in read(path)
+        for one in read_rows(path)
     ]
 
 
@@ -155,10 +174,10 @@ def test_hostile_rows_in_a_file(tmp_path: Path) -> None:
     path = written(tmp_path / "x.parquet", [row(0, text=text, links=len(links))] * 3, links)
     question = "SELECT length(text), len(outlinks), outlinks[-1].url FROM read_parquet($path)"
     assert (
-        ask(question, path=str(path))
+        query(question, path=str(path))
         == [(2_000_000, 100_000, "http://example.com/99999\ufffd")] * 3
     )
-    assert read(path)[0]["text"] == text
+    assert read_rows(path)[0]["text"] == text
 
 
 texts = st.text(st.characters(), max_size=20)
@@ -201,13 +220,13 @@ def test_rows_are_grouped_by_size_in_their_order(tmp_path: Path) -> None:
     path = written(tmp_path / "x.parquet", rows, group_bytes=2 * BATCH_ROWS * 1000)
     file = pq.ParquetFile(path)
     assert file.metadata.num_row_groups == 5
-    assert [one["url"] for one in read(path)] == [one.url for one in rows]
+    assert [one["url"] for one in read_rows(path)] == [one.url for one in rows]
 
 
 def test_a_file_without_rows_has_its_columns(tmp_path: Path) -> None:
     path = written(tmp_path / "x.parquet", [])
     assert pq.read_schema(path).equals(SCHEMA)
-    assert ask("SELECT count(url) FROM read_parquet($path)", path=str(path)) == [(0,)]
+    assert query("SELECT count(url) FROM read_parquet($path)", path=str(path)) == [(0,)]
 
 
 def test_a_reader_can_leave_row_groups_out(tmp_path: Path) -> None:
@@ -234,9 +253,9 @@ def test_a_file_is_replaced_in_one_go(tmp_path: Path) -> None:
     written(tmp_path / "x.parquet", [row(1)])
     file = ColumnsFile(tmp_path / "x.parquet")
     file.add(cells(row(2), [], place(0)))
-    assert read(tmp_path / "x.parquet")[0]["url"] == row(1).url
+    assert read_rows(tmp_path / "x.parquet")[0]["url"] == row(1).url
     file.finish()
-    assert read(tmp_path / "x.parquet")[0]["url"] == row(2).url
+    assert read_rows(tmp_path / "x.parquet")[0]["url"] == row(2).url
 
 
 def test_what_is_discarded_leaves_nothing(tmp_path: Path) -> None:
@@ -249,10 +268,10 @@ def test_what_is_discarded_leaves_nothing(tmp_path: Path) -> None:
 
 def test_what_an_unfinished_file_held_is_written_over(tmp_path: Path) -> None:
     open_name(tmp_path / "x.parquet").write_bytes(b"x" * 100_000)
-    assert len(read(written(tmp_path / "x.parquet", [FULL]))) == 1
+    assert len(read_rows(written(tmp_path / "x.parquet", [FULL]))) == 1
 
 
-def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match=r"cannot write .*gone/x\.parquet\.open"):
         ColumnsFile(tmp_path / "gone" / "x.parquet")
 
@@ -275,7 +294,7 @@ def small_files(most_bytes: int) -> Iterator[None]:
         pytest.param(10_000_000, id="at the end"),
     ],
 )
-def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, group_bytes: int) -> None:
+def test_a_full_disk_raises_and_leaves_nothing(tmp_path: Path, group_bytes: int) -> None:
     rows = [row(number, text=randbytes(2_000).hex()) for number in range(200)]
     file = ColumnsFile(tmp_path / "x.parquet", group_bytes)
     with small_files(150_000), pytest.raises(StoreUnavailable, match="File too large"):
@@ -293,4 +312,4 @@ def test_memory_is_bounded_by_a_row_group(tmp_path: Path) -> None:
         most_bytes = max(most_bytes, pa.total_allocated_bytes())
     file.finish()
     assert most_bytes < GROUP_BYTES + 8 * MEGABYTE
-    assert len(read(tmp_path / "x.parquet")) == 200
+    assert len(read_rows(tmp_path / "x.parquet")) == 200

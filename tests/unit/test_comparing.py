@@ -1,10 +1,10 @@
-"""A failed comparison of whole archives is read by a person: its first ten differences."""
+"""A failed comparison of whole archives prints its first ten differences."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.comparing import assert_same
+from tests.harness.comparing import assert_same
 
 
 def test_equal_values_pass() -> None:

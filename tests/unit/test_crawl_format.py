@@ -1,4 +1,4 @@
-"""Who may take part in a shared crawl."""
+"""Which workers may take part in a shared crawl."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIST = "another public suffix list: .*suffixes=0.*[Ii]nstall the same version of
         pytest.param((*OURS[1:-1], "suffixes=0"), "are the same: .*suffixes=0", id="both"),
     ],
 )
-def test_who_has_other_rules_takes_no_part(theirs: tuple[str, ...], says: str) -> None:
+def test_a_worker_with_other_rules_is_refused(theirs: tuple[str, ...], says: str) -> None:
     kept = encode_format(new_format(4, 3, theirs))
     with pytest.raises(ConfigError, match=says):
         check_format(kept, new_format(4, 3, OURS), "here")

@@ -1,4 +1,4 @@
-"""The middleware that decodes: what the page becomes, and what it says was done to it."""
+"""The middleware that decodes: what the page becomes, and which flags it gets."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scrapy.utils.test import get_crawler
 from crawler.crawl.body_memory import FREE_BYTES
 from crawler.middlewares.decode import DecodeMiddleware
 from crawler.model.page import DownloadOptions, Flag
-from tests.hurried import hurried
-from tests.memories import Memory
+from tests.harness.body_memory import Memory
+from tests.harness.waiting import run_in_virtual_time
 
 HTML = "<html><p>caf\xe9</p></html>".encode("latin-1")
 GZIP = zlib.compress(HTML, 9, 31)
@@ -43,7 +43,7 @@ class Desk:
     def decoded(self, coding: str | None, kind: str = "text/html; charset=latin-1") -> Response:
         headers = {"Content-Type": kind} | ({"Content-Encoding": coding} if coding else {})
         answer = Response(self.request.url, headers=headers, body=self.body, flags=["before"])
-        return hurried(self.middleware.process_response(self.request, answer))
+        return run_in_virtual_time(self.middleware.process_response(self.request, answer))
 
 
 def test_compressed_answers_are_asked_for() -> None:
@@ -70,7 +70,7 @@ def test_a_page_becomes_what_it_says_it_is() -> None:
 def test_an_answer_without_coding_is_left_alone() -> None:
     desk = Desk(HTML)
     answer = Response(desk.request.url, body=HTML)
-    assert hurried(desk.middleware.process_response(desk.request, answer)) is answer
+    assert run_in_virtual_time(desk.middleware.process_response(desk.request, answer)) is answer
 
 
 def test_an_answer_to_head_has_no_body_to_decode() -> None:
@@ -138,6 +138,6 @@ def test_decoding_waits_for_memory(made_bytes: int, pauses: int) -> None:
         asyncio.get_running_loop().call_later(100.0, memory.end, other)
         return await desk.middleware.process_response(desk.request, answer)
 
-    assert len(hurried(life()).body) == min(made_bytes, 4 * FREE_BYTES)
+    assert len(run_in_virtual_time(life()).body) == min(made_bytes, 4 * FREE_BYTES)
     assert memory.told["memory/pauses"] == pauses
     assert desk.flight.paused_s == pytest.approx(100.0 * pauses)

@@ -9,8 +9,10 @@ import pytest
 
 from crawler.crawl.group_commit import MAX_UNSYNCED_BYTES, GroupCommit
 from crawler.model.types import StoreUnavailable
+from tests.harness.waiting import wait_until_async
 
 LONG_S = 300.0
+BOUND_S = 60.0  # of what takes a moment
 
 
 class Disk:
@@ -45,9 +47,8 @@ class Disk:
             lambda error: self.acts.append(f"{name}: {error}" if error else name)
         )
 
-    async def until(self, act: str) -> None:
-        while act not in self.acts:
-            await asyncio.sleep(0.001)
+    async def wait_for(self, act: str) -> None:
+        await wait_until_async(lambda: act in self.acts, BOUND_S, act, poll_s=0.001)
 
 
 def test_all_that_wait_are_finished_after_one_sync_and_their_verdicts_are_synced_too():
@@ -55,7 +56,7 @@ def test_all_that_wait_are_finished_after_one_sync_and_their_verdicts_are_synced
         disk = Disk(every_s=0.02)
         disk.write("a")
         disk.write("b")
-        await disk.until("verdicts")
+        await disk.wait_for("verdicts")
         assert disk.acts == ["records", "a", "b", "verdicts"]
         assert disk.finished.is_set(), "whoever waits for leases is woken"
 
@@ -67,10 +68,10 @@ def test_what_comes_during_a_sync_waits_for_the_next():
         disk = Disk(every_s=0.02)
         disk.gate.clear()
         disk.write("a")
-        await disk.until("records")
+        await disk.wait_for("records")
         disk.write("b")
         disk.gate.set()
-        await disk.until("b")
+        await disk.wait_for("b")
         assert disk.acts[:5] == ["records", "a", "verdicts", "records", "b"]
 
     asyncio.run(story())
@@ -81,7 +82,7 @@ def test_closing_and_hurrying_wait_for_no_interval():
         disk = Disk()
         disk.write("a")
         disk.commits.sync_soon()
-        await disk.until("verdicts")
+        await disk.wait_for("verdicts")
         disk.write("b")
         await disk.commits.close()
         assert disk.acts == ["records", "a", "verdicts", "records", "b", "verdicts"]
@@ -89,7 +90,7 @@ def test_closing_and_hurrying_wait_for_no_interval():
     asyncio.run(asyncio.wait_for(story(), LONG_S / 2))
 
 
-def test_a_sync_that_fails_is_told_to_each_page_and_stops_the_crawl():
+def test_a_failed_sync_is_reported_to_each_page_and_stops_the_crawl():
     async def story() -> None:
         disk = Disk()
         disk.error = StoreUnavailable("no disk")
@@ -123,7 +124,7 @@ def test_records_wait_while_too_many_are_not_synced():
         disk.gate.clear()
         disk.unsynced_bytes = MAX_UNSYNCED_BYTES - 1
         await disk.commits.wait_for_room()  # half of it begins a sync, and does not wait for it
-        await disk.until("records")
+        await disk.wait_for("records")
         disk.unsynced_bytes = MAX_UNSYNCED_BYTES
         waiting = asyncio.create_task(disk.commits.wait_for_room())
         for _ in range(5):

@@ -227,7 +227,7 @@ def test_a_link_has_the_words_of_its_rel() -> None:
         pytest.param("<!--<meta name=robots content=noindex>-->", set(), id="in a comment"),
     ],
 )  # fmt: skip
-def test_what_the_whole_page_asks(head: str, words: set[str]) -> None:
+def test_robots_directives_of_a_page(head: str, words: set[str]) -> None:
     assert read(head).robots == words
 
 

@@ -17,7 +17,7 @@ from crawler.model.page import (
     Parsed,
     Source,
 )
-from tests.examples import examples
+from tests.harness.budget import examples
 
 # What the tree moves or forgets (<select>, <template>, <frameset>, a script that comments
 # itself out) is not here: a link in there is followed, which costs a visit at worst.

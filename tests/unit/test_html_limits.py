@@ -9,7 +9,7 @@ import pytest
 
 from crawler.content.parsers.html import MAX_LINKS, HtmlParser
 from crawler.model.page import Parsed, Source
-from tests.cpu_time import cpu_seconds
+from tests.harness.measuring import cpu_seconds
 
 ENOUGH_TO_TELL = 20_000  # tags: at a quadratic price they would take a quarter of a minute
 MEGABYTE = 1024 * 1024

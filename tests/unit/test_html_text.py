@@ -115,7 +115,7 @@ def test_text_is_kept_where_it_may_be_content(body: str, seen: str) -> None:
         pytest.param([], [], id="nothing"),
     ],
 )  # fmt: skip
-def test_prose_is_told_from_what_stands_around_it(
+def test_prose_is_distinguished_from_the_boilerplate_around_it(
     lines: list[Line], kept: list[str] | None
 ) -> None:
     assert prose(lines) == kept

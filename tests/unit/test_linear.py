@@ -27,7 +27,7 @@ from crawler.policy.soft404 import (
     looks_like_error,
     words_of,
 )
-from tests.cpu_time import cpu_seconds
+from tests.harness.measuring import cpu_seconds
 
 FEW, MANY = 4_000, 32_000  # letters
 CALENDAR = CalendarRules(from_year=2020, until=(2026, 12, 31))

@@ -23,7 +23,7 @@ from crawler.duplicates.index.orders import (
 )
 from crawler.duplicates.index.search import narrow
 from crawler.model.types import DataDirError, StoreFull
-from tests.examples import examples
+from tests.harness.budget import examples
 
 # So small that every border is crossed by a test: batches of 4, pieces of 5, ten orders from 17.
 TINY = IndexLimits(newest=4, waiting=2, newer=2, ratio=2, piece=5, ten_orders=16, stretch=8)
@@ -195,7 +195,7 @@ def test_bytes_a_page(tmp_path: Path, ten_orders: int, bytes_a_page: int) -> Non
     index.close()
 
 
-def test_what_is_on_disk_is_told(tmp_path: Path) -> None:
+def test_what_is_on_disk_is_reported(tmp_path: Path) -> None:
     told = Told()
     index = opened(tmp_path, told=told)
     for number in range(10):
@@ -222,7 +222,7 @@ class Gated(IndexFolder):
         return super().begin(name)
 
 
-def test_whoever_adds_is_held_up_when_writing_falls_behind(tmp_path: Path) -> None:
+def test_adding_waits_when_writing_falls_behind(tmp_path: Path) -> None:
     folder, room = Gated(tmp_path), threading.Event()
     index = NearIndex(folder, Manifest(), Told(), TINY)
     for number in range(4 * TINY.waiting):
@@ -240,7 +240,7 @@ def test_whoever_adds_is_held_up_when_writing_falls_behind(tmp_path: Path) -> No
     index.close()
 
 
-def test_a_full_disk_is_told_and_holds_nobody_up(
+def test_a_full_disk_is_reported_and_blocks_no_caller(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, room = Gated(tmp_path), threading.Event()

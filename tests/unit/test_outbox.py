@@ -26,7 +26,7 @@ from crawler.shared.worker.outbox import (
     OutboxBatch,
     Queue,
 )
-from tests.examples import examples
+from tests.harness.budget import examples
 
 Reopen = Callable[[], Outbox]
 
@@ -153,7 +153,7 @@ class FullDisk(MemoryStore):
         super().write(changes)
 
 
-def test_a_full_disk_is_told_changes_nothing_and_passes():
+def test_a_full_disk_raises_changes_nothing_and_passes():
     store = FullDisk()
     outbox = Outbox(store, int)
     outbox.put([link(1), link(2)])

@@ -8,7 +8,7 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2]
 
 
-def test_every_file_that_is_no_python_is_said_to_belong() -> None:
+def test_every_file_that_is_no_python_is_declared_as_package_data() -> None:
     with (PROJECT / "pyproject.toml").open("rb") as file:
         said = tomllib.load(file)["tool"]["setuptools"]["package-data"]
     belongs = {

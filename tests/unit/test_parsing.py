@@ -1,4 +1,4 @@
-"""Who parses what, and what becomes of a parser that is none."""
+"""Which parser gets which media type, and how an invalid parser is refused."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from crawler.model.page import (
     Unreadable,
 )
 from crawler.model.types import ConfigError
-from tests.sources import PROJECT
-from tests.strangers import strangers
+from tests.harness.foreign_parsers import foreign_parsers
+from tests.harness.sources import PROJECT
 
 
 @pytest.fixture
 def package(tmp_path: Path) -> Iterator[str]:
-    with strangers(tmp_path) as name:
+    with foreign_parsers(tmp_path) as name:
         yield name
 
 
@@ -75,14 +75,14 @@ def test_a_parser_of_the_settings_takes_a_new_type(package: str) -> None:
 
 
 def test_a_parser_of_an_installed_package_takes_a_new_type(tmp_path: Path) -> None:
-    with strangers(tmp_path, {"notes": "strange_parsers:Notes"}):
+    with foreign_parsers(tmp_path, {"notes": "strange_parsers:Notes"}):
         assert parsed(parsers(), "application/x-notes", b"/a").links == (Link("/a"),)
 
 
-def test_who_comes_first_has_the_type(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_parser_gets_the_type(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Settings, then what is installed, by name, then ours."""
     points = {"b": "strange_parsers:Apart", "a": "strange_parsers:Html"}
-    with strangers(tmp_path, points) as name, caplog.at_level(logging.WARNING):
+    with foreign_parsers(tmp_path, points) as name, caplog.at_level(logging.WARNING):
         registry = parsers(f"{name}.Notes")
         assert type(registry.parser_for("application/x-notes")).__name__ == "Notes"
         assert type(registry.parser_for("text/html")).__name__ == "Html"
@@ -106,9 +106,7 @@ def test_who_comes_first_has_the_type(tmp_path: Path, caplog: pytest.LogCaptureF
         pytest.param("strange_parsers.Limitless", "inline_max_bytes is None", id="no limit"),
         pytest.param("strange_parsers.Later", "parse is no plain method", id="async"),
         pytest.param(
-            "strange_parsers.Local",
-            "its separate process needs",
-            id="a class within a function",
+            "strange_parsers.Local", "separate process needs", id="a class within a function"
         ),
         pytest.param("pathlib.Path", "is no parser", id="a class of another kind"),
     ],
@@ -119,7 +117,7 @@ def test_what_is_no_parser_stops_the_crawl_at_once(
 ) -> None:
     module, _, name = path.rpartition(".")
     points = {"mine": f"{module}:{name}"} if how == "entry point" else None
-    with strangers(tmp_path, points), pytest.raises(ConfigError) as stopped:
+    with foreign_parsers(tmp_path, points), pytest.raises(ConfigError) as stopped:
         parsers() if points else parsers(path)
     where = (
         f"CRAWLER_PARSERS: {path} " if how == "setting" else "entry point mine (crawler.parsers)"
@@ -128,7 +126,7 @@ def test_what_is_no_parser_stops_the_crawl_at_once(
     assert said in str(stopped.value)
 
 
-def test_a_parser_that_throws_costs_its_pages_the_text_and_is_told_once(
+def test_a_parser_that_raises_costs_its_pages_the_text_and_is_logged_once(
     package: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = parsers(f"{package}.Notes")
@@ -153,7 +151,7 @@ def test_the_example_of_the_documentation_is_a_parser(tmp_path: Path) -> None:
     blocks = re.findall(r"(?m)(?:^    .*\n|^\n)+", page)
     (example,) = [block for block in blocks if "class " in block]
     (tmp_path / "my_parsers.py").write_text(textwrap.dedent(example))
-    with strangers(tmp_path):
+    with foreign_parsers(tmp_path):
         registry = parsers("my_parsers.CalendarParser")
         body = b"BEGIN:VEVENT\r\nSUMMARY:A walk\r\nURL:https://a.example/walk\r\nEND:VEVENT\r\n"
         assert parsed(registry, "text/calendar", body) == Parsed(

@@ -16,8 +16,8 @@ from crawler.model.page import (
     Source,
     Unreadable,
 )
-from tests.examples import examples
-from tests.pdfs import many_pages, pdf, story, tree_in_itself
+from tests.harness.budget import examples
+from tests.harness.pdf_files import many_pages, pdf, story, tree_in_itself
 
 FACTS = "<< /Title (A \\(short\\)  story) /CreationDate (D:{}) /ModDate ({}) >>"
 MAY_6 = 1714953600.0

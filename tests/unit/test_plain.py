@@ -17,7 +17,7 @@ from crawler.model.page import (
     Parsed,
     Source,
 )
-from tests.cpu_time import cpu_seconds
+from tests.harness.measuring import cpu_seconds
 
 
 def read(body: bytes, url: str = "http://a.example/a.txt", content_type: str = "") -> Parsed:
@@ -65,7 +65,7 @@ def test_its_charset_is_the_headers() -> None:
     assert (parsed.text, parsed.charset) == ("Ä", "windows-1252")
 
 
-def test_a_text_says_nothing_of_its_charset() -> None:
+def test_plain_text_does_not_declare_its_charset() -> None:
     """What looks like HTML in it is quoted."""
     assert read('<meta charset="koi8-r"> Ä'.encode()).text.endswith("Ä")
 
@@ -98,7 +98,7 @@ def test_its_price_is_linear(start: str, piece: str) -> None:
     assert many < 24 * few + 0.05
 
 
-def test_what_a_parser_says_is_bounded() -> None:
+def test_the_output_of_a_parser_is_bounded() -> None:
     many = Parsed(
         title="t" * 2000,
         text="x" * (MAX_TEXT_CHARS + 1),

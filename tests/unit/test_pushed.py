@@ -1,77 +1,182 @@
-"""Reading what was pushed: a URL, or scrapy-redis' JSON form of a request."""
+"""What is pushed, as candidates; and what scrapy-redis' settings say of it."""
 
 from __future__ import annotations
 
-import pickle
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from scrapy import Spider
+from scrapy.http import FormRequest
+from scrapy.settings import Settings
+from scrapy.utils.request import RequestFingerprinter
+from scrapy_redis.spiders import RedisCrawlSpider, RedisMixin, RedisSpider
 
+from crawler.config.settings import Arguments, read_config
+from crawler.crawl.allowed_origins import AllowedOrigins
+from crawler.frontier.memory_store import MemoryStore
+from crawler.model.choices import ScopeChoice
+from crawler.model.types import Candidate, ConfigError
+from crawler.policy.priority import DepthPrioritizer
+from crawler.policy.scope import Reason, Refusal
 from crawler.policy.seeds import Pushed, read_pushed
+from crawler.scheduler.requests import unpack
+from crawler.shared.pushed import (
+    PushedRequestReader,
+    PushRules,
+    push_rules,
+)
 
-URL = "https://example.com/a"
+CONFIG = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
+
+
+class OfAnother(Spider):
+    """As RedisSpider's users write theirs."""
+
+    name = "shop"
+
+
+class Named(OfAnother):
+    redis_key = "queue:of:%(name)s"
+    max_idle_time = 60
+
+
+class WithSeeds(OfAnother):
+    start_urls = ["https://example.com/"]  # noqa: RUF012 - Scrapy's own form
+
+
+def judge(scope: ScopeChoice = ScopeChoice.ANY) -> PushedRequestReader:
+    doors = AllowedOrigins(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9)
+    return PushedRequestReader(doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint)
 
 
 @pytest.mark.parametrize(
-    ("item", "want"),
+    ("spider", "settings", "want"),
     [
-        pytest.param(b"https://example.com/a", Pushed(URL), id="a URL alone"),
-        pytest.param(b" example.com/a\n", Pushed(URL), id="as people type it"),
-        pytest.param(b'{"url": "https://example.com/a"}', Pushed(URL), id="a JSON object"),
-        pytest.param(b'\xef\xbb\xbf{"url": "example.com/a"}', Pushed(URL), id="behind a BOM"),
-        pytest.param(b'{"url": "example.com/a", "meta": null}', Pushed(URL), id="without meta"),
+        pytest.param(OfAnother, {}, PushRules("shop:start_urls", 0, True), id="nothing is said"),
         pytest.param(
-            b'{"url": "https://example.com/a", "meta": {"job-id": "123xsd", "n": [1, {}]}}',
-            Pushed(URL, meta={"job-id": "123xsd", "n": [1, {}]}),
-            id="with meta",
+            OfAnother,
+            {"REDIS_START_URLS_KEY": "%(name)s:seeds", "MAX_IDLE_TIME_BEFORE_CLOSE": "30"},
+            PushRules("shop:seeds", 30, True),
+            id="by settings",
         ),
         pytest.param(
-            b'{"url": "https://example.com/a", "method": "post", "key": "x", "list": ["y", "z"]}',
-            Pushed(URL, "POST", form={"key": "x", "list": ["y", "z"]}),
-            id="every other field is form data",
+            Named,
+            {"REDIS_START_URLS_KEY": "other", "MAX_IDLE_TIME_BEFORE_CLOSE": "30"},
+            PushRules("queue:of:shop", 60, True),
+            id="by the spider, which counts first",
         ),
-        pytest.param(
-            "https://bücher.example/".encode(), Pushed("https://xn--bcher-kva.example/"), id="UTF-8"
-        ),
+        pytest.param(WithSeeds, {}, PushRules("shop:start_urls", 0, False), id="with own seeds"),
     ],
 )
-def test_what_can_be_read(item: bytes, want: Pushed) -> None:
-    assert read_pushed(item) == want
+def test_scrapy_redis_settings(
+    spider: type[Spider], settings: dict[str, Any], want: PushRules
+) -> None:
+    assert push_rules(Settings(settings), spider(), None) == want
+
+
+@pytest.mark.parametrize("template", ["%(name)s:start_urls", "all:%(name)s", "one"])
+def test_the_key_is_the_one_that_scrapy_redis_reads(template: str) -> None:
+    class Theirs(RedisMixin):
+        name = "shop"
+        logger = Spider("shop").logger
+
+    theirs = Theirs()
+    settings = Settings({"REDIS_START_URLS_KEY": template, "REDIS_URL": "redis://127.0.0.1:1"})
+    theirs.setup_redis(_Crawler(settings))
+    assert push_rules(settings, OfAnother(), None).key == theirs.redis_key
+
+
+class _Crawler:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.signals = self
+
+    def connect(self, *_: object, **__: object) -> None:
+        pass
 
 
 @pytest.mark.parametrize(
-    ("item", "reason"),
+    ("settings", "text"),
     [
-        pytest.param(b"", "empty", id="nothing"),
-        pytest.param(b"https://example.com/\xff", "not UTF-8", id="Latin-1"),
-        pytest.param(b"{", "not JSON", id="half an object"),
-        pytest.param(b'{"url": "https://a.b/"} {}', "not JSON", id="two objects"),
-        pytest.param(b'{"link": "https://a.b/"}', "no URL in it", id="no URL"),
-        pytest.param(b'{"url": ["https://a.b/"]}', "no URL in it", id="a list of URLs"),
-        pytest.param(b'["https://a.b/"]', "not|host", id="a list"),
-        pytest.param(b'{"url": "ftp://a.b/"}', "the scheme is ftp", id="another scheme"),
-        pytest.param(b'{"url": "https://u:p@a.b/"}', "user name", id="a password"),
-        pytest.param(b'{"url": "a.b", "meta": "x"}', "meta is no object", id="meta as text"),
-        pytest.param(b'{"url": "a.b", "method": 1}', "method", id="a method that is none"),
-        pytest.param(b'{"url": "a.b", "method": "A B"}', "method", id="a method with a blank"),
-        pytest.param(
-            b'{"url": "a.b", "priority": 5}', "'priority' is not form data", id="a number"
-        ),
-        pytest.param(b'{"url": "a.b", "x": {"y": "z"}}', "'x' is not form data", id="an object"),
-        pytest.param(b'{"url": ' + b"[" * 30_000, "not JSON", id="nested without end"),
-        pytest.param(pickle.dumps({"url": URL}), "not UTF-8", id="a pickle"),
+        pytest.param({"REDIS_START_URLS_KEY": "%(spider)s"}, "only %.name.s", id="another name"),
+        pytest.param({"REDIS_START_URLS_KEY": "a%"}, "only %.name.s", id="half a name"),
+        pytest.param({"REDIS_START_URLS_KEY": " "}, "names no key", id="a blank"),
+        pytest.param({"REDIS_START_URLS_KEY": "{}x"}, "braces are for", id="braces around nothing"),
+        pytest.param({"MAX_IDLE_TIME_BEFORE_CLOSE": "long"}, "is 'long'; want", id="a word"),
+        pytest.param({"MAX_IDLE_TIME_BEFORE_CLOSE": -1}, "is -1; want", id="before it began"),
     ],
 )
-def test_what_is_refused_says_why(item: bytes, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        read_pushed(item)
+def test_settings_that_cannot_be_right(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        push_rules(Settings(settings), OfAnother(), None)
 
 
-@given(st.binary() | st.text().map(str.encode))
-def test_whatever_comes_is_read_or_refused(item: bytes) -> None:
-    try:
-        pushed = read_pushed(item)
-    except ValueError:
-        return
-    assert pushed.url.startswith(("http://", "https://"))
+@pytest.mark.parametrize("theirs", [RedisSpider, RedisCrawlSpider])
+def test_a_spider_of_scrapy_redis_would_take_what_is_pushed(theirs: type[Spider]) -> None:
+    class Old(theirs):  # type: ignore[misc,valid-type]  # a class that is a value
+        name = "shop"
+
+    with pytest.raises(ConfigError, match=r"Old is a Redis.*Spider of scrapy-redis"):
+        push_rules(Settings(), Old(), None)
+
+
+def test_for_our_own_spider_the_argument_decides_whether_there_are_other_seeds():
+    for seeds, only in (("redis", True), ("seeds.txt", False)):
+        rules = push_rules(Settings(), OfAnother(), Arguments(seeds=seeds))
+        assert rules.only_pushed is only
+
+
+def test_a_url_is_a_seed():
+    found = judge().candidate(read_pushed(b"https://example.com/a"))
+    assert isinstance(found, Candidate)
+    assert (found.url, found.depth, found.level) == ("https://example.com/a", 0, 0)
+    assert found.filtered and not found.request
+
+
+def test_what_the_scope_forbids_is_refused():
+    found = judge(ScopeChoice.HOST).candidate(read_pushed(b"https://example.com/a"))
+    assert isinstance(found, Refusal) and found.reason is Reason.OUT_OF_SCOPE
+
+
+FORMS = [
+    pytest.param("GET", {}, {"job-id": "1"}, id="with meta"),
+    pytest.param("GET", {"q": "a b", "n": ["1", "2"]}, {}, id="a search"),
+    pytest.param("POST", {"q": "ä&=", "n": ["1", "2"]}, {"job": {"id": [1, None]}}, id="a form"),
+    pytest.param("HEAD", {}, {}, id="another method"),
+]
+
+
+@pytest.mark.parametrize(("method", "form", "meta"), FORMS)
+def test_a_request_is_the_one_that_scrapy_redis_would_make(
+    method: str, form: dict[str, Any], meta: dict[str, Any]
+) -> None:
+    """It is stored as the scheduler reads it."""
+    pushed = Pushed("https://example.com/s?x=1", method, meta, form)
+    found = judge().candidate(pushed)
+    assert isinstance(found, Candidate)
+    made = unpack(found.request, OfAnother())
+    theirs = FormRequest(pushed.url, method=method, formdata=dict(form), meta=dict(meta))
+    assert made.to_dict() == theirs.to_dict()
+    assert found.url == theirs.url
+
+
+def test_forms_that_differ_are_different_urls():
+    def key(**form: str) -> int:
+        found = judge().candidate(Pushed("https://example.com/", "POST", form=form))
+        assert isinstance(found, Candidate)
+        return found.key
+
+    assert key(q="a") == key(q="a") != key(q="b")
+
+
+def test_meta_does_not_bypass_the_frontier():
+    pushed = Pushed("https://example.com/", meta={"lease": 1, "download_slot": "x", "kept": 1})
+    found = judge().candidate(pushed)
+    assert isinstance(found, Candidate)
+    assert unpack(found.request, OfAnother()).meta == {"kept": 1}
+
+
+def test_what_cannot_be_stored_is_refused():
+    huge = Pushed("https://example.com/", meta={"n": 1 << 70})
+    with pytest.raises(ValueError, match="cannot be stored"):
+        judge().candidate(huge)

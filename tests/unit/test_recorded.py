@@ -10,7 +10,7 @@ import vcr
 from scrapy import Request, Spider
 from scrapy.http import Response
 
-from tests.sources import PROJECT
+from tests.harness.sources import PROJECT
 
 CASSETTES = PROJECT / "tests" / "fixtures" / "cassettes"
 ROOT = "http://127.0.77.1:8080/"

@@ -1,4 +1,4 @@
-"""Where Redis is and who we are to it: from a URL, a file and parameters; and never a password."""
+"""Address and user of Redis from a URL, a file and parameters, and never a password shown."""
 
 from __future__ import annotations
 

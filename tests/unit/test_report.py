@@ -313,7 +313,9 @@ NOTHING = replace(QUIET, pages=0, frontier=FrontierCounts(0, 0, 0, 2, 0, 2, 0), 
         ),
     ],
 )
-def test_a_crawl_that_fetched_nothing_says_why(given: Summary, want: str) -> None:
+def test_the_summary_of_a_crawl_that_fetched_nothing_gives_the_reason(
+    given: Summary, want: str
+) -> None:
     assert nothing_fetched(given) == want
 
 
@@ -463,7 +465,7 @@ def test_the_tally_is_bounded() -> None:
     assert len(counted.counters) < 10
 
 
-def test_scrapys_stats_say_the_same() -> None:
+def test_scrapys_stats_agree() -> None:
     counted = tally()
     counted.count("links/new", 3)
     counted.count("links/seen", 0)

@@ -16,7 +16,7 @@ from scrapy.http import FormRequest, JsonRequest, XmlRpcRequest
 from crawler.crawl.in_flight import LEASE
 from crawler.model.types import UnstorableRequest
 from crawler.scheduler.requests import pack, unpack
-from tests.examples import examples
+from tests.harness.budget import examples
 
 URL = "http://a.example/"
 

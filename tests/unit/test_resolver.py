@@ -123,7 +123,7 @@ def test_the_least_recently_used_name_is_forgotten() -> None:
     asyncio.run(scenario())
 
 
-def test_many_who_want_a_name_ask_once() -> None:
+def test_concurrent_lookups_of_a_name_are_one_query() -> None:
     async def scenario() -> None:
         desk = Desk(name=found(PUBLIC))
         desk.book.open.clear()
@@ -201,7 +201,7 @@ def test_an_address_is_not_asked_about_but_judged() -> None:
         pytest.param("", False, id="nothing"),
     ],
 )
-def test_addresses_are_told_from_names(host: str, expect: bool) -> None:
+def test_addresses_are_distinguished_from_names(host: str, expect: bool) -> None:
     assert is_address(host) is expect
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import PROJECT
+from tests.harness.sources import PROJECT
 
 ONCE = """
 from pathlib import Path

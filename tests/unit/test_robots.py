@@ -1,16 +1,30 @@
-"""The rules of a robots.txt: other suites' cases and our own."""
+"""The rules of a robots.txt: the cases of other suites and our own, what reading one may cost, and
+three other judges: a regular expression, the standard library, Protego."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
+import urllib.robotparser
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from protego import Protego
 
 from crawler.model.url import authority_of, fetch_form
-from crawler.policy.robots import Rules, Ruling
+from crawler.policy.robots import (
+    MIN_BODY_BYTES,
+    TOO_COSTLY,
+    Rules,
+    Ruling,
+    cut_body,
+)
+from tests.harness.measuring import cpu_seconds
 
 CASES: Final = json.loads(
     (Path(__file__).parents[1] / "data" / "robots_cases.json").read_text(encoding="utf-8")
@@ -298,3 +312,143 @@ def test_crawl_delay(line: str, want_s: float) -> None:
 def test_only_rules_end_a_run_of_agents(text: str, want: Ruling, want_delay_s: float) -> None:
     assert rules(text).ruling(HOST + "/a") == want
     assert rules(text).crawl_delay_s == want_delay_s
+
+
+def foobot_rules(text: str) -> Rules:
+    return Rules.parse(text.encode(), "FooBot")
+
+
+def test_500_kib_are_read_and_no_line_that_was_cut() -> None:
+    head = b"User-agent: *\nDisallow: /a\n"
+    body = head + b"#" * (MIN_BODY_BYTES - len(head) - 14) + b"\nDisallow: /b\n"
+    assert len(body) == MIN_BODY_BYTES
+    assert not Rules.parse(body, "x").allowed(HOST + "/b")
+    longer = Rules.parse(b"\n" + body, "x")
+    assert not longer.allowed(HOST + "/a")
+    assert longer.allowed(HOST + "/b")
+    assert not Rules.parse(b"\n" + body, "x", MIN_BODY_BYTES + 100).allowed(HOST + "/b")
+
+
+@given(st.binary(max_size=60), st.integers(1, 60))
+def test_a_cut_body_is_its_beginning_in_whole_lines(body: bytes, most: int) -> None:
+    cut = cut_body(body, most)
+    assert body.startswith(cut)
+    assert len(cut) <= most
+    assert cut == body or not cut or cut[-1:] in b"\r\n"
+
+
+def starry(size: int) -> Callable[[], object]:
+    found = foobot_rules(f"User-agent: *\nDisallow: /{'*a' * size}b\n")
+    url = HOST + "/" + "a" * size
+    return lambda: [found.ruling(url) for _ in range(20)]
+
+
+def many_globs(size: int) -> Callable[[], object]:
+    found = foobot_rules("User-agent: *\n" + "".join(f"Disallow: /*{i}x\n" for i in range(size)))
+    return lambda: [found.ruling(HOST + "/" + "a" * 100) for _ in range(20)]
+
+
+def parsed(size: int) -> Callable[[], object]:
+    body = b"User-agent: *\n" + b"Disallow: /*a*b*$\nUser-agent: x\nAllow: /%zz%41\xff\n" * size
+    return lambda: Rules.parse(body, "x", len(body) + 1)
+
+
+@pytest.mark.parametrize(
+    ("work", "size"),
+    [
+        pytest.param(starry, 500, id="one pattern of n stars, a path of n letters"),
+        pytest.param(many_globs, 1000, id="n patterns with stars"),
+        pytest.param(parsed, 1000, id="a file of n lines"),
+    ],
+)
+def test_four_times_the_input_takes_no_more_than_eight_times_as_long(
+    work: Callable[[int], Callable[[], object]], size: int
+) -> None:
+    # Linear is 4, quadratic 16, and a backtracking regular expression would never end.
+    assert cpu_seconds(work(size * 4), 5) < 8 * cpu_seconds(work(size), 5)
+
+
+def test_a_file_that_takes_too_long_to_decide_forbids() -> None:
+    body = "User-agent: *\n" + "".join(f"Disallow: /*a{i}\n" for i in range(40_000))
+    found = foobot_rules(body)
+    assert found.ruling(HOST + "/" + "a" * 2000) == Ruling(False, TOO_COSTLY)
+    assert found.ruling(HOST + "/" + "a" * 50) == Ruling(True)
+
+
+@given(st.binary(max_size=200), st.text(max_size=30))
+@example(b"User-agent: *\nDisallow: /%", "/%")
+def test_no_file_and_no_url_breaks_it(body: bytes, path: str) -> None:
+    url = fetch_form(HOST + "/" + path)
+    if url is not None:
+        found = Rules.parse(b"User-agent: *\nDisallow: /" + body, "FooBot")
+        assert found.ruling(url).allowed in (True, False)
+        assert found.size_bytes() > 0
+
+
+PATHS: Final = st.text("ab/", max_size=5).map(lambda text: "/" + text)
+PATTERNS: Final = st.text("ab/*$", max_size=6).map(lambda text: "/" + text)
+
+
+def spec_says(lines: list[tuple[bool, str]], path: str) -> bool:
+    """RFC 9309, 2.2.2 and 2.2.3, written down as a regular expression for each pattern."""
+    best = (0, True)
+    for allow, pattern in lines:
+        collapsed = re.sub(r"\*+", "*", pattern)
+        body = collapsed.removesuffix("$")
+        parts = [re.escape(part.replace("$", "%24")) for part in body.split("*")]
+        if re.match(".*".join(parts) + ("$" if body != collapsed else ""), path, re.DOTALL):
+            octets = len("*".join(parts).replace("\\", "")) + (body != collapsed)
+            best = max(best, (octets, allow))
+    return best[1]
+
+
+@given(st.lists(st.tuples(st.booleans(), PATTERNS), max_size=6), PATHS)
+@example([(False, "/a*$"), (True, "/a*b$")], "/ab")
+@example([(False, "/*ab*b")], "/ab")
+@example([(False, "/a*a$")], "/a")
+def test_patterns_match_as_the_regular_expression_of_the_rfc(
+    lines: list[tuple[bool, str]], path: str
+) -> None:
+    text = "User-agent: *\n" + "".join(
+        f"{'Allow' if allow else 'Disallow'}: {pattern}\n" for allow, pattern in lines
+    )
+    assert foobot_rules(text).allowed(HOST + path) == spec_says(lines, path)
+
+
+PLAIN: Final = st.text("ab", max_size=5).map(lambda text: "/" + text)  # it has "//" its own way
+
+
+@given(st.lists(st.tuples(st.booleans(), PLAIN), max_size=6), PLAIN)
+def test_the_standard_library_agrees_where_the_first_match_is_the_longest(
+    lines: list[tuple[bool, str]], path: str
+) -> None:
+    lines.sort(key=lambda line: (len(line[1]), line[0]), reverse=True)
+    text = ["User-agent: *"] + [f"{'Allow' if yes else 'Disallow'}: {rule}" for yes, rule in lines]
+    judge = urllib.robotparser.RobotFileParser()
+    judge.parse(text)
+    assert foobot_rules("\n".join(text)).allowed(HOST + path) == judge.can_fetch(
+        "FooBot", HOST + path
+    )
+
+
+PIECES: Final = st.sampled_from(["a", "b", "/", "*", "~", "%41", "%2f", "%2F"])
+LINES: Final = st.one_of(
+    st.sampled_from(["User-agent: *", "User-agent: FooBot", "user-agent: Other", "Sitemap: /s"]),
+    st.sampled_from(["Crawl-delay: 7", "Disallow:", "", "# x", "Disallow: /*b", "Allow /"]),
+    st.lists(PIECES, max_size=5).map(lambda pieces: "Allow: /" + "".join(pieces)),
+    st.lists(PIECES, max_size=5).map(lambda pieces: "Disallow: /" + "".join(pieces)),
+)
+
+
+@given(st.lists(LINES, max_size=12), st.lists(PIECES, max_size=6))
+@example(["User-agent: *", "User-agent: FooBot", "Disallow: /"], ["a"])
+def test_protego_agrees_about_whole_files(lines: list[str], pieces: list[str]) -> None:
+    url = fetch_form(HOST + "/" + "".join(pieces))
+    assert url
+    text = "\n".join(lines)
+    judge = Protego.parse(text)
+    # For Protego a Crawl-delay ends a run of User-agent lines; for RFC 9309, 2.2.4 it may not.
+    undelayed = Protego.parse("\n".join(line for line in lines if line != "Crawl-delay: 7"))
+    assert foobot_rules(text).allowed(url) == undelayed.can_fetch(url, "FooBot")
+    assert foobot_rules(text).crawl_delay_s == (judge.crawl_delay("FooBot") or 0)
+    assert list(foobot_rules(text).sitemaps) == list(judge.sitemaps)

@@ -21,7 +21,7 @@ from crawler.policy.simhash import (
     simhash_of,
     word_hashes,
 )
-from tests.examples import examples
+from tests.harness.budget import examples
 
 FOX = "The quick brown fox jumps over the lazy dog. " * 3 + "It was not amused; nor was the cat!"
 

@@ -165,7 +165,7 @@ def test_a_front_page_is_a_page() -> None:
     )
 
 
-def test_who_does_not_want_it_is_not_asked() -> None:
+def test_without_soft_404_nothing_is_probed() -> None:
     probes = Probes(Memory(), lambda: "name", ContentSettings(soft_404=False))
     assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.PAGE
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crawler.archive.cdxj import surt
 from crawler.model.url import fetch_form, split
-from tests.cdxj_judge import judged_key
+from tests.harness.archive_judges import judged_key
 
 URL_CASES: Final = Path(__file__).parents[1] / "data" / "urltestdata.json"
 

@@ -1,4 +1,5 @@
-"""The fetch form, judged by the web platform's own cases and by ada itself."""
+"""URLs: the form that is fetched, judged by the web platform's own cases and by ada; the form that
+is compared; registered domains."""
 
 from __future__ import annotations
 
@@ -8,14 +9,28 @@ from typing import Any
 
 import ada_url
 import pytest
+import w3lib.url
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.model.url import (
+    ALWAYS,
+    DEFAULT_RULES,
     MAX_TEXT_CHARS,
+    MERGES,
+    TRACKING_NAMES,
+    CanonicalRules,
+    HostUnit,
+    Rule,
     UrlParts,
     authority_of,
+    canonical,
+    digest_of_list,
     fetch_form,
+    host_key,
+    is_ip,
+    key_of,
+    registered_domain,
     split,
 )
 
@@ -179,3 +194,222 @@ def test_parts_agree_with_ada(pieces: list[str], base: str) -> None:
     assert parts.authority == f"{judge.protocol}//{judge.host}"
     assert parts.path == judge.pathname
     assert parts.query == judge.search.removeprefix("?")
+
+
+NO_RULES = CanonicalRules(frozenset())
+USUAL_RULES = CanonicalRules()
+ALL_RULES = CanonicalRules(frozenset(Rule))
+ANY_RULES = st.sets(st.sampled_from(Rule)).map(lambda on: CanonicalRules(frozenset(on)))
+# Pieces out of which every rule finds something to do, and something that it must not take.
+_QUERY_WORDS = """
+/ // a b ? & = + %20 %7e %7E %2f %25 % %% %34 | [ ] ( ) ; ' . utm_source= gclid=1 sid=
+;jsessionid=12 ;jsess /(S(lit3py55t21z5v55vlm25s55))/ (S( 0123456789abcdef01234567
+"""
+QUERY_PIECES = _QUERY_WORDS.split()
+HOSTS = ["http://example.com", "https://www.www.example.com.", "http://[::1]:80", "http://./"]
+
+
+def form(url: str, *on: Rule) -> str:
+    fetched = fetch_form(url)
+    assert fetched is not None
+    return canonical(fetched, CanonicalRules(frozenset(on)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "first", "second"),
+    [
+        pytest.param(Rule.PERCENT, "/%7euser", "/~user", id="what needs no escape has none"),
+        pytest.param(Rule.PERCENT, "/a%2fb", "/a%2Fb", id="escapes are in capitals"),
+        pytest.param(Rule.PERCENT, "/?a[]=1", "/?a%5B%5D=1", id="what needs an escape has one"),
+        pytest.param(Rule.PERCENT, "/a|b", "/a%7Cb", id="in the path too"),
+        pytest.param(Rule.PERCENT, "/100%", "/100%25", id="a stray percent sign is escaped"),
+        pytest.param(Rule.SPACE, "/?q=a%20b", "/?q=a+b", id="two ways to write a space"),
+        pytest.param(Rule.EMPTY, "/page?", "/page", id="an empty query"),
+        pytest.param(Rule.EMPTY, "/?a=1&", "/?a=1", id="an empty parameter"),
+        pytest.param(Rule.TRACKING, "/page?utm_source=news", "/page", id="a campaign"),
+        pytest.param(Rule.TRACKING, "/?a=1&gclid=x&b=2", "/?a=1&b=2", id="a click"),
+        pytest.param(Rule.TRACKING, "/?UTM_Medium=x", "/", id="in capitals"),
+        pytest.param(Rule.SORT, "/?b=2&a=1", "/?a=1&b=2", id="the order of parameters"),
+        pytest.param(Rule.SESSION, "/p;jsessionid=1A2B.node1?x=1", "/p?x=1", id="a servlet's"),
+        pytest.param(Rule.SESSION, "/(S(lit3py55t21z5v55vlm25s55))/p", "/p", id="ASP.NET's"),
+        pytest.param(Rule.SESSION, "/?PHPSESSID=abc&x=1", "/?x=1", id="PHP's"),
+        pytest.param(Rule.SESSION, f"/?sid={'0a' * 16}", "/", id="a random sid"),
+        pytest.param(Rule.SLASH, "/news/", "/news", id="the last slash"),
+    ],
+)
+def test_a_rule_merges(rule: Rule, first: str, second: str) -> None:
+    first, second = f"http://example.com{first}", f"http://example.com{second}"
+    assert form(first, rule) == form(second, rule)
+    if rule not in ALWAYS:
+        assert form(first) != form(second)
+
+
+@pytest.mark.parametrize(
+    ("rule", "first", "second"),
+    [
+        pytest.param(Rule.DOT, "http://example.com./", "http://example.com/", id="the root's dot"),
+        pytest.param(Rule.DOT, "http://a.com.:81/x", "http://a.com:81/x", id="before a port"),
+        pytest.param(Rule.WWW, "http://www.example.com/", "http://example.com/", id="www"),
+        pytest.param(Rule.HTTPS, "http://example.com/", "https://example.com/", id="the scheme"),
+    ],
+)
+def test_a_rule_merges_hosts(rule: Rule, first: str, second: str) -> None:
+    assert form(first, rule) == form(second, rule)
+    if rule not in ALWAYS:
+        assert form(first) != form(second)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param("/a", "/A", id="paths tell case"),
+        pytest.param("/a%2Fb", "/a/b", id="an escaped slash is no slash"),
+        pytest.param("/?a=1%26b=2", "/?a=1&b=2", id="an escaped ampersand is none"),
+        pytest.param("/a+b", "/a%20b", id="a plus in a path is no space"),
+        pytest.param("/?a=1&a=2", "/?a=2&a=1", id="values of one name keep their order"),
+        pytest.param("/?a", "/?a=", id="no value and an empty one"),
+        pytest.param("/a//b", "/a/b", id="an empty segment"),
+        pytest.param("/?sid=12", "/?sid=13", id="a short sid may choose the page"),
+        pytest.param("/?ref=a", "/?ref=b", id="a name that some use for content"),
+    ],
+)
+def test_different_pages_stay_apart_under_all_rules(first: str, second: str) -> None:
+    rules = tuple(Rule)
+    assert form(f"http://example.com{first}", *rules) != form(f"http://example.com{second}", *rules)
+
+
+def test_each_rule_states_what_it_merges_and_the_risky_ones_are_off() -> None:
+    assert set(MERGES) == set(Rule)
+    assert USUAL_RULES.on == ALWAYS | DEFAULT_RULES
+    assert set(Rule) - USUAL_RULES.on == {Rule.SESSION, Rule.SLASH, Rule.WWW, Rule.HTTPS}
+
+
+def test_a_host_that_is_only_www_stays() -> None:
+    assert form("http://www.com/", Rule.WWW) == "http://www.com/"
+
+
+def test_tracking_names_are_few_and_lower_case() -> None:
+    assert all(name == name.lower() for name in TRACKING_NAMES)
+    assert 50 <= len(TRACKING_NAMES) <= 80
+
+
+@given(st.sampled_from(HOSTS), st.lists(st.sampled_from(QUERY_PIECES), max_size=12), ANY_RULES)
+def test_a_canonical_form_is_its_own(host: str, pieces: list[str], rules: CanonicalRules) -> None:
+    fetched = fetch_form(host + "/" + "".join(pieces))
+    if fetched is None:
+        return
+    once = canonical(fetched, rules)
+    assert canonical(once, rules) == once
+
+
+@given(st.sampled_from(HOSTS), st.lists(st.sampled_from(QUERY_PIECES), max_size=12))
+def test_the_short_way_is_the_long_way(host: str, pieces: list[str]) -> None:
+    fetched = fetch_form(host + "/" + "".join(pieces))
+    if fetched is None:
+        return
+    # www finds nothing to do on these, but forbids the short way.
+    fetched = fetched.replace("www.", "")
+    assert canonical(fetched, NO_RULES) == canonical(fetched, CanonicalRules(frozenset({Rule.WWW})))
+
+
+WORDS = st.text(st.sampled_from("abcXYZ019-._~"), min_size=1, max_size=6)
+PAIRS = st.dictionaries(WORDS, WORDS, max_size=4).map(
+    lambda pairs: "&".join(f"{name}={value}" for name, value in pairs.items())
+)
+ESCAPED = st.lists(st.sampled_from(["%7e", "%41", "%2f", "%e4", "%C3%A9", "a", "/"]), max_size=6)
+
+
+@given(ESCAPED, PAIRS)
+def test_w3lib_agrees(path: list[str], query: str) -> None:
+    """Where the rules are the same: percent signs in paths, sorted queries with values."""
+    fetched = fetch_form(f"http://example.com/x{''.join(path)}?{query}")
+    assert fetched is not None
+    ours = canonical(fetched, CanonicalRules(frozenset({Rule.SORT})))
+    assert ours == w3lib.url.canonicalize_url(fetched)
+
+
+def test_keys_are_64_unsigned_bits_and_depend_on_the_seed() -> None:
+    keys = {key_of(f"http://example.com/{number}", seed=7) for number in range(1000)}
+    assert len(keys) == 1000
+    assert max(keys) > 2**63  # the highest bit is in use: not signed by accident
+    assert max(keys) < 2**64
+    assert key_of("http://example.com/1", seed=8) not in keys
+
+
+def test_keys_never_change_between_versions() -> None:
+    # They are on disk: another value here makes every crawl fetch everything again.
+    assert key_of("http://example.com/", seed=0) == 0xB97A010E03AF1E2B
+    assert key_of("http://example.com/", seed=2**64 - 1) == 0x39F4964C47D4B446
+
+
+@pytest.mark.parametrize(
+    ("hostname", "want"),
+    [
+        pytest.param("www.example.com", "example.com", id="below a plain suffix"),
+        pytest.param("a.b.example.co.uk", "example.co.uk", id="a suffix of two labels"),
+        pytest.param("a.b.kobe.jp", "a.b.kobe.jp", id="a wildcard suffix"),
+        pytest.param("www.city.kobe.jp", "city.kobe.jp", id="an exception to it"),
+        pytest.param("a.b.github.io", "b.github.io", id="a private suffix: two owners"),
+        pytest.param("www.xn--85x722f.xn--55qx5d.cn", "xn--85x722f.xn--55qx5d.cn", id="punycode"),
+        pytest.param("www.example.com.", "example.com", id="the root's dot"),
+        pytest.param("a.b.unheard-of", "b.unheard-of", id="an unknown suffix is one label"),
+        pytest.param("co.uk", "co.uk", id="a suffix is its own"),
+        pytest.param("localhost", "localhost", id="one label is its own"),
+        pytest.param("127.0.0.1", "127.0.0.1", id="so is an IPv4 address"),
+        pytest.param("[2001:db8::1]", "[2001:db8::1]", id="so is an IPv6 address"),
+        pytest.param("a..b", "a..b", id="so is what is no name"),
+        pytest.param("", "", id="so is nothing"),
+    ],
+)
+def test_registered_domain(hostname: str, want: str) -> None:
+    assert registered_domain(hostname) == want
+
+
+@given(st.text(st.sampled_from("ab.-1[]:"), max_size=12))
+def test_a_domain_is_its_own_and_ends_its_names(hostname: str) -> None:
+    domain = registered_domain(hostname)
+    assert registered_domain(domain) == domain
+    assert hostname.rstrip(".").endswith(domain)
+
+
+@pytest.mark.parametrize(
+    ("hostname", "unit", "want"),
+    [
+        pytest.param("www.example.com", HostUnit.HOST, "www.example.com", id="a name"),
+        pytest.param("www.example.com.", HostUnit.HOST, "www.example.com", id="dot: same server"),
+        pytest.param("www.example.com", HostUnit.DOMAIN, "example.com", id="a domain"),
+        pytest.param("127.0.0.1", HostUnit.DOMAIN, "127.0.0.1", id="an address has no domain"),
+    ],
+)
+def test_host_key(hostname: str, unit: HostUnit, want: str) -> None:
+    assert host_key(hostname, unit) == want
+
+
+@pytest.mark.parametrize(
+    ("hostname", "want"),
+    [
+        pytest.param("127.0.0.1", True, id="IPv4"),
+        pytest.param("[::1]", True, id="IPv6"),
+        pytest.param("::1", True, id="IPv6 without brackets"),
+        pytest.param("1.2.3.com", False, id="numbers below a name"),
+        pytest.param("example.com1", False, id="a name that ends in a digit"),
+    ],
+)
+def test_is_ip(hostname: str, want: bool) -> None:
+    assert is_ip(hostname) is want
+
+
+LIST = b"// VERSION: 1\n\ncom\nco.uk\n*.kobe.jp\n"
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        pytest.param(b"// VERSION: 2\n// later\ncom\nco.uk\n\n*.kobe.jp", True, id="words"),
+        pytest.param(b"com\r\nco.uk  \r\n*.kobe.jp\r\n", True, id="another kind of lines"),
+        pytest.param(LIST + b"github.io\n", False, id="one rule more"),
+        pytest.param(b"com\n*.kobe.jp\n", False, id="one less"),
+    ],
+)
+def test_a_list_is_identified_by_its_rules(other: bytes, is_same: bool) -> None:
+    assert (digest_of_list(other) == digest_of_list(LIST)) is is_same

@@ -27,7 +27,7 @@ from crawler.archive.record_bytes import (
 )
 from crawler.model.page import Link, LinkKind
 from crawler.model.types import Claim
-from tests.warc_judges import Read, read
+from tests.harness.archive_judges import Read, read
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "warc"
 RANDOM: Final = bytes(range(RANDOM_BYTES))
@@ -350,7 +350,7 @@ def test_nothing_from_outside_begins_a_line() -> None:
     assert metadata.block == b"a b: c    d\r\n"
 
 
-def test_nor_does_a_link_that_somebody_made_up() -> None:
+def test_nor_does_a_fabricated_link() -> None:
     links = [Link("http://a.example/\r\nflaw: x"), Link("http://b.example/")]
     (_, _, metadata) = judged(replace(PAGE, metadata=(), outlinks=links))
     assert metadata.block == (
@@ -394,6 +394,6 @@ def test_no_head_as_received_hides_the_body(head: bytes, body: bytes) -> None:
     assert answer(head=head, body=body).payload == body
 
 
-def test_what_the_crawler_says_of_itself_is_said_once() -> None:
+def test_the_crawlers_own_fields_are_written_once() -> None:
     record = warcinfo(NAME, FETCHED_AT, [("format", "WARC File Format 1.1")], RANDOM[:16])
     assert record.count(b"\nformat: ") == 1

@@ -1,0 +1,76 @@
+"""Run the real command, as a user would, in the project's folder; every import included.
+
+`tests.harness.fork_server` does the same without the two seconds of imports.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.harness.sources import PROJECT
+
+# A bound for what ends sooner or later, also on a machine with much else to do.
+PATIENCE_S: Final = 300.0
+
+QUICK: Mapping[str, object] = {
+    "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8",  # the web of the tests: its hosts link to each other
+    "CRAWLER_MIN_DELAY_S": 0.01,
+    "CRAWLER_DELAY_FACTOR": 1,
+    "CRAWLER_FSYNC_EVERY_S": 0.1,  # lives that end after a second are to finish pages
+    "CRAWLER_PROGRESS": "off",
+    "LOG_LEVEL": "INFO",
+}
+
+
+def crawl_command(
+    data: Path,
+    settings: Mapping[str, object] | None = None,
+    spider: str = "web",
+    **arguments: object,
+) -> list[str]:
+    command = [sys.executable, "-m", "scrapy", "crawl", spider]
+    for name, value in arguments.items():
+        command += ["-a", f"{name}={value}"]
+    for name, value in {**QUICK, "CRAWLER_DATA_DIR": data, **(settings or {})}.items():
+        command += ["-s", f"{name}={value}"]
+    return command
+
+
+def run(
+    command: list[str], timeout_s: float = PATIENCE_S, **given: object
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        **given,
+    )  # type: ignore[call-overload, no-any-return]  # what is given is the caller's
+
+
+@contextmanager
+def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The running command; killed on leaving, if it still runs."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command,
+            cwd=PROJECT,
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            env=dict(os.environ),
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait(PATIENCE_S)

@@ -1,0 +1,73 @@
+"""Run a whole crawl in this process, as the tests see it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scrapy import Spider
+from scrapy.crawler import AsyncCrawlerRunner
+
+from crawler.data.outcomes import read_outcomes
+from crawler.model.types import Outcome
+from crawler.spiders.web import WebSpider
+from tests.harness.commands import PATIENCE_S
+
+QUICK = {
+    "ADDONS": {"crawler.addon.Addon": 0},
+    "TWISTED_REACTOR_ENABLED": False,
+    "CRAWLER_ALLOW_INSIDE": "127.0.0.0/8",  # the web of the tests: its hosts link to each other
+    "CRAWLER_MIN_DELAY_S": 0.01,
+    "CRAWLER_DELAY_FACTOR": 1,
+    "CRAWLER_FSYNC_EVERY_S": 0.1,  # lives that end after a second are to finish pages
+    "CRAWLER_BACKOFF_BASE_S": 0.05,
+    "CRAWLER_BACKOFF_MAX_S": 0.1,
+    "CRAWLER_PAUSE_S": 0.2,
+    "CRAWLER_PAUSE_MAX_S": 0.4,
+    "CRAWLER_SUMMARY": False,
+    "CRAWLER_PROGRESS": "off",
+    "LOG_ENABLED": False,
+    "LOG_LEVEL": "INFO",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Crawled:
+    data: Path
+    reason: str
+    stats: dict[str, Any]
+    spider: Any
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return list(read_outcomes(self.data / "outcomes.jsonl"))
+
+    def fates(self) -> dict[str, list[str]]:
+        """What became of each URL, try by try; by its path."""
+        found: dict[str, list[str]] = {}
+        for outcome in self.outcomes:
+            path = "/" + outcome.url.split("/", 3)[3]
+            found.setdefault(path, []).append(outcome.fate)
+        return found
+
+
+def crawl(
+    data: Path,
+    spider: type[Spider] = WebSpider,
+    settings: dict[str, Any] | None = None,
+    **args: Any,
+) -> Crawled:
+    """Until it ends by itself, some minutes at most."""
+    chosen = {**QUICK, "CRAWLER_DATA_DIR": str(data), **(settings or {})}
+
+    async def run() -> Crawled:
+        runner = AsyncCrawlerRunner(chosen)
+        crawler = runner.create_crawler(spider)
+        await asyncio.wait_for(runner.crawl(crawler, **args), PATIENCE_S)
+        assert crawler.stats is not None
+        stats = crawler.stats.get_stats()
+        return Crawled(data, stats.get("finish_reason", ""), stats, crawler.spider)
+
+    return asyncio.run(run())

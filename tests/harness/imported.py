@@ -1,0 +1,25 @@
+"""Import all that a crawl imports, as far as it is installed: for processes that fork crawls."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+
+from scrapy.settings import default_settings
+
+
+def _named() -> Iterator[str]:
+    yield from ("scrapy.cmdline", "scrapy.shell", "uvloop")
+    for found in pkgutil.walk_packages(["crawler"], "crawler."):
+        yield found.name
+    for setting in vars(default_settings).values():
+        if isinstance(setting, dict):
+            paths = (path for pair in setting.items() for path in pair if isinstance(path, str))
+            yield from (path.rpartition(".")[0] for path in paths if path.startswith("scrapy."))
+
+
+for name in _named():
+    with suppress(ImportError, SystemExit):  # what is optional, and crawler.ops, which refuses
+        import_module(name)

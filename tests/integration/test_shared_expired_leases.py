@@ -1,0 +1,126 @@
+"""A worker is silent for longer than its lease while another works: it is paused, or its network is
+cut. What it brings afterwards is refused, and it goes on with new leases.
+
+Rule: the web server logs which worker asked for what, and when: each has a user agent of its own.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.harness.archive_judges import read_folder
+from tests.harness.workers import QUICK_LEASES, Worker, Workers
+from tests.servers.cuttable import CuttableNetwork
+from tests.servers.judged_web import Judge, JudgedWeb
+from tests.servers.redis import RedisServer
+
+MIN_DELAY_S = 0.1
+FACTOR = 1.0
+SETTINGS = {
+    **QUICK_LEASES,
+    "CRAWLER_MIN_DELAY_S": MIN_DELAY_S,
+    "CRAWLER_DELAY_FACTOR": FACTOR,
+    "CRAWLER_BACKOFF_BASE_S": 0.1,
+}
+# What a worker held comes back after its lease, and a rest as after the longest fetch: 6 to 9 s.
+# Some hosts take thrice as long, however busy the other is: there is something left to go on with.
+WEB = JudgedWeb(hosts=20, pages=22, crawl_delay_s=1.0)
+BUSY = 0.3  # of a core: what it has begun is finished, and the connection is tried again
+HELD = 3  # leases at least, so that some are under way and some are not
+
+
+@pytest.fixture
+def crawl(tmp_path: Path) -> Iterator[Workers]:
+    with (
+        RedisServer() as server,
+        Judge(WEB) as judge,
+        Workers(tmp_path, server, judge, SETTINGS) as crawl,
+    ):
+        yield crawl
+
+
+def test_a_worker_that_stands_still_for_longer_than_its_lease(crawl: Workers) -> None:
+    still, other = crawl.start(2)
+    at_work(crawl)
+    held = with_leases(crawl, still, still.pause, lambda: still.send(signal.SIGCONT))
+    wait_until_fetched_by_another(crawl, still, held, other)
+    resumed_s, resumed_at = time.monotonic(), time.time()
+    still.send(signal.SIGCONT)
+    crawl.finish()
+    refused(crawl, still, held, other, resumed_s)
+    assert archived_since(still, resumed_at), "it goes on"
+
+
+def test_a_worker_whose_network_is_cut_for_longer_than_its_lease(crawl: Workers) -> None:
+    with CuttableNetwork(crawl.server.port) as network:
+        alone = crawl.new(CRAWLER_FRONTIER_URL=f"redis://127.0.0.1:{network.port}").start()
+        other = crawl.new().start()
+        at_work(crawl)
+        held = with_leases(crawl, alone, network.cut, network.mend)
+        cpu_s, at_s = alone.cpu_s(), time.monotonic()
+        ended_s = wait_until_fetched_by_another(crawl, alone, held, other)
+        assert alone.cpu_s() - cpu_s < BUSY * (time.monotonic() - at_s), "it waits"
+        mended_at = time.time()
+        network.mend()
+        crawl.finish()
+    refused(crawl, alone, held, other, ended_s)
+    assert archived_since(alone, mended_at), "it goes on"
+
+
+def at_work(crawl: Workers) -> None:
+    crawl.wait_until(lambda: all(worker.has_begun for worker in crawl.all))
+    crawl.wait_for_pages(40)
+
+
+def with_leases(
+    crawl: Workers, worker: Worker, cut: Callable[[], None], mend: Callable[[], None]
+) -> list[str]:
+    """Cut off at a moment at which *worker* holds some: their URLs."""
+    held: list[str] = []
+
+    def holds_some() -> bool:
+        cut()
+        crawl.leases(worker.session)  # Redis has taken what was sent to it before this
+        held[:] = crawl.leases(worker.session)
+        if len(held) < HELD:
+            mend()
+        return len(held) >= HELD
+
+    crawl.wait_until(holds_some)
+    return held
+
+
+def wait_until_fetched_by_another(
+    crawl: Workers, worker: Worker, held: list[str], other: Worker
+) -> float:
+    """Until what *worker* held came back, and the pages among it were fetched by *other*. Returns
+    a moment at which it had come back."""
+    pages = set(held) & crawl.judge.expected()
+    assert pages, held
+    crawl.wait_until(lambda: not crawl.leases(worker.session))
+    ended_s = time.monotonic()
+    crawl.wait_until(lambda: pages <= crawl.visits_of(pages, other).keys())
+    return ended_s
+
+
+def refused(crawl: Workers, worker: Worker, held: list[str], other: Worker, ended_s: float) -> None:
+    assert worker.counted("leases/lost") + worker.counted("leases/refused") > 0, crawl.logs()
+    assert crawl.twice() <= len(held)
+    assert set(crawl.visits_of(held, other).values()) == {1}
+    late = crawl.visits_of(held, worker, ended_s)
+    assert not late, "nothing was asked for under a lease that had ended"
+
+
+def archived_since(worker: Worker, at: float) -> list[str]:
+    return [
+        record.url
+        for record in read_folder(worker.data / "warc").values()
+        if record.kind == "response"
+        and datetime.fromisoformat(record.fields["WARC-Date"]).timestamp() > at
+    ]

@@ -1,0 +1,210 @@
+"""Patterns among workers: what is sent, what is asked for, and what happens without an answer.
+
+What they decide is in tests/contract/test_yields.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from crawler.config.settings import PatternSettings
+from crawler.model.types import (
+    Candidate,
+    HostKey,
+    Lease,
+    Pace,
+)
+from crawler.policy.patterns import FetchAllowed, PatternStopped
+from crawler.shared.worker.patterns import (
+    FRESH_S,
+    MAX_PATTERNS,
+    QUIET_S,
+    RECENT,
+    SOME,
+    UNANSWERED,
+    SharedPatternStats,
+)
+from tests.harness.redis_worker import SHARDS, RedisWorker, redis_workers
+from tests.servers.redis import RedisServer
+
+NOW: Final = 1e9
+RULES: Final = PatternSettings(pattern_barren_pages=39)
+
+
+class Reader(RedisWorker):
+    """A worker that reads days."""
+
+    def __init__(self, url: str, session: str) -> None:
+        super().__init__(url, session)
+        self.clock = NOW
+        self.remember(RECENT)
+
+    def remember(self, recent: int, most_patterns: int = MAX_PATTERNS) -> None:
+        self.yields = SharedPatternStats(
+            *(RULES, self.link(), lambda: self.clock, most_patterns, recent),
+        )
+
+    async def go(self, number: int = 0, host: str = "a.org") -> FetchAllowed | PatternStopped:
+        found = day(number, host)
+        await self.yields.enrich([Lease(1, found, Pace(), self.clock)])
+        return self.yields.decide(found, self.clock)
+
+    async def read(self, days: int, host: str = "a.org") -> None:
+        for number in range(days):
+            self.yields.record_page(day(number, host), False, self.clock)
+        await self.flush()
+
+
+def day(number: int, host: str = "a.org") -> Candidate:
+    return Candidate(f"http://{host}/day/{number}", number, HostKey(host), host, depth=1)
+
+
+def together(server: RedisServer, story: Callable[..., Any]) -> None:
+    """Of *anna* and *berta*."""
+
+    async def run() -> None:
+        async with redis_workers(server.url, Reader) as (anna, berta):
+            await story(anna, berta)
+
+    asyncio.run(run())
+
+
+def test_workers_have_one_budget_together(server: RedisServer) -> None:
+    async def story(anna: Reader, berta: Reader) -> None:
+        await anna.read(24)
+        await berta.read(16)
+        for worker in (anna, berta):
+            decisions = [await worker.go(number) for number in range(SOME)]
+            assert decisions[0] is FetchAllowed.OPEN, "not asked for yet"
+            assert isinstance(decisions[-1], PatternStopped)
+            assert worker.yields.has_stopped(HostKey("a.org"))
+            assert worker.yields.refusal(day(99), NOW) is not None
+        assert await anna.go(host="b.org") is FetchAllowed.OPEN
+
+    together(server, story)
+
+
+def test_one_that_is_tried_is_tried_by_one(server: RedisServer) -> None:
+    async def story(anna: Reader, berta: Reader) -> None:
+        await anna.read(40)
+        anna.clock = NOW + RULES.pattern_probe_s
+        assert await anna.go() is FetchAllowed.PROBE
+        anna.yields.record_try(day(0), anna.clock)
+        await anna.flush()
+        for _ in range(SOME):
+            told = await berta.go()
+        assert isinstance(told, PatternStopped), "its age is told, so clocks need not agree"
+
+    together(server, story)
+
+
+def test_few_pages_are_not_sent(server: RedisServer) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        for number in range(SOME - 1):
+            anna.yields.record_page(day(number), True, NOW)
+        assert anna.tells == []
+        anna.yields.record_page(day(SOME), False, NOW)
+        (call,) = anna.tells
+        assert call.args[3:] == (SOME, SOME - 1, 1)
+        anna.yields.record_page(
+            Candidate("http://a.org/", 1, HostKey("a.org"), "a.org"), False, NOW
+        )
+        assert len(anna.tells) == 1
+
+    together(server, story)
+
+
+def test_a_pattern_is_asked_for_when_it_has_many_leases_and_then_seldom(
+    server: RedisServer,
+) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        for _turn in range(SOME - 1):
+            await anna.go()
+        assert anna.asked == []
+        await anna.go()
+        await anna.go()
+        assert len(anna.asked) == 1
+        anna.clock += FRESH_S
+        await anna.go()
+        assert len(anna.asked) == 2
+
+    together(server, story)
+
+
+def test_own_pages_count_before_they_are_sent(server: RedisServer) -> None:
+    async def story(anna: Reader, berta: Reader) -> None:
+        await berta.read(4 * SOME)
+        await anna.read(SOME - 1)
+        for number in range(SOME):
+            told = await anna.go(number)
+        assert isinstance(told, PatternStopped)
+
+    together(server, story)
+
+
+def test_what_leaves_memory_is_sent_before_and_asked_for_at_once(server: RedisServer) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        anna.remember(1)
+        for turn in range(10):
+            for host in ("a.org", "b.org"):
+                for number in range(4):
+                    anna.yields.record_page(day(10 * turn + number, host), False, NOW)
+        await anna.flush()
+        assert isinstance(await anna.go(host="a.org"), PatternStopped)
+        await anna.flush()
+        assert isinstance(await anna.go(host="b.org"), PatternStopped)
+
+    together(server, story)
+
+
+def test_links_of_what_counts_as_the_others_are_kept(server: RedisServer) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        anna.remember(RECENT, most_patterns=0)
+        await anna.read(5 * SOME)
+        for number in range(SOME):
+            told = await anna.go(number)
+        assert isinstance(told, PatternStopped)
+        assert not anna.yields.has_stopped(HostKey("a.org")), "there is no end of its patterns"
+
+    together(server, story)
+
+
+def test_leases_of_one_answer_are_asked_for_together(server: RedisServer) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        leases = [Lease(n, day(n, f"h{n % 40}.org"), Pace(), NOW) for n in range(40 * SOME)]
+        await anna.yields.enrich(leases)
+        assert len(anna.asked) == SHARDS
+        assert sum(len(call.args) // 2 for call in anna.asked) == 40
+
+    together(server, story)
+
+
+def test_without_an_answer_it_is_fetched_and_not_asked_for_at_once_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        with RedisServer(tmp_path) as mortal:
+            async with redis_workers(mortal.url, Reader, 1) as (anna,):
+                mortal.kill()
+                for _ in range(SOME):
+                    assert await anna.go() is FetchAllowed.OPEN
+                assert anna.counted[UNANSWERED] == len(anna.asked) == 1
+                await anna.go()
+                assert len(anna.asked) == 1
+                anna.clock += QUIET_S
+                await anna.go()
+                assert len(anna.asked) == 2
+
+    asyncio.run(run())
+
+
+def test_a_full_server_is_sent_nothing_more(server: RedisServer) -> None:
+    async def story(anna: Reader, _: Reader) -> None:
+        anna.is_full = lambda _: True
+        await anna.read(SOME)
+        assert anna.tells == []
+        with server.client() as client:
+            assert list(client.scan_iter("*:y:*")) == []
+
+    together(server, story)

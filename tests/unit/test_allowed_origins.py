@@ -1,0 +1,125 @@
+"""Where a crawl begins, as it becomes known: from its seeds, and from other workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.config.settings import Arguments, read_config
+from crawler.crawl.allowed_origins import AllowedOrigins
+from crawler.frontier.memory_store import MemoryStore
+from crawler.model.choices import ScopeChoice
+from crawler.model.types import Candidate
+
+
+def doors(
+    scope: ScopeChoice = ScopeChoice.HOST, store: MemoryStore | None = None
+) -> AllowedOrigins:
+    config = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
+    return AllowedOrigins(
+        config, Arguments(seeds="redis", scope=scope), store or MemoryStore(), 7, 1e9
+    )
+
+
+def admits(door: AllowedOrigins, url: str) -> bool:
+    return isinstance(door.admission.candidate(url, depth=1), Candidate)
+
+
+def test_origins_are_known_once_all_seeds_are():
+    alone, one_of_many = doors(), doors()
+    one_of_many.wait_for_other_seeds()
+    for each in (alone, one_of_many):
+        assert not each.is_complete
+        each.set_seeds(["https://a.example/"])
+    assert alone.is_complete and not one_of_many.is_complete
+    one_of_many.add_seed_hosts([])
+    assert one_of_many.is_complete
+
+
+def test_others_alone_are_not_enough():
+    one = doors()
+    one.wait_for_other_seeds()
+    one.add_seed_hosts(["a.example"])
+    assert not one.is_complete
+
+
+def test_hosts_that_come_later_are_as_good_as_the_first():
+    one = doors()
+    one.set_seeds(["https://a.example/"])
+    one.add_seed_hosts(["b.example"])
+    one.add_seed_hosts(["www.c.example", "b.example"])
+    assert [admits(one, f"https://{name}.example/x") for name in "abcd"] == [True] * 3 + [False]
+
+
+def test_the_seeds_do_not_close_what_others_have_opened():
+    one = doors()
+    one.add_seed_hosts(["b.example"])
+    one.set_seeds(["https://a.example/"])
+    assert admits(one, "https://b.example/x")
+
+
+def test_a_domain_is_open_with_all_its_hosts():
+    one = doors(ScopeChoice.DOMAIN)
+    one.add_seed_hosts(["www.a.example"])
+    assert admits(one, "https://other.a.example/") and not admits(one, "https://b.example/")
+
+
+LOCAL, OTHER_PORT, OTHER_HOST = (
+    f"http://{origin}/x" for origin in ("127.0.0.1:8000", "127.0.0.1:6379", "127.0.0.2:8000")
+)
+
+
+def test_a_seed_opens_its_own_host_and_port(caplog):
+    one = doors(ScopeChoice.ANY)
+    with caplog.at_level("INFO"):
+        one.set_seeds(["http://127.0.0.1:8000/"])
+    assert [admits(one, url) for url in (LOCAL, OTHER_PORT, OTHER_HOST)] == [True, False, False]
+    assert one.admits("127.0.0.1", "127.0.0.1", 8000)
+    assert not one.admits("127.0.0.1", "127.0.0.1", 6379)
+    assert "127.0.0.1:8000" in caplog.text
+
+
+def test_a_fetched_list_opens_nothing():
+    one = doors(ScopeChoice.ANY)
+    one.set_seeds(["http://127.0.0.1:8000/", "https://a.example/"], fetched=True)
+    assert not admits(one, LOCAL)
+    assert admits(one, "https://a.example/x")
+
+
+def test_what_is_pushed_opens_no_loopback():
+    one = doors(ScopeChoice.HOST)
+    one.set_seeds(["https://a.example/"])
+    one.add_seed_hosts(["127.0.0.1"])
+    assert not admits(one, LOCAL)
+
+
+def test_what_a_spider_has_opened_stays_open_for_its_next_start():
+    def of_a_spider() -> AllowedOrigins:
+        return AllowedOrigins(read_config({}), None, store, 7, 1e9)
+
+    store = MemoryStore()
+    of_a_spider().allow_start_url("http://localhost:8000/")
+    again = of_a_spider()
+    assert admits(again, "http://localhost:8000/x")
+    assert not admits(again, "http://localhost/x")
+
+
+@pytest.mark.parametrize(
+    ("scope", "hosts"),
+    [
+        pytest.param(ScopeChoice.HOST, {"b.example", "127.0.0.1"}, id="by host: all that are new"),
+        pytest.param(ScopeChoice.DOMAIN, {"b.example", "127.0.0.1"}, id="by domain: the same"),
+        pytest.param(ScopeChoice.ANY, set(), id="anywhere: none"),
+    ],
+)
+def test_what_is_yet_to_be_opened(scope: ScopeChoice, hosts: set[str]) -> None:
+    one = doors(scope)
+    one.set_seeds(["https://a.example/"])
+    urls = [
+        "https://a.example/1",
+        "https://b.example/1",
+        "https://b.example/2",
+        "http://127.0.0.1/",
+    ]
+    assert one.hosts_outside_scope(urls) == hosts
+    one.add_seed_hosts(hosts)
+    assert one.hosts_outside_scope(urls) == set()

@@ -1,0 +1,267 @@
+"""What is kept of a body: exactly its room, and what came before anything went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DownloadTimeoutError, StopDownload
+from scrapy.http import Headers, HtmlResponse, Response
+from scrapy.utils.test import get_crawler
+
+from crawler.crawl.body_memory import FREE_BYTES
+from crawler.crawl.slots import SlotRules, Slots
+from crawler.download.body import (
+    BodyReader,
+    KeptBody,
+    declared_length,
+    headers_of,
+)
+from crawler.model.page import (
+    DownloadOptions,
+    Exchange,
+    Truncated,
+)
+from tests.harness.body_memory import Memory
+from tests.harness.waiting import run_in_virtual_time
+
+HEAD = b"HTTP/1.0 200 OK\r\n\r\n"
+CAP_BYTES = len(HEAD) + 10
+OPTIONS = DownloadOptions(
+    cap=lambda kind, url: CAP_BYTES,
+    admits=lambda ip, host, port: True,
+    begin_or_put_back=lambda lease: True,
+)
+
+
+class Desk:
+    """A keeper, its crawler, and a request."""
+
+    def __init__(self, memory: Memory | None = None, **meta: Any) -> None:
+        self.crawler: Crawler = get_crawler()
+        self.memory = memory or Memory()
+        slots = Slots(SlotRules(), lambda: None)
+        self.keeper = BodyReader(self.crawler, OPTIONS, self.memory.flights, self.memory, slots)
+        self.request, self.flight = self.memory.leased(1, **meta)
+
+    def keep(self, *parts: bytes | float, **headers: str) -> KeptBody:
+        """Of *parts* numbers are seconds that nothing comes."""
+        return run_in_virtual_time(self.kept(*parts, **headers))
+
+    async def kept(self, *parts: bytes | float, **headers: str) -> KeptBody:
+        told = Headers({name.replace("_", "-"): value for name, value in headers.items()})
+        all_kept: list[KeptBody] = []
+
+        async def fetch(request: Request, limit: asyncio.Timeout) -> Response:
+            room = self.keeper.max_body_bytes(request, told, len(HEAD))
+            all_kept.append(await self.keeper.read_body(request, told, room, chunks(*parts), limit))
+            return Response(request.url)
+
+        await self.keeper.with_timeout(self.request, fetch)
+        return all_kept[0]
+
+
+async def chunks(*parts: bytes | float) -> AsyncIterator[bytes]:
+    for part in parts:
+        if isinstance(part, bytes):
+            yield part
+        else:
+            await asyncio.sleep(part)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expect"),
+    [
+        pytest.param([], KeptBody(b""), id="no body"),
+        pytest.param([b"12345", b"67890"], KeptBody(b"1234567890"), id="a body that just fits"),
+        pytest.param(
+            [b"12345", b"678901"],
+            KeptBody(b"1234567890", Truncated.LENGTH),
+            id="one byte more, and the head had counted",
+        ),
+        pytest.param(
+            [b"1" * 1000], KeptBody(b"1" * 10, Truncated.LENGTH), id="a chunk far over the cap"
+        ),
+        pytest.param([b"1", 31.0, b"2"], KeptBody(b"1", Truncated.TIME), id="out of time"),
+        pytest.param([b"1", 29.0, b"2"], KeptBody(b"12"), id="slow, and just in time"),
+    ],
+)
+def test_a_body_has_its_room(parts: list[bytes | float], expect: KeptBody) -> None:
+    assert Desk().keep(*parts) == expect
+
+
+def test_an_answer_without_a_head_in_time_is_an_error() -> None:
+    desk = Desk()
+
+    async def fetch(request: Request, limit: asyncio.Timeout) -> Response:
+        await asyncio.sleep(31.0)
+        return Response(request.url)
+
+    with pytest.raises(DownloadTimeoutError):
+        run_in_virtual_time(desk.keeper.with_timeout(desk.request, fetch))
+
+
+def test_a_cancelled_fetch_is_not_taken_for_a_time_out() -> None:
+    desk = Desk()
+
+    async def life() -> None:
+        fetch = asyncio.ensure_future(desk.kept(b"1", 10.0))
+        await asyncio.sleep(1.0)
+        fetch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetch
+
+    run_in_virtual_time(life())
+
+
+LONG = b"x" * (FREE_BYTES + 1)
+NO_CAP = {"download_maxsize": 0}
+
+
+@pytest.mark.parametrize(
+    ("paused_s", "are_ours", "cut"),
+    [
+        pytest.param(500.0, True, Truncated.NO, id="a pause takes nothing of its time"),
+        pytest.param(29.0, False, Truncated.NO, id="it does if the lease may end"),
+        pytest.param(31.0, False, Truncated.TIME, id="so a lease never ends before its fetch"),
+    ],
+)
+def test_a_fetch_pauses_while_there_is_no_memory(
+    paused_s: float, are_ours: bool, cut: Truncated
+) -> None:
+    memory = Memory(1)
+    memory.are_ours = are_ours
+    request, flight = memory.leased(2)
+    memory.add(memory.share_of(request), len(LONG))
+    desk = Desk(memory, **NO_CAP)
+
+    async def life() -> KeptBody:
+        asyncio.get_running_loop().call_later(paused_s, memory.end, flight)
+        return await desk.kept(b"1", LONG)
+
+    kept = run_in_virtual_time(life())
+    assert kept.truncated == cut
+    assert kept.body == (b"1" if cut else b"1" + LONG)
+    assert memory.told["memory/pauses"] == 1
+    assert desk.flight.paused_s == pytest.approx(30.0 if cut else paused_s)
+
+
+def test_the_time_before_and_after_a_pause_counts() -> None:
+    memory = Memory(1)
+    request, flight = memory.leased(2)
+    memory.add(memory.share_of(request), len(LONG))
+    desk = Desk(memory, **NO_CAP)
+
+    async def life() -> KeptBody:
+        asyncio.get_running_loop().call_later(200.0, memory.end, flight)
+        return await desk.kept(20.0, LONG, 9.0, b"2", 2.0, b"3")
+
+    assert run_in_virtual_time(life()) == KeptBody(LONG + b"2", Truncated.TIME)
+
+
+def test_what_was_kept_counts_until_its_page_is_finished() -> None:
+    desk = Desk()
+    desk.keep(b"1", b"22")
+    assert desk.memory.bytes == 3
+    desk.memory.end(desk.flight)
+    assert desk.memory.bytes == 0
+
+
+def test_a_request_may_ask_for_more_or_less() -> None:
+    assert Desk(download_maxsize=len(HEAD) + 2).keep(b"123") == KeptBody(b"12", Truncated.LENGTH)
+    assert Desk(download_maxsize=0).keep(b"1" * 99) == KeptBody(b"1" * 99)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expect_s"),
+    [
+        pytest.param(None, OPTIONS.total_timeout_s, id="nothing asked"),
+        pytest.param(7.0, 7.0, id="a request may have less time"),
+        pytest.param(1, 1, id="in whole seconds too"),
+        pytest.param(86_400, OPTIONS.total_timeout_s, id="never more: leases count on it"),
+        pytest.param(float("inf"), OPTIONS.total_timeout_s, id="nor for ever"),
+        pytest.param(float("nan"), OPTIONS.total_timeout_s, id="no number"),
+        pytest.param(0, OPTIONS.total_timeout_s, id="0, which is no limit to aiohttp"),
+        pytest.param(-1, OPTIONS.total_timeout_s, id="less than 0, which is none either"),
+        pytest.param("7", OPTIONS.total_timeout_s, id="text, from JSON that was pushed"),
+    ],
+)
+def test_a_fetch_is_never_longer_than_the_total(asked: object, expect_s: float) -> None:
+    desk = Desk(download_timeout=asked)
+    assert desk.keeper.timeout_s(desk.request) == expect_s
+    assert Desk().keeper.timeout_s(Desk().request) == OPTIONS.total_timeout_s
+
+
+def test_a_users_component_receives_all_signals_and_may_end_the_fetch() -> None:
+    desk, heard = Desk(), []
+
+    def on_headers(body_length: int | None) -> None:
+        heard.append(body_length)
+
+    def on_bytes(data: bytes) -> None:
+        heard.append(len(data))
+        if data == b"22":
+            raise StopDownload(fail=False)
+
+    desk.crawler.signals.connect(on_headers, signals.headers_received)
+    desk.crawler.signals.connect(on_bytes, signals.bytes_received)
+    kept = desk.keep(b"1", b"22", b"333", content_length="6")
+    assert (kept.body, kept.truncated) == (b"122", Truncated.UNSPECIFIED)
+    assert kept.stop is not None
+    assert heard == [6, 1, 2]
+
+
+def test_a_component_of_the_user_may_refuse_the_body() -> None:
+    desk = Desk()
+
+    def on_headers() -> None:
+        raise StopDownload(fail=False)
+
+    desk.crawler.signals.connect(on_headers, signals.headers_received)
+    assert desk.keep(b"1").body == b""
+
+
+def test_the_response_is_scrapys_and_the_exchange_is_kept() -> None:
+    desk = Desk()
+    exchange = Exchange(
+        url=desk.request.url,
+        at=0.0,
+        duration_s=0.0,
+        request_head=b"",
+        head=HEAD,
+        body=b"<p>",
+        ip="192.0.2.1",
+        truncated=Truncated.TIME,
+    )
+    headers = Headers({"Content-Type": "text/html"})
+    response = desk.keeper.response(desk.request, exchange, status=200, headers=headers)
+    assert isinstance(response, HtmlResponse)
+    assert (response.body, response.protocol, str(response.ip_address)) == (
+        *(b"<p>", "HTTP/1.0", "192.0.2.1"),
+    )
+    assert response.flags == ["truncated_time"]
+    assert desk.flight.exchange is exchange
+
+
+@pytest.mark.parametrize(
+    ("value", "length"),
+    [("12", 12), ("", None), ("-1", None), ("1e3", None), ("9" * 19, None)],
+    ids=["digits", "nothing", "negative", "scientific", "over 64 bits"],
+)
+def test_a_length_is_digits(value: str, length: int | None) -> None:
+    assert declared_length(Headers({"Content-Length": value})) == length
+
+
+NAMES = st.sampled_from([b"Content-Type", b"content-type", b"x-a_b", b"ETag", b"X\xff"])
+
+
+@given(fields=st.lists(st.tuples(NAMES, st.binary(max_size=4))))
+def test_headers_are_those_scrapy_would_have_made(fields: list[tuple[bytes, bytes]]) -> None:
+    assert headers_of(fields) == Headers(fields)
+    assert list(headers_of(fields)) == list(Headers(fields))

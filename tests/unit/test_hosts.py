@@ -1,0 +1,42 @@
+"""Shares of turns are kept to within one turn a level, and no level starves."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.frontier.hosts import Stride
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=6), st.integers(1, 400))
+def test_every_level_gets_its_share(shares, picks):
+    stride = Stride(shares)
+    got = [0] * len(shares)
+    for _ in range(picks):
+        level = stride.order(range(len(shares)))[0]
+        stride.charge(level)
+        got[level] += 1
+    for count, share in zip(got, shares, strict=True):
+        assert abs(count - picks * share / sum(shares)) <= len(shares)
+
+
+def test_a_level_that_was_idle_does_not_catch_up_in_a_burst():
+    stride = Stride([50, 50])
+    for _ in range(100):
+        stride.charge(stride.order([0])[0])
+    turns = []
+    for _ in range(10):
+        turns.append(stride.order([0, 1])[0])
+        stride.charge(turns[-1])
+    assert sorted(turns) == [0] * 5 + [1] * 5
+
+
+def test_only_busy_levels_are_asked():
+    assert Stride([60, 30, 10]).order([2]) == [2]
+    assert Stride([60, 30, 10]).order([]) == []
+
+
+@pytest.mark.parametrize(("shares", "order"), [([60, 30, 10], [0, 1, 2]), ([10, 60], [1, 0])])
+def test_the_bigger_share_goes_first(shares, order):
+    assert Stride(shares).order(range(len(shares))) == order

@@ -1,0 +1,105 @@
+"""Links of an answer: canonical and alternate forms in Link headers, and what columns keep."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawler.model.page import Link, LinkKind
+from crawler.policy.links import (
+    BASE_CHARS,
+    MAX_LINKS,
+    MAX_LINKS_KEPT,
+    link_headers,
+    max_links,
+    resolve_links,
+)
+from tests.harness.measuring import cpu_seconds
+
+A, B = LinkKind.ALTERNATE, LinkKind.CANONICAL
+
+
+def read(*values: str | bytes) -> list[Link]:
+    return link_headers(
+        [(b"Link", one.encode() if isinstance(one, str) else one) for one in values]
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        pytest.param('</a>; rel="canonical"', [("/a", B)], id="as everybody writes it"),
+        pytest.param("</a>;rel=canonical", [("/a", B)], id="without quotes and space"),
+        pytest.param(" < /a > ; REL = Canonical ", [("/a", B)], id="with space and capitals"),
+        pytest.param("</a>; rel=canonical, </b>; rel=alternate; hreflang=de",
+                     [("/a", B), ("/b", A)], id="two in one header"),
+        pytest.param('</a,b>; title="x, <no>; rel=canonical"; rel=alternate', [("/a,b", A)],
+                     id="commas in a URL and in quotes"),
+        pytest.param(r'</a>; title="a\"; rel=next"; rel=canonical', [("/a", B)],
+                     id="an escaped quote"),
+        pytest.param('</a>; rel="next canonical"', [("/a", B)], id="one word of several"),
+        pytest.param('</a>; rel="alternate canonical"', [("/a", B), ("/a", A)], id="both"),
+        pytest.param("</a>; rel=next; rel=canonical", [], id="of two rel the first counts"),
+        pytest.param("</a>; rel=preload; as=style, </b>; rel=canonical", [("/b", B)],
+                     id="others in between"),
+        pytest.param('</a>; rel="alternate stylesheet"', [], id="another style is no other form"),
+        pytest.param("</a>; rel=canonical; anchor='/b'", [], id="of another page"),
+        pytest.param("</a>;; ;rel=canonical;", [("/a", B)], id="empty parameters"),
+        pytest.param("/a; rel=canonical, </b>; rel=canonical", [("/b", B)],
+                     id="without brackets: passed over"),
+        pytest.param("</a; rel=canonical", [], id="a bracket that does not close"),
+        pytest.param('</a>; rel="canonical', [("/a", B)], id="a quote that does not close"),
+        pytest.param("<>; rel=canonical", [], id="nowhere"),
+        pytest.param("</\xe4>; rel=canonical", [("/\xe4", B)], id="UTF-8"),
+        pytest.param(b"</\xe4>; rel=canonical", [("/\xe4", B)], id="Latin-1"),
+        pytest.param("", [], id="nothing"),
+    ],
+)  # fmt: skip
+def test_links_of_a_header(value: str | bytes, found: list[tuple[str, LinkKind]]) -> None:
+    assert [(link.url, link.kind) for link in read(value)] == found
+
+
+def test_headers_are_read_in_their_order_and_others_not_at_all() -> None:
+    headers = [
+        (b"link", b"</a>; rel=alternate"),
+        (b"X-Link", b"</b>; rel=alternate"),
+        (b"LINK", b"</c>; rel=alternate"),
+    ]
+    assert [link.url for link in link_headers(headers)] == ["/a", "/c"]
+
+
+def test_links_have_an_end() -> None:
+    assert len(read("</a>; rel=alternate," * 1_000, "</b>; rel=canonical")) == MAX_LINKS
+
+
+@given(st.text(alphabet="<>;,=\" \\'relcanoni/", max_size=60))
+def test_nothing_that_a_server_sends_is_an_error(value: str) -> None:
+    assert all(link.url.strip() for link in read(value))
+
+
+@pytest.mark.parametrize("unit", ["<", ">", ";", ",", '"', "\\", "<>", ";a=", '<>;a="', "<,", " "])
+def test_time_is_linear_in_the_header(unit: str) -> None:
+    few, many = (cpu_seconds(lambda n=n: read(unit * n)) for n in (10_000, 80_000))
+    assert many < 24 * few + 0.05
+
+
+@pytest.mark.parametrize(
+    ("base", "kept"),
+    [
+        pytest.param("http://a.example/b/", MAX_LINKS_KEPT, id="an ordinary one"),
+        pytest.param("http://a.example/" + "b" * 383, MAX_LINKS_KEPT, id="a long one"),
+        pytest.param(
+            "http://a.example/" + "b" * 1983, MAX_LINKS_KEPT // 5, id="one that is meant to hurt"
+        ),
+    ],
+)
+def test_a_long_base_leaves_fewer_links(base: str, kept: int) -> None:
+    assert max_links(base) == kept
+
+
+def test_a_base_adds_so_much_and_no_more() -> None:
+    base = "http://a.example/" + "b" * 2000 + "/"
+    links = [Link(str(number)) for number in range(MAX_LINKS_KEPT)]
+    found, others = resolve_links(links[: max_links(base)], base)
+    assert sum(len(link.url) for link in found) < BASE_CHARS + 10 * MAX_LINKS_KEPT and others == []

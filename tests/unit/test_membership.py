@@ -1,0 +1,162 @@
+"""The leases of the previous session of a worker, whichever servers of Redis answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from struct import pack as packed_as
+from typing import Any, Final
+
+import pytest
+
+from crawler.archive.recovery import ArchivedAnswers
+from crawler.frontier.port import FrontierRules
+from crawler.frontier.records import OpenRecord
+from crawler.model.types import (
+    Candidate,
+    Claim,
+    HostKey,
+)
+from crawler.shared import keys
+from crawler.shared.client import Call
+from crawler.shared.codec import pack
+from crawler.shared.connection import Argument
+from crawler.shared.faults import Unreachable
+from crawler.shared.shard import Ops
+from crawler.shared.worker.membership import return_last_session_leases
+
+SHARDS: Final = 3
+NOW: Final = 1e9
+AHEAD_S: Final = 5e6  # Redis' clock is far from ours
+DOWN: Final = Unreachable("it is down")
+CLAIM: Final = Claim(b"d" * 20, "http://a/x", "f.warc.gz:1", NOW)
+
+
+def url(path: str) -> str:
+    return f"http://a/{path}"
+
+
+def lease(path: str) -> bytes:
+    """As lua/shard.lua packs it."""
+    body = pack(Candidate(url(path), 1, HostKey("a"), "a"))
+    return packed_as("<dBBH", NOW + AHEAD_S - 7, 0, 1, 1) + b"a" + body
+
+
+class Servers:
+    """Implements last_life.Nodes."""
+
+    name = "t"
+
+    def __init__(self, time: Any, leases: Sequence[Any], clock: Sequence[Any]) -> None:
+        self.time = time
+        self.clock = clock
+        self.leases = dict(enumerate(leases))
+        self.claims: list[Call] = []
+        self.buried: dict[int, tuple[Argument, ...]] = {}
+
+    async def run(self, calls: Sequence[Call]) -> list[Any]:
+        self.claims += [call for call in calls if call.script == "claim"]
+        self.buried |= {
+            call.shard: call.args[3:] for call in calls if call.script == "return_leases"
+        }
+        return [[b"run", 0]] * len(calls)
+
+    async def command(self, key: str, *command: Argument) -> Any:
+        return self.time
+
+    async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]:
+        replies = []
+        for shard, ask in asks:
+            if ask == ("HMGET", keys.totals("t", shard), "clock", "offset"):
+                replies.append(self.leases[shard] if self.leases[shard] is DOWN else self.clock)
+            else:
+                assert ask == ("HGETALL", keys.leases("t", shard, "dead"))
+                replies.append(self.leases[shard])
+        return replies
+
+
+class Looker:
+    """An archive that has what is called "x"."""
+
+    def __init__(self) -> None:
+        self.leases: list[OpenRecord] = []
+
+    def __call__(self, leases: Iterable[OpenRecord]) -> ArchivedAnswers:
+        self.leases += leases
+        claims = [CLAIM] if self.leases else []
+        return ArchivedAnswers(claims, {url("x")}, is_complete=True)
+
+
+ON_TIME: Final = [b"%d" % (NOW + AHEAD_S), b"0"]
+
+
+@pytest.mark.parametrize(
+    ("time", "leases", "buried"),
+    [
+        pytest.param(
+            ON_TIME,
+            [[b"5", lease("x"), b"7", lease("y")], [], [b"9", lease("y")]],
+            {0: (1, 5), 1: (1,), 2: (1,)},
+            id="what is archived is named",
+        ),
+        pytest.param(
+            ON_TIME,
+            [[b"5", lease("x")], DOWN, []],
+            {0: (1, 5), 1: (0,), 2: (1,)},
+            id="of a shard that does not answer all may be",
+        ),
+        pytest.param(
+            DOWN, [[b"5", lease("x")], [], []], {0: (0,), 1: (0,), 2: (0,)}, id="or of all"
+        ),
+        pytest.param(
+            ON_TIME,
+            [[b"5", b"rubbish", b"6", lease("x")], [b"7", lease("x")[:13] + b"\xff"], []],
+            {0: (1, 6), 1: (1,), 2: (1,)},
+            id="what nobody can read nobody has fetched",
+        ),
+    ],
+)
+def test_leases_are_looked_up_and_given_back(
+    time: Any, leases: Sequence[Any], buried: dict[int, tuple[int, ...]]
+) -> None:
+    servers, looker = Servers(time, leases, [None, None]), Looker()
+    ops = Ops("next", SHARDS, FrontierRules(), 60.0)
+    assert asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW)) == 0
+    assert servers.buried == buried
+    assert len(servers.claims) == bool(looker.leases)
+    assert {each.taken_at for each in looker.leases} <= {NOW - 7}, "by our own clock"
+
+
+SET_BACK_S: Final = 86_400.0
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        pytest.param([b"1", b"%.17g" % SET_BACK_S], id="once, and its shards have noticed"),
+        pytest.param([b"%.17g" % (NOW + AHEAD_S), None], id="just now"),
+    ],
+)
+def test_a_servers_clock_that_was_set_back_makes_no_lease_younger(clock: Sequence[Any]) -> None:
+    """A shard's own never goes back, and it is what leases are taken by."""
+    time = [b"%d" % (NOW + AHEAD_S - SET_BACK_S), b"0"]
+    servers, looker = Servers(time, [[b"5", lease("x")], [], []], clock), Looker()
+    ops = Ops("next", SHARDS, FrontierRules(), 60.0)
+    asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW))
+    assert [each.taken_at for each in looker.leases] == [NOW - 7]
+
+
+def test_what_is_late_is_read_late() -> None:
+    """Redis may be waited for: our clock is read when its own is."""
+    waited = 0.0
+
+    class Slow(Servers):
+        async def command(self, key: str, *command: Argument) -> Any:
+            nonlocal waited
+            waited = 500.0
+            return [b"%d" % (NOW + AHEAD_S + waited), b"0"]
+
+    servers, looker = Slow(ON_TIME, [[b"5", lease("x")], [], []], [None, None]), Looker()
+    ops = Ops("next", SHARDS, FrontierRules(), 60.0)
+    asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW + waited))
+    assert [each.taken_at for each in looker.leases] == [NOW - 7]

@@ -1,0 +1,124 @@
+"""Calls that wait for a shard that does not answer are bounded, and are not tried each time."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.shared.client import Call
+from crawler.shared.worker.outgoing import (
+    AGAIN_S,
+    MAX_BATCH,
+    UNSENT_KEY,
+    SideQueue,
+)
+from crawler.shared.worker.status import Troubles
+
+
+def claim(number: int, shard: int = 0) -> Call:
+    return Call(shard, "claim", (b"%d" % number, "owner", "", b""))
+
+
+def rest(host: str, seconds: float, age_s: float = 0.0) -> Call:
+    return Call(0, "rest", (3600.0, host, age_s, seconds, b"pace"))
+
+
+def learn(authority: str, packed: bytes = b"") -> Call:
+    return Call(0, "put_robots", (authority, 1000, packed))
+
+
+def dropped(figure: str) -> None:
+    raise AssertionError(figure)
+
+
+def waiting(*calls: Call) -> SideQueue:
+    tells = SideQueue(dropped)
+    for call in calls:
+        tells.put(call)
+    return tells
+
+
+def test_calls_for_a_shard_are_sent_in_their_order() -> None:
+    tells = waiting(claim(1), claim(2, shard=1), rest("a", 1.0), claim(3))
+    assert tells.take(0.0) == [claim(1), rest("a", 1.0), claim(3), claim(2, shard=1)]
+    assert not tells
+
+
+def test_what_did_not_go_goes_before_what_came_later() -> None:
+    tells = waiting(claim(1), claim(2))
+    taken = tells.take(0.0)
+    tells.put(claim(3))
+    tells.put_back(taken, 0.0)
+    assert tells.take(AGAIN_S) == [claim(1), claim(2), claim(3)]
+
+
+def test_a_shard_that_did_not_answer_is_left_alone_for_a_while_and_the_others_are_not() -> None:
+    tells = waiting(claim(1))
+    tells.put_back(tells.take(0.0), 0.0)
+    tells.put(claim(2, shard=1))
+    assert tells.take(AGAIN_S / 2) == [claim(2, shard=1)]
+    assert tells and tells.is_held
+    assert tells.take(AGAIN_S) == [claim(1)]
+    assert not tells.is_held
+
+
+def test_calls_for_a_shard_that_answers_are_sent_at_once() -> None:
+    tells = waiting(claim(1))
+    tells.put_back(tells.take(0.0), 0.0)
+    tells.on_answer(0)
+    assert tells.take(0.1) == [claim(1)]
+
+
+@pytest.mark.parametrize("script", MAX_BATCH)
+def test_the_oldest_of_too_many_are_dropped_and_counted(script: str) -> None:
+    counted: list[str] = []
+    tells = SideQueue(counted.append)
+    calls = [Call(0, script, (f"{n}", "x", b"y")) for n in range(MAX_BATCH[script] + 3)]
+    for call in [rest("a", 1.0), *calls]:
+        tells.put(call)
+    assert counted == [UNSENT_KEY + script] * 3
+    tells.put_back(tells.take(0.0), 0.0)
+    assert tells.take(AGAIN_S) == [rest("a", 1.0), *calls[3:]]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "told"),
+    [
+        pytest.param(rest("a", 1.0), rest("a", 5.0), rest("a", 5.0), id="a longer rest counts"),
+        pytest.param(
+            rest("a", 9.0, 1.0),
+            rest("a", 5.0, 2.0),
+            rest("a", 10.0, 2.0),
+            id="a shorter one does not end what was asked for before",
+        ),
+        pytest.param(
+            learn("a", b"old"), learn("a", b"new"), learn("a", b"new"), id="what was learned last"
+        ),
+    ],
+)
+def test_of_one_host_only_the_latest_waits(earlier: Call, later: Call, told: Call) -> None:
+    assert waiting(earlier, later).take(0.0) == [told]
+
+
+def test_no_rest_is_dropped() -> None:
+    calls = [rest(f"{n}", 1.0) for n in range(2000)]
+    assert waiting(*calls).take(0.0) == calls
+
+
+def test_a_fault_is_logged_once_though_the_worker_was_paused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    clock = [0.0]
+    troubles = Troubles(lambda: clock[0])
+    for now, does in (
+        *((0.0, "meet"), (0.5, "look")),
+        *((9.0, "look"), (9.1, "meet"), (10.0, "look")),  # it stood still until then
+        *((11.0, "look"), (12.0, "look")),
+    ):
+        clock[0] = now
+        troubles.report("redis", "no answer") if does == "meet" else troubles.look()
+    assert caplog.messages == ["Waiting: no answer"]
+    for now in (12.5, 13.5):
+        clock[0] = now
+        troubles.look()
+    assert caplog.messages == ["Waiting: no answer", "Going on: redis"]

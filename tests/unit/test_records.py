@@ -1,0 +1,107 @@
+"""The records of hosts: where a standing is kept, and every transition of a host and of a URL is in
+its table, or impossible."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import msgspec
+import pytest
+
+from crawler.config.settings import PolitenessSettings
+from crawler.frontier.records import (
+    TRANSITIONS,
+    URL_TRANSITIONS,
+    FrontierTotals,
+    HostEvent,
+    HostPlace,
+    HostRecord,
+    IllegalTransition,
+    UrlEvent,
+    UrlState,
+    decode_host,
+    decode_totals,
+    encode,
+    next_place,
+    next_state,
+)
+from crawler.model.types import (
+    Answer,
+    Pace,
+    Standing,
+)
+from crawler.policy.politeness import next_rest
+from crawler.shared.shard import PACE, read_pace
+from tests.unit.test_politeness import Least
+
+
+def test_records_of_a_frontier_without_standings_are_of_new_hosts():
+    old_pace = (2.0, 1, 0, 3.0)
+    record = decode_host(msgspec.msgpack.encode([[], 1, 0, 7, 9.0, old_pace, 4]))
+    assert record == HostRecord([], 1, 0, 7, 9.0, Pace(2.0, 1, 0, 3.0, Standing.NEW), 4)
+    totals = decode_totals(msgspec.msgpack.encode([[[1, 2]]]))
+    assert [list(map(len, front)) for front in totals.fronts()] == [[1], [], []]
+    assert decode_totals(encode(FrontierTotals(front=[]))).fronts() == ([], [], [])
+
+
+def test_so_are_those_in_redis():
+    pace = Pace(2.0, 1, 1, 3.0, Standing.FAILS)
+    packed = PACE.pack(2.0, 3.0, 1, 1, Standing.FAILS)
+    assert read_pace(packed) == pace
+    assert read_pace(packed[:20]).standing is Standing.NEW
+
+
+@pytest.mark.parametrize(
+    ("before", "answer", "after"),
+    [
+        pytest.param(Standing.NEW, Answer(0.1, 200), Standing.ANSWERS, id="a page"),
+        pytest.param(Standing.NEW, Answer(0.1, 404), Standing.ANSWERS, id="an error page"),
+        pytest.param(Standing.ANSWERS, Answer(0.1, 503), Standing.ANSWERS, id="trouble, at once"),
+        pytest.param(Standing.NEW, Answer(0.1, None, "protocol"), Standing.ANSWERS, id="nonsense"),
+        pytest.param(Standing.FAILS, Answer(0.1, 200), Standing.ANSWERS, id="it is back"),
+        pytest.param(
+            Standing.ANSWERS, Answer(30, None, "timeout"), Standing.FAILS, id="a time-out"
+        ),
+        pytest.param(Standing.NEW, Answer(5, None, "connect"), Standing.FAILS, id="no connection"),
+        pytest.param(Standing.NEW, Answer(5, None, "dns"), Standing.FAILS, id="no name"),
+        pytest.param(Standing.ANSWERS, Answer(30, 200, hung=True), Standing.FAILS, id="it drips"),
+        pytest.param(Standing.NEW, Answer(9, None, "cancelled"), Standing.NEW, id="we left"),
+        pytest.param(Standing.FAILS, Answer(9, None, "cancelled"), Standing.FAILS, id="we left it"),
+    ],
+)
+def test_the_last_fetch_decides(before, answer, after):
+    rest = next_rest(Pace(standing=before), answer, PolitenessSettings(), Least())
+    assert rest.pace.standing is after
+
+
+@pytest.mark.parametrize(("place", "event"), list(product(HostPlace, HostEvent)))
+def test_every_move_is_in_the_table_or_refused(place, event):
+    if (place, event) in TRANSITIONS:
+        assert next_place(place, event) is TRANSITIONS[place, event]
+    else:
+        with pytest.raises(IllegalTransition):
+            next_place(place, event)
+
+
+def test_every_place_is_reached_and_left():
+    assert {place for place, _ in TRANSITIONS} == set(HostPlace) == set(TRANSITIONS.values())
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(UrlState, UrlEvent)))
+def test_every_move_of_a_url_is_in_the_table_and_counted_or_refused(state, event):
+    totals = FrontierTotals(front=[], **{each: 9 for each in UrlState if each != "unknown"})
+    if (state, event) in URL_TRANSITIONS:
+        after = URL_TRANSITIONS[state, event]
+        totals.count(state, event, 2)
+        assert next_state(state, event) is after
+        assert getattr(totals, after) == 11
+        assert getattr(totals, state, 7) == (9 if state is UrlState.DONE else 7)
+    else:
+        with pytest.raises(IllegalTransition):
+            totals.count(state, event)
+
+
+def test_every_state_of_a_url_is_left_and_all_but_the_first_are_reached():
+    assert {state for state, _ in URL_TRANSITIONS} == set(UrlState)
+    assert set(URL_TRANSITIONS.values()) == set(UrlState) - {UrlState.UNKNOWN}
+    assert {event for _, event in URL_TRANSITIONS} == set(UrlEvent)

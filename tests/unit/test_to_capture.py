@@ -1,0 +1,321 @@
+"""From a page to its capture: what is said of it in the archive, and what in the columns."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from hashlib import sha1
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from msgspec import structs
+
+from crawler.archive.capture import Capture, RecordPlace
+from crawler.archive.writer import Archive, WarcRules, WarcWriter
+from crawler.content.to_capture import archive_exchange, archive_page
+from crawler.model.page import (
+    ColumnsRow,
+    Exchange,
+    Flaw,
+    Link,
+    NearDuplicate,
+    Page,
+    Parsed,
+    Truncated,
+)
+from crawler.model.types import Claim, never_waits
+
+BODY: Final = b"<title>T</title>"
+SHA1: Final = sha1(BODY).digest()
+URL: Final = "https://www.example.com/a/b"
+EXCHANGE: Final = Exchange(
+    url=URL,
+    at=1767323045.5,
+    duration_s=0.0123,
+    request_head=b"GET /a/b HTTP/1.1\r\n\r\n",
+    head=b"HTTP/1.1 200 OK\r\n\r\n",
+    body=BODY,
+    ip="192.0.2.1",
+    tls="TLSv1.3",
+)
+PARSED: Final = Parsed(
+    parser="html",
+    title="T",
+    text="words",
+    links=(Link("c"), Link("d")),
+    base="/x/",
+    canonical="e",
+    language="de",
+    published=1.0,
+    modified=2.0,
+    charset="utf-8",
+)
+PAGE: Final = Page(
+    url=URL,
+    status=200,
+    content_type="text/html",
+    body=BODY,
+    depth=1,
+    lease_id=1,
+    exchange=EXCHANGE,
+    media_type="text/html",
+    digest=SHA1,
+    parsed=PARSED,
+    title=PARSED.title,
+    text=PARSED.text,
+    outlinks=(Link("https://www.example.com/x/c"), Link("https://www.example.com/x/d")),
+    simhash=0xABC,
+)
+ORIGINAL: Final = Claim(SHA1, "https://example.com/first", "x.warc.gz:1", 1.0)
+ROW: Final = ColumnsRow(
+    url=URL,
+    host="www.example.com",
+    fetched_at=1767323045.5,
+    status=200,
+    media_type="text/html",
+    language="de",
+    title="T",
+    text="words",
+    links=2,
+    canonical="https://www.example.com/x/e",
+    published=1.0,
+    modified=2.0,
+    digest=SHA1,
+    simhash=0xABC,
+)
+
+
+class Listening(WarcWriter):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(WarcRules(folder=folder, origin="h-1"))
+        self.captures: list[Capture] = []
+
+    def append(self, capture: Capture) -> RecordPlace:
+        self.captures.append(capture)
+        return super().append(capture)
+
+
+def capture_of(folder: Path, page: Page, wire_sha1: bytes = SHA1) -> Capture | None:
+    async def run() -> Capture | None:
+        writer = Listening(folder)
+        archive = Archive(writer, never_waits)
+        record = await archive_page(page, archive, wire_sha1)
+        await archive.close()
+        assert bool(record) == bool(writer.captures)
+        return writer.captures[0] if writer.captures else None
+
+    return asyncio.run(run())
+
+
+def test_all_that_is_known_of_a_page_is_kept(tmp_path: Path) -> None:
+    capture = capture_of(tmp_path, PAGE)
+    assert capture is not None
+    assert capture.row == ROW
+    assert capture.outlinks == PAGE.outlinks
+    assert (capture.url, capture.tls, capture.body_sha1) == (URL, "TLSv1.3", SHA1)
+    assert list(capture.metadata) == [
+        ("fetchTimeMs", "12"),
+        ("parser", "html"),
+        ("charset", "utf-8"),
+        ("simhash", "0000000000000abc"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "metadata", "row"),
+    [
+        pytest.param({"parsed": None, "simhash": None}, [], True, id="nobody could read it"),
+        pytest.param(
+            {"parsed": None, "simhash": None, "flaw": Flaw.SOFT_404},
+            [("flaw", "soft_404")],
+            False,
+            id="flawed answers are archived, and no pages",
+        ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "status": 404}, [], False, id="nor are errors"
+        ),
+        pytest.param(
+            {"parsed": None, "simhash": 1, "near": NearDuplicate(ORIGINAL, 2)},
+            [
+                ("simhash", "0000000000000001"),
+                ("near-duplicate-of", ORIGINAL.url),
+                ("near-duplicate-bits", "2"),
+            ],
+            True,
+            id="whom it resembles",
+        ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "digest": bytes(20)},
+            [("content-digest", "sha1:" + "A" * 32)],
+            True,
+            id="the digest of the decoded body, where it is another",
+        ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "duplicate_of": ORIGINAL},
+            [("duplicate-of", ORIGINAL.url)],
+            True,
+            id="whose copy it is",
+        ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "duplicate_of": structs.replace(ORIGINAL, url=URL)},
+            [("duplicate-of", URL)],
+            True,
+            id="or that it was stored before",
+        ),
+        pytest.param(
+            {"parsed": Parsed(parser="pdf", notes=("unreadable: too long\r\nx: y",))},
+            [("parser", "pdf"), ("unreadable", "too long\r\nx: y"), ("simhash", f"{0xABC:016x}")],
+            True,
+            id="why it could not be read",
+        ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "content_type": "text/plain; charset=utf-8"},
+            [("media-type", "text/html")],
+            True,
+            id="what it is, where that is not what it says",
+        ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "may_repeat": True},
+            [("may-repeat", URL)],
+            True,
+            id="that it may be there already",
+        ),
+        pytest.param(
+            {"parsed": None, "simhash": None, "may_repeat": True, "duplicate_of": ORIGINAL},
+            [("duplicate-of", ORIGINAL.url)],
+            True,
+            id="a revisit says so by itself",
+        ),
+        pytest.param(
+            {
+                "parsed": None,
+                "simhash": None,
+                "may_repeat": True,
+                "duplicate_of": ORIGINAL,
+                "exchange": replace(EXCHANGE, truncated=Truncated.LENGTH),
+            },
+            [("duplicate-of", ORIGINAL.url), ("may-repeat", URL)],
+            True,
+            id="a copy that was cut off is none",
+        ),
+    ],
+)
+def test_metadata(
+    tmp_path: Path, changes: dict[str, Any], metadata: list[tuple[str, str]], row: bool
+) -> None:
+    capture = capture_of(tmp_path, replace(PAGE, **changes))
+    assert capture is not None
+    assert list(capture.metadata)[1:] == metadata
+    assert (capture.row is not None) == row
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param(
+            {"duplicate_of": ORIGINAL, "near": NearDuplicate(ORIGINAL, 0)},
+            {
+                **dict.fromkeys(("language", "title", "text", "canonical"), ""),
+                **dict.fromkeys(("published", "modified", "simhash")),
+                "links": 0,
+                "original": ORIGINAL.url,
+            },
+            id="a copy is marked, and what it says is with its original",
+        ),
+        pytest.param(
+            {
+                "duplicate_of": structs.replace(ORIGINAL, url=URL),
+                "near": NearDuplicate(ORIGINAL, 1),
+            },
+            {
+                **dict.fromkeys(("language", "title", "text", "canonical"), ""),
+                **dict.fromkeys(("published", "modified", "simhash")),
+                "links": 0,
+                "original": URL,
+            },
+            id="fetched again, what it says is with its first record",
+        ),
+        pytest.param(
+            {"duplicate_of": structs.replace(ORIGINAL, status=404)},
+            {},
+            id="the bytes of an error page make no copy",
+        ),
+        pytest.param(
+            {"near": NearDuplicate(ORIGINAL, 3)},
+            {"original": ORIGINAL.url, "bits": 3},
+            id="a near copy has its text",
+        ),
+        pytest.param({"may_repeat": True}, {"may_repeat": True}, id="its text may be in two rows"),
+        pytest.param(
+            {"parsed": Parsed(canonical="mailto:x"), "title": "", "text": ""},
+            {
+                **dict.fromkeys(("language", "title", "text", "canonical"), ""),
+                "links": 0,
+                "published": None,
+                "modified": None,
+            },
+            id="a canonical that is no URL of ours",
+        ),
+    ],
+)
+def test_rows(tmp_path: Path, changes: dict[str, Any], expected: dict[str, Any]) -> None:
+    capture = capture_of(tmp_path, replace(PAGE, **changes))
+    assert capture is not None
+    assert capture.row == structs.replace(ROW, **expected)
+
+
+def test_a_page_whose_author_said_noindex_is_not_archived(tmp_path: Path) -> None:
+    assert capture_of(tmp_path, replace(PAGE, archive=False)) is None
+
+
+def test_a_page_without_an_exchange_has_no_capture(tmp_path: Path) -> None:
+    assert capture_of(tmp_path, replace(PAGE, exchange=None)) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="a copy"),
+        pytest.param({"url": ORIGINAL.url}, id="a page that was stored before"),
+        pytest.param({"status": 404}, id="an error page is one of any other too"),
+        pytest.param({"flaw": Flaw.SOFT_404}, id="and what is no page"),
+    ],
+)
+def test_bytes_are_kept_once(tmp_path: Path, changes: dict[str, Any]) -> None:
+    capture = capture_of(tmp_path, replace(PAGE, duplicate_of=ORIGINAL, **changes))
+    assert capture is not None
+    assert capture.duplicate_of == ORIGINAL
+
+
+def test_a_page_with_the_bytes_of_an_error_page_is_kept(tmp_path: Path) -> None:
+    error = structs.replace(ORIGINAL, status=404)
+    capture = capture_of(tmp_path, replace(PAGE, duplicate_of=error))
+    assert capture is not None
+    assert (capture.duplicate_of, capture.row) == (None, ROW)
+
+
+def test_an_answer_that_was_cut_is_no_revisit(tmp_path: Path) -> None:
+    cut = replace(EXCHANGE, truncated=Truncated.TIME)
+    capture = capture_of(tmp_path, replace(PAGE, exchange=cut, duplicate_of=ORIGINAL))
+    assert capture is not None
+    assert capture.duplicate_of is None
+    assert capture.truncated == "time"
+
+
+def test_without_an_archive_nothing_is_kept() -> None:
+    assert asyncio.run(archive_exchange(EXCHANGE, None)) == ""
+
+
+def test_credentials_are_not_archived(tmp_path: Path) -> None:
+    head = (
+        b"GET /a HTTP/1.1\r\nauthorization: Basic c2VjcmV0\r\nAccept: */*\r\n"
+        b"Cookie: session=secret; b=2\r\nProxy-Authorization:secret\r\n\r\n"
+    )
+    exchange = replace(EXCHANGE, request_head=head, request_body=b"Cookie: a body")
+    capture = capture_of(tmp_path, replace(PAGE, exchange=exchange))
+    assert capture is not None
+    assert capture.request == (
+        b"GET /a HTTP/1.1\r\nauthorization: ...\r\nAccept: */*\r\nCookie: ...\r\n"
+        b"Proxy-Authorization:...\r\n\r\nCookie: a body"
+    )
