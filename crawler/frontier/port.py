@@ -28,7 +28,9 @@ class Frontier(Protocol):
     2. Never two unreleased leases on one host, and none before the host's rest is over:
        across eviction and restart too.
     3. A result under a lease that is no longer held returns False and changes nothing.
-    4. Each call is atomic and durable: after a crash all of it has happened, or nothing.
+    4. Each call is atomic: after a crash all of it has happened, or nothing. It is durable when
+       `acknowledged`, awaited after it, returns; the embedded frontier's when it returns itself.
+       A worker that crashes before that repeats what it did: a page is finished after its links.
     5. Among due hosts of one standing, higher levels get more turns, and none starves.
     6. The cost of a call grows with hosts or URLs by a logarithm at most.
     """
@@ -52,7 +54,7 @@ class Frontier(Protocol):
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
         """Return when to call `lease` again with *standings*: may be early, never late. Returns
-        None if nothing waits."""
+        None if nothing waits, or if the frontier calls back when something can be leased."""
 
     def counts(self) -> Counts:
         """Return the counters. O(1)."""
@@ -66,6 +68,10 @@ class Frontier(Protocol):
 
     def is_congested(self) -> bool:
         """Return whether the backlog of added URLs is full, so that bulk adds should wait."""
+
+    async def acknowledged(self) -> None:
+        """Return when every call made before it is durable. Raises StoreUnavailable if that cannot
+        come any more."""
 
 
 class LeaseRules(Protocol):

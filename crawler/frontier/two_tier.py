@@ -174,6 +174,9 @@ class TwoTierFrontier:
         """Return False: URLs are written as they are added, so there is no backlog."""
         return False
 
+    async def acknowledged(self) -> None:
+        """Return at once: each call has written what it did when it returns."""
+
     def _take(self, active: ActiveHost, now: float) -> Lease:
         packed = active.head.popleft()
         self._queues.drop_head(active.host, self._batch.host(active.host), active.level)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.frontiers import STORES, EmbeddedWorld, World
-from tests.contract.redis_world import RedisWorld
+from tests.contract.shared_world import SharedWorld, shared_world
 from tests.servers.redis import RedisServer
 
 
@@ -16,12 +16,12 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
         yield server
 
 
-@pytest.fixture(params=[*STORES, RedisWorld], ids=lambda kind: kind.__name__)
+@pytest.fixture(params=[*STORES, SharedWorld], ids=lambda kind: kind.__name__)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    if request.param is RedisWorld:
+    if request.param is SharedWorld:
         server: RedisServer = request.getfixturevalue("redis_server")
-        with server.client() as client:
-            yield RedisWorld(client)
+        with server.client() as client, shared_world(client, server.port) as shared:
+            yield shared
         return
     with request.param(tmp_path) as store:
         yield EmbeddedWorld(store)

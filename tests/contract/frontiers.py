@@ -23,12 +23,14 @@ from crawler.frontier.records import DeadLetter
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
+    STANDINGS,
     Candidate,
     Claim,
     HostKey,
     Lease,
     Pace,
     Rest,
+    Standing,
 )
 from crawler.policy.scope import Reason, Refusal
 from tests.contract.invariants import check
@@ -67,6 +69,9 @@ class World(Protocol):
     def check(self, frontier: Any) -> None:
         """The invariants, from inside."""
 
+    def wakes(self, frontier: Any, now: float, standings: Sequence[Standing] = STANDINGS) -> bool:
+        """Whether it asks, or calls back, to be asked for *standings* by *now*."""
+
 
 class EmbeddedWorld:
     notes_releases = False
@@ -89,6 +94,12 @@ class EmbeddedWorld:
 
     def check(self, frontier: TwoTierFrontier) -> None:
         check(frontier, self.store)
+
+    def wakes(
+        self, frontier: TwoTierFrontier, now: float, standings: Sequence[Standing] = STANDINGS
+    ) -> bool:
+        wake_at = frontier.wake_at(standings)
+        return wake_at is not None and wake_at <= now
 
 
 @contextmanager

@@ -31,14 +31,14 @@ from crawler.shared.crawl_format import (
 )
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops
-from crawler.shared.sync_frontier import RedisFrontier
 from tests.contract.frontiers import TIGHT
+from tests.harness.script_frontier import ScriptFrontier
 
 NAME = "t"
 SHARDS = 3  # hosts of most tests are in several
 FOR_EVER_S = float("inf")  # leases of the suite end only with their session, as embedded ones do
 CLOCK = "local function wall() return tonumber(redis.call('GET', 'now') or 0) end"
-_SCRIPTS = Scripts(CLOCK)
+SCRIPTS = Scripts(CLOCK)
 
 
 class ToldLink:
@@ -54,7 +54,7 @@ class ToldLink:
         pipeline = self.client.pipeline(transaction=False)
         for call in calls:
             root = keys.root(NAME, call.shard)
-            pipeline.evalsha(_SCRIPTS.sha(call.script), 1, root, *call.args)
+            pipeline.evalsha(SCRIPTS.sha(call.script), 1, root, *call.args)
         return pipeline.execute()
 
     def commands(self, asks: Sequence[tuple[int, tuple[Any, ...]]]) -> list[Any]:
@@ -72,7 +72,7 @@ def _flat(reply: Any) -> Any:
     return [each for pair in reply.items() for each in pair] if isinstance(reply, dict) else reply
 
 
-class ToldFrontier(RedisFrontier):
+class ToldFrontier(ScriptFrontier):
     """Tells the server the time of each call before it."""
 
     def __init__(
@@ -118,8 +118,8 @@ class RedisWorld:
         self._sessions = count()
         self._last: str | None = None
         client.flushall()
-        for name in _SCRIPTS.names():
-            client.script_load(_SCRIPTS.text(name))
+        for name in SCRIPTS.names():
+            client.script_load(SCRIPTS.text(name))
 
     def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> ToldFrontier:
         link = ToldLink(self.client)
@@ -141,10 +141,16 @@ class RedisWorld:
         ((_, word, *found),) = ToldLink(self.client).run([asks])
         return read_claim(*found) if word == b"claimed" else None
 
-    def drift(self, _: RedisFrontier, by: int) -> None:
+    def drift(self, _: ScriptFrontier, by: int) -> None:
         self.client.hincrby(keys.totals(NAME, 0), "waiting", by)
 
-    def check(self, frontier: RedisFrontier) -> None:
+    def wakes(
+        self, frontier: ScriptFrontier, now: float, standings: Sequence[Standing] = STANDINGS
+    ) -> bool:
+        wake_at = frontier.wake_at(standings)
+        return wake_at is not None and wake_at <= now
+
+    def check(self, _: ScriptFrontier | None = None) -> None:
         """How the structures of each shard must agree."""
         dump = _dump(self.client)
         for shard in range(SHARDS):

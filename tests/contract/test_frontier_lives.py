@@ -33,6 +33,7 @@ from tests.contract.frontiers import (
     rocks_store,
 )
 from tests.contract.redis_world import RedisWorld
+from tests.contract.shared_world import shared_world
 from tests.harness.budget import examples
 from tests.servers.redis import RedisServer
 
@@ -58,6 +59,8 @@ class WebServer:
 
 
 class FrontierLives(RuleBasedStateMachine):
+    redis: RedisServer
+
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
@@ -126,8 +129,11 @@ class FrontierLives(RuleBasedStateMachine):
         due = [max(self.due_at(url), self.now) for url in waiting if not self.blocked(url)]
         if due:
             assert min(due) > self.now, "a due URL is starved"
-            assert wake_at is not None, "asleep for ever with work to do"
-            assert wake_at <= min(due) + SOON, "it would wake too late"
+            assert self.world.wakes(self.frontier, min(due) + SOON), "it would wake too late"
+            self.time_has_passed()
+
+    def time_has_passed(self):
+        """Go on at the time that the world may have moved to."""
 
     def due_at(self, url):
         return max(self.waiting[url], self.server.quiet_until.get(url.split("/")[2], 0.0)) + SOON
@@ -238,11 +244,22 @@ class RocksLives(FrontierLives):
         return EmbeddedWorld(self.stack.enter_context(rocks_store(folder)), TIGHT)
 
 
-class RedisLives(FrontierLives):
-    server: RedisServer
+class ScriptLives(FrontierLives):
+    """Of the scripts alone: a tenth of the time."""
 
     def new_world(self, folder: Path) -> World:
-        return RedisWorld(self.stack.enter_context(self.server.client()), TIGHT)
+        return RedisWorld(self.stack.enter_context(self.redis.client()), TIGHT)
+
+
+class SharedLives(FrontierLives):
+    """Of what users run. After each call all is acknowledged."""
+
+    def new_world(self, folder: Path) -> World:
+        client = self.stack.enter_context(self.redis.client())
+        return self.stack.enter_context(shared_world(client, self.redis.port))
+
+    def time_has_passed(self):
+        self.now = max(self.now, self.world.now)
 
 
 def lives(number: int) -> settings:
@@ -259,16 +276,24 @@ TestRocks = RocksLives.TestCase
 TestRocks.settings = lives(60)
 
 
-class TestRedis(RedisLives.TestCase):
-    settings = lives(150)
+class OverRedis:
+    """One redis-server for all lives of a kind."""
 
     @classmethod
     def setUpClass(cls) -> None:
         cls.folder = tempfile.TemporaryDirectory()
-        RedisLives.server = RedisServer(Path(cls.folder.name))
-        RedisLives.server.__enter__()
+        FrontierLives.redis = RedisServer(Path(cls.folder.name))
+        FrontierLives.redis.__enter__()
 
     @classmethod
     def tearDownClass(cls) -> None:
-        RedisLives.server.__exit__(None, None, None)
+        FrontierLives.redis.__exit__(None, None, None)
         cls.folder.cleanup()
+
+
+class TestShared(OverRedis, SharedLives.TestCase):
+    settings = lives(20)
+
+
+class TestScripts(OverRedis, ScriptLives.TestCase):
+    settings = lives(150)

@@ -173,7 +173,8 @@ class LoneWorker:
         await self.wait_until_sent()
 
     async def wait_until_sent(self) -> None:
-        await wait_until_async(self.frontier.outgoing.is_idle, BOUND_S)
+        async with asyncio.timeout(BOUND_S):
+            await self.frontier.acknowledged()
 
     async def lease(self, count: int) -> list[Lease]:
         leases: list[Lease] = []

@@ -34,8 +34,8 @@ from crawler.shared.shard import (
     Released,
     shard_of_lease,
 )
-from crawler.shared.sync_frontier import RedisFrontier
 from tests.contract.frontiers import Refusing, candidate, rest
+from tests.harness.script_frontier import ScriptFrontier
 from tests.harness.sources import PROJECT
 from tests.servers.redis import RedisServer
 from tests.servers.redis_glossary import WITHOUT_KEYS, Glossary
@@ -93,7 +93,7 @@ class Life:
         rules = replace(RULES, max_urls_per_host=budget)
         refusing = Refusing(partial(_is_refused, self._sessions % 5))
         self._ops = Ops(f"session{self._sessions}", SHARDS, rules, 100.0)
-        self._frontier = RedisFrontier(self._link, self._ops, dead, NAME, refusing)
+        self._frontier = ScriptFrontier(self._link, self._ops, dead, NAME, refusing)
         self.leases = []
 
     def _add(self) -> None:

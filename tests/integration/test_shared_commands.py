@@ -44,9 +44,9 @@ from crawler.shared.codec import WorkerRecord, pack, pack_robots
 from crawler.shared.crawl_format import CrawlFormat, encode_format, identity_of_shards
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import Ops, shard_of
-from crawler.shared.sync_frontier import RedisFrontier
 from crawler.shared.worker.patterns import field_of
 from tests.harness.crawling import crawl
+from tests.harness.script_frontier import ScriptFrontier
 from tests.harness.sources import PROJECT
 from tests.servers.pages import Answer, page, site
 from tests.servers.redis import RedisServer
@@ -82,7 +82,7 @@ class Crawl:
         ours = CrawlFormat(SHARDS, 3, identity_of_shards(CONFIG), SEED)
         self.client.set(keys.format_key(self.name), encode_format(ours))
         self.ops = Ops("anna.1234", SHARDS, rules.frontier_rules(CONFIG, None), 100.0)
-        self.frontier = RedisFrontier(self.link, self.ops)
+        self.frontier = ScriptFrontier(self.link, self.ops)
 
     def add(self, *urls: str, **given: Any) -> list[Candidate]:
         found = [candidate(url, **given) for url in urls]

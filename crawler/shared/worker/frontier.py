@@ -73,6 +73,7 @@ from crawler.shared.worker.status import (
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
+LOOK_S: Final = 0.01  # the interval of looking whether all is acknowledged
 READMITTED_AT_ONCE: Final = 500  # URLs judged together, in 4 ms
 CLOSE_S: Final = 10.0  # after so long unsent results are dropped; their URLs are leased again later
 
@@ -94,6 +95,7 @@ class WorkerBase:
     now: Callable[[], float]
     confirm: Callable[[], Awaitable[None]]
     """Awaited after a server restarted; raises if the crawl is no longer the one that we joined."""
+    steady: Callable[[], float]  # seconds that pass, whatever is done to the machine's clock
 
     @classmethod
     def of(
@@ -106,8 +108,9 @@ class WorkerBase:
         say: Callable[[], WorkerRecord],
         now: Callable[[], float],
         confirm: Callable[[], Awaitable[None]],
+        steady: Callable[[], float] = monotonic,
     ) -> Self:
-        tidings = StatusLog(listener, rules.name)
+        tidings = StatusLog(listener, rules.name, steady)
         return cls(
             nodes=nodes,
             ops=ops,
@@ -115,12 +118,13 @@ class WorkerBase:
             outbox=outbox,
             listener=listener,
             status_log=tidings,
-            disk=WorkerDisk(tidings),
+            disk=WorkerDisk(tidings, steady),
             side_queue=SideQueue(listener.count),
             fullness=Fullness(nodes, rules.full_bytes),
             make_record=say,
             now=now,
             confirm=confirm,
+            steady=steady,
         )
 
     def link(self) -> ShardLink:
@@ -168,6 +172,7 @@ class SharedFrontier:
         nodes, ops, rules = base.nodes, base.ops, base.rules
         self.nodes = nodes
         self._base = base
+        self._steady = steady = base.steady
         self._ops = ops
         self._outbox = base.outbox
         self._rules = rules
@@ -194,25 +199,27 @@ class SharedFrontier:
                 is_noted=self._note.is_noted,
                 sync=rules.sync_outbox,
             ),
-            *(events, base.now, rules.is_sure),
+            *(events, base.now, rules.is_sure, steady),
         )
         self._lease_resync = LeaseResync(
-            nodes, ops, self._holdings, journal, runs, base.side_queue.send_later
+            nodes, ops, self._holdings, journal, runs, base.side_queue.send_later, steady
         )
         start_rules = StartRules(ops, rules.name, lease_rules) if lease_rules is not None else None
         self.incoming = LeaseBuffer(
             *(nodes, ops, self._holdings, self._lease_resync, runs),
-            *(rules.max_leases, base.now, start_rules, self._lease_use(room)),
+            *(rules.max_leases, base.now, start_rules, self._lease_use(room), steady),
         )
         self._heartbeat = Heartbeat(
-            *(nodes, ops, self._holdings, self.incoming, runs, rules.heartbeat_s, wake)
+            nodes, ops, self._holdings, self.incoming, runs, rules.heartbeat_s, wake, steady
         )
-        self.membership = Membership(nodes, Scripts(), rules.name, rules.shards, self._record)
+        self.membership = Membership(
+            nodes, Scripts(), rules.name, rules.shards, self._record, steady
+        )
         sure_s = 0.0 if rules.is_sure else LAG_S
         self._drain = OutboxDrain(
-            nodes, ops, base.outbox, self._fullness.is_full, events, runs, sure_s
+            nodes, ops, base.outbox, self._fullness.is_full, events, runs, sure_s, steady
         )
-        self._overview = Overview(nodes, ops, rules.name, runs)
+        self._overview = Overview(nodes, ops, rules.name, runs, steady)
         self._feeding = self._build_pushed_urls(pushing) if pushing is not None else None
 
     def _events(self) -> OutgoingEvents:
@@ -249,7 +256,7 @@ class SharedFrontier:
             is_idle=lambda: not self.is_anything_left(),
             wake=self._wake,
         )
-        return PushedUrls(feeds, pushing.judge, pushing.rules, around, pushing.tally)
+        return PushedUrls(feeds, pushing.judge, pushing.rules, around, pushing.tally, self._steady)
 
     # The port
 
@@ -271,12 +278,13 @@ class SharedFrontier:
         return leases
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
-        held = lease in self._holdings
-        if held:
+        if lease not in self._holdings:
+            self.outgoing.rest(lease, rest, self._steady())  # its host was contacted all the same
+            return False
+        is_first = self._holdings.release(lease)
+        if is_first:
             self.outgoing.release(lease, rest)
-        else:
-            self.outgoing.rest(lease, rest, monotonic())
-        return held
+        return is_first
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
         held = lease in self._holdings
@@ -294,7 +302,7 @@ class SharedFrontier:
         return self._overview.counts()
 
     def may_begin(self, lease: Lease) -> bool:
-        return self._holdings.may_begin(lease, monotonic())
+        return self._holdings.may_begin(lease, self._steady())
 
     def is_over(self) -> bool:
         if self._state == "starting" and self.outgoing.is_idle():
@@ -307,6 +315,12 @@ class SharedFrontier:
 
     def is_congested(self) -> bool:
         return self._base.disk.is_full or self.outgoing.is_congested()
+
+    async def acknowledged(self) -> None:
+        while not self.outgoing.is_idle():
+            if self._tidings.is_hopeless:
+                raise StoreUnavailable("what was found cannot be sent any more")
+            await asyncio.sleep(LOOK_S)
 
     # Start, stop and background tasks
 
@@ -369,11 +383,11 @@ class SharedFrontier:
     async def _send_all(self) -> None:
         self._knowledge.ending()
         self.stopping()
-        while self.incoming.is_asking or not self.outgoing.is_idle():
-            if self._tidings.is_hopeless:
-                return
-            await asyncio.sleep(0.01)
+        while self.incoming.is_asking and not self._tidings.is_hopeless:
+            await asyncio.sleep(LOOK_S)
             self.stopping()  # puts back leases that have arrived meanwhile
+        with suppress(StoreUnavailable):
+            await self.acknowledged()
 
     async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -451,6 +465,8 @@ class SharedFrontier:
         if fault is not None:
             self._tidings.on_server_error(fault)
         elif not self._overview.is_anything_left:
+            if self._base.make_record().name in self._overview.outboxes:
+                self._note.look_everywhere()
             self._tidings.on_waiting_for_workers(await self._silent_outboxes())
         self._tidings.look()
         if self._overview.is_over or self._state == "starting" or len(self.incoming):

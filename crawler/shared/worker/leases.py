@@ -79,6 +79,7 @@ class Holdings:
         self._doubtful: set[int] = set()
         self._by_shard: dict[int, dict[int, Lease]] = {}
         self._ends: dict[int, float] = {}
+        self._released: set[int] = set()
 
     def __len__(self) -> int:
         return sum(map(len, self._by_shard.values()))
@@ -100,10 +101,18 @@ class Holdings:
             self._doubted(shard)
         self._ends[shard] = max(self._ends.get(shard, 0.0), asked_at + self._lease_s)
 
+    def release(self, lease: Lease) -> bool:
+        """Note that the fetch under *lease*, which is held, has ended. Returns False if that was
+        noted before."""
+        is_first = lease.id not in self._released
+        self._released.add(lease.id)
+        return is_first
+
     def drop(self, lease: Lease) -> None:
         """Remove *lease*: it is finished, or was not used."""
         held = self._by_shard.get(shard_of_lease(lease), {})
         held.pop(lease.id, None)
+        self._released.discard(lease.id)
 
     def expire(self, shard: int, asked_at: float) -> list[Lease]:
         """Remove and return all leases of *shard*: the reply to a call of *asked_at* reported their
@@ -111,12 +120,16 @@ class Holdings:
         if self._ends.get(shard, 0.0) > asked_at + self._lease_s:
             return []
         self._ends.pop(shard, None)
-        return list(self._by_shard.pop(shard, {}).values())
+        lost = self._by_shard.pop(shard, {})
+        self._released.difference_update(lost)
+        return list(lost.values())
 
     def drop_ids(self, shard: int, ids: Iterable[int]) -> list[Lease]:
         """Remove and return leases that *shard* no longer knows."""
         held = self._by_shard.get(shard, {})
-        return [held.pop(each) for each in ids if each in held]
+        forgotten = [held.pop(each) for each in ids if each in held]
+        self._released.difference_update(each.id for each in forgotten)
+        return forgotten
 
     def may_begin(self, lease: Lease, steady: float) -> bool:
         """Return whether the server surely knows *lease*, and a fetch begun at *steady* (monotonic)
@@ -207,8 +220,10 @@ class LeaseResync:
         journal: Journal,
         runs: ServerEpochs,
         send_later: Callable[[Call], None],
+        steady: Callable[[], float] = monotonic,
     ) -> None:
         """*send_later* takes a call that failed."""
+        self._steady = steady
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
@@ -237,7 +252,7 @@ class LeaseResync:
     async def run(self) -> list[Lease]:
         """Resync all suspected shards, and return the leases that are not ours any more. Must not
         be called while a `lease` call is under way."""
-        asked_at = monotonic()
+        asked_at = self._steady()
         if not self._suspects or asked_at < self._at:
             return []
         self._at = asked_at + RETRY_S
@@ -261,7 +276,7 @@ class LeaseResync:
             if isinstance(reply, FAULTS):
                 self._send_later(call)
             else:
-                self._journal.acknowledged([call], reply[0], asked_at, monotonic())
+                self._journal.acknowledged([call], reply[0], asked_at, self._steady())
 
     def _compare(self, shard: int, reply: Any, asked_at: float, backs: list[Call]) -> list[Lease]:
         if isinstance(reply, FAULTS):
@@ -319,8 +334,10 @@ class LeaseBuffer:
         now: Callable[[], float],
         start_rules: StartRules | None,
         use: IncomingHooks,
+        steady: Callable[[], float] = monotonic,
     ) -> None:
         """*most* leases can be fetched at once. Without *start_rules* no lease is judged."""
+        self._steady = steady
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
@@ -346,7 +363,7 @@ class LeaseBuffer:
     def take(self, standings: Container[Standing] = STANDINGS) -> Lease | None:
         """Return a lease that may be used, of a host of *standings*. Returns None if none is ready;
         `IncomingHooks.due` is called when one is."""
-        steady = monotonic()
+        steady = self._steady()
         for _ in range(len(self._due)):
             lease = self._due.popleft()
             if lease.pace.standing not in standings:
@@ -366,7 +383,7 @@ class LeaseBuffer:
 
     def has_some(self, standings: Container[Standing] = STANDINGS) -> bool:
         """Return whether `take` would return a lease."""
-        steady = monotonic()
+        steady = self._steady()
         return any(
             lease.pace.standing in standings and self._holdings.may_begin(lease, steady)
             for lease in self._due
@@ -382,7 +399,7 @@ class LeaseBuffer:
 
     def wake_shard(self, shard: int, in_s: float) -> None:
         """Note that something of *shard* may be due *in_s* from now."""
-        at = monotonic() + in_s
+        at = self._steady() + in_s
         if at < self._ask_at[shard]:
             self._ask_at[shard] = at
             self._wake.set()
@@ -414,7 +431,7 @@ class LeaseBuffer:
             not self._start_rules.may_judge or len(self._start_rules) >= MAX_JUDGED
         ):
             return {}
-        steady = monotonic()
+        steady = self._steady()
         # Leases of a server that is down cannot be used, and must not take the place of others.
         usable = Counter(
             lease.pace.standing for lease in self._due if self._holdings.may_begin(lease, steady)
@@ -435,7 +452,7 @@ class LeaseBuffer:
         return wanted
 
     def _next_shards(self) -> list[int]:
-        steady = monotonic()
+        steady = self._steady()
         due = [shard for shard in self._turn if self._ask_at[shard] <= steady]
         own = [shard for shard in due if shard in self._preferred]
         chosen = (own or due)[:AT_ONCE]
@@ -446,7 +463,7 @@ class LeaseBuffer:
 
     async def _ask(self, shards: Sequence[int], wanted: Mapping[Standing, int]) -> None:
         each = {standing: -(-number // len(shards)) for standing, number in wanted.items()}
-        asked_at = monotonic()
+        asked_at = self._steady()
         self._taken, self._ran_dry = Counter(), False
         self.is_asking = True
         try:
@@ -496,7 +513,7 @@ class LeaseBuffer:
 
     def _read_leases(self, shard: int, reply: Any, asked_at: float) -> list[Lease]:
         if isinstance(reply, FAULTS):
-            self._ask_at[shard] = monotonic() + RETRY_S
+            self._ask_at[shard] = self._steady() + RETRY_S
             self._lease_resync.mark_dirty(shard)
             self._use.faulted(reply)
             return []
@@ -506,7 +523,7 @@ class LeaseBuffer:
             self.lose(shard, asked_at)
         poll_s = POLL_S if shard in self._preferred else POLL_OTHERS_S
         wake_s = poll_s if leased.wake_s is None else min(leased.wake_s, poll_s)
-        self._ask_at[shard] = monotonic() + wake_s
+        self._ask_at[shard] = self._steady() + wake_s
         if leased.unreadable:
             self._use.send_later(self._ops.give_up(shard, leased.unreadable, self._now()))
         if leased.leases:
@@ -535,7 +552,7 @@ class LeaseBuffer:
 
     async def _wait(self, is_wanted: bool) -> None:
         first = min(self._ask_at.values())
-        wait_s = max(0.005, min(first - monotonic(), POLL_OTHERS_S)) if is_wanted else POLL_S
+        wait_s = max(0.005, min(first - self._steady(), POLL_OTHERS_S)) if is_wanted else POLL_S
         self._wake.clear()
         if self._lease_resync.is_open:
             wait_s = min(wait_s, RETRY_S)
@@ -561,8 +578,10 @@ class Heartbeat:
         runs: ServerEpochs,
         every_s: float,
         due: Callable[[], None],
+        steady: Callable[[], float] = monotonic,
     ) -> None:
         """*due* is called when leases can be taken."""
+        self._steady = steady
         self._nodes = nodes
         self._ops = ops
         self._holdings = holdings
@@ -577,11 +596,11 @@ class Heartbeat:
         that hangs do not delay it."""
         while True:
             await self.beat()
-            await asyncio.sleep(max(0.0, self._at - monotonic()))
+            await asyncio.sleep(max(0.0, self._at - self._steady()))
 
     async def beat(self) -> None:
         """Send a heartbeat if it is time for one."""
-        asked_at = monotonic()
+        asked_at = self._steady()
         if asked_at < self._at:
             return
         shards = self._holdings.shards()

@@ -50,6 +50,7 @@ class Membership:
         name: str,
         shards: int,
         make_record: Callable[[], WorkerRecord],
+        steady: Callable[[], float] = monotonic,
     ) -> None:
         """*name* is that of the crawl; *make_record* returns what this worker announces."""
         self._nodes = nodes
@@ -58,6 +59,7 @@ class Membership:
         self._key = keys.workers(name)
         self._shards = shards
         self._make_record = make_record
+        self._steady = steady
         self._names: frozenset[str] = frozenset()  # of live workers, as last read
         self._read_at = float("-inf")  # monotonic
         self._lowest_doors = -1
@@ -110,7 +112,7 @@ class Membership:
         return reply
 
     def _are_names_old(self) -> bool:
-        age_s = monotonic() - self._read_at
+        age_s = self._steady() - self._read_at
         is_changed = self.live != len(self._names)
         most = max(self.live, len(self._names))
         return age_s >= NAMES_HOLD_S or (is_changed and age_s >= most / NAMES_PER_S)
@@ -118,7 +120,7 @@ class Membership:
     async def _read_names(self, me: str) -> None:
         alive = keys.announced(self._crawl)[1]
         found = await self._ask("ZRANGE", alive, 0, -1)
-        self._read_at = monotonic()
+        self._read_at = self._steady()
         names = frozenset(each.decode("utf-8", "replace") for each in found)
         if names != self._names:
             self._names = names

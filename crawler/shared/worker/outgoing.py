@@ -86,11 +86,17 @@ class OutgoingBatch:
 class Sending:
     """Calls that are sent together, each with the function that takes its reply."""
 
-    def __init__(self, nodes: Nodes, record: Callable[[Sequence[Call], Any, float], None]) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        record: Callable[[Sequence[Call], Any, float], None],
+        steady: Callable[[], float],
+    ) -> None:
         """*record* is called for every reply: with the calls to send again if the server loses it,
         the reply, and the time it was asked for (monotonic)."""
         self._nodes = nodes
         self._record_reply = record
+        self._steady = steady
         self._calls: list[Call] = []
         self._again: list[Sequence[Call]] = []
         self._accepts: list[Callable[[Any], bool]] = []
@@ -107,7 +113,7 @@ class Sending:
         """Send all calls. Returns False if something must be sent again."""
         if not self._calls:
             return self.is_whole
-        asked_at = monotonic()
+        asked_at = self._steady()
         replies = await self._nodes.run(self._calls)
         answered = zip(self._again, self._accepts, replies, strict=True)
         for again, accept, reply in answered:
@@ -290,6 +296,7 @@ class OutboxDrain:
         events: OutgoingEvents,
         runs: ServerEpochs,
         sure_s: float,
+        steady: Callable[[], float] = monotonic,
     ) -> None:
         """After *sure_s* what a server acknowledged is on its disk, if it has not restarted."""
         self._nodes = nodes
@@ -299,6 +306,7 @@ class OutboxDrain:
         self._events = events
         self._runs = runs
         self._sure_s = sure_s
+        self._steady = steady
         self._unsynced: dict[int, _Sent] = {}
 
     async def send_some(self, now: float) -> None:
@@ -319,7 +327,7 @@ class OutboxDrain:
     async def _send(self, batch: DrainBatch, now: float) -> None:
         parts = parts_of(batch.links, BATCH)
         calls = [call for part in parts for call in self._ops.add(part, now)]
-        asked_at = monotonic()
+        asked_at = self._steady()
         replies = await self._nodes.run(calls)
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]
         if faults:  # the whole batch is sent again later: a URL is added once
@@ -330,7 +338,7 @@ class OutboxDrain:
             self._events.added(read_added(reply))
             self._runs.observe(batch.queue.shard, reply[0], asked_at)
         # If the server has restarted between two calls, the first run is kept: it has ended.
-        sure_at = monotonic() + self._sure_s
+        sure_at = self._steady() + self._sure_s
         self._unsynced[batch.queue.shard] = _Sent(batch, replies[0][0], sure_at)
 
     def _drop_sure(self) -> None:
@@ -390,6 +398,7 @@ class Sender:
         events: OutgoingEvents,
         now: Callable[[], float],
         is_sure: bool,
+        steady: Callable[[], float] = monotonic,
     ) -> None:
         """*is_sure* means that what a server acknowledges is on its disk (appendfsync always)."""
         self._nodes = nodes
@@ -401,6 +410,7 @@ class Sender:
         self._outbox = overflow.outbox
         self._events = events
         self._now = now
+        self._steady = steady
         self._is_sure = is_sure
         self._is_synced = True  # whether all of the outbox survives a power cut
         self._waiting = OutgoingBatch()
@@ -415,7 +425,7 @@ class Sender:
         self._asked.set()
 
     def release(self, lease: Lease, rest: Rest) -> None:
-        self._waiting.releases.append(FetchEnd(lease, rest, monotonic()))
+        self._waiting.releases.append(FetchEnd(lease, rest, self._steady()))
         self._asked.set()
 
     def rest(self, lease: Lease, rest: Rest, ended_at: float) -> None:
@@ -442,7 +452,7 @@ class Sender:
         return [*starmap(self._rest_call, ended.items()), *self._side_queue.rests()]
 
     def _rest_call(self, shard: int, ended: Sequence[FetchEnd]) -> Call:
-        steady = monotonic()
+        steady = self._steady()
         released = [Released(each.lease, each.rest, steady - each.at) for each in ended]
         return self._ops.rest(shard, released)
 
@@ -482,7 +492,7 @@ class Sender:
                 self._waiting.finishes[:0] = batch.finishes
                 whole = False
             else:
-                sure_at = monotonic() + self._sure_s()
+                sure_at = self._steady() + self._sure_s()
                 self._delayed += ((sure_at, each) for each in batch.finishes)
             return await self._send_finishes() and whole
         finally:
@@ -492,7 +502,7 @@ class Sender:
         return 0.0 if self._is_sure or self._nodes.single_server else LAG_S
 
     async def _send_first(self, batch: OutgoingBatch) -> bool:
-        sending = Sending(self._nodes, self._record_reply)
+        sending = Sending(self._nodes, self._record_reply, self._steady)
         is_whole = self._put_links(sending, batch.links)
         for target, origin in batch.targets:
             own = target.key in {origin.key, *origin.chain}
@@ -502,10 +512,10 @@ class Sender:
         for shard, ended in ended_by_shard(batch.releases).items():
             self._put_releases(sending, shard, ended)
         unsent: list[Call] = []
-        for call in self._side_queue.take(monotonic()):
+        for call in self._side_queue.take(self._steady()):
             sending.put(call, partial(self._acknowledged, call, unsent))
         is_whole = await sending.send() and is_whole
-        self._side_queue.put_back(unsent, monotonic())
+        self._side_queue.put_back(unsent, self._steady())
         return is_whole and not self._side_queue.is_held
 
     def _put_links(self, sending: Sending, found: Sequence[Candidate]) -> bool:
@@ -526,14 +536,14 @@ class Sender:
         sending.put(call, partial(self._added, found))
 
     def _put_releases(self, sending: Sending, shard: int, ended: Sequence[FetchEnd]) -> None:
-        steady = monotonic()
+        steady = self._steady()
         ends = [Released(each.lease, each.rest, steady - each.at) for each in ended]
         self._events.touched(shard, max(0.0, min(each.rest.seconds - each.age_s for each in ends)))
         rest = self._ops.rest(shard, ends)
         sending.put(self._ops.release(shard, ends), partial(self._released, ended), rest)
 
     async def _send_finishes(self) -> bool:
-        sending = Sending(self._nodes, self._record_reply)
+        sending = Sending(self._nodes, self._record_reply, self._steady)
         now = self._now()
         for shard, finishes in self._due_verdicts().items():
             for begin in range(0, len(finishes), BATCH):
@@ -547,7 +557,7 @@ class Sender:
         due: dict[int, list[Finished]] = {}
         unreleased = {each.lease.id for each in self._waiting.releases}
         early: list[Finished] = []
-        steady = monotonic()
+        steady = self._steady()
         while self._delayed and self._delayed[0][0] <= steady:
             finished = self._delayed.popleft()[1]
             if finished.lease.id in unreleased:
@@ -628,4 +638,4 @@ class Sender:
             self._events.failed(reply)
             return
         self._side_queue.on_answer(calls[0].shard)
-        self._journal.acknowledged(calls, reply[0], asked_at, monotonic())
+        self._journal.acknowledged(calls, reply[0], asked_at, self._steady())

@@ -102,6 +102,12 @@ class OutboxNote:
                 pairs = zip(calls, replies, strict=True)
                 self._places = {call.shard for call, reply in pairs if isinstance(reply, FAULTS)}
 
+    def look_everywhere(self) -> None:
+        """Let the next `look_after` remove the note from every shard, because one has it though no
+        link waits: its removal was lost with the server's last second, or an older call that wrote
+        it came late."""
+        self._places = set(range(self._ops.shards))
+
     async def _note(self) -> bool:
         """Write the note to the last shard, else to one of each other server until one answers."""
         asked: set[str] = set()
@@ -123,8 +129,16 @@ logger = logging.getLogger(__name__)
 class Overview:
     """Totals of the whole crawl, and whether it is over, as this worker last read them."""
 
-    def __init__(self, nodes: Nodes, ops: Ops, name: str, runs: ServerEpochs) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        ops: Ops,
+        name: str,
+        runs: ServerEpochs,
+        steady: Callable[[], float] = monotonic,
+    ) -> None:
         self._nodes = nodes
+        self._steady = steady
         self._asks = [(n, ("HGETALL", keys.totals(name, n))) for n in range(ops.shards)]
         self._looks = [ops.check(n) for n in range(ops.shards)]
         self._runs = runs
@@ -152,7 +166,7 @@ class Overview:
         """Read the totals, and if this worker is not busy, look whether the crawl is over.
         *is_elsewhere* returns whether URLs wait in a feed, or at a worker that is starting. Returns
         the first Fault, or None."""
-        asked_at = monotonic()
+        asked_at = self._steady()
         if is_busy:
             totals = await self._nodes.commands(self._asks)
             runs = [
@@ -259,12 +273,14 @@ class StatusLog:
     """Logs what the shared frontier waits for, and ends the crawl at an error that waiting cannot
     repair."""
 
-    def __init__(self, listener: Listener, name: str) -> None:
+    def __init__(
+        self, listener: Listener, name: str, steady: Callable[[], float] = monotonic
+    ) -> None:
         """*name* is that of the crawl."""
         self.is_hopeless = False
         self._listener = listener
         self._name = name
-        self._troubles = Troubles()
+        self._troubles = Troubles(steady)
 
     def failed(self, error: CrawlerError) -> None:
         """End the crawl because of *error*, which waiting cannot repair."""
@@ -336,19 +352,20 @@ class WorkerDisk:
     """Whether our own disk has room for pages. If not, the crawl waits and keeps its leases, but
     not at its end."""
 
-    def __init__(self, status_log: StatusLog) -> None:
+    def __init__(self, status_log: StatusLog, steady: Callable[[], float] = monotonic) -> None:
         self._status_log = status_log
+        self._steady = steady
         self._full_at = float("-inf")  # monotonic
         self._is_ending = False
 
     @property
     def is_full(self) -> bool:
-        return monotonic() - self._full_at < FULL_S
+        return self._steady() - self._full_at < FULL_S
 
     def wait_for_room(self, full: StoreUnavailable) -> bool:
         """Note that the disk has no room, so that nothing is leased for FULL_S. Returns whether to
         try again: not at the end of the crawl."""
-        self._full_at = monotonic()
+        self._full_at = self._steady()
         self._status_log.disk_full(full)
         return not self._is_ending and not self._status_log.is_hopeless
 

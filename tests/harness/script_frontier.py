@@ -1,6 +1,6 @@
-"""The shared frontier with synchronous calls, for tools and tests.
+"""The scripts of the shared frontier, called one after the other: a frontier without a worker.
 
-Rule: it implements the port of the embedded frontier. A crawl must not block, so it uses
+Rule: it implements the frontier's port, and each call is acknowledged when it returns. Users run
 worker.frontier.SharedFrontier instead.
 """
 
@@ -48,7 +48,7 @@ class ScriptRunner(Protocol):
     def totals(self) -> list[ShardTotals]: ...
 
 
-class RedisFrontier:
+class ScriptFrontier:
     """Implements frontier.port.Frontier. One object is one session of a worker."""
 
     def __init__(
