@@ -39,8 +39,8 @@ class Looks:
 
     async def process_item(self, item: object) -> object:
         crawl = self.crawl
-        waiting = len(crawl.storage.keeping.commits or ())
-        under_way = len(crawl.leases.flights) - waiting
+        waiting = len(crawl.storage.archive.commits or ())
+        under_way = len(crawl.leases.in_flight) - waiting
         SEEN["under way"] = max(SEEN.get("under way", 0), under_way)
         SEEN["waiting"] = max(SEEN.get("waiting", 0), waiting)
         SEEN["bytes"] = max(SEEN.get("bytes", 0), crawl.fetching.body_memory.bytes)
