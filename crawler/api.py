@@ -1,4 +1,4 @@
-"""The public API: what parsers, spiders, prioritizers and programs of users import.
+"""The public API: what parsers, spiders, pipelines, prioritizers and programs of users import.
 
 Rule: these names are stable, all others may change. Modules that need Scrapy are imported on first
 use, as a user's parser is also loaded in a child process of limited memory.
@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from crawler.archive.lookup import lookup, read_entry
-from crawler.model.page import Link, Parsed, Source, Unreadable
+from crawler.model.page import Flaw, Link, Page, Parsed, Source, Unreadable
 from crawler.policy.priority import DepthPrioritizer, Prioritizer
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DepthPrioritizer",
+    "Flaw",
     "Link",
+    "Page",
     "Parsed",
     "Prioritizer",
     "Source",

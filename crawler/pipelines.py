@@ -298,10 +298,10 @@ enough). Without a limit, an index that always lists new ones would never end.""
 
 
 class LinksPipeline(PipelineStage):
-    """Last stage: puts the links that admission accepts on the page's flight.
+    """Last stage: puts the links that admission accepts on the fetch of the page.
 
-    They are added to the frontier in one call when the flight lands; those of a sitemap, which may
-    list 50,000, in many calls before that.
+    They are added to the frontier in one call when the fetch is complete; those of a sitemap, which
+    may list 50,000, in many calls before that.
     """
 
     async def process_page(self, page: Page, flight: Fetch) -> Page:

@@ -127,7 +127,7 @@ class _RecordCheck:
     """One record with its faults and its index line."""
 
     def __init__(self, record: Record, file: str) -> None:
-        """Raises Damaged."""
+        """Raises DamagedFile."""
         self._record = record
         self._where = f"{file}:{record.offset}"
         self.faults: list[Fault] = []

@@ -74,7 +74,7 @@ class RebuildRules:
 
 async def rows(warc: Path, content: Path, again: RebuildRules) -> AsyncGenerator[Cells, None]:
     """Yield the rows of the pages in *content*, a WARC file that is, or will be, called *warc*.
-    Raises Damaged, OSError."""
+    Raises DamagedFile, OSError."""
     async with again.parsing() as parse:
         for stored in captures(warc, content, again.most_bytes):
             page = await _page(stored, again, parse)

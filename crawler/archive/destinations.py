@@ -392,8 +392,8 @@ class ObjectStore:
                 raise ConfigError(f"{SETTING} is {self._address}: {error_text(error)}") from error
 
     def exists(self, name: str) -> bool:
-        # `bring` calls this first, and `put` does not after a failure: so each try begins with a
-        # client that has the newest credentials.
+        # `deliver_file` calls this first, and `put` does not after a failure: so each try begins
+        # with a client that has the newest credentials.
         self._renew()
         return self._exists(name)
 

@@ -1,8 +1,8 @@
 """Reads WARC files: gzip members, records, and captures with their metadata.
 
 Rule: memory is bounded, whatever a member inflates to, and a record that does not match its head is
-Damaged. No library is used, because the place of any damage must be known (fastwarc skips damage
-silently, warcio continues behind it).
+DamagedFile. No library is used, because the place of any damage must be known (fastwarc skips
+damage silently, warcio continues behind it).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Member:
         self.offset = file.tell() - len(rest)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the rest of the member. Raises Damaged if it is no gzip, or ends early."""
+        """Yield the rest of the member. Raises DamagedFile if it is no gzip, or ends early."""
         inflater = self._inflater
         while not inflater.eof:
             if inflater.needs_input:
@@ -87,7 +87,7 @@ class PlainMember:
         self.offset = file.tell() - len(rest)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the rest of the record. Raises Damaged if it has no head, or ends early."""
+        """Yield the rest of the record. Raises DamagedFile if it has no head, or ends early."""
         if self._left is None:
             self._left = self._length()
         while self._left:
@@ -118,7 +118,7 @@ class PlainMember:
 
 def members(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Member | PlainMember]:
     """Yield the members from the position of *file*. What the caller does not read of one is
-    skipped. Raises Damaged, and OSError as *file* does."""
+    skipped. Raises DamagedFile, and OSError as *file* does."""
     rest = file.read(read_bytes)
     kind = PlainMember if rest[:1] == _PLAIN else Member
     while rest:
@@ -141,7 +141,7 @@ class Record:
     """One WARC record. Its block can be read once, before the next record is read."""
 
     def __init__(self, member: Member | PlainMember) -> None:
-        """Raises Damaged."""
+        """Raises DamagedFile."""
         self._member = member
         self._pieces = member.pieces()
         self.offset = member.offset
@@ -200,8 +200,8 @@ class Record:
         return b"".join(pieces)
 
     def finish(self) -> int:
-        """Skip the rest and return the record's length in the file. Raises Damaged if it does not
-        end as it must, or its checksum is wrong."""
+        """Skip the rest and return the record's length in the file. Raises DamagedFile if it does
+        not end as it must, or its checksum is wrong."""
         if self._length is not None:
             return self._length
         while self.read():
@@ -231,7 +231,7 @@ class Record:
 
 def records(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Record]:
     """Yield the records from the position of *file*, which must be the beginning of one. Raises
-    Damaged after the last complete record, and OSError as *file* does."""
+    DamagedFile after the last complete record, and OSError as *file* does."""
     for member in members(file, read_bytes):
         record = Record(member)
         yield record
@@ -279,7 +279,7 @@ class ArchivedCapture:
 
 def captures(warc: Path, content: Path, most_bytes: int) -> Iterator[ArchivedCapture]:
     """Yield the captures in *content*, which is, or will be, called *warc*, with at most
-    *most_bytes* of each body. Raises Damaged after the last complete record, OSError."""
+    *most_bytes* of each body. Raises DamagedFile after the last complete record, OSError."""
     with content.open("rb") as file:
         yield from captures_in(file, warc.name, most_bytes)
 
@@ -319,7 +319,7 @@ def captures_in(
 
 
 def read_capture(record: Record, name: str, most_bytes: int) -> ArchivedCapture:
-    """Return the answer in *record*, of the file called *name*. Raises Damaged."""
+    """Return the answer in *record*, of the file called *name*. Raises DamagedFile."""
     read = record.read_all(MAX_HEAD_BYTES + most_bytes)
     if record.kind == "resource":
         read = head_of_resource(record) + read

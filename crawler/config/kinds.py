@@ -185,7 +185,7 @@ def pattern() -> Kind[re.Pattern[str]]:
 # A setting is a field of a frozen dataclass, with its name, type, default, unit and meaning. The
 # reader, settings.py, the documentation and the error texts are all made from it.
 
-SETTING: Final = "knob"
+SETTING: Final = "setting"
 _FEW: Final = 10  # names that fit into an error text
 
 

@@ -92,7 +92,8 @@ class AllowedOrigins:
         self._rebuild()
 
     def wait_for_other_seeds(self) -> None:
-        """Wait for the hosts that other workers allow: `known` is False until `open_more`."""
+        """Wait for the hosts that other workers allow. Until `add_seed_hosts`, `is_complete` is
+        False."""
         self._others_are_known = False
 
     def add_seed_hosts(self, hosts: Iterable[str]) -> None:

@@ -64,7 +64,7 @@ class GroupCommit:
         self._begin()
 
     def sync_soon(self) -> None:
-        """Sync within HURRIED_S, for when nothing else is left to do."""
+        """Sync within SYNC_SOON_S, for when nothing else is left to do."""
         if self._waiting and not self._is_sync_due:
             self._is_sync_due = True
             asyncio.get_running_loop().call_later(

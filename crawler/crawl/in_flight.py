@@ -263,7 +263,7 @@ class Completion:
         self.complete(flight)
 
     def refuse(self, flight: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
-        """Decide *flight* before a request is sent, so that its host needs no gap. `land` completes
+        """Decide *flight* before a request is sent, so that its host needs no gap. `complete` ends
         it later."""
         self._release(flight)
         flight.verdict = verdict

@@ -82,7 +82,7 @@ class Probes:
     turn goes to the probe, and the page is fetched again and judged.
 
     In memory only, as after a crash the page is judged again. Bound: one for each host with a page
-    put back, MOST of them."""
+    put back, MAX_PROBES of them."""
 
     def __init__(
         self, store: Soft404Store, random_name: Callable[[], str], rules: ContentSettings

@@ -100,7 +100,7 @@ class Slots:
         self._taken = [0, 0, 0]
         self._slow = [0, 0, 0]
         self._limits = [rules.limits(standing) for standing in Standing]
-        # The sum of the times between checks, each counted as `look_s` at most.
+        # The sum of the times between checks, each counted as `check_interval_s` at most.
         self._checked_s = 0.0
         self._checks: deque[tuple[float, FetchProgress]] = deque()  # by time of the next check
 

@@ -119,7 +119,7 @@ class NearReservations:
 
 
 class LocalNearDuplicates:
-    """Implements Nearest in one process. Bound: one reservation for each open lease."""
+    """Implements NearDuplicatesIndex in one process. Bound: one reservation for each open lease."""
 
     def __init__(self, index: NearIndex, store: OrderedStore, max_bits: int) -> None:
         self._index = index
@@ -131,8 +131,8 @@ class LocalNearDuplicates:
     async def original(
         self, simhash: int, digest: bytes, url: str, lease_id: int
     ) -> NearDuplicate | None:
-        """As Nearest; if it returns None, pages near to this one wait until `settle`. A URL is no
-        duplicate of itself. Raises StoreUnavailable."""
+        """As NearDuplicatesIndex; if it returns None, pages near to this one wait until `release`.
+        A URL is no duplicate of itself. Raises StoreUnavailable."""
         reservation = self._reserve(simhash, digest, url, lease_id)
         while self._index.is_behind:
             await self._wait_for_room()

@@ -448,7 +448,7 @@ def escaped(text: str) -> str:
     return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)
 
 
-_STATS: Final = Struct("<IIId")  # as note.lua packs it
+_STATS: Final = Struct("<IIId")  # as add_stats.lua packs it
 _OTHER_FIELD: Final = b""
 
 

@@ -60,7 +60,7 @@ def incomplete_error(flags: Collection[str]) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """One request and its answer, the bytes as sent. A *head* is all before the body: first line,
-    header lines, empty line. A download handler stores it in the `Flight` of its lease."""
+    header lines, empty line. A download handler stores it in the `Fetch` of its lease."""
 
     url: str
     at: float  # epoch seconds, before the request

@@ -106,7 +106,7 @@ def write_conf(folder: Path, address: ListenAddress, shared: SharedSettings) -> 
 
 
 def max_memory_bytes(shared: SharedSettings) -> int:
-    """Return maxmemory. At FULL_PART of it the workers keep new links on their disks."""
+    """Return maxmemory. At FULL_FRACTION of it the workers keep new links on their disks."""
     if shared.redis_max_bytes is not ByServer.AUTO:
         return int(shared.redis_max_bytes / FULL_FRACTION)
     return int(_memory_bytes() * _PART_OF_MEMORY)

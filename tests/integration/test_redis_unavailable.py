@@ -390,7 +390,7 @@ def test_a_disk_that_is_full_while_redis_is_full_is_waited_for(
     folder = tmp_path / "disk"
     folder.mkdir()
     if not can_mount(folder):
-        pytest.skip("only root may have a small disk; test_full_servers.py does without")
+        pytest.skip("only root may have a small disk; test_full_redis.py does without")
     client, disk = server.client(), SmallDisk(folder, 700 << 10)
     page = OnePageOfManyLinks()
     try:

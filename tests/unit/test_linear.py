@@ -1,8 +1,8 @@
 """Whatever the web sends, reading it takes time in proportion: all that searches in it, at once.
 
 Rule: of what may be repeated without end the slowest is tried at length. Pages, heads of pages,
-text and Link headers have tables of their own (test_html_limits, test_sniff, test_plain,
-test_link_header).
+text and Link headers have tables of their own (test_html_limits, test_media_type, test_plain,
+test_links).
 """
 
 from __future__ import annotations

@@ -109,7 +109,6 @@ _unescape = lru_cache(maxsize=4096)(html.unescape)
 MAX_LINKS: Final = 20_000
 
 Given = dict[str, str]
-_TOLD: Final = frozenset(("canonical", "alternate"))
 
 # WHATWG HTML, 2.6.? "shared declarative refresh steps": seconds, then a URL, quoted or not.
 _refresh = re.compile(

@@ -50,7 +50,7 @@ class _RecentClaims:
 
 class SharedDuplicates:
     """Implements duplicates.exact.Duplicates. Bound: a reservation for each open lease, and
-    MOST_KNOWN claims."""
+    MAX_KNOWN claims."""
 
     def __init__(
         self,

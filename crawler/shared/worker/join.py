@@ -77,7 +77,7 @@ begin (FRESH_S); this is the longest time until the server has the release of th
 MAX_LAG_S: Final = 2
 """The most for min-replicas-max-lag. A master refuses writes when its replicas last answered 3 s
 ago, and checks that once a second: what a replica lacks is 4 s old at most, as long as verdicts are
-delayed (SURE_S)."""
+delayed (LAG_S)."""
 AGAIN_S: Final = 1.0
 AT_ONCE: Final = "at_once"
 """An attribute of log records that are shown at once, even while the log is held at the start."""

@@ -301,7 +301,6 @@ UNBEGUN_S: Final = 5.0
 """A lease that is not used for so long is put back: if the worker dies, the rest of the host is
 counted from the time the lease was taken."""
 MAX_JUDGED: Final = 64  # held leases whose queues are judged; with more, none are asked for
-NO_LIMIT_S: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -211,7 +211,7 @@ class WorkerNames:
 
     async def is_alive(self, name: str, session: str) -> bool:
         """Return whether *session* is alive. One that was just killed has a fresh record, so this
-        waits SPEAKS_S for the next."""
+        waits ALIVE_WITHIN_S for the next."""
         first = await self.read(name)
         if first.record is None or not first.is_alive or first.record.session != session:
             return False

@@ -127,7 +127,7 @@ class NearLook:
 
 
 def _nearest(rows: Sequence[FingerprintRow]) -> dict[int, int]:
-    """Return the nearest fingerprints of *rows*, at most MOST_OWNERS, with the bits of each."""
+    """Return the nearest fingerprints of *rows*, at most MAX_OWNERS, with the bits of each."""
     nearest = sorted({(row.bits, row.simhash) for row in rows})[:MAX_OWNERS]
     return {simhash: bits for bits, simhash in nearest}
 
@@ -172,8 +172,8 @@ UNSURE: Final = "near_duplicates/unsure"
 
 
 class SharedNearDuplicates:
-    """Implements duplicates.near.Nearest. Bound: a reservation for each open lease, MOST_LATELY
-    claims, and MOST_ROWS rows for each shard."""
+    """Implements duplicates.near.NearDuplicatesIndex. Bound: a reservation for each open lease,
+    MAX_RECENT claims, and MAX_ROWS rows for each shard."""
 
     def __init__(self, link: ShardLink, look: NearLook, most_bits: int) -> None:
         self._ops = link.ops

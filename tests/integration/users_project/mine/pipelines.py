@@ -10,7 +10,7 @@ from typing import Any, Self
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem
 
-from crawler.model.page import Page
+from crawler.api import Page
 
 
 class Editor:

@@ -8,7 +8,7 @@ from typing import Any
 from scrapy import Request, Spider
 from scrapy.http import Response
 
-from crawler.spiders.web import WebSpider
+from crawler.api import WebSpider
 
 
 class Shop(Spider):
