@@ -64,7 +64,7 @@ from crawler.data.records import LocalClaims, LocalPatternStats, RobotsRecords, 
 from crawler.duplicates.exact import Duplicates, LocalDuplicates
 from crawler.duplicates.index.index import open_index
 from crawler.duplicates.near import LocalNearDuplicates, NearDuplicatesIndex
-from crawler.frontier.port import Frontier, LeaseRules
+from crawler.frontier.port import DurableStore, Frontier, LeaseRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
@@ -98,7 +98,7 @@ class BaseParts:
     config: Config
     arguments: Arguments | None  # None: the spider's own code makes the start requests
     data: DataDir
-    store: RocksStore
+    store: DurableStore
     outcomes: OutcomeLog
     random: Random
     prioritizer: Prioritizer
@@ -331,7 +331,7 @@ def _warn_if_finished(ground: FrontierParts, data: Path) -> None:
         )
 
 
-def _sync_verdicts(store: RocksStore, outcomes: OutcomeLog, waits_for_room: WaitsForRoom) -> None:
+def _sync_verdicts(store: DurableStore, outcomes: OutcomeLog, waits_for_room: WaitsForRoom) -> None:
     """Make the changes by finished leases survive a power cut. Raises StoreUnavailable."""
     try:
         store.sync()

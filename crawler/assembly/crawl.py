@@ -25,8 +25,7 @@ from crawler.data.data_dir import DataDir
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates
 from crawler.duplicates.near import NearDuplicatesIndex
-from crawler.frontier.port import Frontier
-from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.port import DurableStore, Frontier
 from crawler.model.page import DownloadOptions
 from crawler.model.types import PutBack
 from crawler.policy.media_type import cap_bytes
@@ -104,7 +103,7 @@ class Storage:
     """The parts that write to the data directory."""
 
     data: DataDir
-    store: RocksStore
+    store: DurableStore
     outcomes: OutcomeLog
     archive: CrawlArchive  # the archive, and the syncs that pages wait for
 

@@ -108,6 +108,17 @@ class OrderedStore(Protocol):
         Raises StoreUnavailable, and then nothing was written."""
 
 
+class DurableStore(OrderedStore, Protocol):
+    """An ordered store on disk, as a crawl uses it. A write is kept if the process dies."""
+
+    def sync(self) -> None:
+        """Make all earlier writes survive a power cut. May run in a thread while other threads read
+        and write. Raises StoreUnavailable."""
+
+    def close(self) -> None:
+        """Close the store, so that another process may open it. Raises nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierRules:
     """The limits of a frontier."""

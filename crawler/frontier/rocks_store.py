@@ -47,7 +47,7 @@ CACHE_BYTES: Final = 32 << 20
 
 
 class RocksStore:
-    """Implements port.OrderedStore.
+    """Implements port.DurableStore.
 
     The log is one sequence, and a power cut loses only its end. So a page whose finish survived has
     its links too, and one whose finish was lost is fetched again."""

@@ -27,6 +27,7 @@ from crawler.data.data_dir import (
 )
 from crawler.data.records import RobotsRecords
 from crawler.frontier import dead_letters
+from crawler.frontier.port import OrderedStore
 from crawler.frontier.recount import (
     RecountedCounter,
     correct_counters,
@@ -385,7 +386,7 @@ def _chooser(wanted: KnownUrl | None) -> Callable[[Candidate], bool]:
 
 
 def _put_back(
-    store: RocksStore, config: Config, chosen: Callable[[Candidate], bool], now: float
+    store: OrderedStore, config: Config, chosen: Callable[[Candidate], bool], now: float
 ) -> int:
     frontier = TwoTierFrontier(store, rules.frontier_rules(config, None), now)
     agent = config.identity.user_agent_name

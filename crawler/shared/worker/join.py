@@ -27,8 +27,7 @@ from crawler.config.settings import Config
 from crawler.crawl.clock import Clock
 from crawler.crawl.stats import CrawlStats
 from crawler.data.data_dir import DataDir
-from crawler.frontier.port import FrontierRules
-from crawler.frontier.rocks_store import RocksStore
+from crawler.frontier.port import DurableStore, FrontierRules
 from crawler.model.choices import RedisFsync
 from crawler.model.types import Added, ConfigError, CrawlerError, Lease
 from crawler.shared import keys
@@ -126,7 +125,7 @@ def join(
     config: Config,
     frontier_rules: FrontierRules,
     data: DataDir,
-    store: RocksStore,
+    store: DurableStore,
     most_leases: int,
     tally: CrawlStats,
     fail: Callable[[CrawlerError], None],
@@ -200,7 +199,7 @@ def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
     return _run_in_thread(nodes, asked, shared.redis_wait_s)
 
 
-def _shared_rules(config: Config, most_leases: int, store: RocksStore) -> SharedRules:
+def _shared_rules(config: Config, most_leases: int, store: DurableStore) -> SharedRules:
     shared = config.shared
     return SharedRules(
         name=shared.frontier_name,

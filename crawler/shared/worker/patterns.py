@@ -46,8 +46,8 @@ from crawler.shared.shard import shard_of
 from crawler.shared.worker.batcher import ShardLink, replies_in_time
 
 MAX_PATTERNS: Final = 1_000
-"""The most patterns of a host in Redis, as in the embedded frontier: 37 bytes each, and 89 if it
-has more than 500."""
+"""The most patterns of a host in Redis, which is memory: a tenth of those in the embedded frontier.
+37 bytes each, and 89 if it has more than 500."""
 RECENT: Final = 20_000  # patterns in memory, 500 bytes each
 SOME: Final = 8
 """Pages of a pattern that are sent together. A pattern is read only after as many leases, because
