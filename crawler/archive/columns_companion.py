@@ -67,7 +67,7 @@ class RebuildRules:
 
     parsing: Callable[[], AbstractAsyncContextManager[Parse]]
     max_body_bytes: BodyLimit
-    most_bytes: int  # the most that `room` returns
+    most_bytes: int  # the most that `max_body_bytes` returns
     near_min_words: int
     retry_unreadable: bool  # also those on which a parser gave up in the crawl
 

@@ -120,8 +120,8 @@ class DeliveryFigures:
 
 
 class Delivery:
-    """Delivers finished files from `begin` to `close`. All methods but `room` and `close` may be
-    called from any thread."""
+    """Delivers finished files from `begin` to `close`. All methods but `wait_for_room` and `close`
+    may be called from any thread."""
 
     def __init__(self, data: Path, store: Store, rules: DeliveryRules, random: Random) -> None:
         self._data = data

@@ -445,7 +445,8 @@ class ObjectStore:
         try:
             fs.put_file(str(file), path, callback=_ProgressCallback(moved), mode=mode, **options)
         except OSError as error:
-            # "Not implemented": some S3 servers support no condition. Then only `has` is checked.
+            # "Not implemented": some S3 servers support no condition. Then only `exists` is
+            # checked.
             if error.errno == errno.ENOSYS:
                 self._can_create = False
             raise
@@ -501,7 +502,8 @@ class ObjectStore:
     def _s3_config(self) -> dict[str, Any]:
         return {
             "retries": {"mode": "standard", "total_max_attempts": self._attempts},
-            # `holds` compares what it reads with the file, so damaged content must not raise here.
+            # `matches` compares what it reads with the file, so damaged content must not raise
+            # here.
             "response_checksum_validation": "when_required",
         }
 

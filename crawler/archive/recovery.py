@@ -154,7 +154,7 @@ class ReadingRules:
     """The limits with which the crawl decoded bodies."""
 
     max_body_bytes: BodyLimit
-    most_bytes: int  # the most that `room` returns
+    most_bytes: int  # the most that `max_body_bytes` returns
     is_complete: bool = True  # no file was delivered to a store
 
 

@@ -203,7 +203,8 @@ def shared_parts(basis: BaseParts, joined: Joined) -> FrontierParts:
 
 
 def _pushing(basis: BaseParts, origins: AllowedOrigins) -> PushedContext:
-    """Build the reader of seeds that are pushed into Redis while the crawl runs."""
+    """Return what PushedUrls needs of the crawl: the reader of pushed requests, its rules and the
+    stats."""
     crawler, fingerprinter = basis.crawler, basis.crawler.request_fingerprinter
     assert fingerprinter is not None
     judge = PushedRequestReader(origins, basis.prioritizer, fingerprinter.fingerprint)

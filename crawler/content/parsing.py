@@ -80,7 +80,7 @@ class Parsers:
         return all(type(parser) in BUILT_IN for parser in self._by_type.values())
 
     async def parse(self, source: Source, parser: Parser) -> Parsed:
-        """Parse *source* by *parser*, which `of` returned. Raises Unreadable."""
+        """Parse *source* by *parser*, which `parser_for` returned. Raises Unreadable."""
         try:
             if len(source.body) <= parser.inline_max_bytes:
                 return within_limits(_checked(await self._inline(source, parser)), parser.name)

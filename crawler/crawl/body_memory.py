@@ -84,7 +84,7 @@ class BodyMemory:
         return share
 
     def has_room(self, share: BodyShare, by_bytes: int) -> bool:
-        """Return whether *share* may grow by *by_bytes*; if not, wait for its `turn`."""
+        """Return whether *share* may grow by *by_bytes*; if not, call `wait_for_room`."""
         if self.bytes + by_bytes <= self._max_bytes or share.bytes + by_bytes <= FREE_BYTES:
             return True
         return share.fetch is None or next(iter(self._large), share) is share

@@ -26,7 +26,8 @@ Finish = Callable[[CrawlerError | None], None]
 
 
 class GroupCommit:
-    """Bound: the pages with records, MOST_BYTES at most, written since the last sync began."""
+    """The pages that wait for the next sync of the disk. Bound: those whose records, at most
+    MAX_UNSYNCED_BYTES, were written since the last sync began."""
 
     def __init__(
         self,

@@ -48,7 +48,8 @@ LEASE: Final = "lease"
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """What is known of one lease; the edges to Scrapy write it, `verdict_of` makes the verdict."""
+    """The state of one lease in this process. The components that Scrapy calls fill it in;
+    `verdict_of` makes the verdict of it."""
 
     lease: Lease
     purpose: Purpose = Purpose.PAGE  # if another, the lease is not used for its own URL

@@ -75,7 +75,7 @@ class BodyReader:
     async def with_timeout(
         self, request: Request, fetch: Callable[[Request, asyncio.Timeout], Awaitable[Response]]
     ) -> Response:
-        """Run *fetch* within the time of *request*; it passes its time limit on to `keep`.
+        """Run *fetch* within the time of *request*; it passes its time limit on to `read_body`.
         Raises DownloadTimeoutError if no head came in time."""
         total_s = self.timeout_s(request)
         progress = self._slots.of(request)
@@ -172,7 +172,7 @@ class BodyReader:
         left_s = (limit.when() or now_s()) - now_s()
         pause_s = max(
             self.options.total_timeout_s, 2 * CHECK_INTERVAL_S
-        )  # longer than to the next look
+        )  # longer than to the next check
 
         def look() -> None:
             if self._memory.is_lease_safe(share):

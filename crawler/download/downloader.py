@@ -96,7 +96,8 @@ class FrontierDownloader(Downloader):
             slot.transferring.add(request)
             _schedule_coro(self._wait_for_download(slot, request, answered))
 
-    # A URL put back is released when it lands; earlier, the next of its host could overtake it.
+    # A URL that is put back is released at its completion; if it were released here, the next URL
+    # of its host could overtake it.
     def _release(self, result: Fetched, flight: Fetch | None) -> Fetched:
         if flight is not None and not isinstance(flight.verdict, PutBack):
             _note_fault(result, flight)

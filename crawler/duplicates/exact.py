@@ -44,7 +44,8 @@ class LocalDuplicates:
         self._by_lease: dict[int, bytes] = {}
 
     async def original(self, digest: bytes, url: str, lease_id: int) -> Claim | None:
-        """As Duplicates; if it returns None, *url* has the content reserved until `settle`."""
+        """As Duplicates.original. If it returns None, the content is reserved for *url* until
+        `release`."""
         while True:
             claim = self._store.claim(digest)
             if claim is not None:

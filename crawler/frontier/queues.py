@@ -89,8 +89,8 @@ class FrontQueue:
             ends.tail += 1
 
     def take(self, standing: Standing, level: int) -> HostKey | None:
-        """Remove the next entry and return its host, or None if the entry was stale. Call only
-        while `busy`. O(1)."""
+        """Remove the next entry and return its host, or None if the entry was stale. Call it only
+        for levels that `levels_with_entries` returns. O(1)."""
         ends = self._batch.totals.fronts()[standing][level]
         key = keys.front(standing, level, ends.head)
         packed = self._batch.get(key)

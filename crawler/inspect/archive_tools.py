@@ -130,7 +130,7 @@ class FileRow(msgspec.Struct, frozen=True):
     revisits: int
     first: str  # time of the oldest, 14 digits; empty: no captures
     last: str
-    beside: tuple[str, ...]  # index, columns, or OWED
+    beside: tuple[str, ...]  # index, columns, or COLUMNS_MISSING
 
 
 class CaptureRow(msgspec.Struct, frozen=True):

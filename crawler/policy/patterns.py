@@ -112,7 +112,8 @@ class PatternStatsStore(Protocol):
         """Decide about *candidate* when its lease is taken."""
 
     def record_try(self, candidate: Candidate, now: float) -> None:
-        """Record that the fetch which TRY allowed begins, so that the next one waits."""
+        """Record that the fetch begins that FetchAllowed.PROBE allowed, so that the next one
+        waits."""
 
     def has_stopped(self, host: HostKey) -> bool:
         """Return whether a pattern of *host* is known to have stopped; else no link is refused."""

@@ -23,7 +23,7 @@ _COLUMNS: Final = 80
 
 
 class Screen:
-    """One line of a terminal. If *stream* is no terminal, only `tell` is of use."""
+    """One line of a terminal. If *stream* is not a terminal, only `show_message` is of use."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

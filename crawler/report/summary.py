@@ -174,7 +174,7 @@ def summary_of(
         dead_letters=counts.dead,
         dead_letters_new=[DeadUrl(each.url, each.reason) for each in tally.dead],
         archive=delivered(archive_files(crawl.storage.data.warc), crawl.storage.archive.delivery),
-        frontier=_frontier(counts, crawl.leases.put_back),
+        frontier=frontier_counts(counts, crawl.leases.put_back),
         data_dir=str(crawl.storage.data.path),
         pauses=BodyPauses(
             tally.counters["memory/pauses"], tally.counters["memory/paused_ms"] / 1_000
@@ -221,7 +221,8 @@ def _links(tally: CrawlStats, limits: FrontierRules) -> LinkFigures:
     )
 
 
-def _frontier(counts: Counts, put_back_at_open: int) -> FrontierCounts:
+def frontier_counts(counts: Counts, put_back_at_open: int) -> FrontierCounts:
+    """Return *counts* as they stand in the summary."""
     return FrontierCounts(
         waiting=counts.waiting,
         later=counts.later,

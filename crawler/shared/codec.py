@@ -317,7 +317,7 @@ def read_robots(
     try:
         record = _decode_robots(packed)
         body = None if record.body is None else _inflated(record.body, most_bytes)
-    except (ValueError, msgspec.MsgspecError, IsalError):  # type: ignore[misc]  # as in warc.recovery
+    except (ValueError, msgspec.MsgspecError, IsalError):  # type: ignore[misc]  # as in archive/reader.py
         return None
     if not _is_sound(record):
         return None
@@ -416,7 +416,7 @@ def parts_of(found: Sequence[Candidate], most: int) -> Iterator[Sequence[Candida
 
 
 def by_bytes(found: Iterable[Candidate]) -> Iterator[Sequence[Candidate]]:
-    """Split *found* into parts with at most MOST_BYTES of requests, or a single longer one."""
+    """Split *found* into parts with at most MAX_BATCH_BYTES of requests, or a single longer one."""
     links = found if isinstance(found, Sequence) else list(found)
     begin = filled = 0
     for at, link in enumerate(links):

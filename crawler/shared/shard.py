@@ -311,7 +311,7 @@ class Ops:
         return Call(shard_of_digest(digest, self.shards), "reserve", args)
 
     def owner(self, mark: bytes) -> Call:
-        """Ask for the claim on the digest with this *mark* (`codec.mark_of`)."""
+        """Ask for the claim on the digest with this *mark* (`codec.bucket_mark`)."""
         return Call(shard_of_digest(mark, self.shards), "owner", (mark,))
 
     def claim(self, digest: bytes, lease: int, claim: Claim | None) -> Call:

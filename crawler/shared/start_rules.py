@@ -80,7 +80,7 @@ class StartRules:
         return leases
 
     def budget_commands(self, leases: Sequence[Lease]) -> list[Ask]:
-        """Return the commands that ask for the budgets of *leases*; `sort` takes the replies."""
+        """Return the commands that ask for the budgets of *leases*; `admit` takes the replies."""
         found: list[Ask] = []
         for lease in leases:
             it, shard = lease.candidate, shard_of_lease(lease)
@@ -93,7 +93,8 @@ class StartRules:
         return found
 
     def admit(self, leases: Sequence[Lease], replies: Sequence[Any]) -> list[Lease]:
-        """Return the admitted leases, and hold the others. *replies* are those to `asks`."""
+        """Return the admitted leases, and hold the others. *replies* are those to
+        `budget_commands`."""
         admitted: list[Lease] = []
         budget_replies = iter(replies)
         for lease in leases:
@@ -107,7 +108,7 @@ class StartRules:
         return admitted
 
     def calls(self) -> list[Call]:
-        """Return the next calls for the first held leases; `answered` takes the replies."""
+        """Return the next calls for the first held leases; `take_replies` takes the replies."""
         slice_ = max(1, self._ops.judged_slice // AT_ONCE)
         calls = []
         for held in self._held[:AT_ONCE]:

@@ -273,7 +273,7 @@ class OwnRedis:
         return taken
 
     async def _shut_down(self, address: ListenAddress) -> None:
-        """Shut the server down if it is surely conf: with our password and our redis.conf."""
+        """Shut the server down if it is surely ours: it has our password and our redis.conf."""
         info = await _ask(address, "INFO", "server")
         conf = str(self._folder / CONF)
         if isinstance(info, bytes) and info_fields(info).get("config_file") == conf:

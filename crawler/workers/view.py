@@ -40,13 +40,13 @@ from crawler.report.summary import (
     ArchiveFiles,
     BodyPauses,
     DeadUrl,
-    FrontierCounts,
     HostPages,
     LinkFigures,
     OverBudget,
     PolitenessFigures,
     RobotsFigures,
     Summary,
+    frontier_counts,
 )
 from crawler.shared import keys
 from crawler.shared.client import Nodes
@@ -298,7 +298,9 @@ def summary_of_all(
         dead_letters=counts.dead,
         dead_letters_new=_dead(parts),
         archive=_archive(run.data_dir, folders, parts),
-        frontier=_frontier(counts, _total(parts, lambda part: part.frontier.put_back_at_open)),
+        frontier=frontier_counts(
+            counts, _total(parts, lambda part: part.frontier.put_back_at_open)
+        ),
         data_dir=str(run.data_dir),
         pauses=_pauses(parts),
     )
@@ -387,17 +389,4 @@ def _archive(data_dir: Path, folders: Iterable[Path], parts: Sequence[Summary]) 
         *(str(data_dir / "workers" / "*" / WARC), len(sizes), sum(sizes)),
         delivered=_total(parts, lambda part: part.archive.delivered),
         store=next((part.archive.store for part in parts if part.archive.store), ""),
-    )
-
-
-def _frontier(counts: Counts, put_back: int) -> FrontierCounts:
-    return FrontierCounts(
-        waiting=counts.waiting,
-        later=counts.later,
-        leased=counts.leased,
-        seen=counts.seen,
-        done=counts.done,
-        dead=counts.dead,
-        put_back_at_open=put_back,
-        refused=counts.refused,
     )

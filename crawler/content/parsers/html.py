@@ -110,7 +110,7 @@ MAX_LINKS: Final = 20_000
 
 Given = dict[str, str]
 
-# WHATWG HTML, 2.6.? "shared declarative refresh steps": seconds, then a URL, quoted or not.
+# WHATWG HTML, "shared declarative refresh steps": seconds, then a URL, quoted or not.
 _refresh = re.compile(
     rf"[{SPACE}]*+(?:[0-9]++[0-9.]*+|\.[0-9.]*+)(?=[{SPACE};,])[{SPACE}]*+[;,]?+[{SPACE}]*+"
     rf"(?:url[{SPACE}]*+=[{SPACE}]*+)?+(?:\"([^\"]*+)|'([^']*+)|(.*+))",
@@ -347,7 +347,7 @@ class Noise:
             self._reported.append((at, name, 1, is_hiding))
 
     def report_end(self, at: int, name: str) -> None:
-        """Report the end tag of an element in TELLING."""
+        """Report the end tag of an element in NOISE_ELEMENTS."""
         self._reported.append((at, name, -1, False))
 
     def spans(self, tags: Sequence[str]) -> Iterator[Span]:

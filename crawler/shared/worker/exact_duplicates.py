@@ -69,7 +69,7 @@ class SharedDuplicates:
 
     async def original(self, digest: bytes, url: str, lease_id: int) -> Claim | None:
         """Return the claim of the page that has this content, which may be *url* itself. Returns
-        None if there is none: then the content is reserved for *url* until `settle`."""
+        None if there is none: then the content is reserved for *url* until `release`."""
         if self._reserved.get(lease_id, digest) != digest:
             self.release(lease_id)
         claim = await self._here.original(digest, url, lease_id)
@@ -89,7 +89,7 @@ class SharedDuplicates:
         return claim if claim.url != url or claim.record else None
 
     def claimed(self, lease_id: int) -> None:
-        """Note that a claim is sent, which ends the reservation: `settle` need not."""
+        """Note that a claim is sent. The claim ends the reservation, so `release` sends nothing."""
         self._reserved.pop(lease_id, None)
 
     def release(self, lease_id: int) -> None:

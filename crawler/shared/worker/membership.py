@@ -172,7 +172,7 @@ class PeerRecord(NamedTuple):
     """The last announcement of a worker."""
 
     packed: bytes  # as stored in the hash; empty if there is none
-    record: WorkerRecord | None  # None if *kept* cannot be decoded
+    record: WorkerRecord | None  # None if *packed* cannot be decoded
     silent_s: float  # since then, by the server's clock
 
     @property

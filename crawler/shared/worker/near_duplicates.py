@@ -191,7 +191,7 @@ class SharedNearDuplicates:
     ) -> NearDuplicate | None:
         """Return the nearest stored page of another URL, the oldest of equally near ones. Returns
         None if there is none; then pages of this worker that are near to this one wait until
-        `settle`."""
+        `release`."""
         self.release(lease_id)
         reservation = self._reserved.begin(simhash, url, lease_id)
         try:

@@ -254,7 +254,7 @@ def _latest(before: Call, call: Call) -> Call:
 
 AT_ONCE: Final = 1000
 """Links of a shard that are sent and not yet dropped: 16,000 a second over 64 shards."""
-ROUNDS: Final = 8  # batches of one `OutboxDrain.some`
+ROUNDS: Final = 8  # batches of one `OutboxDrain.send_some`
 
 
 class DrainBatch(Protocol):

@@ -212,7 +212,8 @@ def field_of(pattern: str) -> bytes:
 
 
 def read_stats(pattern: str, packed: bytes, now: float) -> tuple[str, PatternStats] | None:
-    """Read one pattern of the reply to `yields`. Returns None if it is unknown, or not valid."""
+    """Read one pattern in the reply to the script `get_stats`. Returns None if it is unknown, or
+    not valid."""
     try:
         pages, new, barren, age_s, is_other = _REPLY.unpack(packed)
     except struct_error:

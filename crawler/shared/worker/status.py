@@ -34,7 +34,7 @@ class ShardLook:
 
     @classmethod
     def of_reply(cls, reply: Sequence[Any]) -> Self:
-        """Read the reply to the script `look`."""
+        """Read the reply to the script `check`."""
         _, left, totals, outboxes = reply
         names = frozenset(each.decode("utf-8", "replace") for each in outboxes)
         return cls(left == 1, ShardTotals.of_reply(totals), names)
