@@ -262,9 +262,9 @@ def test_a_long_page_is_read_apart_as_it_would_be_here(page: str) -> None:
 
 def test_a_page_that_takes_too_long_is_unreadable() -> None:
     async def scenario() -> None:
-        async with bench(parser="", timeout_s=0.05) as parsers:
+        async with bench(parser="", timeout_s=1e-6) as parsers:
             with pytest.raises(Unreadable, match="took longer"):
-                await parsers.parse(b"<" * 2 * MEGABYTE, "text/html")
+                await parsers.parse(b"<p>" * MEGABYTE, "text/html")
 
     asyncio.run(scenario())
 
