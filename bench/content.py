@@ -28,7 +28,7 @@ from crawler.config.settings import Config
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import rebuild_rules
 from crawler.content.to_capture import archive_page
-from crawler.duplicates.index.index import NearIndex, open_index
+from crawler.duplicates.index.near_index import NearIndex, open_index
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.page import (
     Exchange,

@@ -32,15 +32,15 @@ from typing import Final
 from bench.content import TYPE, exchange
 from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.columns_companion import ColumnsCompanion
-from crawler.archive.files import Companion
+from crawler.archive.warc_file import Companion
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.config.settings import Config
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import rebuild_rules
 from crawler.content.to_capture import archive_page
-from crawler.data.records import LocalClaims
+from crawler.data.local_stores import LocalClaims
 from crawler.duplicates.exact import LocalDuplicates
-from crawler.duplicates.index.index import open_index
+from crawler.duplicates.index.near_index import open_index
 from crawler.duplicates.near import LocalNearDuplicates
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore

@@ -20,8 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from crawler.duplicates.index.index import NearIndex
 from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
+from crawler.duplicates.index.near_index import NearIndex
 from crawler.policy.simhash import fingerprint
 
 _ASKED: Final = 2000

@@ -16,39 +16,39 @@ from numpy.typing import NDArray
 from bench.copies import EDITS, Variant, variants
 from crawler.content.parsers.html import (
     PROSE_CHARS,
+    HtmlReader,
     Line,
-    Reader,
     lines,
     page_text,
-    without,
+    without_spans,
 )
 from crawler.policy.simhash import fingerprint
 
 BITS: Final = 3
-Remover = Callable[[Reader], str]
+Remover = Callable[[HtmlReader], str]
 Flags = NDArray[np.bool_]
 
 
-def nothing(page: Reader) -> str:
+def nothing(page: HtmlReader) -> str:
     return _text(lines(page.parts))
 
 
-def tags(page: Reader) -> str:
+def tags(page: HtmlReader) -> str:
     """What its author marked: nav, header, footer, aside, roles, hidden."""
-    return _text(lines(without(page.parts, page.noise)) or lines(page.parts))
+    return _text(lines(without_spans(page.parts, page.noise)) or lines(page.parts))
 
 
-def density(page: Reader) -> str:
+def density(page: HtmlReader) -> str:
     """jusText's rule, but for its stop words: long lines without links, and short between them."""
     found = lines(page.parts)
     return "\n".join(dense(found)) or _text(found)
 
 
-def both(page: Reader) -> str:
-    return "\n".join(dense(lines(without(page.parts, page.noise)))) or nothing(page)
+def both(page: HtmlReader) -> str:
+    return "\n".join(dense(lines(without_spans(page.parts, page.noise)))) or nothing(page)
 
 
-def chosen(page: Reader) -> str:
+def chosen(page: HtmlReader) -> str:
     """Both, and what the crawler adds to them (crawler/content/parsers/html.py)."""
     return page_text(page.parts, page.noise)
 
@@ -99,7 +99,9 @@ def near(texts: Sequence[str]) -> Flags:
     return found
 
 
-def row(remover: Remover, pages: Sequence[Variant], readers: Sequence[Reader], of: Pairs) -> str:
+def row(
+    remover: Remover, pages: Sequence[Variant], readers: Sequence[HtmlReader], of: Pairs
+) -> str:
     begun = time.process_time()
     texts = [remover(reader) for reader in readers]
     cost_us = (time.process_time() - begun) / len(texts) * 1e6
@@ -123,7 +125,7 @@ def row(remover: Remover, pages: Sequence[Variant], readers: Sequence[Reader], o
 
 def main() -> None:
     pages = list(variants())
-    readers = [Reader(page.page) for page in pages]
+    readers = [HtmlReader(page.page) for page in pages]
     pairs = Pairs(pages)
     edits = " | ".join(f"{edit:.0%}" for edit in EDITS)
     print(f"{len(pages)} pages; recall at {edits} of words edited, same template, then another")

@@ -88,7 +88,7 @@ def refuse_moved(settings: BaseSettings) -> None:
     """Raise ConfigError if a component of ours is named by a path that no longer exists. Scrapy
     would ignore it if the project turns it off."""
     for setting, ours in COMPONENTS.items():
-        for name in _named(settings[setting]) - ours.keys():
+        for name in _names_and_paths(settings[setting]) - ours.keys():
             if not name.startswith("crawler."):
                 continue
             try:
@@ -137,14 +137,14 @@ SETTINGS: Final[Mapping[str, object]] = {
     "TELNETCONSOLE_ENABLED": False,
     "REMOTE_CONTROL_ENABLED": False,
     "ROBOTSTXT_OBEY": True,
-    "FEED_URI_PARAMS": "crawler.report.report.uri_params",
+    "FEED_URI_PARAMS": "crawler.report.extensions.uri_params",
 }
 
-HANDLER: Final = "crawler.download.aiohttp_handler.AiohttpHandler"
-REPLAY: Final = "crawler.download.replay_handler.ReplayHandler"
-PAGES: Final = "crawler.report.report.PageFilter"
-# A link from the web must not open a file of ours; `scrapy shell ./page.html` may.
-NO_HANDLER: Final = ("file", "data", "ftp", "s3")
+FETCH_HANDLER: Final = "crawler.download.aiohttp_handler.AiohttpHandler"
+REPLAY_HANDLER: Final = "crawler.download.replay_handler.ReplayHandler"
+PAGE_FILTER: Final = "crawler.report.extensions.PageFilter"
+# A link from the web must not open a file of this machine; `scrapy shell ./page.html` may.
+DISABLED_SCHEMES: Final = ("file", "data", "ftp", "s3")
 
 
 class Addon:
@@ -175,27 +175,31 @@ class Addon:
             settings.set("SCHEDULER", SCHEDULER, "addon")
         for name, value in {**SETTINGS, **_derived_settings(config)}.items():
             settings.set(name, value, "addon")
-        if SCRAPYS_FEEDS in _named(settings["EXTENSIONS"]):
+        if SCRAPYS_FEEDS in _names_and_paths(settings["EXTENSIONS"]):
             # The project has its own exporter, or none.
             settings["EXTENSIONS"].set(OUR_FEEDS, None, SETTINGS_PRIORITIES["project"])
         for name, ours in COMPONENTS.items():
-            _fill(settings[name], ours)
+            _add_defaults(settings[name], ours)
         _filter_feeds(settings)
         disabled = [
-            scheme for scheme in NO_HANDLER if scheme != "file" or not is_interactive(settings)
+            scheme
+            for scheme in DISABLED_SCHEMES
+            if scheme != "file" or not is_interactive(settings)
         ]
-        handlers = {"http": HANDLER, "https": HANDLER, **dict.fromkeys(disabled)}
-        _fill(settings["DOWNLOAD_HANDLERS"], handlers)
+        handlers = {"http": FETCH_HANDLER, "https": FETCH_HANDLER, **dict.fromkeys(disabled)}
+        _add_defaults(settings["DOWNLOAD_HANDLERS"], handlers)
         if config.fetch.replay:
             # Replaces a project's own handlers too, which would use the network.
-            replayed = {"http": REPLAY, "https": REPLAY}
+            replayed = {"http": REPLAY_HANDLER, "https": REPLAY_HANDLER}
             settings["DOWNLOAD_HANDLERS"].update(replayed, SETTINGS_PRIORITIES["cmdline"])
 
 
 def _filter_feeds(settings: BaseSettings) -> None:
     feeds = settings.getdict("FEEDS")
     if feeds:
-        filtered = {place: {"item_filter": PAGES, **chosen} for place, chosen in feeds.items()}
+        filtered = {
+            place: {"item_filter": PAGE_FILTER, **chosen} for place, chosen in feeds.items()
+        }
         settings.set("FEEDS", filtered, settings.getpriority("FEEDS") or 0)
 
 
@@ -213,9 +217,9 @@ def _derived_settings(config: Config) -> dict[str, object]:
     }
 
 
-def _fill(given: BaseSettings, ours: Mapping[str, int | str | None]) -> None:
+def _add_defaults(given: BaseSettings, ours: Mapping[str, int | str | None]) -> None:
     """Add *ours* where the project has set nothing, under either form of a name."""
-    names = _named(given)
+    names = _names_and_paths(given)
     for name, value in ours.items():
         if name not in names:
             # Scrapy writes its reactorless defaults with a project's priority: a lower one has no
@@ -223,5 +227,5 @@ def _fill(given: BaseSettings, ours: Mapping[str, int | str | None]) -> None:
             given.set(name, value, SETTINGS_PRIORITIES["project"])
 
 
-def _named(given: BaseSettings) -> set[str]:
+def _names_and_paths(given: BaseSettings) -> set[str]:
     return {name if isinstance(name, str) else global_object_name(name) for name in given}

@@ -22,7 +22,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.content.to_capture import archive_page, wire_sha1
 from crawler.crawl.in_flight import Fetch
 from crawler.crawl.precheck import ProbeResult, SoftErrorVerdict
-from crawler.model.choices import NearDuplicates
+from crawler.model.choices import NearDuplicateChoice
 from crawler.model.page import (
     Flaw,
     Link,
@@ -66,26 +66,26 @@ class PipelineStage(ABC):
     async def process_item(self, item: Item) -> Item | Page:
         if not isinstance(item, Page):
             return item
-        flight = self.crawl.leases.in_flight.by_id(item.lease_id)
-        if flight is None:
+        fetch = self.crawl.leases.in_flight.fetch_by_id(item.lease_id)
+        if fetch is None:
             return item
         try:
-            return await self.process_page(item, flight)
+            return await self.process_page(item, fetch)
         except StoreUnavailable as error:
             # The failure is not the page's, so it is put back and fetched again later.
-            flight.verdict = PutBack()
+            fetch.verdict = PutBack()
             self.crawl.lifecycle.fail(error)
             raise
 
-    def mark_flaw(self, page: Page, flight: Fetch, flaw: Flaw) -> Page:
+    def mark_flaw(self, page: Page, fetch: Fetch, flaw: Flaw) -> Page:
         """Mark *page* with *flaw*, count it, and note it for the outcome log."""
         self.crawl.stats.count(f"flaw/{flaw}")
-        flight.reason = flaw
-        flight.is_new = False if flaw is Flaw.SOFT_404 else None
+        fetch.reason = flaw
+        fetch.is_new = False if flaw is Flaw.SOFT_404 else None
         return replace(page, flaw=flaw)
 
     @abstractmethod
-    async def process_page(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, fetch: Fetch) -> Page:
         """Return the page with the results of this stage."""
 
 
@@ -93,14 +93,14 @@ class ChecksPipeline(PipelineStage):
     """First stage: decides by its bytes whether an answer is a page. One that is not is archived,
     but not parsed."""
 
-    async def process_page(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if not page.body:
             # An error answer may be empty, but a page may not.
-            return self.mark_flaw(page, flight, Flaw.EMPTY) if page.is_answered else page
+            return self.mark_flaw(page, fetch, Flaw.EMPTY) if page.is_answered else page
         sniffed = actual_type(page.content_type, page.url, page.body)
         page = replace(page, media_type=sniffed.media_type)
         if sniffed.is_mislabelled and page.is_answered:
-            return self.mark_flaw(page, flight, Flaw.WRONG_TYPE)
+            return self.mark_flaw(page, fetch, Flaw.WRONG_TYPE)
         return page
 
 
@@ -111,21 +111,21 @@ class DuplicatesPipeline(PipelineStage):
     page is the original of error pages only.
     """
 
-    async def process_page(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if not page.body:
             return page
         digest = sha1(page.body, usedforsecurity=False).digest()
-        original = await self.crawl.content.digests.original(digest, page.url, page.lease_id)
+        original = await self.crawl.content.duplicates.original(digest, page.url, page.lease_id)
         page = replace(page, digest=digest, duplicate_of=original)
         if original is not None and page.is_copy and not page.flaw:
-            flight.reason, flight.original, flight.is_new = "duplicate", original.url, False
+            fetch.reason, fetch.original, fetch.is_new = "duplicate", original.url, False
         return page
 
 
 class ParsePipeline(PipelineStage):
     """Third stage: takes text and links from the page with the parser for its type."""
 
-    async def process_page(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if page.flaw or not page.is_answered or self._is_parsed_copy(page):
             return page
         headers = page.exchange.headers if page.exchange else []
@@ -145,7 +145,7 @@ class ParsePipeline(PipelineStage):
             links=links_to_follow(links, parsed.robots, rules),
             archive=not ("noindex" in parsed.robots and rules.respect_noindex),
         )
-        return self._with_canonical(page, flight)
+        return self._with_canonical(page, fetch)
 
     def _outlinks(self, links: Sequence[Link], base: str) -> list[Link]:
         found, elsewhere = resolve_links(links, base)
@@ -170,19 +170,19 @@ class ParsePipeline(PipelineStage):
             self.crawl.stats.count(f"parse/unreadable/{parser.name}")
             return Parsed(parser=parser.name, notes=(f"unreadable: {error}",))
 
-    def _with_canonical(self, page: Page, flight: Fetch) -> Page:
+    def _with_canonical(self, page: Page, fetch: Fetch) -> Page:
         """If canonical URLs count and *page* names another one, let that be fetched, and store
         *page* as its copy. It keeps its text, in case the canonical page cannot be fetched."""
         parsed = page.parsed
         if parsed is None or not parsed.canonical or not self._counts_canonical:
             return page
         url = fetch_form(parsed.canonical, base_of(page.url, parsed)) or ""
-        candidate = flight.lease.candidate
-        found = self.crawl.admission.allowed_origins.admission.candidate(url, depth=candidate.depth)
+        candidate = fetch.lease.candidate
+        found = self.crawl.selection.allowed_origins.admission.candidate(url, depth=candidate.depth)
         if isinstance(found, Refusal) or found.key in (candidate.key, *candidate.chain):
             return page
         self.crawl.stats.count("aliases")
-        flight.reason, flight.original, flight.is_new = "alias", found.url, False
+        fetch.reason, fetch.original, fetch.is_new = "alias", found.url, False
         link = Link(found.url, LinkKind.CANONICAL)
         return replace(page, alias_of=found.url, links=(link, *page.links))
 
@@ -195,53 +195,53 @@ class FingerprintPipeline(PipelineStage):
     """Fourth stage: compares the 64-bit fingerprint of the text with those of other pages, and
     detects the host's page for URLs that do not exist (soft 404)."""
 
-    async def process_page(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if page.flaw or not page.is_answered or page.is_copy:
             return page
         page = replace(
             page, simhash=fingerprint(page.text, self.crawl.settings.config.content.near_min_words)
         )
-        match self._soft_error_verdict(page, flight):
+        match self._soft_error_verdict(page, fetch):
             case SoftErrorVerdict.PROBE:
                 # The page is fetched again after the host was probed for a name that cannot exist.
-                flight.verdict = PutBack()
+                fetch.verdict = PutBack()
                 return replace(page, links=(), archive=False, flaw=Flaw.SOFT_404)
             case SoftErrorVerdict.SOFT_404:
                 # Its links are followed, so that a wrong verdict loses only its text.
-                return self.mark_flaw(page, flight, Flaw.SOFT_404)
-        return await self._noted(page, flight)
+                return self.mark_flaw(page, fetch, Flaw.SOFT_404)
+        return await self._noted(page, fetch)
 
-    async def _noted(self, page: Page, flight: Fetch) -> Page:
+    async def _noted(self, page: Page, fetch: Fetch) -> Page:
         if page.alias_of:
             return page  # it is neither new nor an original
         # A sitemap does not count for its own pattern: what it lists counts for those of its pages.
         is_list = page.parsed is not None and page.parsed.parser == "sitemap"
-        flight.is_new = None if is_list else True
-        return await self._compared(page, flight)
+        fetch.is_new = None if is_list else True
+        return await self._compared(page, fetch)
 
-    def _soft_error_verdict(self, page: Page, flight: Fetch) -> SoftErrorVerdict:
+    def _soft_error_verdict(self, page: Page, fetch: Fetch) -> SoftErrorVerdict:
         if not looks_like_error(page.title, page.text):
             return SoftErrorVerdict.PAGE
-        host, now = flight.lease.candidate.host, self.crawl.leases.clock.now()
+        host, now = fetch.lease.candidate.host, self.crawl.leases.clock.now()
         result = ProbeResult(page.status, page.digest, page.title, page.text)
-        return self.crawl.admission.probes.judge(page.url, host, result, now)
+        return self.crawl.selection.probes.judge(page.url, host, result, now)
 
-    async def _compared(self, page: Page, flight: Fetch) -> Page:
+    async def _compared(self, page: Page, fetch: Fetch) -> Page:
         rule = self.crawl.settings.config.content.near_duplicates
-        if page.simhash is None or rule is NearDuplicates.OFF:
+        if page.simhash is None or rule is NearDuplicateChoice.OFF:
             return page
-        near = await self.crawl.content.nearest.original(
+        near = await self.crawl.content.near_duplicates.original(
             page.simhash, page.digest, page.url, page.lease_id
         )
         if near is None:
             return page
         page = replace(page, near=near)
-        flight.reason = "near-duplicate"
-        flight.original, flight.bits, flight.is_new = near.original.url, near.bits, False
+        fetch.reason = "near-duplicate"
+        fetch.original, fetch.bits, fetch.is_new = near.original.url, near.bits, False
         self.crawl.stats.count("near_duplicates")
-        if rule is NearDuplicates.FOLLOW:
+        if rule is NearDuplicateChoice.FOLLOW:
             return page
-        return replace(page, links=(), archive=page.archive and rule is NearDuplicates.STORE)
+        return replace(page, links=(), archive=page.archive and rule is NearDuplicateChoice.STORE)
 
 
 NO_PAGE_STATUS: Final = 0
@@ -252,15 +252,15 @@ _STATUS: Final = {Flaw.SOFT_404: 404, Flaw.WRONG_TYPE: NO_PAGE_STATUS}
 class ArchivePipeline(PipelineStage):
     """Fifth stage: archives the page and prepares the claim on its content."""
 
-    async def process_page(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, fetch: Fetch) -> Page:
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
-        if flight.lease.candidate.lost:
+        if fetch.lease.candidate.may_be_archived:
             page = replace(page, may_repeat=True)
-        flight.record = await archive_page(page, self.crawl.storage.archive.archive(), body_sha1)
-        page = replace(page, record=flight.record)
+        fetch.record = await archive_page(page, self.crawl.storage.archive.archive(), body_sha1)
+        page = replace(page, record=fetch.record)
         # A near-duplicate that is not stored claims nothing.
         if page.near is None or page.archive:
-            flight.claim = self._claim_of(page, body_sha1)
+            fetch.claim = self._claim_of(page, body_sha1)
         return page
 
     def _claim_of(self, page: Page, body_sha1: bytes) -> Claim | None:
@@ -288,11 +288,11 @@ class ArchivePipeline(PipelineStage):
         return Claim(page.digest, page.url, page.record, at, body_sha1, status, simhash)
 
 
-_AT_ONCE: Final = 500  # links in one iteration of the event loop: 10 ms
+_LINKS_PER_TURN: Final = 500  # links in one iteration of the event loop: 10 ms
 _HINTED: Final = frozenset({LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ENTRY})
 _CONGESTED_S: Final = 0.05
 
-MAX_INDEXES: Final = 3
+MAX_SITEMAP_HOPS: Final = 3
 """Sitemaps at most so many hops from robots.txt or a seed may list sitemaps (sitemaps.org: one is
 enough). Without a limit, an index that always lists new ones would never end."""
 
@@ -304,7 +304,7 @@ class LinksPipeline(PipelineStage):
     may list 50,000, in many calls before that.
     """
 
-    async def process_page(self, page: Page, flight: Fetch) -> Page:
+    async def process_page(self, page: Page, fetch: Fetch) -> Page:
         if self.crawl.settings.arguments is None:
             return page  # the spider's own code chooses its requests
         links = _links(page)
@@ -313,7 +313,7 @@ class LinksPipeline(PipelineStage):
         own = [link for link in links if link in absolute]
         others = [link for link in links if link not in absolute]
         base = base_of(page.url, page.parsed) if page.parsed else page.url
-        flight.links = [
+        fetch.links = [
             *await self._admitted(own, None, page.depth),
             *await self._admitted(others, base, page.depth),
         ]
@@ -322,19 +322,19 @@ class LinksPipeline(PipelineStage):
     async def _admitted(self, links: list[Link], base: str | None, depth: int) -> list[Candidate]:
         """Return the candidates of the last links; those of all before are added to the
         frontier."""
-        while len(links) > _AT_ONCE:
-            await self._add(self._selected(links[:_AT_ONCE], base, depth))
-            links = links[_AT_ONCE:]
+        while len(links) > _LINKS_PER_TURN:
+            await self._add(self._selected(links[:_LINKS_PER_TURN], base, depth))
+            links = links[_LINKS_PER_TURN:]
         return self._selected(links, base, depth) if links else []
 
     def _selected(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
-        admission, depth = self.crawl.admission.allowed_origins.admission, depth + 1
+        admission, depth = self.crawl.selection.allowed_origins.admission, depth + 1
         if any(link.kind in _HINTED for link in links):
             selected = admission.select_listed(
                 links, base, depth, lambda link: self._level(link, depth)
             )
         else:
-            level = self.crawl.admission.prioritizer.level(Hints(depth=depth))
+            level = self.crawl.selection.prioritizer.level(Hints(depth=depth))
             selected = admission.select([link.url for link in links], base, depth, level)
         for reason, count in selected.refused.items():
             self.crawl.stats.count(f"refused/{reason}", count)
@@ -342,10 +342,10 @@ class LinksPipeline(PipelineStage):
 
     def _wanted(self, found: list[Candidate]) -> list[Candidate]:
         """Return *found* without URLs of patterns that bring nothing new any more."""
-        yields, now = self.crawl.admission.pattern_stats, self.crawl.leases.clock.now()
-        if not any(map(yields.has_stopped, {candidate.host for candidate in found})):
+        pattern_stats, now = self.crawl.selection.pattern_stats, self.crawl.leases.clock.now()
+        if not any(map(pattern_stats.has_stopped, {candidate.host for candidate in found})):
             return found
-        wanted = [candidate for candidate in found if yields.refusal(candidate, now) is None]
+        wanted = [candidate for candidate in found if pattern_stats.refusal(candidate, now) is None]
         self.crawl.stats.count(f"refused/{Reason.PATTERN}", len(found) - len(wanted))
         return wanted
 
@@ -356,7 +356,7 @@ class LinksPipeline(PipelineStage):
             modified=link.modified,
             is_sitemap=link.kind is LinkKind.SITEMAP,
         )
-        return self.crawl.admission.prioritizer.level(hints)
+        return self.crawl.selection.prioritizer.level(hints)
 
     async def _add(self, found: list[Candidate]) -> None:
         """Add *found* to the frontier, before the verdict of their page, and wait while the
@@ -371,6 +371,6 @@ class LinksPipeline(PipelineStage):
 
 def _links(page: Page) -> list[Link]:
     links = [Link(each) if isinstance(each, str) else each for each in page.links]
-    if page.depth < MAX_INDEXES:
+    if page.depth < MAX_SITEMAP_HOPS:
         return links
     return [link for link in links if link.kind is not LinkKind.SITEMAP]

@@ -27,7 +27,7 @@ STATS_DUMP = False  # the summary has these figures in a readable form
 CONCURRENT_REQUESTS = 64
 
 # What is changed first. Every setting, with its unit and default: docs/settings.md.
-# CRAWLER_CONTACT = ""  # who answers for the crawl: a URL or mail address, sent with every request
+# CRAWLER_CONTACT = ""  # the operator's contact: a URL or mail address, sent with every request
 # CRAWLER_USER_AGENT_NAME = "Gossamer"  # the name in User-Agent and for robots.txt
 # CRAWLER_MIN_DELAY_S = 1.0  # shortest rest of a host after each answer
 # CRAWLER_DELAY_FACTOR = 10.0  # a rest is so many times as long as the answer took

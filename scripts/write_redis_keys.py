@@ -14,7 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, Python looks beside it, not here
 
-from crawler.shared.keys import CRAWL_KEYS, SHARD_KEYS, Key  # noqa: E402  # needs the path
+from crawler.shared.keys import CRAWL_KEYS, SHARD_KEYS, RedisKey  # noqa: E402  # needs the path
 from scripts.write_settings import written  # noqa: E402  # needs the path above
 
 PAGE: Final = ROOT / "docs" / "redis-keys.md"
@@ -25,7 +25,7 @@ def page_lines() -> Iterator[str]:
     yield from ["### Of the whole crawl", "", *table(CRAWL_KEYS), ""]
 
 
-def table(entries: Iterable[Key]) -> Iterator[str]:
+def table(entries: Iterable[RedisKey]) -> Iterator[str]:
     yield "| key | type | what it holds | grows with |"
     yield "| --- | --- | --- | --- |"
     for key in entries:

@@ -205,7 +205,7 @@ def test_there_is_no_import_cycle() -> None:
 
 # Objects that are not ours, or not made by us, by the module that sets something on them.
 SET_FROM_OUTSIDE = {
-    "archive.destinations": {"self._fs"},  # fsspec's file system has no argument for it
+    "archive.delivery_stores": {"self._fs"},  # fsspec's file system has no argument for it
     "archive.wacz": {"info"},  # zipfile's
     "commands.crawl": {"opts"},  # argparse's
     "content.feed_export": {"ItemAdapter"},  # itemadapter's list of what it can read

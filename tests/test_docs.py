@@ -12,7 +12,7 @@ from scrapy.utils.misc import walk_modules_iter
 from crawler import settings
 from crawler.addon import REPLACED
 from crawler.assembly.components import COMPONENTS
-from crawler.config.kinds import settings_of
+from crawler.config.readers import settings_of
 from crawler.config.settings import REMOVED, Arguments, read_config, settings_table
 from crawler.model.types import ConfigError
 from scripts import write_lives, write_redis_keys, write_settings

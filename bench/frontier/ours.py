@@ -30,9 +30,9 @@ from crawler.shared.address import Address
 from crawler.shared.client import BlockingNodes, Call, Nodes
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import (
-    Finished,
-    Ops,
-    Released,
+    FinishedLease,
+    ReleasedLease,
+    ShardOperations,
     read_added,
     read_held,
     read_leases,
@@ -54,7 +54,7 @@ class Ours:
         nodes = Nodes(Address.parse(url), Scripts(), NAME, SHARDS, opening)
         self._link = BlockingNodes(nodes)
         self._session = f"bench-{client.number}"
-        self._ops = Ops(self._session, SHARDS, RULES, LEASE_S)
+        self._ops = ShardOperations(self._session, SHARDS, RULES, LEASE_S)
         # As workers prefer shards: each has its own, and takes of others when these are empty.
         own = [shard for shard in range(SHARDS) if shard % client.of == client.number]
         others = [shard for shard in range(SHARDS) if shard not in own]
@@ -81,7 +81,7 @@ class Ours:
 
     def release(self, leases: Sequence[Any]) -> None:
         calls = [
-            self._ops.release(shard, [Released(lease, AT_ONCE) for lease in each])
+            self._ops.release(shard, [ReleasedLease(lease, AT_ONCE) for lease in each])
             for shard, each in _by_shard(leases).items()
         ]
         self._run_held(calls)
@@ -89,7 +89,7 @@ class Ours:
     def finish(self, leases: Sequence[Any]) -> None:
         now = time.time()
         calls = [
-            self._ops.finish(shard, [Finished(lease, Done()) for lease in each], now)
+            self._ops.finish(shard, [FinishedLease(lease, Done()) for lease in each], now)
             for shard, each in _by_shard(leases).items()
         ]
         self._run_held(calls)

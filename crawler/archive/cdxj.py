@@ -23,8 +23,8 @@ from crawler.archive.capture import (
     ResponseRecord,
     StoredCapture,
 )
-from crawler.archive.files import companion_path, open_name, sync_folder
 from crawler.archive.reader import ArchivedCapture, DamagedFile, captures
+from crawler.archive.warc_file import companion_path, open_name, sync_folder
 from crawler.model.types import StoreUnavailable, store_error
 from crawler.model.url import authority_of
 
@@ -220,7 +220,7 @@ _TYPE_ENDS: Final = re.compile(r"[;\s]")
 
 
 class CdxjCompanion:
-    """Implements crawler.archive.files.Companion."""
+    """Implements crawler.archive.warc_file.Companion."""
 
     suffix = SUFFIX
     is_slow = False

@@ -23,9 +23,8 @@ from crawler.archive.cdxj import (
     key_of,
     timestamp,
 )
-from crawler.archive.files import OPEN_SUFFIX, companion_path
 from crawler.archive.reader import (
-    ANSWERS,
+    ANSWER_TYPES,
     DamagedFile,
     Record,
     head_of_resource,
@@ -33,6 +32,7 @@ from crawler.archive.reader import (
     sha1_of,
 )
 from crawler.archive.record_bytes import MAX_HEAD_BYTES, sha1_label
+from crawler.archive.warc_file import OPEN_SUFFIX, companion_path
 from crawler.model.types import DataDirError
 
 KINDS: Final = frozenset(
@@ -85,10 +85,10 @@ class ArchiveChecker:
                     self._note(lines, checked)
         except DamagedFile as damage:
             if not is_being_written:
-                faults.append(Fault(name, str(damage), _CUT))
+                faults.append(Fault(name, str(damage), _ADVICE_CUT))
         except OSError as error:
             raise DataDirError(f"cannot read {path}: {error.strerror or error}") from error
-        faults += _state(path, lines, is_being_written)
+        faults += _file_faults(path, lines, is_being_written)
         lines.discard()
         return CheckResult(name, count, captures, tuple(faults))
 
@@ -133,11 +133,11 @@ class _RecordCheck:
         self.faults: list[Fault] = []
         self.line: str | None = None  # of the index; None if the record is no answer
         self.claim = ""
-        self._is_answer = record.kind in ANSWERS
+        self._is_answer = record.kind in ANSWER_TYPES
         if record.kind not in KINDS:
             self._fault(f"a record of kind {record.kind or '(none)'}, which is not known")
         if record.kind == "warcinfo" and record.field("WARC-Filename") != file:
-            self._fault(f"names another file: {record.field('WARC-Filename')}", _RENAMED)
+            self._fault(f"names another file: {record.field('WARC-Filename')}", _ADVICE_RENAMED)
         head = self._digests()
         place = RecordPlace(file, record.offset, record.finish())
         if self._is_answer:
@@ -163,7 +163,9 @@ class _RecordCheck:
         # Other programs may use another algorithm, which is not checked.
         is_sha1 = declared.lower().startswith("sha1:")
         if is_sha1 and sha1_of(declared) != found:
-            self._fault(f"its {name} is {declared}, its content has {sha1_label(found)}", _CHANGED)
+            self._fault(
+                f"its {name} is {declared}, its content has {sha1_label(found)}", _ADVICE_CHANGED
+            )
 
     def _index(self, head: bytes, place: RecordPlace) -> None:
         record = self._record
@@ -183,27 +185,27 @@ class _RecordCheck:
         self.faults.append(Fault(self._where, what, advice))
 
 
-def _state(path: Path, lines: SortedLines, is_being_written: bool) -> Iterator[Fault]:
+def _file_faults(path: Path, lines: SortedLines, is_being_written: bool) -> Iterator[Fault]:
     if is_being_written:
         return
     if path.name.endswith(OPEN_SUFFIX):
-        yield Fault(path.name, "left unfinished by a process that died", _UNFINISHED)
+        yield Fault(path.name, "left unfinished by a process that died", _ADVICE_UNFINISHED)
         return
     index = companion_path(path, SUFFIX)
     try:
         with index.open(encoding="ascii", errors="replace", newline="\n") as file:
-            if not _same(file, lines.sorted()):
-                yield Fault(index.name, f"does not match {path.name}", _INDEX)
+            if not _are_same_lines(file, lines.sorted()):
+                yield Fault(index.name, f"does not match {path.name}", _ADVICE_INDEX)
     except FileNotFoundError:
-        yield Fault(path.name, "has no index", _INDEX)
+        yield Fault(path.name, "has no index", _ADVICE_INDEX)
 
 
-def _same(these: Iterable[str], those: Iterator[str]) -> bool:
+def _are_same_lines(these: Iterable[str], those: Iterator[str]) -> bool:
     return all(line == next(those, None) for line in these) and next(those, None) is None
 
 
-_INDEX: Final = "make it again: scrapy archive index"
-_UNFINISHED: Final = "the next run repairs it"
-_CUT: Final = "records before it are good; fetch a copy of the file from where you keep one"
-_CHANGED: Final = "the file was changed after it was written; fetch a copy of it"
-_RENAMED: Final = "give the file its original name again, which indexes and claims refer to"
+_ADVICE_INDEX: Final = "make it again: scrapy archive index"
+_ADVICE_UNFINISHED: Final = "the next run repairs it"
+_ADVICE_CUT: Final = "records before it are good; fetch a copy of the file from where you keep one"
+_ADVICE_CHANGED: Final = "the file was changed after it was written; fetch a copy of it"
+_ADVICE_RENAMED: Final = "give the file its original name again, which indexes and claims refer to"

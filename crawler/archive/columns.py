@@ -19,7 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # it ships no types
 
 from crawler.archive.capture import RecordPlace
-from crawler.archive.files import open_name, sync_folder
+from crawler.archive.warc_file import open_name, sync_folder
 from crawler.model.page import ColumnsRow, Link
 from crawler.model.types import DataDirError, StoreUnavailable
 
@@ -70,7 +70,7 @@ COLUMNS: Final = (
 SCHEMA: Final = pa.schema([pa.field(one.name, one.type, one.nullable) for one in COLUMNS])
 
 # Parquet's names of the columns with a dictionary, those inside lists too.
-FEW: Final = [one.name for one in COLUMNS if one.is_dictionary] + [
+DICTIONARY_COLUMNS: Final = [one.name for one in COLUMNS if one.is_dictionary] + [
     "outlinks.list.element.kind",
     "outlinks.list.element.rel",
 ]
@@ -117,7 +117,7 @@ class Cells(NamedTuple):
     may_repeat: bool | None
 
 
-def cells(row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> Cells:
+def cells_of(row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> Cells:
     """Return the cells of *row*, with None for empty values. The URLs of *outlinks* are
     absolute."""
     return Cells(
@@ -145,10 +145,12 @@ def cells(row: ColumnsRow, outlinks: Sequence[Link], place: RecordPlace) -> Cell
     )
 
 
-def batch(rows: Sequence[Cells]) -> pa.RecordBatch:
+def record_batch(rows: Sequence[Cells]) -> pa.RecordBatch:
     """Return an Arrow batch of *rows*, at least one."""
     arrays = [
-        SPECIAL[column.name](values) if column.name in SPECIAL else _array(values, column.type)
+        ARRAY_MAKERS[column.name](values)
+        if column.name in ARRAY_MAKERS
+        else _array(values, column.type)
         for column, values in zip(COLUMNS, zip(*rows, strict=True), strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
@@ -207,7 +209,7 @@ def _labels(digests: Sequence[bytes]) -> pa.Array:
     )
 
 
-SPECIAL: Final[dict[str, Callable[..., pa.Array]]] = {"outlinks": _links, "digest": _labels}
+ARRAY_MAKERS: Final[dict[str, Callable[..., pa.Array]]] = {"outlinks": _links, "digest": _labels}
 
 
 MEGABYTE: Final = 1 << 20
@@ -275,7 +277,7 @@ class ColumnsFile:
 
     def _batch_rows(self) -> None:
         if self._rows:
-            made = batch(self._rows)
+            made = record_batch(self._rows)
             self._batches.append(made)
             self._grouped_rows += len(self._rows)
             self._grouped_bytes += made.nbytes
@@ -301,7 +303,7 @@ def _writer(sink: pa.OSFile) -> pq.ParquetWriter:
         # 56 us.
         compression="zstd",
         compression_level=1,
-        use_dictionary=FEW,
+        use_dictionary=DICTIONARY_COLUMNS,
         write_statistics=WITH_STATISTICS,
         write_batch_size=BATCH_ROWS,  # the page size is checked after so many rows
     )

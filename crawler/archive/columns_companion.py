@@ -17,8 +17,7 @@ from threading import Event
 from typing import Final
 
 from crawler.archive.capture import StoredCapture
-from crawler.archive.columns import GROUP_BYTES, Cells, ColumnsFile, cells
-from crawler.archive.files import companion_path, open_name
+from crawler.archive.columns import GROUP_BYTES, Cells, ColumnsFile, cells_of
 from crawler.archive.reader import (
     ArchivedCapture,
     BodyLimit,
@@ -28,6 +27,7 @@ from crawler.archive.reader import (
     status_of,
     values,
 )
+from crawler.archive.warc_file import companion_path, open_name
 from crawler.model.page import (
     Flaw,
     NearDuplicate,
@@ -67,34 +67,36 @@ class RebuildRules:
 
     parsing: Callable[[], AbstractAsyncContextManager[Parse]]
     max_body_bytes: BodyLimit
-    most_bytes: int  # the most that `max_body_bytes` returns
+    max_bytes: int  # the most that `max_body_bytes` returns
     near_min_words: int
     retry_unreadable: bool  # also those on which a parser gave up in the crawl
 
 
-async def rows(warc: Path, content: Path, again: RebuildRules) -> AsyncGenerator[Cells, None]:
+async def rows(
+    warc: Path, content: Path, rebuild_rules: RebuildRules
+) -> AsyncGenerator[Cells, None]:
     """Yield the rows of the pages in *content*, a WARC file that is, or will be, called *warc*.
     Raises DamagedFile, OSError."""
-    async with again.parsing() as parse:
-        for stored in captures(warc, content, again.most_bytes):
-            page = await _page(stored, again, parse)
+    async with rebuild_rules.parsing() as parse:
+        for stored in captures(warc, content, rebuild_rules.max_bytes):
+            page = await _page(stored, rebuild_rules, parse)
             row = row_of(page, stored.fetched_at)
             if row is not None:
                 parsed = page.parsed or Parsed()
                 base = base_of(page.url, parsed)
                 outlinks, _ = resolve_links(parsed.links[: max_links(base)], base)
-                yield cells(row, outlinks, stored.place)
+                yield cells_of(row, outlinks, stored.place)
 
 
-async def _page(stored: ArchivedCapture, again: RebuildRules, parse: Parse) -> Page:
+async def _page(stored: ArchivedCapture, rebuild_rules: RebuildRules, parse: Parse) -> Page:
     headers = head_fields(stored.head)
     page = _page_as_noted(stored, headers)
     if page.flaw or not page.is_answered or page.is_copy or page.is_refetch:
         return page
-    body = decoded_body(stored, again.max_body_bytes)
+    body = decoded_body(stored, rebuild_rules.max_body_bytes)
     kind = actual_type(page.content_type, page.url, body).media_type
     parsed = Parsed(parser=stored.metadata_value("parser"))
-    if again.retry_unreadable or not stored.metadata_value(UNREADABLE):
+    if rebuild_rules.retry_unreadable or not stored.metadata_value(UNREADABLE):
         parsed = await parse(Source(page.url, page.content_type, body, tuple(headers)), kind)
     parsed = with_headers(parsed, link_headers(headers), robots_header(headers))
     return replace(
@@ -104,7 +106,7 @@ async def _page(stored: ArchivedCapture, again: RebuildRules, parse: Parse) -> P
         parsed=parsed,
         title=parsed.title,
         text=parsed.text,
-        simhash=fingerprint(parsed.text, again.near_min_words),
+        simhash=fingerprint(parsed.text, rebuild_rules.near_min_words),
     )
 
 
@@ -139,7 +141,7 @@ SUFFIX: Final = ".parquet"
 
 
 class ColumnsCompanion:
-    """Implements crawler.archive.files.Companion.
+    """Implements crawler.archive.warc_file.Companion.
 
     A rebuilt file is equal to the one that the crawl wrote, except for what a parser that was
     changed since then reads differently.
@@ -147,8 +149,8 @@ class ColumnsCompanion:
 
     is_slow = True  # a rebuild parses each page again
 
-    def __init__(self, again: RebuildRules, group_bytes: int = GROUP_BYTES) -> None:
-        self._again = again
+    def __init__(self, rebuild_rules: RebuildRules, group_bytes: int = GROUP_BYTES) -> None:
+        self._again = rebuild_rules
         self._group_bytes = group_bytes
         self._file: ColumnsFile | None = None
 
@@ -163,7 +165,7 @@ class ColumnsCompanion:
         row = written.capture.row
         if self._file is not None and row is not None:
             # The links and the text of a copy are in the row of its original.
-            self._file.add(cells(row, written.capture.outlinks, written.place))
+            self._file.add(cells_of(row, written.capture.outlinks, written.place))
 
     def add_stored(self, stored: ArchivedCapture) -> None:
         raise NotImplementedError("columns are made again by `rebuild` only")

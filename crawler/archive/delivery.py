@@ -17,18 +17,19 @@ from random import Random
 from time import monotonic
 from typing import Final
 
-from crawler.archive.destinations import (
+from crawler.archive.delivery_stores import (
     DamagedInTransfer,
     NameTaken,
     Store,
     deliver_file,
     error_text,
 )
-from crawler.archive.files import OPEN_SUFFIX
+from crawler.archive.warc_file import OPEN_SUFFIX
 from crawler.model.types import CrawlerError
 from crawler.policy.politeness import full_jitter_s
 
-# The folder is the queue: no other record of what waits could be lost or wrong. A WARC file and its
+# The folder is the queue. There is no other record of the waiting files that could be lost or
+# wrong. A WARC file and its
 # companions are delivered together when none of them is open, because a companion that is being
 # made again needs its WARC file here.
 FOLDER: Final = "warc"
@@ -92,7 +93,7 @@ ROOM_CHECK_INTERVAL_S: Final = 0.2  # the longest delay of fetching, once there 
 LAST_BACKOFF_S: Final = 5.0
 LAST_TRIES: Final = 5  # after so many failures in a row, files stay here
 LAST_TRIES_DOWN: Final = 2  # the same for a store that was down before
-NAMED: Final = 5  # files in a message
+MAX_NAMED_FILES: Final = 5  # files in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +137,9 @@ class Delivery:
         self._is_full = False
         self._tries_left = LAST_TRIES  # at the end of the crawl
         self._is_unlimited = False
-        self._looked_at = self._moved_at = monotonic()
-        self._ending = threading.Event()  # set: deliver what there is, then end
-        self._over = threading.Event()  # set: end now
+        self._listed_at = self._progress_at = monotonic()
+        self._finish_requested = threading.Event()  # set: deliver what there is, then end
+        self._stop_requested = threading.Event()  # set: end now
         self._thread = threading.Thread(target=self._work, name="delivery", daemon=True)
 
     def begin(self) -> None:
@@ -181,35 +182,35 @@ class Delivery:
         for the next start."""
         self.stop_limiting()
         begun_at = monotonic()
-        self._look()
+        self._list_waiting()
         if self._waiting_bytes and self._thread.is_alive():
             logger.info("Delivering the last %d bytes to %s", self._waiting_bytes, self._store)
         if self._is_down:
             self._tries_left = LAST_TRIES_DOWN
-        self._ending.set()
+        self._finish_requested.set()
         while self._thread.is_alive():
-            if monotonic() - max(begun_at, self._moved_at) > self._rules.stall_timeout_s:
+            if monotonic() - max(begun_at, self._progress_at) > self._rules.stall_timeout_s:
                 break
             await asyncio.sleep(0.02)
-        self._over.set()
+        self._stop_requested.set()
         left = [file for bundle in bundles(self._data) for file in bundle.files]
         self._log_left(left)
         return left
 
     def _work(self) -> None:
-        while self._tries_left and not self._over.is_set():
+        while self._tries_left and not self._stop_requested.is_set():
             bundle = self._next()
             if bundle is not None:
                 self._try(bundle)
-            elif self._ending.is_set():
+            elif self._finish_requested.is_set():
                 return
             else:
-                self._ending.wait(self._rules.poll_interval_s)
+                self._finish_requested.wait(self._rules.poll_interval_s)
 
     def _next(self) -> Bundle | None:
         """Return the oldest of the bundles with the fewest failures: a bundle that fails may be the
         only one that cannot be delivered."""
-        waiting = self._look()
+        waiting = self._list_waiting()
         return min(waiting, key=lambda each: self._failures_in_row[each.stem], default=None)
 
     def _try(self, bundle: Bundle) -> None:
@@ -228,9 +229,9 @@ class Delivery:
     def _deliver(self, bundle: Bundle) -> None:
         sizes = [file.stat().st_size for file in bundle.files]
         for file in bundle.files:
-            if self._over.is_set():
+            if self._stop_requested.is_set():
                 return
-            deliver_file(self._store, file, f"{file.parent.name}/{file.name}", self._moved)
+            deliver_file(self._store, file, f"{file.parent.name}/{file.name}", self._note_progress)
         for file in bundle.files:
             file.unlink(missing_ok=True)
         self._counted["files"] += len(sizes)
@@ -239,46 +240,50 @@ class Delivery:
     def _failed(self, bundle: Bundle, error: Exception) -> None:
         self._failures_in_row[bundle.stem] += 1
         self._log_down(error)
-        is_last = self._ending.is_set()
+        is_last = self._finish_requested.is_set()
         self._tries_left -= is_last
         self._counted["damaged"] += isinstance(error, DamagedInTransfer)
         self._counted["failures"] += 1  # last: a reader that sees it finds the rest up to date
         if not self._tries_left:
             return
         failures, rules = self._failures_in_row[bundle.stem], self._rules
-        cap_s = min(rules.backoff_max_s, LAST_BACKOFF_S if self._ending.is_set() else inf)
-        self._rest(full_jitter_s(failures, rules.backoff_base_s, cap_s, self._random))
+        cap_s = min(rules.backoff_max_s, LAST_BACKOFF_S if self._finish_requested.is_set() else inf)
+        self._back_off(full_jitter_s(failures, rules.backoff_base_s, cap_s, self._random))
 
-    def _rest(self, wait_s: float) -> None:
+    def _back_off(self, wait_s: float) -> None:
         """Wait before the next try. The end of the crawl ends the wait early, once."""
         until = monotonic() + wait_s
-        cut_short = self._over if self._ending.is_set() else self._ending
+        cut_short = (
+            self._stop_requested if self._finish_requested.is_set() else self._finish_requested
+        )
         while (left_s := until - monotonic()) > 0:
             if cut_short.wait(min(left_s, self._rules.poll_interval_s)):
                 return
-            self._look()
+            self._list_waiting()
 
     def _succeeded(self) -> None:
         self._tries_left = LAST_TRIES
         if self._is_down:
             self._is_down = False
-            logger.info("%s takes files again", self._store)
+            logger.info("%s accepts files again", self._store)
 
-    def _moved(self) -> None:
-        """Note that a piece arrived. Threads of fsspec call this too."""
-        self._moved_at = monotonic()
-        if self._moved_at - self._looked_at > self._rules.poll_interval_s:
-            self._look()
+    def _note_progress(self) -> None:
+        """Note that a piece of a file was transferred. Threads of fsspec call this too."""
+        self._progress_at = monotonic()
+        if self._progress_at - self._listed_at > self._rules.poll_interval_s:
+            self._list_waiting()
 
-    def _look(self) -> list[Bundle]:
+    def _list_waiting(self) -> list[Bundle]:
         """Return the bundles that wait, and update whether fetching must wait."""
-        self._looked_at = monotonic()
+        self._listed_at = monotonic()
         waiting = [each for each in bundles(self._data) if each.stem not in self._refused]
         self._waiting_bytes = sum(_size(file) for each in waiting for file in each.files)
         is_full = self._waiting_bytes > self._rules.waiting_bytes
         if is_full and not self._is_full:
             what = "CRAWLER_ARCHIVE_WAITING_BYTES"
-            logger.warning("Fetching waits: more than %s wait for %s", what, self._store)
+            logger.warning(
+                "Fetching pauses: more bytes than %s wait for delivery to %s", what, self._store
+            )
         self._is_full = is_full
         return waiting
 
@@ -287,15 +292,15 @@ class Delivery:
         if not self._is_down:
             self._is_down = True
             logger.warning(
-                "%s takes no files: %s. %d bytes wait in %s; it is retried",
+                "%s accepts no files: %s. %d bytes wait in %s; delivery is retried",
                 *(self._store, _text_of(error), self._waiting_bytes, self._data),
                 exc_info=not isinstance(error, CrawlerError | OSError),
             )
 
     def _log_left(self, left: list[Path]) -> None:
         if left:
-            names = ", ".join(file.name for file in left[:NAMED])
-            more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+            names = ", ".join(file.name for file in left[:MAX_NAMED_FILES])
+            more = f" and {len(left) - MAX_NAMED_FILES} more" if len(left) > MAX_NAMED_FILES else ""
             logger.warning(
                 "%d files were not delivered to %s; they are in %s, and the next start takes them"
                 " up: %s%s",

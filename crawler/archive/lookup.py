@@ -23,7 +23,6 @@ from crawler.archive.cdxj import (
     key_of,
     timestamp,
 )
-from crawler.archive.files import OPEN_SUFFIX, WARC_SUFFIX, companion_path
 from crawler.archive.reader import (
     ArchivedCapture,
     DamagedFile,
@@ -32,6 +31,7 @@ from crawler.archive.reader import (
     read_capture,
     records,
 )
+from crawler.archive.warc_file import OPEN_SUFFIX, WARC_SUFFIX, companion_path
 from crawler.model.types import DataDirError
 
 LINE_BYTES: Final = 64 * 1024  # we write no longer line

@@ -238,7 +238,7 @@ def records(file: BinaryIO, read_bytes: int = READ_BYTES) -> Iterator[Record]:
         record.finish()
 
 
-ANSWERS: Final = frozenset({"response", "revisit", "resource"})
+ANSWER_TYPES: Final = frozenset({"response", "revisit", "resource"})
 _METADATA_BYTES: Final = 16 * 1024 * 1024
 _SHA1_HEX: Final = 40
 
@@ -298,7 +298,7 @@ def captures_in(
     damage: DamagedFile | None = None
     try:
         for record in records(file):
-            if record.kind in ANSWERS:
+            if record.kind in ANSWER_TYPES:
                 following = read_capture(record, name, most_bytes)
                 if answer is not None:
                     yield answer

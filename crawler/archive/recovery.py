@@ -20,14 +20,6 @@ from typing import BinaryIO, Final
 from msgspec.structs import replace
 
 from crawler.archive.cdxj import key_of
-from crawler.archive.files import (
-    OPEN_SUFFIX,
-    WARC_SUFFIX,
-    Companion,
-    lock,
-    mark_missing,
-    remove_unfinished_companions,
-)
 from crawler.archive.lookup import Entry, entries_for_key
 from crawler.archive.reader import (
     ArchivedCapture,
@@ -37,6 +29,14 @@ from crawler.archive.reader import (
     decoded_body,
     sha1_of,
     status_of,
+)
+from crawler.archive.warc_file import (
+    OPEN_SUFFIX,
+    WARC_SUFFIX,
+    Companion,
+    lock,
+    mark_missing,
+    remove_unfinished_companions,
 )
 from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
@@ -154,7 +154,7 @@ class ReadingRules:
     """The limits with which the crawl decoded bodies."""
 
     max_body_bytes: BodyLimit
-    most_bytes: int  # the most that `max_body_bytes` returns
+    max_bytes: int  # the most that `max_body_bytes` returns
     is_complete: bool = True  # no file was delivered to a store
 
 
@@ -191,7 +191,7 @@ def find_archived_answers(
     urls: set[str] = set()
     claims: list[Claim] = []
     for url in sorted(taken):
-        for stored in _stored(files, url, reading.most_bytes):
+        for stored in _stored(files, url, reading.max_bytes):
             claims += _claims(stored, reading.max_body_bytes)
             if stored.fetched_at >= taken[url] - _CLOCK_S:
                 urls.add(url)
@@ -209,7 +209,7 @@ def claim_unfinished(store: OrderedStore, folder: Path, reading: ReadingRules) -
     changes = dict(pair for claim in claims for pair in _records(claim))
     for key, lease in leases.items():
         if found.may_have(lease.candidate):
-            lost = replace(lease.candidate, lost=True)
+            lost = replace(lease.candidate, may_be_archived=True)
             changes[key] = encode(replace(lease, candidate=lost))
     store.write(changes)
     return len(claims)

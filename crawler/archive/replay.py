@@ -19,7 +19,6 @@ from crawler.archive.cdxj import (
     key_of,
     timestamp,
 )
-from crawler.archive.files import WARC_SUFFIX, companion_path
 from crawler.archive.lookup import (
     Entry,
     entries,
@@ -41,10 +40,13 @@ from crawler.archive.record_bytes import (
     as_received,
     uri,
 )
+from crawler.archive.warc_file import WARC_SUFFIX, companion_path
 from crawler.model.page import Exchange, Truncated
 from crawler.model.types import ConfigError, DataDirError
 
-MOST_BYTES: Final = 1024 * 1024 * 1024  # of a body; the crawl that fetched it held it in memory too
+MAX_BODY_BYTES: Final = (
+    1024 * 1024 * 1024
+)  # of a body; the crawl that fetched it held it in memory too
 _BESIDE_BYTES: Final = 16 * 1024 * 1024  # of a request, or of an answer's metadata
 _MOST_DIGITS: Final = 9  # of milliseconds: a week
 
@@ -148,7 +150,7 @@ def _join_records(following: Iterator[Record], name: str) -> _FoundCapture:
     """Return an answer with the records that follow it about the same fetch."""
     record = next(following)
     tls = _tls(record)
-    answer, request, noted = read_capture(record, name, MOST_BYTES), b"", b""
+    answer, request, noted = read_capture(record, name, MAX_BODY_BYTES), b"", b""
     # A crash may have cut off these records; the answer before them is complete.
     with suppress(DamagedFile):
         for record in following:

@@ -20,7 +20,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 import msgspec
 
 from crawler.archive.cdxj import SUFFIX, SortedLines
-from crawler.archive.files import companion_path, open_name
+from crawler.archive.warc_file import companion_path, open_name
 from crawler.model.types import DataDirError, StoreUnavailable
 
 VERSION: Final = "1.1.1"  # of the format
@@ -54,12 +54,12 @@ class Wacz:
         self._date = gmtime(now)
         self._resources: list[_Resource] = []
 
-    def archive(self, warc: Path) -> None:
+    def add_archive(self, warc: Path) -> None:
         with warc.open("rb") as source, self._entry(f"archive/{warc.name}", ZIP_STORED) as entry:
             while piece := source.read(COPY_BYTES):
                 entry.write(piece)
 
-    def index(self, lines: Iterator[str]) -> None:
+    def add_index(self, lines: Iterator[str]) -> None:
         """Write the sorted *lines* in compressed blocks, and an index of the blocks' first keys."""
         begins = ['!meta 0 {"format": "cdxj-gzip-1.0", "filename": "index.cdx.gz"}\n']
         offset = 0
@@ -77,7 +77,7 @@ class Wacz:
         with self._entry("indexes/index.idx", ZIP_DEFLATED) as entry:
             entry.write("".join(begins).encode())
 
-    def pages(self, pages: Iterable[PageLine]) -> int:
+    def add_pages(self, pages: Iterable[PageLine]) -> int:
         """Write the page list and return how many pages it has."""
         count = 0
         with self._entry("pages/pages.jsonl", ZIP_DEFLATED) as entry:
@@ -89,7 +89,7 @@ class Wacz:
                 entry.write(msgspec.json.encode(line) + b"\n")
         return count
 
-    def describe(self, title: str, software: str) -> None:
+    def add_description(self, title: str, software: str) -> None:
         """Write the description of the package. Call it last."""
         created = "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*self._date[:6])
         description = {

@@ -25,12 +25,12 @@ from crawler.archive.capture import (
     RecordPlace,
     StoredCapture,
 )
-from crawler.archive.files import Companion, Companions, OpenFile
 from crawler.archive.record_bytes import (
     RANDOM_BYTES,
     capture_records,
     warcinfo,
 )
+from crawler.archive.warc_file import Companion, Companions, OpenFile
 from crawler.model.types import ConfigError, StoreFull, StoreUnavailable, WaitsForRoom
 
 SAFE_NAME: Final = re.compile(r"[\w.~-]+", re.ASCII)
@@ -143,7 +143,7 @@ def _lightly_packed(record: bytes) -> bytes:
     return compress(record, 0, COMP_GZIP)
 
 
-FULL_AGAIN_S: Final = 1.0  # the interval between tries while the disk is full
+FULL_RETRY_S: Final = 1.0  # the interval between tries while the disk is full
 
 Job = tuple[Capture, asyncio.Future[RecordPlace]]
 Answer = tuple[asyncio.Future[RecordPlace], RecordPlace | Exception]
@@ -185,7 +185,7 @@ class Archive:
             except StoreFull as full:
                 if not self._waits_for_room(full):
                     raise
-            await asyncio.sleep(FULL_AGAIN_S)
+            await asyncio.sleep(FULL_RETRY_S)
 
     async def _append(self, capture: Capture) -> RecordPlace:
         if self._closed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import resource
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -59,16 +60,18 @@ from crawler.crawl.slots import SlotRules, Slots
 from crawler.crawl.stats import CrawlStats
 from crawler.data import data_dir as datadir
 from crawler.data.data_dir import DataDir, TemporaryDataDir, refuse_other_kind
+from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords, Soft404Records
 from crawler.data.outcomes import OutcomeLog
-from crawler.data.records import LocalClaims, LocalPatternStats, RobotsRecords, Soft404Records
 from crawler.duplicates.exact import Duplicates, LocalDuplicates
-from crawler.duplicates.index.index import open_index
+from crawler.duplicates.index.near_index import open_index
 from crawler.duplicates.near import LocalNearDuplicates, NearDuplicatesIndex
 from crawler.frontier.port import DurableStore, Frontier, LeaseRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
+    Claim,
     ConfigError,
+    Lease,
     StoreFull,
     WaitsForRoom,
     never_waits,
@@ -83,11 +86,40 @@ from crawler.shared.pushed import PushedContext, PushedRequestReader, push_rules
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.exact_duplicates import SharedDuplicates
 from crawler.shared.worker.frontier import SharedFrontier
-from crawler.shared.worker.join import Joined, join, kept_arguments
-from crawler.shared.worker.knowledge import SharedKnowledge
-from crawler.shared.worker.near_duplicates import NearLook, SharedNearDuplicates
+from crawler.shared.worker.join import JoinedCrawl, join, kept_arguments
+from crawler.shared.worker.near_duplicates import NearSearch, SharedNearDuplicates
 from crawler.shared.worker.patterns import SharedPatternStats
 from crawler.shared.worker.robots import SharedRobots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedKnowledge:
+    """Implements frontier.Knowledge."""
+
+    duplicates: SharedDuplicates
+    near_duplicates: SharedNearDuplicates
+    robots: SharedRobots
+    pattern_stats: SharedPatternStats
+    on_robots_replaced: Callable[
+        [str], None
+    ]  # called if another worker's robots.txt is used from now
+
+    async def prepare(self, leases: Sequence[Lease]) -> None:
+        """Read what other workers have stored about *leases*. For most of them everything is in
+        this process, and no call is made."""
+        for authority in await self.robots.prefetch(leases):
+            self.on_robots_replaced(authority)
+        await self.pattern_stats.prefetch(leases)
+
+    def note_claim(self, lease_id: int, claim: Claim) -> None:
+        self.duplicates.note_claim(lease_id)
+        self.near_duplicates.note_claim(lease_id, claim)
+
+    async def tick(self) -> None:
+        self.near_duplicates.send_rows()
+
+    def flush(self) -> None:
+        self.near_duplicates.send_rows()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +144,8 @@ class BaseParts:
     def lease_rules(self, origins: AllowedOrigins) -> LeaseRules:
         return CurrentRules(origins, self.outcomes, self.stats, time.time)
 
-    def admission(
-        self, origins: AllowedOrigins, robots_store: RobotsStore, yields: PatternStatsStore
+    def selection(
+        self, origins: AllowedOrigins, robots_store: RobotsStore, pattern_stats: PatternStatsStore
     ) -> Selection:
         agent, records = self.config.identity.user_agent_name, Soft404Records(self.store)
         robots = RobotsCache(robots_store, agent, self.config.robots)
@@ -123,8 +155,8 @@ class BaseParts:
             prioritizer=self.prioritizer,
             robots=robots,
             probes=probes,
-            precheck=Precheck(robots, origins.robots, yields, probes),
-            pattern_stats=yields,
+            precheck=Precheck(robots, origins.robots_candidate, pattern_stats, probes),
+            pattern_stats=pattern_stats,
         )
 
 
@@ -134,82 +166,82 @@ class FrontierParts:
 
     frontier: Frontier
     clock: Clock
-    admission: Selection
-    digests: Duplicates
-    nearest: NearDuplicatesIndex
+    selection: Selection
+    duplicates: Duplicates
+    near_duplicates: NearDuplicatesIndex
     put_back: int  # how many leases of the last run were put back
     shared: SharedFrontier | None = None
 
 
-def embedded_parts(basis: BaseParts) -> FrontierParts:
+def embedded_parts(base: BaseParts) -> FrontierParts:
     """Build the parts of a crawl with its frontier in the data directory."""
-    config, store, data = basis.config, basis.store, basis.data
+    config, store, data = base.config, base.store, base.data
     clock = Clock()
-    origins = basis.allowed_origins(data.format.key_seed, clock.now())
-    frontier_rules = rules.frontier_rules(config, basis.arguments)
-    frontier = TwoTierFrontier(store, frontier_rules, clock.now(), basis.lease_rules(origins))
-    yields = LocalPatternStats(store, config.patterns)
+    origins = base.allowed_origins(data.format.key_seed, clock.now())
+    frontier_rules = rules.frontier_rules(config, base.arguments)
+    frontier = TwoTierFrontier(store, frontier_rules, clock.now(), base.lease_rules(origins))
+    pattern_stats = LocalPatternStats(store, config.patterns)
     return FrontierParts(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),
-        admission=basis.admission(origins, RobotsRecords(store), yields),
-        digests=LocalDuplicates(LocalClaims(store)),
-        nearest=LocalNearDuplicates(
+        selection=base.selection(origins, RobotsRecords(store), pattern_stats),
+        duplicates=LocalDuplicates(LocalClaims(store)),
+        near_duplicates=LocalNearDuplicates(
             open_index(data.near, store), store, config.content.near_max_bits
         ),
         put_back=frontier.put_back_at_open,
     )
 
 
-def shared_parts(basis: BaseParts, joined: Joined) -> FrontierParts:
+def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
     """Build the parts of a worker of a shared crawl."""
-    config, worker, clock = basis.config, joined.base, joined.clock
-    origins = basis.allowed_origins(joined.key_seed, Clock().now())
+    config, worker, clock = base.config, joined.base, joined.clock
+    origins = base.allowed_origins(joined.key_seed, Clock().now())
     link, scripts = worker.link(), Batcher(worker.nodes.run)
-    digests = SharedDuplicates(link, scripts)
+    duplicates = SharedDuplicates(link, scripts)
     max_bits, commands = config.content.near_max_bits, Batcher(worker.nodes.commands)
-    look = NearLook(worker.ops, worker.rules.name, scripts, commands, max_bits)
-    nearest = SharedNearDuplicates(link, look, max_bits)
-    records, robots_bytes = RobotsRecords(basis.store), config.robots.robots_max_bytes
+    search = NearSearch(worker.ops, worker.rules.name, scripts, commands, max_bits)
+    near_duplicates = SharedNearDuplicates(link, search, max_bits)
+    records, robots_bytes = RobotsRecords(base.store), config.robots.robots_max_bytes
     robots = SharedRobots(
         records, link, clock.now, robots_bytes, worker.status_log.on_disk_full_for_links
     )
-    yields = SharedPatternStats(config.patterns, link, clock.now)
-    admission = basis.admission(origins, robots, yields)
+    pattern_stats = SharedPatternStats(config.patterns, link, clock.now)
+    admission = base.selection(origins, robots, pattern_stats)
     knowledge = SharedKnowledge(
-        digests=digests,
-        nearest=nearest,
+        duplicates=duplicates,
+        near_duplicates=near_duplicates,
         robots=robots,
-        pattern_stats=yields,
-        robots_replaced=admission.precheck.learned_elsewhere,
+        pattern_stats=pattern_stats,
+        on_robots_replaced=admission.precheck.drop_robots,
     )
     frontier = SharedFrontier(
         worker,
         knowledge,
-        lease_rules=basis.lease_rules(origins),
-        room=basis.slots.room,
-        wake=basis.lifecycle.wake,
-        pushing=_pushing(basis, origins),
+        lease_rules=base.lease_rules(origins),
+        free_slots=base.slots.free_slots,
+        wake=base.lifecycle.wake,
+        pushing=_pushing(base, origins),
     )
     return FrontierParts(
         frontier=frontier,
         clock=clock,
-        admission=admission,
-        digests=digests,
-        nearest=nearest,
+        selection=admission,
+        duplicates=duplicates,
+        near_duplicates=near_duplicates,
         put_back=joined.put_back,
         shared=frontier,
     )
 
 
-def _pushing(basis: BaseParts, origins: AllowedOrigins) -> PushedContext:
+def _pushing(base: BaseParts, origins: AllowedOrigins) -> PushedContext:
     """Return what PushedUrls needs of the crawl: the reader of pushed requests, its rules and the
     stats."""
-    crawler, fingerprinter = basis.crawler, basis.crawler.request_fingerprinter
+    crawler, fingerprinter = base.crawler, base.crawler.request_fingerprinter
     assert fingerprinter is not None
-    judge = PushedRequestReader(origins, basis.prioritizer, fingerprinter.fingerprint)
-    pushed = push_rules(crawler.settings, crawler.spider, basis.arguments)
-    return PushedContext(judge, pushed, basis.stats)
+    judge = PushedRequestReader(origins, base.prioritizer, fingerprinter.fingerprint)
+    pushed = push_rules(crawler.settings, crawler.spider, base.arguments)
+    return PushedContext(judge, pushed, base.stats)
 
 
 logger = logging.getLogger(__name__)
@@ -255,10 +287,10 @@ def _assemble(crawler: Crawler) -> Crawl:
         opened.callback(store.close)
         random = Random()
         delivery = delivery_of(config, data, random)
-        left = PreviousArchive(config, data, is_all_here=delivery is None)
+        previous_archive = PreviousArchive(config, data, is_complete=delivery is None)
         if address is None:
-            left.claim_unfinished(store)
-        tally, lifecycle = CrawlStats(crawler.stats), Lifecycle(crawler)
+            previous_archive.claim_unfinished(store)
+        stats, lifecycle = CrawlStats(crawler.stats), Lifecycle(crawler)
         # Parts that may raise and need no closing are built first.
         prioritizer, parsers = _prioritizer(config), Parsers(config.content)
         joined = None
@@ -266,12 +298,12 @@ def _assemble(crawler: Crawler) -> Crawl:
             joined = join(
                 *(address, config, rules.frontier_rules(config, arguments), data, store),
                 crawler.settings.getint("CONCURRENT_REQUESTS"),
-                *(tally, lifecycle.fail, left.look, kept),
+                *(stats, lifecycle.fail, previous_archive.find_answers, kept),
             )
         waits_for_room = joined.base.disk.wait_for_room if joined else never_waits
         outcomes = OutcomeLog(data.outcomes, waits_for_room)
         opened.callback(outcomes.close)
-        basis = BaseParts(
+        base = BaseParts(
             crawler=crawler,
             config=config,
             arguments=arguments,
@@ -281,19 +313,19 @@ def _assemble(crawler: Crawler) -> Crawl:
             random=random,
             prioritizer=prioritizer,
             slots=_slots(crawler, config, lifecycle),
-            stats=tally,
+            stats=stats,
             lifecycle=lifecycle,
         )
-        ground = shared_parts(basis, joined) if joined else embedded_parts(basis)
+        parts = shared_parts(base, joined) if joined else embedded_parts(base)
         if kept is not None and address is None:
             data.keep_arguments(kept)
-        opened.callback(ground.nearest.close)
-        if ground.put_back:
-            logger.info("Leases open when the last run ended, put back: %d", ground.put_back)
-        _warn_if_finished(ground, data.path)
+        opened.callback(parts.near_duplicates.close)
+        if parts.put_back:
+            logger.info("Leases open when the last run ended, put back: %d", parts.put_back)
+        _warn_if_finished(parts, data.path)
         sync = partial(_sync_verdicts, store, outcomes, waits_for_room)
         archive = CrawlArchive(config, data, delivery, waits_for_room, sync, lifecycle)
-        crawl = _crawl(basis, ground, archive, parsers, replay)
+        crawl = _crawl(base, parts, archive, parsers, replay)
         opened.pop_all()  # from here on `Crawl.close` closes all
     return crawl
 
@@ -319,12 +351,12 @@ def _replay(config: Config, data: Path) -> Replay | None:
     return replay
 
 
-def _warn_if_finished(ground: FrontierParts, data: Path) -> None:
+def _warn_if_finished(parts: FrontierParts, data: Path) -> None:
     """Log a warning if nothing is left to fetch: unlike with Scrapy, a spider that is run every day
     fetches nothing twice."""
-    counts = ground.frontier.counts()
+    counts = parts.frontier.counts()
     open_ones = counts.waiting + counts.later + counts.leased
-    if ground.shared is None and counts.done and not open_ones and not counts.refused:
+    if parts.shared is None and counts.done and not open_ones and not counts.refused:
         logger.warning(
             "The crawl in %s was finished, and what it has seen is not fetched again. To crawl"
             " anew, choose another CRAWLER_DATA_DIR",
@@ -344,45 +376,45 @@ def _sync_verdicts(store: DurableStore, outcomes: OutcomeLog, waits_for_room: Wa
 
 
 def _crawl(
-    basis: BaseParts,
-    ground: FrontierParts,
+    base: BaseParts,
+    parts: FrontierParts,
     archive: CrawlArchive,
     parsers: Parsers,
     replay: Replay | None,
 ) -> Crawl:
-    config, tally = basis.config, basis.stats
-    flights, is_ours = InFlight(), ground.frontier.may_begin
-    memory = BodyMemory(config.fetch.bodies_max_bytes, flights, is_ours, tally.count)
-    contents: list[Reservations] = [ground.digests, ground.nearest]
-    sinks = CompletionSinks(basis.outcomes, memory, contents, ground.admission.pattern_stats, tally)
+    config, stats = base.config, base.stats
+    in_flight, is_ours = InFlight(), parts.frontier.may_begin
+    memory = BodyMemory(config.fetch.bodies_max_bytes, in_flight, is_ours, stats.count)
+    contents: list[Reservations] = [parts.duplicates, parts.near_duplicates]
+    sinks = CompletionSinks(base.outcomes, memory, contents, parts.selection.pattern_stats, stats)
     completion = Completion(
-        *(ground.frontier, flights, rules.completion_rules(config), sinks),
-        *(ground.admission.robots.give_up, basis.random, ground.clock.now, archive.commits),
+        *(parts.frontier, in_flight, rules.completion_rules(config), sinks),
+        *(parts.selection.robots.give_up, base.random, parts.clock.now, archive.commits),
     )
     return Crawl(
-        settings=UserSettings(config=config, arguments=basis.arguments),
+        settings=UserSettings(config=config, arguments=base.arguments),
         leases=Leases(
-            frontier=ground.frontier,
-            clock=ground.clock,
-            in_flight=flights,
+            frontier=parts.frontier,
+            clock=parts.clock,
+            in_flight=in_flight,
             completion=completion,
-            put_back=ground.put_back,
-            shared=ground.shared,
+            put_back=parts.put_back,
+            shared=parts.shared,
         ),
-        admission=ground.admission,
+        selection=parts.selection,
         fetching=Fetching(
-            slots=basis.slots,
+            slots=base.slots,
             body_memory=memory,
             uplink=Uplink(UplinkRules()),
-            random=basis.random,
+            random=base.random,
             replay=replay,
         ),
-        content=Contents(parsers=parsers, digests=ground.digests, nearest=ground.nearest),
-        storage=Storage(
-            data=basis.data, store=basis.store, outcomes=basis.outcomes, archive=archive
+        content=Contents(
+            parsers=parsers, duplicates=parts.duplicates, near_duplicates=parts.near_duplicates
         ),
-        stats=tally,
-        lifecycle=basis.lifecycle,
+        storage=Storage(data=base.data, store=base.store, outcomes=base.outcomes, archive=archive),
+        stats=stats,
+        lifecycle=base.lifecycle,
     )
 
 

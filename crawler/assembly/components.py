@@ -12,7 +12,7 @@ from scrapy.settings import BaseSettings, default_settings
 from scrapy.utils.python import global_object_name
 
 SCRAPYS_FEEDS: Final = "scrapy.extensions.feedexport.FeedExporter"
-OUR_FEEDS: Final = "crawler.report.report.FeedExport"  # replaces it
+OUR_FEEDS: Final = "crawler.report.extensions.FeedExport"  # replaces it
 
 COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
@@ -27,7 +27,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         "crawler.middlewares.lease.IdentityMiddleware": 410,
         # Responses pass these from bottom to top.
         "crawler.middlewares.redirect.RedirectMiddleware": 560,
-        "crawler.middlewares.pace.OutcomeMiddleware": 570,
+        "crawler.middlewares.outcome.OutcomeMiddleware": 570,
         "crawler.middlewares.probe.ProbeMiddleware": 575,
         "crawler.middlewares.robots.RobotsMiddleware": 580,
         "crawler.middlewares.decode.DecodeMiddleware": 590,
@@ -53,7 +53,7 @@ COMPONENTS: Final[Mapping[str, Mapping[str, int | None]]] = {
         SCRAPYS_FEEDS: None,
         OUR_FEEDS: 0,
         "crawler.report.progress.Progress": 0,
-        "crawler.report.report.Report": 0,
+        "crawler.report.extensions.Report": 0,
         # The last before the engine, so that an error in another extension leaves nothing open.
         "crawler.assembly.build.Assembly": 1_000_000,
     },

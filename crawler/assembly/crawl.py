@@ -58,11 +58,11 @@ class Leases:
     def begin_or_put_back(self, lease: object) -> bool:
         """Return whether a request under *lease* may still be sent. If not, its URL is put back at
         completion."""
-        flight = self.in_flight.of(lease)
-        if flight is None or self.frontier.may_begin(flight.lease):
+        fetch = self.in_flight.fetch_of(lease)
+        if fetch is None or self.frontier.may_begin(fetch.lease):
             return True
-        flight.verdict = PutBack()
-        flight.began_at = self.clock.now()  # so that the time it waited does not count as fetching
+        fetch.verdict = PutBack()
+        fetch.began_at = self.clock.now()  # so that the time it waited does not count as fetching
         return False
 
 
@@ -94,8 +94,8 @@ class Contents:
     """The parsers of pages, and the lookup of duplicates."""
 
     parsers: Parsers
-    digests: Duplicates
-    nearest: NearDuplicatesIndex
+    duplicates: Duplicates
+    near_duplicates: NearDuplicatesIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class Crawl:
 
     settings: UserSettings
     leases: Leases
-    admission: Selection
+    selection: Selection
     fetching: Fetching
     content: Contents
     storage: Storage
@@ -125,7 +125,7 @@ class Crawl:
         fetch = self.settings.config.fetch
         return DownloadOptions(
             cap=partial(cap_bytes, caps=fetch),
-            admits=self.admission.allowed_origins.admits,
+            admits=self.selection.allowed_origins.admits,
             begin_or_put_back=self.leases.begin_or_put_back,
             tls=fetch.tls,
             connect_timeout_s=fetch.connect_timeout_s,
@@ -138,11 +138,11 @@ class Crawl:
         if self.leases.shared is not None:
             self.leases.shared.begin()
 
-    def stopping(self) -> None:
-        """Begin nothing more, when the engine begins to wait for requests under way."""
+    def begin_stop(self) -> None:
+        """Take no more leases. Called when the engine begins to wait for requests under way."""
         self.storage.archive.allow_last_pages()
         if self.leases.shared is not None:
-            self.leases.shared.stopping()
+            self.leases.shared.stop_leasing()
         self.lifecycle.note_stopping()
 
     async def close(self, *, is_finished: bool) -> None:
@@ -159,6 +159,6 @@ class Crawl:
     def abandon(self) -> None:
         """Unlock the data directory of a crawl that is over, or never began."""
         self.storage.outcomes.close()
-        self.content.nearest.close()
+        self.content.near_duplicates.close()
         self.storage.store.close()
         self.storage.data.close()

@@ -29,7 +29,7 @@ from crawler.model.types import (
     CrawlerError,
     StoreUnavailable,
 )
-from crawler.report.advice import print_error
+from crawler.report.messages import print_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ArchiveArguments:
 
     place: ArchivePlace
     config: Config
-    word: str  # a URL, a file
+    url_or_file: str  # a URL, a file
     opts: argparse.Namespace
 
 
@@ -96,16 +96,16 @@ def _action(args: list[str], opts: argparse.Namespace) -> tuple[Action, str]:
 
 
 def _list(args: ArchiveArguments) -> bool:
-    looks = list(archive_tools.file_rows(args.place))
-    _print(args, looks, archive_tools.files_text(looks))
+    rows = list(archive_tools.file_rows(args.place))
+    _print(args, rows, archive_tools.files_text(rows))
     return True
 
 
 def _get(args: ArchiveArguments) -> bool:
-    captures = archive_tools.find_captures(args.place, args.word)
+    captures = archive_tools.find_captures(args.place, args.url_or_file)
     if args.opts.all:
-        looks = [archive_tools.capture_row(entry) for entry in captures]
-        _print(args, looks, archive_tools.captures_text(looks))
+        rows = [archive_tools.capture_row(entry) for entry in captures]
+        _print(args, rows, archive_tools.captures_text(rows))
         return True
     if args.opts.json:
         raise ConfigError("a body is no JSON; get --all --json lists what there is")
@@ -134,7 +134,7 @@ def _parse(args: ArchiveArguments) -> bool:
 
 
 def _pack(args: ArchiveArguments) -> bool:
-    return _run(args, archive_tools.pack(args.place, Path(args.word), time.time()))
+    return _run(args, archive_tools.pack(args.place, Path(args.url_or_file), time.time()))
 
 
 def _run(args: ArchiveArguments, work: Iterable[RebuildResult]) -> bool:

@@ -6,7 +6,7 @@ import argparse
 
 from scrapy.commands import ScrapyCommand
 
-from crawler.report.advice import print_error
+from crawler.report.messages import print_error
 
 
 class BenchCommand(ScrapyCommand):

@@ -9,45 +9,69 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import sys
 import traceback
 from difflib import get_close_matches
+from typing import Final
 
 from scrapy import Spider, signals
 from scrapy.commands.crawl import Command as ScrapyCrawl
 from scrapy.crawler import Crawler
 from scrapy.exceptions import UsageError
-from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.conf import arglist_to_dict
 from twisted.internet.defer import Deferred
 
 from crawler.assembly.build import crawl_of
+from crawler.assembly.components import added_components
 from crawler.assembly.crawl import Crawl
 from crawler.config.settings import join_repeated
+from crawler.content.parsing import Parsers
 from crawler.data.data_dir import LOG
 from crawler.model.choices import ProgressStyle
 from crawler.model.types import ConfigError, CrawlerError
-from crawler.report.advice import print_error
 from crawler.report.endings import (
     FAILED,
     TRY_AGAIN,
     ending,
 )
-from crawler.report.garbage import collect_less_often
+from crawler.report.extensions import Report
 from crawler.report.logs import (
     HeldLog,
     Notices,
     hold_log,
     write_log,
 )
-from crawler.report.report import Report
+from crawler.report.messages import print_error
 from crawler.report.screen import Screen
 from crawler.report.summary import nothing_fetched
 from crawler.shared.faults import Unreachable
 from crawler.spiders.web import WebSpider
 
 logger = logging.getLogger(__name__)
+
+
+_COLLECT_AFTER: Final = 10_000
+"""New objects between two collections. A page makes and frees more than Python's 700, and leaves no
+cycle: with 700 the collections take 0.3 ms of CPU a page, one fourteenth of it."""
+
+
+def collect_less_often(crawler: Crawler) -> None:
+    """Freeze the objects made until now, and collect less often if that is safe."""
+    gc.collect()
+    gc.freeze()
+    parsers = crawl_of(crawler).content.parsers
+    if leaves_no_cycles(crawler.spidercls, crawler.settings, parsers):
+        gc.set_threshold(_COLLECT_AFTER)
+
+
+def leaves_no_cycles(spider: type[Spider], settings: BaseSettings, parsers: Parsers) -> bool:
+    """Return False if a user's code may use `response.css`: answer and selector are a cycle then,
+    with body, text and tree: 500 pages of 200 KB took 185 MB with Python's 700 and 1.5 GB with
+    10,000. Also if a user's parser may leave a cyclic tree, as BeautifulSoup does."""
+    return spider is WebSpider and not any(added_components(settings)) and parsers.are_built_in
 
 
 class EndedAtOnce(Exception):
@@ -70,13 +94,13 @@ class CrawlCommand(ScrapyCrawl):
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         try:
-            error = self._crawl(self._named(args), opts)
+            error = self._crawl(self._spider_of(args), opts)
         except CrawlerError as refused:
             error = refused
         self._release_log()
         self.exitcode = self._status(error)
 
-    def _named(self, args: list[str]) -> str | type[Spider]:
+    def _spider_of(self, args: list[str]) -> str | type[Spider]:
         if len(args) != 1:
             raise UsageError("name one spider, for example: scrapy crawl web -a seeds=seeds.txt")
         assert self.crawler_process is not None
@@ -177,7 +201,9 @@ class CrawlCommand(ScrapyCrawl):
             case CrawlerError():
                 self._complain(error)
             case EndedAtOnce():
-                self._complain("ended at once; what was under way is put back by the next run")
+                self._complain(
+                    "ended at once; the next run puts back the URLs that were being fetched"
+                )
             case _:
                 traceback.print_exception(error)
         return 1

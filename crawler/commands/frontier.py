@@ -26,8 +26,8 @@ from crawler.inspect.frontier_view import (
 )
 from crawler.inspect.why import why, why_text
 from crawler.model.types import ConfigError, CrawlerError
-from crawler.report.advice import print_error
 from crawler.report.figures import many
+from crawler.report.messages import print_error
 
 TOP: Final = 20
 
@@ -90,7 +90,7 @@ class FrontierCommand(ScrapyCommand):
             output = [_json(value)] if opts.json else lines
             for line in output:
                 print(line)
-            if isinstance(value, FrontierCheck) and not value.is_fine:
+            if isinstance(value, FrontierCheck) and not value.is_correct:
                 self.exitcode = 1
         except CrawlerError as error:
             print_error(error)
@@ -120,9 +120,9 @@ def _counts(args: FrontierArguments) -> CommandOutput:
 def _hosts(args: FrontierArguments) -> CommandOutput:
     with args.frontier.inspection() as inspection:
         if args.opts.host is not None:
-            found = [frontier_view.one_host(inspection, args.opts.host)]
+            found = [frontier_view.host_row(inspection, args.opts.host)]
         else:
-            found = frontier_view.busiest(
+            found = frontier_view.busiest_rows(
                 inspection, TOP if args.opts.top is None else args.opts.top
             )
         now = inspection.now()
@@ -132,7 +132,9 @@ def _hosts(args: FrontierArguments) -> CommandOutput:
 def _dead(args: FrontierArguments) -> CommandOutput:
     with args.frontier.inspection() as inspection:
         found = list(
-            frontier_view.dead(inspection, TOP if args.opts.limit is None else args.opts.limit)
+            frontier_view.dead_letter_rows(
+                inspection, TOP if args.opts.limit is None else args.opts.limit
+            )
         )
         total, now = inspection.counts().dead, inspection.now()
     return found, frontier_view.dead_text(found, total, args.frontier.advice, now)
@@ -141,7 +143,7 @@ def _dead(args: FrontierArguments) -> CommandOutput:
 def _retry(args: FrontierArguments) -> CommandOutput:
     total = args.frontier.put_back(args.url)
     if args.url is not None and not total:
-        raise ConfigError(f"{args.url} is no dead letter; scrapy frontier why tells what it is")
+        raise ConfigError(f"{args.url} is no dead letter; scrapy frontier why shows its state")
     text = f"{many(total, 'URL')} put back, to be tried by {args.frontier.retried_by}"
     return {"put_back": total}, [text]
 
@@ -159,7 +161,7 @@ def _why(args: FrontierArguments) -> CommandOutput:
 
 def _check(args: FrontierArguments) -> CommandOutput:
     checked = args.frontier.check(bool(args.opts.repair))
-    return checked, frontier_view.checked_text(
+    return checked, frontier_view.check_text(
         checked.counters, checked.is_repaired, checked.uncounted
     )
 

@@ -25,7 +25,7 @@ class RunSpiderCommand(Crawl):
     def short_desc(self) -> str:
         return "Run a spider from a Python file"
 
-    def _named(self, args: list[str]) -> str | type[Spider]:
+    def _spider_of(self, args: list[str]) -> str | type[Spider]:
         if len(args) != 1:
             raise UsageError("name one file, for example: scrapy runspider shop.py")
         file = Path(args[0]).resolve()

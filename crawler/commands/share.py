@@ -33,17 +33,17 @@ from crawler.data.data_dir import (
     WORKERS,
 )
 from crawler.model.types import ConfigError, CrawlerError
-from crawler.report.advice import print_error
-from crawler.report.report import replace_file
+from crawler.report.extensions import replace_file
+from crawler.report.messages import print_error
 from crawler.report.screen import Screen
 from crawler.report.summary import Summary, encoded, nothing_fetched, text
 from crawler.shared.address import redis_address
 from crawler.spiders.web import WebSpider
 from crawler.workers.supervisor import RunResult, Supervisor
-from crawler.workers.view import WorkforceScreen
 from crawler.workers.workers import ShareArguments, WorkersPlan
+from crawler.workers.workforce_figures import WorkforceScreen
 
-MOST_WORKERS: Final = 256
+MAX_WORKERS: Final = 256
 
 
 class ShareCommand(ScrapyCommand):
@@ -101,7 +101,7 @@ class ShareCommand(ScrapyCommand):
         config = read_config({name: settings[name] for name in settings})
         return WorkersPlan(
             workers=_workers(opts.workers),
-            arguments=_typed(spider, opts),
+            arguments=_share_arguments(spider, opts),
             config=config,
             data_dir=data_dir(settings, config),
             address=redis_address(settings, config),
@@ -121,12 +121,12 @@ class ShareCommand(ScrapyCommand):
 
 def _workers(given: str) -> int:
     workers = int(given) if given.isdecimal() else 0
-    if not 0 < workers <= MOST_WORKERS:
-        raise ConfigError(f"--workers is {given!r}; want 1 to {MOST_WORKERS}")
+    if not 0 < workers <= MAX_WORKERS:
+        raise ConfigError(f"--workers is {given!r}; want 1 to {MAX_WORKERS}")
     return workers
 
 
-def _typed(spider: str, opts: argparse.Namespace) -> ShareArguments:
+def _share_arguments(spider: str, opts: argparse.Namespace) -> ShareArguments:
     options = [*(("-L", opts.loglevel) if opts.loglevel else ()), *(["--nolog"] * opts.nolog)]
     return ShareArguments(
         spider=spider,

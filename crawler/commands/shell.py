@@ -12,7 +12,7 @@ from scrapy.crawler import Crawler
 
 from crawler.inspect.interactive import InteractiveCommand
 
-_PATIENCE_S: Final = 5.0
+_CLOSE_TIMEOUT_S: Final = 5.0
 
 
 class ShellCommand(InteractiveCommand, Scrapys):
@@ -39,4 +39,4 @@ class ShellCommand(InteractiveCommand, Scrapys):
             closing = crawler.engine.close_spider_async(reason="shutdown")
             closed = asyncio.run_coroutine_threadsafe(closing, self._get_reactorless_loop())
             with suppress(TimeoutError):
-                closed.result(_PATIENCE_S)
+                closed.result(_CLOSE_TIMEOUT_S)

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from crawler.config.kinds import (
+from crawler.config.readers import (
     DENIED_EXTENSIONS,
     Network,
     Setting,
@@ -42,10 +42,10 @@ from crawler.config.kinds import (
     text,
 )
 from crawler.model.choices import (
-    ByScope,
-    ByServer,
+    AutoByScope,
+    AutoByServer,
     HostUnit,
-    NearDuplicates,
+    NearDuplicateChoice,
     ProgressStyle,
     RedisFsync,
     ScopeChoice,
@@ -103,9 +103,9 @@ class ContentSettings:
     soft_404: bool = setting(
         True, flag(), "Request a name that cannot exist from a host whose pages look like errors."
     )
-    near_duplicates: NearDuplicates = setting(
-        NearDuplicates.FOLLOW,
-        choice(NearDuplicates),
+    near_duplicates: NearDuplicateChoice = setting(
+        NearDuplicateChoice.FOLLOW,
+        choice(NearDuplicateChoice),
         "Pages with nearly the same text: marked, stored, followed; or less, or not looked for.",
     )
     near_max_bits: int = setting(
@@ -240,9 +240,9 @@ class SharedSettings:
         choice(RedisFsync),
         "The servers' appendfsync; everysec: with several, a page is finished 4 s after its links.",
     )
-    redis_max_bytes: int | ByServer = setting(
-        ByServer.AUTO,
-        or_word(integer("bytes", least=1024 * 1024), ByServer),
+    redis_max_bytes: int | AutoByServer = setting(
+        AutoByServer.AUTO,
+        or_word(integer("bytes", least=1024 * 1024), AutoByServer),
         "Above this a server's new links wait on our disk; auto: 0.8 of its maxmemory, if any.",
     )
 
@@ -266,7 +266,7 @@ class SharedSettings:
 
     def full_bytes(self, maxmemory_bytes: int) -> int | None:
         """Return when a server of *maxmemory_bytes* (0: no limit) counts as full; None: never."""
-        if self.redis_max_bytes is not ByServer.AUTO:
+        if self.redis_max_bytes is not AutoByServer.AUTO:
             return self.redis_max_bytes
         return int(maxmemory_bytes * FULL_FRACTION) if maxmemory_bytes else None
 
@@ -288,9 +288,9 @@ class LimitSettings:
     max_path_segments: int = setting(
         10, integer("segments", least=1), "Most path segments of a URL that is fetched."
     )
-    max_urls_per_domain: int | None | ByScope = setting(
-        ByScope.AUTO,
-        or_word(or_none(integer("URLs", least=1)), ByScope),
+    max_urls_per_domain: int | None | AutoByScope = setting(
+        AutoByScope.AUTO,
+        or_word(or_none(integer("URLs", least=1)), AutoByScope),
         "Most URLs of a registered domain; auto: 10,000 if the scope is any, else none.",
     )
     max_urls_per_host: int | None = setting(
@@ -302,7 +302,7 @@ class LimitSettings:
 
     def urls_per_domain(self, scope: ScopeChoice) -> int | None:
         """Return the URL budget of a registered domain in a crawl of *scope*; None: no limit."""
-        if self.max_urls_per_domain is not ByScope.AUTO:
+        if self.max_urls_per_domain is not AutoByScope.AUTO:
             return self.max_urls_per_domain
         return BROAD_URLS_PER_DOMAIN if scope is ScopeChoice.ANY else None
 

@@ -25,14 +25,7 @@ from crawler.archive.cdxj import CdxjCompanion
 from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
 from crawler.archive.delivery import Delivery, DeliveryRules
-from crawler.archive.destinations import open_store
-from crawler.archive.files import (
-    Companion,
-    companion_path,
-    is_missing,
-    missing_companions,
-    remove_unfinished_companions,
-)
+from crawler.archive.delivery_stores import open_store
 from crawler.archive.recovery import (
     ArchivedAnswers,
     ReadingRules,
@@ -40,9 +33,16 @@ from crawler.archive.recovery import (
     find_archived_answers,
     recover,
 )
+from crawler.archive.warc_file import (
+    Companion,
+    companion_path,
+    is_missing,
+    missing_companions,
+    remove_unfinished_companions,
+)
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.config.settings import Config
-from crawler.content.columns_child import (
+from crawler.content.columns_rebuild_child import (
     BodyCaps,
     RebuildJob,
     RebuiltFile,
@@ -58,8 +58,8 @@ from crawler.model.types import VERSION, WaitsForRoom
 logger = logging.getLogger(__name__)
 
 POLL_INTERVAL_S: Final = 10.0  # the interval at which missing columns files are looked for
-PATIENCE_S: Final = 600.0  # at the end of a crawl that has finished: 3 GB (guess, revisit)
-STOPPED_PATIENCE_S: Final = 5.0  # at the end of a crawl that was stopped: a user waits
+REBUILD_WAIT_S: Final = 600.0  # at the end of a crawl that has finished: 3 GB (guess, revisit)
+STOPPED_REBUILD_WAIT_S: Final = 5.0  # at the end of a crawl that was stopped: a user waits
 _NAMED: Final = 5  # files in a message
 
 
@@ -94,7 +94,7 @@ class ColumnsRebuild:
         self._ending.set()
         until = monotonic() + patience_s
         if self._thread.is_alive() and missing_companions(self._folder, SUFFIX):
-            logger.info("Making the last columns; for %.0f s at most", patience_s)
+            logger.info("Writing the last columns files, for %.0f s at most", patience_s)
         while self._thread.is_alive() and monotonic() < until:
             await asyncio.sleep(0.02)
         self._end()
@@ -122,7 +122,7 @@ class ColumnsRebuild:
             return
         self._tried.update(warcs)
         names = ", ".join(warc.name for warc in warcs[:_NAMED])
-        logger.info("Columns are made in the background of %d files: %s", len(warcs), names)
+        logger.info("Writing the columns of %d files in the background: %s", len(warcs), names)
         try:
             process.stdin.write(msgspec.json.encode(self._job(warcs)) + b"\n")
             process.stdin.flush()
@@ -144,7 +144,7 @@ class ColumnsRebuild:
                 return None
             try:
                 self._process = subprocess.Popen(  # our own interpreter and module only
-                    [sys.executable, "-P", "-m", "crawler.content.columns_child"],
+                    [sys.executable, "-P", "-m", "crawler.content.columns_rebuild_child"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -193,12 +193,12 @@ def _path() -> str:
 class PreviousArchive:
     """The archive that earlier runs left, with the unfinished files of a dead process."""
 
-    def __init__(self, config: Config, data: DataDir, *, is_all_here: bool) -> None:
-        """Recover unfinished files. *is_all_here* says that no file was delivered to a store.
+    def __init__(self, config: Config, data: DataDir, *, is_complete: bool) -> None:
+        """Recover unfinished files. *is_complete* says that no file was delivered to a store.
         Raises CrawlerError."""
         self._config = config
         self._data = data
-        self._is_complete = is_all_here
+        self._is_complete = is_complete
         _recover(data.warc, companions(config))
         if not config.archive.columns:  # then no later start makes them
             remove_unfinished_companions(data.warc, COLUMNS, also_marked=True)
@@ -208,7 +208,7 @@ class PreviousArchive:
         CrawlerError."""
         _log_claims(claim_unfinished(store, self._data.warc, self._reading()))
 
-    def look(self, leases: Iterable[OpenRecord]) -> ArchivedAnswers:
+    def find_answers(self, leases: Iterable[OpenRecord]) -> ArchivedAnswers:
         """Return what the archive holds of the answers to *leases* that the last run left open.
         Raises DataDirError."""
         found = find_archived_answers(leases, self._data.warc, self._reading())
@@ -218,7 +218,7 @@ class PreviousArchive:
     def _reading(self) -> ReadingRules:
         reading = rebuild_rules(self._config)
         return ReadingRules(
-            reading.max_body_bytes, reading.most_bytes, is_complete=self._is_complete
+            reading.max_body_bytes, reading.max_bytes, is_complete=self._is_complete
         )
 
 
@@ -299,7 +299,9 @@ class CrawlArchive:
                 await self._archive.close()
         finally:
             if self._columns_rebuild is not None:
-                await self._columns_rebuild.close(PATIENCE_S if is_finished else STOPPED_PATIENCE_S)
+                await self._columns_rebuild.close(
+                    REBUILD_WAIT_S if is_finished else STOPPED_REBUILD_WAIT_S
+                )
             if self.delivery is not None:
                 await self.delivery.close()
 
@@ -333,7 +335,7 @@ def _recover(folder: Path, companions: Sequence[Companion]) -> None:
     took_s, read_bytes = monotonic() - began_at, sum(each.kept_bytes for each in recovered)
     if read_bytes:
         per_gb_s = took_s * 1e9 / read_bytes
-        logger.info("That took %.1f s, or %.0f s for each GB", took_s, per_gb_s)
+        logger.info("The recovery took %.1f s, or %.0f s for each GB", took_s, per_gb_s)
 
 
 def companions(config: Config, *, tries_unreadable: bool = False) -> Sequence[Companion]:

@@ -115,7 +115,7 @@ class Parsers:
             first = self._by_type.setdefault(media_type, parser)
             if first is not parser and not isinstance(parser, BUILT_IN):
                 logger.warning(
-                    "%s is left to %s, which comes before %s",
+                    "%s is parsed by %s, which comes before %s",
                     *(media_type, self._path(first), where),
                 )
 
@@ -127,7 +127,8 @@ class Parsers:
         if (parser.name, kind) not in self._logged:
             self._logged.add((parser.name, kind))
             logger.error(
-                "The parser %s failed at %s: %s: %s. Such pages have no text or links (said once)",
+                "The parser %s failed at %s: %s: %s. Such pages have no text or links"
+                " (logged once)",
                 *(parser.name, url, kind, error),
             )
         return Unreadable(f"the parser {parser.name} is broken: {kind}")
@@ -175,7 +176,7 @@ def rebuild_rules(config: Config, *, tries_unreadable: bool = False) -> RebuildR
     return RebuildRules(
         parsing=partial(rebuild_parsers, config.content),
         max_body_bytes=partial(cap_bytes, caps=caps),
-        most_bytes=max(
+        max_bytes=max(
             ROBOTS_BYTES,
             *(caps.html_max_bytes, caps.pdf_max_bytes),
             *(caps.sitemap_max_bytes, caps.other_max_bytes),

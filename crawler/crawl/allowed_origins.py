@@ -50,10 +50,10 @@ class AllowedOrigins:
         key_seed: int,
         now: float,
         *,
-        is_looking: bool = False,
+        is_read_only: bool = False,
     ) -> None:
         """*arguments*: None for a spider whose own code makes the start requests. *now*: the date
-        that calendars are judged by. *is_looking*: read what the last start allowed, from another
+        that calendars are judged by. *is_read_only*: read what the last start allowed, from another
         process."""
         self._config = config
         # Without arguments the scope is any: the spider's own code limits the crawl.
@@ -64,11 +64,11 @@ class AllowedOrigins:
         # The start requests of a spider without arguments are sent one by one, while URLs of the
         # last run may be leased already. With arguments only the seeds of this start count.
         kept = store.scan(keys.LOOPBACK, keys.after(keys.LOOPBACK), _ORIGINS)
-        self._kept = {key for key, _ in kept}
-        is_open = arguments is None or is_looking
-        names = (keys.name_of(key) for key in self._kept if is_open)
+        self._stored_keys = {key for key, _ in kept}
+        is_open = arguments is None or is_read_only
+        names = (keys.name_of(key) for key in self._stored_keys if is_open)
         self._opened = frozenset(map(_read_origin, names))
-        self._hosts: set[str] = set()
+        self._seed_hosts: set[str] = set()
         self._seeds_are_known = arguments is None
         self._others_are_known = True
         self._rebuild()
@@ -82,12 +82,12 @@ class AllowedOrigins:
         network, so they allow no loopback."""
         if not fetched:
             self._allow_loopback(urls)
-        stale = self._kept - {
+        stale = self._stored_keys - {
             keys.named(keys.LOOPBACK, _origin_text(each)) for each in self._opened
         }
         if stale:
             self._store.write(dict.fromkeys(stale))
-        self._hosts |= {split(url).hostname for url in urls}
+        self._seed_hosts |= {split(url).hostname for url in urls}
         self._seeds_are_known = True
         self._rebuild()
 
@@ -98,8 +98,8 @@ class AllowedOrigins:
 
     def add_seed_hosts(self, hosts: Iterable[str]) -> None:
         """Add *hosts* of seeds that this or another worker received while the crawl ran."""
-        new = set(hosts) - self._hosts
-        self._hosts |= new
+        new = set(hosts) - self._seed_hosts
+        self._seed_hosts |= new
         self._others_are_known = True
         if new:
             self._rules = replace(self._rules, scope=self._rules.scope.with_seeds(new))
@@ -109,7 +109,7 @@ class AllowedOrigins:
         """Return the hosts of *urls*, fetch forms of seeds, that are not in the scope yet."""
         if self._arguments.scope is ScopeChoice.ANY:
             return set()
-        return {split(url).hostname for url in urls} - self._hosts
+        return {split(url).hostname for url in urls} - self._seed_hosts
 
     def allow_start_url(self, text: str) -> None:
         """Allow the origin of a start request, or of the URL of a list of seeds, on loopback."""
@@ -121,7 +121,7 @@ class AllowedOrigins:
         """Return whether *ip*, an address of *hostname*, may be connected to."""
         return self._addresses.admits(ip, hostname, port)
 
-    def robots(self, url: str, authority: str) -> Candidate | Refusal:
+    def robots_candidate(self, url: str, authority: str) -> Candidate | Refusal:
         return self.admission.robots_candidate(url, None, authority)
 
     def _allow_loopback(self, urls: Iterable[str]) -> bool:
@@ -133,7 +133,9 @@ class AllowedOrigins:
         names = sorted(map(_origin_text, origins))
         self._store.write({keys.named(keys.LOOPBACK, name): b"" for name in names})
         more = f" and {len(names) - _LOGGED} more" if len(names) > _LOGGED else ""
-        logger.info("Loopback that may be fetched from: %s%s", ", ".join(names[:_LOGGED]), more)
+        logger.info(
+            "Loopback addresses that may be fetched from: %s%s", ", ".join(names[:_LOGGED]), more
+        )
         return True
 
     def _rebuild(self) -> None:
@@ -142,7 +144,7 @@ class AllowedOrigins:
             opened=self._opened,
             inside=self._config.fetch.allow_inside,
         )
-        seeds = frozenset(self._hosts)
+        seeds = frozenset(self._seed_hosts)
         self._rules = rules.admission_rules(
             self._config, self._arguments, self._addresses, seeds, self._key_seed, self._now
         )
@@ -157,12 +159,12 @@ class CurrentRules:
         self,
         origins: AllowedOrigins,
         outcomes: OutcomeLog,
-        tally: CrawlStats,
+        stats: CrawlStats,
         now: Callable[[], float],
     ) -> None:
         self._origins = origins
         self._outcomes = outcomes
-        self._stats = tally
+        self._stats = stats
         self._now = now
 
     @property

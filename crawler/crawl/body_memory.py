@@ -48,26 +48,27 @@ class _Waiting(NamedTuple):
     number: int
     share: BodyShare
     by_bytes: int
-    called: asyncio.Future[None]
+    woken: asyncio.Future[None]
 
 
 class BodyMemory:
-    """Bound: the maximum, and FREE_BYTES for each body in flight, and the rest of the oldest large
-    one: at most its cap, once as sent and once decoded."""
+    """Counts the memory of the bodies in flight, and lets large ones wait for room. Bound: the
+    maximum, FREE_BYTES for each body in flight, and the rest of the oldest large body, which is at
+    most its cap, once as sent and once decoded."""
 
     def __init__(
         self,
         max_bytes: int,
-        flights: InFlight,
-        is_ours: Callable[[Lease], bool],
+        in_flight: InFlight,
+        is_lease_safe: Callable[[Lease], bool],
         add_to_stat: Callable[[str, int], None],
     ) -> None:
-        """*is_ours*: whether a lease is surely held for a total time-out from now. *add_to_stat*:
-        adds to a counter."""
-        self.bytes = 0
+        """*is_lease_safe*: whether a lease is surely held for a total time-out from now.
+        *add_to_stat*: adds to a counter."""
+        self.used_bytes = 0
         self._max_bytes = max_bytes
-        self._in_flight = flights
-        self._is_lease_safe = is_ours
+        self._in_flight = in_flight
+        self._is_lease_safe = is_lease_safe
         self._add_to_stat = add_to_stat
         self._shares: dict[int, BodyShare] = {}  # by lease
         self._large: dict[BodyShare, int] = {}  # with their age, the oldest first
@@ -75,17 +76,17 @@ class BodyMemory:
         self._numbers = count()
 
     def share_of(self, request: Request) -> BodyShare:
-        flight = self._in_flight.of(request.meta.get(LEASE))
-        if flight is None:
+        fetch = self._in_flight.fetch_of(request.meta.get(LEASE))
+        if fetch is None:
             return BodyShare(None)
-        share = self._shares.get(flight.lease.id)
+        share = self._shares.get(fetch.lease.id)
         if share is None:
-            share = self._shares[flight.lease.id] = BodyShare(flight)
+            share = self._shares[fetch.lease.id] = BodyShare(fetch)
         return share
 
     def has_room(self, share: BodyShare, by_bytes: int) -> bool:
         """Return whether *share* may grow by *by_bytes*; if not, call `wait_for_room`."""
-        if self.bytes + by_bytes <= self._max_bytes or share.bytes + by_bytes <= FREE_BYTES:
+        if self.used_bytes + by_bytes <= self._max_bytes or share.bytes + by_bytes <= FREE_BYTES:
             return True
         return share.fetch is None or next(iter(self._large), share) is share
 
@@ -93,7 +94,7 @@ class BodyMemory:
         """Count *by_bytes* more for *share*."""
         if share.fetch is None:
             return
-        self.bytes += by_bytes
+        self.used_bytes += by_bytes
         share.bytes += by_bytes
         if share.bytes > FREE_BYTES:
             self._age_of(share)
@@ -111,7 +112,7 @@ class BodyMemory:
         began_s = now_s()
         try:
             while not self.has_room(share, by_bytes):
-                await self._wait_for_call(share, by_bytes, on_check)
+                await self._wait_until_woken(share, by_bytes, on_check)
         finally:
             self._wake()  # there may be room for the next too
             self._add_pause(share, now_s() - began_s)
@@ -122,11 +123,11 @@ class BodyMemory:
         if share is None:
             return
         share.fetch = None
-        self.bytes -= share.bytes
+        self.used_bytes -= share.bytes
         self._large.pop(share, None)
         self._wake()
 
-    async def _wait_for_call(
+    async def _wait_until_woken(
         self, share: BodyShare, by_bytes: int, on_check: Callable[[], None] | None
     ) -> None:
         called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -146,10 +147,10 @@ class BodyMemory:
     def _wake(self) -> None:
         """Wake the oldest body that waits, if there is room; it wakes the next."""
         waiting = self._waiting
-        while waiting and waiting[0].called.done():
+        while waiting and waiting[0].woken.done():
             heappop(waiting)
         if waiting and self.has_room(waiting[0].share, waiting[0].by_bytes):
-            waiting[0].called.set_result(None)
+            waiting[0].woken.set_result(None)
 
     def _add_pause(self, share: BodyShare, paused_s: float) -> None:
         if share.fetch is not None:

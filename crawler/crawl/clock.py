@@ -7,6 +7,8 @@ from time import monotonic, time
 
 
 class Clock:
+    """Epoch seconds that never go back, within a run and from one run to the next."""
+
     def __init__(
         self,
         not_before: float = 0.0,

@@ -36,17 +36,17 @@ class GroupCommit:
         unsynced_bytes: Callable[[], int],
         sync_verdicts: Callable[[], None],
         fail: Callable[[CrawlerError], None],
-        finished: Callable[[], None],
+        on_finished: Callable[[], None],
     ) -> None:
         """*sync_records* forces all records written so far to the disk, *sync_verdicts* the changes
         by finished leases; both run in a thread and raise StoreUnavailable. *fail* stops the crawl;
-        *finished* is called when leases were finished."""
+        *on_finished* is called when leases were finished."""
         self._every_s = every_s
         self._sync_records = sync_records
         self._unsynced_bytes = unsynced_bytes
         self._sync_verdicts = sync_verdicts
         self._fail = fail
-        self._finished = finished
+        self._on_finished = on_finished
         self._waiting: list[Finish] = []
         self._task: asyncio.Task[None] | None = None
         self._sync_now = asyncio.Event()  # sync without waiting any longer
@@ -122,7 +122,7 @@ class GroupCommit:
                 self._fail(StoreUnavailable(f"a lease could not be finished: {bug!r}"))
             if number % _FINISHED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        self._finished()
+        self._on_finished()
         if waiting:
             await self._run_sync(self._sync_verdicts)
 

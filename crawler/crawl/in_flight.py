@@ -40,7 +40,7 @@ from crawler.model.types import (
 )
 from crawler.model.url import authority_of
 from crawler.policy.patterns import PatternStatsStore
-from crawler.policy.politeness import is_lost, next_rest
+from crawler.policy.politeness import next_rest, should_give_up
 
 LEASE: Final = "lease"
 """The only key of this crawler in `request.meta`."""
@@ -60,11 +60,11 @@ class Fetch:
     answer: Answer | None = None  # of the host; None: no request was sent, or no answer came yet
     released: bool = False
     exchange: Exchange | None = None  # what was fetched, until completion
-    size: int = 0  # of its body, set at completion
+    body_bytes: int = 0  # of its body, set at completion
     truncated: Truncated = Truncated.NO  # why the body is not whole, set at completion
     verdict: Verdict | None = None
     reason: str = ""  # of the verdict, readable
-    broken: str = ""  # an error of a callback or a pipeline, not of the host
+    callback_error: str = ""  # an error of a callback or a pipeline, not of the host
     links: list[Candidate] = field(default_factory=list)
     claim: Claim | None = None
     record: str = ""  # "file:offset" of the archived record
@@ -87,46 +87,46 @@ class InFlight:
 
     def __init__(self) -> None:
         self._by_lease: dict[int, Fetch] = {}
-        self.fetched = 0  # fetches that have ended and whose record is not written yet
+        self.unrecorded = 0  # fetches that have ended and whose record is not written yet
 
     def __len__(self) -> int:
         return len(self._by_lease)
 
     def pages(self) -> int:
         """Return how many of them are for pages. O(n) in the open leases."""
-        return sum(flight.purpose is Purpose.PAGE for flight in self._by_lease.values())
+        return sum(fetch.purpose is Purpose.PAGE for fetch in self._by_lease.values())
 
-    def open(self, lease: Lease) -> Fetch:
-        flight = self._by_lease[lease.id] = Fetch(lease)
-        return flight
+    def add(self, lease: Lease) -> Fetch:
+        fetch = self._by_lease[lease.id] = Fetch(lease)
+        return fetch
 
-    def of(self, lease: object) -> Fetch | None:
+    def fetch_of(self, lease: object) -> Fetch | None:
         """Return the fetch of *lease*, or None if that is no lease, or a finished one."""
         return self._by_lease.get(lease.id) if isinstance(lease, Lease) else None
 
-    def by_id(self, lease_id: int) -> Fetch | None:
+    def fetch_by_id(self, lease_id: int) -> Fetch | None:
         return self._by_lease.get(lease_id)
 
-    def fetch_ended(self) -> None:
-        self.fetched += 1
+    def note_fetch_ended(self) -> None:
+        self.unrecorded += 1
 
-    def record_written(self) -> None:
-        self.fetched -= 1
+    def note_record_written(self) -> None:
+        self.unrecorded -= 1
 
-    def close(self, flight: Fetch) -> None:
-        self._by_lease.pop(flight.lease.id, None)
+    def remove(self, fetch: Fetch) -> None:
+        self._by_lease.pop(fetch.lease.id, None)
 
 
-def verdict_of(flight: Fetch, now: float, retries: int, pause_s: float) -> Verdict:
+def verdict_of(fetch: Fetch, now: float, retries: int, pause_s: float) -> Verdict:
     """Return the verdict on its URL. An error of a callback or a pipeline, which may be temporary,
     is tried again *retries* times, *pause_s* apart, before the URL is dead."""
-    if flight.broken and not isinstance(flight.verdict, Dead | RetryAt | PutBack):
-        if flight.lease.candidate.attempts >= retries:
-            return Dead(flight.broken)
+    if fetch.callback_error and not isinstance(fetch.verdict, Dead | RetryAt | PutBack):
+        if fetch.lease.candidate.attempts >= retries:
+            return Dead(fetch.callback_error)
         return RetryAt(now + pause_s)
-    if flight.verdict is None:
-        return Done(claim=flight.claim)
-    return flight.verdict
+    if fetch.verdict is None:
+        return Done(claim=fetch.claim)
+    return fetch.verdict
 
 
 class OutcomeSink(Protocol):
@@ -151,7 +151,7 @@ class StatsSink(Protocol):
 
     def count_added(self, added: Added) -> None: ...
 
-    def count_completed(self, flight: Fetch, outcome: Outcome) -> None: ...
+    def count_completed(self, fetch: Fetch, outcome: Outcome) -> None: ...
 
     def count_rest(self, host: HostKey, answer: Answer, rest: Rest, now: float) -> None: ...
 
@@ -161,8 +161,8 @@ class CompletionRules:
     """The limits of `verdict_of`, and of the rest after a fetch."""
 
     politeness: PolitenessSettings
-    broken_retries: int = 3  # how often an error of a callback or a pipeline is tried again
-    broken_pause_s: float = 60.0  # guess: long enough for a temporary fault
+    callback_retries: int = 3  # how often an error of a callback or a pipeline is tried again
+    callback_pause_s: float = 60.0  # guess: long enough for a temporary fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class Completion:
     def __init__(
         self,
         frontier: Frontier,
-        flights: InFlight,
+        in_flight: InFlight,
         rules: CompletionRules,
         sinks: CompletionSinks,
         give_up_on: Callable[[str, str, float, float], None],
@@ -197,7 +197,7 @@ class Completion:
         """*give_up_on*, called with authority, reason, now and the rest of its host, makes its URLs
         dead letters for a while. *durability*: None if no verdict waits for a sync."""
         self._frontier = frontier
-        self._in_flight = flights
+        self._in_flight = in_flight
         self._rules = rules
         self._outcomes = sinks.outcomes
         self._bodies = sinks.bodies
@@ -209,105 +209,106 @@ class Completion:
         self._now = now
         self._durability = durability
 
-    def release(self, flight: Fetch) -> Rest | None:
-        """End the fetch of *flight* and return the rest of its host, or None if it was released
+    def release(self, fetch: Fetch) -> Rest | None:
+        """End the fetch of *fetch* and return the rest of its host, or None if it was released
         before."""
-        if flight.released:
+        if fetch.released:
             return None
-        self._release(flight)
+        self._release(fetch)
         # Without an answer, a middleware of the user's replaced the host, or this crawler ended the
         # fetch. A request may have reached the host, so its rest is kept.
-        answer = flight.answer or Answer(flight.fetched_s(self._now()), error="cancelled")
-        rest = next_rest(_pace(flight), answer, self._rules.politeness, self._random)
-        if flight.purpose is Purpose.ROBOTS and rest.pace.standing is Standing.ANSWERS:
+        answer = fetch.answer or Answer(fetch.fetched_s(self._now()), error="cancelled")
+        rest = next_rest(_pace(fetch), answer, self._rules.politeness, self._random)
+        if fetch.purpose is Purpose.ROBOTS and rest.pace.standing is Standing.ANSWERS:
             # A robots.txt proves nothing about pages: hosts that answer it and hang with each page
             # would take the slots of hosts that answer.
-            proven = flight.lease.pace.standing is Standing.ANSWERS
+            proven = fetch.lease.pace.standing is Standing.ANSWERS
             pace = rest.pace if proven else replace(rest.pace, standing=Standing.NEW)
             rest = dataclasses.replace(rest, pace=pace)
         now = self._now()
-        self._frontier.release(flight.lease, rest, now)
-        self._stats.count_rest(flight.lease.candidate.host, answer, rest, now)
-        if is_lost(rest.pace):
-            self._give_up(flight, rest)
+        self._frontier.release(fetch.lease, rest, now)
+        self._stats.count_rest(fetch.lease.candidate.host, answer, rest, now)
+        if should_give_up(rest.pace):
+            self._give_up(fetch, rest)
         return rest
 
-    def complete(self, flight: Fetch) -> None:
-        """Complete *flight*: add its links, free its body and its place among the pages under way,
+    def complete(self, fetch: Fetch) -> None:
+        """Complete *fetch*: add its links, free its body and its place among the pages under way,
         and finish its lease, now or after the next sync."""
-        self.release(flight)
+        self.release(fetch)
         now = self._now()
         try:
-            if flight.links:
-                self._stats.count_added(self._frontier.add(flight.links, now))
+            if fetch.links:
+                self._stats.count_added(self._frontier.add(fetch.links, now))
         except CrawlerError:
-            self._forget(flight)
+            self._forget(fetch)
             raise
         finally:
-            flight.links = []
-            if flight.exchange is not None:
-                flight.size = len(flight.exchange.body)
-                flight.truncated = flight.exchange.truncated
-            flight.exchange = None
-            self._in_flight.record_written()
-            self._bodies.release(flight.lease.id)
-        verdict = verdict_of(flight, now, self._rules.broken_retries, self._rules.broken_pause_s)
+            fetch.links = []
+            if fetch.exchange is not None:
+                fetch.body_bytes = len(fetch.exchange.body)
+                fetch.truncated = fetch.exchange.truncated
+            fetch.exchange = None
+            self._in_flight.note_record_written()
+            self._bodies.release(fetch.lease.id)
+        verdict = verdict_of(fetch, now, self._rules.callback_retries, self._rules.callback_pause_s)
         is_fetched_again = isinstance(verdict, RetryAt | PutBack)
-        if self._durability is None or not flight.record or is_fetched_again:
-            self._finish(flight, verdict)
+        if self._durability is None or not fetch.record or is_fetched_again:
+            self._finish(fetch, verdict)
         else:
-            self._durability.when_synced(partial(self._finish_synced, flight, verdict))
+            self._durability.when_synced(partial(self._finish_synced, fetch, verdict))
 
-    def end_unfetched(self, flight: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
-        """Refuse and complete *flight*, for which no request was sent."""
-        self.refuse(flight, verdict, reason, rest_s)
-        self.complete(flight)
+    def end_unfetched(self, fetch: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
+        """Refuse and complete *fetch*, for which no request was sent."""
+        self.refuse(fetch, verdict, reason, rest_s)
+        self.complete(fetch)
 
-    def refuse(self, flight: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
-        """Decide *flight* before a request is sent, so that its host needs no gap. `complete` ends
+    def refuse(self, fetch: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
+        """Set the verdict of *fetch* before a request is sent. Its host was not contacted, so it
+        needs no gap. `complete` ends
         it later."""
-        self._release(flight)
-        flight.verdict = verdict
-        flight.reason = reason
-        self._frontier.release(flight.lease, Rest(rest_s, flight.lease.pace), self._now())
+        self._release(fetch)
+        fetch.verdict = verdict
+        fetch.reason = reason
+        self._frontier.release(fetch.lease, Rest(rest_s, fetch.lease.pace), self._now())
 
-    def end_unreadable(self, flight: Fetch, why: str) -> None:
-        """End *flight*, whose stored request cannot be read."""
-        self.end_unfetched(flight, Dead(why), why, 0.0)
+    def end_unreadable(self, fetch: Fetch, why: str) -> None:
+        """End *fetch*, whose stored request cannot be read."""
+        self.end_unfetched(fetch, Dead(why), why, 0.0)
 
-    def _give_up(self, flight: Fetch, rest: Rest) -> None:
-        authority = authority_of(flight.lease.candidate.url)
+    def _give_up(self, fetch: Fetch, rest: Rest) -> None:
+        authority = authority_of(fetch.lease.candidate.url)
         self._give_up_on(authority, "its host has failed for hours", self._now(), rest.seconds)
         self._stats.count("politeness/given_up")
 
-    def _release(self, flight: Fetch) -> None:
-        flight.released = True
-        self._in_flight.fetch_ended()
+    def _release(self, fetch: Fetch) -> None:
+        fetch.released = True
+        self._in_flight.note_fetch_ended()
 
-    def _finish_synced(self, flight: Fetch, verdict: Verdict, error: CrawlerError | None) -> None:
+    def _finish_synced(self, fetch: Fetch, verdict: Verdict, error: CrawlerError | None) -> None:
         # After an error the record may be lost, so the URL is not done.
-        self._finish(flight, PutBack() if error else verdict)
+        self._finish(fetch, PutBack() if error else verdict)
 
-    def _finish(self, flight: Fetch, verdict: Verdict) -> None:
+    def _finish(self, fetch: Fetch, verdict: Verdict) -> None:
         now = self._now()
         try:
-            is_held = self._frontier.finish(_lease_to_finish(flight, verdict), verdict, now)
+            is_held = self._frontier.finish(_lease_to_finish(fetch, verdict), verdict, now)
         finally:
-            self._forget(flight)
-        outcome = _outcome(flight, verdict, now)
-        self._stats.count_completed(flight, outcome)
-        if flight.purpose is Purpose.PAGE and not isinstance(verdict, PutBack):
+            self._forget(fetch)
+        outcome = _outcome(fetch, verdict, now)
+        self._stats.count_completed(fetch, outcome)
+        if fetch.purpose is Purpose.PAGE and not isinstance(verdict, PutBack):
             self._outcomes.append(outcome)
         if not is_held:
             self._stats.count("leases/refused")  # it had ended, and another worker may have it
-        elif flight.is_new is not None and isinstance(verdict, Done | Moved):
-            self._pattern_stats.record_page(flight.lease.candidate, flight.is_new, now)
+        elif fetch.is_new is not None and isinstance(verdict, Done | Moved):
+            self._pattern_stats.record_page(fetch.lease.candidate, fetch.is_new, now)
 
-    def _forget(self, flight: Fetch) -> None:
-        """Let pages that wait for this one go on."""
-        self._in_flight.close(flight)
+    def _forget(self, fetch: Fetch) -> None:
+        """End the reservations of this page, so that pages that wait for it continue."""
+        self._in_flight.remove(fetch)
         for reserved in self._reservations:
-            reserved.release(flight.lease.id)
+            reserved.release(fetch.lease.id)
 
 
 _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", Dead: "dead"}
@@ -316,24 +317,24 @@ _FATES = {Done: "done", RetryAt: "retry", Moved: "moved", PutBack: "put_back", D
 _NO_ANSWER: Final = Answer(0.0)
 
 
-def _lease_to_finish(flight: Fetch, verdict: Verdict) -> Lease:
+def _lease_to_finish(fetch: Fetch, verdict: Verdict) -> Lease:
     """Return its lease, with *lost* set, as after a crash, if the URL is fetched again although its
     answer was archived: no claim refers to that record."""
-    lease = flight.lease
-    if not flight.record or not isinstance(verdict, RetryAt | PutBack):
+    lease = fetch.lease
+    if not fetch.record or not isinstance(verdict, RetryAt | PutBack):
         return lease
-    return dataclasses.replace(lease, candidate=replace(lease.candidate, lost=True))
+    return dataclasses.replace(lease, candidate=replace(lease.candidate, may_be_archived=True))
 
 
-def _pace(flight: Fetch) -> Pace:
-    if flight.crawl_delay_s is None:
-        return flight.lease.pace
-    return replace(flight.lease.pace, crawl_delay_s=flight.crawl_delay_s)
+def _pace(fetch: Fetch) -> Pace:
+    if fetch.crawl_delay_s is None:
+        return fetch.lease.pace
+    return replace(fetch.lease.pace, crawl_delay_s=fetch.crawl_delay_s)
 
 
-def _outcome(flight: Fetch, verdict: Verdict, now: float) -> Outcome:
-    candidate, answer = flight.lease.candidate, flight.answer or _NO_ANSWER
-    reason = verdict.reason if isinstance(verdict, Dead) else flight.broken or flight.reason
+def _outcome(fetch: Fetch, verdict: Verdict, now: float) -> Outcome:
+    candidate, answer = fetch.lease.candidate, fetch.answer or _NO_ANSWER
+    reason = verdict.reason if isinstance(verdict, Dead) else fetch.callback_error or fetch.reason
     return Outcome(
         at=round(now, 3),
         url=candidate.url,
@@ -342,11 +343,11 @@ def _outcome(flight: Fetch, verdict: Verdict, now: float) -> Outcome:
         status=answer.status,
         reason=reason or answer.error,
         seconds=round(answer.duration_s, 4),
-        size=flight.size,
+        size=fetch.body_bytes,
         attempts=candidate.attempts,
         depth=candidate.depth,
-        record=flight.record,
+        record=fetch.record,
         target=verdict.candidate.url if isinstance(verdict, Moved) else "",
-        original=flight.original,
-        bits=flight.bits,
+        original=fetch.original,
+        bits=fetch.bits,
     )

@@ -110,7 +110,7 @@ class Lifecycle:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    def end_at_stop(self, end: Callable[[], None]) -> None:
+    def call_at_stop(self, end: Callable[[], None]) -> None:
         """Call *end* too when the crawl stops, for parts that Scrapy builds after the crawl."""
         self._ends_at_stop.append(end)
 

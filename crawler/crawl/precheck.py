@@ -29,10 +29,10 @@ from crawler.policy.patterns import (
     PatternStopped,
 )
 from crawler.policy.robots_cache import (
-    REFUSED,
-    Allowed,
-    Disallowed,
+    ADDRESS_REFUSED,
+    RobotsAllowed,
     RobotsCache,
+    RobotsDisallowed,
     RobotsFetch,
     RobotsUnreachable,
 )
@@ -90,7 +90,7 @@ class Probes:
         self._store = store
         self._random_name = random_name
         self._rules = rules
-        self._wanted: dict[HostKey, Probe] = {}
+        self._due: dict[HostKey, Probe] = {}
 
     def judge(self, url: str, host: HostKey, result: ProbeResult, now: float) -> SoftErrorVerdict:
         """Judge a page that looks like an error, by the probe of its kind of URL."""
@@ -104,24 +104,24 @@ class Probes:
         is_soft = is_soft_404(record, result.digest, words_of(url, result.title, result.text))
         return SoftErrorVerdict.SOFT_404 if is_soft else SoftErrorVerdict.PAGE
 
-    def wanted(self, host: HostKey) -> Probe | None:
+    def due_probe(self, host: HostKey) -> Probe | None:
         """Return the probe that the next turn of *host* is for, or None."""
-        return self._wanted.get(host)
+        return self._due.get(host)
 
-    def learn(self, host: HostKey, kind: str, result: ProbeResult, now: float) -> None:
+    def store_result(self, host: HostKey, kind: str, result: ProbeResult, now: float) -> None:
         """Record the result of the probe of *kind*. Raises StoreUnavailable."""
-        probe = self._wanted.get(host)
+        probe = self._due.get(host)
         if probe is None or probe.kind != kind:
             return
         words = words_of(probe.url, result.title, result.text)
         self._store.put(kind, record_of(result.status, result.digest, words, now))
-        del self._wanted[host]
+        del self._due[host]
 
     def _request_probe(self, host: HostKey, probe: Probe) -> None:
-        if len(self._wanted) >= MAX_PROBES and host not in self._wanted:
+        if len(self._due) >= MAX_PROBES and host not in self._due:
             # The oldest is of a host whose turn came to another worker of a shared crawl.
-            del self._wanted[next(iter(self._wanted))]
-        self._wanted[host] = probe
+            del self._due[next(iter(self._due))]
+        self._due[host] = probe
 
 
 # How long a host rests while its robots.txt waits for another host's turn (guess).
@@ -142,81 +142,88 @@ class Skip:
     verdict: Verdict
     reason: str
     rest_s: float = 0.0
-    hop: Candidate | None = None  # a robots.txt to be fetched from another host
+    robots_candidate: Candidate | None = None  # a robots.txt to be fetched from another host
 
 
 class Precheck:
+    """Decides what is fetched under a lease: its page, a robots.txt, a probe, or nothing."""
+
     def __init__(
         self,
         robots: RobotsCache,
-        hop: Callable[[str, str], Candidate | Refusal],
-        yields: PatternStatsStore,
+        robots_candidate: Callable[[str, str], Candidate | Refusal],
+        pattern_stats: PatternStatsStore,
         probes: Probes | None = None,
     ) -> None:
-        """*hop* makes the candidate of a robots.txt from its URL and the authority that it is for.
-        *probes*: None if no probes are sent."""
+        """*robots_candidate* makes the candidate of a robots.txt from its URL and the authority
+        that it is for. *probes*: None if no probes are sent."""
         self._robots = robots
-        self._hop = hop
-        self._pattern_stats = yields
+        self._robots_candidate = robots_candidate
+        self._pattern_stats = pattern_stats
         self._probes = probes
-        self._hopping: set[str] = set()  # authorities whose robots.txt waits for another host
+        self._waiting_for_hop: set[str] = (
+            set()
+        )  # authorities whose robots.txt waits for another host
 
-    def check(self, flight: Fetch, now: float) -> Proceed | Skip:
-        """Decide about *flight*, and set on it what it fetches."""
-        candidate = flight.lease.candidate
+    def check(self, fetch: Fetch, now: float) -> Proceed | Skip:
+        """Decide about *fetch*, and set on it what it fetches."""
+        candidate = fetch.lease.candidate
         if candidate.purpose is Purpose.ROBOTS:
-            flight.purpose, flight.authority = Purpose.ROBOTS, candidate.authority
+            fetch.purpose, fetch.authority = Purpose.ROBOTS, candidate.authority
             return Proceed(candidate.url)
         decision = self._pattern_stats.decide(candidate, now)
         if isinstance(decision, PatternStopped):
             return Skip(Done(), decision.reason)
         verdict = self._robots.verdict(candidate.url, now)
         match verdict:
-            case Allowed(crawl_delay_s):
-                flight.crawl_delay_s = crawl_delay_s
-                probe = self._probe(flight, now)
+            case RobotsAllowed(crawl_delay_s):
+                fetch.crawl_delay_s = crawl_delay_s
+                probe = self._probe(fetch, now)
                 if decision is FetchAllowed.PROBE and probe is None:
                     self._pattern_stats.record_try(candidate, now)
                 return Proceed(probe or candidate.url)
-            case Disallowed(rule):
+            case RobotsDisallowed(rule):
                 return Skip(Done(), f"robots.txt: {rule}")
             case RobotsUnreachable(_, reason):
                 return Skip(Dead(f"robots.txt unreachable: {reason}"), "robots unreachable")
-        flight.purpose, flight.authority = Purpose.ROBOTS, authority_of(candidate.url)
-        return self._fetch_robots(flight, verdict.url, now)
+        fetch.purpose, fetch.authority = Purpose.ROBOTS, authority_of(candidate.url)
+        return self._fetch_robots(fetch, verdict.url, now)
 
-    def learn(self, flight: Fetch, fetch: RobotsFetch, now: float, rest_s: float) -> None:
+    def store_robots_result(
+        self, fetch: Fetch, result: RobotsFetch, now: float, rest_s: float
+    ) -> None:
         """Record the result of a fetch of robots.txt; its host rests *rest_s* now."""
-        self._hopping.discard(flight.authority)
-        self._robots.store_result(flight.authority, fetch, now, rest_s)
-        flight.crawl_delay_s = self._robots.rules(flight.authority).crawl_delay_s
+        self._waiting_for_hop.discard(fetch.authority)
+        self._robots.store_result(fetch.authority, result, now, rest_s)
+        fetch.crawl_delay_s = self._robots.rules(fetch.authority).crawl_delay_s
 
-    def learned_elsewhere(self, authority: str) -> None:
-        """Drop what is known of *authority*, whose robots.txt another worker has stored. If that
-        redirects to another host, this process has not added a URL for it yet."""
-        self._hopping.discard(authority)
+    def drop_robots(self, authority: str) -> None:
+        """Drop the robots.txt of *authority* from memory, because another worker has stored a
+        newer one. If that one redirects to another host, this process has not added a URL for it
+        yet."""
+        self._waiting_for_hop.discard(authority)
         self._robots.forget(authority)
 
-    def _probe(self, flight: Fetch, now: float) -> str | None:
+    def _probe(self, fetch: Fetch, now: float) -> str | None:
         """Return the URL of the probe that must be sent before its own URL, or None."""
-        host = flight.lease.candidate.host
-        probe = self._probes.wanted(host) if self._probes else None
+        host = fetch.lease.candidate.host
+        probe = self._probes.due_probe(host) if self._probes else None
         if probe is None or self._probes is None:
             return None
-        if not isinstance(self._robots.verdict(probe.url, now), Allowed):
-            self._probes.learn(host, probe.kind, ProbeResult(None), now)
+        if not isinstance(self._robots.verdict(probe.url, now), RobotsAllowed):
+            self._probes.store_result(host, probe.kind, ProbeResult(None), now)
             return None
-        flight.purpose, flight.authority = Purpose.PROBE, probe.kind
+        fetch.purpose, fetch.authority = Purpose.PROBE, probe.kind
         return probe.url
 
-    def _fetch_robots(self, flight: Fetch, url: str, now: float) -> Proceed | Skip:
-        found = self._hop(url, flight.authority)
+    def _fetch_robots(self, fetch: Fetch, url: str, now: float) -> Proceed | Skip:
+        found = self._robots_candidate(url, fetch.authority)
         if isinstance(found, Refusal):
-            self._robots.store_result(flight.authority, RobotsFetch(url, error=REFUSED), now)
+            self._robots.store_result(fetch.authority, RobotsFetch(url, error=ADDRESS_REFUSED), now)
             return Skip(PutBack(), "robots.txt leads where we may not go")
-        if found.host == flight.lease.candidate.host:
+        if found.host == fetch.lease.candidate.host:
             return Proceed(url)
-        fresh = flight.authority not in self._hopping
-        self._hopping.add(flight.authority)
+        fresh = fetch.authority not in self._waiting_for_hop
+        self._waiting_for_hop.add(fetch.authority)
         waits = "its robots.txt waits for another host"
         return Skip(PutBack(), waits, HOP_WAIT_S, found if fresh else None)

@@ -13,7 +13,7 @@ from crawler.config.settings import Arguments, Config
 from crawler.crawl.in_flight import CompletionRules
 from crawler.frontier.port import FrontierRules
 from crawler.model.choices import ScopeChoice
-from crawler.model.url import CanonicalRules, Rule
+from crawler.model.url import CanonicalRules, UrlRule
 from crawler.policy.admission import AdmissionRules
 from crawler.policy.scope import AddressRules, CalendarRules, Scope, TrapRules
 
@@ -49,8 +49,8 @@ def effective_settings(config: Config) -> Config:
 def completion_rules(config: Config) -> CompletionRules:
     return CompletionRules(
         politeness=config.politeness,
-        broken_retries=config.politeness.retries,
-        broken_pause_s=config.politeness.backoff_max_s,
+        callback_retries=config.politeness.retries,
+        callback_pause_s=config.politeness.backoff_max_s,
     )
 
 
@@ -75,12 +75,12 @@ def frontier_rules(config: Config, arguments: Arguments | None) -> FrontierRules
 def canonical_rules(config: Config) -> CanonicalRules:
     sameness = config.urls
     by_rule = {
-        Rule.TRACKING: sameness.strip_tracking,
-        Rule.SESSION: sameness.strip_session_ids,
-        Rule.SORT: sameness.sort_query,
-        Rule.SLASH: sameness.merge_trailing_slash,
-        Rule.WWW: sameness.merge_www,
-        Rule.HTTPS: sameness.merge_https,
+        UrlRule.TRACKING: sameness.strip_tracking,
+        UrlRule.SESSION: sameness.strip_session_ids,
+        UrlRule.SORT: sameness.sort_query,
+        UrlRule.SLASH: sameness.merge_trailing_slash,
+        UrlRule.WWW: sameness.merge_www,
+        UrlRule.HTTPS: sameness.merge_https,
     }
     return CanonicalRules(frozenset(rule for rule, is_on in by_rule.items() if is_on))
 

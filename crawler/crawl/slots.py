@@ -91,10 +91,10 @@ class Slots:
     """The slots of one crawl. Bound: one progress for each request that is fetched. O(1) for each
     fetch and each check of it."""
 
-    def __init__(self, rules: SlotRules, freed: Callable[[], None]) -> None:
-        """*freed* is called when fetches have become slow, which frees their slots."""
+    def __init__(self, rules: SlotRules, on_freed: Callable[[], None]) -> None:
+        """*on_freed* is called when fetches have become slow, which frees their slots."""
         self.rules = rules
-        self._freed = freed
+        self._on_freed = on_freed
         self._by_request: dict[object, FetchProgress] = {}
         # By standing: fetches that take a slot, slow ones, and the most of both.
         self._taken = [0, 0, 0]
@@ -109,7 +109,7 @@ class Slots:
         return len(self._by_request)
 
     @property
-    def waiting(self) -> int:
+    def slow_count(self) -> int:
         """The number of slow fetches, which only wait for their hosts."""
         return sum(self._slow)
 
@@ -126,26 +126,26 @@ class Slots:
         self._taken[progress.standing] -= 1
         progress._ended = True
 
-    def of(self, request: object) -> FetchProgress:
+    def progress_of(self, request: object) -> FetchProgress:
         """Return its progress, or an uncounted one if it did not come through our downloader."""
         return self._by_request.get(request) or FetchProgress(Standing.ANSWERS)
 
-    def waits(self, progress: FetchProgress, *, for_host: bool) -> None:
+    def set_waiting(self, progress: FetchProgress, *, for_host: bool) -> None:
         """Note that the fetch waits for its host from now on, or, if not *for_host*, for us."""
         progress.waits_for_host = for_host
         if not for_host:
             self._set_slow(progress, is_slow=False)
 
-    def room(self, standing: Standing) -> int:
+    def free_slots(self, standing: Standing) -> int:
         """Return how many fetches of *standing* may begin."""
         # Each slow fetch beyond the limit takes a slot, so that all connections are bounded.
         most, most_slow = self._limits[standing]
         excess = max(0, self._slow[standing] - most_slow)
         return max(0, most - self._taken[standing] - excess)
 
-    def free(self) -> tuple[Standing, ...]:
+    def free_standings(self) -> tuple[Standing, ...]:
         """Return the standings of which a fetch may begin, the best first."""
-        return tuple(standing for standing in STANDINGS if self.room(standing) > 0)
+        return tuple(standing for standing in STANDINGS if self.free_slots(standing) > 0)
 
     def check(self, passed_s: float) -> None:
         """Check, *passed_s* after the last check, which fetches have become slow and which are no
@@ -163,7 +163,7 @@ class Slots:
             self._set_slow(progress, is_slow=is_slow)
             self._checks.append((self._checked_s + self.rules.slow_after_s, progress))
         if was_freed:
-            self._freed()
+            self._on_freed()
 
     def _set_slow(self, progress: FetchProgress, *, is_slow: bool) -> None:
         if is_slow is progress.is_slow or progress._ended:

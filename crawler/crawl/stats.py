@@ -84,10 +84,10 @@ class CrawlStats:
         for each in added.kept_out:
             self._count_named(self.over_budget_links, (each.unit, each.name), each.links)
 
-    def count_completed(self, flight: Fetch, outcome: Outcome) -> None:
+    def count_completed(self, fetch: Fetch, outcome: Outcome) -> None:
         self.count(f"fate/{outcome.fate}")
-        if flight.purpose is not Purpose.PAGE:
-            self._count_robots(flight)
+        if fetch.purpose is not Purpose.PAGE:
+            self._count_robots(fetch)
             return
         if outcome.status is not None:
             self.count(f"status/{outcome.status // 100}xx")
@@ -98,9 +98,9 @@ class CrawlStats:
         elif outcome.fate == "done" and outcome.reason.startswith("pattern "):
             self.count("patterns/unfetched")
         if outcome.fate in ("retry", "dead"):
-            self._count_error(flight, outcome)
-        elif outcome.fate != "put_back" and flight.truncated:
-            self.count(f"truncated/{flight.truncated}")
+            self._count_error(fetch, outcome)
+        elif outcome.fate != "put_back" and fetch.truncated:
+            self.count(f"truncated/{fetch.truncated}")
         if is_page(outcome):
             self.pages += 1
             self.count("pages")
@@ -129,19 +129,19 @@ class CrawlStats:
         ahead = (each for each in self._failing.values() if each.until > now)
         return min(ahead, key=lambda each: each.until, default=None)
 
-    def _count_robots(self, flight: Fetch) -> None:
+    def _count_robots(self, fetch: Fetch) -> None:
         """Count a fetch of robots.txt. Without an answer it waited for another host, and does not
         count."""
-        if flight.purpose is not Purpose.ROBOTS or flight.answer is None:
+        if fetch.purpose is not Purpose.ROBOTS or fetch.answer is None:
             return
         self.count("robots/fetched")
-        answer = flight.answer
+        answer = fetch.answer
         if is_trouble(answer) and answer.error != "cancelled":
             self.errors += 1
             self.count(f"error/{answer.error or f'status_{answer.status}'}")
 
-    def _count_error(self, flight: Fetch, outcome: Outcome) -> None:
-        kind = error_kind(flight, outcome)
+    def _count_error(self, fetch: Fetch, outcome: Outcome) -> None:
+        kind = error_kind(fetch, outcome)
         self.errors += 1
         self.count(f"error/{kind}")
         if kind == "robots_unreachable":
@@ -163,12 +163,12 @@ def is_page(outcome: Outcome) -> bool:
     return outcome.status is not None and outcome.fate in ("done", "dead")
 
 
-def error_kind(flight: Fetch, outcome: Outcome) -> str:
+def error_kind(fetch: Fetch, outcome: Outcome) -> str:
     """Return the kind of error of a failed fetch, one of a few words."""
-    if flight.broken:
+    if fetch.callback_error:
         return "broken"  # an error in a callback or a pipeline
-    if flight.answer is not None and flight.answer.error:
-        return flight.answer.error
+    if fetch.answer is not None and fetch.answer.error:
+        return fetch.answer.error
     if outcome.status in RETRY_STATUSES:
         return f"status_{outcome.status}"
     if outcome.status is not None and 300 <= outcome.status < 400:

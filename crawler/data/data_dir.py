@@ -32,9 +32,10 @@ LOG: Final = "crawl.log"
 ARGUMENTS: Final = "arguments.json"  # of the last start
 
 
-class Format(msgspec.Struct, frozen=True):
+class DataDirFormat(msgspec.Struct, frozen=True):
     format: int
-    key_seed: int  # of the hash of URLs, random so that no page can choose URLs that collide
+    # The seed of the hash of URLs. It is random, so that no page can contain URLs that collide.
+    key_seed: int
     identity: tuple[str, ...] = ()  # the settings that the keys of URLs and hosts depend on
     spider: str = ""  # the spider of the waiting requests; empty: unknown
 
@@ -115,7 +116,7 @@ def refuse_other_kind(data: DataDir, is_shared: bool) -> None:
         )
 
 
-def read_format(path: Path) -> Format:
+def read_format(path: Path) -> DataDirFormat:
     """Read the format of a data directory, which may be in use. Raises DataDirError."""
     file = path / _FORMAT_FILE
     if not file.exists():
@@ -188,7 +189,7 @@ def _refuse_lost_frontier(path: Path) -> None:
         )
 
 
-def _read_or_begin(file: Path, identity: tuple[str, ...], spider: str) -> Format:
+def _read_or_begin(file: Path, identity: tuple[str, ...], spider: str) -> DataDirFormat:
     if file.exists():
         _refuse_lost_frontier(file.parent)
         return _read(file)
@@ -197,7 +198,7 @@ def _read_or_begin(file: Path, identity: tuple[str, ...], spider: str) -> Format
             f"{file.parent} is damaged: it holds a frontier, but no {file.name}. Put the file"
             " back from a copy, or begin again in another data directory (CRAWLER_DATA_DIR)"
         )
-    begun = Format(FORMAT, secrets.randbits(63), identity, spider)
+    begun = DataDirFormat(FORMAT, secrets.randbits(63), identity, spider)
     _replace(file, msgspec.json.encode(begun))
     return begun
 
@@ -217,7 +218,7 @@ def _replace(file: Path, content: bytes) -> None:
         ) from error
 
 
-def _read(file: Path) -> Format:
+def _read(file: Path) -> DataDirFormat:
     try:
         version = msgspec.json.decode(file.read_bytes(), type=dict[str, object]).get("format")
         if isinstance(version, int) and version > FORMAT:
@@ -225,7 +226,7 @@ def _read(file: Path) -> Format:
                 f"{file.parent} was written by a newer version (format {version}, this one reads"
                 f" {FORMAT}). Use that version, or another data directory (CRAWLER_DATA_DIR)"
             )
-        return msgspec.json.decode(file.read_bytes(), type=Format)
+        return msgspec.json.decode(file.read_bytes(), type=DataDirFormat)
     except (msgspec.MsgspecError, OSError) as error:
         raise DataDirError(
             f"{file} cannot be read ({error}). Nothing was changed: put it back from a copy, or"

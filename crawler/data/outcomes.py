@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 
 class OutcomeLog:
+    """Appends outcomes to the log file."""
+
     def __init__(self, file: Path, waits_for_room: WaitsForRoom) -> None:
         """If *waits_for_room* returns True for a full disk, lines are kept in memory until there is
         room. Bound: one for each open lease, as no more are taken meanwhile."""

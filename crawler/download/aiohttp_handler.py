@@ -100,33 +100,33 @@ class AiohttpHandler(AiohttpDownloadHandler):
     def from_crawler(cls, crawler: Crawler) -> Self:
         crawl = crawl_of(crawler)
         options = crawl.download_options()
-        keeper = BodyReader(
+        body_reader = BodyReader(
             crawler,
             options,
             crawl.leases.in_flight,
             crawl.fetching.body_memory,
             crawl.fetching.slots,
         )
-        handler = cls(crawler, keeper, Resolver(options.admits, AresLookup()))
-        crawl.lifecycle.end_at_stop(handler.transfers.cancel_all)
+        handler = cls(crawler, body_reader, Resolver(options.admits, AresLookup()))
+        crawl.lifecycle.call_at_stop(handler.transfers.cancel_all)
         return handler
 
-    def __init__(self, crawler: Crawler, keeper: BodyReader, resolver: Resolver) -> None:
+    def __init__(self, crawler: Crawler, body_reader: BodyReader, resolver: Resolver) -> None:
         # Not the parent's __init__: it opens a pool with limits and its own resolver.
         BaseStreamingDownloadHandler.__init__(self, crawler)
         self.transfers = Transfers()
-        self._options = keeper.options
-        self._keeper = keeper
+        self._options = body_reader.options
+        self._body_reader = body_reader
         self._resolver = resolver
-        self._tls = ssl_context(keeper.options.tls)
+        self._tls = ssl_context(body_reader.options.tls)
         # The total time is limited by the keeper, which stops the clock while a body pauses.
-        connect_s = keeper.options.connect_timeout_s
+        connect_s = body_reader.options.connect_timeout_s
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
         self._session = self._open_session(resolver)
         self._proxied: aiohttp.ClientSession | None = None
 
     async def download_request(self, request: Request) -> Response:
-        return await self.transfers.run(self._keeper.with_timeout(request, self._fetch))
+        return await self.transfers.run(self._body_reader.with_timeout(request, self._fetch))
 
     async def close(self) -> None:
         self.transfers.cancel_all()
@@ -143,8 +143,10 @@ class AiohttpHandler(AiohttpDownloadHandler):
             reading = response.progress
             headers = headers_of(response.raw_headers)
             chunks = response.content.iter_any()
-            room = reading.allow(self._keeper.max_body_bytes(request, headers, reading.gate.taken))
-            kept = await self._keeper.read_body(request, headers, room, chunks, limit)
+            room = reading.allow(
+                self._body_reader.max_body_bytes(request, headers, reading.gate.taken)
+            )
+            kept = await self._body_reader.read_body(request, headers, room, chunks, limit)
         exchange = Exchange(
             url=request.url,
             at=at,
@@ -157,7 +159,7 @@ class AiohttpHandler(AiohttpDownloadHandler):
             tls=response.tls,
             truncated=kept.truncated or reading.cut,
         )
-        return self._keeper.response(
+        return self._body_reader.response(
             request,
             exchange,
             status=response.status,

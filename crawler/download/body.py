@@ -55,13 +55,13 @@ class BodyReader:
         self,
         crawler: Crawler,
         options: DownloadOptions,
-        flights: InFlight,
+        in_flight: InFlight,
         memory: BodyMemory,
         slots: Slots,
     ) -> None:
         self.options = options
         self._crawler = crawler
-        self._in_flight = flights
+        self._in_flight = in_flight
         self._memory = memory
         self._slots = slots
 
@@ -78,15 +78,15 @@ class BodyReader:
         """Run *fetch* within the time of *request*; it passes its time limit on to `read_body`.
         Raises DownloadTimeoutError if no head came in time."""
         total_s = self.timeout_s(request)
-        progress = self._slots.of(request)
-        self._slots.waits(progress, for_host=True)
+        progress = self._slots.progress_of(request)
+        self._slots.set_waiting(progress, for_host=True)
         try:
             async with asyncio.timeout(total_s) as limit:
                 return await fetch(request, limit)
         except TimeoutError as error:
             raise DownloadTimeoutError(f"{request.url}: no answer in {total_s:g} s") from error
         finally:
-            self._slots.waits(progress, for_host=False)
+            self._slots.set_waiting(progress, for_host=False)
 
     async def read_body(
         self,
@@ -135,9 +135,9 @@ class BodyReader:
         response.headers = headers  # handed over: the constructor would copy them, 10 us a page
         if stop:
             _mark_stopped(response, stop)
-        flight = self._in_flight.of(request.meta.get(LEASE))
-        if flight is not None:
-            flight.exchange = exchange
+        fetch = self._in_flight.fetch_of(request.meta.get(LEASE))
+        if fetch is not None:
+            fetch.exchange = exchange
         return response
 
     async def _read(
@@ -149,13 +149,13 @@ class BodyReader:
         limit: asyncio.Timeout,
     ) -> tuple[Truncated, StopDownload | None]:
         memory = self._memory
-        share, progress = memory.share_of(request), self._slots.of(request)
+        share, progress = memory.share_of(request), self._slots.progress_of(request)
         async for chunk in chunks:
             progress.received_bytes += len(chunk)
             if not memory.has_room(share, len(chunk)):
-                self._slots.waits(progress, for_host=False)
+                self._slots.set_waiting(progress, for_host=False)
                 await self._pause(share, len(chunk), limit)
-                self._slots.waits(progress, for_host=True)
+                self._slots.set_waiting(progress, for_host=True)
             memory.add(share, len(chunk))
             kept.write(chunk)
             if kept.tell() > room:
@@ -174,11 +174,11 @@ class BodyReader:
             self.options.total_timeout_s, 2 * CHECK_INTERVAL_S
         )  # longer than to the next check
 
-        def look() -> None:
+        def extend_limit() -> None:
             if self._memory.is_lease_safe(share):
                 limit.reschedule(now_s() + pause_s)
 
-        await self._memory.wait_for_room(share, by_bytes, look)
+        await self._memory.wait_for_room(share, by_bytes, extend_limit)
         limit.reschedule(min(limit.when() or now_s(), now_s() + left_s))
 
     def max_body_bytes(self, request: Request, headers: Headers, head_bytes: int) -> int:

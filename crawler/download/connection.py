@@ -47,7 +47,7 @@ class ClosedWithoutAnswer(ClientConnectionError):
 
 @dataclass(slots=True, eq=False)
 class AnswerProgress:
-    """How far one answer has been read."""
+    """The progress of reading one answer."""
 
     gate: HeadGate
     chunked: ChunkedBody | None = None  # None: not chunked, or not begun
@@ -177,7 +177,7 @@ class WireResponse(ClientResponse):
     async def start(self, connection: Connection) -> ClientResponse:
         wire = cast(HttpConnection, connection.protocol)
         self.progress = wire.progress
-        self._look_at(wire.transport)
+        self._read_peer(wire.transport)
         try:
             return await super().start(connection)
         except (ServerDisconnectedError, ClientOSError) as error:
@@ -185,7 +185,7 @@ class WireResponse(ClientResponse):
                 raise
             raise ClosedWithoutAnswer(str(error)) from error
 
-    def _look_at(self, transport: asyncio.BaseTransport | None) -> None:
+    def _read_peer(self, transport: asyncio.BaseTransport | None) -> None:
         if transport is None:
             return
         self.ip = (transport.get_extra_info("peername") or ("",))[0]

@@ -29,12 +29,14 @@ Fetched = Response | Request | Failure
 
 
 class FrontierDownloader(Downloader):
+    """Counts fetches in `Slots`, and releases the host of a lease when its fetch is over."""
+
     def __init__(self, crawler: Crawler) -> None:
         # Before the download handlers are built: Scrapy only logs what a handler raises, and the
         # crawl would go on without it.
         self._crawl = crawl_of(crawler)
         self._slots = self._crawl.fetching.slots
-        self._look_timer: CallLaterResult | None = None
+        self._check_timer: CallLaterResult | None = None
         self._crawler = crawler
         try:
             super().__init__(crawler)
@@ -44,42 +46,42 @@ class FrontierDownloader(Downloader):
 
     def close(self) -> None:
         super().close()
-        if self._look_timer is not None:
-            self._look_timer.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
         if engine_of(self._crawler) is None:  # not built, so no scheduler closes the stores
             self._crawl.abandon()
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
-        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
-        if flight is not None:
-            flight.began_at = self._crawl.leases.clock.now()
+        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        if fetch is not None:
+            fetch.began_at = self._crawl.leases.clock.now()
         # A request past the frontier (`engine.download_async`) counts as of a host that answers.
-        standing = Standing.ANSWERS if flight is None else flight.lease.pace.standing
+        standing = Standing.ANSWERS if fetch is None else fetch.lease.pace.standing
         self._slots.begin(request, standing)
-        if self._look_timer is None:
-            self._look_later()
+        if self._check_timer is None:
+            self._schedule_check()
         fetched: Deferred[Response | Request] = super().fetch(request)
         fetched.addBoth(self._end, request)
-        fetched.addBoth(self._release, flight)
+        fetched.addBoth(self._release, fetch)
         return fetched
 
     def needs_backout(self) -> bool:
-        return not self._slots.free()
+        return not self._slots.free_standings()
 
     def _end(self, result: Fetched, request: Request) -> Fetched:
         self._slots.end(request)
         return result
 
-    def _look_later(self) -> None:
-        self._look_timer = call_later(
-            self._slots.rules.check_interval_s, self._look, time.monotonic()
+    def _schedule_check(self) -> None:
+        self._check_timer = call_later(
+            self._slots.rules.check_interval_s, self._check_slots, time.monotonic()
         )
 
-    def _look(self, last_s: float) -> None:
-        self._look_timer = None
+    def _check_slots(self, last_s: float) -> None:
+        self._check_timer = None
         self._slots.check(time.monotonic() - last_s)
         if len(self._slots):
-            self._look_later()
+            self._schedule_check()
 
     def _process_queue(self, slot: Slot) -> None:
         # Scrapy counts a transfer only when its task begins, a turn of the loop after the start:
@@ -98,24 +100,24 @@ class FrontierDownloader(Downloader):
 
     # A URL that is put back is released at its completion; if it were released here, the next URL
     # of its host could overtake it.
-    def _release(self, result: Fetched, flight: Fetch | None) -> Fetched:
-        if flight is not None and not isinstance(flight.verdict, PutBack):
-            _note_fault(result, flight)
+    def _release(self, result: Fetched, fetch: Fetch | None) -> Fetched:
+        if fetch is not None and not isinstance(fetch.verdict, PutBack):
+            _note_fault(result, fetch)
             try:
-                self._crawl.leases.completion.release(flight)
+                self._crawl.leases.completion.release(fetch)
             except StoreUnavailable as error:
                 self._crawl.lifecycle.fail(error)
         return result
 
 
-def _note_fault(result: Fetched, flight: Fetch) -> None:
-    """Note an error of a middleware on *flight*, which has no verdict then, so that its page is not
+def _note_fault(result: Fetched, fetch: Fetch) -> None:
+    """Note an error of a middleware on *fetch*, which has no verdict then, so that its page is not
     finished as done. (An error of the fetch has an answer; an ignored request is no error.)"""
     if not isinstance(result, Failure):
         return
     if isinstance(result.value, IgnoreRequest | AddressRefused):
         return
-    if flight.verdict is not None:
+    if fetch.verdict is not None:
         return
-    if flight.answer is None or not flight.answer.error:
-        flight.broken = f"error in a downloader middleware: {result.value!r}"
+    if fetch.answer is None or not fetch.answer.error:
+        fetch.callback_error = f"error in a downloader middleware: {result.value!r}"

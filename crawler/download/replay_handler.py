@@ -50,7 +50,7 @@ class ReplayHandler(BaseDownloadHandler):
         super().__init__(crawler)
         options = crawl.download_options()
         self._head_max_bytes = options.head_max_bytes
-        self._keeper = BodyReader(
+        self._body_reader = BodyReader(
             crawler,
             options,
             crawl.leases.in_flight,
@@ -61,7 +61,7 @@ class ReplayHandler(BaseDownloadHandler):
         self._replay = recorded
 
     async def download_request(self, request: Request) -> Response:
-        return await self._keeper.with_timeout(request, self._answer)
+        return await self._body_reader.with_timeout(request, self._answer)
 
     async def _answer(self, request: Request, limit: asyncio.Timeout) -> Response:
         begun = time.monotonic()
@@ -69,11 +69,11 @@ class ReplayHandler(BaseDownloadHandler):
         head = self._mended(exchange)
         headers = headers_of(head_fields(head))
         pieces = _pieces(exchange.body)
-        room = self._keeper.max_body_bytes(request, headers, len(exchange.head))
-        kept = await self._keeper.read_body(request, headers, room, pieces, limit)
+        room = self._body_reader.max_body_bytes(request, headers, len(exchange.head))
+        kept = await self._body_reader.read_body(request, headers, room, pieces, limit)
         request.meta["download_latency"] = time.monotonic() - begun
         truncated = kept.truncated or exchange.truncated
-        return self._keeper.response(
+        return self._body_reader.response(
             request,
             replace(exchange, body=kept.body, truncated=truncated),
             status=int(head[9:12]),

@@ -32,7 +32,7 @@ class Duplicates(Protocol):
 @dataclass(slots=True, eq=False)
 class _Reservation:
     lease_id: int
-    settled: asyncio.Event
+    ended: asyncio.Event
 
 
 class LocalDuplicates:
@@ -55,13 +55,13 @@ class LocalDuplicates:
             if other is None or other.lease_id == lease_id:
                 self._reserve(digest, lease_id)
                 return None
-            await other.settled.wait()
+            await other.ended.wait()
 
     def release(self, lease_id: int) -> None:
         """End the reservation of a page that is finished or given up, and wake those that wait."""
         digest = self._by_lease.pop(lease_id, None)
         if digest is not None:
-            self._reserved.pop(digest).settled.set()
+            self._reserved.pop(digest).ended.set()
 
     def _reserve(self, digest: bytes, lease_id: int) -> None:
         self.release(lease_id)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import Final, Protocol
 
-from crawler.data.records import LocalClaims
-from crawler.duplicates.index.index import NearIndex, claim_of
+from crawler.data.local_stores import LocalClaims
+from crawler.duplicates.index.near_index import NearIndex, claim_of
 from crawler.duplicates.index.search import NearMatch
 from crawler.frontier.port import OrderedStore
 from crawler.model.page import NearDuplicate
@@ -48,8 +48,8 @@ class NearReservation:
     url: str
     digest: bytes = b""
     is_known: bool = False  # its exact content has an original already
-    is_sure: bool = True  # every server has answered the lookup
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    is_complete: bool = True  # every server has answered the lookup
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class NearReservations:
@@ -89,7 +89,7 @@ class NearReservations:
             del alike[reservation.number]
             if not alike:
                 del self._by_block[block]
-        reservation.settled.set()
+        reservation.ended.set()
         return reservation
 
     def of(self, lease_id: int) -> NearReservation | None:
@@ -143,7 +143,7 @@ class LocalNearDuplicates:
             earlier = self._reserved.earlier(reservation)
             if earlier is None:
                 return None
-            await earlier.settled.wait()
+            await earlier.ended.wait()
 
     def release(self, lease_id: int) -> None:
         """Add a finished page to the index and end its reservation; pages that wait look again."""

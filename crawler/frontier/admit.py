@@ -37,12 +37,12 @@ class SeenKeys:
     def __init__(self, batch: WriteBatch, recent: int = RECENT) -> None:
         self._batch = batch
         self._limit = recent
-        self._young: set[int] = set()
-        self._old: set[int] = set()
+        self._newer: set[int] = set()
+        self._older: set[int] = set()
 
     def unseen(self, candidate_keys: Sequence[int]) -> dict[int, bytes]:
         """Return those of *candidate_keys* that are not seen, each with its key in the store."""
-        young, old = self._young, self._old
+        young, old = self._newer, self._older
         unsure = [key for key in candidate_keys if key not in young and key not in old]
         names = keys.all_numbered(keys.SEEN, unsure)
         known = self._batch.has(names)
@@ -56,9 +56,9 @@ class SeenKeys:
         self._remember(fresh)
 
     def _remember(self, fresh: Iterable[int]) -> None:
-        self._young.update(fresh)
-        if len(self._young) > self._limit:
-            self._old, self._young = self._young, set()
+        self._newer.update(fresh)
+        if len(self._newer) > self._limit:
+            self._older, self._newer = self._newer, set()
 
 
 MAX_DOMAINS: Final = 20_000
@@ -67,6 +67,8 @@ and a read from the store takes 3 us."""
 
 
 class Admitter:
+    """Admits found URLs by the seen test and the budgets."""
+
     def __init__(self, batch: WriteBatch, rules: FrontierRules) -> None:
         self._batch = batch
         self._rules = rules
@@ -76,20 +78,20 @@ class Admitter:
     def admit(self, found: Sequence[Candidate]) -> tuple[list[Candidate], Added]:
         """Return the new URLs of *found*, counted against their budgets and marked seen, and the
         counts."""
-        unseen = self._seen.unseen([one.key for one in found if one.filtered])
+        unseen = self._seen.unseen([one.key for one in found if one.needs_seen_test])
         budgets = BudgetUse(self._batch, self._rules, self._by_domain)
         admitted: list[Candidate] = []
         fresh: dict[int, bytes] = {}
         over: Counter[tuple[str, HostKey]] = Counter()  # by unit and name of the budget
         for candidate in found:
             key = candidate.key
-            if candidate.filtered and key not in unseen:
+            if candidate.needs_seen_test and key not in unseen:
                 continue
             used_up = budgets.charge(candidate)
             if used_up is not None:
                 over[used_up] += 1
                 continue
-            if candidate.filtered:
+            if candidate.needs_seen_test:
                 fresh[key] = unseen.pop(key)
             admitted.append(candidate)
         self._seen.admit(fresh)
@@ -136,7 +138,8 @@ class Admitter:
 
 
 class BudgetUse:
-    """What one call uses of the budgets of hosts and registered domains. Each budget is read once
+    """Charges the URLs of one call to the budgets of their hosts and registered domains. Each
+    budget is read once
     and written once."""
 
     def __init__(

@@ -29,7 +29,7 @@ def dead_letters(store: OrderedStore) -> Iterator[Letter]:
         begin = found[-1][0] + b"\0"
 
 
-def put_back(
+def retry_dead(
     store: OrderedStore,
     frontier: TwoTierFrontier,
     robots: RobotsCache,
@@ -43,5 +43,5 @@ def put_back(
         # Else a URL would become a dead letter again without a fetch while that verdict holds.
         for authority in {authority_of(letter.candidate.url) for _, letter in batch}:
             robots.allow_refetch(authority, now())
-        frontier.put_back_dead(batch, now())
+        frontier.retry_dead(batch, now())
         yield len(batch)

@@ -22,7 +22,7 @@ from crawler.frontier.records import (
     encode,
     next_place,
 )
-from crawler.frontier.refused import Refusals
+from crawler.frontier.refusals import Refusals
 from crawler.frontier.staging import WriteBatch
 from crawler.model.types import (
     Candidate,
@@ -116,7 +116,7 @@ class ActiveSet:
         self._due[active.record.pace.standing][active.level].append(active)
 
 
-class Stride:
+class StrideScheduler:
     """Which level has the next turn: stride scheduling (Waldspurger and Weihl, 1995).
 
     Deterministic. With all levels busy, a level of share w has had n w / sum(w) of n picks, off by
@@ -139,6 +139,9 @@ class Stride:
 
 
 class HostScheduler:
+    """Chooses the host of the next lease, and moves hosts between the front queues, memory and
+    their rests."""
+
     def __init__(
         self, batch: WriteBatch, queues: UrlQueues, rules: FrontierRules, refusals: Refusals
     ) -> None:
@@ -148,7 +151,7 @@ class HostScheduler:
         self._refusals = refusals
         self._front = FrontQueue(batch)
         self._resting = TimedQueue(batch, keys.RESTING)
-        self._stride = Stride(rules.level_shares)
+        self._stride = StrideScheduler(rules.level_shares)
         self.active = ActiveSet(len(rules.level_shares))
 
     def next_due(self, now: float, standings: Iterable[Standing]) -> ActiveHost | None:
@@ -195,7 +198,7 @@ class HostScheduler:
         elif record.place is HostPlace.ACTIVE:
             active = self.active.get(host)
             assert active is not None, f"{host} is active, but not in memory"
-            self._notice_active(active, level)
+            self._better_url_added(active, level)
 
     def put_back(self, candidate: Candidate) -> None:
         """Put *candidate* back before all other URLs of its host and level."""
@@ -227,7 +230,7 @@ class HostScheduler:
         else:
             self._front.put(host, record, _best(record))
 
-    def _notice_active(self, active: ActiveHost, level: int) -> None:
+    def _better_url_added(self, active: ActiveHost, level: int) -> None:
         if level >= active.level:
             return
         if active.leased:
@@ -240,7 +243,10 @@ class HostScheduler:
         """Take hosts of *standing* and *level* from the front until one is due; those at rest go
         to the heap."""
         for _ in range(self._rules.max_front_reads):
-            if level not in self._front.levels_with_entries(standing) or self._refusals.is_spent:
+            if (
+                level not in self._front.levels_with_entries(standing)
+                or self._refusals.is_exhausted
+            ):
                 return None
             host = self._front.take(standing, level)
             active = self._begin_turn(host, now) if host is not None else None

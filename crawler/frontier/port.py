@@ -63,13 +63,13 @@ class Frontier(Protocol):
         """Return whether a fetch that begins now is over before *lease* can end."""
 
     def is_over(self) -> bool:
-        """Return whether nothing waits, nothing is leased and nothing can be added. Call it only
-        after all seeds and start requests were added."""
+        """Return whether no URL waits, none is leased and none can be added. Call it only after
+        all seeds and start requests were added."""
 
     def is_congested(self) -> bool:
         """Return whether the backlog of added URLs is full, so that bulk adds should wait."""
 
-    async def acknowledged(self) -> None:
+    async def wait_until_durable(self) -> None:
         """Return when every call made before it is durable. Raises StoreUnavailable if that cannot
         come any more."""
 

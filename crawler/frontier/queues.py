@@ -31,7 +31,7 @@ class UrlQueues:
 
     def append(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
         """Append *arrived*, all of *host* and *level*, to their queue."""
-        ends = self._batch.host(host).ends[level]
+        ends = self._batch.host(host).queue_ends[level]
         numbers = range(ends.tail, ends.tail + len(arrived))
         names = keys.all_numbered(keys.url_queue(host, level), numbers)
         self._batch.put_all(zip(names, map(encode, arrived), strict=True))
@@ -40,14 +40,14 @@ class UrlQueues:
     def put_back(self, candidate: Candidate) -> None:
         """Put *candidate* before the head of its queue."""
         host, level = candidate.host, candidate.level
-        ends = self._batch.host(host).ends[level]
+        ends = self._batch.host(host).queue_ends[level]
         ends.head -= 1
         self._batch.put(keys.queued_url(host, level, ends.head), encode(candidate))
 
     def head(self, host: HostKey, record: HostRecord, level: int, limit: int) -> deque[bytes]:
         """Return up to *limit* packed URLs from the front of the queue, and leave them in it.
         Finds only what earlier calls committed."""
-        ends = record.ends[level]
+        ends = record.queue_ends[level]
         stop = min(ends.tail, ends.head + limit)
         found = self._batch.scan(
             keys.queued_url(host, level, ends.head), keys.queued_url(host, level, stop), limit
@@ -56,7 +56,7 @@ class UrlQueues:
 
     def drop_head(self, host: HostKey, record: HostRecord, level: int) -> None:
         """Remove the first URL of the queue."""
-        ends = record.ends[level]
+        ends = record.queue_ends[level]
         self._batch.delete(keys.queued_url(host, level, ends.head))
         ends.head += 1
 

@@ -176,7 +176,7 @@ class UrlEvent(StrEnum):
     PUT_BACK = "put back"  # PutBack
     GIVE_UP = "give up"  # Dead
     LOSE = "lose"  # the process that held the lease has died
-    REVIVE = "revive"  # by `scrapy frontier retry`
+    RETRY_DEAD = "revive"  # by `scrapy frontier retry`
     REVISIT = "revisit"  # Done with a next visit
 
 
@@ -192,7 +192,7 @@ URL_TRANSITIONS: Final[dict[tuple[UrlState, UrlEvent], UrlState]] = {
     (UrlState.LEASED, UrlEvent.LOSE): UrlState.WAITING,
     (UrlState.LEASED, UrlEvent.GIVE_UP): UrlState.DEAD,
     (UrlState.REFUSED, UrlEvent.READMIT): UrlState.WAITING,
-    (UrlState.DEAD, UrlEvent.REVIVE): UrlState.WAITING,
+    (UrlState.DEAD, UrlEvent.RETRY_DEAD): UrlState.WAITING,
     (UrlState.DONE, UrlEvent.REVISIT): UrlState.LATER,
 }
 
@@ -235,7 +235,7 @@ class QueueEnds(msgspec.Struct, array_like=True, gc=False):
 class HostRecord(msgspec.Struct, array_like=True, gc=False):
     """A host on disk. `ends` has the queue of its waiting URLs for each level."""
 
-    ends: list[QueueEnds]
+    queue_ends: list[QueueEnds]
     place: HostPlace = HostPlace.EMPTY
     level: int = 0  # where it is filed
     generation: int = 0  # of its filing; older front entries are stale
@@ -244,13 +244,13 @@ class HostRecord(msgspec.Struct, array_like=True, gc=False):
     admitted: int = 0  # URLs of it ever admitted
 
     def best_level(self) -> int | None:
-        for level, ends in enumerate(self.ends):
+        for level, ends in enumerate(self.queue_ends):
             if len(ends):
                 return level
         return None
 
     def waiting(self) -> int:
-        return sum(map(len, self.ends))
+        return sum(map(len, self.queue_ends))
 
 
 class FrontierTotals(msgspec.Struct, array_like=True, gc=False):

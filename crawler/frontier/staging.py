@@ -29,9 +29,9 @@ class WriteBatch:
         self._store = store
         self._levels = levels
         self._staged: dict[bytes, bytes | None] = {}
-        self._touched: dict[HostKey, HostRecord] = {}
-        self._held: dict[HostKey, HostRecord] = {}
-        self._broken: StoreUnavailable | None = None
+        self._changed_hosts: dict[HostKey, HostRecord] = {}
+        self._active_hosts: dict[HostKey, HostRecord] = {}
+        self._failure: StoreUnavailable | None = None
         self.totals = self._read_totals()
 
     def get(self, key: bytes) -> bytes | None:
@@ -61,27 +61,27 @@ class WriteBatch:
 
     def host(self, host: HostKey) -> HostRecord:
         """Return the record of *host* to be changed in place; the commit writes it."""
-        record = self._touched.get(host)
+        record = self._changed_hosts.get(host)
         if record is None:
-            record = self._touched[host] = self.peek(host)
+            record = self._changed_hosts[host] = self.peek(host)
         return record
 
     def peek(self, host: HostKey) -> HostRecord:
         """Return the record of *host*, or a new one; changes to it are not written."""
-        known = self._held.get(host) or self._touched.get(host)
+        known = self._active_hosts.get(host) or self._changed_hosts.get(host)
         if known is not None:
             return known
         packed = self._store.get(keys.named(keys.HOST, host))
         record = decode_host(packed) if packed else HostRecord([])
-        record.ends += [QueueEnds() for _ in range(self._levels - len(record.ends))]
+        record.queue_ends += [QueueEnds() for _ in range(self._levels - len(record.queue_ends))]
         return record
 
     def hold(self, host: HostKey) -> None:
         """Keep the record in memory while its host is active."""
-        self._held[host] = self.host(host)
+        self._active_hosts[host] = self.host(host)
 
     def release_record(self, host: HostKey) -> None:
-        del self._held[host]
+        del self._active_hosts[host]
 
     def next_number(self) -> int:
         return self.next_numbers(1)[0]
@@ -106,19 +106,19 @@ class WriteBatch:
     def commit(self, now: float) -> None:
         """Write all staged changes. Raises StoreUnavailable; from then on memory may be ahead of
         the disk, so every later commit raises it too."""
-        if self._broken is not None:
-            raise self._broken
-        if not self._staged and not self._touched:
+        if self._failure is not None:
+            raise self._failure
+        if not self._staged and not self._changed_hosts:
             return
-        for host, record in self._touched.items():
+        for host, record in self._changed_hosts.items():
             self._staged[keys.named(keys.HOST, host)] = encode(record)
         self.totals.clock = max(self.totals.clock, now)
         self._staged[keys.TOTALS] = encode(self.totals)
         try:
             self._store.write(self._staged)
         except StoreUnavailable as broken:
-            self._broken = broken
+            self._failure = broken
             raise
         finally:
             self._staged = {}
-            self._touched = {}
+            self._changed_hosts = {}

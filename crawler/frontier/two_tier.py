@@ -26,7 +26,7 @@ from crawler.frontier.records import (
     decode_open,
     encode,
 )
-from crawler.frontier.refused import Refusals
+from crawler.frontier.refusals import Refusals
 from crawler.frontier.staging import WriteBatch
 from crawler.model.types import (
     STANDINGS,
@@ -72,7 +72,7 @@ class TwoTierFrontier:
         self._queues = UrlQueues(self._batch)
         self._admitter = Admitter(self._batch, rules)
         self._refusals = Refusals(self._batch, self._queues, self._admitter, rules, lease_rules)
-        self._turns = HostScheduler(self._batch, self._queues, rules, self._refusals)
+        self._scheduler = HostScheduler(self._batch, self._queues, rules, self._refusals)
         self._later = TimedQueue(self._batch, keys.LATER)
         self._open: dict[int, OpenLease] = {}
         self.put_back_at_open = self._recover(max(now, self.clock))
@@ -89,12 +89,12 @@ class TwoTierFrontier:
         for candidate in admitted:
             if candidate.not_before > now:
                 self._batch.totals.count(UrlState.UNKNOWN, UrlEvent.ADD_FOR_LATER)
-                self._put_off(candidate)
+                self._postpone(candidate)
             else:
                 queues.setdefault((candidate.host, candidate.level), []).append(candidate)
         for (host, level), arrived in queues.items():
             self._batch.totals.count(UrlState.UNKNOWN, UrlEvent.ADD, len(arrived))
-            self._arrive(host, level, arrived)
+            self._append(host, level, arrived)
         self._batch.commit(now)
         return added
 
@@ -102,10 +102,10 @@ class TwoTierFrontier:
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
     ) -> list[Lease]:
         self._refusals.begin_call()
-        self._come_due(now)
+        self._move_due(now)
         leases: list[Lease] = []
         while len(leases) < limit:
-            active = self._turns.next_due(now, standings)
+            active = self._scheduler.next_due(now, standings)
             if active is None:
                 break
             leases.append(self._take(active, now))
@@ -133,19 +133,19 @@ class TwoTierFrontier:
         self._batch.commit(now)
         return True
 
-    def put_back_dead(self, letters: Iterable[tuple[int, DeadLetter]], now: float) -> None:
+    def retry_dead(self, letters: Iterable[tuple[int, DeadLetter]], now: float) -> None:
         """Put dead *letters*, by their numbers, back as if they had never failed. One write."""
         for number, letter in letters:
             self._batch.delete(keys.numbered(keys.DEAD, number))
-            self._batch.totals.count(UrlState.DEAD, UrlEvent.REVIVE)
+            self._batch.totals.count(UrlState.DEAD, UrlEvent.RETRY_DEAD)
             candidate = replace(letter.candidate, attempts=0, not_before=0.0)
-            self._arrive(candidate.host, candidate.level, [candidate])
+            self._append(candidate.host, candidate.level, [candidate])
         self._batch.commit(now)
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
         if self._refusals.is_pending:
             return 0.0
-        times = (self._turns.wake_at(standings), self._later.next_at)
+        times = (self._scheduler.wake_at(standings), self._later.next_at)
         return min((time for time in times if time is not None), default=None)
 
     def counts(self) -> Counts:
@@ -154,7 +154,7 @@ class TwoTierFrontier:
             waiting=totals.waiting,
             later=totals.later,
             leased=totals.leased,
-            hosts_active=len(self._turns.active),
+            hosts_active=len(self._scheduler.active),
             seen=totals.seen,
             done=totals.done,
             dead=totals.dead,
@@ -165,16 +165,16 @@ class TwoTierFrontier:
         return lease.id in self._open
 
     def is_over(self) -> bool:
-        """As port.Frontier. Reads the queues, not the counters: a wrong counter would end a crawl
-        early, or never."""
+        """Return as port.Frontier.is_over. This reads the queues, not the counters, because with a
+        wrong counter a crawl would end early or never."""
         is_pending = self._refusals.is_pending or self._open
-        return not (is_pending or self._turns.has_hosts() or self._later.next_at is not None)
+        return not (is_pending or self._scheduler.has_hosts() or self._later.next_at is not None)
 
     def is_congested(self) -> bool:
         """Return False: URLs are written as they are added, so there is no backlog."""
         return False
 
-    async def acknowledged(self) -> None:
+    async def wait_until_durable(self) -> None:
         """Return at once: each call has written what it did when it returns."""
 
     def _take(self, active: ActiveHost, now: float) -> Lease:
@@ -195,9 +195,9 @@ class TwoTierFrontier:
         record = self._batch.host(host)
         record.rest_until = now + min(max(rest.seconds, 0.0), self._rules.max_rest_s)
         record.pace = rest.pace
-        active = self._turns.active.get(host)
+        active = self._scheduler.active.get(host)
         assert active is not None, f"{host} is leased, but not in memory"
-        self._turns.fetch_ended(active, now)
+        self._scheduler.fetch_ended(active, now)
 
     def _apply_verdict(self, candidate: Candidate, verdict: Verdict, now: float) -> None:
         count = self._batch.totals.count
@@ -208,7 +208,11 @@ class TwoTierFrontier:
                 if next_visit is not None:
                     count(UrlState.DONE, UrlEvent.REVISIT)
                     again = replace(
-                        candidate, not_before=next_visit, attempts=0, chain=(), lost=False
+                        candidate,
+                        not_before=next_visit,
+                        attempts=0,
+                        chain=(),
+                        may_be_archived=False,
                     )
                     self._enqueue(again, now)
             case RetryAt(when):
@@ -223,7 +227,7 @@ class TwoTierFrontier:
                 own = target.key in {candidate.key, *candidate.chain}
                 if own or self._admitter.admit_one(target):
                     count(UrlState.UNKNOWN, UrlEvent.ADD)
-                    self._turns.put_back(target)
+                    self._scheduler.put_back(target)
             case Dead(reason):
                 count(UrlState.LEASED, UrlEvent.GIVE_UP)
                 letter = DeadLetter(candidate, reason, now)
@@ -231,7 +235,7 @@ class TwoTierFrontier:
                 self._batch.put(key, encode(letter))
             case PutBack():
                 count(UrlState.LEASED, UrlEvent.PUT_BACK)
-                self._turns.put_back(candidate)
+                self._scheduler.put_back(candidate)
 
     def _write_claim(self, claim: Claim | None) -> None:
         if claim is None:
@@ -245,24 +249,24 @@ class TwoTierFrontier:
     def _enqueue(self, candidate: Candidate, now: float) -> None:
         """Queue *candidate*, which is counted as LATER, unless its date is in the future."""
         if candidate.not_before > now:
-            self._put_off(candidate)
+            self._postpone(candidate)
         else:
             self._batch.totals.count(UrlState.LATER, UrlEvent.COME_DUE)
-            self._arrive(candidate.host, candidate.level, [candidate])
+            self._append(candidate.host, candidate.level, [candidate])
 
-    def _arrive(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
+    def _append(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
         self._queues.append(host, level, arrived)
-        self._turns.url_added(host, level)
+        self._scheduler.url_added(host, level)
 
-    def _put_off(self, candidate: Candidate) -> None:
+    def _postpone(self, candidate: Candidate) -> None:
         number = keys.numbered(b"", self._batch.next_number())
         self._later.put(candidate.not_before, number, encode(candidate))
 
-    def _come_due(self, now: float) -> None:
-        self._turns.move_due(now)
+    def _move_due(self, now: float) -> None:
+        self._scheduler.move_due(now)
         for _, packed in self._later.take_due(now, self._rules.due_slice):
             self._enqueue(replace(decode_candidate(packed), not_before=0.0), now)
-        self._refusals.put_back_some(self._arrive)
+        self._refusals.readmit_some(self._append)
         # A commit of its own, because heads of queues are read from the store.
         self._batch.commit(now)
 
@@ -273,7 +277,7 @@ class TwoTierFrontier:
             keys.ACTIVE, keys.after(keys.ACTIVE), self._rules.due_slice
         ):
             for key, _ in markers:
-                self._turns.refile(HostKey(keys.name_of(key)), now)
+                self._scheduler.refile(HostKey(keys.name_of(key)), now)
             self._batch.commit(now)
         put_back = 0
         newest = self._newest_leases()
@@ -307,7 +311,7 @@ class TwoTierFrontier:
             record.rest_until = self._rest_after(lost.taken_at, record.pace, now)
         self._batch.delete(key)
         self._batch.totals.count(UrlState.LEASED, UrlEvent.LOSE)
-        self._turns.put_back(lost.candidate)
+        self._scheduler.put_back(lost.candidate)
 
     def _rest_after(self, taken_at: float, pace: Pace, now: float) -> float:
         """Return until when a host rests after a fetch that the death of its process cut off. The

@@ -25,14 +25,6 @@ from crawler.archive.check import (
 )
 from crawler.archive.columns import read_titles
 from crawler.archive.columns_companion import SUFFIX as COLUMNS
-from crawler.archive.files import (
-    OPEN_SUFFIX,
-    Companion,
-    companion_path,
-    is_missing,
-    rebuild_lock,
-    remove_unfinished_companions,
-)
 from crawler.archive.lookup import (
     Entry,
     entries,
@@ -47,6 +39,14 @@ from crawler.archive.wacz import (
     PageLine,
     merged_index,
     pack_files,
+)
+from crawler.archive.warc_file import (
+    OPEN_SUFFIX,
+    Companion,
+    companion_path,
+    is_missing,
+    rebuild_lock,
+    remove_unfinished_companions,
 )
 from crawler.assembly.build import data_dir
 from crawler.config.settings import Config
@@ -147,7 +147,7 @@ class CaptureRow(msgspec.Struct, frozen=True):
 def file_rows(place: ArchivePlace) -> Iterator[FileRow]:
     for file in place.files():
         with suppress(FileNotFoundError):  # finished or delivered since
-            yield _look(file)
+            yield _file_row(file)
 
 
 def capture_row(entry: Entry) -> CaptureRow:
@@ -156,20 +156,25 @@ def capture_row(entry: Entry) -> CaptureRow:
     )
 
 
-def files_text(looks: Sequence[FileRow]) -> Iterator[str]:
+def files_text(files: Sequence[FileRow]) -> Iterator[str]:
     head = ("file", "state", "captures", "revisits", "size", "first", "last", "beside")
-    rows = [_row(look) for look in looks]
+    rows = [_file_cells(file) for file in files]
     yield from table([head, *rows], right={2, 3, 4})
-    captures, taken = sum(look.captures for look in looks), sum(look.bytes for look in looks)
-    yield f"{many(len(looks), 'file')}, {many(captures, 'capture')}, {size(taken)}"
+    captures, taken = sum(file.captures for file in files), sum(file.bytes for file in files)
+    yield f"{many(len(files), 'file')}, {many(captures, 'capture')}, {size(taken)}"
 
 
-def captures_text(looks: Sequence[CaptureRow]) -> Iterator[str]:
+def captures_text(captures: Sequence[CaptureRow]) -> Iterator[str]:
     yield from table(
         [
-            (moment(look.at), look.status or "-", plain(look.media_type) or "-", look.record)
-            + ((plain(look.url),) if len({each.url for each in looks}) > 1 else ())
-            for look in looks
+            (
+                moment(capture.at),
+                capture.status or "-",
+                plain(capture.media_type) or "-",
+                capture.record,
+            )
+            + ((plain(capture.url),) if len({each.url for each in captures}) > 1 else ())
+            for capture in captures
         ],
         right=set(),
     )
@@ -181,7 +186,7 @@ def moment(timestamp: str) -> str:
     return f"{day[:4]}-{day[4:6]}-{day[6:]} {time[:2]}:{time[2:4]}:{time[4:]}"
 
 
-def _look(file: Path) -> FileRow:
+def _file_row(file: Path) -> FileRow:
     size_bytes = file.stat().st_size
     captures, revisits, first, last = 0, 0, "", ""
     for entry in entries(file):
@@ -209,20 +214,20 @@ def _state(file: Path) -> str:
     return "being written" if is_being_written(file) else "unfinished"
 
 
-def _row(look: FileRow) -> tuple[str, ...]:
+def _file_cells(row: FileRow) -> tuple[str, ...]:
     return (
-        look.file,
-        look.state,
-        number(look.captures),
-        number(look.revisits),
-        size(look.bytes),
-        moment(look.first) if look.first else "-",
-        moment(look.last) if look.last else "-",
-        " ".join(look.beside) or "-",
+        row.file,
+        row.state,
+        number(row.captures),
+        number(row.revisits),
+        size(row.bytes),
+        moment(row.first) if row.first else "-",
+        moment(row.last) if row.last else "-",
+        " ".join(row.beside) or "-",
     )
 
 
-MOST_BYTES: Final = 1024 * 1024 * 1024  # of a body, compressed or not: it is held in memory
+MAX_BODY_BYTES: Final = 1024 * 1024 * 1024  # of a body, compressed or not: it is held in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +269,7 @@ def choose_capture(captures: list[Entry], at: str | None) -> Entry:
 def read_body(place: ArchivePlace, entry: Entry, *, is_raw: bool) -> ArchivedBody:
     """Return the body of a capture, of a revisit that of its original. Raises CrawlerError if a
     record cannot be read."""
-    stored = read_entry(entry, MOST_BYTES)
+    stored = read_entry(entry, MAX_BODY_BYTES)
     source = stored
     if stored.kind == "revisit":
         first = find_original(place.folders, stored)
@@ -274,7 +279,7 @@ def read_body(place: ArchivePlace, entry: Entry, *, is_raw: bool) -> ArchivedBod
                 *place.missing_notes(),
             ]
             raise ConfigError("; ".join(parts))
-        source = read_entry(first, MOST_BYTES)
+        source = read_entry(first, MAX_BODY_BYTES)
     body, coding = (source.body, "") if is_raw else _decoded_body(source)
     return ArchivedBody(body, tuple(_notes(entry, stored, source, coding, len(body))))
 
@@ -284,7 +289,7 @@ def _decoded_body(source: ArchivedCapture) -> tuple[bytes, str]:
     codings = codings_of([value for name, value in headers if name.lower() == b"content-encoding"])
     if not codings:
         return source.body, ""
-    result = undo_codings(source.body, codings, MOST_BYTES)
+    result = undo_codings(source.body, codings, MAX_BODY_BYTES)
     names = plain(b", ".join(codings).decode("latin-1"))
     if Flag.UNDECODED in result.flags:
         return result.body, f"as it came, in a coding that is not known: {names}"
@@ -304,7 +309,7 @@ def _notes(
     if source.truncated:
         yield f"the body is not whole: it was cut when it was fetched ({source.truncated})"
     if source.body_cut:
-        yield f"the body is not whole: {size(MOST_BYTES)} of it are given"
+        yield f"the body is not whole: {size(MAX_BODY_BYTES)} of it are given"
     if coding:
         yield f"the body is {coding}"
 
@@ -340,21 +345,21 @@ def check(place: ArchivePlace) -> Iterator[RebuildResult]:
 
 
 def recover_and_rebuild(
-    place: ArchivePlace, kept: Sequence[Companion], again: Sequence[Companion]
+    place: ArchivePlace, kept: Sequence[Companion], companions: Sequence[Companion]
 ) -> Iterator[RebuildResult]:
     """Recover files that a dead process left unfinished, as its next start would; *kept*: all their
-    companions. Then rebuild the companions *again* of each finished file, of a recovered one only
-    the slow ones. A file that cannot be read or recovered is a fault, and the others are done all
-    the same. Raises CrawlerError."""
+    companions. Then rebuild the companions *companions* of each finished file, of a recovered one
+    only the slow ones. A file that cannot be read or recovered is a fault, and the others are done
+    all the same. Raises CrawlerError."""
     recovered: set[Path] = set()
     for folder in place.folders:
         for path in unfinished_files(folder):
             yield from _recover(path, kept, recovered)
         for companion in kept:
             remove_unfinished_companions(folder, companion.suffix)
-    slow = [companion for companion in again if companion.is_slow]
+    slow = [companion for companion in companions if companion.is_slow]
     for file in place.finished():
-        if missing := slow if file in recovered else again:
+        if missing := slow if file in recovered else companions:
             yield from _rebuild(file, missing)
 
 
@@ -365,11 +370,11 @@ def pack(place: ArchivePlace, out: Path, now: float) -> Iterator[RebuildResult]:
     scratch = out.with_name(f"{out.name}.index")
     with pack_files(out, now) as wacz, merged_index(files, scratch) as lines:
         for file in files:
-            wacz.archive(file)
+            wacz.add_archive(file)
             yield RebuildResult(file.name, file.name)
-        wacz.index(lines)
-        pages = wacz.pages(page for file in files for page in _pages(file))
-        wacz.describe(f"Crawl in {place.path.name}", f"Gossamer/{VERSION}")
+        wacz.add_index(lines)
+        pages = wacz.add_pages(page for file in files for page in _pages(file))
+        wacz.add_description(f"Crawl in {place.path.name}", f"Gossamer/{VERSION}")
     for file in place.files():
         if file not in files:
             yield RebuildResult(file.name, f"{file.name} is not finished, and was left out")
@@ -404,7 +409,7 @@ def _rebuild_companions(file: Path, companions: Sequence[Companion]) -> RebuildR
         for companion in companions:
             companion.rebuild(file, file)
     except DamagedFile as damage:
-        return _not_done(file, Fault(file.name, str(damage), "scrapy archive check tells more"))
+        return _not_done(file, Fault(file.name, str(damage), "scrapy archive check shows more"))
     names = " ".join(companion_path(file, companion.suffix).name for companion in companions)
     return RebuildResult(file.name, names)
 

@@ -25,7 +25,7 @@ from crawler.data.data_dir import (
     lock_owner,
     read_format,
 )
-from crawler.data.records import RobotsRecords
+from crawler.data.local_stores import RobotsRecords
 from crawler.frontier import dead_letters
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.recount import (
@@ -46,10 +46,9 @@ from crawler.inspect.shared import (
     is_alive,
     worker_records,
 )
-from crawler.inspect.why import Namer, refuse_other_identity
+from crawler.inspect.why import UrlIdentifier, refuse_other_identity
 from crawler.model.types import Candidate, ConfigError, Counts, DataDirError, HostKey
 from crawler.policy.robots_cache import RobotsCache
-from crawler.report.advice import frontier_command, shared_command
 from crawler.report.figures import (
     many,
     number,
@@ -59,11 +58,12 @@ from crawler.report.figures import (
     span,
     until,
 )
+from crawler.report.messages import frontier_command, shared_command
 from crawler.shared import keys
 from crawler.shared.address import Address, RedisAddress, redis_address
 from crawler.shared.codec import WorkerRecord
-from crawler.shared.shard import Ops, shard_of
-from crawler.workers.borrowed_redis import has_own_redis, open_own_redis
+from crawler.shared.shard import ShardOperations, shard_of
+from crawler.workers.supervisor import has_own_redis, open_own_redis
 
 # Memory is bounded, however many hosts and dead letters there are.
 
@@ -128,28 +128,28 @@ class WorkerRow(msgspec.Struct, frozen=True):
     heard_at: float  # epoch seconds
 
 
-def busiest(inspection: Inspection, top: int) -> list[HostRow]:
+def busiest_rows(inspection: Inspection, top: int) -> list[HostRow]:
     """Return the *top* hosts with the most waiting URLs."""
     return [_host(state) for state in inspection.busiest(top)]
 
 
-def one_host(inspection: Inspection, name: str) -> HostRow:
+def host_row(inspection: Inspection, name: str) -> HostRow:
     """Return the host *name*. Raises ConfigError if the frontier does not know it."""
     state = inspection.host(HostKey(name.lower()))
     if state is None:
-        raise ConfigError(f"the frontier knows no host {name}")
+        raise ConfigError(f"the frontier has no host {name}")
     return _host(state)
 
 
-def dead(inspection: Inspection, limit: int) -> Iterator[DeadLetterRow]:
+def dead_letter_rows(inspection: Inspection, limit: int) -> Iterator[DeadLetterRow]:
     """Yield dead letters, the oldest first."""
     for letter in inspection.oldest_dead(limit):
         url = letter.candidate
         yield DeadLetterRow(url.url, letter.reason, letter.at, url.attempts, url.depth)
 
 
-def workers(everybody: Sequence[WorkerRecord], now: float) -> list[WorkerRow]:
-    return [_worker(record, now) for record in everybody]
+def worker_rows(records: Sequence[WorkerRecord], now: float) -> list[WorkerRow]:
+    return [_worker(record, now) for record in records]
 
 
 def _host(state: HostState) -> HostRow:
@@ -184,15 +184,17 @@ def _worker(record: WorkerRecord, now: float) -> WorkerRow:
     )
 
 
-def whole_text(look: FrontierOverview) -> Iterator[str]:
-    at_work = f"process {look.process} crawls now" if look.process else "no crawl is running"
-    yield f"{plain(look.data_dir)}: {at_work}"
-    hosts = ("hosts", look.counts.hosts_active, "hosts in memory")
-    yield from _counted([*_figures(look.counts), hosts])
-    yield from _arguments(look.arguments)
+def overview_text(overview: FrontierOverview) -> Iterator[str]:
+    at_work = (
+        f"process {overview.process} crawls now" if overview.process else "no crawl is running"
+    )
+    yield f"{plain(overview.data_dir)}: {at_work}"
+    hosts = ("hosts", overview.counts.hosts_active, "hosts in memory")
+    yield from _counted([*_figures(overview.counts), hosts])
+    yield from _arguments(overview.arguments)
 
 
-def checked_text(
+def check_text(
     counters: Sequence[RecountedCounter], is_repaired: bool, uncounted: Sequence[int]
 ) -> Iterator[str]:
     differing = [each for each in counters if each.differs]
@@ -202,7 +204,8 @@ def checked_text(
     if differing and is_repaired:
         yield f"{many(len(differing), 'counter')} repaired"
     elif differing:
-        yield f"{many(len(differing), 'counter')} differ; scrapy frontier check --repair mends it"
+        found = many(len(differing), "counter")
+        yield f"{found} differ; scrapy frontier check --repair corrects them"
     elif counters:
         yield f"{many(len(counters), 'counter')} counted again: all are right"
     if uncounted:
@@ -213,21 +216,25 @@ def checked_text(
         )
 
 
-def shared_text(look: SharedOverview) -> Iterator[str]:
-    at_work = f"{many(look.workers, 'worker')} at work" if look.workers else "no worker is at work"
-    yield f"{plain(look.where)}: {at_work}"
-    outbox = ("outbox", look.outbox, "links on workers' disks, until Redis can take them")
-    yield from _counted([*_figures(look.counts), outbox])
-    yield from _arguments(look.arguments)
+def shared_overview_text(overview: SharedOverview) -> Iterator[str]:
+    at_work = (
+        f"{many(overview.workers, 'worker')} at work"
+        if overview.workers
+        else "no worker is at work"
+    )
+    yield f"{plain(overview.where)}: {at_work}"
+    outbox = ("outbox", overview.outbox, "links on workers' disks, until Redis can take them")
+    yield from _counted([*_figures(overview.counts), outbox])
+    yield from _arguments(overview.arguments)
 
 
-def hosts_text(looks: Sequence[HostRow], now: float) -> Iterator[str]:
+def hosts_text(hosts: Sequence[HostRow], now: float) -> Iterator[str]:
     head = ("host", "waiting", "next", "last gap", "crawl-delay", "failures", "pauses", "place")
-    rows = [_host_row(look, now) for look in looks]
+    rows = [_host_row(host, now) for host in hosts]
     yield from table([head, *rows], right=set(range(1, 7)))
 
 
-def workers_text(looks: Sequence[WorkerRow], now: float) -> Iterator[str]:
+def workers_text(records: Sequence[WorkerRow], now: float) -> Iterator[str]:
     head = (
         "worker",
         "machine",
@@ -239,25 +246,28 @@ def workers_text(looks: Sequence[WorkerRow], now: float) -> Iterator[str]:
         "outbox",
         "heard",
     )
-    yield from table([head, *(_worker_row(look, now) for look in looks)], right={2, *range(4, 9)})
-    for look in looks:
-        if look.state == "silent" and look.outbox:
+    yield from table(
+        [head, *(_worker_row(record, now) for record in records)], right={2, *range(4, 9)}
+    )
+    for record in records:
+        if record.state == "silent" and record.outbox:
             yield (
-                f"{plain(look.name)} is silent, and the crawl does not end while"
-                f" {many(look.outbox, 'link')} on its disk may come. Start it again with its data"
-                f" directory; if that is lost: scrapy frontier workers --forget {plain(look.name)}"
+                f"{plain(record.name)} is silent, and the crawl does not end while"
+                f" {many(record.outbox, 'link')} on its disk may come. Start it again with its data"
+                f" directory; if that is lost: scrapy frontier workers --forget"
+                f" {plain(record.name)}"
             )
 
 
 def dead_text(
-    looks: Sequence[DeadLetterRow], total: int, advice: Callable[[str], str], now: float
+    letters: Sequence[DeadLetterRow], total: int, advice: Callable[[str], str], now: float
 ) -> Iterator[str]:
     """*advice* returns the command to type for an action."""
-    for look in looks:
-        yield f"{since(look.at, now):>18}  {plain(look.url)}"
-        yield f"{'':18}  {plain(look.reason)}"
-    yield f"{number(len(looks))} of {many(total, 'dead letter')}"
-    if looks:
+    for letter in letters:
+        yield f"{since(letter.at, now):>18}  {plain(letter.url)}"
+        yield f"{'':18}  {plain(letter.reason)}"
+    yield f"{number(len(letters))} of {many(total, 'dead letter')}"
+    if letters:
         yield f"put one back: {advice('retry URL')}"
         yield f"put all back: {advice('retry --all')}"
 
@@ -295,43 +305,43 @@ def _counted(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:
     yield from table([(name, number(value), meaning) for name, value, meaning in rows], right={1})
 
 
-def _worker_row(look: WorkerRow, now: float) -> tuple[str, ...]:
+def _worker_row(row: WorkerRow, now: float) -> tuple[str, ...]:
     return (
-        plain(look.name, 64),
-        plain(look.host, 40),
-        str(look.pid),
-        plain(look.state, 20),
-        number(look.pages),
-        rate(look.pages_per_s) if look.pages_per_s else "-",
-        number(look.leases),
-        number(look.outbox),
-        since(look.heard_at, now),
+        plain(row.name, 64),
+        plain(row.host, 40),
+        str(row.pid),
+        plain(row.state, 20),
+        number(row.pages),
+        rate(row.pages_per_s) if row.pages_per_s else "-",
+        number(row.leases),
+        number(row.outbox),
+        since(row.heard_at, now),
     )
 
 
-def _host_row(look: HostRow, now: float) -> tuple[str, ...]:
+def _host_row(row: HostRow, now: float) -> tuple[str, ...]:
     return (
-        plain(look.host, 60),
-        number(look.waiting),
-        until(look.next_at, now),
-        span(look.gap_s),
-        span(look.crawl_delay_s) if look.crawl_delay_s else "-",
-        number(look.failures),
-        number(look.pauses),
-        look.place,
+        plain(row.host, 60),
+        number(row.waiting),
+        until(row.next_at, now),
+        span(row.gap_s),
+        span(row.crawl_delay_s) if row.crawl_delay_s else "-",
+        number(row.failures),
+        number(row.pauses),
+        row.place,
     )
 
 
-PATIENCE_S: Final = 30.0  # a running crawl checks every second, but may be starting or ending
-_LOOK_S: Final = 0.1
+ANSWER_TIMEOUT_S: Final = 30.0  # a running crawl checks every second, but may be starting or ending
+_POLL_S: Final = 0.1
 
 
-def put_back(path: Path, config: Config, url: str | None, now: float) -> int:
+def retry_local(path: Path, config: Config, url: str | None, now: float) -> int:
     """Put back the dead letter of *url*, or all if None, and return how many. If a crawl uses the
     directory, that crawl does it. Raises DataDirError if *path* is no data directory, or the crawl
     does not answer."""
     crawl_format = read_format(path)  # else a mistyped directory would be created
-    named = _named(url, config, crawl_format.key_seed)
+    named = _identify(url, config, crawl_format.key_seed)
     if lock_owner(path) is not None:
         answered = _put_back_by_crawl(path, named)
         if answered is not None:
@@ -351,7 +361,7 @@ def put_back(path: Path, config: Config, url: str | None, now: float) -> int:
 def _put_back_by_crawl(path: Path, named: KnownUrl | None) -> int | None:
     """Let the running crawl put them back; return how many, or None if it ended before."""
     file = retry_requests.write_request(path, None if named is None else named.key)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
     while (answered := retry_requests.take_answer(file)) is None:
         at_work = lock_owner(path)
         if at_work is None:
@@ -359,26 +369,27 @@ def _put_back_by_crawl(path: Path, named: KnownUrl | None) -> int | None:
             return retry_requests.take_answer(file)
         if time.monotonic() > deadline:
             raise DataDirError(
-                f"the crawl in {path} (process {at_work}) has not answered for {PATIENCE_S:g} s."
-                " The request stays: it, or the next run, puts the dead letters back"
+                f"the crawl in {path} (process {at_work}) has not answered for"
+                f" {ANSWER_TIMEOUT_S:g} s. The request stays: it, or the next run, puts the dead"
+                f" letters back"
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return answered
 
 
-def put_back_shared(visit: RedisCrawlReader, config: Config, url: str | None) -> int:
+def retry_shared(visit: RedisCrawlReader, config: Config, url: str | None) -> int:
     """Put back the dead letter of *url*, or all if None, and return how many. Raises a Fault, or
     ConfigError."""
     refuse_other_identity(visit.where, visit.format.identity, config, is_shared=True)
-    named = _named(url, config, visit.format.key_seed)
+    named = _identify(url, config, visit.format.key_seed)
     number = len(visit.shards)
-    ops = Ops("", number, rules.frontier_rules(config, None), config.shared.lease_s)
+    ops = ShardOperations("", number, rules.frontier_rules(config, None), config.shared.lease_s)
     shards = [shard_of(named.domain, number)] if named else visit.shards
     return DeadLetterRetry(visit, ops).put_back(shards, _chooser(named))
 
 
-def _named(url: str | None, config: Config, key_seed: int) -> KnownUrl | None:
-    return None if url is None else Namer(config, key_seed).named(url)
+def _identify(url: str | None, config: Config, key_seed: int) -> KnownUrl | None:
+    return None if url is None else UrlIdentifier(config, key_seed).identify(url)
 
 
 def _chooser(wanted: KnownUrl | None) -> Callable[[Candidate], bool]:
@@ -392,7 +403,7 @@ def _put_back(
     agent = config.identity.user_agent_name
     robots = RobotsCache(RobotsRecords(store), agent, config.robots)
     now = max(now, frontier.clock)
-    return sum(dead_letters.put_back(store, frontier, robots, chosen, lambda: now))
+    return sum(dead_letters.retry_dead(store, frontier, robots, chosen, lambda: now))
 
 
 CommandOutput = tuple[object, Iterable[str]]
@@ -408,7 +419,7 @@ class FrontierCheck:
     uncounted: list[int] = field(default_factory=list)  # shards that changed during each count
 
     @property
-    def is_fine(self) -> bool:
+    def is_correct(self) -> bool:
         differs = any(each.differs for each in self.counters) and not self.is_repaired
         return not (differs or self.uncounted)
 
@@ -443,14 +454,14 @@ def frontier_of(settings: BaseSettings, config: Config) -> FrontierView:
     path, address = data_dir(settings, config), redis_address(settings, config)
     if address is not None:
         advice = partial(shared_command, settings=settings)
-        return InRedis(lambda: nullcontext(address), path, config, advice)
+        return RedisFrontierView(lambda: nullcontext(address), path, config, advice)
     if has_own_redis(path):
         advice = partial(frontier_command, data_dir=str(path))
-        return InRedis(partial(open_own_redis, path, config.shared), path, config, advice)
-    return InDataDir(path, config)
+        return RedisFrontierView(partial(open_own_redis, path, config.shared), path, config, advice)
+    return LocalFrontierView(path, config)
 
 
-class InDataDir:
+class LocalFrontierView:
     retried_by = "the crawl that is at work, or the next run"
 
     def __init__(self, path: Path, config: Config) -> None:
@@ -461,7 +472,7 @@ class InDataDir:
 
     def counts(self) -> CommandOutput:
         with self.inspection() as inspection:
-            look = FrontierOverview(
+            overview = FrontierOverview(
                 *(
                     inspection.counts(),
                     lock_owner(self._path),
@@ -469,7 +480,7 @@ class InDataDir:
                     inspection.arguments,
                 )
             )
-        return look, whole_text(look)
+        return overview, overview_text(overview)
 
     def workers(self) -> CommandOutput:
         raise ConfigError(
@@ -481,7 +492,7 @@ class InDataDir:
         raise ConfigError(f"the frontier of {self._path} has no workers, nor one called {worker}")
 
     def put_back(self, url: str | None) -> int:
-        return put_back(self._path, self._config, url, time.time())
+        return retry_local(self._path, self._config, url, time.time())
 
     def check(self, is_repair: bool) -> FrontierCheck:
         if not is_repair:
@@ -497,7 +508,7 @@ class InDataDir:
         return FrontierCheck(counted, is_repaired=True)
 
 
-class InRedis:
+class RedisFrontierView:
     retried_by = "workers that are there, or come"
 
     def __init__(
@@ -516,42 +527,44 @@ class InRedis:
 
     @contextmanager
     def inspection(self) -> Iterator[Inspection]:
-        with self._visit() as visit, self._inspection(visit) as inspection:
+        with self._open_reader() as visit, self._inspection(visit) as inspection:
             yield inspection
 
     def counts(self) -> CommandOutput:
-        with self._visit() as visit, self._inspection(visit) as inspection:
+        with self._open_reader() as visit, self._inspection(visit) as inspection:
             found, now = worker_records(visit), visit.now()
-            look = SharedOverview(
+            overview = SharedOverview(
                 inspection.counts(),
                 visit.where,
                 workers=sum(is_alive(worker, now) for worker in found),
                 outbox=sum(worker.outbox for worker in found),
                 arguments=inspection.arguments,
             )
-        return look, shared_text(look)
+        return overview, shared_overview_text(overview)
 
     def workers(self) -> CommandOutput:
-        with self._visit() as visit:
+        with self._open_reader() as visit:
             now = visit.now()
-            found = workers(worker_records(visit), now)
+            found = worker_rows(worker_records(visit), now)
         return found, workers_text(found, now)
 
     def forget(self, worker: str) -> int:
-        with self._visit() as visit:
+        with self._open_reader() as visit:
             return forget(visit, worker).outbox
 
     def put_back(self, url: str | None) -> int:
-        with self._visit() as visit:
-            return put_back_shared(visit, self._config, url)
+        with self._open_reader() as visit:
+            return retry_shared(visit, self._config, url)
 
     def check(self, is_repair: bool) -> FrontierCheck:
-        with self._visit() as visit:
+        with self._open_reader() as visit:
             recount = Recount(visit)
             if is_repair:
                 shared = self._config.shared
                 frontier_rules = rules.frontier_rules(self._config, None)
-                recount.repair(Ops("", len(visit.shards), frontier_rules, shared.lease_s))
+                recount.repair(
+                    ShardOperations("", len(visit.shards), frontier_rules, shared.lease_s)
+                )
             else:
                 recount.count()
         return FrontierCheck(recount.counted, is_repair, recount.uncounted)
@@ -560,7 +573,7 @@ class InRedis:
         return RedisInspection(visit, self._path, self._config.robots.robots_max_bytes)
 
     @contextmanager
-    def _visit(self) -> Iterator[RedisCrawlReader]:
+    def _open_reader(self) -> Iterator[RedisCrawlReader]:
         shared, fetch = self._config.shared, self._config.fetch
         opening = (fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
         with self._redis() as opened:

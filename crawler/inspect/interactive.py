@@ -14,7 +14,7 @@ from crawler.config.settings import read_config
 from crawler.crawl.interactive import SCHEDULER
 from crawler.model.types import ConfigError, CrawlerError
 from crawler.model.url import fetch_form
-from crawler.report.advice import print_error
+from crawler.report.messages import print_error
 from crawler.spiders.seeds import refuse_anonymous
 from crawler.spiders.web import WebSpider
 

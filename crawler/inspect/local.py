@@ -15,7 +15,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Final, Self
 
-from crawler.archive.files import open_name
+from crawler.archive.warc_file import open_name
 from crawler.config.settings import PatternSettings, read_kept
 from crawler.data.data_dir import (
     ARGUMENTS,
@@ -25,8 +25,8 @@ from crawler.data.data_dir import (
     kept_arguments,
     read_format,
 )
+from crawler.data.local_stores import LocalPatternStats, RobotsRecords
 from crawler.data.outcomes import read_outcomes
-from crawler.data.records import LocalPatternStats, RobotsRecords
 from crawler.frontier import records as keys
 from crawler.frontier.dead_letters import dead_letters
 from crawler.frontier.memory_store import MemoryStore
@@ -63,17 +63,17 @@ _HEAD_BYTES: Final = 64 * 1024  # of a WARC record; ours are below 4 kB
 _REFERS: Final = b"WARC-Refers-To-Target-URI:"
 
 
-class CrawlFiles:
+class LogReader:
     """The outcome log and the archive of a data directory, which need not exist."""
 
     def __init__(self, path: Path) -> None:
         """*path*: the data directory."""
         self._path = path
 
-    def outcomes(self, host: HostKey, is_it: Callable[[str], bool]) -> list[Outcome]:
-        """Return the outcomes of the URL of *host* that *is_it* accepts, the oldest first."""
+    def outcomes(self, host: HostKey, is_same_url: Callable[[str], bool]) -> list[Outcome]:
+        """Return the outcomes of the URL of *host* that *is_same_url* accepts, the oldest first."""
         log = read_outcomes(self._path / OUTCOMES)
-        return [each for each in log if each.host == host and is_it(each.url)]
+        return [each for each in log if each.host == host and is_same_url(each.url)]
 
     def original(self, record: str) -> str:
         """Return the URL that the revisit record at "file:offset" refers to; empty if it is no
@@ -118,7 +118,7 @@ class LocalInspection:
             raise DataDirError(f"{path} holds no frontier: no crawl has begun in it")
         self._store = open_read_only(path / FRONTIER)
         self.robots = RobotsRecords(self._store)
-        self._traces = CrawlFiles(path)
+        self._log_reader = LogReader(path)
 
     def __enter__(self) -> Self:
         return self
@@ -166,44 +166,47 @@ class LocalInspection:
     def oldest_dead(self, limit: int) -> list[DeadLetter]:
         return [letter for _, letter in islice(dead_letters(self._store), limit)]
 
-    def is_seen(self, it: KnownUrl) -> bool:
-        return self._store.get(keys.numbered(keys.SEEN, it.key)) is not None
+    def is_seen(self, url: KnownUrl) -> bool:
+        return self._store.get(keys.numbered(keys.SEEN, url.key)) is not None
 
-    def waiting(self, it: KnownUrl) -> WaitingUrl | None:
-        record = self._host(it.host)
-        for level in range(len(record.ends) if record else 0):
-            begin, stop = keys.queued_url(it.host, level, 0), keys.queued_url(it.host, level + 1, 0)
+    def waiting(self, url: KnownUrl) -> WaitingUrl | None:
+        record = self._host(url.host)
+        for level in range(len(record.queue_ends) if record else 0):
+            begin, stop = (
+                keys.queued_url(url.host, level, 0),
+                keys.queued_url(url.host, level + 1, 0),
+            )
             for ahead, (_, packed) in zip(count(), _between(self._store, begin, stop)):
                 candidate = decode_candidate(packed)
-                if candidate.key == it.key:
+                if candidate.key == url.key:
                     return WaitingUrl(candidate, ahead)
         return None
 
-    def leased(self, it: KnownUrl) -> LeasedUrl | None:
+    def leased(self, url: KnownUrl) -> LeasedUrl | None:
         opened = (decode_open(packed) for _, packed in self._each(keys.OPEN))
-        taken = (each.taken_at for each in opened if each.candidate.key == it.key)
+        taken = (each.taken_at for each in opened if each.candidate.key == url.key)
         return next((LeasedUrl(at) for at in taken), None)
 
-    def later(self, it: KnownUrl) -> Candidate | None:
+    def later(self, url: KnownUrl) -> Candidate | None:
         put_off = (decode_candidate(packed) for _, packed in self._each(keys.LATER))
-        return next((each for each in put_off if each.key == it.key), None)
+        return next((each for each in put_off if each.key == url.key), None)
 
-    def dead(self, it: KnownUrl) -> DeadLetter | None:
+    def dead(self, url: KnownUrl) -> DeadLetter | None:
         letters = (letter for _, letter in dead_letters(self._store))
-        return next((letter for letter in letters if letter.candidate.key == it.key), None)
+        return next((letter for letter in letters if letter.candidate.key == url.key), None)
 
-    def refused(self, it: KnownUrl) -> RefusedRecord | None:
+    def refused(self, url: KnownUrl) -> RefusedRecord | None:
         kept = (decode_refused(packed) for _, packed in self._each(keys.REFUSED))
-        return next((each for each in kept if each.candidate.key == it.key), None)
+        return next((each for each in kept if each.candidate.key == url.key), None)
 
-    def duplicate_owner(self, it: KnownUrl, is_it: Callable[[str], bool]) -> None:
-        """Return None, as the outcome log has more."""
+    def duplicate_owner(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> None:
+        """Return None, because the outcome log has the same fact."""
 
-    def outcomes(self, it: KnownUrl, is_it: Callable[[str], bool]) -> list[Outcome]:
-        return self._traces.outcomes(it.host, is_it)
+    def outcomes(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> list[Outcome]:
+        return self._log_reader.outcomes(url.host, is_same_url)
 
     def original(self, record: str) -> str:
-        return self._traces.original(record)
+        return self._log_reader.original(record)
 
     def outbox_counts(self) -> dict[str, int]:
         return {}
@@ -211,14 +214,16 @@ class LocalInspection:
     def stored_origins(self) -> MemoryStore:
         return origins_of(self._store)
 
-    def pattern_stats(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
-        return LocalPatternStats(self._store, PatternSettings()).pattern_and_stats(it.host, pattern)
+    def pattern_stats(self, url: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
+        return LocalPatternStats(self._store, PatternSettings()).pattern_and_stats(
+            url.host, pattern
+        )
 
-    def admitted_of_domain(self, it: KnownUrl) -> int:
-        packed = self._store.get(keys.named(keys.DOMAIN, HostKey(it.domain)))
+    def admitted_of_domain(self, url: KnownUrl) -> int:
+        packed = self._store.get(keys.named(keys.DOMAIN, HostKey(url.domain)))
         return int.from_bytes(packed) if packed else 0
 
-    def opened_hosts(self, it: KnownUrl) -> set[str]:
+    def opened_hosts(self, url: KnownUrl) -> set[str]:
         return set()
 
     def _hosts(self) -> Iterator[tuple[HostKey, HostRecord]]:

@@ -79,7 +79,7 @@ class Inspection(Protocol):
 
     @property
     def where(self) -> str:
-        """The name of the frontier for people."""
+        """The name of the frontier in messages."""
 
     @property
     def is_shared(self) -> bool:
@@ -111,28 +111,30 @@ class Inspection(Protocol):
 
     def oldest_dead(self, limit: int) -> list[DeadLetter]: ...
 
-    def is_seen(self, it: KnownUrl) -> bool: ...
+    def is_seen(self, url: KnownUrl) -> bool: ...
 
     # Where a URL can be, in the order in which it moves: called in this order they find one that
     # moves on meanwhile.
 
-    def waiting(self, it: KnownUrl) -> WaitingUrl | NotSearched | None: ...
+    def waiting(self, url: KnownUrl) -> WaitingUrl | NotSearched | None: ...
 
-    def leased(self, it: KnownUrl) -> LeasedUrl | None: ...
+    def leased(self, url: KnownUrl) -> LeasedUrl | None: ...
 
-    def later(self, it: KnownUrl) -> Candidate | None: ...
+    def later(self, url: KnownUrl) -> Candidate | None: ...
 
-    def dead(self, it: KnownUrl) -> DeadLetter | None: ...
+    def dead(self, url: KnownUrl) -> DeadLetter | None: ...
 
-    def refused(self, it: KnownUrl) -> RefusedRecord | None:
+    def refused(self, url: KnownUrl) -> RefusedRecord | None:
         """Return the URL if it waited and a rule of the last start refuses it."""
 
-    def duplicate_owner(self, it: KnownUrl, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
+    def duplicate_owner(
+        self, url: KnownUrl, is_same_url: Callable[[str], bool]
+    ) -> DuplicateOwner | None:
         """Return its page as the owner of its content, for frontiers without its outcome log."""
 
-    def outcomes(self, it: KnownUrl, is_it: Callable[[str], bool]) -> list[Outcome]:
+    def outcomes(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> list[Outcome]:
         """Return the outcomes of its leases in the log of this data directory, the oldest first.
-        *is_it*: whether a fetch form is of the same URL."""
+        *is_same_url*: whether a fetch form is of the same URL."""
 
     def original(self, record: str) -> str:
         """Return the URL that the revisit record at "file:offset" refers to; empty if it is no
@@ -141,16 +143,16 @@ class Inspection(Protocol):
     def outbox_counts(self) -> Mapping[str, int]:
         """Return the workers with links on their disks, not in the frontier yet, and how many."""
 
-    def pattern_stats(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
-        """Return the pattern that URLs of *pattern* are counted under on the host of *it*, and its
+    def pattern_stats(self, url: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
+        """Return the pattern that URLs of *pattern* are counted under on the host of *url*, and its
         figures so far."""
 
-    def admitted_of_domain(self, it: KnownUrl) -> int:
+    def admitted_of_domain(self, url: KnownUrl) -> int:
         """Return how many URLs of its domain count against a budget; 0 if there is no budget."""
 
-    def opened_hosts(self, it: KnownUrl) -> set[str]:
+    def opened_hosts(self, url: KnownUrl) -> set[str]:
         """Return the hosts of URLs pushed while the crawl ran, as far as they matter for the scope
-        of *it*."""
+        of *url*."""
 
     def stored_origins(self) -> MemoryStore:
         """Return a copy of what AllowedOrigins has stored, which may be changed."""

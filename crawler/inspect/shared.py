@@ -20,12 +20,12 @@ from msgspec.structs import replace
 
 from crawler.config.settings import read_kept
 from crawler.data.data_dir import WORKER
-from crawler.data.records import RobotsRecords
+from crawler.data.local_stores import RobotsRecords
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import OrderedStore
 from crawler.frontier.records import DeadLetter, RefusedRecord, decode_letter
 from crawler.frontier.recount import RecountedCounter
-from crawler.inspect.local import CrawlFiles, open_read_only, origins_of
+from crawler.inspect.local import LogReader, open_read_only, origins_of
 from crawler.inspect.port import (
     DuplicateOwner,
     HostState,
@@ -44,8 +44,8 @@ from crawler.model.types import (
 )
 from crawler.model.url import authority_of, registered_domain, split
 from crawler.policy.patterns import (
-    NOTHING,
-    OTHER,
+    NO_STATS,
+    OTHER_PATTERNS,
     PatternStats,
 )
 from crawler.policy.robots_cache import RobotsRecord, RobotsState
@@ -59,9 +59,9 @@ from crawler.shared.faults import ForeignData
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import (
     BATCH,
-    Ops,
     ShardHost,
     ShardLease,
+    ShardOperations,
     read_host,
     read_later,
     read_lease,
@@ -155,41 +155,41 @@ class RedisCrawlReader:
 # The hosts. No key orders them by waiting URLs, so `busiest` reads all.
 
 
-def busiest(visit: RedisCrawlReader, top: int) -> list[HostState]:
+def busiest(reader: RedisCrawlReader, top: int) -> list[HostState]:
     best: dict[HostKey, HostState] = {}  # by name: a scan may return some twice
-    for shard in visit.shards:
-        key = keys.hosts(visit.name, shard)
-        for found in visit.pairs(key):
-            with visit.reading(key):
+    for shard in reader.shards:
+        key = keys.hosts(reader.name, shard)
+        for found in reader.pairs(key):
+            with reader.reading(key):
                 records = [(HostKey(host.decode()), read_host(packed)) for host, packed in found]
-            best |= {state.host: state for state in _states(visit, shard, records)}
+            best |= {state.host: state for state in _states(reader, shard, records)}
             leading = nlargest(top, best.values(), key=lambda state: state.waiting)
             best = {state.host: state for state in leading}
     return list(best.values())
 
 
-def host_state(visit: RedisCrawlReader, host: HostKey) -> HostState | None:
-    shard = shard_of(registered_domain(host), len(visit.shards))
-    record = host_record(visit, shard, host)
-    return None if record is None else _states(visit, shard, [(host, record)])[0]
+def host_state(reader: RedisCrawlReader, host: HostKey) -> HostState | None:
+    shard = shard_of(registered_domain(host), len(reader.shards))
+    record = host_record(reader, shard, host)
+    return None if record is None else _states(reader, shard, [(host, record)])[0]
 
 
-def host_record(visit: RedisCrawlReader, shard: int, host: HostKey) -> ShardHost | None:
-    key = keys.hosts(visit.name, shard)
-    packed = visit.ask(key, "HGET", host)
-    with visit.reading(key):
+def host_record(reader: RedisCrawlReader, shard: int, host: HostKey) -> ShardHost | None:
+    key = keys.hosts(reader.name, shard)
+    packed = reader.ask(key, "HGET", host)
+    with reader.reading(key):
         return None if packed is None else read_host(packed)
 
 
 def _states(
-    visit: RedisCrawlReader, shard: int, records: Sequence[tuple[HostKey, ShardHost]]
+    reader: RedisCrawlReader, shard: int, records: Sequence[tuple[HostKey, ShardHost]]
 ) -> list[HostState]:
     queues = [
-        (host, keys.queue(visit.name, shard, front, host))
+        (host, keys.queue(reader.name, shard, front, host))
         for host, record in records
         for front in record.fronts
     ]
-    lengths = visit.ask_each([("LLEN", key) for _, key in queues])
+    lengths = reader.ask_each([("LLEN", key) for _, key in queues])
     waiting = dict.fromkeys((host for host, _ in records), 0)
     for (host, _), length in zip(queues, lengths, strict=True):
         waiting[host] += length
@@ -216,8 +216,8 @@ _robots: Final = msgspec.msgpack.Decoder(RobotsRecord).decode
 
 
 class DeadLetterRetry:
-    def __init__(self, visit: RedisCrawlReader, ops: Ops) -> None:
-        self._visit = visit
+    def __init__(self, reader: RedisCrawlReader, ops: ShardOperations) -> None:
+        self._reader = reader
         self._ops = ops
 
     def put_back(self, shards: Iterable[int], chosen: Callable[[Candidate], bool]) -> int:
@@ -225,35 +225,35 @@ class DeadLetterRetry:
         return sum(self._put_back(shard, chosen) for shard in shards)
 
     def _put_back(self, shard: int, chosen: Callable[[Candidate], bool]) -> int:
-        totals = keys.totals(self._visit.name, shard)
-        begun_at = int(self._visit.ask(totals, "HGET", "next") or 1)
+        totals = keys.totals(self._reader.name, shard)
+        begun_at = int(self._reader.ask(totals, "HGET", "next") or 1)
         letters = (
             each
-            for each in dead_letters(self._visit, shard)
+            for each in dead_letters(self._reader, shard)
             if each[0] < begun_at and chosen(each[1].candidate)
         )
         total = 0
         while batch := list(islice(letters, BATCH)):
             self._forget_unreachable(shard, batch)
-            (reply,) = self._visit.link.run([self._ops.retry_dead(shard, batch)])
+            (reply,) = self._reader.link.run([self._ops.retry_dead(shard, batch)])
             total += int(reply[1])
         return total
 
     def _forget_unreachable(self, shard: int, letters: Sequence[Letter]) -> None:
         """Delete stored records of an unreachable robots.txt: they would refuse the URLs again."""
-        name = self._visit.name
+        name = self._reader.name
         for authority in {authority_of(letter.candidate.url) for _, letter in letters}:
             key = keys.robots(name, shard, authority)
-            packed = self._visit.ask(key, "GET")
+            packed = self._reader.ask(key, "GET")
             if packed is not None and _forbids_all(packed):
-                self._visit.ask(key, "DEL")
+                self._reader.ask(key, "DEL")
 
 
-def dead_letters(visit: RedisCrawlReader, shard: int) -> Iterator[Letter]:
+def dead_letters(reader: RedisCrawlReader, shard: int) -> Iterator[Letter]:
     """Yield the letters of *shard* in no order, some perhaps twice."""
-    key = keys.dead(visit.name, shard)
-    with visit.reading(key):
-        for found in visit.pairs(key):
+    key = keys.dead(reader.name, shard)
+    with reader.reading(key):
+        for found in reader.pairs(key):
             for number, letter in found:
                 yield int(number), decode_letter(letter)
 
@@ -271,11 +271,11 @@ def _forbids_all(packed: bytes) -> bool:
 _decode = msgspec.json.Decoder(WorkerRecord).decode
 
 
-def worker_records(visit: RedisCrawlReader) -> list[WorkerRecord]:
+def worker_records(reader: RedisCrawlReader) -> list[WorkerRecord]:
     """Return the records of all workers, sorted by name."""
-    key = keys.workers(visit.name)
-    with visit.reading(key):
-        found = {name: _decode(packed) for pairs in visit.pairs(key) for name, packed in pairs}
+    key = keys.workers(reader.name)
+    with reader.reading(key):
+        found = {name: _decode(packed) for pairs in reader.pairs(key) for name, packed in pairs}
     return [found[name] for name in sorted(found)]
 
 
@@ -284,26 +284,26 @@ def is_alive(worker: WorkerRecord, now: float) -> bool:
     return now - worker.at < ALIVE_S
 
 
-def forget(visit: RedisCrawlReader, name: str) -> WorkerRecord:
+def forget(reader: RedisCrawlReader, name: str) -> WorkerRecord:
     """Give up the links on the disk of a worker, and return its last record. If it comes back it
     adds them after all. Raises ConfigError if it is alive or unknown."""
-    key = keys.workers(visit.name)
-    packed = visit.ask(key, "HGET", name)
+    key = keys.workers(reader.name)
+    packed = reader.ask(key, "HGET", name)
     if packed is None:
         raise ConfigError(
-            f"{visit.where} knows no worker {name}; scrapy frontier workers lists them"
+            f"{reader.where} has no worker {name}; scrapy frontier workers lists them"
         )
-    with visit.reading(key):
+    with reader.reading(key):
         worker = _decode(packed)
-    now = visit.now()
+    now = reader.now()
     if is_alive(worker, now):
         raise ConfigError(
             f"{name} is alive, last heartbeat {now - worker.at:.1f} s ago (process {worker.pid} on"
             f" {worker.host}). Stop it first: its links then stay on its disk, or are sent"
         )
-    notes = [keys.outboxes(visit.name, shard) for shard in visit.shards]
-    visit.link.ask([(note, ("SREM", note, name)) for note in notes])
-    visit.ask(key, "HDEL", name)
+    notes = [keys.outboxes(reader.name, shard) for shard in reader.shards]
+    reader.link.ask([(note, ("SREM", note, name)) for note in notes])
+    reader.ask(key, "HDEL", name)
     return worker
 
 
@@ -317,37 +317,37 @@ _OVERLAP: Final = 10
 rests after each lease, so that there are fewer than ten meanwhile."""
 
 
-class Search:
+class UrlSearch:
     """The search for one URL in its shard."""
 
-    def __init__(self, visit: RedisCrawlReader, it: KnownUrl) -> None:
-        self._visit = visit
-        self._it = it
-        self._shard = shard_of(it.domain, len(visit.shards))
+    def __init__(self, reader: RedisCrawlReader, url: KnownUrl) -> None:
+        self._reader = reader
+        self._url = url
+        self._shard = shard_of(url.domain, len(reader.shards))
 
     def is_seen(self) -> bool:
         """Return whether the URL is seen. Tries again if buckets were split meanwhile."""
-        signed = int.from_bytes(self._it.key.to_bytes(8), signed=True)
+        signed = int.from_bytes(self._url.key.to_bytes(8), signed=True)
         buckets = 0
         while buckets != (now := self._buckets()):
             buckets = now
-            bucket = keys.seen(self._visit.name, self._shard, bucket_of(signed, buckets))
-            if self._visit.ask(bucket, "SISMEMBER", signed):
+            bucket = keys.seen(self._reader.name, self._shard, bucket_of(signed, buckets))
+            if self._reader.ask(bucket, "SISMEMBER", signed):
                 return True
         return False
 
     def waiting(self) -> WaitingUrl | NotSearched | None:
-        host = self._it.host
-        record = host_record(self._visit, self._shard, host)
+        host = self._url.host
+        record = host_record(self._reader, self._shard, host)
         room = MAX_SEARCHED
         unsearched = 0
         for front in record.fronts if record else ():
-            key = keys.queue(self._visit.name, self._shard, front, host)
-            length = self._visit.ask(key, "LLEN")
-            with self._visit.reading(key):
+            key = keys.queue(self._reader.name, self._shard, front, host)
+            length = self._reader.ask(key, "LLEN")
+            with self._reader.reading(key):
                 for ahead, body in self._queue(key, room):
                     candidate = read_waiting(body, host, front)
-                    if candidate.key == self._it.key:
+                    if candidate.key == self._url.key:
                         return WaitingUrl(candidate, ahead, is_urgent=front == keys.URGENT)
             unsearched += max(0, length - room)
             room = max(0, room - length)
@@ -355,84 +355,84 @@ class Search:
 
     def leased(self) -> LeasedUrl | None:
         for session, lease in self._leases():
-            if lease.candidate.key == self._it.key:
+            if lease.candidate.key == self._url.key:
                 return LeasedUrl(lease.taken_at, self._worker_of(session))
         return None
 
     def later(self) -> Candidate | None:
-        key = keys.later(self._visit.name, self._shard)
-        with self._visit.reading(key):
-            for found in self._visit.scored(key, match=f"*{escaped(self._it.host)}*"):
+        key = keys.later(self._reader.name, self._shard)
+        with self._reader.reading(key):
+            for found in self._reader.scored(key, match=f"*{escaped(self._url.host)}*"):
                 for entry, when in found:
                     candidate = read_later(entry, when)
-                    if candidate.key == self._it.key:
+                    if candidate.key == self._url.key:
                         return candidate
         return None
 
     def dead(self) -> DeadLetter | None:
-        letters = (letter for _, letter in dead_letters(self._visit, self._shard))
-        return next((each for each in letters if each.candidate.key == self._it.key), None)
+        letters = (letter for _, letter in dead_letters(self._reader, self._shard))
+        return next((each for each in letters if each.candidate.key == self._url.key), None)
 
     def refused(self) -> RefusedRecord | None:
-        key = keys.refused_urls(self._visit.name, self._shard)
-        with self._visit.reading(key):
-            for found in self._visit.pairs(key):
+        key = keys.refused_urls(self._reader.name, self._shard)
+        with self._reader.reading(key):
+            for found in self._reader.pairs(key):
                 for _, packed in found:
                     candidate, rule, at = read_refused(packed)
-                    if candidate.key == self._it.key:
+                    if candidate.key == self._url.key:
                         return RefusedRecord(candidate, rule, at)
         return None
 
-    def duplicate_owner(self, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
+    def duplicate_owner(self, is_same_url: Callable[[str], bool]) -> DuplicateOwner | None:
         """Return its claim. Claims are filed by digest, so that all may have to be read."""
-        for shard in self._visit.shards:
+        for shard in self._reader.shards:
             for claim in self._claims(shard):
-                if is_it(claim.url):
+                if is_same_url(claim.url):
                     return DuplicateOwner(claim.at, claim.record)
         return None
 
     def _claims(self, shard: int) -> Iterator[Claim]:
         """Yield the claims of its host, and perhaps of others."""
-        name, host = self._visit.name, self._it.host.encode()
-        total = int(self._visit.ask(keys.totals(name, shard), "HGET", "claims") or 0)
+        name, host = self._reader.name, self._url.host.encode()
+        total = int(self._reader.ask(keys.totals(name, shard), "HGET", "claims") or 0)
         buckets = [keys.claims(name, shard, bucket) for bucket in range(buckets_of(total))]
         files: dict[bytes, bytes] = {}
-        with self._visit.reading(buckets[0]):
-            for filed in self._visit.lists(buckets):
+        with self._reader.reading(buckets[0]):
+            for filed in self._reader.lists(buckets):
                 if host in filed:
                     files = files or self._files(shard)
                     yield read_filed(filed, files)
 
     def _files(self, shard: int) -> dict[bytes, bytes]:
-        key = keys.key_files(self._visit.name, shard)
-        return {number: file for found in self._visit.pairs(key) for number, file in found}
+        key = keys.key_files(self._reader.name, shard)
+        return {number: file for found in self._reader.pairs(key) for number, file in found}
 
     def _buckets(self) -> int:
-        totals = keys.totals(self._visit.name, self._shard)
-        return int(self._visit.ask(totals, "HGET", "buckets") or 1)
+        totals = keys.totals(self._reader.name, self._shard)
+        return int(self._reader.ask(totals, "HGET", "buckets") or 1)
 
     def _queue(self, key: str, most: int) -> Iterator[tuple[int, bytes]]:
         """Yield up to *most* entries with their positions, some twice."""
         for begin in range(0, most, SLICE - _OVERLAP):
-            found = self._visit.ask(key, "LRANGE", begin, min(begin + SLICE, most) - 1)
+            found = self._reader.ask(key, "LRANGE", begin, min(begin + SLICE, most) - 1)
             yield from enumerate(found, begin)
             if len(found) < SLICE:
                 return
 
     def _leases(self) -> Iterator[tuple[str, ShardLease]]:
         """Yield the leases of the shard with their sessions."""
-        name = self._visit.name
-        for sessions in self._visit.scored(keys.sessions(name, self._shard)):
+        name = self._reader.name
+        for sessions in self._reader.scored(keys.sessions(name, self._shard)):
             for session, _ in sessions:
                 key = keys.leases(name, self._shard, session.decode())
-                with self._visit.reading(key):
-                    for found in self._visit.pairs(key):
+                with self._reader.reading(key):
+                    for found in self._reader.pairs(key):
                         for _, packed in found:
                             yield session.decode(), read_lease(packed)
 
     def _worker_of(self, session: str) -> str:
         """Return the name of the worker, also if it has begun another session since."""
-        named = {worker.session: worker.name for worker in worker_records(self._visit)}
+        named = {worker.session: worker.name for worker in worker_records(self._reader)}
         return named.get(session) or session.rpartition(".")[0] or session
 
 
@@ -453,16 +453,16 @@ _OTHER_FIELD: Final = b""
 
 
 def stored_pattern_stats(
-    visit: RedisCrawlReader, it: KnownUrl, pattern: str
+    reader: RedisCrawlReader, url: KnownUrl, pattern: str
 ) -> tuple[str, PatternStats]:
     """Return the pattern that the URL is counted under, and its figures. Raises ForeignData."""
-    key = keys.pattern_stats(visit.name, shard_of(it.domain, len(visit.shards)), it.host)
-    packed = visit.ask(key, "HGET", field_of(pattern))
-    if packed is None and visit.ask(key, "HLEN") >= MAX_PATTERNS:
-        pattern, packed = OTHER, visit.ask(key, "HGET", _OTHER_FIELD)
+    key = keys.pattern_stats(reader.name, shard_of(url.domain, len(reader.shards)), url.host)
+    packed = reader.ask(key, "HGET", field_of(pattern))
+    if packed is None and reader.ask(key, "HLEN") >= MAX_PATTERNS:
+        pattern, packed = OTHER_PATTERNS, reader.ask(key, "HGET", _OTHER_FIELD)
     if packed is None:
-        return pattern, NOTHING
-    with visit.reading(key):
+        return pattern, NO_STATS
+    with reader.reading(key):
         return pattern, PatternStats(*_STATS.unpack(packed))
 
 
@@ -472,15 +472,15 @@ class RedisInspection:
 
     is_shared = True
 
-    def __init__(self, visit: RedisCrawlReader, path: Path, most_bytes: int) -> None:
+    def __init__(self, reader: RedisCrawlReader, path: Path, most_bytes: int) -> None:
         """*path*: a worker's data directory, if it exists; *most_bytes*: of a robots.txt."""
-        self.where = visit.where
-        self.key_seed, self.identity = visit.format.key_seed, visit.format.identity
-        self.now = visit.now
-        self._visit = visit
+        self.where = reader.where
+        self.key_seed, self.identity = reader.format.key_seed, reader.format.identity
+        self.now = reader.now
+        self._reader = reader
         self._most_bytes = most_bytes
         self._folder = path / WORKER
-        self._traces = CrawlFiles(path)
+        self._log_reader = LogReader(path)
         self._closing = ExitStack()
 
     def __enter__(self) -> Self:
@@ -491,85 +491,87 @@ class RedisInspection:
 
     @property
     def arguments(self) -> dict[str, str]:
-        key = keys.arguments(self._visit.name)
-        return read_kept(self._visit.ask(key, "GET"), key)
+        key = keys.arguments(self._reader.name)
+        return read_kept(self._reader.ask(key, "GET"), key)
 
     @property
     def robots(self) -> RobotsReader:
-        return RobotsReader(self._visit, RobotsRecords(self._store), self._most_bytes)
+        return RobotsReader(self._reader, RobotsRecords(self._store), self._most_bytes)
 
     def counts(self) -> Counts:
-        names = [keys.totals(self._visit.name, shard) for shard in self._visit.shards]
-        replies = self._visit.ask_each([("HGETALL", name) for name in names])
+        names = [keys.totals(self._reader.name, shard) for shard in self._reader.shards]
+        replies = self._reader.ask_each([("HGETALL", name) for name in names])
         return ShardTotals.summed(ShardTotals.of_reply(reply) for reply in replies)
 
     def busiest(self, top: int) -> list[HostState]:
-        return busiest(self._visit, top)
+        return busiest(self._reader, top)
 
     def host(self, host: HostKey) -> HostState | None:
-        return host_state(self._visit, host)
+        return host_state(self._reader, host)
 
     def oldest_dead(self, limit: int) -> list[DeadLetter]:
         """Read all letters, as those of a shard are in no order, and return the *limit* oldest."""
         found: dict[tuple[int, int], DeadLetter] = {}  # by number: a scan may return some twice
 
-        for shard in self._visit.shards:
-            for number, letter in dead_letters(self._visit, shard):
+        for shard in self._reader.shards:
+            for number, letter in dead_letters(self._reader, shard):
                 found[shard, number] = letter
                 if len(found) >= limit + SLICE:
                     found = _oldest(found, limit)
         return list(_oldest(found, limit).values())
 
-    def is_seen(self, it: KnownUrl) -> bool:
-        return Search(self._visit, it).is_seen()
+    def is_seen(self, url: KnownUrl) -> bool:
+        return UrlSearch(self._reader, url).is_seen()
 
-    def waiting(self, it: KnownUrl) -> WaitingUrl | NotSearched | None:
-        return Search(self._visit, it).waiting()
+    def waiting(self, url: KnownUrl) -> WaitingUrl | NotSearched | None:
+        return UrlSearch(self._reader, url).waiting()
 
-    def leased(self, it: KnownUrl) -> LeasedUrl | None:
-        return Search(self._visit, it).leased()
+    def leased(self, url: KnownUrl) -> LeasedUrl | None:
+        return UrlSearch(self._reader, url).leased()
 
-    def later(self, it: KnownUrl) -> Candidate | None:
-        return Search(self._visit, it).later()
+    def later(self, url: KnownUrl) -> Candidate | None:
+        return UrlSearch(self._reader, url).later()
 
-    def dead(self, it: KnownUrl) -> DeadLetter | None:
-        return Search(self._visit, it).dead()
+    def dead(self, url: KnownUrl) -> DeadLetter | None:
+        return UrlSearch(self._reader, url).dead()
 
-    def refused(self, it: KnownUrl) -> RefusedRecord | None:
-        return Search(self._visit, it).refused()
+    def refused(self, url: KnownUrl) -> RefusedRecord | None:
+        return UrlSearch(self._reader, url).refused()
 
-    def duplicate_owner(self, it: KnownUrl, is_it: Callable[[str], bool]) -> DuplicateOwner | None:
-        return Search(self._visit, it).duplicate_owner(is_it)
+    def duplicate_owner(
+        self, url: KnownUrl, is_same_url: Callable[[str], bool]
+    ) -> DuplicateOwner | None:
+        return UrlSearch(self._reader, url).duplicate_owner(is_same_url)
 
-    def outcomes(self, it: KnownUrl, is_it: Callable[[str], bool]) -> list[Outcome]:
-        return self._traces.outcomes(it.host, is_it)
+    def outcomes(self, url: KnownUrl, is_same_url: Callable[[str], bool]) -> list[Outcome]:
+        return self._log_reader.outcomes(url.host, is_same_url)
 
     def original(self, record: str) -> str:
-        return self._traces.original(record)
+        return self._log_reader.original(record)
 
     def outbox_counts(self) -> dict[str, int]:
-        return {one.name: one.outbox for one in worker_records(self._visit) if one.outbox}
+        return {one.name: one.outbox for one in worker_records(self._reader) if one.outbox}
 
     def stored_origins(self) -> MemoryStore:
         return origins_of(self._store)
 
-    def pattern_stats(self, it: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
-        return stored_pattern_stats(self._visit, it, pattern)
+    def pattern_stats(self, url: KnownUrl, pattern: str) -> tuple[str, PatternStats]:
+        return stored_pattern_stats(self._reader, url, pattern)
 
-    def admitted_of_domain(self, it: KnownUrl) -> int:
-        key = keys.domains(self._visit.name, shard_of(it.domain, len(self._visit.shards)))
-        used = self._visit.ask(key, "HGET", it.domain)
-        with self._visit.reading(key):
+    def admitted_of_domain(self, url: KnownUrl) -> int:
+        key = keys.domains(self._reader.name, shard_of(url.domain, len(self._reader.shards)))
+        used = self._reader.ask(key, "HGET", url.domain)
+        with self._reader.reading(key):
             return int(used or 0)
 
-    def opened_hosts(self, it: KnownUrl) -> set[str]:
+    def opened_hosts(self, url: KnownUrl) -> set[str]:
         """Return the pushed hosts of its domain, as a scope may depend on them."""
-        key = keys.loopback_hosts(self._visit.name)
+        key = keys.opened_hosts(self._reader.name)
         same_domain: set[str] = set()
-        for found in self._visit.scored(key):
-            with self._visit.reading(key):
+        for found in self._reader.scored(key):
+            with self._reader.reading(key):
                 hosts = [host.decode() for host, _ in found]
-            same_domain |= {host for host in hosts if registered_domain(host) == it.domain}
+            same_domain |= {host for host in hosts if registered_domain(host) == url.domain}
         return same_domain
 
     @cached_property
@@ -592,17 +594,17 @@ class RobotsReader:
     """Implements policy.robots_cache.RobotsStore to read: the record that workers share, else the
     one that the worker of this data directory has stored."""
 
-    def __init__(self, visit: RedisCrawlReader, own: RobotsRecords, most_bytes: int) -> None:
-        self._visit = visit
+    def __init__(self, reader: RedisCrawlReader, own: RobotsRecords, most_bytes: int) -> None:
+        self._reader = reader
         self._own = own
         self._most_bytes = most_bytes
 
     def get(self, authority: str) -> RobotsRecord | None:
         domain = registered_domain(split(f"{authority}/").hostname)
-        shard = shard_of(domain, len(self._visit.shards))
-        key = keys.robots(self._visit.name, shard, authority)
-        packed, left_ms = self._visit.ask_each([("GET", key), ("PTTL", key)])
-        shared = read_robots(authority, packed, left_ms, self._visit.now(), self._most_bytes)
+        shard = shard_of(domain, len(self._reader.shards))
+        key = keys.robots(self._reader.name, shard, authority)
+        packed, left_ms = self._reader.ask_each([("GET", key), ("PTTL", key)])
+        shared = read_robots(authority, packed, left_ms, self._reader.now(), self._most_bytes)
         own = self._own.get(authority)
         if shared is None and own is not None and own.kind is RobotsState.UNREACHABLE:
             return None  # it was withdrawn: see crawler.shared.worker.robots
@@ -618,7 +620,7 @@ class RobotsReader:
 # exact, and is written only if they are still the same. Else the shard is not counted.
 
 TRIES: Final = 3
-_AT_ONCE: Final = 500  # keys of one batch of commands
+_KEYS_PER_BATCH: Final = 500  # keys of one batch of commands
 _Fields = dict[bytes, bytes]
 Each = TypeVar("Each")
 
@@ -626,22 +628,22 @@ Each = TypeVar("Each")
 class Recount:
     """Counts the URLs of each shard again, and may repair its counters."""
 
-    def __init__(self, visit: RedisCrawlReader) -> None:
-        self._visit = visit
+    def __init__(self, reader: RedisCrawlReader) -> None:
+        self._reader = reader
         self.counted: list[RecountedCounter] = []
         self.uncounted: list[int] = []
         """Shards that changed during each of TRIES counts."""
 
     def count(self) -> None:
-        for shard in self._visit.shards:
+        for shard in self._reader.shards:
             self._count_shard(shard, None)
 
-    def repair(self, ops: Ops) -> None:
+    def repair(self, ops: ShardOperations) -> None:
         """Count, and write the counters that differ."""
-        for shard in self._visit.shards:
+        for shard in self._reader.shards:
             self._count_shard(shard, ops)
 
-    def _count_shard(self, shard: int, ops: Ops | None) -> None:
+    def _count_shard(self, shard: int, ops: ShardOperations | None) -> None:
         """Count one shard; with *ops* write the counters that differ."""
         for _ in range(TRIES):
             before = self._totals(shard)
@@ -654,7 +656,7 @@ class Recount:
             differing = {each.name: each.counted for each in found if each.differs}
             if ops is not None and differing:
                 conditions = {field: before.get(field.encode(), b"") for field in _CHANGE_FIELDS}
-                (reply,) = self._visit.link.run([ops.repair(shard, conditions, differing)])
+                (reply,) = self._reader.link.run([ops.repair(shard, conditions, differing)])
                 if not reply[1]:
                     continue
             self.counted += found
@@ -662,18 +664,18 @@ class Recount:
         self.uncounted.append(shard)
 
     def _totals(self, shard: int) -> _Fields:
-        key = keys.totals(self._visit.name, shard)
-        (reply,) = self._visit.ask_each([("HGETALL", key)])
+        key = keys.totals(self._reader.name, shard)
+        (reply,) = self._reader.ask_each([("HGETALL", key)])
         return dict(zip(reply[::2], reply[1::2], strict=True))
 
     def _numbers(self, shard: int, totals: _Fields) -> Iterator[tuple[str, int]]:
-        visit, name = self._visit, self._visit.name
+        reader, name = self._reader, self._reader.name
         buckets = [
             keys.seen(name, shard, bucket) for bucket in range(int(totals.get(b"buckets", 1)))
         ]
         sessions = {
             keys.leases(name, shard, session.decode())
-            for found in visit.scored(keys.sessions(name, shard))
+            for found in reader.scored(keys.sessions(name, shard))
             for session, _ in found
         }
         yield "waiting", self._sum("LLEN", self._queues(shard))
@@ -684,20 +686,20 @@ class Recount:
 
     def _queues(self, shard: int) -> list[str]:
         """Return the queues in the records of its hosts; a scan may return a host twice."""
-        key = keys.hosts(self._visit.name, shard)
+        key = keys.hosts(self._reader.name, shard)
         queues: set[str] = set()
-        for found in self._visit.pairs(key):
-            with self._visit.reading(key):
+        for found in self._reader.pairs(key):
+            with self._reader.reading(key):
                 for host, packed in found:
                     named = host.decode()
                     fronts = read_host(packed).fronts
-                    queues.update(keys.queue(self._visit.name, shard, at, named) for at in fronts)
+                    queues.update(keys.queue(self._reader.name, shard, at, named) for at in fronts)
         return list(queues)
 
     def _sum(self, command: str, names: Sequence[str]) -> int:
         return sum(
-            sum(self._visit.ask_each([(command, name) for name in part]))
-            for part in _parts(names, _AT_ONCE)
+            sum(self._reader.ask_each([(command, name) for name in part]))
+            for part in _parts(names, _KEYS_PER_BATCH)
         )
 
 

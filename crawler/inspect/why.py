@@ -1,4 +1,5 @@
-"""`why URL`: all that the frontier and the logs hold on one URL, and the rules' verdict on it now.
+"""`why URL`: shows all records of one URL in the frontier and the logs, and what the present rules
+decide about it.
 
 Rule: the rules are applied anew with the present settings and arguments; the verdict at the time
 the URL was found is only in the frontier and the logs.
@@ -42,9 +43,9 @@ from crawler.policy.patterns import (
     verdict,
 )
 from crawler.policy.robots_cache import (
-    Allowed,
-    Disallowed,
+    RobotsAllowed,
     RobotsCache,
+    RobotsDisallowed,
     RobotsUnreachable,
 )
 from crawler.policy.scope import Reason, Refusal
@@ -61,7 +62,8 @@ from crawler.spiders.seeds import list_url, read_seeds
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. Times are epoch seconds; None means that it is not in that place."""
+    """The state of one URL. Times are epoch seconds; None means that the URL is not in that
+    place."""
 
     url: str
     host: str
@@ -97,7 +99,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     is_shared: bool = False  # then each worker has its own log
 
 
-class Namer:
+class UrlIdentifier:
     """Makes the key of a URL by the rules of one crawl."""
 
     def __init__(self, config: Config, key_seed: int) -> None:
@@ -109,7 +111,7 @@ class Namer:
         """Return the key of *url*, a fetch form."""
         return key_of(canonical(url, self._canonical), self._seed)
 
-    def named(self, text: str) -> KnownUrl:
+    def identify(self, text: str) -> KnownUrl:
         """Return the URL with its key and host. Raises ConfigError if *text* is no URL."""
         url = fetch_form(text)
         if url is None:
@@ -124,8 +126,8 @@ def why(
     """Answer for the URL *text*. *given*: arguments in place of those of the last start, as after
     -a. Raises CrawlerError."""
     refuse_other_identity(inspection.where, inspection.identity, config, inspection.is_shared)
-    namer = Namer(config, inspection.key_seed)
-    known = namer.named(text)
+    namer = UrlIdentifier(config, inspection.key_seed)
+    known = namer.identify(text)
     found, scope_judged = _judged(known, inspection, config, given, now)
     refusal = found if isinstance(found, Refusal) else None
     robots, robots_detail = _robots(known.url, inspection, config, now)
@@ -177,11 +179,11 @@ def _judged(
     if arguments.scope is not ScopeChoice.ANY and not are_known:
         raise ConfigError("a scope is judged from the seeds: give them too, -a seeds=...")
     remembered, seed = inspection.stored_origins(), inspection.key_seed
-    doors = AllowedOrigins(config, arguments, remembered, seed, now, is_looking=True)
+    origins = AllowedOrigins(config, arguments, remembered, seed, now, is_read_only=True)
     if seeds:
-        doors.set_seeds(seeds)
-    doors.add_seed_hosts(inspection.opened_hosts(known))
-    found = doors.admission.candidate(known.url, depth=0 if known.url in seeds else 1)
+        origins.set_seeds(seeds)
+    origins.add_seed_hosts(inspection.opened_hosts(known))
+    found = origins.admission.candidate(known.url, depth=0 if known.url in seeds else 1)
     return found, are_known
 
 
@@ -249,9 +251,9 @@ def _robots(url: str, inspection: Inspection, config: Config, now: float) -> tup
     agent = config.identity.user_agent_name
     verdict = RobotsCache(inspection.robots, agent, config.robots).verdict(url, now)
     match verdict:
-        case Allowed(_, rule):
+        case RobotsAllowed(_, rule):
             return "allowed", rule
-        case Disallowed(rule):
+        case RobotsDisallowed(rule):
             return "disallowed", rule
         case RobotsUnreachable(_, reason):
             return "unreachable", reason
@@ -280,11 +282,13 @@ def _with_place(answer: Why, known: KnownUrl, inspection: Inspection) -> Why:
     return answer
 
 
-def _with_log(answer: Why, known: KnownUrl, namer: Namer, inspection: Inspection) -> Why:
+def _with_log(
+    answer: Why, known: KnownUrl, identifier: UrlIdentifier, inspection: Inspection
+) -> Why:
     """Add its outcomes, and the original of its content."""
 
     def is_it(url: str) -> bool:
-        return url == known.url or namer.key(url) == known.key
+        return url == known.url or identifier.key(url) == known.key
 
     outcomes = inspection.outcomes(known, is_it)
     copies = [each for each in outcomes if each.reason == "duplicate"]

@@ -22,7 +22,7 @@ from crawler.crawl.body_memory import (
 )
 from crawler.model.page import DownloadOptions, Flag
 from crawler.policy.encodings import (
-    Decoded,
+    DecodedBody,
     codings_of,
     undo_codings,
 )
@@ -63,7 +63,7 @@ class DecodeMiddleware:
 
     async def _decode(
         self, share: BodyShare, body: bytes, codings: list[bytes], room: int
-    ) -> Decoded:
+    ) -> DecodedBody:
         """Decode *body*. As its decoded size is not known before, it waits where memory lacks room
         for the maximum, unless it turns out to be small."""
         allowed = room if self._memory.has_room(share, room) else min(room, FREE_BYTES)

@@ -17,7 +17,7 @@ from crawler.assembly.crawl import Crawl
 from crawler.crawl.errors import LeaseEnded
 from crawler.crawl.in_flight import LEASE, Fetch
 from crawler.crawl.precheck import ProbeResult
-from crawler.middlewares.pace import (
+from crawler.middlewares.outcome import (
     answer_of,
     failed_answer,
     judge_answer,
@@ -36,36 +36,36 @@ class ProbeMiddleware:
         self._crawl = crawl
 
     async def process_response(self, request: Request, response: Response) -> Response | Request:
-        flight = self._flight(request)
-        if flight is None:
+        fetch = self._flight(request)
+        if fetch is None:
             return response
-        flight.exchange = None  # it is not archived
-        answer = answer_of(response, flight, self._crawl)
-        flight.answer = judge_answer(answer, flight, self._crawl)
-        self._crawl.leases.completion.release(flight)
-        self._learn(flight, ProbeResult(None) if answer.error else await self._read(response))
+        fetch.exchange = None  # it is not archived
+        answer = answer_of(response, fetch, self._crawl)
+        fetch.answer = judge_answer(answer, fetch, self._crawl)
+        self._crawl.leases.completion.release(fetch)
+        self._store_result(fetch, ProbeResult(None) if answer.error else await self._read(response))
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        flight = self._flight(request)
-        if flight is None or isinstance(exception, LeaseEnded):
+        fetch = self._flight(request)
+        if fetch is None or isinstance(exception, LeaseEnded):
             return None
-        answer = failed_answer(exception, flight, self._crawl)
+        answer = failed_answer(exception, fetch, self._crawl)
         if answer is not None:
-            flight.answer = judge_answer(answer, flight, self._crawl)
-        self._crawl.leases.completion.release(flight)
-        self._learn(flight, ProbeResult(None))
+            fetch.answer = judge_answer(answer, fetch, self._crawl)
+        self._crawl.leases.completion.release(fetch)
+        self._store_result(fetch, ProbeResult(None))
         return request.replace(dont_filter=True)
 
     def _flight(self, request: Request) -> Fetch | None:
-        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
-        return flight if flight is not None and flight.purpose is Purpose.PROBE else None
+        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        return fetch if fetch is not None and fetch.purpose is Purpose.PROBE else None
 
-    def _learn(self, flight: Fetch, result: ProbeResult) -> None:
-        flight.verdict = PutBack()
-        now, host = self._crawl.leases.clock.now(), flight.lease.candidate.host
+    def _store_result(self, fetch: Fetch, result: ProbeResult) -> None:
+        fetch.verdict = PutBack()
+        now, host = self._crawl.leases.clock.now(), fetch.lease.candidate.host
         try:
-            self._crawl.admission.probes.learn(host, flight.authority, result, now)
+            self._crawl.selection.probes.store_result(host, fetch.authority, result, now)
         except StoreUnavailable as error:
             self._crawl.lifecycle.fail(error)
         self._crawl.stats.count("soft_404/asked")

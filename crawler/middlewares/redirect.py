@@ -29,9 +29,9 @@ from crawler.model.types import (
     StoreUnavailable,
 )
 from crawler.policy.redirects import (
-    Follow,
+    FollowRedirect,
     NotARedirect,
-    TooMany,
+    TooManyRedirects,
     decide_redirect,
 )
 from crawler.policy.scope import Refusal
@@ -47,59 +47,59 @@ class RedirectMiddleware(ScrapyRedirects):
         self._referer_spider_middleware = self.crawler.get_spider_middleware(RefererMiddleware)
 
     async def process_response(self, request: Request, response: Response) -> Response | Request:  # type: ignore[override]  # Scrapy awaits it, its stub does not say so
-        flight = self.crawl.leases.in_flight.of(request.meta.get(LEASE))
-        if flight is None or flight.lease.candidate.request:
+        fetch = self.crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        if fetch is None or fetch.lease.candidate.request:
             return super().process_response(request, response)
-        candidate = flight.lease.candidate
+        candidate = fetch.lease.candidate
         location = response.headers.get(b"Location")
         limit = self.crawl.settings.config.limits.max_redirects
         decision = decide_redirect(
             candidate, response.status, location, self._admit(candidate), limit
         )
         match decision:
-            case Follow(target):
-                flight.verdict = Moved(target)
-            case TooMany(reason):
-                flight.verdict = Dead(reason)
+            case FollowRedirect(target):
+                fetch.verdict = Moved(target)
+            case TooManyRedirects(reason):
+                fetch.verdict = Dead(reason)
             case NotARedirect():
                 return response
             case _:
-                flight.reason = decision.reason
+                fetch.reason = decision.reason
                 return response
         # The redirect itself is archived too: without its record the archive cannot be replayed.
         try:
-            claim = await self._archive(response, flight)
-            if isinstance(flight.verdict, Moved):
-                flight.verdict = replace(flight.verdict, claim=claim)
+            claim = await self._archive(response, fetch)
+            if isinstance(fetch.verdict, Moved):
+                fetch.verdict = replace(fetch.verdict, claim=claim)
         except StoreUnavailable as error:
-            flight.verdict = PutBack()
+            fetch.verdict = PutBack()
             self.crawl.lifecycle.fail(error)
         return request.replace(dont_filter=True)
 
-    async def _archive(self, response: Response, flight: Fetch) -> Claim | None:
+    async def _archive(self, response: Response, fetch: Fetch) -> Claim | None:
         """Archive the redirect and return a claim on its body, which is stored once as servers
         repeat it. Returns None if it is empty, cut or already stored, or nothing is archived."""
-        exchange, archive = flight.exchange, self.crawl.storage.archive.archive()
-        may_repeat = flight.lease.candidate.lost
+        exchange, archive = fetch.exchange, self.crawl.storage.archive.archive()
+        may_repeat = fetch.lease.candidate.may_be_archived
         if exchange is None or archive is None:
             return None
         if not response.body or exchange.truncated:
-            flight.record = await archive_exchange(exchange, archive, may_repeat=may_repeat)
+            fetch.record = await archive_exchange(exchange, archive, may_repeat=may_repeat)
             return None
         digest = sha1(response.body, usedforsecurity=False).digest()
         body_sha1 = wire_sha1(exchange, response.body, digest)
-        same = await self.crawl.content.digests.original(digest, exchange.url, flight.lease.id)
-        flight.record = await archive_exchange(
+        same = await self.crawl.content.duplicates.original(digest, exchange.url, fetch.lease.id)
+        fetch.record = await archive_exchange(
             exchange, archive, same, body_sha1, may_repeat=may_repeat
         )
         if same is not None:
             return None
-        record, status = flight.record, response.status
+        record, status = fetch.record, response.status
         return Claim(digest, exchange.url, record, exchange.at, body_sha1, status)
 
     def _admit(self, origin: Candidate) -> Callable[[str, str], Candidate | Refusal]:
         def admit(text: str, base: str) -> Candidate | Refusal:
-            found = self.crawl.admission.allowed_origins.admission.candidate(
+            found = self.crawl.selection.allowed_origins.admission.candidate(
                 text, base, depth=origin.depth, level=origin.level
             )
             if isinstance(found, Refusal):

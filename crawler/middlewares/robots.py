@@ -21,7 +21,7 @@ from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.errors import LeaseEnded, error_of
 from crawler.crawl.in_flight import LEASE, Fetch
-from crawler.middlewares.pace import (
+from crawler.middlewares.outcome import (
     answer_of,
     failed_answer,
     judge_answer,
@@ -42,19 +42,19 @@ from crawler.model.url import authority_of, fetch_form
 from crawler.policy.priority import Hints
 from crawler.policy.redirects import location_text
 from crawler.policy.robots_cache import (
-    REFUSED,
-    Allowed,
-    Disallowed,
-    FetchResult,
+    ADDRESS_REFUSED,
+    RobotsAllowed,
+    RobotsAnswer,
+    RobotsDisallowed,
     RobotsFetch,
+    RobotsUnknown,
     RobotsUnreachable,
     RobotsVerdict,
-    Unknown,
     fetch_result,
 )
 from crawler.policy.scope import Refusal
 
-MAX_FETCHES: Final = 100
+MAX_SITEMAPS: Final = 100
 """Sitemaps taken from a robots.txt (guess: big sites name a few dozen; an index counts as one)."""
 
 
@@ -62,16 +62,16 @@ def sitemaps_of(authority: str, robots_url: str, crawl: Crawl) -> list[Candidate
     """Return the sitemaps that robots.txt names for *authority* and that the crawl may fetch."""
     if (
         not crawl.settings.config.links.follow_sitemaps
-        or not crawl.admission.allowed_origins.is_complete
+        or not crawl.selection.allowed_origins.is_complete
     ):
         return []
     if crawl.settings.arguments is None:
         return []  # a user's spider requests them itself, with its own callback
-    level = crawl.admission.prioritizer.level(Hints(is_sitemap=True))
+    level = crawl.selection.prioritizer.level(Hints(is_sitemap=True))
     found = []
-    for written in crawl.admission.robots.rules(authority).sitemaps[:MAX_FETCHES]:
+    for written in crawl.selection.robots.rules(authority).sitemaps[:MAX_SITEMAPS]:
         # Without the link rules, which refuse the type of a compressed sitemap (.gz).
-        candidate = crawl.admission.allowed_origins.admission.candidate(
+        candidate = crawl.selection.allowed_origins.admission.candidate(
             written, robots_url, level=level
         )
         if isinstance(candidate, Refusal):
@@ -98,57 +98,59 @@ class RobotsMiddleware:
         lease = request.meta.get(LEASE)
         if isinstance(lease, Refusal):
             raise IgnoreRequest(lease.explain())
-        flight = self._crawl.leases.in_flight.of(lease)
-        if flight is not None and flight.is_refused:
-            raise IgnoreRequest(flight.reason)  # calls the errback: see FrontierScheduler
+        fetch = self._crawl.leases.in_flight.fetch_of(lease)
+        if fetch is not None and fetch.is_refused:
+            raise IgnoreRequest(fetch.reason)  # calls the errback: see FrontierScheduler
         asks_for_robots = lease is Purpose.ROBOTS or self._flight(request)
         url = fetch_form(request.url)  # None: not http, so no robots.txt applies
         return None if asks_for_robots or url is None else await self._check(request, url)
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
-        flight = self._flight(request)
-        if flight is None:
+        fetch = self._flight(request)
+        if fetch is None:
             return response
-        flight.exchange = None  # it is not archived
-        fetch = _robots_fetch(request.url, response)
-        answer = answer_of(response, flight, self._crawl)
-        answer = replace(answer, error=fetch.error or answer.error)
-        flight.answer = judge_answer(answer, flight, self._crawl)
+        fetch.exchange = None  # it is not archived
+        result = _robots_fetch(request.url, response)
+        answer = answer_of(response, fetch, self._crawl)
+        answer = replace(answer, error=result.error or answer.error)
+        fetch.answer = judge_answer(answer, fetch, self._crawl)
         # Its crawl-delay counts for the rest that follows, so it is learned first. A host in
         # trouble has none, and the length of its rest is how long its verdict is valid.
-        if fetch_result(fetch) is FetchResult.TROUBLE:
-            rest = self._crawl.leases.completion.release(flight)
-            self._learn(flight, fetch, rest.seconds if rest else 0.0)
+        if fetch_result(result) is RobotsAnswer.TROUBLE:
+            rest = self._crawl.leases.completion.release(fetch)
+            self._store_result(fetch, result, rest.seconds if rest else 0.0)
         else:
-            self._learn(flight, fetch, 0.0)
+            self._store_result(fetch, result, 0.0)
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        flight = self._flight(request)
-        if flight is None or isinstance(exception, LeaseEnded):
+        fetch = self._flight(request)
+        if fetch is None or isinstance(exception, LeaseEnded):
             return None
-        answer = failed_answer(exception, flight, self._crawl)
+        answer = failed_answer(exception, fetch, self._crawl)
         if answer is not None:
-            flight.answer = judge_answer(answer, flight, self._crawl)
+            fetch.answer = judge_answer(answer, fetch, self._crawl)
         # No answer: the request was refused on our side (an inside address, a middleware).
-        error = flight.answer.error if flight.answer else REFUSED
-        rest = self._crawl.leases.completion.release(flight)
-        self._learn(flight, RobotsFetch(request.url, error=error), rest.seconds if rest else 0.0)
+        error = fetch.answer.error if fetch.answer else ADDRESS_REFUSED
+        rest = self._crawl.leases.completion.release(fetch)
+        self._store_result(
+            fetch, RobotsFetch(request.url, error=error), rest.seconds if rest else 0.0
+        )
         return request.replace(dont_filter=True)
 
     def _flight(self, request: Request) -> Fetch | None:
         """Return the fetch of a lease that is used for a robots.txt, or None."""
-        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
-        return flight if flight is not None and flight.purpose is Purpose.ROBOTS else None
+        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        return fetch if fetch is not None and fetch.purpose is Purpose.ROBOTS else None
 
-    def _learn(self, flight: Fetch, fetch: RobotsFetch, rest_s: float) -> None:
-        own = flight.lease.candidate.purpose is Purpose.ROBOTS
-        flight.verdict = Done() if own else PutBack()
+    def _store_result(self, fetch: Fetch, result: RobotsFetch, rest_s: float) -> None:
+        own = fetch.lease.candidate.purpose is Purpose.ROBOTS
+        fetch.verdict = Done() if own else PutBack()
         try:
-            self._crawl.admission.precheck.learn(
-                flight, fetch, self._crawl.leases.clock.now(), rest_s
+            self._crawl.selection.precheck.store_robots_result(
+                fetch, result, self._crawl.leases.clock.now(), rest_s
             )
-            flight.links = sitemaps_of(flight.authority, fetch.url, self._crawl)
+            fetch.links = sitemaps_of(fetch.authority, result.url, self._crawl)
         except StoreUnavailable as error:
             self._crawl.lifecycle.fail(error)
 
@@ -156,20 +158,21 @@ class RobotsMiddleware:
         """Return None if the page may be fetched, or a request that puts its lease back.
         Raises IgnoreRequest if robots.txt forbids it or is unreachable."""
         verdict = self._verdict(url)
-        if isinstance(verdict, Unknown):
-            flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
-            if flight is not None:
+        if isinstance(verdict, RobotsUnknown):
+            fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+            if fetch is not None:
                 # The robots.txt expired since the lease was checked; the next lease fetches it.
-                flight.verdict = PutBack()
+                fetch.verdict = PutBack()
                 return request.replace(dont_filter=True)
             authority = authority_of(url)
             is_refused = isinstance(
-                self._crawl.admission.allowed_origins.robots(verdict.url, authority), Refusal
+                self._crawl.selection.allowed_origins.robots_candidate(verdict.url, authority),
+                Refusal,
             )
             if is_refused and authority_of(verdict.url) == authority:
                 return None  # the handler refuses this address, with its own reason
             verdict = await self._fetch_verdict(url, verdict)
-        if isinstance(verdict, Allowed):
+        if isinstance(verdict, RobotsAllowed):
             return None
         reason = _reason(verdict)
         if LEASE not in request.meta:  # of a lease the outcome log has it
@@ -177,16 +180,16 @@ class RobotsMiddleware:
         raise IgnoreRequest(reason)
 
     def _verdict(self, url: str) -> RobotsVerdict:
-        return self._crawl.admission.robots.verdict(url, self._crawl.leases.clock.now())
+        return self._crawl.selection.robots.verdict(url, self._crawl.leases.clock.now())
 
-    async def _fetch_verdict(self, url: str, unknown: Unknown) -> RobotsVerdict:
+    async def _fetch_verdict(self, url: str, unknown: RobotsUnknown) -> RobotsVerdict:
         """Fetch robots.txt, with its redirects, and return the verdict; Unknown if there was no
         answer, as it is only fetched again for the next request."""
         verdict: RobotsVerdict = unknown
-        while isinstance(verdict, Unknown):
+        while isinstance(verdict, RobotsUnknown):
             fetch = await self._fetch_once(authority_of(url), verdict.url)
             verdict = self._verdict(url)
-            if fetch_result(fetch) is not FetchResult.MOVED:
+            if fetch_result(fetch) is not RobotsAnswer.MOVED:
                 break
         return verdict
 
@@ -202,7 +205,7 @@ class RobotsMiddleware:
     async def _fetch_and_store(self, authority: str, url: str) -> RobotsFetch:
         fetch = await self._send(authority, url)
         try:
-            self._crawl.admission.robots.store_result(
+            self._crawl.selection.robots.store_result(
                 authority, fetch, self._crawl.leases.clock.now()
             )
         except StoreUnavailable as error:
@@ -211,8 +214,10 @@ class RobotsMiddleware:
         return fetch
 
     async def _send(self, authority: str, url: str) -> RobotsFetch:
-        if isinstance(self._crawl.admission.allowed_origins.robots(url, authority), Refusal):
-            return RobotsFetch(url, error=REFUSED)
+        if isinstance(
+            self._crawl.selection.allowed_origins.robots_candidate(url, authority), Refusal
+        ):
+            return RobotsFetch(url, error=ADDRESS_REFUSED)
         # Redirects are followed in `_fetch_verdict`: below, a target would wait for this verdict.
         meta = {LEASE: Purpose.ROBOTS, "verbatim_url": True, "dont_redirect": True}
         engine = self._crawler.engine
@@ -220,16 +225,16 @@ class RobotsMiddleware:
         try:
             return _robots_fetch(url, await engine.download_async(Request(url, meta=meta)))
         except Exception as failed:  # any failure counts as no answer
-            return RobotsFetch(url, error=error_of(failed) or REFUSED)
+            return RobotsFetch(url, error=error_of(failed) or ADDRESS_REFUSED)
 
 
-def _reason(verdict: Disallowed | RobotsUnreachable | Unknown) -> str:
+def _reason(verdict: RobotsDisallowed | RobotsUnreachable | RobotsUnknown) -> str:
     match verdict:
-        case Disallowed(rule):
+        case RobotsDisallowed(rule):
             return f"robots.txt: {rule}"
         case RobotsUnreachable(_, reason):
             return f"robots.txt unreachable: {reason}"
-        case Unknown(url):
+        case RobotsUnknown(url):
             return f"robots.txt unreachable: no answer from {url}"
 
 

@@ -46,19 +46,19 @@ class RedisFsync(StrEnum):
     ALWAYS = "always"
 
 
-class ByServer(StrEnum):
+class AutoByServer(StrEnum):
     """Marks a limit that is computed from the configuration of a server."""
 
     AUTO = "auto"
 
 
-class ByScope(StrEnum):
+class AutoByScope(StrEnum):
     """Marks a limit that applies if a crawl covers the whole web, not if it covers one host."""
 
     AUTO = "auto"
 
 
-class NearDuplicates(StrEnum):
+class NearDuplicateChoice(StrEnum):
     """What is done with a near duplicate of an earlier page. Each member does less."""
 
     FOLLOW = "follow"  # stored, marked, its links followed

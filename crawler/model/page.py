@@ -133,7 +133,7 @@ class AddressRefused(CrawlerError):
 
 
 class LinkKind(StrEnum):
-    """Where on a page a link is. The words are those of CRAWLER_FOLLOW_KINDS."""
+    """The place of a link on its page. The words are those of CRAWLER_FOLLOW_KINDS."""
 
     A = "a"
     AREA = "area"

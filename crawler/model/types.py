@@ -21,7 +21,7 @@ HostKey = NewType("HostKey", str)
 
 
 class Purpose(StrEnum):
-    """Why a URL is fetched."""
+    """The purpose of a fetch."""
 
     PAGE = "page"
     ROBOTS = "robots"  # a robots.txt, or a hop of its redirects: no seen test, no robots check
@@ -43,10 +43,10 @@ class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     purpose: Purpose = Purpose.PAGE
     authority: str = ""  # ROBOTS: what the rules are for, "scheme://host:port"
     request: bytes = b""  # a spider's own request, packed; empty: a plain GET for `web`
-    filtered: bool = True  # False: admitted without a seen test
+    needs_seen_test: bool = True  # False: admitted without a seen test
     modified: float = 0.0  # epoch seconds, from a sitemap or feed; 0: unknown
-    lost: bool = False  # an expired lease may have archived it without a claim
-    named: bool = False  # a sitemap: neither its type nor a pattern refuses it
+    may_be_archived: bool = False  # an expired lease may have archived it without a claim
+    from_sitemap_index: bool = False  # a sitemap: neither its type nor a pattern refuses it
 
 
 class Standing(IntEnum):
@@ -163,7 +163,8 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a host answered one request, as politeness sees it. Arrow: fetch -> politeness."""
+    """How a host answered one request, as far as politeness needs it. Arrow: fetch ->
+    politeness."""
 
     duration_s: float  # from before the request to the last byte
     status: int | None = None  # None: no answer

@@ -217,7 +217,7 @@ def is_tracking(name: str) -> bool:
 # pages are off until a setting turns them on.
 
 
-class Rule(StrEnum):
+class UrlRule(StrEnum):
     """A normalization of a URL before it is compared."""
 
     PERCENT = "percent"
@@ -234,30 +234,30 @@ class Rule(StrEnum):
 
 MERGES: Final = MappingProxyType(
     {
-        Rule.PERCENT: "/%7euser and /~user; /a%2fb and /a%2Fb; ?a[]=1 and ?a%5B%5D=1",
-        Rule.DOT: "example.com. and example.com",
-        Rule.SPACE: "?q=a%20b and ?q=a+b",
-        Rule.EMPTY: "/page? and /page; ?a=1& and ?a=1",
-        Rule.TRACKING: "/page?utm_source=news and /page",
-        Rule.SORT: "?b=2&a=1 and ?a=1&b=2 (values of one name keep their order)",
-        Rule.SESSION: "/page;jsessionid=1A2B and /page",
-        Rule.SLASH: "/news/ and /news",
-        Rule.WWW: "www.example.com and example.com",
-        Rule.HTTPS: "http://example.com/ and https://example.com/",
+        UrlRule.PERCENT: "/%7euser and /~user; /a%2fb and /a%2Fb; ?a[]=1 and ?a%5B%5D=1",
+        UrlRule.DOT: "example.com. and example.com",
+        UrlRule.SPACE: "?q=a%20b and ?q=a+b",
+        UrlRule.EMPTY: "/page? and /page; ?a=1& and ?a=1",
+        UrlRule.TRACKING: "/page?utm_source=news and /page",
+        UrlRule.SORT: "?b=2&a=1 and ?a=1&b=2 (values of one name keep their order)",
+        UrlRule.SESSION: "/page;jsessionid=1A2B and /page",
+        UrlRule.SLASH: "/news/ and /news",
+        UrlRule.WWW: "www.example.com and example.com",
+        UrlRule.HTTPS: "http://example.com/ and https://example.com/",
     }
 )
 """For each rule, an example of the URLs that it merges."""
 
-ALWAYS: Final = frozenset({Rule.PERCENT, Rule.DOT, Rule.SPACE, Rule.EMPTY})
-DEFAULT_RULES: Final = frozenset({Rule.TRACKING, Rule.SORT})
-_REACHES_PLAIN: Final = frozenset({Rule.SESSION, Rule.SLASH, Rule.WWW, Rule.HTTPS})
+ALWAYS: Final = frozenset({UrlRule.PERCENT, UrlRule.DOT, UrlRule.SPACE, UrlRule.EMPTY})
+DEFAULT_RULES: Final = frozenset({UrlRule.TRACKING, UrlRule.SORT})
+_REACHES_PLAIN: Final = frozenset({UrlRule.SESSION, UrlRule.SLASH, UrlRule.WWW, UrlRule.HTTPS})
 
 
 @dataclass(frozen=True, slots=True)
 class CanonicalRules:
     """The rules of one crawl. Keys depend on them, so they are fixed when a crawl begins."""
 
-    on: frozenset[Rule] = DEFAULT_RULES
+    on: frozenset[UrlRule] = DEFAULT_RULES
     plain_stays: bool = field(init=False)  # the rules change no URL without "?" and "%"
 
     def __post_init__(self) -> None:
@@ -299,32 +299,32 @@ def canonical(url: str, rules: CanonicalRules) -> str:
     return _authority(parts, rules.on) + path + ("?" + query if query else "")
 
 
-def _authority(parts: UrlParts, on: frozenset[Rule]) -> str:
+def _authority(parts: UrlParts, on: frozenset[UrlRule]) -> str:
     scheme, name = parts.scheme, parts.hostname
     port = parts.authority[len(f"{scheme}://{name}") :]
     name = name.rstrip(".") or name
-    if Rule.WWW in on:
+    if UrlRule.WWW in on:
         # "www.com" is not "com" with a prefix.
         while name.startswith("www.") and "." in name[4:]:
             name = name[4:]
-    return f"{'http' if Rule.HTTPS in on else scheme}://{name}{port}"
+    return f"{'http' if UrlRule.HTTPS in on else scheme}://{name}{port}"
 
 
-def _path(path: str, on: frozenset[Rule]) -> str:
-    if Rule.SESSION in on:
+def _path(path: str, on: frozenset[UrlRule]) -> str:
+    if UrlRule.SESSION in on:
         path = _SESSION_PATH.sub("", path)
-    if Rule.SLASH in on:
+    if UrlRule.SLASH in on:
         path = path.rstrip("/") or "/"
     return path
 
 
-def _query(query: str, on: frozenset[Rule]) -> str:
+def _query(query: str, on: frozenset[UrlRule]) -> str:
     pairs = [pair.partition("=") for pair in query.replace("%20", "+").split("&") if pair]
-    if Rule.TRACKING in on:
+    if UrlRule.TRACKING in on:
         pairs = [pair for pair in pairs if not is_tracking(pair[0])]
-    if Rule.SESSION in on:
+    if UrlRule.SESSION in on:
         pairs = [pair for pair in pairs if not _is_session(pair[0], pair[2])]
-    if Rule.SORT in on:
+    if UrlRule.SORT in on:
         pairs.sort(key=lambda pair: pair[0])
     return "&".join(["".join(pair) for pair in pairs])
 

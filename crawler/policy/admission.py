@@ -89,17 +89,20 @@ class Admission:
         level: int = 0,
         request: bytes = b"",
         key: int | None = None,  # of a request that is more than its URL (a POST)
-        filtered: bool = True,
+        needs_seen_test: bool = True,
     ) -> Candidate | Refusal:
         """Judge one URL: a seed, the target of a redirect, a spider's own request."""
         url = fetch_form(text, base)
         if url is None:
             return unreadable_refusal(text)
-        found = self._admit(url, depth, level, named=depth == 0 or bool(request))
-        if isinstance(found, Refusal) or (filtered and not request and key is None):
+        found = self._admit(url, depth, level, is_exempt=depth == 0 or bool(request))
+        if isinstance(found, Refusal) or (needs_seen_test and not request and key is None):
             return found
         return msgspec.structs.replace(
-            found, key=found.key if key is None else key, request=request, filtered=filtered
+            found,
+            key=found.key if key is None else key,
+            request=request,
+            needs_seen_test=needs_seen_test,
         )
 
     def select(
@@ -138,7 +141,9 @@ class Admission:
                 refused[verdict.reason] += 1
             elif verdict.key not in found:
                 modified = link.modified or 0.0
-                hinted = msgspec.structs.replace(verdict, modified=modified, named=named)
+                hinted = msgspec.structs.replace(
+                    verdict, modified=modified, from_sitemap_index=named
+                )
                 found[verdict.key] = hinted
         return LinkVerdicts(list(found.values()), refused)
 
@@ -158,7 +163,7 @@ class Admission:
             domain=judged.domain,
             purpose=Purpose.ROBOTS,
             authority=authority,
-            filtered=False,
+            needs_seen_test=False,
         )
 
     def refusal(self, candidate: Candidate) -> Refusal | None:
@@ -168,29 +173,29 @@ class Admission:
         judged = self._authority(authority)
         if candidate.purpose is Purpose.ROBOTS:
             return judged.unreachable
-        named = candidate.named or candidate.depth == 0 or bool(candidate.request)
+        named = candidate.from_sitemap_index or candidate.depth == 0 or bool(candidate.request)
         return judged.refusal or self._refusal(candidate.url, authority, candidate.depth, named)
 
     def hosts_remembered(self) -> int:
         """Return how many verdicts on authorities are cached."""
         return self._authority.cache_info().currsize
 
-    def _admit(self, url: str, depth: int, level: int, named: bool) -> Candidate | Refusal:
+    def _admit(self, url: str, depth: int, level: int, is_exempt: bool) -> Candidate | Refusal:
         authority = authority_of(url)
         judged = self._authority(authority)
         if judged.refusal:
             return judged.refusal
-        refusal = self._refusal(url, authority, depth, named)
+        refusal = self._refusal(url, authority, depth, is_exempt)
         if refusal:
             return refusal
         return Candidate(url, self._key(url), judged.host, judged.domain, depth, level)
 
-    def _refusal(self, url: str, authority: str, depth: int, named: bool) -> Refusal | None:
+    def _refusal(self, url: str, authority: str, depth: int, is_exempt: bool) -> Refusal | None:
         """Judge by all rules except those about the host."""
         path, _, query = url[len(authority) :].partition("?")
         rules = self._rules
-        refusal = rules.scope.refusal(url, path, depth, named) or rules.traps.refusal(url, path)
-        if refusal is None and not named:
+        refusal = rules.scope.refusal(url, path, depth, is_exempt) or rules.traps.refusal(url, path)
+        if refusal is None and not is_exempt:
             refusal = rules.calendar.refusal(path, query)
         return refusal
 

@@ -219,7 +219,7 @@ _GZIP_BITS, _ZLIB_BITS, _RAW_BITS = 31, 15, -15  # zlib's names of the three for
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedBody:
     """A body without its codings, as far as it could be decoded."""
 
     body: bytes
@@ -244,30 +244,30 @@ def codings_of(values: Iterable[bytes]) -> list[bytes]:
     return [name for name in names if name not in NOT_CODED]
 
 
-def undo_codings(body: bytes, codings: list[bytes], room: int) -> Decoded:
+def undo_codings(body: bytes, codings: list[bytes], room: int) -> DecodedBody:
     """Undo *codings*, the last one first; if one is unknown or there are too many, none of them."""
     if len(codings) > MAX_CODINGS or not all(name in STREAMS for name in codings):
-        return Decoded(body, frozenset({Flag.UNDECODED}))
+        return DecodedBody(body, frozenset({Flag.UNDECODED}))
     flags: frozenset[Flag] = frozenset()
     for name in reversed(codings):
-        step = _undo(body, STREAMS[name], room) if body else Decoded(b"")
+        step = _undo(body, STREAMS[name], room) if body else DecodedBody(b"")
         body, flags = step.body, flags | step.flags
-    return Decoded(body, flags)
+    return DecodedBody(body, flags)
 
 
-def _undo(body: bytes, open_stream: Callable[[bytes], Stream], room: int) -> Decoded:
+def _undo(body: bytes, open_stream: Callable[[bytes], Stream], room: int) -> DecodedBody:
     try:
         output, flaw = _undo_at_once(body, open_stream, room + 1)
     except DAMAGE:
         output, flaw = _undo_until_damage(body, open_stream, room + 1), Flag.DECODED_BROKEN
     if len(output) > room:
-        return Decoded(output[:room], frozenset({Flag.DECODED_LENGTH}))
+        return DecodedBody(output[:room], frozenset({Flag.DECODED_LENGTH}))
     if flaw is None:
-        return Decoded(output)
+        return DecodedBody(output)
     if not output and not _NOT_TEXT.search(body[:_LOOKED_AT_BYTES]):
         # It was not coded: some servers decompress a body but keep its header.
         output, flaw = body[:room], Flag.DECODED_BROKEN
-    return Decoded(output, frozenset({flaw}))
+    return DecodedBody(output, frozenset({flaw}))
 
 
 def _undo_at_once(

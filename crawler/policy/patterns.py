@@ -125,8 +125,8 @@ class PatternStatsStore(Protocol):
         """Record that the page of *candidate* was fetched."""
 
 
-NOTHING: Final = PatternStats()
-OTHER: Final = "<other>"
+NO_STATS: Final = PatternStats()
+OTHER_PATTERNS: Final = "<other>"
 """Stands for all further patterns of a host that has too many of them."""
 
 
@@ -149,7 +149,7 @@ def merge_stats(pattern: str, before: PatternStats, after: PatternStats) -> Patt
     """Add *after*, what was counted since *before*, from zero."""
     return PatternStats(
         # OTHER stands for many patterns and has no cap, so its pages are not counted.
-        pages=0 if pattern == OTHER else before.pages + after.pages,
+        pages=0 if pattern == OTHER_PATTERNS else before.pages + after.pages,
         new=before.new + after.new,
         barren=after.barren if after.new else before.barren + after.barren,
         at=after.at,

@@ -50,10 +50,11 @@ def full_jitter_s(failures: int, base_s: float, cap_s: float, random: Random) ->
 HOST_ERRORS: Final = frozenset({"timeout", "connect", "dns", "tls", "disconnect"})
 """Errors of the host. A protocol error is one of its page: the host did answer."""
 
-SWAY_MAX_S: Final = 30.0
-"""So much of the last gap is remembered: one page that took long is soon forgotten."""
+MAX_REMEMBERED_GAP_S: Final = 30.0
+"""The most of the last gap that counts for the next one, so that one slow page has no long
+effect."""
 
-LOST_AFTER_PAUSES: Final = 5
+GIVE_UP_AFTER_PAUSES: Final = 5
 """In a row: after 75 minutes of pauses and probes the next pause has begun."""
 
 
@@ -149,9 +150,9 @@ def next_rest(pace: Pace, answer: Answer, rules: PolitenessSettings, random: Ran
     return Rest(seconds, replace(after, gap_s=gap_s), reason)
 
 
-def is_lost(pace: Pace) -> bool:
+def should_give_up(pace: Pace) -> bool:
     """Return whether to give up the host's other URLs: each would take an hour to fail too."""
-    return pace.pauses >= LOST_AFTER_PAUSES
+    return pace.pauses >= GIVE_UP_AFTER_PAUSES
 
 
 def _count_failures(pace: Pace, event: CircuitEvent) -> Pace:
@@ -178,7 +179,7 @@ def _gaps(
 ) -> list[tuple[float, str]]:
     own_s = min(max(rules.delay_factor * answer.duration_s, rules.min_delay_s), rules.max_delay_s)
     asked_s = min(pace.crawl_delay_s, rules.max_crawl_delay_s)
-    eased_s = GAP_FACTORS[event] * min(pace.gap_s, SWAY_MAX_S)
+    eased_s = GAP_FACTORS[event] * min(pace.gap_s, MAX_REMEMBERED_GAP_S)
     return [(own_s, "gap"), (asked_s, "crawl-delay"), (eased_s, "easing")]
 
 
@@ -275,7 +276,7 @@ def _epoch_s(text: str) -> float | None:
 # Whether our own line is down: nearly all hosts fail at once. Only hosts that answered before
 # count, each by its last answer: a list of dead hosts would look like a dead line and keep a crawl
 # waiting for ever. While the line is down a fetch is let through now and then, and no host is
-# charged for failures: the caller asks before it charges.
+# charged for failures: the caller calls `charges_host` first.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ class Prioritizer(Protocol):
         """Return the front level, from 0 (best) to the number of levels less one."""
 
 
-TOP_OF_SITEMAP: Final = 0.8
+HIGH_SITEMAP_PRIORITY: Final = 0.8
 """guess: generators write 0.5 for everything (sitemaps.org's default), 0.8 and more for sections"""
 
 
@@ -49,6 +49,6 @@ class DepthPrioritizer:
             return 0 if hints.priority > 0 else self._last
         if hints.is_sitemap:
             return self._last  # a sitemap must not take a turn from the pages themselves
-        if hints.is_seed or (hints.sitemap_priority or 0.0) >= TOP_OF_SITEMAP:
+        if hints.is_seed or (hints.sitemap_priority or 0.0) >= HIGH_SITEMAP_PRIORITY:
             return 0
         return min((hints.depth + 1).bit_length() - 1, self._last)

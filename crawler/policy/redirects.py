@@ -25,21 +25,21 @@ fourth is a loop, of which not all ten hops are followed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
+class FollowRedirect:
     """The URL has moved; *candidate* is added in its place."""
 
     candidate: Candidate
 
 
 @dataclass(frozen=True, slots=True)
-class TooMany:
+class TooManyRedirects:
     """The URL is given up: a dead letter with this reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenRedirect:
     """The target cannot be fetched; the answer is kept as a page."""
 
     reason: str
@@ -50,7 +50,7 @@ class NotARedirect:
     """The answer is a page."""
 
 
-RedirectDecision = Follow | TooMany | Broken | NotARedirect
+RedirectDecision = FollowRedirect | TooManyRedirects | BrokenRedirect | NotARedirect
 
 
 def decide_redirect(
@@ -65,17 +65,17 @@ def decide_redirect(
     if status not in REDIRECTS:
         return NotARedirect()
     if not location or not location.strip():
-        return Broken("a redirect without a Location")
+        return BrokenRedirect("a redirect without a Location")
     chain = (*candidate.chain, candidate.key)
     if len(chain) > max_hops:
-        return TooMany(f"more than {max_hops} redirects")
+        return TooManyRedirects(f"more than {max_hops} redirects")
     found = admit(location_text(location), candidate.url)
     if isinstance(found, Refusal):
-        return Broken(f"its Location is not followed: {found.explain()}")
+        return BrokenRedirect(f"its Location is not followed: {found.explain()}")
     if chain.count(found.key) >= MAX_VISITS:
-        return TooMany("a redirect loop")
-    filtered = found.filtered and found.key not in chain
-    return Follow(replace(found, chain=chain, filtered=filtered))
+        return TooManyRedirects("a redirect loop")
+    filtered = found.needs_seen_test and found.key not in chain
+    return FollowRedirect(replace(found, chain=chain, needs_seen_test=filtered))
 
 
 def location_text(location: bytes) -> str:

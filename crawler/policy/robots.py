@@ -24,7 +24,7 @@ from crawler.model.url import authority_of
 BOM: Final = b"\xef\xbb\xbf"
 
 
-class Field(Enum):
+class RobotsField(Enum):
     """The kinds of lines."""
 
     AGENT = auto()
@@ -37,17 +37,19 @@ class Field(Enum):
 
 # The misspellings are those of Google's parser: frequent enough on the web to matter.
 FIELDS: Final = {
-    **dict.fromkeys((b"user-agent", b"useragent", b"user agent"), Field.AGENT),
-    b"allow": Field.ALLOW,
+    **dict.fromkeys((b"user-agent", b"useragent", b"user agent"), RobotsField.AGENT),
+    b"allow": RobotsField.ALLOW,
     **dict.fromkeys(
         (b"disallow", b"dissallow", b"dissalow", b"disalow", b"diasllow", b"disallaw"),
-        Field.DISALLOW,
+        RobotsField.DISALLOW,
     ),
-    **dict.fromkeys((b"crawl-delay", b"crawl delay"), Field.CRAWL_DELAY),
-    **dict.fromkeys((b"sitemap", b"site-map"), Field.SITEMAP),
-    b"host": Field.HOST,
+    **dict.fromkeys((b"crawl-delay", b"crawl delay"), RobotsField.CRAWL_DELAY),
+    **dict.fromkeys((b"sitemap", b"site-map"), RobotsField.SITEMAP),
+    b"host": RobotsField.HOST,
 }
-FOR_ALL: Final = frozenset({Field.SITEMAP, Field.HOST})  # belong to the file, not to a group
+FOR_ALL: Final = frozenset(
+    {RobotsField.SITEMAP, RobotsField.HOST}
+)  # belong to the file, not to a group
 
 # RFC 3986 unreserved, and the reserved characters that WHATWG leaves alone in a path and in a
 # query. Not among them: "'", which WHATWG encodes in queries only, and "*" and "$", which are
@@ -61,7 +63,7 @@ _token = re.compile(rb"[A-Za-z_-]*")
 _is_delay = re.compile(rb"(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})").fullmatch
 
 
-class Line(NamedTuple):
+class RobotsLine(NamedTuple):
     """One Allow or Disallow that applies to us."""
 
     number: int  # from 1
@@ -70,14 +72,14 @@ class Line(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)  # groups in a set differ by identity, not by value
-class Group:
+class RobotsGroup:
     """The lines of all groups that name one agent, as if they were one (2.2.1)."""
 
     named: bool = False
-    lines: list[Line] = field(default_factory=list)
+    lines: list[RobotsLine] = field(default_factory=list)
     crawl_delay_s: float = 0.0
 
-    def add_rule(self, line: Line) -> None:
+    def add_rule(self, line: RobotsLine) -> None:
         if line.pattern:  # "Disallow:" alone forbids nothing
             self.lines.append(line)
 
@@ -90,13 +92,13 @@ class Group:
 class RobotsText:
     """A file as read for one agent."""
 
-    ours: Group = field(default_factory=Group)
-    for_all: Group = field(default_factory=Group)
+    ours: RobotsGroup = field(default_factory=RobotsGroup)
+    for_all: RobotsGroup = field(default_factory=RobotsGroup)
     sitemaps: list[str] = field(default_factory=list)
     preferred_host: str = ""
 
     @property
-    def group(self) -> Group:
+    def group(self) -> RobotsGroup:
         """Our group if any line names us, even if it is empty; else the group for all."""
         return self.ours if self.ours.named else self.for_all
 
@@ -105,8 +107,8 @@ def read_robots(body: bytes, agent: str) -> RobotsText:
     """Return the parts of *body* that are for *agent*, a product token."""
     found = RobotsText()
     token = product_token(agent)
-    ruled: set[Group] = set()  # the groups that an Allow or Disallow here applies to
-    delayed: set[Group] = set()  # the same for a Crawl-delay
+    ruled: set[RobotsGroup] = set()  # the groups that an Allow or Disallow here applies to
+    delayed: set[RobotsGroup] = set()  # the same for a Crawl-delay
     # Only rules end a run of User-agent lines; other records "MUST NOT interfere" (RFC 9309, 2.2.1
     # and 2.2.4). The RFC has no Crawl-delay: one ends the run for other Crawl-delays alone, as in
     # every parser that reads it, so that each agent may have its own.
@@ -117,7 +119,7 @@ def read_robots(body: bytes, agent: str) -> RobotsText:
             continue
         if what in FOR_ALL:
             _record(found, what, value)
-        elif what is Field.AGENT:
+        elif what is RobotsField.AGENT:
             ruled = set() if rules_ended else ruled
             delayed = set() if delays_ended else delayed
             rules_ended = delays_ended = False
@@ -125,32 +127,34 @@ def read_robots(body: bytes, agent: str) -> RobotsText:
                 group.named = True
                 ruled.add(group)
                 delayed.add(group)
-        elif what is Field.CRAWL_DELAY:
+        elif what is RobotsField.CRAWL_DELAY:
             delays_ended = True
             for group in delayed:
                 group.add_delay(value)
         else:
             rules_ended = delays_ended = True
             for group in ruled:
-                group.add_rule(Line(number, what is Field.ALLOW, canonical_pattern(value)))
+                group.add_rule(
+                    RobotsLine(number, what is RobotsField.ALLOW, canonical_pattern(value))
+                )
     return found
 
 
-def _named_group(found: RobotsText, value: bytes, token: bytes) -> Group | None:
+def _named_group(found: RobotsText, value: bytes, token: bytes) -> RobotsGroup | None:
     if value[:1] == b"*" and not value[1:2].strip():
         return found.for_all
     return found.ours if token and _leading_token(value) == token else None
 
 
-def _record(found: RobotsText, what: Field, value: bytes) -> None:
+def _record(found: RobotsText, what: RobotsField, value: bytes) -> None:
     text = value.decode("utf-8", "replace")
-    if what is Field.HOST:
+    if what is RobotsField.HOST:
         found.preferred_host = text
     elif text:
         found.sitemaps.append(text)
 
 
-def split_line(line: bytes) -> tuple[Field | None, bytes]:
+def split_line(line: bytes) -> tuple[RobotsField | None, bytes]:
     """Return field and value of a line. The colon may be missing if the value is one word."""
     text = line.partition(b"#")[0].strip()
     name, colon, value = text.partition(b":")
@@ -228,12 +232,12 @@ class RuleStrength(NamedTuple):
 class Glob(NamedTuple):
     """A pattern with "*", in pieces: the path begins with the first, the others follow in order."""
 
-    mark: RuleStrength
+    strength: RuleStrength
     pieces: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RobotsRules:
     """The rules of one robots.txt for us. Without arguments everything is allowed."""
 
     plain: Mapping[bytes, RuleStrength] = field(default_factory=dict)
@@ -244,7 +248,7 @@ class Rules:
     preferred_host: str = ""
 
     @classmethod
-    def parse(cls, body: bytes, agent: str, max_body_bytes: int = MIN_BODY_BYTES) -> Rules:
+    def parse(cls, body: bytes, agent: str, max_body_bytes: int = MIN_BODY_BYTES) -> RobotsRules:
         """Return the rules of *body* for *agent*, a product token such as "Gossamer"."""
         text = read_robots(cut_body(body, max_body_bytes), agent)
         plain: dict[bytes, RuleStrength] = {}
@@ -272,15 +276,15 @@ class Rules:
         found = self._strongest_plain(path)
         spent = 0
         for glob in self.globs:
-            if found and glob.mark < found[0]:
+            if found and glob.strength < found[0]:
                 break
             if not path.startswith(glob.pieces[0]):
                 continue
-            spent += glob.mark.octets * len(path)
+            spent += glob.strength.octets * len(path)
             if spent > WORK_LIMIT:
                 return Ruling(False, TOO_COSTLY)  # when in doubt, stay away
             if _matches(path, glob.pieces):
-                found = glob.mark, b"*".join(glob.pieces)
+                found = glob.strength, b"*".join(glob.pieces)
                 break
         return _ruling(*found) if found else Ruling(True)
 
@@ -294,12 +298,12 @@ class Rules:
     def size_bytes(self) -> int:
         """Return about how much memory it takes: within a quarter, measured with tracemalloc."""
         plain = sum(160 + len(pattern) for pattern in self.plain)
-        globs = sum(180 + 40 * len(glob.pieces) + glob.mark.octets for glob in self.globs)
+        globs = sum(180 + 40 * len(glob.pieces) + glob.strength.octets for glob in self.globs)
         sitemaps = sum(60 + len(sitemap) for sitemap in self.sitemaps)
         return 400 + plain + globs + sitemaps
 
 
-ALLOW_ALL: Final = Rules()
+ALLOW_ALL: Final = RobotsRules()
 
 
 def cut_body(body: bytes, max_bytes: int) -> bytes:
@@ -316,7 +320,7 @@ def path_of(url: str) -> bytes:
     return canonical(url[len(authority_of(url)) :].encode()) + b"$"
 
 
-def _add_pattern(line: Line, plain: dict[bytes, RuleStrength], globs: list[Glob]) -> None:
+def _add_pattern(line: RobotsLine, plain: dict[bytes, RuleStrength], globs: list[Glob]) -> None:
     mark = RuleStrength(len(line.pattern), line.allow, line.number)
     if b"*" in line.pattern:
         globs.append(Glob(mark, tuple(line.pattern.split(b"*"))))

@@ -1,6 +1,7 @@
 """The robots.txt verdict on a URL at this moment, from memory, else from a store.
 
-Rule: it is asked for when a URL is fetched, not when a link is found. Only Allowed lets a page
+Rule: the verdict is requested when a URL is fetched, not when a link is found. Only Allowed lets a
+page
 through; Unknown names what to fetch, and `learn` takes the result.
 
 Memory: the records used last, within a budget of bytes. Of 4,231 real files the median takes 2.4 KB
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 
 from crawler.config.settings import RobotsSettings
 from crawler.model.url import authority_of
-from crawler.policy.robots import ALLOW_ALL, Rules
+from crawler.policy.robots import ALLOW_ALL, RobotsRules
 
 # The record of an authority after a fetch of its robots.txt (RFC 9309, 2.3.1): a file is obeyed,
 # its absence (4xx) allows everything, trouble (5xx, no answer) forbids everything until it is over.
@@ -36,7 +37,7 @@ MAX_REDIRECTS: Final = 5
 """RFC 9309, 2.3.1.2: at least five are followed."""
 
 
-REFUSED: Final = "refused"
+ADDRESS_REFUSED: Final = "refused"
 """The error of a fetch that was not made: its address may not be contacted."""
 
 
@@ -74,7 +75,7 @@ class RobotsFetch:
     body: bytes = b""
 
 
-class FetchResult(StrEnum):
+class RobotsAnswer(StrEnum):
     """What a fetch means for the file."""
 
     FILE = "file"
@@ -89,19 +90,19 @@ def robots_url(authority: str) -> str:
     return f"{authority}/robots.txt"
 
 
-def fetch_result(fetch: RobotsFetch) -> FetchResult:
+def fetch_result(fetch: RobotsFetch) -> RobotsAnswer:
     """Return what a fetch means for the file."""
     status = fetch.status
     if fetch.error == "cancelled":
-        return FetchResult.NOTHING
+        return RobotsAnswer.NOTHING
     if fetch.error or status is None or status == 429:
-        return FetchResult.TROUBLE
+        return RobotsAnswer.TROUBLE
     if 200 <= status < 300:
-        return FetchResult.FILE
+        return RobotsAnswer.FILE
     if status in REDIRECTS and fetch.target not in (None, fetch.url):
-        return FetchResult.MOVED
+        return RobotsAnswer.MOVED
     # A redirect to nowhere or to itself is one redirect too many: "unavailable" (2.3.1.2).
-    return FetchResult.ABSENT if 300 <= status < 500 else FetchResult.TROUBLE
+    return RobotsAnswer.ABSENT if 300 <= status < 500 else RobotsAnswer.TROUBLE
 
 
 def record_after(
@@ -109,14 +110,14 @@ def record_after(
 ) -> RobotsRecord:
     """Return the new record of an authority. *until*: the end of a verdict that is not final."""
     what, hops = fetch_result(fetch), _hops(old, fetch)
-    if what is FetchResult.NOTHING:
+    if what is RobotsAnswer.NOTHING:
         return old
-    if what is FetchResult.TROUBLE:
+    if what is RobotsAnswer.TROUBLE:
         return _after_trouble(old, fetch, hops, rules, until)
-    if what is FetchResult.MOVED and hops < MAX_REDIRECTS:
+    if what is RobotsAnswer.MOVED and hops < MAX_REDIRECTS:
         return _pending(old, fetch.target or "", hops + 1, until)
     fresh = RobotsRecord(old.authority, RobotsState.ALLOW_ALL, now, now + rules.robots_max_age_s)
-    if what is FetchResult.FILE:
+    if what is RobotsAnswer.FILE:
         return replace(fresh, kind=RobotsState.RULES, body=fetch.body[: rules.robots_max_bytes])
     return replace(fresh, reason=f"status {fetch.status}, after {hops} redirects")
 
@@ -151,13 +152,13 @@ def _after_trouble(
     old: RobotsRecord, fetch: RobotsFetch, hops: int, rules: RobotsSettings, until: float
 ) -> RobotsRecord:
     reason = fetch.error or f"status {fetch.status}"
-    if fetch.error == REFUSED:
+    if fetch.error == ADDRESS_REFUSED:
         reason = f"{fetch.url} leads to an address that may not be contacted"
     failed = replace(old, tries=old.tries + 1, reason=reason)
     if old.body is not None:
         # A copy may be used for longer than a day while the file is unreachable (2.4).
         return replace(failed, kind=RobotsState.RULES, expires_at=until)
-    if failed.tries < rules.robots_tries and fetch.error != REFUSED:
+    if failed.tries < rules.robots_tries and fetch.error != ADDRESS_REFUSED:
         return _pending(failed, fetch.url, hops, until)
     return replace(failed, kind=RobotsState.UNREACHABLE, expires_at=until)
 
@@ -178,7 +179,7 @@ class RobotsStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class RobotsAllowed:
     """The URL may be fetched, then at least *crawl_delay_s* pass (0: the host asks for none)."""
 
     crawl_delay_s: float = 0.0
@@ -186,14 +187,14 @@ class Allowed:
 
 
 @dataclass(frozen=True, slots=True)
-class Disallowed:
+class RobotsDisallowed:
     """The URL must never be fetched, by *rule*."""
 
     rule: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class RobotsUnknown:
     """The robots.txt at *url* must be fetched first, in the turn of its own host."""
 
     url: str
@@ -207,13 +208,13 @@ class RobotsUnreachable:
     reason: str
 
 
-RobotsVerdict = Allowed | Disallowed | Unknown | RobotsUnreachable
+RobotsVerdict = RobotsAllowed | RobotsDisallowed | RobotsUnknown | RobotsUnreachable
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     record: RobotsRecord  # without its body
-    rules: Rules
+    rules: RobotsRules
     size_bytes: int
 
 
@@ -243,18 +244,18 @@ class RobotsCache:
         authority = authority_of(url)
         entry = self._entry(authority)
         if entry is None or not is_valid(entry.record, now):
-            return Unknown(robots_url(authority))
+            return RobotsUnknown(robots_url(authority))
         record = entry.record
         if record.kind is RobotsState.PENDING:
-            return Unknown(record.next_url)
+            return RobotsUnknown(record.next_url)
         if record.kind is RobotsState.UNREACHABLE:
             return RobotsUnreachable(record.expires_at, record.reason)
         ruling = entry.rules.ruling(url)
         if not ruling.allowed:
-            return Disallowed(ruling.rule)
-        return Allowed(entry.rules.crawl_delay_s, ruling.rule)
+            return RobotsDisallowed(ruling.rule)
+        return RobotsAllowed(entry.rules.crawl_delay_s, ruling.rule)
 
-    def rules(self, authority: str) -> Rules:
+    def rules(self, authority: str) -> RobotsRules:
         """Return the rules last read for *authority*, for its crawl-delay and its sitemaps."""
         entry = self._entry(authority)
         return entry.rules if entry else ALLOW_ALL
@@ -305,7 +306,7 @@ class RobotsCache:
     def _remember(self, record: RobotsRecord) -> _Entry:
         rules, size_bytes = ALLOW_ALL, ENTRY_BYTES
         if record.kind is RobotsState.RULES:
-            rules = Rules.parse(record.body or b"", self._agent, self._rules.robots_max_bytes)
+            rules = RobotsRules.parse(record.body or b"", self._agent, self._rules.robots_max_bytes)
             size_bytes += rules.size_bytes()
         entry = _Entry(replace(record, body=None), rules, size_bytes)
         old = self._entries.pop(record.authority, None)

@@ -82,7 +82,7 @@ class Refusal:
     """A URL that is not admitted. Arrow: links -> counters and `why`."""
 
     reason: Reason
-    detail: str  # what this URL has and what the rule wants
+    detail: str  # the figure of this URL, and the limit of the rule
 
     def explain(self) -> str:
         """Return the reason as one sentence."""
@@ -122,14 +122,15 @@ class Scope:
             return None
         return Refusal(Reason.OUT_OF_SCOPE, f"{hostname} is no {self.mode} of a seed")
 
-    def refusal(self, url: str, path: str, depth: int, named: bool) -> Refusal | None:
-        """Judge a URL whose host is in scope. *named* URLs need no allowance: else `allow=/blog/`
-        could not begin at the home page, and a spider could not fetch the pictures it asks for."""
+    def refusal(self, url: str, path: str, depth: int, is_exempt: bool) -> Refusal | None:
+        """Judge a URL whose host is in scope. *is_exempt* URLs need no allowance: else
+        `allow=/blog/` could not begin at the home page, and a spider could not fetch the pictures
+        it asks for."""
         if self.max_depth is not None and depth > self.max_depth:
             return Refusal(Reason.MAX_DEPTH, f"depth {depth} is over {self.max_depth}")
         if self.deny and (found := _first_match(self.deny, url)):
             return Refusal(Reason.DENIED, f"the pattern is {found.pattern}")
-        if named:
+        if is_exempt:
             return None
         if self.allow and not _first_match(self.allow, url):
             return Refusal(Reason.NOT_ALLOWED, " or ".join(each.pattern for each in self.allow))

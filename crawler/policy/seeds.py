@@ -185,7 +185,7 @@ Form = Mapping[str, str | list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class PushedRequest:
     """A request as it was pushed."""
 
     url: str  # its fetch form
@@ -199,7 +199,7 @@ class Pushed:
         return self.method == "GET" and not self.meta and not self.form
 
 
-def read_pushed(item: bytes) -> Pushed:
+def read_pushed(item: bytes) -> PushedRequest:
     """Read a pushed item. Raises ValueError with the reason why it is invalid."""
     try:
         text = item.decode("utf-8-sig").strip()
@@ -208,7 +208,7 @@ def read_pushed(item: bytes) -> Pushed:
     if not text:
         raise ValueError("it is empty")
     if not text.startswith("{"):
-        return Pushed(seed_url(text))
+        return PushedRequest(seed_url(text))
     try:
         fields = _decode(text)
     except (msgspec.MsgspecError, RecursionError) as broken:
@@ -216,7 +216,7 @@ def read_pushed(item: bytes) -> Pushed:
     return _from_fields(fields)
 
 
-def _from_fields(fields: dict[str, Any]) -> Pushed:
+def _from_fields(fields: dict[str, Any]) -> PushedRequest:
     url, meta = fields.pop("url", None), fields.pop("meta", None)
     method = fields.pop("method", "GET")
     if not isinstance(url, str):
@@ -228,7 +228,7 @@ def _from_fields(fields: dict[str, Any]) -> Pushed:
     for name, value in fields.items():
         if not _is_form_data(value):
             raise ValueError(f"its field {name[:80]!r} is not form data: text, or a list of it")
-    return Pushed(seed_url(url), method.upper(), meta or {}, fields)
+    return PushedRequest(seed_url(url), method.upper(), meta or {}, fields)
 
 
 def _is_form_data(value: object) -> bool:

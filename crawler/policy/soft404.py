@@ -2,7 +2,7 @@
 
 Rule: a page that looks like an error is compared with the answer of its host to a name that cannot
 exist, in the same directory and with the same extension (Bar-Yossef et al., Sic Transit Gloria
-Telae, 2004). The host is asked once for each of these, not once a page.
+Telae, 2004). One probe is sent for each directory and extension, not one for each page.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from xxhash import xxh32_intdigest
 
 from crawler.model.url import authority_of
 
-KNOWN_S: Final = 7 * 86_400.0
-FAILED_S: Final = 3_600.0
+RECORD_VALID_S: Final = 7 * 86_400.0
+NO_ANSWER_VALID_S: Final = 3_600.0
 """How long no page of a host is a soft 404 after a probe without an answer."""
 MAX_WORDS: Final = 400
 """guess: an error page with its menu; a longer text is a page whatever it says"""
@@ -25,7 +25,7 @@ _MOST_CHARS: Final = 10_000
 _HEAD_CHARS: Final = 400
 _words: Final = re.compile(r"[^\W\d_]+").findall
 _NAME: Final = "gossamer"  # one word, as pages like to repeat the missing name
-_ALIKE: Final = 0.9
+_MIN_LIKENESS: Final = 0.9
 """guess: of the words of two answers; names, dates and lists of popular pages differ"""
 
 # "not found" in the ten most used languages of the web (w3techs), and the bare number.
@@ -57,7 +57,7 @@ class TextHashes(NamedTuple):
 class Soft404Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The result of a probe, for one directory and extension of one host."""
 
-    said: MissingPageAnswer
+    answer: MissingPageAnswer
     until: float  # epoch seconds
     digest: bytes = b""  # PAGE: SHA-1 of its body
     words: TextHashes = TextHashes()  # PAGE: of its text
@@ -101,17 +101,17 @@ def _hashes(text: str, excluded: set[str]) -> tuple[int, ...]:
 def record_of(status: int | None, digest: bytes, words: TextHashes, now: float) -> Soft404Record:
     """Return the record of an answer to a probe. *status* is None if there was no answer."""
     if status is None or status == 429 or status >= 500:
-        return Soft404Record(MissingPageAnswer.NOTHING, now + FAILED_S)
+        return Soft404Record(MissingPageAnswer.NOTHING, now + NO_ANSWER_VALID_S)
     if 200 <= status < 300:
-        return Soft404Record(MissingPageAnswer.PAGE, now + KNOWN_S, digest, words)
-    return Soft404Record(MissingPageAnswer.ERROR, now + KNOWN_S)
+        return Soft404Record(MissingPageAnswer.PAGE, now + RECORD_VALID_S, digest, words)
+    return Soft404Record(MissingPageAnswer.ERROR, now + RECORD_VALID_S)
 
 
 def is_soft_404(record: Soft404Record, digest: bytes, words: TextHashes) -> bool:
     """Return whether a page has the words that its host sends for any missing name, in its title
     too: the page of a product that is sold out has much the same text, but its name in the title.
     """
-    if record.said is not MissingPageAnswer.PAGE:
+    if record.answer is not MissingPageAnswer.PAGE:
         return False
     if digest == record.digest:
         return True
@@ -121,7 +121,7 @@ def is_soft_404(record: Soft404Record, digest: bytes, words: TextHashes) -> bool
 
 def _alike(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
     left, right = set(some), set(others)
-    return len(left & right) >= _ALIKE * len(left | right)
+    return len(left & right) >= _MIN_LIKENESS * len(left | right)
 
 
 def _split(path: str) -> tuple[str, str]:

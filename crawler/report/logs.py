@@ -21,13 +21,13 @@ from twisted.python.failure import Failure
 
 from crawler.report.figures import plain
 from crawler.report.screen import Screen
-from crawler.shared.worker.join import AT_ONCE
+from crawler.shared.worker.join import SHOW_AT_ONCE
 
 # A start logs some twenty lines, and a list of seeds at most twenty of its bad lines.
 _MAX_HELD: Final = 1000
 _MAX_NOTICES: Final = 50  # more would only scroll by, and all of them are in the log
 _NOTICE_CHARS: Final = 400
-OURS: Final = ("crawler", "web")
+OUR_LOGGERS: Final = ("crawler", "web")
 
 
 class HeldLog(logging.Handler):
@@ -38,7 +38,7 @@ class HeldLog(logging.Handler):
         self._records: deque[logging.LogRecord] = deque(maxlen=_MAX_HELD)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if hasattr(record, AT_ONCE):
+        if hasattr(record, SHOW_AT_ONCE):
             print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr, flush=True)
         self._records.append(record)
 
@@ -53,7 +53,7 @@ class HeldLog(logging.Handler):
 
 
 class Notices(logging.Handler):
-    """Shows our warnings and all errors above the progress line, one line each."""
+    """Shows warnings of our loggers and all errors above the progress line, one line each."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(logging.WARNING)
@@ -61,9 +61,9 @@ class Notices(logging.Handler):
         self._room = _MAX_NOTICES
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno < logging.ERROR and record.name.split(".")[0] not in OURS:
+        if record.levelno < logging.ERROR and record.name.split(".")[0] not in OUR_LOGGERS:
             return
-        if hasattr(record, AT_ONCE):  # it was shown while the log was held
+        if hasattr(record, SHOW_AT_ONCE):  # it was shown while the log was held
             return
         self._room -= 1
         if self._room >= 0:

@@ -67,7 +67,7 @@ class Progress:
 
     def _opened(self) -> None:
         self._crawl = crawl_of(self._crawler)
-        self._glance()  # the first point of the rate
+        self._figures()  # the first point of the rate
         report = self._crawl.settings.config.report
         match style_of(report.progress, self._screen.is_terminal, shares_terminal()):
             case ProgressStyle.LINE:
@@ -81,7 +81,7 @@ class Progress:
         logging.root.addHandler(notices)
         self._end.append(lambda: logging.root.removeHandler(notices))
         self._end.append(self._screen.wipe)
-        self._crawl.lifecycle.end_at_stop(self._stopping)
+        self._crawl.lifecycle.call_at_stop(self._stopping)
         self._repeat(self._draw, REDRAW_S)
 
     def _repeat(self, show: Callable[[], None], interval_s: float) -> None:
@@ -99,10 +99,10 @@ class Progress:
         self._end.append(call.stop)
 
     def _draw(self) -> None:
-        self._screen.draw(progress_line(self._glance(), self._screen.columns))
+        self._screen.draw(progress_line(self._figures(), self._screen.columns))
 
     def _log(self) -> None:
-        logger.info("%s", progress_sentence(self._glance()))
+        logger.info("%s", progress_sentence(self._figures()))
 
     def _stopping(self) -> None:
         engine = self._crawler.engine
@@ -110,20 +110,20 @@ class Progress:
             with suppress(OSError, ValueError):
                 self._screen.show_message(STOPPING)
 
-    def _glance(self) -> ProgressFigures:
+    def _figures(self) -> ProgressFigures:
         return figures_of(self._crawl, self._rate)
 
 
 def figures_of(crawl: Crawl, pages_per_s: RecentRate) -> ProgressFigures:
-    tally, counts, now = crawl.stats, crawl.leases.frontier.counts(), crawl.leases.clock.now()
-    failing = None if len(crawl.leases.in_flight) else tally.next_failing(now)
+    stats, counts, now = crawl.stats, crawl.leases.frontier.counts(), crawl.leases.clock.now()
+    failing = None if len(crawl.leases.in_flight) else stats.next_failing(now)
     return ProgressFigures(
-        pages=tally.pages,
-        pages_per_s=pages_per_s.at(tally.pages, now),
+        pages=stats.pages,
+        pages_per_s=pages_per_s.at(stats.pages, now),
         hosts_active=counts.hosts_active,
         waiting=counts.waiting + counts.later,
-        duplicates=tally.duplicates,
-        errors=tally.errors,
-        size_bytes=tally.bytes,
+        duplicates=stats.duplicates,
+        errors=stats.errors,
+        size_bytes=stats.bytes,
         waits_for=str(failing) if failing else "",
     )

@@ -98,14 +98,14 @@ class RecentRate:
         return (total - before) / (now - began) if now > began else 0.0
 
 
-def progress_line(glance: ProgressFigures, columns: int) -> str:
-    """Return as much of *glance* as fits into *columns*, the most important first."""
+def progress_line(figures: ProgressFigures, columns: int) -> str:
+    """Return as much of *figures* as fits into *columns*, the most important first."""
     room = columns - 1  # some terminals wrap in the last column
-    whole = _BETWEEN.join(_fields(glance, short=False))
+    whole = _BETWEEN.join(_fields(figures, short=False))
     if len(whole) <= room:
         return whole
     shown = ""
-    for each in _fields(glance, short=True):
+    for each in _fields(figures, short=True):
         longer = shown + _BETWEEN + each if shown else each
         if len(longer) > room:
             break
@@ -113,26 +113,26 @@ def progress_line(glance: ProgressFigures, columns: int) -> str:
     return shown
 
 
-def progress_sentence(glance: ProgressFigures) -> str:
+def progress_sentence(figures: ProgressFigures) -> str:
     """Return the figures as a sentence for the log."""
     return (
-        f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second),"
-        f" {many(glance.hosts_active, 'host')} active, {many(glance.waiting, 'URL')} waiting,"
-        f" {many(glance.duplicates, 'duplicate')}, {many(glance.errors, 'error')},"
-        f" {size(glance.size_bytes)}"
-        f"{f'; waits for {plain(glance.waits_for)}' if glance.waits_for else ''}"
+        f"{many(figures.pages, 'page')} ({rate(figures.pages_per_s)} a second),"
+        f" {many(figures.hosts_active, 'host')} active, {many(figures.waiting, 'URL')} waiting,"
+        f" {many(figures.duplicates, 'duplicate')}, {many(figures.errors, 'error')},"
+        f" {size(figures.size_bytes)}"
+        f"{f'; waits for {plain(figures.waits_for)}' if figures.waits_for else ''}"
     )
 
 
-def _fields(glance: ProgressFigures, *, short: bool) -> tuple[str, ...]:
-    pages = many(glance.pages, "page")
-    pages_per_s = f"{rate(glance.pages_per_s)}/s"
-    hosts = many(glance.hosts_active, "host")
-    waiting = f"{number(glance.waiting)} waiting"
-    n = glance.duplicates
+def _fields(figures: ProgressFigures, *, short: bool) -> tuple[str, ...]:
+    pages = many(figures.pages, "page")
+    pages_per_s = f"{rate(figures.pages_per_s)}/s"
+    hosts = many(figures.hosts_active, "host")
+    waiting = f"{number(figures.waiting)} waiting"
+    n = figures.duplicates
     duplicates = f"{number(n)} dup" if short else many(n, "duplicate")
-    errors = many(glance.errors, "error")
-    if glance.waits_for:
-        waits_for = f"waits for {plain(glance.waits_for)}"
-        return pages, errors, waits_for, waiting, hosts, duplicates, size(glance.size_bytes)
-    return pages, pages_per_s, hosts, waiting, duplicates, errors, size(glance.size_bytes)
+    errors = many(figures.errors, "error")
+    if figures.waits_for:
+        waits_for = f"waits for {plain(figures.waits_for)}"
+        return pages, errors, waits_for, waiting, hosts, duplicates, size(figures.size_bytes)
+    return pages, pages_per_s, hosts, waiting, duplicates, errors, size(figures.size_bytes)

@@ -23,7 +23,6 @@ from crawler.data.data_dir import SUMMARY
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import VERSION, Counts
 from crawler.policy.scope import RULES, Reason
-from crawler.report.advice import frontier_command
 from crawler.report.endings import NOT_BEGUN, ending
 from crawler.report.figures import (
     listed,
@@ -34,6 +33,7 @@ from crawler.report.figures import (
     size,
     span,
 )
+from crawler.report.messages import frontier_command
 
 FORMAT: Final = 1
 _TOP_HOSTS: Final = 10
@@ -142,7 +142,7 @@ def summary_of(
     crawl: Crawl, spider: str, reason: str, started_at: float, ended_at: float
 ) -> Summary:
     """Make the summary of a run. *started_at* and *ended_at* are epoch seconds."""
-    tally, counts = crawl.stats, crawl.leases.frontier.counts()
+    stats, counts = crawl.stats, crawl.leases.frontier.counts()
     duration_s = max(ended_at - started_at, 0.001)
     return Summary(
         format=FORMAT,
@@ -153,34 +153,34 @@ def summary_of(
         unfinished=counts.waiting + counts.later + counts.leased > 0,
         started_at=datetime.fromtimestamp(started_at, UTC).isoformat(timespec="seconds"),
         duration_s=round(duration_s, 3),
-        pages=tally.pages,
-        pages_per_s=round(tally.pages / duration_s, 3),
-        bytes=tally.bytes,
-        duplicates=tally.duplicates,
-        near_duplicates=tally.counters["near_duplicates"],
-        not_pages=_below(tally.counters, "flaw/"),
-        answers=_below(tally.counters, "status/"),
-        top_hosts=[HostPages(*each) for each in tally.by_host.most_common(_TOP_HOSTS)],
-        links=_links(tally, rules.frontier_rules(crawl.settings.config, crawl.settings.arguments)),
+        pages=stats.pages,
+        pages_per_s=round(stats.pages / duration_s, 3),
+        bytes=stats.bytes,
+        duplicates=stats.duplicates,
+        near_duplicates=stats.counters["near_duplicates"],
+        not_pages=_below(stats.counters, "flaw/"),
+        answers=_below(stats.counters, "status/"),
+        top_hosts=[HostPages(*each) for each in stats.by_host.most_common(_TOP_HOSTS)],
+        links=_links(stats, rules.frontier_rules(crawl.settings.config, crawl.settings.arguments)),
         politeness=PolitenessFigures(
-            _below(tally.counters, "politeness/rest/"), tally.counters["politeness/given_up"]
+            _below(stats.counters, "politeness/rest/"), stats.counters["politeness/given_up"]
         ),
         robots=RobotsFigures(
-            fetched=tally.counters["robots/fetched"],
-            disallowed=tally.counters["robots/disallowed"],
-            unreachable=tally.counters["robots/unreachable"],
+            fetched=stats.counters["robots/fetched"],
+            disallowed=stats.counters["robots/disallowed"],
+            unreachable=stats.counters["robots/unreachable"],
         ),
-        errors=_below(tally.counters, "error/"),
+        errors=_below(stats.counters, "error/"),
         dead_letters=counts.dead,
-        dead_letters_new=[DeadUrl(each.url, each.reason) for each in tally.dead],
+        dead_letters_new=[DeadUrl(each.url, each.reason) for each in stats.dead],
         archive=delivered(archive_files(crawl.storage.data.warc), crawl.storage.archive.delivery),
         frontier=frontier_counts(counts, crawl.leases.put_back),
         data_dir=str(crawl.storage.data.path),
         pauses=BodyPauses(
-            tally.counters["memory/pauses"], tally.counters["memory/paused_ms"] / 1_000
+            stats.counters["memory/pauses"], stats.counters["memory/paused_ms"] / 1_000
         ),
-        truncated=_below(tally.counters, "truncated/"),
-        unreadable=_below(tally.counters, "parse/unreadable/"),
+        truncated=_below(stats.counters, "truncated/"),
+        unreadable=_below(stats.counters, "parse/unreadable/"),
     )
 
 
@@ -201,23 +201,23 @@ def encoded(summary: Summary) -> bytes:
     return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
 
 
-def _links(tally: CrawlStats, limits: FrontierRules) -> LinkFigures:
+def _links(stats: CrawlStats, limits: FrontierRules) -> LinkFigures:
     budgets = {
         "host": ("CRAWLER_MAX_URLS_PER_HOST", limits.max_urls_per_host or 0),
         "domain": ("CRAWLER_MAX_URLS_PER_DOMAIN", limits.max_urls_per_domain or 0),
     }
     return LinkFigures(
-        new=tally.counters["links/new"],
-        seen=tally.counters["links/seen"],
-        over_budget=tally.counters["links/over_budget"],
-        refused=_below(tally.counters, "refused/"),
-        left=tally.counters["patterns/unfetched"],
+        new=stats.counters["links/new"],
+        seen=stats.counters["links/seen"],
+        over_budget=stats.counters["links/over_budget"],
+        refused=_below(stats.counters, "refused/"),
+        left=stats.counters["patterns/unfetched"],
         top_over_budget=[
             OverBudget(*budgets[unit], name, links)
-            for (unit, name), links in tally.over_budget_links.most_common(TOP_OVER_BUDGET)
+            for (unit, name), links in stats.over_budget_links.most_common(TOP_OVER_BUDGET)
         ],
-        refused_waiting=_below(tally.counters, "refused_waiting/"),
-        readmitted=tally.counters["readmitted"],
+        refused_waiting=_below(stats.counters, "refused_waiting/"),
+        readmitted=stats.counters["readmitted"],
     )
 
 

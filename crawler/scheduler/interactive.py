@@ -23,7 +23,7 @@ class InteractiveScheduler(Scheduler):
 
     def enqueue_request(self, request: Request) -> bool:
         if _is_typed(request):
-            self._crawl.admission.allowed_origins.allow_start_url(request.url)
+            self._crawl.selection.allowed_origins.allow_start_url(request.url)
         elif fetch_form(request.url) is None:
             return False  # file: may be opened by the user, but not by a page
         return super().enqueue_request(request)

@@ -43,7 +43,7 @@ class _Parts(TypedDict, total=False):
     dumps_kwargs: dict[Any, Any]  # of a JsonRequest
 
 
-def pack(request: Request, spider: Spider) -> bytes:
+def pack_request(request: Request, spider: Spider) -> bytes:
     """Serialize *request*. Raises UnstorableRequest, which names the part that cannot be stored."""
     try:
         parts = request.to_dict(spider=spider)
@@ -67,7 +67,7 @@ def pack(request: Request, spider: Spider) -> bytes:
     return packed
 
 
-def unpack(packed: bytes, spider: Spider) -> Request:
+def unpack_request(packed: bytes, spider: Spider) -> Request:
     """Read a request back. Raises UnstorableRequest if *packed* is not a request of this spider."""
     try:
         parts = _decode(packed)
@@ -84,7 +84,8 @@ def unpack(packed: bytes, spider: Spider) -> Request:
 
 
 def _is_callback(called: object) -> bool:
-    """Return whether `pack` can have named it: a method of the spider or its class, but none
+    """Return whether `pack_request` can have named it: a method of the spider or its class, but
+    none
     that all objects have."""
     return inspect.ismethod(called) and not called.__name__.startswith("__")
 

@@ -42,7 +42,7 @@ from crawler.model.types import (
 )
 from crawler.policy.priority import Hints
 from crawler.policy.scope import Refusal
-from crawler.scheduler.requests import pack, unpack
+from crawler.scheduler.requests import pack_request, unpack_request
 
 # Each request that Scrapy gives to its scheduler becomes a candidate, a verdict or a refusal.
 
@@ -56,27 +56,27 @@ def candidate_of(
     depth = int(request.meta.get("depth", 0))
     # A callback may have copied the meta of a start request; its depth shows that this is a link.
     if is_start and not depth and not is_returned:
-        crawl.admission.allowed_origins.allow_start_url(request.url)
+        crawl.selection.allowed_origins.allow_start_url(request.url)
     hints = Hints(depth=depth, is_seed=is_start, priority=request.priority)
-    return crawl.admission.allowed_origins.admission.candidate(
+    return crawl.selection.allowed_origins.admission.candidate(
         request.url,
         depth=depth,
-        level=crawl.admission.prioritizer.level(hints),
-        request=pack(request, spider),
+        level=crawl.selection.prioritizer.level(hints),
+        request=pack_request(request, spider),
         key=_key(request, spider),
-        filtered=not request.dont_filter,
+        needs_seen_test=not request.dont_filter,
     )
 
 
-def verdict_on_returned(request: Request, flight: Fetch, spider: Spider, crawl: Crawl) -> Verdict:
+def verdict_on_returned(request: Request, fetch: Fetch, spider: Spider, crawl: Crawl) -> Verdict:
     """Return the verdict for a lease whose answer a downloader middleware replaced by *request*, as
     a retry or redirect of its own: Moved, without the seen test, as it is to be fetched anyway."""
     found = candidate_of(request, spider, crawl, is_returned=True)
     if isinstance(found, Refusal):
-        flight.reason = f"a middleware asked for {request.url}: {found.explain()}"
+        fetch.reason = f"a middleware asked for {request.url}: {found.explain()}"
         return Done()
-    origin = flight.lease.candidate
-    return Moved(replace(found, depth=origin.depth, level=origin.level, filtered=False))
+    origin = fetch.lease.candidate
+    return Moved(replace(found, depth=origin.depth, level=origin.level, needs_seen_test=False))
 
 
 def _key(request: Request, spider: Spider) -> int | None:
@@ -91,7 +91,7 @@ def _key(request: Request, spider: Spider) -> int | None:
 logger = logging.getLogger(__name__)
 
 # At most so many leases that need no fetch (robots.txt forbids it) are finished in one call.
-_AT_ONCE: Final = 50
+_REFUSALS_PER_CALL: Final = 50
 _RETRY_REQUESTS_S: Final = 1.0  # between two checks for retry requests
 
 
@@ -150,10 +150,10 @@ class FrontierScheduler(BaseScheduler):
             # Scrapy reads `start` until its closing ends. The next start yields the request again.
             return False
         try:
-            flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
-            if flight is not None:
-                if _is_open(flight, request):
-                    flight.verdict = verdict_on_returned(request, flight, self._spider, self._crawl)
+            fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+            if fetch is not None:
+                if _is_open(fetch, request):
+                    fetch.verdict = verdict_on_returned(request, fetch, self._spider, self._crawl)
                 return True
             return self._add(request)
         except UnstorableRequest as error:
@@ -174,58 +174,58 @@ class FrontierScheduler(BaseScheduler):
         if self._refused:
             return self._refused.popleft()
         crawl = self._crawl
-        for _ in range(_AT_ONCE):
+        for _ in range(_REFUSALS_PER_CALL):
             now = crawl.leases.clock.now()
             if not self._may_lease(now):
                 break
-            leases = crawl.leases.frontier.lease(now, 1, crawl.fetching.slots.free())
+            leases = crawl.leases.frontier.lease(now, 1, crawl.fetching.slots.free_standings())
             if not leases:
                 break
-            request = self._request_for(crawl.leases.in_flight.open(leases[0]), now)
+            request = self._request_for(crawl.leases.in_flight.add(leases[0]), now)
             if request is not None:
                 return request
         self._wake_later()
         return None
 
-    def _request_for(self, flight: Fetch, now: float) -> Request | None:
-        """Return the request for *flight*, or None if its lease ended without one."""
+    def _request_for(self, fetch: Fetch, now: float) -> Request | None:
+        """Return the request for *fetch*, or None if its lease ended without one."""
         crawl = self._crawl
-        result = crawl.admission.precheck.check(flight, now)
+        result = crawl.selection.precheck.check(fetch, now)
         if isinstance(result, Proceed):
-            return self._request(flight, result.url)
-        if result.hop is not None:
-            crawl.leases.frontier.add([result.hop], now)
-        if flight.purpose is Purpose.PAGE and isinstance(result.verdict, Done | Dead):
-            request = self._with_errback(flight)
+            return self._request(fetch, result.url)
+        if result.robots_candidate is not None:
+            crawl.leases.frontier.add([result.robots_candidate], now)
+        if fetch.purpose is Purpose.PAGE and isinstance(result.verdict, Done | Dead):
+            request = self._with_errback(fetch)
             if request is not None:
-                crawl.leases.completion.refuse(flight, result.verdict, result.reason, result.rest_s)
+                crawl.leases.completion.refuse(fetch, result.verdict, result.reason, result.rest_s)
                 return request
-        crawl.leases.completion.end_unfetched(flight, result.verdict, result.reason, result.rest_s)
+        crawl.leases.completion.end_unfetched(fetch, result.verdict, result.reason, result.rest_s)
         return None
 
-    def _with_errback(self, flight: Fetch) -> Request | None:
-        """Return the spider's request that *flight* is for, if it has an errback to call: it passes
+    def _with_errback(self, fetch: Fetch) -> Request | None:
+        """Return the spider's request that *fetch* is for, if it has an errback to call: it passes
         the engine up to `RobotsMiddleware`, which raises IgnoreRequest."""
-        if not flight.lease.candidate.request:
+        if not fetch.lease.candidate.request:
             return None
         with suppress(UnstorableRequest):
-            request = unpack(flight.lease.candidate.request, self._spider)
-            request.meta[LEASE] = flight.lease
+            request = unpack_request(fetch.lease.candidate.request, self._spider)
+            request.meta[LEASE] = fetch.lease
             return request if request.errback is not None else None
         return None
 
-    def _request(self, flight: Fetch, url: str) -> Request | None:
-        packed = flight.lease.candidate.request
-        if not packed or flight.purpose is not Purpose.PAGE:
+    def _request(self, fetch: Fetch, url: str) -> Request | None:
+        packed = fetch.lease.candidate.request
+        if not packed or fetch.purpose is not Purpose.PAGE:
             # verbatim_url: seen test, robots and archive use the URL in its fetch form.
-            meta = {LEASE: flight.lease, "verbatim_url": True}
+            meta = {LEASE: fetch.lease, "verbatim_url": True}
             return Request(url, meta=meta, dont_filter=True)
         try:
-            request = unpack(packed, self._spider)
+            request = unpack_request(packed, self._spider)
         except UnstorableRequest as error:
-            self._crawl.leases.completion.end_unreadable(flight, str(error))
+            self._crawl.leases.completion.end_unreadable(fetch, str(error))
             return None
-        request.meta[LEASE] = flight.lease
+        request.meta[LEASE] = fetch.lease
         return request
 
     def _add(self, request: Request) -> bool:
@@ -249,7 +249,7 @@ class FrontierScheduler(BaseScheduler):
         crawl = self._crawl
         return (
             crawl.lifecycle.failure is not None
-            or not crawl.admission.allowed_origins.is_complete
+            or not crawl.selection.allowed_origins.is_complete
             or self._full()
             or self._is_crowded()
             or crawl.storage.archive.is_congested()
@@ -258,7 +258,7 @@ class FrontierScheduler(BaseScheduler):
     def _is_crowded(self) -> bool:
         """Return whether as many pages wait to be archived as can be fetched at once. So at most
         twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes no more than its slot."""
-        return self._crawl.leases.in_flight.fetched >= self._concurrency
+        return self._crawl.leases.in_flight.unrecorded >= self._concurrency
 
     def _full(self) -> bool:
         """Return whether `max_pages` pages are fetched or under way."""
@@ -271,14 +271,14 @@ class FrontierScheduler(BaseScheduler):
         return len(crawl.leases.in_flight) >= left and crawl.leases.in_flight.pages() >= left
 
     def _finished(self, request: Request) -> None:
-        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
-        if flight is None:
+        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        if fetch is None:
             return
-        self._guarded(lambda: self._crawl.leases.completion.complete(flight))
+        self._guarded(lambda: self._crawl.leases.completion.complete(fetch))
 
     def _stopping(self) -> None:
         self._stop_timer()
-        self._crawl.stopping()
+        self._crawl.begin_stop()
 
     def _idle(self) -> None:
         if self._crawl.lifecycle.failure:
@@ -288,9 +288,11 @@ class FrontierScheduler(BaseScheduler):
 
     def _note_error(self, failure: object, response: object = None, **_: object) -> None:
         request = getattr(response, "request", None)
-        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE)) if request else None
-        if flight is not None:
-            flight.broken = flight.broken or f"error in a callback or pipeline: {failure}"
+        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE)) if request else None
+        if fetch is not None:
+            fetch.callback_error = (
+                fetch.callback_error or f"error in a callback or pipeline: {failure}"
+            )
 
     def _guarded(self, act: Callable[[], object]) -> None:
         try:
@@ -307,7 +309,9 @@ class FrontierScheduler(BaseScheduler):
             wake_at: float | None = uplink.probe_at
         else:
             # Hosts that wait for a slot need no timer: a fetch that ends or waits wakes the engine.
-            wake_at = self._crawl.leases.frontier.wake_at(self._crawl.fetching.slots.free())
+            wake_at = self._crawl.leases.frontier.wake_at(
+                self._crawl.fetching.slots.free_standings()
+            )
         if wake_at is not None:
             self._timer = call_later(max(0.0, wake_at - now), self._crawl.lifecycle.wake)
 
@@ -340,17 +344,17 @@ async def _put_back(key: int | None, crawl: Crawl, frontier: TwoTierFrontier) ->
         return key is None or candidate.key == key
 
     total = 0
-    for put_back in dead_letters.put_back(
-        crawl.storage.store, frontier, crawl.admission.robots, is_chosen, crawl.leases.clock.now
+    for put_back in dead_letters.retry_dead(
+        crawl.storage.store, frontier, crawl.selection.robots, is_chosen, crawl.leases.clock.now
     ):
         total += put_back
         await asyncio.sleep(0)
     return total
 
 
-def _is_open(flight: Fetch, request: Request) -> bool:
+def _is_open(fetch: Fetch, request: Request) -> bool:
     """Return whether *request* may decide the lease: it has no verdict yet, or its URL was given up
     and *request* has another URL."""
-    if isinstance(flight.verdict, Dead):
-        return request.url != flight.lease.candidate.url
-    return flight.verdict is None
+    if isinstance(fetch.verdict, Dead):
+        return request.url != fetch.lease.candidate.url
+    return fetch.verdict is None

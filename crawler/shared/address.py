@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from scrapy.settings import BaseSettings
 
-from crawler.config.kinds import (
+from crawler.config.readers import (
     MAX_PORT,
     WANT_REDIS_URL,
     InvalidValue,
@@ -79,16 +79,16 @@ KEEPALIVE: Final[Mapping[str, Kind[Any]]] = {
 
 # Which Redis it is: by our setting, or by those of scrapy-redis.
 
-OURS: Final = "CRAWLER_FRONTIER_URL"
-PARAMS: Final = "REDIS_PARAMS"
+URL_SETTING: Final = "CRAWLER_FRONTIER_URL"
+PARAMS_SETTING: Final = "REDIS_PARAMS"
 # scrapy-redis' names for some of the keys of REDIS_PARAMS; they take precedence over these.
-SHORT: Final[Mapping[str, str]] = {
+SHORT_SETTINGS: Final[Mapping[str, str]] = {
     "REDIS_URL": "url",
     "REDIS_HOST": "host",
     "REDIS_PORT": "port",
     "REDIS_DB": "db",
 }
-KEYS: Final[Mapping[str, Kind[Any]]] = {
+PARAM_KINDS: Final[Mapping[str, Kind[Any]]] = {
     "url": redis_url(),
     "host": text("a host name or address", "host", r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+"),
     "port": integer("ports", least=1, most=MAX_PORT),
@@ -104,7 +104,7 @@ IGNORED: Final = (
     *("retry", "retry_on_timeout", "retry_on_error"),
 )
 # Keys that do not apply to a URL of this scheme: redis-py refuses them there.
-IDLE: Final[Mapping[str, tuple[str, ...]]] = {
+INAPPLICABLE_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "redis": (TLS_PREFIX,),
     "rediss": (),
     "unix": (TLS_PREFIX, "socket_keepalive"),
@@ -124,7 +124,7 @@ class RedisAddress(NamedTuple):
 def redis_address(settings: BaseSettings, config: Config) -> RedisAddress | None:
     """Return the Redis to share, or None if the frontier is in the data directory.
     Raises ConfigError."""
-    if OURS in settings:
+    if URL_SETTING in settings:
         address = RedisAddress(config.shared.frontier_url, {})
     else:
         address = _scrapy_redis_address(settings)
@@ -135,7 +135,7 @@ def redis_address(settings: BaseSettings, config: Config) -> RedisAddress | None
 
 
 def _scrapy_redis_address(settings: BaseSettings) -> RedisAddress:
-    if not any(settings[name] for name in (*SHORT, PARAMS)):
+    if not any(settings[name] for name in (*SHORT_SETTINGS, PARAMS_SETTING)):
         return RedisAddress("", {})
     options = dict(_given_options(settings))
     host, port = options.pop("host", "localhost"), options.pop("port", DEFAULT_PORT)
@@ -145,7 +145,7 @@ def _scrapy_redis_address(settings: BaseSettings) -> RedisAddress:
     )
     if is_tls:
         url = url.replace("redis://", "rediss://", 1)
-    idle = IDLE[url.partition(":")[0]]
+    idle = INAPPLICABLE_PARAMS[url.partition(":")[0]]
     return RedisAddress(url, {key: options[key] for key in options if not key.startswith(idle)})
 
 
@@ -154,26 +154,28 @@ def _given_options(settings: BaseSettings) -> Iterator[tuple[str, Any]]:
     counts."""
     for key, value in _params(settings).items():
         # None means "not set" in redis-py, except for certificates: there it means "not checked".
-        if key in KEYS and (value is not None or key == VERIFY):
-            yield key, _read(f"{PARAMS}[{key!r}]", key, value)
-    for name, key in SHORT.items():
+        if key in PARAM_KINDS and (value is not None or key == VERIFY):
+            yield key, _read(f"{PARAMS_SETTING}[{key!r}]", key, value)
+    for name, key in SHORT_SETTINGS.items():
         if settings[name]:
             yield key, _read(name, key, settings[name])
 
 
 def _params(settings: BaseSettings) -> dict[str, object]:
     try:
-        params = {str(key): value for key, value in settings.getdict(PARAMS).items()}
+        params = {str(key): value for key, value in settings.getdict(PARAMS_SETTING).items()}
     except (TypeError, ValueError):
         want = "a dict, or on a command line the JSON of one"
-        raise ConfigError(f"{PARAMS} is not shown, it may hold a password; want {want}") from None
-    refuse_unknown(f"key of {PARAMS}", params, [*KEYS, *IGNORED])
+        raise ConfigError(
+            f"{PARAMS_SETTING} is not shown, it may hold a password; want {want}"
+        ) from None
+    refuse_unknown(f"key of {PARAMS_SETTING}", params, [*PARAM_KINDS, *IGNORED])
     return params
 
 
 def _read(title: str, key: str, value: object) -> Any:
     """Read *value* as the kind of *key*. Raises ConfigError, which names it by *title* only."""
-    kind = replace(KEYS[key], secret=True)
+    kind = replace(PARAM_KINDS[key], secret=True)
     return Setting(title, key, None, kind, "").read({title: value})
 
 
@@ -271,7 +273,7 @@ def _refuse_public(mode: int, path: str) -> None:
         raise ConfigError(f"{path}, which is to hold the URL of Redis, is no file")
     if mode & (stat.S_IROTH | stat.S_IWOTH):
         raise ConfigError(
-            f"{path} holds the URL of Redis, and everybody on this machine may read or write it:"
+            f"{path} holds the URL of Redis, and every user of this machine may read or write it:"
             f" chmod 600 {path}"
         )
 

@@ -24,7 +24,7 @@ from crawler.shared.connection import (
     ServerRun,
     connect,
     info_fields,
-    pack,
+    pack_command,
 )
 from crawler.shared.faults import ERRORS, FAULTS, Fault, Unreachable, fault_of, is_word
 
@@ -102,7 +102,9 @@ class ShardOpener:
         client that finds those loaded also finds the run stored in each shard. Returns the errors
         of the shards that are not open."""
         first, *others = sorted(self._scripts.names(), key=lambda name: name != "open")
-        loads = [pack(("SCRIPT", "LOAD", self._scripts.text(name))) for name in (first, *others)]
+        loads = [
+            pack_command(("SCRIPT", "LOAD", self._scripts.text(name))) for name in (first, *others)
+        ]
         opens = [self._packed_open(run_id, shard) for shard in shards]
         replies = await connection.ask([loads[0], *opens, *loads[1:]])
         errors = [reply if isinstance(reply, ERRORS) else None for reply in replies]
@@ -115,7 +117,7 @@ class ShardOpener:
         now_s = asyncio.get_running_loop().time()
         known_s = now_s - self._known_since.get(shard, now_s)
         asked = ("EVALSHA", self._scripts.sha("open"), 1, self._root(shard), run_id)
-        return pack((*asked, *self._open_args, known_s))
+        return pack_command((*asked, *self._open_args, known_s))
 
 
 PIPELINE: Final = 64
@@ -167,7 +169,7 @@ class Node:
         connection = await self.connected()
         if not isinstance(connection, RedisConnection):
             return connection
-        return (await connection.ask([pack(command)]))[0]
+        return (await connection.ask([pack_command(command)]))[0]
 
     async def run(
         self, shards: Sequence[int], packed: Sequence[bytes], tries: int = OPEN_TRIES
@@ -290,7 +292,7 @@ def read_moved(error: str, asked_host: str) -> tuple[int, str] | None:
     return int(found["slot"]), node_name(host, int(found["port"]))
 
 
-LOOK_EVERY_S: Final = 1.0  # the interval of reading the map, while a server is down
+MAP_READ_INTERVAL_S: Final = 1.0  # the interval of reading the map, while a server is down
 
 
 class Servers:
@@ -306,7 +308,7 @@ class Servers:
         self._owners: Owners = single_owner_map(UNASSIGNED)
         self.of_shard = [UNASSIGNED] * len(slots)
         self._is_cluster = False
-        self._is_doubtful = False
+        self._is_map_doubtful = False
         self._map_read_s = 0.0
 
     @property
@@ -338,18 +340,18 @@ class Servers:
 
     def mark_doubtful(self) -> None:
         """Mark the map as doubtful, because a server failed a command."""
-        self._is_doubtful = self._is_cluster
+        self._is_map_doubtful = self._is_cluster
 
     async def refresh_map(self) -> None:
         """Read the map again if it is doubtful, at most once in LOOK_EVERY_S."""
         now_s = asyncio.get_running_loop().time()
-        if not self._is_doubtful or now_s - self._map_read_s < LOOK_EVERY_S:
+        if not self._is_map_doubtful or now_s - self._map_read_s < MAP_READ_INTERVAL_S:
             return
         self._map_read_s = now_s
         # Connected servers first: every call waits while another is connected to.
         for node in sorted(self._nodes.values(), key=lambda node: not node.is_connected):
             if await self._read_map(node):
-                self._is_doubtful = False
+                self._is_map_doubtful = False
                 return
 
     def apply_moves(self, moved: Iterable[tuple[str, Exception]]) -> None:
@@ -393,13 +395,13 @@ def no_server_error() -> Fault:
 MAX_MOVES: Final = 3  # attempts of one call: no cluster moves a key more often in a short time
 
 
-class Memory(NamedTuple):
+class ServerMemory(NamedTuple):
     used_bytes: int  # as the server compares it with its limit
     max_bytes: int  # 0: it has no limit
     policy: str = ""  # maxmemory-policy
 
 
-class Replicas(NamedTuple):
+class ServerReplicas(NamedTuple):
     """A server that has replicas, and how it is configured for them."""
 
     node: str  # the server, as host:port
@@ -459,13 +461,14 @@ class Nodes:
         """Return for each call its reply, or a Fault in its place; no Fault is raised."""
         shas, roots = self._shas, self._roots
         packed = [
-            pack(("EVALSHA", shas[script], 1, roots[shard], *args)) for shard, script, args in calls
+            pack_command(("EVALSHA", shas[script], 1, roots[shard], *args))
+            for shard, script, args in calls
         ]
         return await self._deliver([call.shard for call in calls], packed)
 
     async def commands(self, asks: Sequence[tuple[int, tuple[Argument, ...]]]) -> list[Any]:
         """Send plain commands on keys of shards. Returns as `run` does."""
-        packed = [pack(command) for _, command in asks]
+        packed = [pack_command(command) for _, command in asks]
         return await self._deliver([shard for shard, _ in asks], packed)
 
     async def command(self, key: str, *command: Argument) -> Any:
@@ -481,31 +484,33 @@ class Nodes:
             self._servers.apply_moves([(node.name, reply)])
         return reply
 
-    async def ask_each(self, *command: Argument) -> dict[str, Any]:
+    async def command_each_server(self, *command: Argument) -> dict[str, Any]:
         """Send *command* to each server that has shards. Returns replies or errors by host:port."""
         serving = self._servers.serving
         replies = await asyncio.gather(*(node.ask(*command) for node in serving))
         return {node.name: reply for node, reply in zip(serving, replies, strict=True)}
 
-    async def memory(self) -> dict[str, Memory]:
+    async def memory(self) -> dict[str, ServerMemory]:
         """Return the memory of each server that answers, by host:port."""
-        replies = await self.ask_each("INFO", "memory")
+        replies = await self.command_each_server("INFO", "memory")
         return {
             node: _read_memory(info_fields(reply))
             for node, reply in replies.items()
             if isinstance(reply, bytes)
         }
 
-    async def replicas(self) -> list[Replicas]:
+    async def replicas(self) -> list[ServerReplicas]:
         """Return the replicas of each server that has some and answers."""
-        infos = await self.ask_each("INFO", "replication")
+        infos = await self.command_each_server("INFO", "replication")
         found = {node: info_fields(info) for node, info in infos.items() if isinstance(info, bytes)}
         counts = {node: int(fields.get("connected_slaves", 0)) for node, fields in found.items()}
         if not any(counts.values()):
             return []
-        config = await self.ask_each("CONFIG", "GET", "*-replicas-*", "cluster-node-timeout")
+        config = await self.command_each_server(
+            "CONFIG", "GET", "*-replicas-*", "cluster-node-timeout"
+        )
         return [
-            Replicas(node, "min_slaves_good_slaves" in found[node], _pairs(config[node]))
+            ServerReplicas(node, "min_slaves_good_slaves" in found[node], _pairs(config[node]))
             for node, count in counts.items()
             if count and node in config
         ]
@@ -518,7 +523,7 @@ class Nodes:
     ) -> list[Any]:
         await self._servers.refresh_map()
         owners = [self._servers.of_shard[shard] for shard in shards]
-        replies = await self._ask(owners, shards, packed)
+        replies = await self._send_to_owners(owners, shards, packed)
         moved = self._replace_errors(owners, replies)
         if moved and moves > 1:
             rest = [shards[at] for at in moved], [packed[at] for at in moved]
@@ -535,7 +540,7 @@ class Nodes:
             self._servers.apply_moves((owners[at], failed[at]) for at in moved)
         return moved
 
-    async def _ask(
+    async def _send_to_owners(
         self, owners: Sequence[str], shards: Sequence[int], packed: Sequence[bytes]
     ) -> list[Any]:
         """Send each command to its owner, to all servers at once."""
@@ -543,10 +548,10 @@ class Nodes:
         for at, owner in enumerate(owners):
             parts[owner].append(at)
         if len(parts) == 1:  # this saves 20 us of asyncio tasks
-            return await self._ask_one(owners[0], shards, packed)
+            return await self._send_to_owner(owners[0], shards, packed)
         answers = await asyncio.gather(
             *(
-                self._ask_one(owner, [shards[at] for at in part], [packed[at] for at in part])
+                self._send_to_owner(owner, [shards[at] for at in part], [packed[at] for at in part])
                 for owner, part in parts.items()
             )
         )
@@ -555,7 +560,7 @@ class Nodes:
             put_at(replies, part, answer)
         return replies
 
-    async def _ask_one(
+    async def _send_to_owner(
         self, owner: str, shards: Sequence[int], packed: Sequence[bytes]
     ) -> list[Any]:
         node = self._servers.named(owner)
@@ -566,12 +571,12 @@ class Nodes:
         return fault_of(error, node)
 
 
-def _read_memory(fields: dict[str, str]) -> Memory:
+def _read_memory(fields: dict[str, str]) -> ServerMemory:
     # maxmemory does not count the buffers of replicas and of the append-only file.
     uncounted = int(fields.get("mem_not_counted_for_evict", 0))
     used_bytes = int(fields["used_memory"]) - uncounted
     policy = fields.get("maxmemory_policy", "")
-    return Memory(used_bytes, int(fields.get("maxmemory", 0)), policy)
+    return ServerMemory(used_bytes, int(fields.get("maxmemory", 0)), policy)
 
 
 def _pairs(reply: Any) -> dict[str, str]:

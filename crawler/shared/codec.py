@@ -49,12 +49,12 @@ class _FullRecord(_ShortRecord, array_like=True, gc=False, frozen=True):
     purpose: Purpose = Purpose.PAGE
     authority: str = ""
     request: bytes = b""
-    filtered: bool = True
+    needs_seen_test: bool = True
     modified: float = 0.0
-    named: bool = False
+    from_sitemap_index: bool = False
 
 
-LOST: Final = b"\xc1"
+LOST_PREFIX: Final = b"\xc1"
 """The scripts put this byte before a URL whose lease was lost. No msgpack value begins with it."""
 _PAGE: Final = Purpose.PAGE
 _encode = msgspec.msgpack.Encoder().encode
@@ -71,67 +71,88 @@ class Packer:
         self._skip_https, self._skip_http = len(self._https) - 1, len(self._http) - 1
         self._domain = len(domain) if host.endswith(domain) else domain
 
-    def pack(self, it: Candidate) -> bytes:
-        """Pack *it*, which has this packer's host and domain, and was not lost."""
-        url = it.url
+    def pack(self, candidate: Candidate) -> bytes:
+        """Pack *candidate*, which has this packer's host and domain, and was not lost."""
+        url = candidate.url
         if url.startswith(self._https):
             tail = url[self._skip_https :]
         elif url.startswith(self._http):
             tail = "!" + url[self._skip_http :]
         else:
             tail = url
-        has_more = it.attempts or it.chain or it.request or it.modified or it.named
-        if it.filtered and not has_more and it.purpose is _PAGE:
+        has_more = (
+            candidate.attempts
+            or candidate.chain
+            or candidate.request
+            or candidate.modified
+            or candidate.from_sitemap_index
+        )
+        if candidate.needs_seen_test and not has_more and candidate.purpose is _PAGE:
             # A tuple takes a third less time than a _ShortRecord.
-            return _encode((tail, it.key, self._domain, it.depth))
+            return _encode((tail, candidate.key, self._domain, candidate.depth))
         return _encode(
             _FullRecord(
-                *(tail, it.key, self._domain, it.depth, it.attempts, it.chain),
-                *(it.purpose, it.authority, it.request, it.filtered, it.modified, it.named),
+                *(
+                    tail,
+                    candidate.key,
+                    self._domain,
+                    candidate.depth,
+                    candidate.attempts,
+                    candidate.chain,
+                ),
+                *(
+                    candidate.purpose,
+                    candidate.authority,
+                    candidate.request,
+                    candidate.needs_seen_test,
+                    candidate.modified,
+                    candidate.from_sitemap_index,
+                ),
             )
         )
 
 
-def pack(candidate: Candidate) -> bytes:
+def pack_candidate(candidate: Candidate) -> bytes:
     packed = Packer(candidate.host, candidate.domain).pack(candidate)
-    return LOST + packed if candidate.lost else packed
+    return LOST_PREFIX + packed if candidate.may_be_archived else packed
 
 
-def unpack(packed: bytes, host: str, level: int) -> Candidate:
-    """Unpack what `pack` made. Raises msgspec.MsgspecError if *packed* has another schema."""
-    lost = packed.startswith(LOST)
-    it = _decode_packed(packed[len(LOST) :] if lost else packed)
-    tail = it.tail
+def unpack_candidate(packed: bytes, host: str, level: int) -> Candidate:
+    """Unpack what `pack_candidate` made. Raises msgspec.MsgspecError if *packed* has another
+    schema."""
+    lost = packed.startswith(LOST_PREFIX)
+    record = _decode_packed(packed[len(LOST_PREFIX) :] if lost else packed)
+    tail = record.tail
     if tail.startswith("/"):
         url = f"https://{host}{tail}"
     elif tail.startswith("!"):
         url = f"http://{host}{tail[1:]}"
     else:
         url = tail
-    domain = it.domain if isinstance(it.domain, str) else host[len(host) - it.domain :]
+    domain = record.domain if isinstance(record.domain, str) else host[len(host) - record.domain :]
     return Candidate(
         url=url,
-        key=it.key,
+        key=record.key,
         host=HostKey(host),
         domain=domain,
-        depth=it.depth,
+        depth=record.depth,
         level=level,
-        attempts=it.attempts,
-        chain=it.chain,
-        purpose=it.purpose,
-        authority=it.authority,
-        request=it.request,
-        filtered=it.filtered,
-        modified=it.modified,
-        lost=lost,
-        named=it.named,
+        attempts=record.attempts,
+        chain=record.chain,
+        purpose=record.purpose,
+        authority=record.authority,
+        request=record.request,
+        needs_seen_test=record.needs_seen_test,
+        modified=record.modified,
+        may_be_archived=lost,
+        from_sitemap_index=record.from_sitemap_index,
     )
 
 
 # A packed claim begins with an array and the digest, which the scripts search for. Its archive file
 # is named by number. Its fingerprint is not in it, but in the tables of fingerprints below.
 
-A_BUCKET: Final = 20
+CLAIMS_PER_BUCKET: Final = 20
 """Claims a bucket in the mean, as in lua/shard.lua."""
 _FILE_BYTES: Final = 3
 _MOST_DIGITS: Final = 18
@@ -160,15 +181,15 @@ def pack_claim(claim: Claim) -> tuple[str, bytes]:
 
 def read_claim(packed: bytes, file: bytes) -> Claim:
     """Unpack a claim of *file*. Raises ValueError or msgspec.MsgspecError if *packed* is none."""
-    it = _decode_claim(packed)
-    record = it.place if isinstance(it.place, str) else f"{file.decode()}:{it.place}"
-    wire_sha1 = it.digest if it.wire_sha1 is None else it.wire_sha1
-    return Claim(it.digest, it.url, record, it.at, wire_sha1, it.status)
+    record = _decode_claim(packed)
+    place = record.place if isinstance(record.place, str) else f"{file.decode()}:{record.place}"
+    wire_sha1 = record.digest if record.wire_sha1 is None else record.wire_sha1
+    return Claim(record.digest, record.url, place, record.at, wire_sha1, record.status)
 
 
 def buckets_of(claims: int) -> int:
     """Return the number of buckets of a shard with so many *claims*."""
-    return claims // A_BUCKET + 1
+    return claims // CLAIMS_PER_BUCKET + 1
 
 
 def read_filed(filed: bytes, files: Mapping[bytes, bytes]) -> Claim:
@@ -192,12 +213,12 @@ class UnreadableLease:
 
     number: int
     host: str
-    body: bytes
+    packed_url: bytes
     why: str
 
 
 def dead_letter_of(lease: UnreadableLease, now: float) -> bytes:
-    lost = Candidate(f"unreadable:{lease.body[:200]!r}", 0, HostKey(lease.host), lease.host)
+    lost = Candidate(f"unreadable:{lease.packed_url[:200]!r}", 0, HostKey(lease.host), lease.host)
     return encode_letter(DeadLetter(lost, f"its record in Redis cannot be read: {lease.why}", now))
 
 
@@ -216,17 +237,17 @@ def finish_args(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str
         case Done(next_visit, _):
             if next_visit is None:
                 return "done", 0, b""
-            again = replace(candidate, attempts=0, chain=(), lost=False)
-            return "again", next_visit - now, pack(again)
+            again = replace(candidate, attempts=0, chain=(), may_be_archived=False)
+            return "again", next_visit - now, pack_candidate(again)
         case RetryAt(when):
             again = replace(candidate, attempts=candidate.attempts + 1)
-            return "retry", when - now, pack(again)
+            return "retry", when - now, pack_candidate(again)
         case Moved():
             return "done", 0, b""
         case Dead(reason):
             return "dead", 0, encode_letter(DeadLetter(candidate, reason, now))
         case _:
-            return "back", 0, pack(candidate) if candidate.lost else b""
+            return "back", 0, pack_candidate(candidate) if candidate.may_be_archived else b""
 
 
 # Fingerprints have 64 bits. If two differ in at most three, one of their quarters is equal. So each
@@ -267,7 +288,7 @@ def can_mark(digest: bytes) -> bool:
     return len(digest) >= _HEAD + _TAIL
 
 
-def cell(simhash: int, table: int, shards: int) -> BucketCell:
+def bucket_cell(simhash: int, table: int, shards: int) -> BucketCell:
     quarter = simhash >> _QUARTER_BITS * table & _QUARTER
     return BucketCell((quarter + table) % shards, table, quarter)
 
@@ -278,7 +299,7 @@ def rows_of(
     """Yield for each table the shard, and the arguments of lua/near.lua there."""
     packed = simhash.to_bytes(_PRINT_BYTES, "little")
     for table in range(TABLES):
-        shard, _, quarter = cell(simhash, table, shards)
+        shard, _, quarter = bucket_cell(simhash, table, shards)
         yield shard, (table, quarter, packed if table else packed + bucket_mark(digest))
 
 
@@ -408,14 +429,15 @@ MAX_BATCH_BYTES: Final = 1 << 20
 """Bytes of requests in one call: a server copies them in less than 1 ms."""
 
 
-def parts_of(found: Sequence[Candidate], most: int) -> Iterator[Sequence[Candidate]]:
-    """Split the links of one shard into parts of at most *most* links, bounded as by `by_bytes`."""
-    for piece in by_bytes(found):
+def split_links(found: Sequence[Candidate], most: int) -> Iterator[Sequence[Candidate]]:
+    """Split the links of one shard into parts of at most *most* links, bounded as by
+    `split_by_bytes`."""
+    for piece in split_by_bytes(found):
         for begin in range(0, len(piece), most):
             yield piece[begin : begin + most]
 
 
-def by_bytes(found: Iterable[Candidate]) -> Iterator[Sequence[Candidate]]:
+def split_by_bytes(found: Iterable[Candidate]) -> Iterator[Sequence[Candidate]]:
     """Split *found* into parts with at most MAX_BATCH_BYTES of requests, or a single longer one."""
     links = found if isinstance(found, Sequence) else list(found)
     begin = filled = 0

@@ -19,12 +19,12 @@ from typing import Any, Final, TypeAlias, cast
 import hiredis
 
 from crawler.shared.address import Address
-from crawler.shared.faults import ERRORS, OLDEST, Fault, Refused, Unreachable, fault_of
+from crawler.shared.faults import ERRORS, MIN_VERSION, Fault, ServerRefused, Unreachable, fault_of
 
 Argument: TypeAlias = bytes | str | int | float
 
-pack: Final[Callable[[tuple[Argument, ...]], bytes]] = hiredis.pack_command  # type: ignore[assignment]  # its stub says: a tuple of one
-TICKS: Final = 5
+pack_command: Final[Callable[[tuple[Argument, ...]], bytes]] = hiredis.pack_command  # type: ignore[assignment]  # its stub says: a tuple of one
+MAX_SILENT_TICKS: Final = 5
 """Timer ticks without a new byte until a server counts as dead. If our own event loop was blocked,
 only one tick passes, so the server is not blamed for it."""
 MAX_REPLY_BYTES: Final = 256 * 1024 * 1024
@@ -58,7 +58,7 @@ class RedisConnection(asyncio.Protocol):
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._pipelines: deque[_Pipeline] = deque()
         self._bytes = 0  # received since the last pipeline was complete
-        self._tick_s = reply_s / TICKS
+        self._tick_s = reply_s / MAX_SILENT_TICKS
         self._silent_ticks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = self._loop.create_future()
@@ -119,7 +119,7 @@ class RedisConnection(asyncio.Protocol):
         if not self._pipelines:
             return
         self._silent_ticks += 1
-        if self._silent_ticks >= TICKS:
+        if self._silent_ticks >= MAX_SILENT_TICKS:
             self._break(TimeoutError())
         else:
             self._timer = self._loop.call_later(self._tick_s, self._count_silent_tick)
@@ -188,7 +188,7 @@ async def _introduce(connection: RedisConnection, address: Address) -> ServerRun
     if address.client_name:
         commands.append(("CLIENT", "SETNAME", address.client_name))
     commands.append(("INFO", "server"))
-    *accepted, info = replies = await connection.ask([pack(each) for each in commands])
+    *accepted, info = replies = await connection.ask([pack_command(each) for each in commands])
     error = next((reply for reply in replies if isinstance(reply, ERRORS)), None)
     if error is not None:
         raise fault_of(error, str(address))
@@ -210,11 +210,15 @@ def _read_server_run(fields: dict[str, str], node: str) -> ServerRun:
     version = _VERSION.match(fields.get("redis_version", ""))
     if version is None or "run_id" not in fields:
         raise fault_of(hiredis.ProtocolError(), node)
-    if (int(version[1]), int(version[2])) < OLDEST:
-        raise Refused(f"Redis at {node} has version {version[0]}; scripts with flags need >= 7.0")
+    if (int(version[1]), int(version[2])) < MIN_VERSION:
+        raise ServerRefused(
+            f"Redis at {node} has version {version[0]}; scripts with flags need >= 7.0"
+        )
     mode = fields.get("redis_mode")
     if mode == "sentinel":
-        raise Refused(f"Redis at {node} is a Sentinel, which keeps no data. Give the master's URL")
+        raise ServerRefused(
+            f"Redis at {node} is a Sentinel, which keeps no data. Give the master's URL"
+        )
     return ServerRun(fields["run_id"], is_cluster=mode == "cluster")
 
 
@@ -225,5 +229,5 @@ def _with_hint(fault: Fault, address: Address) -> Fault:
     if not isinstance(fault, Unreachable) or address.path:
         return fault
     if address.tls is None:
-        return Unreachable(f"{fault}. If it wants TLS, write rediss:// instead of redis://")
-    return Unreachable(f"{fault}. If it knows no TLS, write redis:// instead of rediss://")
+        return Unreachable(f"{fault}. If it requires TLS, write rediss:// instead of redis://")
+    return Unreachable(f"{fault}. If it does not use TLS, write redis:// instead of rediss://")

@@ -26,6 +26,8 @@ SUFFIXES: Final = "suffixes="
 
 
 class CrawlFormat(msgspec.Struct, frozen=True):
+    """The format of a shared crawl as it is stored in Redis."""
+
     shards: Annotated[int, msgspec.Meta(ge=1, le=MAX_SHARDS)]
     levels: int
     identity: tuple[str, ...]  # which settings the keys of URLs and hosts were made with

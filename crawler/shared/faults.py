@@ -16,8 +16,8 @@ import hiredis
 
 from crawler.model.types import CrawlerError, StoreUnavailable
 
-MOST_QUOTED: Final = 500  # characters of a server's message
-OLDEST: Final = (7, 0)  # scripts with flags; an older server takes the shebang for Lua
+MAX_QUOTED_CHARS: Final = 500  # characters of a server's message
+MIN_VERSION: Final = (7, 0)  # scripts with flags; an older server takes the shebang for Lua
 
 
 class Unreachable(StoreUnavailable):
@@ -30,7 +30,7 @@ class OutOfMemory(StoreUnavailable):
     Caller: keep what was to be added, try again when memory is free."""
 
 
-class Refused(CrawlerError):
+class ServerRefused(CrawlerError):
     """The server refuses us, and a person must repair that.
     Caller: show it; nothing was changed."""
 
@@ -40,8 +40,8 @@ class ForeignData(CrawlerError):
     Caller: stop; nothing was changed."""
 
 
-Fault: TypeAlias = Unreachable | OutOfMemory | Refused | ForeignData
-FAULTS: Final = (Unreachable, OutOfMemory, Refused, ForeignData)
+Fault: TypeAlias = Unreachable | OutOfMemory | ServerRefused | ForeignData
+FAULTS: Final = (Unreachable, OutOfMemory, ServerRefused, ForeignData)
 ERRORS: Final = (hiredis.ReplyError, *FAULTS)  # all types of a reply that is an error
 
 
@@ -58,7 +58,7 @@ def _retry(text: str) -> FaultMeaning:
 
 
 def _stop(text: str) -> FaultMeaning:
-    return FaultMeaning(Refused, text)
+    return FaultMeaning(ServerRefused, text)
 
 
 _RIGHTS: Final = _stop(
@@ -170,5 +170,5 @@ def _connection_fault(error: Exception, node: str) -> Fault:
 
 
 def _fault(meaning: FaultMeaning, node: str, text: str) -> Fault:
-    quoted = _CONTROL.sub(" ", text)[:MOST_QUOTED].strip()
+    quoted = _CONTROL.sub(" ", text)[:MAX_QUOTED_CHARS].strip()
     return meaning.kind(f"Redis at {node} {meaning.text.replace('{text}', quoted)}")

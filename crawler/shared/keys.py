@@ -22,7 +22,7 @@ _HASH_TAG: Final = re.compile(r"^[^{]*\{[^}]+\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class RedisKey:
     name: str  # <name>: CRAWLER_FRONTIER_NAME; <root>: of a shard; <spider>: the spider's name
     kind: str
     meaning: str
@@ -30,59 +30,82 @@ class Key:
 
 
 SHARD_KEYS: Final = (
-    Key("<root>:m", "hash", "Totals, clock, run of the server, turns of the levels.", "one"),
-    Key("<root>:h", "hash", "Host to its record: place, fronts, rest, pace.", "known hosts"),
-    Key("<root>:b:<front>:<host>", "list", "Bodies: waiting URLs, packed.", "waiting URLs"),
-    Key("<root>:f:<front>", "list", "Due hosts that are new, in turn.", "due hosts"),
-    Key(
+    RedisKey("<root>:m", "hash", "Totals, clock, run of the server, turns of the levels.", "one"),
+    RedisKey("<root>:h", "hash", "Host to its record: place, fronts, rest, pace.", "known hosts"),
+    RedisKey(
+        "<root>:b:<front>:<host>", "list", "The waiting URLs of a host, packed.", "waiting URLs"
+    ),
+    RedisKey("<root>:f:<front>", "list", "Due hosts that are new, in turn.", "due hosts"),
+    RedisKey(
         *("<root>:f:<front>:<standing>", "list"),
         *("The same of hosts that answer (1), and of those that failed (2).", "due hosts"),
     ),
-    Key("<root>:r", "zset", "Hosts at rest, by the end of their rest.", "hosts with URLs at rest"),
-    Key("<root>:l", "zset", "Later URLs, by their date.", "retries and revisits"),
-    Key("<root>:w", "zset", "Sessions with leases, by when they end.", "workers"),
-    Key("<root>:e:<session>", "string", "Its leases have ended; expires.", "dead workers of a day"),
-    Key("<root>:o:<session>", "hash", "Open leases: what was taken, when.", "fetches under way"),
-    Key("<root>:x", "set", "Workers that have links on their own disks.", "workers"),
-    Key("<root>:s:<bucket>", "set", "Seen: 100-400 keys of admitted URLs each.", "URLs seen"),
-    Key("<root>:d", "hash", "Dead letters, by their number.", "URLs given up"),
-    Key("<root>:k", "hash", "URLs that a rule refused at their turn.", "URLs refused"),
-    Key("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
-    Key("<root>:g:<bucket>", "list", "Claims: pages that own a digest, 10-40.", "different pages"),
-    Key("<root>:n", "hash", "Archive files, by their number and back.", "archive files"),
-    Key("<root>:v:<digest>", "string", "Reservation of a digest; expires.", "fetches under way"),
-    Key("<root>:t:<authority>", "string", "A robots.txt; expires with it.", "hosts of a day"),
-    Key(
+    RedisKey(
+        "<root>:r", "zset", "Hosts at rest, by the end of their rest.", "hosts with URLs at rest"
+    ),
+    RedisKey("<root>:l", "zset", "Later URLs, by their date.", "retries and revisits"),
+    RedisKey("<root>:w", "zset", "Sessions with leases, by when they end.", "workers"),
+    RedisKey(
+        "<root>:e:<session>", "string", "Its leases have ended; expires.", "dead workers of a day"
+    ),
+    RedisKey(
+        "<root>:o:<session>", "hash", "Open leases: what was taken, when.", "fetches under way"
+    ),
+    RedisKey("<root>:x", "set", "Workers that have links on their own disks.", "workers"),
+    RedisKey("<root>:s:<bucket>", "set", "Seen: 100-400 keys of admitted URLs each.", "URLs seen"),
+    RedisKey("<root>:d", "hash", "Dead letters, by their number.", "URLs given up"),
+    RedisKey("<root>:k", "hash", "URLs that a rule refused at their turn.", "URLs refused"),
+    RedisKey("<root>:c", "hash", "URLs admitted of a registered domain.", "domains, with a budget"),
+    RedisKey(
+        "<root>:g:<bucket>", "list", "Claims: pages that own a digest, 10-40.", "different pages"
+    ),
+    RedisKey("<root>:n", "hash", "Archive files, by their number and back.", "archive files"),
+    RedisKey(
+        "<root>:v:<digest>", "string", "Reservation of a digest; expires.", "fetches under way"
+    ),
+    RedisKey("<root>:t:<authority>", "string", "A robots.txt; expires with it.", "hosts of a day"),
+    RedisKey(
         *("<root>:y:<host>", "hash", "Statistics of patterns of URLs."),
         "patterns with 8 pages, 1,000 a host",
     ),
-    Key(
+    RedisKey(
         *("<root>:a:<table>:<quarter>", "string"),
         *("Fingerprints of pages that share a quarter of theirs.", "different texts"),
     ),
 )
 CRAWL_KEYS: Final = (
-    Key("<name>:format", "string", "Schema, shards, levels, identity and key of the URLs.", "one"),
-    Key("<name>:arguments", "string", "Arguments of the spider's last start.", "one"),
-    Key("<name>:workers", "hash", "Worker to its last record.", "workers"),
-    Key(
+    RedisKey(
+        "<name>:format", "string", "Schema, shards, levels, identity and key of the URLs.", "one"
+    ),
+    RedisKey("<name>:arguments", "string", "Arguments of the spider's last start.", "one"),
+    RedisKey("<name>:workers", "hash", "Worker to its last record.", "workers"),
+    RedisKey(
         *("{<name>:workers}:alive", "zset", "Live workers, by their last announcement."),
         "workers",
     ),
-    Key(
+    RedisKey(
         *("{<name>:workers}:starting", "set", "Workers that have not added their seeds yet."),
         "workers",
     ),
-    Key("{<name>:workers}:doors", "zset", "How far each has read in the doors.", "workers"),
-    Key("<name>:doors", "zset", "Hosts that pushed seeds opened, in order.", "hosts pushed"),
-    Key("<name>:urgent", "list", "Pushed URLs that go before all others.", "what was pushed"),
-    Key("{<name>:urgent}:taken", "hash", "Items taken and not yet added.", "what is taken"),
-    Key("{<name>:urgent}:refused", "list", "Items that cannot be used, and why.", "1,000 at most"),
-    Key(
+    RedisKey(
+        "{<name>:workers}:doors",
+        "zset",
+        "Worker to the mark up to which it has read <name>:doors.",
+        "workers",
+    ),
+    RedisKey("<name>:doors", "zset", "Hosts that pushed seeds opened, in order.", "hosts pushed"),
+    RedisKey("<name>:urgent", "list", "Pushed URLs that go before all others.", "what was pushed"),
+    RedisKey("{<name>:urgent}:taken", "hash", "Items taken and not yet added.", "what is taken"),
+    RedisKey(
+        "{<name>:urgent}:refused", "list", "Items that cannot be used, and why.", "1,000 at most"
+    ),
+    RedisKey(
         "<spider>:start_urls", "list, set or zset", "Seeds pushed from outside.", "what was pushed"
     ),
-    Key("{<spider>:start_urls}:taken", "hash", "Items taken and not yet added.", "what is taken"),
-    Key(
+    RedisKey(
+        "{<spider>:start_urls}:taken", "hash", "Items taken and not yet added.", "what is taken"
+    ),
+    RedisKey(
         *("{<spider>:start_urls}:refused", "list"),
         *("Items that cannot be used, and why.", "1,000 at most"),
     ),
@@ -179,7 +202,7 @@ def announced(name: str) -> tuple[str, str, str, str]:
     return workers(name), f"{beside}:alive", f"{beside}:starting", f"{beside}:doors"
 
 
-def loopback_hosts(name: str) -> str:
+def opened_hosts(name: str) -> str:
     return f"{name}:doors"
 
 
@@ -199,7 +222,7 @@ def refused(feed: str) -> str:
     return f"{_tagged(feed)}:refused"
 
 
-def can_have_beside(key: str) -> bool:
+def can_share_slot(key: str) -> bool:
     """Return whether a second key can be named so that it is in the hash slot of *key*."""
     return not {"{", "}"}.intersection(key) or _HASH_TAG.search(key) is not None
 
@@ -241,8 +264,8 @@ OPERATIONS: Final = (
     ),
     *("remove_refused", "trim", "readmit"),
 )
-FEED: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
-CRAWL: Final = ("open_hosts", "announce")
+FEED_SCRIPTS: Final = ("feed_take", "feed_hold", "feed_refuse", "feed_length")
+CRAWL_SCRIPTS: Final = ("open_hosts", "announce")
 """Scripts on keys outside the shards: sent as text, with all their keys named."""
 
 
@@ -266,7 +289,11 @@ class Scripts:
         shard, feed = (f"{self._clock}\n{_source(name)}" for name in ("shard", "feed"))
         return {
             name: _with_prelude(prelude, _source(name))
-            for prelude, names in ((shard, OPERATIONS), (feed, FEED), (self._clock, CRAWL))
+            for prelude, names in (
+                (shard, OPERATIONS),
+                (feed, FEED_SCRIPTS),
+                (self._clock, CRAWL_SCRIPTS),
+            )
             for name in names
         }
 

@@ -18,7 +18,7 @@ import msgspec
 from scrapy import FormRequest, Request, Spider
 from scrapy.settings import BaseSettings
 
-from crawler.config.kinds import number
+from crawler.config.readers import number
 from crawler.config.settings import Arguments
 from crawler.crawl.allowed_origins import AllowedOrigins
 from crawler.crawl.in_flight import LEASE
@@ -26,19 +26,19 @@ from crawler.crawl.stats import CrawlStats
 from crawler.model.types import Added, Candidate, ConfigError, CrawlerError, StoreUnavailable
 from crawler.policy.priority import Hints, Prioritizer
 from crawler.policy.scope import Refusal
-from crawler.policy.seeds import Pushed, read_pushed
+from crawler.policy.seeds import PushedRequest, read_pushed
 from crawler.shared import keys
 from crawler.shared.worker.feeds import (
     CandidateSender,
     Feed,
-    Item,
     PushedFeeds,
+    PushedItem,
 )
 
 # A setting of scrapy-redis has the same meaning here, or it is not read.
 
-KEY: Final = "REDIS_START_URLS_KEY"
-IDLE: Final = "MAX_IDLE_TIME_BEFORE_CLOSE"
+KEY_SETTING: Final = "REDIS_START_URLS_KEY"
+IDLE_SETTING: Final = "MAX_IDLE_TIME_BEFORE_CLOSE"
 # Keys that a pushed request must not set: with them it could bypass the turn of its host.
 _RESERVED_META: Final = frozenset({LEASE, "download_slot"})
 _encode = msgspec.msgpack.Encoder().encode
@@ -69,12 +69,12 @@ def push_rules(
 
 def _idle_s(settings: BaseSettings, spider: Spider | None) -> float:
     of_spider = getattr(spider, "max_idle_time", None)
-    given = settings.get(IDLE, 0) if of_spider is None else of_spider
+    given = settings.get(IDLE_SETTING, 0) if of_spider is None else of_spider
     seconds = number("seconds")
     try:
         return seconds.read(given)
     except (ValueError, OverflowError) as wrong:
-        raise ConfigError(f"{IDLE} is {given!r}; want {seconds.want}") from wrong
+        raise ConfigError(f"{IDLE_SETTING} is {given!r}; want {seconds.expected}") from wrong
 
 
 def _refuse_scrapy_redis_spider(spider: Spider) -> None:
@@ -92,16 +92,22 @@ def _refuse_scrapy_redis_spider(spider: Spider) -> None:
 def _key(settings: BaseSettings, spider: Spider | None) -> str:
     name = spider.name if spider is not None else ""
     template = (
-        getattr(spider, "redis_key", None) or settings.get(KEY) or keys.start_urls("%(name)s")
+        getattr(spider, "redis_key", None)
+        or settings.get(KEY_SETTING)
+        or keys.start_urls("%(name)s")
     )
     try:
         key = str(template) % {"name": name}
     except (KeyError, TypeError, ValueError) as wrong:
-        raise ConfigError(f"{KEY} is {template!r}; only %(name)s can stand in it") from wrong
+        raise ConfigError(
+            f"{KEY_SETTING} is {template!r}; only %(name)s can stand in it"
+        ) from wrong
     if not key.strip():
-        raise ConfigError(f"{KEY} is {template!r}, which names no key")
-    if not keys.can_have_beside(key):
-        raise ConfigError(f"{KEY} is {template!r}: braces are for the part that a cluster goes by")
+        raise ConfigError(f"{KEY_SETTING} is {template!r}, which names no key")
+    if not keys.can_share_slot(key):
+        raise ConfigError(
+            f"{KEY_SETTING} is {template!r}: braces are for the part that a cluster goes by"
+        )
     return key
 
 
@@ -117,19 +123,19 @@ class PushedRequestReader:
 
     def __init__(
         self,
-        doors: AllowedOrigins,
+        origins: AllowedOrigins,
         prioritizer: Prioritizer,
         fingerprint: Callable[[Request], bytes],
     ) -> None:
         """*fingerprint* gives the key of a request that has a body or another method than GET."""
-        self.doors = doors
+        self.origins = origins
         self._prioritizer = prioritizer
         self._fingerprint = fingerprint
 
-    def candidate(self, pushed: Pushed) -> Candidate | Refusal:
+    def candidate(self, pushed: PushedRequest) -> Candidate | Refusal:
         """Make a candidate of *pushed*, or refuse it. Raises ValueError if it is no request."""
         level = self._prioritizer.level(Hints(is_seed=True))
-        admission = self.doors.admission
+        admission = self.origins.admission
         if pushed.is_plain:
             return admission.candidate(pushed.url, level=level)
         request = _request(pushed)
@@ -142,7 +148,7 @@ class PushedRequestReader:
         )
 
 
-def _request(pushed: Pushed) -> Request:
+def _request(pushed: PushedRequest) -> Request:
     """Make the request as scrapy-redis does: without POST, form data become the URL's query."""
     meta = {name: value for name, value in pushed.meta.items() if name not in _RESERVED_META}
     form = pushed.form or None
@@ -159,14 +165,14 @@ def _packed(request: Request) -> bytes:
 
 logger = logging.getLogger(__name__)
 
-TAKE: Final = 200  # items of one batch: 10 ms of the event loop
+ITEMS_PER_BATCH: Final = 200  # items of one batch: 10 ms of the event loop
 MAX_BATCHES: Final = 10  # held at once: some wait for a server, or for the other workers
-ROUNDS: Final = 10  # batches taken in one tick: 2,000 items a second
-HOLDS: Final = 3  # renewals within a lease: one may be lost and one late
+BATCHES_PER_TICK: Final = 10  # batches taken in one tick: 2,000 items a second
+RENEWALS_PER_LEASE: Final = 3  # renewals within a lease: one may be lost and one late
 _MOST_LOGGED: Final = 20  # refused items that are logged one by one
 _SHOWN: Final = 200  # characters of each in the log
 
-Refused = tuple[Item, str]
+RefusedItem = tuple[PushedItem, str]
 
 
 class BatchStage(Enum):
@@ -179,7 +185,7 @@ class BatchStage(Enum):
 
 
 # All allowed transitions. A batch ends in ADDED, when all its items are removed from Redis.
-MOVES: Final = {
+STAGE_TRANSITIONS: Final = {
     BatchStage.READ: {BatchStage.OPENED},
     BatchStage.OPENED: {BatchStage.JUDGED},
     BatchStage.JUDGED: {BatchStage.ADDED},
@@ -191,24 +197,24 @@ MOVES: Final = {
 class PushedBatch:
     """Items that were taken from a feed together."""
 
-    pushed: list[tuple[Item, Pushed]]
+    pushed: list[tuple[PushedItem, PushedRequest]]
     held_at: float  # monotonic; when it was taken, or last renewed
     hosts: list[str] = field(default_factory=list)  # those that it opens
     mark: int = 0  # of the last opened host that all workers must have read
     stage: BatchStage = BatchStage.READ
-    found: list[tuple[Item, Candidate]] = field(default_factory=list)
+    found: list[tuple[PushedItem, Candidate]] = field(default_factory=list)
     runs: dict[int, bytes] = field(default_factory=dict)  # by shard that acknowledged: server run
-    sure_at: float = 0.0  # monotonic; from then on a server that still runs loses nothing of it
+    durable_at: float = 0.0  # monotonic; from then on a server that still runs loses nothing of it
 
     def move(self, stage: BatchStage) -> None:
-        assert stage in MOVES[self.stage], f"{self.stage} to {stage}"
+        assert stage in STAGE_TRANSITIONS[self.stage], f"{self.stage} to {stage}"
         self.stage = stage
 
-    def items(self) -> list[Item]:
+    def items(self) -> list[PushedItem]:
         """Return the items that are not yet removed from Redis."""
         return [item for item, _ in self.pushed] + [item for item, _ in self.found]
 
-    def keep(self, items: Iterable[Item]) -> None:
+    def keep(self, items: Iterable[PushedItem]) -> None:
         """Drop all other items: they were given to another worker."""
         ids = {item.id for item in items}
         self.pushed = [pair for pair in self.pushed if pair[0].id in ids]
@@ -219,11 +225,11 @@ class PushedBatch:
 class OriginAgreement:
     """The mark up to which this worker has read the opened hosts, and whether all others have."""
 
-    known: Callable[[], int]
+    read_mark: Callable[[], int]
     all_have_read: Callable[[int], bool]
 
     def is_reached(self, mark: int) -> bool:
-        return mark <= self.known() and self.all_have_read(mark)
+        return mark <= self.read_mark() and self.all_have_read(mark)
 
 
 class PushedQueue:
@@ -236,21 +242,21 @@ class PushedQueue:
         self,
         feed: Feed,
         is_urgent: bool,
-        judge: PushedRequestReader,
+        reader: PushedRequestReader,
         delivery: CandidateSender,
-        open_doors: Callable[[Sequence[str]], Awaitable[int]],
+        open_hosts: Callable[[Sequence[str]], Awaitable[int]],
         agreement: OriginAgreement,
-        tally: CrawlStats,
+        stats: CrawlStats,
         steady: Callable[[], float],
     ) -> None:
-        """*open_doors* opens hosts for all workers, and returns the mark that these must read."""
+        """*open_hosts* opens hosts for all workers, and returns the mark that these must read."""
         self.feed = feed
         self._is_urgent = is_urgent
-        self._judge = judge
+        self._reader = reader
         self._delivery = delivery
-        self._open_doors = open_doors
+        self._open_hosts = open_hosts
         self._agreement = agreement
-        self._tally = tally
+        self._stats = stats
         self._steady = steady
         self._batches: list[PushedBatch] = []
         self._refused = 0
@@ -265,7 +271,7 @@ class PushedQueue:
         """Take pushed items until the feed is empty or enough are held, and move them on."""
         await self._hold()
         await self._forward()
-        for _ in range(ROUNDS):
+        for _ in range(BATCHES_PER_TICK):
             if len(self._batches) >= MAX_BATCHES or not may_take():
                 return
             if not await self._take():
@@ -275,7 +281,7 @@ class PushedQueue:
     async def _hold(self) -> None:
         steady = self._steady()
         for batch in self._batches:
-            if steady - batch.held_at >= self.feed.lease_s / HOLDS:
+            if steady - batch.held_at >= self.feed.lease_s / RENEWALS_PER_LEASE:
                 batch.keep(await self.feed.hold(batch.items()))
                 batch.held_at = steady
 
@@ -292,11 +298,11 @@ class PushedQueue:
     async def _take(self) -> bool:
         """Take a batch. Returns whether the feed had any item."""
         asked_at, too_long = self._steady(), self.feed.too_long
-        items = await self.feed.take(TAKE)
-        self._tally.count("pushed/taken", len(items))
+        items = await self.feed.take(ITEMS_PER_BATCH)
+        self._stats.count("pushed/taken", len(items))
         self._log_refused([("an item", "too long")] * (self.feed.too_long - too_long))
         batch = PushedBatch([], asked_at)
-        refused: list[Refused] = []
+        refused: list[RefusedItem] = []
         for item in items:
             try:
                 batch.pushed.append((item, read_pushed(item.text)))
@@ -304,30 +310,30 @@ class PushedQueue:
                 refused.append((item, str(why)))
         self._batches.append(batch)
         batch.hosts = sorted(
-            self._judge.doors.hosts_outside_scope(each.url for _, each in batch.pushed)
+            self._reader.origins.hosts_outside_scope(each.url for _, each in batch.pushed)
         )
         # A host that is open here may have been opened a moment ago, and not by all workers.
-        batch.mark = self._agreement.known()
+        batch.mark = self._agreement.read_mark()
         await self._refuse(refused)
         return bool(items) or self.feed.too_long > too_long
 
     async def _open(self, batch: PushedBatch) -> None:
         """Open its hosts; again at each call, because a server may have lost its last second."""
         if batch.hosts:
-            batch.mark = max(batch.mark, await self._open_doors(batch.hosts))
+            batch.mark = max(batch.mark, await self._open_hosts(batch.hosts))
         if self._agreement.is_reached(batch.mark):
             batch.move(BatchStage.OPENED)
 
     async def _judge_items(self, batch: PushedBatch) -> None:
-        refused: list[Refused] = []
+        refused: list[RefusedItem] = []
         for item, pushed in batch.pushed:
             try:
-                found = self._judge.candidate(pushed)
+                found = self._reader.candidate(pushed)
             except ValueError as why:
                 refused.append((item, str(why)))
                 continue
             if isinstance(found, Refusal):
-                self._tally.count(f"refused/{found.reason}")
+                self._stats.count(f"refused/{found.reason}")
                 refused.append((item, found.explain()))
             else:
                 batch.found.append((item, found))
@@ -342,14 +348,16 @@ class PushedQueue:
         self._count(delivered.added)
         batch.runs |= delivered.runs
         if not delivered.failed:
-            batch.sure_at = self._steady() + self._delivery.sure_s
+            batch.durable_at = self._steady() + self._delivery.durable_after_s
             batch.move(BatchStage.ADDED)
 
     async def _remove_from_feed(self, batch: PushedBatch) -> None:
-        if self._steady() < batch.sure_at:
+        if self._steady() < batch.durable_at:
             return
         forgetful = (
-            await self._delivery.restarted_shards(batch.runs) if self._delivery.sure_s else set()
+            await self._delivery.restarted_shards(batch.runs)
+            if self._delivery.durable_after_s
+            else set()
         )
         if forgetful is None:
             return
@@ -361,23 +369,26 @@ class PushedQueue:
         if forgotten:
             batch.move(BatchStage.JUDGED)
 
-    async def _refuse(self, refused: Sequence[Refused]) -> None:
+    async def _refuse(self, refused: Sequence[RefusedItem]) -> None:
         if refused:
             self._log_refused([(_shown(item.text), why) for item, why in refused])
             await self.feed.refuse(refused)
 
     def _log_refused(self, refused: Sequence[tuple[str, str]]) -> None:
-        self._tally.count("pushed/refused", len(refused))
+        self._stats.count("pushed/refused", len(refused))
         for text, why in refused[: max(0, _MOST_LOGGED - self._refused)]:
             logger.warning("Pushed to %s and refused: %s: %s", self.feed.key, text, why[:_SHOWN])
         if self._refused < _MOST_LOGGED <= self._refused + len(refused):
-            logger.warning("Others are counted, and kept in %s", self.feed.refused_key)
+            logger.warning(
+                "Further refused items are counted, not logged; they are in %s",
+                self.feed.refused_key,
+            )
         self._refused += len(refused)
 
     def _count(self, added: Added) -> None:
-        self._tally.count("pushed/new", added.new)
-        self._tally.count("pushed/seen", added.seen)
-        self._tally.count("pushed/over_budget", added.over_budget)
+        self._stats.count("pushed/new", added.new)
+        self._stats.count("pushed/seen", added.seen)
+        self._stats.count("pushed/over_budget", added.over_budget)
 
     def _shard(self, candidate: Candidate) -> int:
         return self._delivery.shard(candidate)
@@ -407,48 +418,48 @@ class PushedUrls:
     def __init__(
         self,
         feeds: PushedFeeds,
-        judge: PushedRequestReader,
+        reader: PushedRequestReader,
         rules: PushRules,
         hooks: WorkerHooks,
-        tally: CrawlStats,
+        stats: CrawlStats,
         steady: Callable[[], float] = monotonic,
     ) -> None:
-        self.doors_known = 0  # the mark up to which this worker has read the opened hosts
-        self._doors = judge.doors
-        self._opened = feeds.doors
+        self.opened_mark = 0  # the mark up to which this worker has read the opened hosts
+        self._origins = reader.origins
+        self._opened = feeds.opened_hosts
         self._rules = rules
         self._hooks = hooks
         self._steady = steady
-        agreement = OriginAgreement(lambda: self.doors_known, hooks.all_have_read)
+        agreement = OriginAgreement(lambda: self.opened_mark, hooks.all_have_read)
         self._queues = [
             PushedQueue(
-                *(feed, is_urgent, judge, feeds.delivery, self._open_doors),
-                *(agreement, tally, steady),
+                *(feed, is_urgent, reader, feeds.delivery, self._open_hosts),
+                *(agreement, stats, steady),
             )
             for feed, is_urgent in ((feeds.urgent, True), (feeds.start_urls, False))
         ]
         self._length = 0  # items of all feeds that could be asked
-        self._is_sure = False  # whether all feeds could be asked
+        self._are_all_feeds_read = False  # whether all feeds could be asked
         self._idle_since: float | None = None
         self._has_begun = False
         self._trouble = ""
-        self._doors.wait_for_other_seeds()
+        self._origins.wait_for_other_seeds()
 
     async def tick(self) -> None:
         """Work on each feed by itself, because they may be on different servers, one of which is
         down. Raises CrawlerError at the start only."""
-        works: list[Callable[[], Awaitable[int]]] = [self._read_doors]
+        works: list[Callable[[], Awaitable[int]]] = [self._read_opened_hosts]
         works += (partial(self._work_on, queue) for queue in self._queues)
         answers = [await _or_fault(work) for work in works]
         faults = [answer for answer in answers if isinstance(answer, CrawlerError)]
         self._length = sum(answer for answer in answers if isinstance(answer, int))
-        self._is_sure = not faults
+        self._are_all_feeds_read = not faults
         self._note(faults)
 
     def may_have_more(self) -> bool:
         """Return whether URLs may still come from here: then the crawl is not over. An item that is
         not counted here is in the frontier already, so a look there after a tick finds it."""
-        if self._length or not self._is_sure:
+        if self._length or not self._are_all_feeds_read:
             self._idle_since = None
             return True
         if not self._rules.only_pushed:
@@ -465,22 +476,22 @@ class PushedUrls:
         await queue.move_items(self._hooks.may_take)
         return await queue.feed.length()
 
-    async def _open_doors(self, hosts: Sequence[str]) -> int:
+    async def _open_hosts(self, hosts: Sequence[str]) -> int:
         mark = await self._opened.open(hosts)
-        await self._read_doors()
+        await self._read_opened_hosts()
         return mark
 
-    async def _read_doors(self) -> int:
+    async def _read_opened_hosts(self) -> int:
         """Read newly opened hosts. Returns 0, the number of items that wait."""
         hosts: list[str] = []
-        mark = self.doors_known
+        mark = self.opened_mark
         while marks := await self._opened.since(mark):
             hosts += (each.host for each in marks)
             mark = marks[-1].mark
-        was_known = self._doors.is_complete
-        self._doors.add_seed_hosts(hosts)
-        self.doors_known = mark
-        if self._doors.is_complete and not was_known:
+        was_known = self._origins.is_complete
+        self._origins.add_seed_hosts(hosts)
+        self.opened_mark = mark
+        if self._origins.is_complete and not was_known:
             self._hooks.wake()
         return 0
 
@@ -491,7 +502,7 @@ class PushedUrls:
         self._has_begun = self._has_begun or not faults
         trouble = "; ".join(sorted({str(fault) for fault in faults}))
         if trouble and trouble != self._trouble:
-            logger.warning("What is pushed waits: %s", trouble)
+            logger.warning("Pushed URLs are not taken for now: %s", trouble)
         self._trouble = trouble
 
 
@@ -506,6 +517,6 @@ async def _or_fault(work: Callable[[], Awaitable[int]]) -> int | CrawlerError:
 class PushedContext:
     """What `PushedUrls` needs of the crawl."""
 
-    judge: PushedRequestReader
+    reader: PushedRequestReader
     rules: PushRules
-    tally: CrawlStats
+    stats: CrawlStats

@@ -34,12 +34,12 @@ from crawler.shared.client import Call
 from crawler.shared.codec import (
     Packer,
     UnreadableLease,
-    by_bytes,
     dead_letter_of,
     finish_args,
-    pack,
+    pack_candidate,
     pack_claim,
-    unpack,
+    split_by_bytes,
+    unpack_candidate,
 )
 from crawler.shared.keys import URGENT_LEVEL
 
@@ -79,19 +79,19 @@ def shard_of_lease(lease: Lease) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleasedLease:
     lease: Lease
     rest: Rest
     age_s: float = 0.0  # since its fetch ended
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedLease:
     lease: Lease
     verdict: Verdict
 
 
-class Ops:
+class ShardOperations:
     """Makes the calls of one session."""
 
     def __init__(
@@ -134,13 +134,15 @@ class Ops:
 
     def add(self, found: Iterable[Candidate], now: float) -> list[Call]:
         """Return calls of at most BATCH URLs each, bounded in bytes too; one or more a shard."""
-        return [call for part in by_bytes(found) for call in self._add(part, now)]
+        return [call for part in split_by_bytes(found) for call in self._add(part, now)]
 
     def _add(self, found: Iterable[Candidate], now: float) -> list[Call]:
         groups: dict[tuple[str, int, int], _Group] = {}
         for candidate in found:
             flags, level = 0, candidate.level
-            unusual = not candidate.filtered or candidate.not_before > now or candidate.authority
+            unusual = (
+                not candidate.needs_seen_test or candidate.not_before > now or candidate.authority
+            )
             if unusual or level == URGENT_LEVEL:
                 flags = _flags(candidate, now)
             named = (candidate.host, level, flags)
@@ -149,10 +151,10 @@ class Ops:
                 group = groups[named] = self._group(candidate, flags)
             args, pack = group
             key = candidate.key
-            body = pack(candidate)
+            packed_url = pack(candidate)
             if flags & _LATER:
-                body = _DELAY.pack(candidate.not_before - now) + body
-            args += (key if key < _HALF else key - _SIGN, body)
+                packed_url = _DELAY.pack(candidate.not_before - now) + packed_url
+            args += (key if key < _HALF else key - _SIGN, packed_url)
         return self._batched(args for args, _ in groups.values())
 
     def _group(self, first: Candidate, flags: int) -> _Group:
@@ -163,18 +165,18 @@ class Ops:
             packer = self._packers[first.host] = Packer(first.host, first.domain)
         return [first.host, first.domain, first.level + 1, flags, 0], packer.pack
 
-    def urgent(self, found: Iterable[Candidate]) -> list[Call]:
+    def add_urgent(self, found: Iterable[Candidate]) -> list[Call]:
         """Add *found* before all other URLs of their hosts and shards, whether they were seen or
         not. They stay urgent in their retries and redirects."""
         return self.add([replace(each, level=URGENT_LEVEL) for each in found], float("inf"))
 
-    def at_head(self, target: Candidate, origin: Candidate) -> list[Call]:
+    def add_at_head(self, target: Candidate, origin: Candidate) -> list[Call]:
         """Add the target of a redirect at the head of its queue. If its key is in the chain of
         *origin* (a cookie bounce, tracking stripped), it meets no seen test and no budget."""
         own = target.key in {origin.key, *origin.chain}
         flags = _flags(target, float("inf")) | _AT_HEAD | (_UNFILTERED | _FREE if own else 0)
         group = [target.host, target.domain, target.level + 1, flags, 1]
-        group += [_signed(target.key), pack(target)]
+        group += [_signed(target.key), pack_candidate(target)]
         return self._batched([group])
 
     def _batched(self, groups: Iterable[list[Any]]) -> list[Call]:
@@ -200,7 +202,7 @@ class Ops:
         most = sum(limits.values()) if most is None else most
         return Call(shard, "lease", (*args, self._look, self._slice, most))
 
-    def release(self, shard: int, released: Iterable[Released]) -> Call:
+    def release(self, shard: int, released: Iterable[ReleasedLease]) -> Call:
         """Release leases, all of *shard*."""
         args: list[Any] = [self.session, self._max_rest_s]
         for each in released:
@@ -208,7 +210,7 @@ class Ops:
             args += (each.lease.id // MAX_SHARDS, each.age_s, each.rest.seconds, pace)
         return Call(shard, "release", tuple(args))
 
-    def finish(self, shard: int, finished: Iterable[Finished], now: float) -> Call:
+    def finish(self, shard: int, finished: Iterable[FinishedLease], now: float) -> Call:
         """Finish leases, all of *shard*. Redirect targets and claims are not in the call: they must
         be sent before it."""
         args: list[Any] = [self.session, self._rules]
@@ -217,7 +219,7 @@ class Ops:
             args += (each.lease.id // MAX_SHARDS, word, delay_s, payload)
         return Call(shard, "finish", tuple(args))
 
-    def rest(self, shard: int, released: Iterable[Released]) -> Call:
+    def rest(self, shard: int, released: Iterable[ReleasedLease]) -> Call:
         """Let the hosts of these leases rest at least so long, even if the leases have ended."""
         args: list[Any] = [self._max_rest_s]
         for each in released:
@@ -249,14 +251,16 @@ class Ops:
         """Ask which leases the session has; `read_ids` reads the reply."""
         return Call(shard, "list_leases", (self.session,))
 
-    def hand_back(self, shard: int, ids: Iterable[int]) -> Call:
+    def put_back_unused(self, shard: int, ids: Iterable[int]) -> Call:
         """Put back leases whose reply was lost: nothing was fetched under them."""
         args: list[Any] = [self.session, self._rules]
         for lease in ids:
             args += (lease // MAX_SHARDS, "back", 0, b"")
         return Call(shard, "finish", tuple(args))
 
-    def give_up(self, shard: int, unreadable: Iterable[UnreadableLease], now: float) -> Call:
+    def finish_unreadable(
+        self, shard: int, unreadable: Iterable[UnreadableLease], now: float
+    ) -> Call:
         """Finish leases whose URLs cannot be decoded as dead letters."""
         args: list[Any] = [self.session, self._rules]
         for each in unreadable:
@@ -276,7 +280,7 @@ class Ops:
         args: list[Any] = []
         for number, letter in letters:
             again = replace(letter.candidate, attempts=0, not_before=0.0)
-            args += (number, again.host, again.level + 1, pack(again))
+            args += (number, again.host, again.level + 1, pack_candidate(again))
         return Call(shard, "retry_dead", tuple(args))
 
     def remove_refused(
@@ -286,8 +290,8 @@ class Ops:
         *most* more. *judged* holds bodies of its queue, each with the rule that refuses it or "".
         If *own* is a rule, it refuses the lease's own URL, and the lease ends."""
         args: list[Any] = [self.session, lease.id // MAX_SHARDS, lease.candidate.domain, own, most]
-        for body, rule in judged:
-            args += (body, rule)
+        for packed_url, rule in judged:
+            args += (packed_url, rule)
         return Call(shard_of_lease(lease), "remove_refused", tuple(args))
 
     def trim(self, lease: Lease, most: int, rule: str) -> Call:
@@ -310,7 +314,7 @@ class Ops:
         args = (digest, self.reservation_owner(lease), int(hold_s * 1000))
         return Call(shard_of_digest(digest, self.shards), "reserve", args)
 
-    def owner(self, mark: bytes) -> Call:
+    def find_owner(self, mark: bytes) -> Call:
         """Ask for the claim on the digest with this *mark* (`codec.bucket_mark`)."""
         return Call(shard_of_digest(mark, self.shards), "owner", (mark,))
 
@@ -334,7 +338,7 @@ def _parts(group: list[Any]) -> Iterable[list[Any]]:
 
 
 def _flags(candidate: Candidate, now: float) -> int:
-    flags = 0 if candidate.filtered else _UNFILTERED
+    flags = 0 if candidate.needs_seen_test else _UNFILTERED
     if candidate.purpose is Purpose.ROBOTS:
         flags |= _FREE
     if candidate.level == URGENT_LEVEL:
@@ -359,7 +363,7 @@ def _pace_bytes(pace: Pace) -> bytes:
 class LeaseReply:
     leases: list[Lease]
     wake_s: float | None  # seconds until something is due; None if nothing waits for a time
-    lost: bool = False  # whether leases of this session have expired
+    has_expired: bool = False  # whether leases of this session have expired
     unreadable: tuple[UnreadableLease, ...] = ()
 
 
@@ -380,12 +384,12 @@ def read_leases(reply: Sequence[Any], shard: int, taken_at: float | None = None)
     server_now = float(reply[3])
     leases, unreadable = [], []
     for at in range(4, len(reply), 5):
-        number, front, host, pace, body = reply[at : at + 5]
+        number, front, host, pace, packed_url = reply[at : at + 5]
         name = host.decode("utf-8", "replace")
         try:
-            candidate = unpack(body, name, int(front) - 1)
+            candidate = unpack_candidate(packed_url, name, int(front) - 1)
         except (msgspec.MsgspecError, UnicodeError) as broken:
-            unreadable.append(UnreadableLease(int(number), name, body, str(broken)))
+            unreadable.append(UnreadableLease(int(number), name, packed_url, str(broken)))
             continue
         taken = server_now if taken_at is None else taken_at
         leases.append(Lease(lease_id(shard, int(number)), candidate, read_pace(pace), taken))
@@ -427,6 +431,8 @@ class ShardHostPlace(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShardHost:
+    """A host, or a lease, as lua/shard.lua packs it."""
+
     place: ShardHostPlace
     fronts: list[int]  # those at which it has URLs, the best first
     rest_until: float
@@ -436,6 +442,8 @@ class ShardHost:
 
 @dataclass(frozen=True, slots=True)
 class ShardLease:
+    """A host, or a lease, as lua/shard.lua packs it."""
+
     taken_at: float
     candidate: Candidate
 
@@ -467,12 +475,16 @@ def read_refused(packed: bytes) -> tuple[Candidate, str, float]:
     host_end = _REFUSED.size + length
     rule_end = host_end + rule_length
     host = packed[_REFUSED.size : host_end].decode()
-    return unpack(packed[rule_end:], host, front - 1), packed[host_end:rule_end].decode(), at
+    return (
+        unpack_candidate(packed[rule_end:], host, front - 1),
+        packed[host_end:rule_end].decode(),
+        at,
+    )
 
 
-def read_waiting(body: bytes, host: str, front: int) -> Candidate:
-    return unpack(body, host, front - 1)
+def read_waiting(packed_url: bytes, host: str, front: int) -> Candidate:
+    return unpack_candidate(packed_url, host, front - 1)
 
 
 def _candidate(host_and_body: bytes, length: int, front: int) -> Candidate:
-    return unpack(host_and_body[length:], host_and_body[:length].decode(), front - 1)
+    return unpack_candidate(host_and_body[length:], host_and_body[:length].decode(), front - 1)

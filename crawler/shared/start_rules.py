@@ -21,20 +21,22 @@ from crawler.model.types import (
 from crawler.policy.scope import Reason, Refusal
 from crawler.shared import keys
 from crawler.shared.client import Call
-from crawler.shared.codec import unpack
+from crawler.shared.codec import unpack_candidate
 from crawler.shared.connection import Argument
 from crawler.shared.faults import FAULTS, Fault
 from crawler.shared.keys import URGENT_LEVEL
-from crawler.shared.shard import Ops, read_host, read_refused, shard_of_lease
+from crawler.shared.shard import ShardOperations, read_host, read_refused, shard_of_lease
 
-AT_ONCE: Final = 4  # held leases whose queues are judged in one round
-_REMEMBERED: Final = 100_000  # hosts and domains known to be within their budgets, 100 bytes each
+LEASES_PER_ROUND: Final = 4  # held leases whose queues are judged in one round
+_MAX_HOSTS_IN_BUDGET: Final = (
+    100_000  # hosts and domains known to be within their budgets, 100 bytes each
+)
 Ask = tuple[int, tuple[Argument, ...]]
 """A plain command on a key of a shard."""
 
 
 @dataclass(slots=True)
-class _Held:
+class _RefusedLease:
     """A refused lease, under which nothing is fetched."""
 
     lease: Lease
@@ -54,42 +56,43 @@ class _Held:
 
 
 class StartRules:
-    """Bound: the leases that are held, and _REMEMBERED hosts."""
+    """The refused leases of this worker, and the judgement of the queues behind them. Bound: these
+    leases, and _MAX_HOSTS_IN_BUDGET hosts."""
 
-    def __init__(self, ops: Ops, name: str, rules: LeaseRules) -> None:
+    def __init__(self, ops: ShardOperations, name: str, rules: LeaseRules) -> None:
         """*name* is that of the crawl."""
         self._ops = ops
         self._name = name
         self._rules = rules
-        self._held: list[_Held] = []
-        self._within: set[str] = set()
+        self._refused_leases: list[_RefusedLease] = []
+        self._hosts_in_budget: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._refused_leases)
 
     @property
     def may_judge(self) -> bool:
         return self._rules.are_complete
 
     def leases(self) -> list[Lease]:
-        return [each.lease for each in self._held]
+        return [each.lease for each in self._refused_leases]
 
-    def empty(self) -> list[Lease]:
+    def take_all(self) -> list[Lease]:
         """Remove and return all held leases. Nothing was fetched under them."""
-        leases, self._held = self.leases(), []
+        leases, self._refused_leases = self.leases(), []
         return leases
 
     def budget_commands(self, leases: Sequence[Lease]) -> list[Ask]:
         """Return the commands that ask for the budgets of *leases*; `admit` takes the replies."""
         found: list[Ask] = []
         for lease in leases:
-            it, shard = lease.candidate, shard_of_lease(lease)
-            if self._is_within(it):
+            candidate, shard = lease.candidate, shard_of_lease(lease)
+            if self._is_in_budget(candidate):
                 continue
             if self._ops.max_urls_per_host is not None:
-                found.append((shard, ("HGET", keys.hosts(self._name, shard), it.host)))
+                found.append((shard, ("HGET", keys.hosts(self._name, shard), candidate.host)))
             if self._ops.max_urls_per_domain is not None:
-                found.append((shard, ("HGET", keys.domains(self._name, shard), it.domain)))
+                found.append((shard, ("HGET", keys.domains(self._name, shard), candidate.domain)))
         return found
 
     def admit(self, leases: Sequence[Lease], replies: Sequence[Any]) -> list[Lease]:
@@ -98,38 +101,44 @@ class StartRules:
         admitted: list[Lease] = []
         budget_replies = iter(replies)
         for lease in leases:
-            held = _Held(lease, self._rules.refusal(lease.candidate))
-            if not self._is_within(lease.candidate):
+            held = _RefusedLease(lease, self._rules.refusal(lease.candidate))
+            if not self._is_in_budget(lease.candidate):
                 held.excess, held.budget = self._excess(lease.candidate, budget_replies)
             if held.refusal is None and not held.excess:
                 admitted.append(lease)
             else:
-                self._held.append(held)
+                self._refused_leases.append(held)
         return admitted
 
     def calls(self) -> list[Call]:
         """Return the next calls for the first held leases; `take_replies` takes the replies."""
-        slice_ = max(1, self._ops.judged_slice // AT_ONCE)
+        slice_ = max(1, self._ops.judged_slice // LEASES_PER_ROUND)
         calls = []
-        for held in self._held[:AT_ONCE]:
+        for held in self._refused_leases[:LEASES_PER_ROUND]:
             if held.excess and not held.is_last:
                 most = min(held.excess, slice_)
                 calls.append(self._ops.trim(held.lease, most, held.budget))
                 continue
             own = held.refusal.reason if held.is_last and held.refusal else ""
-            judged = [(body, refusal.reason if refusal else "") for body, _, refusal in held.judged]
+            judged = [
+                (packed_url, refusal.reason if refusal else "")
+                for packed_url, _, refusal in held.judged
+            ]
             calls.append(self._ops.remove_refused(held.lease, own, slice_, judged))
         return calls
 
     def take_replies(self, replies: Sequence[Any]) -> RefusalReplies:
         """Take the replies to the last `calls`."""
         result = RefusalReplies()
-        step, self._held = self._held[:AT_ONCE], self._held[AT_ONCE:]
+        step, self._refused_leases = (
+            self._refused_leases[:LEASES_PER_ROUND],
+            self._refused_leases[LEASES_PER_ROUND:],
+        )
         refused: list[tuple[Candidate, Refusal]] = []
         for held, reply in zip(step, replies, strict=True):
             if isinstance(reply, FAULTS):
                 result.faults.append(reply)
-                self._held.append(held)  # a repeated call does no harm
+                self._refused_leases.append(held)  # a repeated call does no harm
             elif not reply[1]:
                 result.ended.append(held.lease)
             elif held.is_last:
@@ -140,46 +149,55 @@ class StartRules:
             elif held.excess:
                 refused += self._trimmed(held, reply[2:])
                 if held.excess or held.refusal is not None:
-                    self._held.append(held)
+                    self._refused_leases.append(held)
                 else:
                     result.admitted.append(held.lease)
             else:
                 refused += held.judged_refusals(int(reply[2]))
                 self._judge(held, reply[3:])
-                self._held.append(held)
+                self._refused_leases.append(held)
         if refused:
             self._rules.on_refused(refused)
         return result
 
-    def _trimmed(self, held: _Held, reply: Sequence[Any]) -> list[tuple[Candidate, Refusal]]:
-        it = held.lease.candidate
+    def _trimmed(
+        self, held: _RefusedLease, reply: Sequence[Any]
+    ) -> list[tuple[Candidate, Refusal]]:
+        candidate = held.lease.candidate
         refusal = Refusal(held.budget, f"{held.excess} URLs too many")
         held.excess -= len(reply) // 2
         if not reply:  # nothing else is queued for its host
             held.excess, held.is_last = 0, True
             held.refusal = held.refusal or refusal
-        bodies = zip(reply[1::2], reply[::2], strict=True)
-        read = (_read(body, it.host, int(front) - 1) for body, front in bodies)
+        packed_urls = zip(reply[1::2], reply[::2], strict=True)
+        read = (
+            _decode_or_none(packed_url, candidate.host, int(front) - 1)
+            for packed_url, front in packed_urls
+        )
         return [(each, refusal) for each in read if each is not None]
 
-    def _judge(self, held: _Held, bodies: Sequence[bytes]) -> None:
+    def _judge(self, held: _RefusedLease, packed_urls: Sequence[bytes]) -> None:
         held.judged = []
-        it = held.lease.candidate
-        for body in bodies:
-            candidate = _read(body, it.host, it.level)
-            refusal = self._rules.refusal(candidate) if candidate is not None else None
-            held.judged.append((body, candidate, refusal))
-        held.is_last = not bodies or any(refusal is None for _, _, refusal in held.judged)
+        candidate = held.lease.candidate
+        for packed_url in packed_urls:
+            waiting = _decode_or_none(packed_url, candidate.host, candidate.level)
+            refusal = self._rules.refusal(waiting) if waiting is not None else None
+            held.judged.append((packed_url, waiting, refusal))
+        held.is_last = not packed_urls or any(refusal is None for _, _, refusal in held.judged)
 
-    def _is_within(self, it: Candidate) -> bool:
+    def _is_in_budget(self, candidate: Candidate) -> bool:
         """Return whether the host is known to be within its budgets: no `add` can exceed them."""
         ops = self._ops
         if ops.max_urls_per_host is None and ops.max_urls_per_domain is None:
             return True
-        return it.host in self._within or it.purpose is not Purpose.PAGE or it.level == URGENT_LEVEL
+        return (
+            candidate.host in self._hosts_in_budget
+            or candidate.purpose is not Purpose.PAGE
+            or candidate.level == URGENT_LEVEL
+        )
 
-    def _excess(self, it: Candidate, replies: Iterator[Any]) -> tuple[int, Reason]:
-        """Return how many URLs are over the most exceeded budget of *it*, and which that is."""
+    def _excess(self, candidate: Candidate, replies: Iterator[Any]) -> tuple[int, Reason]:
+        """Return how many URLs are over the most exceeded budget of *candidate*, and which that is."""
         excess, budget = 0, Reason.HOST_BUDGET
         if self._ops.max_urls_per_host is not None:
             packed = next(replies)
@@ -191,9 +209,9 @@ class StartRules:
                 excess = int(used) - self._ops.max_urls_per_domain
                 budget = Reason.DOMAIN_BUDGET
         if not excess:
-            if len(self._within) >= _REMEMBERED:
-                self._within.clear()
-            self._within.add(it.host)
+            if len(self._hosts_in_budget) >= _MAX_HOSTS_IN_BUDGET:
+                self._hosts_in_budget.clear()
+            self._hosts_in_budget.add(candidate.host)
         return excess, budget
 
 
@@ -204,10 +222,10 @@ class RefusalReplies:
     faults: list[Fault] = field(default_factory=list)
 
 
-def _read(body: bytes, host: str, level: int) -> Candidate | None:
-    """Return None if *body* cannot be decoded; it becomes a dead letter when it is leased."""
+def _decode_or_none(packed_url: bytes, host: str, level: int) -> Candidate | None:
+    """Return None if *packed_url* cannot be decoded; it becomes a dead letter when it is leased."""
     try:
-        return unpack(body, host, level)
+        return unpack_candidate(packed_url, host, level)
     except (msgspec.MsgspecError, UnicodeError):
         return None
 
@@ -216,11 +234,11 @@ def readmissions(
     pairs: Sequence[tuple[bytes, bytes]], rules: LeaseRules, most: int
 ) -> Iterator[list[tuple[int, str]]]:
     """Yield those of a shard's refused URLs that *rules* admit now, in parts of *most* for
-    `Ops.readmit`. *pairs* holds the fields and values of their hash."""
+    `ShardOperations.readmit`. *pairs* holds the fields and values of their hash."""
     admitted: list[tuple[int, str]] = []
     for number, packed in pairs:
-        it, _, _ = read_refused(packed)
-        if rules.refusal(it) is None:
-            admitted.append((int(number), it.domain))
+        candidate, _, _ = read_refused(packed)
+        if rules.refusal(candidate) is None:
+            admitted.append((int(number), candidate.domain))
     for begin in range(0, len(admitted), most):
         yield admitted[begin : begin + most]

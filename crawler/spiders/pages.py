@@ -11,11 +11,12 @@ from crawler.model.page import Page
 
 
 def page_of(response: Response, spider: Spider) -> Page | None:
-    """Return the page, or None if it has no lease (`engine.download_async`, or no crawl)."""
+    """Return the page, or None if the request had no lease: it was sent by
+    `engine.download_async`, or outside a crawl."""
     if response.request is None:
         return None
-    flight = crawl_of(spider.crawler).leases.in_flight.of(response.request.meta.get(LEASE))
-    if flight is None:
+    fetch = crawl_of(spider.crawler).leases.in_flight.fetch_of(response.request.meta.get(LEASE))
+    if fetch is None:
         return None
     content_type = response.headers.get(b"Content-Type") or b""
     return Page(
@@ -23,8 +24,8 @@ def page_of(response: Response, spider: Spider) -> Page | None:
         status=response.status,
         content_type=content_type.decode("latin-1"),
         body=response.body,
-        depth=flight.lease.candidate.depth,
-        lease_id=flight.lease.id,
-        exchange=flight.exchange,
+        depth=fetch.lease.candidate.depth,
+        lease_id=fetch.lease.id,
+        exchange=fetch.exchange,
         flags=tuple(response.flags),
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from crawler.config.kinds import WANT_CONTACT
+from crawler.config.readers import WANT_CONTACT
 from crawler.config.settings import Config
 from crawler.model.types import ConfigError, SeedsError
 from crawler.model.url import split

@@ -66,6 +66,8 @@ _BATCH: Final = 500  # seeds between two turns of the loop: 10 ms
 
 
 class WebSpider(Spider):
+    """Crawls from a list of seeds and archives every answer."""
+
     name = "web"
     # Every answer is archived as a page, 404 too.
     custom_settings = {"HTTPERROR_ALLOW_ALL": True}  # noqa: RUF012 - Scrapy's own form
@@ -108,7 +110,7 @@ class WebSpider(Spider):
             if lifecycle.is_stopping:
                 return
             refuse_anonymous(seeds.urls, crawl.settings.config)
-            crawl.admission.allowed_origins.set_seeds(seeds.urls, fetched=self.seeds is None)
+            crawl.selection.allowed_origins.set_seeds(seeds.urls, fetched=self.seeds is None)
             added = 0
             for batch in batches(seeds.urls, _BATCH):
                 if lifecycle.is_stopping:
@@ -148,10 +150,10 @@ class WebSpider(Spider):
 
     def _add(self, urls: Sequence[str], crawl: Crawl) -> int:
         """Add *urls* and return how many are new. A refused seed is skipped, logged and counted."""
-        level = crawl.admission.prioritizer.level(Hints(is_seed=True))
+        level = crawl.selection.prioritizer.level(Hints(is_seed=True))
         found = []
         for url in urls:
-            candidate = crawl.admission.allowed_origins.admission.candidate(url, level=level)
+            candidate = crawl.selection.allowed_origins.admission.candidate(url, level=level)
             if isinstance(candidate, Refusal):
                 self.logger.warning("Seed %s skipped: %s", url, candidate.explain())
                 crawl.stats.count(f"refused/{candidate.reason}")
@@ -164,7 +166,7 @@ class WebSpider(Spider):
     async def _fetch_seeds(self) -> Seeds:
         url = list_url(self.arguments.seeds)
         assert url is not None and self.crawler.engine is not None
-        crawl_of(self.crawler).admission.allowed_origins.allow_start_url(url)
+        crawl_of(self.crawler).selection.allowed_origins.allow_start_url(url)
         request = Request(url, dont_filter=True, meta={"download_maxsize": MAX_BYTES})
         try:
             response = await self.crawler.engine.download_async(request)
@@ -173,7 +175,7 @@ class WebSpider(Spider):
         if response.status != 200:
             raise SeedsError(f"the seeds list {url} cannot be fetched: status {response.status}")
         if missing := _NOT_WHOLE.intersection(response.flags):
-            raise SeedsError(f"the seeds list {url} did not come whole: {', '.join(missing)}")
+            raise SeedsError(f"the seeds list {url} is incomplete: {', '.join(missing)}")
         return read_list(response.body, urlsplit(url).path, url)
 
 

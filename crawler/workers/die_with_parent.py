@@ -16,10 +16,10 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
-def die_with_parent(command: Sequence[str], how: signal.Signals) -> list[str]:
-    """Return *command* such that it gets the signal *how* when this process dies. The main thread
-    must start it, as the kernel sends the signal when the thread that forked ends."""
-    prefix = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(how))]
+def die_with_parent(command: Sequence[str], signal_number: signal.Signals) -> list[str]:
+    """Return *command* such that it gets the signal *signal_number* when this process dies. The
+    main thread must start it, as the kernel sends the signal when the thread that forked ends."""
+    prefix = [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(signal_number))]
     return [*prefix, *command]
 
 

@@ -23,11 +23,11 @@ from typing import Final
 
 from crawler.config.settings import FULL_FRACTION, SharedSettings
 from crawler.data.data_dir import InheritedLock, lock_file_pid
-from crawler.model.choices import ByServer
+from crawler.model.choices import AutoByServer
 from crawler.model.types import ConfigError, DataDirError, StoreUnavailable
 from crawler.shared.address import Address, RedisAddress
-from crawler.shared.connection import Argument, connect, info_fields, pack
-from crawler.shared.faults import FAULTS, OLDEST
+from crawler.shared.connection import Argument, connect, info_fields, pack_command
+from crawler.shared.faults import FAULTS, MIN_VERSION
 from crawler.workers.die_with_parent import die_with_parent, status_text
 
 # The password is only in redis.conf and the file with the URL, which only their owner may read.
@@ -107,7 +107,7 @@ def write_conf(folder: Path, address: ListenAddress, shared: SharedSettings) -> 
 
 def max_memory_bytes(shared: SharedSettings) -> int:
     """Return maxmemory. At FULL_FRACTION of it the workers keep new links on their disks."""
-    if shared.redis_max_bytes is not ByServer.AUTO:
+    if shared.redis_max_bytes is not AutoByServer.AUTO:
         return int(shared.redis_max_bytes / FULL_FRACTION)
     return int(_memory_bytes() * _PART_OF_MEMORY)
 
@@ -153,7 +153,7 @@ def redis_program(path: str, places: Sequence[str] = _PLACES) -> str:
     """Return the redis-server of this machine. *path*: as in PATH; *places* are searched after it.
     Raises ConfigError if there is none or it is too old."""
     found = shutil.which(_NAME, path=os.pathsep.join([path, *places]))
-    oldest = ".".join(map(str, OLDEST))
+    oldest = ".".join(map(str, MIN_VERSION))
     if found is None:
         raise ConfigError(
             f"workers share a crawl through Redis, and no {_NAME} is on the PATH: install"
@@ -161,8 +161,8 @@ def redis_program(path: str, places: Sequence[str] = _PLACES) -> str:
         )
     version = _VERSION.search(_version_output(found))
     if version is None:
-        raise ConfigError(f"{found} does not tell its version; want {oldest} or newer")
-    if (int(version[1]), int(version[2])) < OLDEST:
+        raise ConfigError(f"{found} does not report its version; want {oldest} or newer")
+    if (int(version[1]), int(version[2])) < MIN_VERSION:
         have = version[0].removeprefix("v=")
         raise ConfigError(
             f"{found} has version {have}, and {oldest} or newer is needed: install that,"
@@ -188,20 +188,25 @@ def _version_output(program: str) -> str:
 
 FOLDER: Final = "redis"
 _LOCK: Final = "redis.lock"
-_LOOK_S: Final = 0.02
-_LEFT_S: Final = 60.0  # a server that ends writes its file, for seconds on a slow disk
-_END_S: Final = 60.0
+_POLL_S: Final = 0.02
+_ORPHAN_WAIT_S: Final = (
+    60.0  # a server that is shut down writes its file first, which takes seconds on a slow disk
+)
+_STOP_WAIT_S: Final = 60.0
 _QUOTED_LINES: Final = 3
 
 
 class OwnRedis:
-    """The redis-server in *folder*: `open`, `revive` often, `close`; all may be called again."""
+    """The redis-server in *folder*. Call `open`, then `restart_if_dead` at short intervals, then
+    `close`. Each may be repeated."""
 
-    def __init__(self, folder: Path, shared: SharedSettings, tell: Callable[[str], None]) -> None:
-        """*tell*: shows the user one sentence."""
+    def __init__(
+        self, folder: Path, shared: SharedSettings, show_message: Callable[[str], None]
+    ) -> None:
+        """*show_message*: shows the user one sentence."""
         self._folder = folder.resolve()  # as `config_file` of INFO has it
         self._shared = shared
-        self._tell = tell
+        self._show_message = show_message
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: InheritedLock | None = None
 
@@ -231,11 +236,11 @@ class OwnRedis:
         self._start(program, self._lock)
         await self._wait_until_up()
 
-    async def revive(self) -> None:
+    async def restart_if_dead(self) -> None:
         """Restart the server at its port if it has died. Raises CrawlerError."""
         if self._lock is None or self.is_up:
             return
-        self._tell(f"redis-server has died ({self._end()}); it is started again")
+        self._show_message(f"redis-server has died ({self._end()}); it is started again")
         self._start(redis_program(os.environ.get("PATH", "")), self._lock)
         await self._wait_until_up()
 
@@ -244,8 +249,10 @@ class OwnRedis:
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             process.terminate()
-            if not await _wait_for_end(process, _END_S):
-                self._tell(f"redis-server (process {process.pid}) is still writing its file")
+            if not await _wait_for_end(process, _STOP_WAIT_S):
+                self._show_message(
+                    f"redis-server (process {process.pid}) is still writing its file"
+                )
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -256,13 +263,15 @@ class OwnRedis:
         taken = InheritedLock.take(lock)
         if taken is not None:
             return taken
-        self._tell(f"A redis-server of an earlier run is still there ({self._folder}): it is ended")
+        self._show_message(
+            f"A redis-server of an earlier run is still there ({self._folder}): it is ended"
+        )
         address = saved_address(self._folder)
-        until = _now() + _LEFT_S
+        until = _now() + _ORPHAN_WAIT_S
         while taken is None and _now() < until:
             if address is not None:
                 await self._shut_down(address)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
             taken = InheritedLock.take(lock)
         if taken is None:
             raise DataDirError(
@@ -297,7 +306,7 @@ class OwnRedis:
         while self.is_up:
             if await _ask(address, "PING") == b"PONG":  # an error while it loads its data
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         log = self._folder / LOG
         log_end = f"{_last_lines(log)} (all of it: {log})"
         raise StoreUnavailable(f"redis-server has ended ({self._end()}): {log_end}")
@@ -315,9 +324,9 @@ class OwnRedis:
 
 @asynccontextmanager
 async def own_redis(
-    folder: Path, shared: SharedSettings, tell: Callable[[str], None]
+    folder: Path, shared: SharedSettings, show_message: Callable[[str], None]
 ) -> AsyncIterator[OwnRedis]:
-    redis = OwnRedis(folder, shared, tell)
+    redis = OwnRedis(folder, shared, show_message)
     try:
         await redis.open()
         yield redis
@@ -332,7 +341,7 @@ async def _ask(address: ListenAddress, *command: Argument) -> object:
     except FAULTS as fault:
         return fault
     try:
-        return (await wire.ask([pack(command)]))[0]
+        return (await wire.ask([pack_command(command)]))[0]
     finally:
         await wire.close()
 
@@ -342,7 +351,7 @@ async def _wait_for_end(process: subprocess.Popen[bytes], within_s: float) -> bo
     while process.poll() is None:
         if _now() > until:
             return False
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
     return True
 
 

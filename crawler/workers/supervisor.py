@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from crawler.config.settings import SharedSettings
 from crawler.data.data_dir import (
     FRONTIER,
     OUTCOMES,
@@ -36,10 +38,12 @@ from crawler.shared.keys import Scripts
 from crawler.shared.worker.join import quiet_s
 from crawler.workers.redis_server import (
     FOLDER,
+    URL,
     OwnRedis,
     own_redis,
 )
-from crawler.workers.view import (
+from crawler.workers.workers import Workers, WorkersPlan, plan_workers, worker_folders, workers_in
+from crawler.workers.workforce_figures import (
     STOPPING,
     WorkersSummary,
     WorkforceReader,
@@ -47,19 +51,43 @@ from crawler.workers.view import (
     read_summary,
     summary_of_all,
 )
-from crawler.workers.workers import Workers, WorkersPlan, plan_workers, worker_folders, workers_in
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def has_own_redis(data_dir: Path) -> bool:
+    return (data_dir / FOLDER / URL).exists()
+
+
+@contextmanager
+def open_own_redis(data_dir: Path, shared: SharedSettings) -> Iterator[RedisAddress]:
+    """Yield the address of the server, and start it if no crawl runs. Raises CrawlerError if it
+    cannot be started."""
+    redis = OwnRedis(data_dir / FOLDER, shared, _print_message)
+    lock = InheritedLock.take(share_lock(data_dir))
+    if lock is None:
+        yield redis.address
+        return
+    try:
+        asyncio.run(redis.open())
+        yield redis.address
+    finally:
+        asyncio.run(redis.close())
+        lock.close()
+
+
+def _print_message(message: str) -> None:
+    print(message, file=sys.stderr)
 
 
 class Interrupts:
     """Counts interrupts (Ctrl-C, SIGTERM, SIGHUP): the first stops the workers, the second kills
     them."""
 
-    def __init__(self, interrupted: Callable[[int], None]) -> None:
-        """*interrupted* is called with the number of interrupts so far."""
+    def __init__(self, on_interrupt: Callable[[int], None]) -> None:
+        """*on_interrupt* is called with the number of interrupts so far."""
         self.count = 0
-        self._interrupted = interrupted
+        self._on_interrupt = on_interrupt
 
     @contextmanager
     def handle_signals(self) -> Iterator[None]:
@@ -76,29 +104,29 @@ class Interrupts:
 
     def _count(self) -> None:
         self.count += 1
-        self._interrupted(self.count)
+        self._on_interrupt(self.count)
 
 
 # Orphans are workers that a killed supervisor left; they hold the locks of their data directories.
 # They got SIGTERM when it died, and get one here where the kernel does not send it.
 
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 _SIGNAL_AFTER_S: Final = 3.0  # a second signal to a worker that is ending would kill it
-_PATIENCE_S: Final = 40.0  # a worker waits up to 20 s for a Redis that is down
+_ORPHAN_WAIT_S: Final = 40.0  # a worker waits up to 20 s for a Redis that is down
 
 
-async def wait_for_orphans(folders: Iterable[Path], tell: Callable[[str], None]) -> None:
+async def wait_for_orphans(folders: Iterable[Path], show_message: Callable[[str], None]) -> None:
     """Wait until no process holds *folders*. Raises DataDirError if one does not end."""
     left = {folder: pid for folder in folders if (pid := lock_owner(folder)) is not None}
     if not left:
         return
     named = ", ".join(map(str, left.values()))
-    tell(f"Waiting for workers that a run before has left (processes {named})")
+    show_message(f"Waiting for workers that an earlier run has left (processes {named})")
     loop = asyncio.get_running_loop()
     began, is_signalled = loop.time(), False
     while left := {folder: pid for folder in left if (pid := lock_owner(folder)) is not None}:
         waited_s = loop.time() - began
-        if waited_s > _PATIENCE_S:
+        if waited_s > _ORPHAN_WAIT_S:
             folder, pid = next(iter(left.items()))
             raise DataDirError(f"{folder} is in use by process {pid}, which does not end. End it")
         if waited_s > _SIGNAL_AFTER_S and not is_signalled:
@@ -106,7 +134,7 @@ async def wait_for_orphans(folders: Iterable[Path], tell: Callable[[str], None])
             for pid in filter(None, left.values()):  # 0: its id is not written yet
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
 
 
 _LOCK: Final = "share.lock"
@@ -123,13 +151,15 @@ class RunResult:
 
 
 class Supervisor:
+    """Runs the Redis server, the workers and the display of one `scrapy share`."""
+
     def __init__(self, plan: WorkersPlan, screen: WorkforceScreen) -> None:
         self._plan = plan
         self._screen = screen
         self._interrupts = Interrupts(self._interrupted)
         self._opening: asyncio.Task[WorkforceReader] | None = None  # None before and after opening
         self._redis: OwnRedis | None = None
-        self._force = Workers([], screen.show_message)
+        self._workers = Workers([], screen.show_message)
         self._began_at = time.time()
 
     async def run(self) -> RunResult:
@@ -138,15 +168,15 @@ class Supervisor:
             async with AsyncExitStack() as stack:
                 self._opening = asyncio.create_task(self._open(stack))
                 with suppress(asyncio.CancelledError):
-                    look = await self._opening
+                    reader = await self._opening
                 if self._interrupts.count:
                     self._screen.show_message(ending("shutdown"))
                     return RunResult("", None)
-                await self._work(look)
-                await look.refresh(self._force.names())
+                await self._run_workers(reader)
+                await reader.refresh(self._workers.names())
         if self._interrupts.count > 1:
             return RunResult("ended at once; what was under way is put back by the next run", None)
-        return RunResult(self._force.failure, self._summary(look))
+        return RunResult(self._workers.failure, self._summary(reader))
 
     async def _open(self, stack: AsyncExitStack) -> WorkforceReader:
         plan = self._plan
@@ -156,19 +186,19 @@ class Supervisor:
             own = own_redis(plan.data_dir / FOLDER, plan.config.shared, self._screen.show_message)
             self._redis = await stack.enter_async_context(own)
             address = self._redis.address
-        look = WorkforceReader(self._nodes(address))
-        stack.push_async_callback(look.close)
-        await look.begin(plan.config.shared.redis_wait_s, self._screen.show_message)
+        reader = WorkforceReader(self._nodes(address))
+        stack.push_async_callback(reader.close)
+        await reader.begin(plan.config.shared.redis_wait_s, self._screen.show_message)
         old_folders = worker_folders(plan.data_dir)
-        _refuse_lost_frontier(plan.data_dir, old_folders, look)
-        self._tell_going_on(look)
+        _refuse_lost_frontier(plan.data_dir, old_folders, reader)
+        self._show_resumed(reader)
         await wait_for_orphans(old_folders, self._screen.show_message)
-        workers = plan_workers(plan, old_folders, look, address if self._redis else None)
-        self._force = Workers(workers, self._screen.show_message)
-        return look
+        workers = plan_workers(plan, old_folders, reader, address if self._redis else None)
+        self._workers = Workers(workers, self._screen.show_message)
+        return reader
 
-    def _tell_going_on(self, look: WorkforceReader) -> None:
-        to_do = look.counts.waiting + look.counts.later + look.counts.leased
+    def _show_resumed(self, reader: WorkforceReader) -> None:
+        to_do = reader.counts.waiting + reader.counts.later + reader.counts.leased
         if to_do and self._redis is not None:
             quiet = span(quiet_s(self._plan.config))
             self._screen.show_message(
@@ -176,15 +206,18 @@ class Supervisor:
                 f" still, so for {quiet} no host is asked"
             )
 
-    async def _work(self, look: WorkforceReader) -> None:
-        force = self._force
+    async def _run_workers(self, reader: WorkforceReader) -> None:
+        force = self._workers
         self._opening = None
         try:
-            async with _beside(self._watch(look)), _beside(self._keep_redis()):
+            async with (
+                _background_task(self._show_figures(reader)),
+                _background_task(self._keep_redis()),
+            ):
                 force.begin(time.monotonic())
                 while not force.is_over:
                     await asyncio.sleep(_TURN_S)
-                    force.turn(time.monotonic())
+                    force.poll(time.monotonic())
         finally:
             force.kill()  # all have ended already, unless by an exception above
             self._screen.end()
@@ -195,28 +228,28 @@ class Supervisor:
                 self._opening.cancel()
         elif times == 1:
             self._screen.show_message(STOPPING)
-            self._force.stop()
+            self._workers.stop()
         else:
-            self._force.kill()
+            self._workers.kill()
 
-    async def _watch(self, look: WorkforceReader) -> None:
+    async def _show_figures(self, reader: WorkforceReader) -> None:
         shown = ""
         while True:
-            await look.refresh(self._force.names())
-            if look.fault and look.fault != shown:
-                self._screen.show_message(f"Waiting: {look.fault}")
-            shown = look.fault
+            await reader.refresh(self._workers.names())
+            if reader.fault and reader.fault != shown:
+                self._screen.show_message(f"Waiting: {reader.fault}")
+            shown = reader.fault
             now = time.monotonic()
-            self._screen.show(look.figures(self._force.running_count, now), now)
+            self._screen.show(reader.figures(self._workers.running_count, now), now)
             await asyncio.sleep(_DRAW_S)
 
     async def _keep_redis(self) -> None:
         while self._redis is not None:
             await asyncio.sleep(_TURN_S)
             try:
-                await self._redis.revive()
+                await self._redis.restart_if_dead()
             except CrawlerError as error:
-                self._force.fail(str(error))
+                self._workers.fail(str(error))
                 return
 
     def _nodes(self, address: RedisAddress) -> Nodes:
@@ -225,9 +258,9 @@ class Supervisor:
         where = Address.parse(address.url, address.params)
         return Nodes(where, Scripts(), shared.frontier_name, shared.frontier_shards, opening)
 
-    def _summary(self, look: WorkforceReader) -> Summary | None:
+    def _summary(self, reader: WorkforceReader) -> Summary | None:
         """Return the summary of all workers, or None if none has begun."""
-        folders = [worker.folder for worker in self._force.workers]
+        folders = [worker.folder for worker in self._workers.workers]
         found = {folder: read_summary(folder, self._began_at) for folder in folders}
         parts = {folder: summary for folder, summary in found.items() if summary is not None}
         counted = {worker.session for worker in workers_in(parts).values()}
@@ -237,9 +270,9 @@ class Supervisor:
             began_at=self._began_at,
             ended_at=time.time(),
             is_stopped=self._interrupts.count > 0,
-            failure=self._force.failure,
-            counts=look.counts,
-            killed=[record for record in look.session_records if record.session not in counted],
+            failure=self._workers.failure,
+            counts=reader.counts,
+            killed=[record for record in reader.session_records if record.session not in counted],
         )
         if not parts and not run.killed:
             return None
@@ -247,7 +280,7 @@ class Supervisor:
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+async def _background_task(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
     """Run *work* as a task during the block, and cancel it at its end."""
     at_work = asyncio.ensure_future(work)
     try:
@@ -281,11 +314,11 @@ def _take_lock(data_dir: Path) -> InheritedLock:
 
 
 def _refuse_lost_frontier(
-    data_dir: Path, old_folders: Iterable[Path], look: WorkforceReader
+    data_dir: Path, old_folders: Iterable[Path], reader: WorkforceReader
 ) -> None:
     """Raise DataDirError if pages were fetched but Redis is empty: all would be fetched again."""
     logs = [folder / OUTCOMES for folder in old_folders]
-    if not look.counts.seen and any(log.exists() and log.stat().st_size for log in logs):
+    if not reader.counts.seen and any(log.exists() and log.stat().st_size for log in logs):
         raise DataDirError(
             f"the workers in {data_dir} have fetched pages, but their Redis knows no URL. Give it"
             " its data back, name the right one, or begin again in another data directory"

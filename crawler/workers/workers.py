@@ -19,13 +19,13 @@ from typing import Final
 from crawler.config.settings import Config
 from crawler.data.data_dir import LOG, WORKERS
 from crawler.model.types import DataDirError
-from crawler.report.advice import NAME
 from crawler.report.endings import TRY_AGAIN
 from crawler.report.figures import span
+from crawler.report.messages import NAME
 from crawler.shared.address import RedisAddress
 from crawler.shared.worker.worker_file import WorkerFile, read_worker
 from crawler.workers.die_with_parent import die_with_parent, status_text
-from crawler.workers.view import WorkforceReader
+from crawler.workers.workforce_figures import WorkforceReader
 
 MAX_PAGES: Final = "max_pages"
 
@@ -100,7 +100,7 @@ def worker_arguments(
 
 FIRST_PAUSE_S: Final = 1.0
 MAX_PAUSE_S: Final = 20.0
-WELL_S: Final = 60.0  # a process that ran so long did not fail at its start
+STABLE_AFTER_S: Final = 60.0  # a process that ran so long did not fail at its start
 _KEPT_LINES: Final = 50
 _PREFIX: Final = f"{NAME}: error: "
 
@@ -114,7 +114,7 @@ class WorkerProcess:
         """*arguments*: returns those of `scrapy` at each start, or None if no work is left."""
         self.number = number
         self.folder = folder
-        self._arguments = arguments
+        self._next_arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
         self._began_at = 0.0
         self._pause_s = FIRST_PAUSE_S
@@ -133,7 +133,7 @@ class WorkerProcess:
     def start(self, now: float) -> None:
         """Start the process, unless no work is left. Raises OSError."""
         self.restart_at = None
-        arguments = self._arguments()
+        arguments = self._next_arguments()
         if arguments is None:
             self.is_over = True
             return
@@ -157,13 +157,13 @@ class WorkerProcess:
             self._process = None
         return status
 
-    def send(self, how: signal.Signals) -> None:
+    def send_signal(self, signal_number: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(how)
+            self._process.send_signal(signal_number)
 
     def schedule_restart(self, now: float) -> float:
         """Schedule the restart and return the pause before it."""
-        if now - self._began_at > WELL_S:
+        if now - self._began_at > STABLE_AFTER_S:
             self._pause_s = FIRST_PAUSE_S
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, MAX_PAUSE_S)
         self.restart_at, self.is_over = now + pause_s, False
@@ -186,8 +186,8 @@ class WorkerProcess:
         return self.folder.with_name(f"{self.folder.name}.stderr")
 
 
-# An error that ends one worker for good stops all, and is shown once. Nothing waits here: `turn` is
-# called often.
+# An error after which one worker is not restarted stops all workers, and is shown once. Nothing
+# blocks here: `poll` is called ten times a second.
 
 _ENDS: Final = 0
 
@@ -195,10 +195,12 @@ _ENDS: Final = 0
 class Workers:
     """The workers of this machine: started, restarted and stopped together."""
 
-    def __init__(self, workers: Sequence[WorkerProcess], tell: Callable[[str], None]) -> None:
-        """*tell*: shows the user one sentence."""
+    def __init__(
+        self, workers: Sequence[WorkerProcess], show_message: Callable[[str], None]
+    ) -> None:
+        """*show_message*: shows the user one sentence."""
         self.workers = workers
-        self._tell = tell
+        self._show_message = show_message
         self.failure = ""  # the error of the first worker that failed for good
         self.is_stopping = False
 
@@ -218,7 +220,7 @@ class Workers:
         for worker in self.workers:
             self._start(worker, now)
 
-    def turn(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         for worker in self.workers:
             status = worker.poll_exit()
             if status is not None:
@@ -251,9 +253,9 @@ class Workers:
             worker.give_up()
             self.fail(f"worker {worker.number} cannot be started: {refused}")
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, signal_number: signal.Signals) -> None:
         for worker in self.workers:
-            worker.send(how)
+            worker.send_signal(signal_number)
             if worker.restart_at is not None:
                 worker.give_up()
 
@@ -264,7 +266,9 @@ class Workers:
         elif status != _ENDS and not self.is_stopping:
             why = worker.last_error() if status == TRY_AGAIN else status_text(status)
             again = span(worker.schedule_restart(now))
-            self._tell(f"worker {worker.number} has died ({why}); it is started again in {again}")
+            self._show_message(
+                f"worker {worker.number} has died ({why}); it is started again in {again}"
+            )
 
 
 # Each run uses the same folders. A folder of an earlier run whose outbox still holds links gets a
@@ -287,20 +291,20 @@ class WorkersPlan:
 
 
 def plan_workers(
-    plan: WorkersPlan, existing: Sequence[Path], look: WorkforceReader, own: RedisAddress | None
+    plan: WorkersPlan, existing: Sequence[Path], reader: WorkforceReader, own: RedisAddress | None
 ) -> list[WorkerProcess]:
     """Return the workers of this run. *existing*: folders of earlier runs; *own*: our own Redis."""
     wanted = {worker_folder(plan.data_dir, number) for number in range(1, plan.workers + 1)}
-    folders = sorted(wanted | _with_links(existing, look), key=lambda each: int(each.name))
+    folders = sorted(wanted | _with_links(existing, reader), key=lambda each: int(each.name))
     parts = split_max_pages(plan.max_pages, len(folders))
     return [
-        _worker(plan, folder, part, look, own)
+        _worker(plan, folder, part, reader, own)
         for folder, part in zip(folders, parts, strict=False)  # without a part: not needed
     ]
 
 
-def _with_links(existing: Sequence[Path], look: WorkforceReader) -> set[Path]:
-    keeping = {record.name for record in look.all_records if record.outbox}
+def _with_links(existing: Sequence[Path], reader: WorkforceReader) -> set[Path]:
+    keeping = {record.name for record in reader.all_records if record.outbox}
     return {folder for folder, worker in workers_in(existing).items() if worker.name in keeping}
 
 
@@ -308,7 +312,7 @@ def _worker(
     plan: WorkersPlan,
     folder: Path,
     part: int | None,
-    look: WorkforceReader,
+    reader: WorkforceReader,
     own: RedisAddress | None,
 ) -> WorkerProcess:
     number = int(folder.name)
@@ -317,7 +321,7 @@ def _worker(
     def arguments() -> list[str] | None:
         if part is None:
             return worker_arguments(plan.arguments, folder, None, settings)
-        left = part - look.pages_of({worker.name for worker in workers_in([folder]).values()})
+        left = part - reader.pages_of({worker.name for worker in workers_in([folder]).values()})
         return worker_arguments(plan.arguments, folder, left, settings) if left > 0 else None
 
     return WorkerProcess(number, folder, arguments)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from crawler.data.records import LocalClaims
+from crawler.data.local_stores import LocalClaims
 from crawler.frontier.dead_letters import dead_letters
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import (

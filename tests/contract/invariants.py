@@ -29,7 +29,7 @@ def check(frontier: TwoTierFrontier, store: OrderedStore) -> None:
     assert len(_all(store, keys.OPEN)) == counts.leased
     assert len(_all(store, keys.REFUSED)) == counts.refused
     _check_places(hosts, frontier, store)
-    for active in frontier._turns.active:
+    for active in frontier._scheduler.active:
         on_disk = frontier._queues.head(active.host, active.record, active.level, len(active.head))
         assert list(active.head) == list(on_disk), "the head in memory is the head on disk"
 
@@ -44,7 +44,7 @@ def _check_places(
     }
     resting = {key[9:].decode() for key, _ in _all(store, keys.RESTING)}
     markers = {keys.name_of(key) for key, _ in _all(store, keys.ACTIVE)}
-    active = {one.host for one in frontier._turns.active}
+    active = {one.host for one in frontier._scheduler.active}
     assert markers == active, "the marker on disk says who is in memory"
     for host, record in hosts.items():
         filed = (record.pace.standing, FrontEntry(host, record.generation)) in entries

@@ -30,7 +30,7 @@ from crawler.shared.crawl_format import (
     new_format,
 )
 from crawler.shared.keys import Scripts
-from crawler.shared.shard import Ops
+from crawler.shared.shard import ShardOperations
 from tests.contract.frontiers import TIGHT
 from tests.harness.script_frontier import ScriptFrontier
 
@@ -78,7 +78,7 @@ class ToldFrontier(ScriptFrontier):
     def __init__(
         self,
         link: ToldLink,
-        ops: Ops,
+        ops: ShardOperations,
         dead_session: str | None,
         now: float,
         lease_rules: LeaseRules | None = None,
@@ -128,7 +128,7 @@ class RedisWorld:
             check_format(self.client.get(keys.format_key(NAME)), ours, NAME)
         link.run([Call(n, "open", ("a" * 40, 30, FOR_EVER_S, keys.SCHEMA)) for n in range(SHARDS)])
         dead, self._last = self._last, f"session{next(self._sessions)}"
-        ops = Ops(self._last, SHARDS, self.rules, FOR_EVER_S)
+        ops = ShardOperations(self._last, SHARDS, self.rules, FOR_EVER_S)
         return ToldFrontier(link, ops, dead, now, lease_rules)
 
     def letters(self) -> list[DeadLetter]:
@@ -137,7 +137,7 @@ class RedisWorld:
 
     def claim(self, digest: bytes) -> Claim | None:
         """Whoever asks and finds none has it reserved."""
-        asks = Ops("nobody", SHARDS, self.rules, FOR_EVER_S).reserve(digest, 0, 1.0)
+        asks = ShardOperations("nobody", SHARDS, self.rules, FOR_EVER_S).reserve(digest, 0, 1.0)
         ((_, word, *found),) = ToldLink(self.client).run([asks])
         return read_claim(*found) if word == b"claimed" else None
 

@@ -34,12 +34,12 @@ from crawler.shared.address import Address
 from crawler.shared.client import Nodes
 from crawler.shared.codec import ShardTotals, WorkerRecord
 from crawler.shared.crawl_format import check_format, encode_format, new_format
-from crawler.shared.shard import Ops, shard_of
+from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.frontier import TICK_S, SharedFrontier, WorkerBase
 from crawler.shared.worker.leases import POLL_OTHERS_S
 from crawler.shared.worker.membership import return_leases
 from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.status import SharedRules, WorkerDisk
+from crawler.shared.worker.status import WorkerDisk, WorkerRules
 from tests.contract.frontiers import TIGHT
 from tests.contract.redis_world import FOR_EVER_S, NAME, SCRIPTS, SHARDS, RedisWorld, ToldLink
 from tests.harness.shared_frontier import NoKnowledge, RecordingListener, SmallStore, confirm
@@ -57,7 +57,7 @@ class AddedListener(RecordingListener):
         super().__init__()
         self.result = Added()
 
-    def added(self, added: Added) -> None:
+    def on_added(self, added: Added) -> None:
         last = self.result
         self.result = Added(
             last.new + added.new,
@@ -92,19 +92,19 @@ class SimulatedWorker:
         self.listener = AddedListener()
         self.session = session
         self.network = network
-        self.ops = Ops(session, SHARDS, world.rules, world.lease_s, world.wait_s)
+        self.ops = ShardOperations(session, SHARDS, world.rules, world.lease_s, world.wait_s)
         self.nodes = world.nodes(network)
         base = WorkerBase.of(
             self.nodes,
             self.ops,
-            SharedRules(
+            WorkerRules(
                 name=NAME,
                 shards=SHARDS,
                 lease_s=world.lease_s,
                 heartbeat_s=world.heartbeat_s,
                 fetch_s=world.fetch_s,
                 max_leases=2,
-                is_sure=world.is_sure,
+                is_ack_durable=world.is_sure,
                 full_bytes=lambda _: None,
             ),
             Outbox(disk, lambda domain: shard_of(domain, SHARDS)),
@@ -119,7 +119,7 @@ class SimulatedWorker:
             replace(base, disk=self.gate),
             NoKnowledge(),
             lease_rules=lease_rules,
-            room=lambda _: NO_LIMIT,
+            free_slots=lambda _: NO_LIMIT,
             wake=self.listener.wake,
             pushing=None,
         )
@@ -127,7 +127,7 @@ class SimulatedWorker:
     def poll(self) -> None:
         """Let all shards be asked now."""
         for shard in range(SHARDS):
-            self.frontier.incoming.wake_shard(shard, 0.0)
+            self.frontier.lease_buffer.wake_shard(shard, 0.0)
 
 
 class SettledFrontier:
@@ -176,7 +176,7 @@ class SettledFrontier:
     def put_back_unused(self) -> None:
         """As the worker itself does with leases that it has ready for too long."""
         now = self._world.now
-        while len(self._shared.incoming):
+        while len(self._shared.lease_buffer):
             self.worker.gate.is_shut = False
             self.worker.poll()  # a lease may be used only if its shard has just answered
             self._world.run(lambda: False, POLL_OTHERS_S)
@@ -204,7 +204,7 @@ class SettledFrontier:
 
     def counts(self) -> Counts:
         self._world.run(lambda: False, TICK_S)
-        counts, unused = self._shared.counts(), len(self._shared.incoming)
+        counts, unused = self._shared.counts(), len(self._shared.lease_buffer)
         return replace(
             counts,
             waiting=counts.waiting + unused,
@@ -222,11 +222,11 @@ class SettledFrontier:
     def is_congested(self) -> bool:
         return self._shared.is_congested()
 
-    async def acknowledged(self) -> None:
+    async def wait_until_durable(self) -> None:
         """It is, by now."""
 
     def _acknowledged(self) -> None:
-        self._world.loop.run_until_complete(self._shared.acknowledged())
+        self._world.loop.run_until_complete(self._shared.wait_until_durable())
 
 
 def _summed(kept_out: Iterable[OverBudgetLinks]) -> tuple[OverBudgetLinks, ...]:

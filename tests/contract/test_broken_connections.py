@@ -18,8 +18,8 @@ import pytest
 from crawler.model.types import Candidate, Done, Lease, PutBack, RetryAt, Verdict
 from crawler.shared import keys
 from crawler.shared.worker.frontier import TICK_S
-from crawler.shared.worker.join import WARN_AFTER_S
-from crawler.shared.worker.leases import FRESH_S, UNBEGUN_S
+from crawler.shared.worker.join import RELEASE_LAG_S
+from crawler.shared.worker.leases import MAX_SHARD_SILENCE_S, UNUSED_LEASE_S
 from tests.contract.frontiers import TIGHT, candidate, rest
 from tests.contract.redis_world import NAME
 from tests.contract.shared_world import SharedWorld, SimulatedWorker, shared_world
@@ -73,8 +73,8 @@ class Lives:
         world.rules = RULES
         world.lease_s, world.fetch_s = LEASE_S, FETCH_S
         world.heartbeat_s = LEASE_S / 4
-        world.wait_s = UNBEGUN_S
-        world.quiet_s = FETCH_S + FRESH_S + WARN_AFTER_S
+        world.wait_s = UNUSED_LEASE_S
+        world.quiet_s = FETCH_S + MAX_SHARD_SILENCE_S + RELEASE_LAG_S
         world.is_sure = is_sure
         world.at(1000.0)
         world.begin()
@@ -232,7 +232,7 @@ class Lives:
     def account(self) -> None:
         """Note what is acknowledged."""
         for life in self.lives.values():
-            if life.worker is None or not life.worker.frontier.outgoing.is_idle():
+            if life.worker is None or not life.worker.frontier.sender.is_idle():
                 continue
             refused = {lease.id for lease in life.worker.listener.refusals}
             for lease, verdict in life.finished:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from crawler.config.settings import RobotsSettings
-from crawler.data.records import RobotsRecords
+from crawler.data.local_stores import RobotsRecords
 from crawler.frontier import dead_letters
 from crawler.frontier import records as keys
 from crawler.frontier.records import HostPlace, decode_host
@@ -17,7 +17,7 @@ from crawler.model.types import (
     Lease,
     RetryAt,
 )
-from crawler.policy.robots_cache import RobotsCache, RobotsRecord, RobotsState, Unknown
+from crawler.policy.robots_cache import RobotsCache, RobotsRecord, RobotsState, RobotsUnknown
 from tests.contract.frontiers import EmbeddedWorld, candidate, drain, rest
 from tests.contract.invariants import check
 
@@ -41,7 +41,9 @@ def put_back(embedded: EmbeddedWorld, now: float) -> None:
     """As nobody who has the frontier open, after the crawl."""
     store = embedded.store
     robots = RobotsCache(RobotsRecords(store), "Gossamer", RobotsSettings())
-    found = dead_letters.put_back(store, embedded.reopen(now), robots, lambda _: True, lambda: now)
+    found = dead_letters.retry_dead(
+        store, embedded.reopen(now), robots, lambda _: True, lambda: now
+    )
     assert sum(found)
 
 
@@ -58,7 +60,7 @@ def test_a_frontier_at_work_puts_them_back_itself(embedded: EmbeddedWorld) -> No
     now = bury(frontier, [candidate(str(number), host=host) for host in "ab" for number in "12"], 0)
     frontier.add([candidate("3")], now)
     held = drain(frontier, now)  # of one host a URL is under way
-    frontier.put_back_dead(list(dead_letters.dead_letters(embedded.store)), now)
+    frontier.retry_dead(list(dead_letters.dead_letters(embedded.store)), now)
     check(frontier, embedded.store)
     counts = frontier.counts()
     assert (counts.waiting + len(held), counts.dead, counts.seen) == (5, 0, 5)
@@ -141,4 +143,4 @@ def test_an_unreachable_robots_txt_is_asked_for_again(
     embedded.store.write({keys.named(keys.ROBOTS, "http://a"): packed})
     put_back(embedded, now)
     robots = RobotsCache(RobotsRecords(embedded.store), "Gossamer", RobotsSettings())
-    assert isinstance(robots.verdict("http://a/x", now), Unknown) is asked
+    assert isinstance(robots.verdict("http://a/x", now), RobotsUnknown) is asked

@@ -59,7 +59,7 @@ def test_the_seen_test_counts_inside_one_call_too(world):
 def test_an_unfiltered_url_passes_the_seen_test_every_time(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x")], 0.0)
-    assert frontier.add([candidate("x", filtered=False)], 0.0).new == 1
+    assert frontier.add([candidate("x", needs_seen_test=False)], 0.0).new == 1
 
 
 def test_two_leases_are_never_open_on_one_host(world):
@@ -239,11 +239,11 @@ def test_what_comes_back_says_what_it_was_given_back_with(world, verdict):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x")], 0.0)
     (lease,) = frontier.lease(0.0)
-    lost = msgspec.structs.replace(lease.candidate, lost=True)
+    lost = msgspec.structs.replace(lease.candidate, may_be_archived=True)
     frontier.release(lease, rest(0), 0.0)
     assert frontier.finish(replace(lease, candidate=lost), verdict, 0.0)
     (again,) = drain(frontier, 0.0)
-    assert (again.candidate.url, again.candidate.lost) == (lost.url, True)
+    assert (again.candidate.url, again.candidate.may_be_archived) == (lost.url, True)
 
 
 def test_what_is_put_back_is_leased_before_its_equals_across_a_restart(world):
@@ -381,7 +381,7 @@ def test_what_redirects_bring_counts_against_the_budget_too(world):
 def test_a_robots_txt_is_no_page_of_any_budget(world):
     world.rules = replace(world.rules, max_urls_per_host=1, max_urls_per_domain=1)
     frontier = world.reopen(0.0)
-    robots = candidate("robots.txt", purpose=Purpose.ROBOTS, filtered=False)
+    robots = candidate("robots.txt", purpose=Purpose.ROBOTS, needs_seen_test=False)
     assert frontier.add([candidate("x"), robots, robots], 0.0).new == 3
     assert frontier.add([candidate("y")], 0.0).over_budget == 1
 

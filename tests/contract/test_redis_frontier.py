@@ -28,9 +28,9 @@ from crawler.shared import keys
 from crawler.shared.client import Call
 from crawler.shared.shard import (
     MAX_SHARDS,
-    Finished,
-    Ops,
-    Released,
+    FinishedLease,
+    ReleasedLease,
+    ShardOperations,
     read_added,
     read_held,
     read_ids,
@@ -60,7 +60,9 @@ def world(client: redis.Redis) -> RedisWorld:
 
 def worker(world: RedisWorld, name: str, now: float = 0.0) -> ToldFrontier:
     """One whose session ends when it is not heard of."""
-    return ToldFrontier(ToldLink(world.client), Ops(name, SHARDS, world.rules, LEASE_S), None, now)
+    return ToldFrontier(
+        ToldLink(world.client), ShardOperations(name, SHARDS, world.rules, LEASE_S), None, now
+    )
 
 
 def link(world: RedisWorld, now: float) -> ToldLink:
@@ -77,7 +79,9 @@ def test_leases_of_a_worker_that_is_not_heard_of_come_back(world):
     world.check(other)
     assert drain(other, LEASE_S) == [], "its host rests as long as the fetch can have taken"
     (again,) = drain(other, LEASE_S + TIGHT.min_gap_s)
-    assert again.candidate == msgspec.structs.replace(lost.candidate, lost=True), "at the head"
+    assert again.candidate == msgspec.structs.replace(lost.candidate, may_be_archived=True), (
+        "at the head"
+    )
     assert not dead.release(lost, rest(0), LEASE_S + 3)
     assert not dead.finish(lost, Done(), LEASE_S + 3)
     world.check(other)
@@ -101,13 +105,13 @@ def test_a_url_whose_lease_was_lost_says_that_it_may_be_archived(world, archived
     last_life(world, LEASE_S + 1, [open_[name] for name in archived] if archived else archived)
     last = worker(world, "w")
     came_back = [*drain(last, LEASE_S + 9), *drain(last, LEASE_S + 19)]
-    found = {one.candidate.host: one.candidate.lost for one in came_back}
+    found = {one.candidate.host: one.candidate.may_be_archived for one in came_back}
     assert found == {**lost, "z": True}, "nobody has looked for what another had"
 
 
 def last_life(world: RedisWorld, now: float, archived: list[Lease] | None) -> None:
     """Of `dead`, buried as far as it goes at once: two of three sessions end at the same time."""
-    ops, told = Ops("next", SHARDS, world.rules, LEASE_S), link(world, now)
+    ops, told = ShardOperations("next", SHARDS, world.rules, LEASE_S), link(world, now)
     for shard in range(SHARDS):
         numbers = None
         if archived is not None:
@@ -134,7 +138,7 @@ def test_until_it_is_finished_a_url_may_be_archived_already(world, verdict, is_l
     other.release(again, rest(0), 9.0)
     other.finish(again, verdict, 9.0)
     (again,) = drain(other, 19.0)
-    assert again.candidate.lost == is_lost
+    assert again.candidate.may_be_archived == is_lost
 
 
 def test_an_ended_session_is_refused_before_anybody_has_noticed_its_end(world):
@@ -158,7 +162,7 @@ def test_a_heartbeat_keeps_all_leases_of_a_worker(world):
 
 
 def test_a_worker_is_told_that_it_lost_its_leases_and_may_go_on(world):
-    ops = Ops("slow", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("slow", SHARDS, TIGHT, LEASE_S)
     shard = shard_of("a", SHARDS)
     told = link(world, 0.0)
     told.run(ops.add([candidate(name) for name in "xyz"], 0.0))
@@ -167,12 +171,12 @@ def test_a_worker_is_told_that_it_lost_its_leases_and_may_go_on(world):
     told.tell(LEASE_S + 1)
     (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
     leased = read_leases(reply, shard)
-    assert leased.lost
+    assert leased.has_expired
     assert leased.leases == []
     told.tell(LEASE_S + 100)
     (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
     leased = read_leases(reply, shard)
-    assert not leased.lost
+    assert not leased.has_expired
     assert [lease.candidate.url for lease in leased.leases] == ["http://a/x"]
 
 
@@ -183,7 +187,7 @@ def test_a_heartbeat_tells_once_that_all_leases_were_given_away(world):
     assert drain(other, LEASE_S + 10) == [], "it has come back, and its host rests"
     (again,) = drain(other, LEASE_S + 20)
     other.finish(again, Done(), LEASE_S + 20)
-    ops = Ops("slow", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("slow", SHARDS, TIGHT, LEASE_S)
     told = link(world, LEASE_S + 20)
     beats = [told.run([ops.renew_leases(shard_of("a", SHARDS))])[0][1:] for _ in range(2)]
     assert beats == [[1, 0], [0, 0]]
@@ -202,7 +206,7 @@ def test_a_big_dead_session_comes_back_in_slices(world):
 
 
 def test_orphans_are_known_and_can_be_handed_back(world):
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     shard = shard_of("a", SHARDS)
     told = link(world, 0.0)
     told.run(ops.add([candidate("x")], 0.0))
@@ -210,7 +214,7 @@ def test_orphans_are_known_and_can_be_handed_back(world):
     (orphan,) = read_leases(reply, shard).leases
     (reply,) = told.run([ops.list_leases(shard)])
     assert read_ids(reply, shard) == {orphan.id}
-    (reply,) = told.run([ops.hand_back(shard, [orphan.id])])
+    (reply,) = told.run([ops.put_back_unused(shard, [orphan.id])])
     assert read_held(reply) == [True]
     (again,) = drain(worker(world, "w"), TIGHT.min_gap_s)
     assert again.candidate == orphan.candidate
@@ -265,9 +269,9 @@ def test_a_rest_told_again_is_only_ever_longer(world):
     frontier.finish(lease, Done(), 0.0)
     told = link(world, 1.0)
     shard = shard_of("a", SHARDS)
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     for seconds in (50.0, 5.0):
-        told.run([ops.rest(shard, [Released(lease, Rest(seconds, Pace(seconds)), 1.0)])])
+        told.run([ops.rest(shard, [ReleasedLease(lease, Rest(seconds, Pace(seconds)), 1.0)])])
         world.check(frontier)
     assert drain(frontier, 49.9) == []
     (lease,) = drain(frontier, 50.0)
@@ -278,8 +282,8 @@ def test_a_rest_told_again_holds_a_host_that_has_its_turn_already(world):
     frontier = worker(world, "w")
     frontier.add([candidate("x")], 0.0)
     forgotten = Lease(0, candidate("z"), Pace(), 0.0)
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
-    link(world, 0.0).run([ops.rest(shard_of("a", SHARDS), [Released(forgotten, rest(7))])])
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
+    link(world, 0.0).run([ops.rest(shard_of("a", SHARDS), [ReleasedLease(forgotten, rest(7))])])
     assert drain(frontier, 6.9) == []
     assert len(drain(frontier, 7.0)) == 1
 
@@ -302,7 +306,7 @@ def test_a_poll_that_finds_nothing_writes_nothing(world, client):
     (lease,) = frontier.lease(0.0)
     frontier.release(lease, rest(10), 0.0)
     told = link(world, 5.0)
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     polls = [ops.lease(shard, {Standing.NEW: 1}) for shard in range(SHARDS)]
     told.run(polls)
     before = changes(client)
@@ -321,10 +325,10 @@ def test_what_a_release_reports_late_counts_from_the_end_of_the_fetch(world):
     frontier.add([candidate("x"), candidate("y")], 0.0)
     (lease,) = frontier.lease(0.0)
     told = link(world, 6.0)
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     shard = shard_of("a", SHARDS)
-    told.run([ops.release(shard, [Released(lease, rest(10), age_s=4.0)])])
-    told.run([ops.finish(shard, [Finished(lease, Done())], 6.0)])
+    told.run([ops.release(shard, [ReleasedLease(lease, rest(10), age_s=4.0)])])
+    told.run([ops.finish(shard, [FinishedLease(lease, Done())], 6.0)])
     frontier = worker(world, "w", 6.0)
     assert drain(frontier, 11.9) == []
     assert len(drain(frontier, 12.0)) == 1
@@ -341,7 +345,7 @@ def test_retries_in_the_past_wait_at_once(world):
 
 
 def test_the_first_claim_on_a_digest_stands_and_frees_its_reservation(world):
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     told = link(world, 0.0)
     assert told.run([ops.reserve(b"d", 1, 60.0)])[0][1] == b"yours"
     assert told.run([ops.reserve(b"d", 1, 60.0)])[0][1] == b"yours", "asked again by the same"
@@ -365,7 +369,7 @@ def many(number: int, hosts: int = 100) -> list[Candidate]:
 
 
 def test_seen_is_exact_and_stays_in_small_integer_sets(world):
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     told = link(world, 0.0)
     found = many(30_000)
     first = [read_added(reply) for reply in told.run(ops.add(found, 0.0))]
@@ -384,7 +388,7 @@ def test_seen_is_exact_and_stays_in_small_integer_sets(world):
 
 
 def test_a_waiting_url_takes_little(world):
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     told = link(world, 0.0)
     told.run(ops.add(many(100), 0.0))
     before = used_memory(world.client)
@@ -396,7 +400,7 @@ def test_a_waiting_url_takes_little(world):
 
 def test_what_is_not_ours_in_a_queue_loses_no_url(world):
     told = link(world, 0.0)
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     name = keys.queue(NAME, shard_of("b", SHARDS), 1, "b")
     world.client.set(name, "not ours")
     for _ in range(2):
@@ -447,11 +451,11 @@ def test_a_lease_handed_back_shortens_no_rest(world):
     frontier = worker(world, "w")
     frontier.add([candidate("x")], 0.0)
     (lease,) = frontier.lease(0.0)
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     shard = shard_of("a", SHARDS)
     told = link(world, 0.0)
-    told.run([ops.rest(shard, [Released(lease, rest(3600))])])
-    told.run([ops.hand_back(shard, [lease.id])])
+    told.run([ops.rest(shard, [ReleasedLease(lease, rest(3600))])])
+    told.run([ops.put_back_unused(shard, [lease.id])])
     assert drain(worker(world, "w"), 3599.9) == []
 
 
@@ -459,9 +463,9 @@ def test_a_rest_told_by_another_frees_no_host_of_what_its_cut_off_fetch_owes(wor
     dead = worker(world, "dead")
     dead.add([candidate("x")], 0.0)
     (lease,) = dead.lease(0.0)
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     shard = shard_of("a", SHARDS)
-    link(world, 1.0).run([ops.rest(shard, [Released(lease, rest(0.5))])])
+    link(world, 1.0).run([ops.rest(shard, [ReleasedLease(lease, rest(0.5))])])
     link(world, 8.0).run([ops.return_leases(shard, "dead")])
     frontier = worker(world, "w", 8.0)
     assert drain(frontier, 11.9) == [], "8 s, and a gap of half of it"
@@ -473,7 +477,7 @@ def test_what_a_cut_off_fetch_owes_counts_from_its_latest_end(world):
     dead = worker(world, "dead")
     dead.add([candidate("x")], 0.0)
     dead.lease(0.0)
-    waits = Ops("w", SHARDS, TIGHT, LEASE_S, wait_s=5.0)
+    waits = ShardOperations("w", SHARDS, TIGHT, LEASE_S, wait_s=5.0)
     link(world, 30.0).run([waits.return_leases(shard_of("a", SHARDS), "dead")])
     frontier = worker(world, "w", 30.0)
     assert drain(frontier, 31.9) == []
@@ -486,12 +490,12 @@ def test_a_record_that_nobody_can_read_becomes_a_dead_letter(world):
     frontier.add([candidate("x"), candidate("y")], 0.0)
     shard = shard_of("a", SHARDS)
     world.client.lset(keys.queue(NAME, shard, 1, "a"), 0, b"\xc1rubbish")
-    ops = Ops("w", SHARDS, TIGHT, LEASE_S)
+    ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     told = link(world, 0.0)
     (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
     leased = read_leases(reply, shard)
     assert leased.leases == []
-    (reply,) = told.run([ops.give_up(shard, leased.unreadable, 0.0)])
+    (reply,) = told.run([ops.finish_unreadable(shard, leased.unreadable, 0.0)])
     assert read_held(reply) == [True]
     (letter,) = world.letters()
     assert "rubbish" in letter.candidate.url
@@ -501,7 +505,7 @@ def test_a_record_that_nobody_can_read_becomes_a_dead_letter(world):
 def test_more_levels_than_a_shard_can_hold_are_refused():
     rules = replace(TIGHT, level_shares=(1.0,) * 16)
     with pytest.raises(ConfigError, match="16 levels"):
-        Ops("w", SHARDS, rules, LEASE_S)
+        ShardOperations("w", SHARDS, rules, LEASE_S)
 
 
 def test_a_queue_that_somebody_removed_keeps_no_host_from_its_turns(world):

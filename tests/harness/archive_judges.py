@@ -24,7 +24,7 @@ from warcio.archiveiterator import (  # type: ignore[import-untyped]  # it ships
 )
 
 from crawler.archive.check import open_checker
-from crawler.archive.files import companion_path
+from crawler.archive.warc_file import companion_path
 from tests.harness.commands import run
 
 with warnings.catch_warnings():

@@ -37,11 +37,11 @@ class Memory(BodyMemory):
         host = f"h{lease_id}.example"
         url = f"http://{host}/"
         lease = Lease(lease_id, Candidate(url, lease_id, HostKey(host), host), Pace(), 0.0)
-        return Request(url, meta={LEASE: lease, **meta}), self.flights.open(lease)
+        return Request(url, meta={LEASE: lease, **meta}), self.flights.add(lease)
 
     def end(self, flight: Fetch) -> None:
         """Its page is finished."""
-        self.flights.close(flight)
+        self.flights.remove(flight)
         self.release(flight.lease.id)
 
     def _count(self, key: str, by: int) -> None:

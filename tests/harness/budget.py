@@ -48,7 +48,7 @@ LONGEST: Final = (
     "test_delivery_crawl",
     "test_frontier_lives",
     "test_crash",
-    "test_errands",
+    "test_interactive_commands",
     "test_repeats_crash",
     "test_stop",
     "test_content_memory",

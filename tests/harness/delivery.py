@@ -13,8 +13,8 @@ from random import Random
 import s3fs  # type: ignore[import-untyped]  # noqa: F401 - a forked process begins sooner with it loaded
 
 from crawler.archive.delivery import Delivery, DeliveryRules
-from crawler.archive.destinations import FolderStore, ObjectStore, Store, read_address
-from crawler.archive.files import open_name
+from crawler.archive.delivery_stores import FolderStore, ObjectStore, Store, read_address
+from crawler.archive.warc_file import open_name
 from tests.servers.s3 import environment
 
 PATIENCE_S = 60.0

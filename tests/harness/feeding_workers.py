@@ -27,7 +27,7 @@ from crawler.shared.client import Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
 from crawler.shared.pushed import PushedRequestReader, PushedUrls, PushRules, WorkerHooks
-from crawler.shared.shard import Ops, read_leases
+from crawler.shared.shard import ShardOperations, read_leases
 from crawler.shared.worker.feeds import CandidateSender, PushedFeeds
 
 KEY: Final = "web:start_urls"
@@ -73,7 +73,7 @@ class FeedingWorkers:
 
     def waiting(self) -> list[str]:
         """Of servers that answer, each host's next: leased by somebody, to see them."""
-        reader = Ops("reader", SHARDS, RULES, 60)
+        reader = ShardOperations("reader", SHARDS, RULES, 60)
         replies = self._turn(
             self.nodes.run([reader.lease(shard, {Standing.NEW: 50}) for shard in range(SHARDS)])
         )
@@ -104,7 +104,7 @@ class FeedingWorker:
         self.doors.set_seeds([])
         self.tally = CrawlStats(MemoryStatsCollector(get_crawler()))
         delivery = CandidateSender(
-            crew.nodes, Ops(session, SHARDS, RULES, 60), False, lambda shard, in_s: None
+            crew.nodes, ShardOperations(session, SHARDS, RULES, 60), False, lambda shard, in_s: None
         )
         self.feeding = PushedUrls(
             PushedFeeds.of(crew.nodes, delivery, "t", rules.key, session, LEASE_S),
@@ -126,7 +126,7 @@ class FeedingWorker:
         self._turn(self.feeding.tick())
 
     def announce(self) -> None:
-        self.announced = self.feeding.doors_known
+        self.announced = self.feeding.opened_mark
 
     def admits(self, url: str) -> bool:
         return isinstance(self.doors.admission.candidate(url, depth=1), Candidate)

@@ -14,7 +14,7 @@ from crawler.shared.address import Address
 from crawler.shared.client import Call, Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
-from crawler.shared.shard import Ops
+from crawler.shared.shard import ShardOperations
 from crawler.shared.worker.batcher import ShardLink
 
 NAME: Final = "t"
@@ -32,7 +32,7 @@ class RedisWorker:
         """*url* says also how long an answer is waited for."""
         opening = (0.0, LEASE_S, keys.SCHEMA)
         self.nodes = Nodes(Address.parse(url), Scripts(), NAME, SHARDS, opening)
-        self.ops = Ops(session, SHARDS, FrontierRules(), LEASE_S)
+        self.ops = ShardOperations(session, SHARDS, FrontierRules(), LEASE_S)
         self.tells: list[Call] = []
         self.counted: Counter[str] = Counter()
         self.asked: list[Call] = []

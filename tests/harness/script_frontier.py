@@ -28,16 +28,16 @@ from crawler.shared.codec import ShardTotals, claim_of
 from crawler.shared.connection import Argument
 from crawler.shared.shard import (
     BATCH,
-    Finished,
-    Ops,
-    Released,
+    FinishedLease,
+    ReleasedLease,
+    ShardOperations,
     read_added,
     read_held,
     read_leases,
     shard_of_lease,
 )
 from crawler.shared.start_rules import StartRules, readmissions
-from crawler.shared.worker.status import ShardLook
+from crawler.shared.worker.status import ShardCheck
 
 
 class ScriptRunner(Protocol):
@@ -54,7 +54,7 @@ class ScriptFrontier:
     def __init__(
         self,
         link: ScriptRunner,
-        ops: Ops,
+        ops: ShardOperations,
         dead_session: str | None = None,
         name: str = "",
         lease_rules: LeaseRules | None = None,
@@ -106,7 +106,7 @@ class ScriptFrontier:
         return leases
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
-        call = self._ops.release(shard_of_lease(lease), [Released(lease, rest)])
+        call = self._ops.release(shard_of_lease(lease), [ReleasedLease(lease, rest)])
         (reply,) = self._link.run([call])
         self._touched([call])
         return read_held(reply)[0]
@@ -117,8 +117,8 @@ class ScriptFrontier:
         if (claim := claim_of(verdict)) is not None:
             before.append(self._ops.claim(claim.digest, lease.id, claim))
         if isinstance(verdict, Moved):
-            before += self._ops.at_head(verdict.candidate, lease.candidate)
-        call = self._ops.finish(shard, [Finished(lease, verdict)], now)
+            before += self._ops.add_at_head(verdict.candidate, lease.candidate)
+        call = self._ops.finish(shard, [FinishedLease(lease, verdict)], now)
         reply = self._link.run([*before, call])[-1]
         self._touched([*before, call])
         return read_held(reply)[0]
@@ -142,7 +142,7 @@ class ScriptFrontier:
 
     def is_over(self) -> bool:
         looks = self._link.run([self._ops.check(shard) for shard in range(self._ops.shards)])
-        return not any(ShardLook.of_reply(reply).is_anything_left for reply in looks)
+        return not any(ShardCheck.of_reply(reply).is_anything_left for reply in looks)
 
     def is_congested(self) -> bool:
         return False

@@ -28,17 +28,17 @@ from crawler.shared.address import Address
 from crawler.shared.client import Nodes
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.keys import Scripts
-from crawler.shared.shard import Ops, shard_of
+from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.frontier import SharedFrontier, WorkerBase
-from crawler.shared.worker.leases import FRESH_S
+from crawler.shared.worker.leases import MAX_SHARD_SILENCE_S
 from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.status import Fullness, SharedRules
+from crawler.shared.worker.status import FullServers, WorkerRules
 from tests.contract.frontiers import rest
 from tests.harness.waiting import wait_until_async
 
 NAME: Final = "t"
 FETCH_S: Final = 0.5
-QUIET_S: Final = FRESH_S + FETCH_S + 0.5
+QUIET_S: Final = MAX_SHARD_SILENCE_S + FETCH_S + 0.5
 LEASE_S: Final = 20.0
 BOUND_S: Final = 60.0  # of what takes a moment
 RULES: Final = FrontierRules(min_gap_s=0.0, longest_fetch_s=FETCH_S)
@@ -58,16 +58,16 @@ class RecordingListener:
     def count(self, key: str) -> None:
         self.counted[key] += 1
 
-    def added(self, added: Added) -> None:
+    def on_added(self, added: Added) -> None:
         self.new += added.new
 
-    def refused(self, lease: Lease) -> None:
+    def on_refused(self, lease: Lease) -> None:
         self.refusals.append(lease)
 
-    def lost(self, leases: Sequence[Lease]) -> None:
+    def on_lost(self, leases: Sequence[Lease]) -> None:
         self.losses += leases
 
-    def failed(self, error: CrawlerError) -> None:
+    def on_failed(self, error: CrawlerError) -> None:
         self.failures.append(error)
 
     def wake(self) -> None:
@@ -84,13 +84,13 @@ class NoKnowledge:
     async def prepare(self, leases: Sequence[Lease]) -> None:
         """Nothing is known."""
 
-    def claimed(self, lease_id: int, claim: Claim) -> None:
+    def note_claim(self, lease_id: int, claim: Claim) -> None:
         self.claims.append((lease_id, claim))
 
     async def tick(self) -> None:
         """Nothing is sent before the end."""
 
-    def ending(self) -> None:
+    def flush(self) -> None:
         for send in self.gathered:
             send()
 
@@ -126,7 +126,7 @@ class LoneWorker:
         is_sure: bool = False,
         sync_outbox: Callable[[], None] | None = None,
         nodes: type[Nodes] = Nodes,
-        fullness: type[Fullness] = Fullness,
+        full_servers: type[FullServers] = FullServers,
     ) -> None:
         opening = (quiet_s, lease_s, keys.SCHEMA)
         self.session = f"{name}.1"
@@ -135,18 +135,18 @@ class LoneWorker:
         self.outbox = Outbox(self.disk, lambda domain: shard_of(domain, shards))
         self.nodes = nodes(Address.parse(url), Scripts(), NAME, shards, opening)
         self.knowledge = NoKnowledge()
-        self.ops = Ops(self.session, shards, rules, lease_s)
+        self.ops = ShardOperations(self.session, shards, rules, lease_s)
         base = WorkerBase.of(
             self.nodes,
             self.ops,
-            SharedRules(
+            WorkerRules(
                 name=NAME,
                 shards=shards,
                 lease_s=lease_s,
                 heartbeat_s=heartbeat_s,
                 fetch_s=FETCH_S,
                 max_leases=max_leases,
-                is_sure=is_sure,
+                is_ack_durable=is_sure,
                 full_bytes=full_bytes,
                 sync_outbox=sync_outbox,
             ),
@@ -156,13 +156,13 @@ class LoneWorker:
             time.time,
             confirm,
         )
-        self.fullness = fullness(self.nodes, full_bytes)
-        self.base = replace(base, fullness=self.fullness)
+        self.full_servers = full_servers(self.nodes, full_bytes)
+        self.base = replace(base, full_servers=self.full_servers)
         self.frontier = SharedFrontier(
             self.base,
             self.knowledge,
             lease_rules=None,
-            room=lambda _: NO_LIMIT,
+            free_slots=lambda _: NO_LIMIT,
             wake=self.listener.wake,
             pushing=None,
         )
@@ -174,7 +174,7 @@ class LoneWorker:
 
     async def wait_until_sent(self) -> None:
         async with asyncio.timeout(BOUND_S):
-            await self.frontier.acknowledged()
+            await self.frontier.wait_until_durable()
 
     async def lease(self, count: int) -> list[Lease]:
         leases: list[Lease] = []

@@ -323,4 +323,4 @@ def _url(lease: bytes) -> str:
     """As lua/shard.lua packs it: taken 8, released 1, front 1, length of the host 2, host, body."""
     front, length = unpack_from("<BH", lease, 9)
     host, body = lease[12 : 12 + length], lease[12 + length :]
-    return codec.unpack(body, host.decode(), front - 1).url
+    return codec.unpack_candidate(body, host.decode(), front - 1).url

@@ -23,8 +23,8 @@ from warcio.warcwriter import WARCWriter
 
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion
-from crawler.archive.files import OPEN_SUFFIX, companion_path, open_name
 from crawler.archive.recovery import recover
+from crawler.archive.warc_file import OPEN_SUFFIX, companion_path, open_name
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions

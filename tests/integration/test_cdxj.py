@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from crawler.archive.capture import Capture
 from crawler.archive.cdxj import CdxjCompanion, key_of
-from crawler.archive.files import companion_path
 from crawler.archive.lookup import (
     Entry,
     entries,
@@ -23,6 +22,7 @@ from crawler.archive.lookup import (
     read_entry,
 )
 from crawler.archive.record_bytes import RANDOM_BYTES, capture_records
+from crawler.archive.warc_file import companion_path
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.model.types import Claim, DataDirError, StoreUnavailable
 from tests.harness.archive_judges import judged_index, judged_key

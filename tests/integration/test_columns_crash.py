@@ -13,8 +13,8 @@ from typing import Final
 
 from crawler.archive.capture import Capture
 from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
-from crawler.archive.files import Companion, companion_path, missing_companions
 from crawler.archive.recovery import recover
+from crawler.archive.warc_file import Companion, companion_path, missing_companions
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.parsing import rebuild_rules

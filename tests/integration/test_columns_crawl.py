@@ -13,7 +13,7 @@ import pytest
 
 from crawler.archive.columns import COLUMNS
 from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
-from crawler.archive.files import companion_path
+from crawler.archive.warc_file import companion_path
 from crawler.config.settings import read_config
 from crawler.content.parsing import rebuild_rules
 from crawler.model.page import (

@@ -143,7 +143,7 @@ def test_counts_and_hosts(crawled: tuple[Path, Any]) -> None:
     assert shown.splitlines()[1].startswith("127.0.0.71")
     unknown = frontier(data, "hosts", "--host", "nobody.example")
     assert (unknown.returncode, unknown.stdout) == (1, "")
-    assert unknown.stderr == "gossamer: error: the frontier knows no host nobody.example\n"
+    assert unknown.stderr == "gossamer: error: the frontier has no host nobody.example\n"
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ from typing import Final
 import pytest
 
 from crawler.archive.capture import Capture, StoredCapture
-from crawler.archive.files import (
+from crawler.archive.reader import ArchivedCapture, captures
+from crawler.archive.recovery import recover
+from crawler.archive.warc_file import (
     companion_path,
     missing_companions,
     open_name,
     rebuild_lock,
     remove_unfinished_companions,
 )
-from crawler.archive.reader import ArchivedCapture, captures
-from crawler.archive.recovery import recover
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.model.types import StoreUnavailable
 

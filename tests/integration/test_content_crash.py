@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from crawler.archive.files import companion_path
+from crawler.archive.warc_file import companion_path
 from crawler.data.data_dir import (
     FRONTIER,
     OUTCOMES,

@@ -21,7 +21,7 @@ from crawler.archive.delivery import (
     LAST_TRIES_DOWN,
     Delivery,
 )
-from crawler.archive.destinations import ObjectStore, deliver_file, read_address
+from crawler.archive.delivery_stores import ObjectStore, deliver_file, read_address
 from crawler.model.types import StoreUnavailable
 from tests.harness.delivery import (
     IN_PARTS_BYTES,
@@ -172,8 +172,8 @@ def test_a_store_that_is_down_is_waited_for(
     assert asyncio.run(made.close()) == []
     assert stored(s3) == under("crawl", files)
     told = [record.getMessage() for record in caplog.records if record.name == LOGGER]
-    assert len([line for line in told if "takes no files" in line]) == 1
-    assert len([line for line in told if "takes files again" in line]) == 1
+    assert len([line for line in told if "accepts no files" in line]) == 1
+    assert len([line for line in told if "accepts files again" in line]) == 1
 
 
 @pytest.mark.parametrize("number", range(12))
@@ -365,7 +365,7 @@ def test_fetching_waits_while_too_much_waits(
 
     network.deal = lambda call: Fault.DOWN
     asyncio.run(crawl())
-    assert caplog.text.count("Fetching waits") == 1
+    assert caplog.text.count("Fetching pauses") == 1
 
 
 def test_the_last_pages_do_not_wait_for_a_store_that_is_down(

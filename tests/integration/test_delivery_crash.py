@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
-from crawler.archive.destinations import FolderStore, read_address
-from crawler.archive.files import OPEN_SUFFIX, open_name
+from crawler.archive.delivery_stores import FolderStore, read_address
+from crawler.archive.warc_file import OPEN_SUFFIX, open_name
 from tests.harness.delivery import (
     IN_PARTS_BYTES,
     PATIENCE_S,

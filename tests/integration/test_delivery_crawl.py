@@ -117,7 +117,7 @@ def test_fetching_waits_for_the_store(
     slow = command(tmp_path / "data", pages, CRAWLER_MIN_DELAY_S=0.15)
     with running(slow, log) as crawl:
         wait_until(
-            lambda: "Fetching waits" in log.read_text(),
+            lambda: "Fetching pauses" in log.read_text(),
             PATIENCE_S,
             "fetching waits",
             log=log.read_text,

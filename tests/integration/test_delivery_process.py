@@ -31,7 +31,7 @@ import asyncio, logging, resource, sys
 from pathlib import Path
 from random import Random
 from crawler.archive.delivery import Delivery, DeliveryRules
-from crawler.archive.destinations import open_store
+from crawler.archive.delivery_stores import open_store
 
 logging.basicConfig(level=logging.DEBUG)
 def most_bytes():

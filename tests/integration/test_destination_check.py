@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 
-from crawler.archive.destinations import open_store
+from crawler.archive.delivery_stores import open_store
 from crawler.model.types import ConfigError, StoreUnavailable
 from tests.harness.delivery import PATIENCE_S, delivery, finish, is_empty
 from tests.harness.waiting import wait_until
@@ -47,7 +47,7 @@ def test_a_store_that_is_down_is_no_wrong_setting(
 ) -> None:
     with patch.dict(os.environ, environment(free_port())):
         open_store(f"s3://{BUCKET}", tmp_path)
-    assert "Cannot ask s3://archive yet" in caplog.text
+    assert "s3://archive cannot be reached yet" in caplog.text
     assert not [word for word in UNSPOKEN.values() if word in caplog.text]
 
 
@@ -68,7 +68,7 @@ def test_a_package_that_is_missing(url: str, package: str, tmp_path: Path) -> No
     """In a process of its own, which cannot import it whether or not it is installed."""
     code = (
         f"import sys; sys.modules[{package!r}] = None; from pathlib import Path\n"
-        "from crawler.archive.destinations import open_store\n"
+        "from crawler.archive.delivery_stores import open_store\n"
         f"open_store({url!r}, Path({str(tmp_path)!r}))"
     )
     told = subprocess.run(

@@ -18,7 +18,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
 from crawler.model.types import ConfigError
-from crawler.report.report import FeedExport
+from crawler.report.extensions import FeedExport
 from crawler.spiders.web import WebSpider
 from tests.harness import fork_server
 from tests.harness.archive_judges import read_rows

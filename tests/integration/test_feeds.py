@@ -24,8 +24,8 @@ from crawler.shared.faults import (
 from crawler.shared.keys import Scripts
 from crawler.shared.worker.feeds import (
     Feed,
-    Item,
     OpenedHosts,
+    PushedItem,
 )
 from tests.servers.redis import RedisServer
 
@@ -76,7 +76,7 @@ def other(nodes: Nodes) -> Feed:
     return Feed(nodes, TOLD, KEY, "two", LEASE_S)
 
 
-def texts(items: list[Item]) -> list[bytes]:
+def texts(items: list[PushedItem]) -> list[bytes]:
     return [item.text for item in items]
 
 
@@ -235,7 +235,7 @@ def test_what_is_not_ours_is_an_error_and_stays(
 ) -> None:
     spoil(client)
     before = dumped(client)
-    item = Item(b"one/0.1", b"x")
+    item = PushedItem(b"one/0.1", b"x")
     calls = (feed.take(1), feed.length(), feed.hold([item]), feed.refuse([(item, "x")]))
     for call in calls:
         with pytest.raises(ForeignData) as told:

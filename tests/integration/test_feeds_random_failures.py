@@ -14,7 +14,7 @@ from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import Nodes
 from crawler.shared.keys import Scripts
-from crawler.shared.worker.feeds import Feed, Item
+from crawler.shared.worker.feeds import Feed, PushedItem
 from tests.servers.redis import RedisServer
 
 KEY = "web:start_urls"
@@ -31,7 +31,7 @@ class Life:
     random: Random
     now: float = 0.0
     names: count[int] = field(default_factory=count)
-    workers: list[tuple[Feed, list[Item]]] = field(default_factory=list)
+    workers: list[tuple[Feed, list[PushedItem]]] = field(default_factory=list)
     pushed: set[bytes] = field(default_factory=set)
     delivered: Counter[bytes] = field(default_factory=Counter)
     held_at: dict[bytes, float] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Life:
         self.now += seconds
         self.client.set("now", self.now)
 
-    def _born(self) -> tuple[Feed, list[Item]]:
+    def _born(self) -> tuple[Feed, list[PushedItem]]:
         return Feed(self.nodes, TOLD, KEY, f"{next(self.names)}", LEASE_S), []
 
 

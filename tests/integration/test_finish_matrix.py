@@ -112,7 +112,7 @@ class StandsStill(AiohttpHandler):
         if request.url in self.stood:
             return await super().download_request(request)
         self.stood.add(request.url)
-        self.flights.of(request.meta[LEASE]).verdict = PutBack()
+        self.flights.fetch_of(request.meta[LEASE]).verdict = PutBack()
         raise LeaseEnded
 
 

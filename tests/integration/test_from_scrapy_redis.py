@@ -20,7 +20,7 @@ from crawler.model.types import ConfigError
 from crawler.policy.seeds import read_pushed
 from crawler.shared import keys
 from crawler.shared.keys import CRAWL_KEYS
-from crawler.shared.worker.feeds import MOST_BYTES
+from crawler.shared.worker.feeds import MAX_ITEM_BYTES
 from tests.harness import fork_server
 from tests.harness.commands import crawl_command
 from tests.harness.sources import PROJECT
@@ -66,7 +66,7 @@ def test_the_keys_it_names_are_ours() -> None:
     named = set(re.findall(r"`(\{?<\w+>:[^`\s]+)`", PAGE))
     assert named <= ours
     assert keys.urgent("gossamer") in PAGE and keys.refused("web:start_urls") in PAGE
-    assert f"{MOST_BYTES // 1024} KiB" in PAGE
+    assert f"{MAX_ITEM_BYTES // 1024} KiB" in PAGE
 
 
 def test_their_scheduler_is_refused() -> None:

@@ -60,15 +60,15 @@ def test_better_levels_go_first(server: RedisServer) -> None:
             await worker.add(candidate("first"))
             (first,) = await worker.lease(1)
             mark.bytes = 1
-            await wait_until_async(lambda: bool(worker.frontier._fullness.full), BOUND_S)
+            await wait_until_async(lambda: bool(worker.frontier._full_servers.full), BOUND_S)
             # More than one look drains, the worst of them first in the outbox.
             for level in (2, 1, 0):
                 links = [
                     candidate(f"{level}/{n}", host=f"{level}", level=level)
-                    for n in range(outgoing.AT_ONCE)
+                    for n in range(outgoing.LINKS_PER_BATCH)
                 ]
                 await worker.add(*links)
-            assert len(worker.outbox) == 3 * outgoing.AT_ONCE
+            assert len(worker.outbox) == 3 * outgoing.LINKS_PER_BATCH
             assert worker.frontier.finish(first, Done(), time.time())
             await worker.wait_until_sent()
             mark.bytes = None
@@ -78,7 +78,7 @@ def test_better_levels_go_first(server: RedisServer) -> None:
                 hosts.append(lease.candidate.host)
             assert hosts == ["0", "1", "2"]
             await wait_until_async(lambda: len(worker.outbox) == 0, BOUND_S)
-            assert worker.listener.new == 1 + 3 * outgoing.AT_ONCE
+            assert worker.listener.new == 1 + 3 * outgoing.LINKS_PER_BATCH
 
     asyncio.run(story())
 
@@ -91,7 +91,7 @@ def test_what_was_drained_and_forgotten_goes_again(server: RedisServer) -> None:
         mark.bytes = 1
         worker = LoneWorker(server.url, full_bytes=mark)
         async with running(worker):
-            await wait_until_async(lambda: bool(worker.frontier._fullness.full), BOUND_S)
+            await wait_until_async(lambda: bool(worker.frontier._full_servers.full), BOUND_S)
             await worker.add(candidate("a"), candidate("b"))
             assert len(worker.outbox) == 2
             before = server.aof_bytes()
@@ -118,7 +118,7 @@ def test_a_disk_that_is_full_too_is_waited_for(server: RedisServer) -> None:
             await worker.add(candidate("page"), candidate("other", host="b"))
             leases = {each.candidate.host: each for each in await worker.lease(2)}
             mark.bytes = 1
-            await wait_until_async(lambda: bool(worker.frontier._fullness.full), BOUND_S)
+            await wait_until_async(lambda: bool(worker.frontier._full_servers.full), BOUND_S)
             worker.disk.is_full = True
             worker.frontier.add([candidate("link", host="c")], time.time())
             worker.release(leases["a"])
@@ -164,7 +164,7 @@ def test_no_page_is_finished_before_all_hear_of_its_links_on_a_disk(server: Redi
             await worker.add(candidate("page"))
             (lease,) = await worker.lease(1)
             mark.bytes = 1
-            await wait_until_async(lambda: bool(worker.frontier._fullness.full), BOUND_S)
+            await wait_until_async(lambda: bool(worker.frontier._full_servers.full), BOUND_S)
             worker.frontier.add([candidate("link")], time.time())
             worker.release(lease)
             worker.frontier.finish(lease, Done(), time.time())
@@ -197,7 +197,7 @@ def test_no_page_is_finished_before_its_links_on_a_disk_survive_a_power_cut(
             await worker.add(candidate("page"))
             (lease,) = await worker.lease(1)
             mark.bytes = 1
-            await wait_until_async(lambda: bool(worker.frontier._fullness.full), BOUND_S)
+            await wait_until_async(lambda: bool(worker.frontier._full_servers.full), BOUND_S)
             worker.frontier.add([candidate("link")], time.time())
             worker.release(lease)
             worker.frontier.finish(lease, Done(), time.time())
@@ -225,7 +225,7 @@ def test_the_end_of_a_worker_whose_disk_is_full_loses_nothing(server: RedisServe
             await worker.add(candidate("page"))
             (lease,) = await worker.lease(1)
             mark.bytes = 1
-            await wait_until_async(lambda: bool(worker.frontier._fullness.full), BOUND_S)
+            await wait_until_async(lambda: bool(worker.frontier._full_servers.full), BOUND_S)
             worker.disk.is_full = True
             worker.frontier.add([candidate("link")], time.time())
             worker.release(lease)

@@ -21,7 +21,7 @@ from crawler.model.types import (
 )
 from crawler.shared import keys
 from crawler.shared.faults import ForeignData
-from crawler.shared.worker.leases import KEPT_S
+from crawler.shared.worker.leases import KEEP_CALLS_S
 from tests.contract.frontiers import candidate
 from tests.harness.shared_frontier import BOUND_S, NAME, QUIET_S, LoneWorker, running
 from tests.harness.waiting import wait_until_async
@@ -53,7 +53,7 @@ def pages(*hosts: str) -> list[Candidate]:
     return [candidate("page", host=host) for host in hosts]
 
 
-@pytest.mark.parametrize("down_s", [0.0, KEPT_S + 1.0])
+@pytest.mark.parametrize("down_s", [0.0, KEEP_CALLS_S + 1.0])
 def test_lost_links_are_sent_again(server: RedisServer, down_s: float) -> None:
     """However long the server was away."""
 
@@ -84,7 +84,7 @@ def test_what_a_replica_lacked_at_its_failover_is_sent_again(tmp_path: Path) -> 
                 replica.kill()  # all that it has is in its file
                 await worker.add(*pages(*"ijklmnopqrstuvwx"))
                 master.kill()
-                await asyncio.sleep(KEPT_S + 1.0)
+                await asyncio.sleep(KEEP_CALLS_S + 1.0)
                 await asyncio.to_thread(replica.start)
                 await asyncio.to_thread(cluster.take_over, replica)
                 more = [f"{letter}{letter}" for letter in string.ascii_lowercase]
@@ -106,7 +106,7 @@ def test_a_lease_that_was_forgotten_is_not_begun(server: RedisServer) -> None:
             await worker.lease(2)
             before = server.aof_bytes()
             await worker.add(*pages("c", "d", "e"))
-            incoming = worker.frontier.incoming
+            incoming = worker.frontier.lease_buffer
             await wait_until_async(lambda: len(incoming) >= 2, BOUND_S)
             forget(server, before)
             # What is begun before the worker has noticed is over before the quiet time is.
@@ -123,7 +123,7 @@ def test_a_lease_that_was_kept_goes_on(server: RedisServer) -> None:
         async with running(LoneWorker(server.url)) as worker:
             await worker.add(*pages("a", "b", "c"))
             (begun,) = await worker.lease(1)
-            await wait_until_async(lambda: len(worker.frontier.incoming) == 2, BOUND_S)
+            await wait_until_async(lambda: len(worker.frontier.lease_buffer) == 2, BOUND_S)
             forget(server, server.aof_bytes())
             worker.release(begun)
             worker.frontier.finish(begun, Done(), time.time())
@@ -160,7 +160,7 @@ def test_a_host_whose_lease_was_lost_rests_all_the_same(server: RedisServer) -> 
         async with running(LoneWorker(server.url)) as worker:
             await worker.add(*pages("z"))
             await wait_until_async(
-                lambda: len(worker.frontier.incoming) == 1, BOUND_S
+                lambda: len(worker.frontier.lease_buffer) == 1, BOUND_S
             )  # its lease is not forgotten
             before = server.aof_bytes()
             await worker.add(*pages("a"))
@@ -246,7 +246,7 @@ def test_a_crawl_that_was_lost_whole_begins_again(server: RedisServer) -> None:
             await worker.add(*pages("a", "b", "c"))
             begun = {lease.id for lease in await worker.lease(2)}
             forget(server, 0)
-            await wait_until_async(lambda: not worker.frontier.incoming.has_some(), BOUND_S)
+            await wait_until_async(lambda: not worker.frontier.lease_buffer.has_some(), BOUND_S)
             await worker.leases_nothing_for(QUIET_S - 1.0)
             leases = await worker.lease(3)
             assert {lease.candidate.host for lease in leases} == set("abc")

@@ -15,14 +15,14 @@ import pytest
 from crawler.archive.capture import Capture
 from crawler.archive.columns_companion import SUFFIX
 from crawler.archive.delivery import bundles
-from crawler.archive.files import (
+from crawler.archive.reader import captures
+from crawler.archive.recovery import recover
+from crawler.archive.warc_file import (
     companion_path,
     missing_companions,
     open_name,
     rebuild_lock,
 )
-from crawler.archive.reader import captures
-from crawler.archive.recovery import recover
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import ColumnsRebuild, companions

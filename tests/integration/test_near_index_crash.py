@@ -11,8 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from crawler.duplicates.index.index import NearIndex, open_index
 from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
+from crawler.duplicates.index.near_index import NearIndex, open_index
 from crawler.frontier import records as keys
 from crawler.frontier.records import encode
 from crawler.frontier.rocks_store import RocksStore

@@ -13,7 +13,7 @@ import pytest
 from crawler.model.types import CrawlerError
 from crawler.shared.address import Address
 from crawler.shared.client import Call, Nodes
-from crawler.shared.faults import Refused, Unreachable
+from crawler.shared.faults import ServerRefused, Unreachable
 from tests.servers.redis_scripts import FewScripts
 
 SECRET: Final = "s3cr3t"  # noqa: S105 - of nothing
@@ -78,7 +78,7 @@ CLUSTER: Final = b"+OK\r\n" + bulk(INFO.format("cluster", "a" * 40))
 @pytest.mark.parametrize(
     ("talk", "kind", "why"),
     [
-        pytest.param(hangs_up, Unreachable, "wants TLS, write rediss://", id="hangs up"),
+        pytest.param(hangs_up, Unreachable, "requires TLS, write rediss://", id="hangs up"),
         pytest.param(says(), Unreachable, "does not answer", id="is silent"),
         pytest.param(echoes, Unreachable, "no Redis answers", id="echoes, the password too"),
         pytest.param(talks_first, Unreachable, "no Redis answers", id="a mail server"),
@@ -91,16 +91,19 @@ CLUSTER: Final = b"+OK\r\n" + bulk(INFO.format("cluster", "a" * 40))
             says(b"+OK\r\n" + bulk("x:y\r\n")), Unreachable, "no Redis answers", id="no version"
         ),
         pytest.param(
-            says(GREETS.replace(b"7.0.15", b"6.2.14")), Refused, "needs? >= 7.0", id="an old one"
+            says(GREETS.replace(b"7.0.15", b"6.2.14")),
+            ServerRefused,
+            "needs? >= 7.0",
+            id="an old one",
         ),
         pytest.param(
             says(b"+OK\r\n" + bulk(INFO.format("sentinel", "a" * 40))),
-            *(Refused, "is a Sentinel"),
+            *(ServerRefused, "is a Sentinel"),
             id="a sentinel",
         ),
         pytest.param(
             says(f"-ERR unknown command 'AUTH', with args '{SECRET}'\r\n".encode() + GREETS[5:]),
-            *(Refused, "does not know a command"),
+            *(ServerRefused, "does not know a command"),
             id="tells what it was told",
         ),
         pytest.param(

@@ -43,7 +43,7 @@ class Looks:
         under_way = len(crawl.leases.in_flight) - waiting
         SEEN["under way"] = max(SEEN.get("under way", 0), under_way)
         SEEN["waiting"] = max(SEEN.get("waiting", 0), waiting)
-        SEEN["bytes"] = max(SEEN.get("bytes", 0), crawl.fetching.body_memory.bytes)
+        SEEN["bytes"] = max(SEEN.get("bytes", 0), crawl.fetching.body_memory.used_bytes)
         for _ in range(20):
             await asyncio.sleep(0.001)
         return item

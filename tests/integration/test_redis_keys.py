@@ -30,8 +30,8 @@ from crawler.shared.client import BlockingNodes, Call, Nodes
 from crawler.shared.codec import bucket_mark, rows_of
 from crawler.shared.keys import SHARD_KEYS, Scripts
 from crawler.shared.shard import (
-    Ops,
-    Released,
+    ReleasedLease,
+    ShardOperations,
     shard_of_lease,
 )
 from tests.contract.frontiers import Refusing, candidate, rest
@@ -92,7 +92,7 @@ class Life:
         budget = None if self._sessions % 2 else 40
         rules = replace(RULES, max_urls_per_host=budget)
         refusing = Refusing(partial(_is_refused, self._sessions % 5))
-        self._ops = Ops(f"session{self._sessions}", SHARDS, rules, 100.0)
+        self._ops = ShardOperations(f"session{self._sessions}", SHARDS, rules, 100.0)
         self._frontier = ScriptFrontier(self._link, self._ops, dead, NAME, refusing)
         self.leases = []
 
@@ -135,14 +135,14 @@ class Life:
         digest = b"%020d" % self.random.randrange(5)
         for shard, row in rows_of(self.random.getrandbits(64), digest, SHARDS):
             self._link.run([Call(shard, "near", row)])
-        self._link.run([self._ops.owner(bucket_mark(digest))])
+        self._link.run([self._ops.find_owner(bucket_mark(digest))])
 
     def _beat(self) -> None:
         self._frontier.renew(self.leases, self.now)
         self._link.run([self._ops.list_leases(shard) for shard in range(SHARDS)])
 
     def _rest(self) -> None:
-        told = [Released(lease, rest(0.01)) for lease in self.leases[:1]]
+        told = [ReleasedLease(lease, rest(0.01)) for lease in self.leases[:1]]
         self._link.run([self._ops.rest(shard_of_lease(each.lease), [each]) for each in told])
 
     def _end(self) -> None:

@@ -17,10 +17,10 @@ from crawler.shared.client import BlockingNodes, Call, Nodes
 from crawler.shared.faults import (
     ForeignData,
     OutOfMemory,
-    Refused,
+    ServerRefused,
     Unreachable,
 )
-from crawler.shared.worker.join import look_at_replicas
+from crawler.shared.worker.join import warn_about_replicas
 from tests.harness.waiting import wait_until
 from tests.servers.certificates import write_certificate
 from tests.servers.redis import RedisServer
@@ -286,32 +286,40 @@ def test_what_is_not_ours_is_found_at_the_start(server: RedisServer, turn: Turn)
         pytest.param(
             {"password": "pw"},
             lambda server: server.url_as("", "wrong"),
-            *(Refused, "does not accept the user or the password"),
+            *(ServerRefused, "does not accept the user or the password"),
             id="wrong password",
         ),
         pytest.param(
             {"password": "pw"},
             lambda server: server.url_as("", ""),
-            *(Refused, "wants a password"),
+            *(ServerRefused, "wants a password"),
             id="no password",
         ),
         pytest.param(
-            {}, lambda server: server.url_as("", "pw"), Refused, "wants no password", id="too much"
+            {},
+            lambda server: server.url_as("", "pw"),
+            ServerRefused,
+            "wants no password",
+            id="too much",
         ),
         pytest.param(
             {"users": ("web on >pw ~* +@all -script",)},
             lambda server: server.url_as("web", "pw"),
-            *(Refused, "'script|load'"),
+            *(ServerRefused, "'script|load'"),
             id="a user who may not load scripts",
         ),
         pytest.param(
             {"users": ("web on >pw ~t:* +evalsha +script|load +info +get +rpush",)},
             lambda server: server.url_as("web", "pw"),
-            *(Refused, "rights"),
+            *(ServerRefused, "rights"),
             id="a user whose scripts may not do all",
         ),
         pytest.param(
-            {}, lambda server: f"{server.url}/16", Refused, "fewer databases", id="no such database"
+            {},
+            lambda server: f"{server.url}/16",
+            ServerRefused,
+            "fewer databases",
+            id="no such database",
         ),
         pytest.param(
             {"maxclients": 1},
@@ -352,7 +360,7 @@ def test_tls(tmp_path: Path, turn: Turn) -> None:
             (server.url, "certificate that is not accepted"),
             (server.url.replace("rediss", "redis"), "write rediss://"),
         ):
-            with pytest.raises((Refused, Unreachable), match=says):
+            with pytest.raises((ServerRefused, Unreachable), match=says):
                 async with opened(url):
                     pass
 
@@ -361,7 +369,7 @@ def test_tls(tmp_path: Path, turn: Turn) -> None:
 
 
 def test_no_tls_where_it_is_asked_for(server: RedisServer) -> None:
-    with pytest.raises(Unreachable, match="If it knows no TLS, write redis://"):
+    with pytest.raises(Unreachable, match="If it does not use TLS, write redis://"):
         BlockingNodes(
             new_nodes(server.url.replace("redis", "rediss") + "?socket_connect_timeout=0.3")
         )
@@ -421,7 +429,7 @@ def settled(replica: RedisServer) -> None:
 def said_of_replicas(url: str, caplog: pytest.LogCaptureFixture, is_sure: bool = False) -> str:
     async def story() -> None:
         async with opened(url) as nodes:
-            await look_at_replicas(nodes, is_sure)
+            await warn_about_replicas(nodes, is_sure)
 
     caplog.clear()
     with caplog.at_level("INFO"):

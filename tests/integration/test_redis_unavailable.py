@@ -193,7 +193,7 @@ def test_how_long_a_server_is_waited_for_is_bounded(tmp_path: Path) -> None:
         started(tmp_path, f"redis://127.0.0.1:{free_port()}", CRAWLER_REDIS_WAIT_S=1.5), TRY_AGAIN
     )
     assert "takes no connections" in sentence
-    assert sentence.endswith("It was waited for 1.5 s (CRAWLER_REDIS_WAIT_S)")
+    assert sentence.endswith("Gave up after 1.5 s (CRAWLER_REDIS_WAIT_S)")
 
 
 def test_a_worker_that_waits_for_its_server_can_be_ended(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from crawler.archive.columns_companion import SUFFIX
-from crawler.archive.files import companion_path
+from crawler.archive.warc_file import companion_path
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from crawler.inspect.archive_tools import ArchivePlace, check

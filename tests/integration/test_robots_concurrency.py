@@ -205,7 +205,7 @@ class Forgets:
             crawl = crawl_of(self.crawler)
             authority = authority_of(request.url)
             trouble = RobotsFetch(authority + ROBOTS, error="timeout")
-            crawl.admission.robots.store_result(authority, trouble, crawl.leases.clock.now())
+            crawl.selection.robots.store_result(authority, trouble, crawl.leases.clock.now())
 
 
 def test_a_verdict_that_runs_out_on_the_way_costs_nothing(tmp_path):

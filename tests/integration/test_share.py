@@ -208,7 +208,7 @@ def test_a_worker_that_begins_while_redis_is_away_ends_no_other(
             shared.until_more(12)
             shared.web.is_full = True
             assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
-    assert "It was waited for 1 s" in shared.said
+    assert "Gave up after 1 s" in shared.said
     shared.judge()
 
 
@@ -313,7 +313,7 @@ def test_max_pages_is_for_all_workers_together(shared: Shared) -> None:
     ("version", "sentence"),
     [
         pytest.param("Redis server v=6.2.14 sha=0", "has version 6.2.14, and 7.0", id="too old"),
-        pytest.param("Hello", "does not tell its version", id="something else of that name"),
+        pytest.param("Hello", "does not report its version", id="something else of that name"),
     ],
 )
 def test_a_redis_that_will_not_do(shared: Shared, version: str, sentence: str) -> None:

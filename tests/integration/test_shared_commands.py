@@ -23,7 +23,7 @@ from scrapy.settings import Settings
 from crawler.config.settings import Config, read_config
 from crawler.crawl import rules
 from crawler.inspect.shared import MAX_SEARCHED, Recount, RedisCrawlReader
-from crawler.inspect.why import Namer
+from crawler.inspect.why import UrlIdentifier
 from crawler.model.types import (
     Candidate,
     Claim,
@@ -40,10 +40,10 @@ from crawler.policy.robots_cache import RobotsRecord, RobotsState
 from crawler.shared import keys
 from crawler.shared.address import Address
 from crawler.shared.client import BlockingNodes, Call, Nodes
-from crawler.shared.codec import WorkerRecord, pack, pack_robots
+from crawler.shared.codec import WorkerRecord, pack_candidate, pack_robots
 from crawler.shared.crawl_format import CrawlFormat, encode_format, identity_of_shards
 from crawler.shared.keys import Scripts
-from crawler.shared.shard import Ops, shard_of
+from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.patterns import field_of
 from tests.harness.crawling import crawl
 from tests.harness.script_frontier import ScriptFrontier
@@ -58,7 +58,7 @@ SHARDS = 5
 PHRASE = "kept: {}/@"  # no text may show it
 SEED = 2**63 + 12345
 CONFIG: Config = read_config({})
-NAMER = Namer(CONFIG, SEED)
+NAMER = UrlIdentifier(CONFIG, SEED)
 _names = count()
 
 
@@ -81,7 +81,7 @@ class Crawl:
     def __post_init__(self) -> None:
         ours = CrawlFormat(SHARDS, 3, identity_of_shards(CONFIG), SEED)
         self.client.set(keys.format_key(self.name), encode_format(ours))
-        self.ops = Ops("anna.1234", SHARDS, rules.frontier_rules(CONFIG, None), 100.0)
+        self.ops = ShardOperations("anna.1234", SHARDS, rules.frontier_rules(CONFIG, None), 100.0)
         self.frontier = ScriptFrontier(self.link, self.ops)
 
     def add(self, *urls: str, **given: Any) -> list[Candidate]:
@@ -109,7 +109,7 @@ class Crawl:
 
     def robots(self, authority: str, kind: RobotsState) -> str:
         record = RobotsRecord(authority, kind, 0.0, 0.0, body=b"", reason="status 503")
-        domain = NAMER.named(f"{authority}/").domain
+        domain = NAMER.identify(f"{authority}/").domain
         key = keys.robots(self.name, shard_of(domain, SHARDS), authority)
         self.client.set(key, pack_robots(record), ex=3600)
         return key
@@ -145,7 +145,7 @@ def begun(url: str, client: Any, folder: Path) -> Iterator[Crawl]:
 
 
 def candidate(url: str, **given: Any) -> Candidate:
-    named = NAMER.named(url)
+    named = NAMER.identify(url)
     return Candidate(url=url, key=named.key, host=named.host, domain=named.domain, **given)
 
 
@@ -210,7 +210,7 @@ def test_hosts(shared: Crawl) -> None:
     assert 400 < resting["next_at"] - time.time() <= 500
     unknown = shared.command("hosts", "--host", "nobody.example")
     assert (unknown.returncode, unknown.stdout) == (1, "")
-    assert "knows no host nobody.example" in unknown.stderr
+    assert "has no host nobody.example" in unknown.stderr
 
 
 def test_why_it_waits(shared: Crawl) -> None:
@@ -254,7 +254,7 @@ def test_why_it_is_dead(shared: Crawl) -> None:
 
 
 def test_why_its_pattern_is_left(shared: Crawl) -> None:
-    asked = NAMER.named("http://a.example/day/7")
+    asked = NAMER.identify("http://a.example/day/7")
     pages = (asked.host, field_of("/day/#"), 120, 20, 100)
     shared.link.run([Call(shard_of(asked.domain, SHARDS), "add_stats", (1000, *pages))])
     settings = {**shared.settings(), "CRAWLER_CONTACT": "ops@w3.org"}
@@ -320,7 +320,7 @@ def test_a_long_queue_is_looked_at_up_to_a_bound(shared: Crawl) -> None:
     shared.add("http://a.example/first", "http://a.example/last")
     shard = shard_of("a.example", SHARDS)
     queue = keys.queue(shared.name, shard, 1, "a.example")
-    other = pack(candidate("http://a.example/other"))
+    other = pack_candidate(candidate("http://a.example/other"))
     for _ in range(10):
         shared.client.linsert(queue, "AFTER", shared.client.lindex(queue, 0), other)
     last = shared.client.rpop(queue)
@@ -461,7 +461,7 @@ def test_a_dead_worker_is_forgotten_and_a_living_one_is_not(shared: Crawl) -> No
     assert "anna is alive" in alive.stderr
     assert "12 links" in shared.command("workers", "--forget", "berta").stdout
     unknown = shared.command("workers", "--forget", "berta")
-    assert "knows no worker berta" in unknown.stderr
+    assert "has no worker berta" in unknown.stderr
     assert [one["name"] for one in shared.answer("workers")] == ["anna"]
 
 

@@ -15,7 +15,7 @@ from crawler.model.types import Claim
 from crawler.shared import keys
 from crawler.shared.client import Call
 from crawler.shared.codec import (
-    A_BUCKET,
+    CLAIMS_PER_BUCKET,
     buckets_of,
     read_filed,
 )
@@ -237,7 +237,7 @@ def test_a_reservation_that_a_claim_frees_is_not_freed_twice(server: RedisServer
     async def story() -> None:
         async with sharers(server) as (one, _):
             await one.digests.original(DIGEST, "http://a/1", 1)
-            one.digests.claimed(1)
+            one.digests.note_claim(1)
             one.digests.release(1)
             one.digests.release(1)
             assert one.tells == []
@@ -362,7 +362,7 @@ def test_claims_are_found_in_any_number_and_take_little(server: RedisServer) -> 
         assert {claim.record for claim in claims} == {"crawl-1-00001-w.warc.gz:17"}
         sizes += [len(bucket) for bucket in filed]
     assert sum(sizes) == len(digests)
-    assert max(sizes) < 5 * A_BUCKET
+    assert max(sizes) < 5 * CLAIMS_PER_BUCKET
 
 
 def test_filling_a_bucket_on_purpose_fills_no_other(server: RedisServer) -> None:

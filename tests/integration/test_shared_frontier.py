@@ -25,12 +25,12 @@ from crawler.model.types import (
     Rest,
 )
 from crawler.shared import keys
-from crawler.shared.client import Call, Memory, Nodes
+from crawler.shared.client import Call, Nodes, ServerMemory
 from crawler.shared.codec import WorkerRecord, read_claim
 from crawler.shared.connection import Argument
 from crawler.shared.faults import Unreachable
 from crawler.shared.shard import shard_of
-from crawler.shared.worker.status import Fullness
+from crawler.shared.worker.status import FullServers
 from tests.contract.frontiers import candidate
 from tests.harness.shared_frontier import BOUND_S, NAME, LoneWorker
 from tests.harness.waiting import wait_until_async
@@ -82,14 +82,14 @@ class LossyNodes(Nodes):
         answers = [fault if is_gone else next(replies) for is_gone in gone]
         return [fault if lose else answer for answer, lose in zip(answers, lost, strict=True)]
 
-    async def memory(self) -> dict[str, Memory]:
+    async def memory(self) -> dict[str, ServerMemory]:
         if self.hangs:
             self.is_stuck = True
             await self.go_on.wait()
         return await super().memory()
 
 
-class SaidFull(Fullness):
+class SaidFull(FullServers):
     """All servers are full where the test says so."""
 
     is_said = False
@@ -100,7 +100,7 @@ class SaidFull(Fullness):
 
 class Worker(LoneWorker):
     nodes: LossyNodes
-    fullness: SaidFull
+    full_servers: SaidFull
 
     def __init__(self, url: str, name: str, lease_s: float, heartbeat_s: float) -> None:
         super().__init__(
@@ -114,7 +114,7 @@ class Worker(LoneWorker):
             max_leases=8,
             is_sure=True,
             nodes=LossyNodes,
-            fullness=SaidFull,
+            full_servers=SaidFull,
         )
 
     async def lease_one(self) -> Lease:
@@ -203,7 +203,7 @@ def test_a_rest_that_is_lost_on_its_way_keeps_its_verdict_back(server: RedisServ
             one.finish(lease, Rest(300.0, Pace(), "retry-after"))
             await asyncio.sleep(0.5)
             one.nodes.unheard = nothing
-            await wait_until_async(one.frontier.outgoing.is_idle, BOUND_S)
+            await wait_until_async(one.frontier.sender.is_idle, BOUND_S)
             assert not other.frontier.lease(time.time())
             assert rest_s(server, first) > 200.0, "as the host asked"
 
@@ -232,7 +232,7 @@ def test_a_rest_sent_under_a_lease_that_ended_counts_all_the_same(server: RedisS
             lease = await one.lease_one()
             await cut_off(one, server)
             one.finish(lease, Rest(300.0, Pace(), "retry-after"))
-            await wait_until_async(one.frontier.outgoing.is_idle, BOUND_S)
+            await wait_until_async(one.frontier.sender.is_idle, BOUND_S)
             assert rest_s(server, first) > 200.0, "it was asked, whoever holds it now"
 
     asyncio.run(story())
@@ -243,7 +243,7 @@ def test_new_leases_of_a_shard_renew_none_that_ended_there(server: RedisServer) 
         old, new = of_shard(0, 2)
         async with worker(server, lease_s=BRIEF_S) as one:
             await one.add(old)
-            await wait_until_async(lambda: len(one.frontier.incoming), BOUND_S)
+            await wait_until_async(lambda: len(one.frontier.lease_buffer), BOUND_S)
             await cut_off(one, server)
             async with worker(server, "b") as other:
                 assert (await other.lease_one()).candidate.url == old.url
@@ -277,7 +277,7 @@ async def cut_off(one: Worker, server: RedisServer, late: Sequence[Call] = ()) -
     one.nodes.unheard = lambda call: True
     async with worker(server, "reaper") as reaper:
         await wait_until_async(lambda: not held(server, one.session), BOUND_S)
-        reaper.frontier.stopping()
+        reaper.frontier.stop_leasing()
         await reaper.nodes.run(late)
     one.nodes.unheard = nothing
 
@@ -286,9 +286,9 @@ def test_a_silent_shard_blocks_no_other(server: RedisServer) -> None:
     async def story() -> None:
         async with worker(server, lease_s=BRIEF_S) as one:
             await one.add(*of_shard(0, 8))
-            await wait_until_async(lambda: len(one.frontier.incoming), BOUND_S)
+            await wait_until_async(lambda: len(one.frontier.lease_buffer), BOUND_S)
             one.nodes.unheard = lambda call: call.shard == 0
-            await wait_until_async(lambda: not one.frontier.incoming.has_some(), BOUND_S)
+            await wait_until_async(lambda: not one.frontier.lease_buffer.has_some(), BOUND_S)
             await one.add(*of_shard(1, 2))
             for _ in range(2):
                 lease = await one.lease_one()
@@ -305,9 +305,9 @@ def test_what_may_be_begun_again_wakes_the_engine(server: RedisServer) -> None:
     async def story() -> None:
         async with worker(server) as one:
             await one.add(*of_shard(0))
-            await wait_until_async(lambda: len(one.frontier.incoming), BOUND_S)
+            await wait_until_async(lambda: len(one.frontier.lease_buffer), BOUND_S)
             one.nodes.unheard = lambda call: True
-            await wait_until_async(lambda: not one.frontier.incoming.has_some(), BOUND_S)
+            await wait_until_async(lambda: not one.frontier.lease_buffer.has_some(), BOUND_S)
             assert not one.frontier.lease(time.time())
             one.listener.wakes = 0
             one.nodes.unheard = nothing
@@ -349,12 +349,12 @@ def test_no_worker_ends_while_links_are_on_the_disk_of_another(server: RedisServ
             other.frontier.is_over()
             await one.add(first)
             await wait_until_async(
-                lambda: len(one.frontier.incoming) or len(other.frontier.incoming), BOUND_S
+                lambda: len(one.frontier.lease_buffer) or len(other.frontier.lease_buffer), BOUND_S
             )
             one.nodes.hangs = True
             await wait_until_async(lambda: one.nodes.is_stuck, BOUND_S)
-            one.fullness.is_said = True
-            holder = one if len(one.frontier.incoming) else other
+            one.full_servers.is_said = True
+            holder = one if len(one.frontier.lease_buffer) else other
             lease = await holder.lease_one()
             one.frontier.add([second], time.time())
             assert holder.finish(lease)
@@ -362,7 +362,7 @@ def test_no_worker_ends_while_links_are_on_the_disk_of_another(server: RedisServ
                 async with asyncio.timeout(3.5):  # three looks
                     await wait_until_async(other.frontier.is_over, BOUND_S)
             one.nodes.go_on.set()
-            one.fullness.is_said = False
+            one.full_servers.is_said = False
 
     asyncio.run(story())
 
@@ -477,7 +477,7 @@ def test_a_claim_is_sent_before_its_verdict(
             ((_, word, packed, file),) = await one.nodes.run([asked])
             assert (word, read_claim(packed, file)) == (b"claimed", claim)
             one.nodes.unheard = nothing
-            await wait_until_async(one.frontier.outgoing.is_idle, BOUND_S)
+            await wait_until_async(one.frontier.sender.is_idle, BOUND_S)
 
     asyncio.run(story())
 

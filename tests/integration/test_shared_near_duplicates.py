@@ -19,12 +19,12 @@ from crawler.shared import keys
 from crawler.shared.client import Call
 from crawler.shared.codec import (
     TABLES,
-    cell,
+    bucket_cell,
     rows_of,
 )
 from crawler.shared.shard import shard_of_digest
 from crawler.shared.worker.batcher import Batcher
-from crawler.shared.worker.near_duplicates import UNSURE, NearLook, SharedNearDuplicates
+from crawler.shared.worker.near_duplicates import UNSURE, NearSearch, SharedNearDuplicates
 from tests.harness.commands import crawl_command
 from tests.harness.fork_server import run
 from tests.harness.redis_worker import (
@@ -52,7 +52,7 @@ class Sharer(RedisWorker):
     def __init__(self, url: str, session: str) -> None:
         super().__init__(url, session)
         scripts, commands = Batcher(self.run), Batcher(self.nodes.commands)
-        look = NearLook(self.ops, NAME, scripts, commands, BITS)
+        look = NearSearch(self.ops, NAME, scripts, commands, BITS)
         self.nearest = SharedNearDuplicates(self.link(), look, BITS)
 
     async def near(self, simhash: int, url: str, lease: int) -> NearDuplicate | None:
@@ -72,7 +72,7 @@ class Sharer(RedisWorker):
     def store(self, simhash: int, url: str, lease: int, at: float = 1e9) -> None:
         claim = Claim(digest_of(url), url, "f:17", at, b"w" * 20, 200, simhash)
         self.tell(self.ops.claim(claim.digest, lease, claim))
-        self.nearest.claimed(lease, claim)
+        self.nearest.note_claim(lease, claim)
         self.nearest.release(lease)
 
     async def told(self) -> None:
@@ -107,7 +107,7 @@ def found(near: NearDuplicate | None) -> tuple[str, int] | None:
 
 
 def bucket(simhash: int, table: int) -> str:
-    shard, _, quarter = cell(simhash, table, SHARDS)
+    shard, _, quarter = bucket_cell(simhash, table, SHARDS)
     return keys.near(NAME, shard, table, quarter)
 
 
@@ -417,7 +417,7 @@ def test_a_full_server_is_sent_nothing(server: RedisServer) -> None:
     async def story() -> None:
         async with sharers(server.url) as (one, other):
             await one.keep(TEXT, "http://a/1", 1)
-            one.is_full = lambda shard: shard == cell(~TEXT, 2, SHARDS).shard
+            one.is_full = lambda shard: shard == bucket_cell(~TEXT, 2, SHARDS).shard
             await one.keep(~TEXT & 2**64 - 1, "http://a/2", 2)
             assert one.counted == {"untold/near": 1}
             assert await other.look(~TEXT & 2**64 - 1) is None

@@ -1,6 +1,6 @@
 """Patterns among workers: what is sent, what is asked for, and what happens without an answer.
 
-What they decide is in tests/contract/test_yields.py.
+What they decide is in tests/contract/test_pattern_stats.py.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from crawler.policy.patterns import FetchAllowed, PatternStopped
 from crawler.shared.worker.patterns import (
     FRESH_S,
     MAX_PATTERNS,
-    QUIET_S,
+    PAGES_PER_CALL,
+    READ_PAUSE_S,
     RECENT,
-    SOME,
     UNANSWERED,
     SharedPatternStats,
 )
@@ -49,7 +49,7 @@ class Reader(RedisWorker):
 
     async def go(self, number: int = 0, host: str = "a.org") -> FetchAllowed | PatternStopped:
         found = day(number, host)
-        await self.yields.enrich([Lease(1, found, Pace(), self.clock)])
+        await self.yields.prefetch([Lease(1, found, Pace(), self.clock)])
         return self.yields.decide(found, self.clock)
 
     async def read(self, days: int, host: str = "a.org") -> None:
@@ -77,7 +77,7 @@ def test_workers_have_one_budget_together(server: RedisServer) -> None:
         await anna.read(24)
         await berta.read(16)
         for worker in (anna, berta):
-            decisions = [await worker.go(number) for number in range(SOME)]
+            decisions = [await worker.go(number) for number in range(PAGES_PER_CALL)]
             assert decisions[0] is FetchAllowed.OPEN, "not asked for yet"
             assert isinstance(decisions[-1], PatternStopped)
             assert worker.yields.has_stopped(HostKey("a.org"))
@@ -94,7 +94,7 @@ def test_one_that_is_tried_is_tried_by_one(server: RedisServer) -> None:
         assert await anna.go() is FetchAllowed.PROBE
         anna.yields.record_try(day(0), anna.clock)
         await anna.flush()
-        for _ in range(SOME):
+        for _ in range(PAGES_PER_CALL):
             told = await berta.go()
         assert isinstance(told, PatternStopped), "its age is told, so clocks need not agree"
 
@@ -103,12 +103,12 @@ def test_one_that_is_tried_is_tried_by_one(server: RedisServer) -> None:
 
 def test_few_pages_are_not_sent(server: RedisServer) -> None:
     async def story(anna: Reader, _: Reader) -> None:
-        for number in range(SOME - 1):
+        for number in range(PAGES_PER_CALL - 1):
             anna.yields.record_page(day(number), True, NOW)
         assert anna.tells == []
-        anna.yields.record_page(day(SOME), False, NOW)
+        anna.yields.record_page(day(PAGES_PER_CALL), False, NOW)
         (call,) = anna.tells
-        assert call.args[3:] == (SOME, SOME - 1, 1)
+        assert call.args[3:] == (PAGES_PER_CALL, PAGES_PER_CALL - 1, 1)
         anna.yields.record_page(
             Candidate("http://a.org/", 1, HostKey("a.org"), "a.org"), False, NOW
         )
@@ -121,7 +121,7 @@ def test_a_pattern_is_asked_for_when_it_has_many_leases_and_then_seldom(
     server: RedisServer,
 ) -> None:
     async def story(anna: Reader, _: Reader) -> None:
-        for _turn in range(SOME - 1):
+        for _turn in range(PAGES_PER_CALL - 1):
             await anna.go()
         assert anna.asked == []
         await anna.go()
@@ -136,9 +136,9 @@ def test_a_pattern_is_asked_for_when_it_has_many_leases_and_then_seldom(
 
 def test_own_pages_count_before_they_are_sent(server: RedisServer) -> None:
     async def story(anna: Reader, berta: Reader) -> None:
-        await berta.read(4 * SOME)
-        await anna.read(SOME - 1)
-        for number in range(SOME):
+        await berta.read(4 * PAGES_PER_CALL)
+        await anna.read(PAGES_PER_CALL - 1)
+        for number in range(PAGES_PER_CALL):
             told = await anna.go(number)
         assert isinstance(told, PatternStopped)
 
@@ -163,8 +163,8 @@ def test_what_leaves_memory_is_sent_before_and_asked_for_at_once(server: RedisSe
 def test_links_of_what_counts_as_the_others_are_kept(server: RedisServer) -> None:
     async def story(anna: Reader, _: Reader) -> None:
         anna.remember(RECENT, most_patterns=0)
-        await anna.read(5 * SOME)
-        for number in range(SOME):
+        await anna.read(5 * PAGES_PER_CALL)
+        for number in range(PAGES_PER_CALL):
             told = await anna.go(number)
         assert isinstance(told, PatternStopped)
         assert not anna.yields.has_stopped(HostKey("a.org")), "there is no end of its patterns"
@@ -174,8 +174,10 @@ def test_links_of_what_counts_as_the_others_are_kept(server: RedisServer) -> Non
 
 def test_leases_of_one_answer_are_asked_for_together(server: RedisServer) -> None:
     async def story(anna: Reader, _: Reader) -> None:
-        leases = [Lease(n, day(n, f"h{n % 40}.org"), Pace(), NOW) for n in range(40 * SOME)]
-        await anna.yields.enrich(leases)
+        leases = [
+            Lease(n, day(n, f"h{n % 40}.org"), Pace(), NOW) for n in range(40 * PAGES_PER_CALL)
+        ]
+        await anna.yields.prefetch(leases)
         assert len(anna.asked) == SHARDS
         assert sum(len(call.args) // 2 for call in anna.asked) == 40
 
@@ -187,12 +189,12 @@ def test_without_an_answer_it_is_fetched_and_not_asked_for_at_once_again(tmp_pat
         with RedisServer(tmp_path) as mortal:
             async with redis_workers(mortal.url, Reader, 1) as (anna,):
                 mortal.kill()
-                for _ in range(SOME):
+                for _ in range(PAGES_PER_CALL):
                     assert await anna.go() is FetchAllowed.OPEN
                 assert anna.counted[UNANSWERED] == len(anna.asked) == 1
                 await anna.go()
                 assert len(anna.asked) == 1
-                anna.clock += QUIET_S
+                anna.clock += READ_PAUSE_S
                 await anna.go()
                 assert len(anna.asked) == 2
 
@@ -202,7 +204,7 @@ def test_without_an_answer_it_is_fetched_and_not_asked_for_at_once_again(tmp_pat
 def test_a_full_server_is_sent_nothing_more(server: RedisServer) -> None:
     async def story(anna: Reader, _: Reader) -> None:
         anna.is_full = lambda _: True
-        await anna.read(SOME)
+        await anna.read(PAGES_PER_CALL)
         assert anna.tells == []
         with server.client() as client:
             assert list(client.scan_iter("*:y:*")) == []

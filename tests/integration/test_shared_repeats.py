@@ -21,8 +21,8 @@ from typing import Final
 import pytest
 
 from crawler.archive.columns_companion import SUFFIX
-from crawler.archive.files import missing_companions
 from crawler.archive.recovery import recover
+from crawler.archive.warc_file import missing_companions
 from crawler.config.settings import read_config
 from crawler.content.crawl_archive import companions
 from tests.harness.killed_crawl import LAST, crawl_until_killed

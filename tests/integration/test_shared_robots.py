@@ -20,7 +20,7 @@ from crawler.crawl.precheck import (
     Proceed,
     Skip,
 )
-from crawler.data.records import LocalPatternStats
+from crawler.data.local_stores import LocalPatternStats
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.types import (
     Candidate,
@@ -35,15 +35,15 @@ from crawler.model.types import (
 from crawler.model.url import registered_domain, split
 from crawler.policy.robots_cache import (
     MAX_REDIRECTS,
-    Allowed,
-    Disallowed,
+    RobotsAllowed,
     RobotsCache,
+    RobotsDisallowed,
     RobotsFetch,
     RobotsRecord,
     RobotsState,
+    RobotsUnknown,
     RobotsUnreachable,
     RobotsVerdict,
-    Unknown,
     robots_url,
 )
 from crawler.shared import keys
@@ -111,8 +111,8 @@ class Sharer(RedisWorker):
         return replies
 
     async def prepare(self, lease: Lease) -> None:
-        for authority in await self.robots.enrich([lease]):
-            self.clearance.learned_elsewhere(authority)
+        for authority in await self.robots.prefetch([lease]):
+            self.clearance.drop_robots(authority)
 
     async def turn(self, lease: Lease, answer: RobotsFetch | None = None) -> Proceed | Skip:
         """What the worker does with *lease*; what it is to fetch gives *answer*."""
@@ -120,7 +120,7 @@ class Sharer(RedisWorker):
         flight = Fetch(lease)
         decided = self.clearance.check(flight, self.clock)
         if isinstance(decided, Proceed) and flight.purpose is Purpose.ROBOTS and answer is not None:
-            self.clearance.learn(flight, answer, self.clock, 0.0)
+            self.clearance.store_robots_result(flight, answer, self.clock, 0.0)
             await self.flush()
         return decided
 
@@ -140,7 +140,7 @@ def hop(url: str, authority: str) -> Candidate:
         *(url, 1, HostKey(host), registered_domain(host)),
         purpose=Purpose.ROBOTS,
         authority=authority,
-        filtered=False,
+        needs_seen_test=False,
     )
 
 
@@ -152,8 +152,8 @@ def lease_of(url: str = PAGE) -> Lease:
 def hop_lease(decided: Any) -> Lease:
     """What the frontier makes of the hop that a clearance asked for."""
     assert isinstance(decided, Skip) and decided.verdict == PutBack()
-    assert decided.hop is not None, "nobody asked for it"
-    return Lease(2, decided.hop, Pace(), NOW)
+    assert decided.robots_candidate is not None, "nobody asked for it"
+    return Lease(2, decided.robots_candidate, Pace(), NOW)
 
 
 def answer(
@@ -189,9 +189,9 @@ def test_what_a_full_disk_does_not_take_is_received_again(server: RedisServer) -
         async with sharers(server) as (one, other):
             await one.learn(answer(200, RULES))
             other.local.is_full = True
-            assert await other.verdict() == Unknown(robots_url(HERE))
+            assert await other.verdict() == RobotsUnknown(robots_url(HERE))
             other.local.is_full = False
-            assert await other.verdict() == Allowed(7.0)
+            assert await other.verdict() == RobotsAllowed(7.0)
             assert other.counted == {UNSAVED: 1, FOUND: 1}
 
     asyncio.run(story())
@@ -200,15 +200,15 @@ def test_what_a_full_disk_does_not_take_is_received_again(server: RedisServer) -
 @pytest.mark.parametrize(
     ("answers", "verdict"),
     [
-        pytest.param([answer(200, RULES)], Allowed(7.0), id="a file"),
-        pytest.param([answer(404)], Allowed(), id="its absence"),
+        pytest.param([answer(200, RULES)], RobotsAllowed(7.0), id="a file"),
+        pytest.param([answer(404)], RobotsAllowed(), id="its absence"),
         pytest.param(
             [answer(503)] * RobotsSettings().robots_tries,
             RobotsUnreachable(NOW + RobotsSettings().robots_unreachable_s, "status 503"),
             id="that it cannot be had",
         ),
         pytest.param(
-            [moved(f"{HERE}/r.txt")], Unknown(f"{HERE}/r.txt"), id="where it is to be fetched"
+            [moved(f"{HERE}/r.txt")], RobotsUnknown(f"{HERE}/r.txt"), id="where it is to be fetched"
         ),
     ],
 )
@@ -217,7 +217,7 @@ def test_what_one_worker_has_learned_another_knows(
 ) -> None:
     async def story() -> None:
         async with sharers(server) as (one, other):
-            assert await other.verdict() == Unknown(robots_url(HERE))
+            assert await other.verdict() == RobotsUnknown(robots_url(HERE))
             await one.learn(*answers)
             found = await other.verdict()
             if isinstance(found, RobotsUnreachable):
@@ -236,7 +236,7 @@ def test_the_rules_are_the_same_to_the_byte(server: RedisServer) -> None:
         async with sharers(server) as (one, other):
             await one.learn(answer(200, RULES))
             refused = await other.verdict(f"{HERE}/private/x")
-            assert refused == Disallowed("line 2: Disallow: /private")
+            assert refused == RobotsDisallowed("line 2: Disallow: /private")
             assert other.local[HERE].body == RULES
 
     asyncio.run(story())
@@ -260,12 +260,12 @@ def test_it_holds_for_what_is_left_of_its_day_whatever_a_clock_says(server: Redi
             assert DAY_S - 10 < server.client().pttl(key_of(HERE)) / 1000 <= DAY_S
             server.client().pexpire(key_of(HERE), 3_600_000)  # 23 hours pass
             other.clock = NOW - 10 * DAY_S
-            assert await other.verdict() == Allowed(7.0)
+            assert await other.verdict() == RobotsAllowed(7.0)
             other.clock += 3590
-            assert await other.verdict() == Allowed(7.0)
+            assert await other.verdict() == RobotsAllowed(7.0)
             other.clock += 20
             server.client().delete(key_of(HERE))
-            assert await other.verdict() == Unknown(robots_url(HERE))
+            assert await other.verdict() == RobotsUnknown(robots_url(HERE))
 
     asyncio.run(story())
 
@@ -276,10 +276,10 @@ def test_what_is_settled_here_is_not_asked_for_and_the_rest_in_one_call_a_shard(
     async def story() -> None:
         async with sharers(server) as (one, _):
             await one.learn(answer(200, RULES))
-            await one.robots.enrich([lease_of()])
+            await one.robots.prefetch([lease_of()])
             assert one.asked == []
             leases = [lease_of(f"http://{n}.b.org/{page}") for n in range(5) for page in range(2)]
-            await one.robots.enrich([*leases, lease_of()])
+            await one.robots.prefetch([*leases, lease_of()])
             (call,) = one.asked
             assert sorted(call.args) == [f"http://{n}.b.org" for n in range(5)]
 
@@ -290,11 +290,13 @@ def test_what_another_learned_replaces_what_has_expired_here(server: RedisServer
     async def story() -> None:
         async with sharers(server) as (one, other):
             await other.learn(answer(404))
-            assert await other.verdict() == Allowed()
+            assert await other.verdict() == RobotsAllowed()
             server.client().delete(key_of(HERE))
             other.clock = one.clock = NOW + 2 * DAY_S
             await one.learn(answer(200, RULES))
-            assert await other.verdict() == Allowed(7.0), "its memory has forgotten the old ones"
+            assert await other.verdict() == RobotsAllowed(7.0), (
+                "its memory has forgotten the old ones"
+            )
 
     asyncio.run(story())
 
@@ -309,7 +311,9 @@ def test_a_redirect_to_another_host_is_learned_with_that_hosts_lease(
             assert await one.turn(lease_of(), moved(robots_url(THERE))) == Proceed(robots_url(HERE))
             hopping = hop_lease(await one.turn(lease_of()))
             waits = await one.turn(lease_of())
-            assert isinstance(waits, Skip) and waits.hop is None, "it is asked for once"
+            assert isinstance(waits, Skip) and waits.robots_candidate is None, (
+                "it is asked for once"
+            )
             found = answer(200, RULES, robots_url(THERE))
             assert await other.turn(hopping, found) == Proceed(robots_url(THERE))
             assert await one.turn(lease_of()) == Proceed(PAGE)
@@ -327,7 +331,7 @@ def test_each_worker_asks_for_a_hop_once_until_it_is_known(server: RedisServer) 
             for worker in (one, other):
                 hop_lease(await worker.turn(lease_of()))
                 waits = await worker.turn(lease_of())
-                assert isinstance(waits, Skip) and waits.hop is None
+                assert isinstance(waits, Skip) and waits.robots_candidate is None
 
     asyncio.run(story())
 
@@ -362,7 +366,7 @@ def test_redirects_in_a_circle_end_however_many_workers_follow(server: RedisServ
                 decided = await workers[fetched % 3].turn(lease, moved(to, url))
                 assert decided == Proceed(url)
                 url, lease = to, Lease(2, hop(to, HERE), Pace(), NOW)
-            assert await workers[0].verdict() == Allowed(), "one too many: as good as none"
+            assert await workers[0].verdict() == RobotsAllowed(), "one too many: as good as none"
 
     asyncio.run(story())
 
@@ -393,7 +397,7 @@ def test_what_is_handed_on_has_a_bound(
                 url = robots_url(THERE)
                 await one.learn(moved(url))
             await one.learn(answer(200, file_of(packed_bytes), url))
-            assert isinstance(await one.verdict(f"{HERE}/private"), Disallowed)
+            assert isinstance(await one.verdict(f"{HERE}/private"), RobotsDisallowed)
             other.local.clear()
             await other.verdict()
             found = other.local.get(HERE)
@@ -410,11 +414,11 @@ def test_a_full_server_gets_only_what_is_small_or_waited_for(server: RedisServer
             one.is_full = lambda _: True
             await one.learn(answer(200, RULES))
             await one.learn(answer(404), authority="http://c.org")
-            assert await other.verdict() == Unknown(robots_url(HERE))
-            assert await other.verdict("http://c.org/") == Allowed()
+            assert await other.verdict() == RobotsUnknown(robots_url(HERE))
+            assert await other.verdict("http://c.org/") == RobotsAllowed()
             one.local.clear()
             await one.learn(moved(robots_url(THERE)), answer(200, RULES, robots_url(THERE)))
-            assert await other.verdict() == Allowed(7.0)
+            assert await other.verdict() == RobotsAllowed(7.0)
 
     asyncio.run(story())
 
@@ -429,7 +433,7 @@ def test_our_last_good_copy_outlives_a_redirect_that_another_met(server: RedisSe
             one.clock = other.clock = NOW + 2 * DAY_S
             await one.learn(moved(f"{HERE}/r.txt"))
             assert await other.turn(lease_of(), answer(503)) == Proceed(f"{HERE}/r.txt")
-            assert await other.verdict() == Allowed(7.0)
+            assert await other.verdict() == RobotsAllowed(7.0)
 
     asyncio.run(story())
 
@@ -461,7 +465,7 @@ def test_what_is_learned_here_while_others_are_asked_stands(server: RedisServer)
             await one.learn(*[answer(503)] * RobotsSettings().robots_tries)
             found = answer(200, RULES)
             other.meanwhile = lambda: other.cache.store_result(HERE, found, other.clock)
-            assert await other.verdict() == Allowed(7.0)
+            assert await other.verdict() == RobotsAllowed(7.0)
 
     asyncio.run(story())
 
@@ -473,7 +477,7 @@ def test_a_verdict_that_a_person_takes_back_is_taken_back_everywhere(server: Red
             assert isinstance(await other.verdict(), RobotsUnreachable)
             server.client().delete(key_of(HERE))
             assert await one.turn(lease_of(), answer(200, RULES)) == Proceed(robots_url(HERE))
-            assert await other.verdict() == Allowed(7.0)
+            assert await other.verdict() == RobotsAllowed(7.0)
 
     asyncio.run(story())
 
@@ -507,10 +511,10 @@ def test_a_record_that_is_none_of_ours_counts_as_none(server: RedisServer, value
     async def story() -> None:
         async with sharers(server) as (one, _):
             server.client().set(key_of(HERE), value, px=60_000)
-            assert await one.verdict() == Unknown(robots_url(HERE))
+            assert await one.verdict() == RobotsUnknown(robots_url(HERE))
             assert one.counted == {UNREADABLE: 1}
             server.client().set(key_of(HERE), packed(), px=60_000)
-            assert await one.verdict() == Allowed(7.0), "only the value was wrong"
+            assert await one.verdict() == RobotsAllowed(7.0), "only the value was wrong"
 
     asyncio.run(story())
 
@@ -523,7 +527,7 @@ def test_a_key_that_is_none_of_ours_counts_as_none(server: RedisServer, kind: st
                 server.client().rpush(key_of(HERE), b"x")
             else:
                 server.client().set(key_of(HERE), packed())
-            assert await one.verdict() == Unknown(robots_url(HERE))
+            assert await one.verdict() == RobotsUnknown(robots_url(HERE))
             assert sum(one.counted.values()) == 1
 
     asyncio.run(story())
@@ -534,7 +538,7 @@ def test_a_lease_without_a_holder_is_left_to_other_workers(server: RedisServer) 
         async with sharers(server) as (one, _):
             nobody = Candidate("nowhere", 1, HostKey("a"), "a")
             hopless = Candidate(PAGE, 1, HostKey("a"), "a", purpose=Purpose.ROBOTS, authority="?")
-            await one.robots.enrich([Lease(1, each, Pace(), NOW) for each in (nobody, hopless)])
+            await one.robots.prefetch([Lease(1, each, Pace(), NOW) for each in (nobody, hopless)])
             assert one.asked == []
 
     asyncio.run(story())
@@ -549,7 +553,7 @@ def test_a_server_without_memory_left_still_takes_records(server: RedisServer) -
             server.client().config_set("maxmemory", 1)
             await one.learn(answer(200, RULES))
             assert one.tells == []
-            assert await other.verdict() == Allowed(7.0)
+            assert await other.verdict() == RobotsAllowed(7.0)
 
     try:
         asyncio.run(story())
@@ -567,7 +571,7 @@ def test_without_redis_a_worker_goes_on_with_what_it_knows(tmp_path: Any) -> Non
             server.resume()
             while one.tells:
                 await one.flush()
-            assert await other.verdict() == Allowed(7.0)
+            assert await other.verdict() == RobotsAllowed(7.0)
 
     with RedisServer(tmp_path) as server:
         asyncio.run(story(server))

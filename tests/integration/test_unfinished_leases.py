@@ -20,8 +20,8 @@ from crawler.archive.record_bytes import sha1_label
 from crawler.archive.recovery import ReadingRules, claim_unfinished
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import FetchSettings
-from crawler.data.records import LocalClaims
-from crawler.duplicates.index.index import open_index
+from crawler.data.local_stores import LocalClaims
+from crawler.duplicates.index.near_index import open_index
 from crawler.duplicates.index.orders import DIGEST_BYTES
 from crawler.frontier import records as keys
 from crawler.frontier.port import FrontierRules
@@ -239,7 +239,7 @@ def test_leases_that_may_be_archived_are_marked(
         claim_unfinished(store, tmp_path / "warc", reading)
     frontier = TwoTierFrontier(store, FrontierRules(), AT)
     (lease,) = frontier.lease(AT + 3600)
-    assert lease.candidate.lost == lost
+    assert lease.candidate.may_be_archived == lost
 
 
 @pytest.mark.parametrize(("name", "lost"), [("b.warc.gz.open", True), ("b.cdxj.open", False)])
@@ -252,4 +252,4 @@ def test_files_that_another_process_recovers_may_hold_any_page(
     leased(store, URL)
     claim(store, tmp_path / "warc")
     (lease,) = TwoTierFrontier(store, FrontierRules(), AT).lease(AT + 3600)
-    assert lease.candidate.lost == lost
+    assert lease.candidate.may_be_archived == lost

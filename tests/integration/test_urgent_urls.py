@@ -17,7 +17,7 @@ from crawler.model.types import (
     RetryAt,
 )
 from crawler.shared.keys import URGENT_LEVEL
-from crawler.shared.shard import Ops, read_added, shard_of
+from crawler.shared.shard import ShardOperations, read_added, shard_of
 from tests.contract.frontiers import TIGHT, candidate, rest
 from tests.contract.redis_world import SHARDS, RedisWorld, ToldFrontier, ToldLink
 from tests.servers.redis import RedisServer
@@ -36,7 +36,7 @@ class World(RedisWorld):
 
     def urgent(self, *names: str, host: str = "a") -> int:
         """How many were admitted."""
-        calls = Ops("any", SHARDS, self.rules, 60).urgent(
+        calls = ShardOperations("any", SHARDS, self.rules, 60).add_urgent(
             [candidate(name, host=host) for name in names]
         )
         return sum(read_added(reply).new for reply in ToldLink(self.client).run(calls))

@@ -13,8 +13,8 @@ from random import Random
 
 from crawler.archive.capture import Capture, RecordPlace
 from crawler.archive.cdxj import CdxjCompanion
-from crawler.archive.files import companion_path
 from crawler.archive.recovery import recover
+from crawler.archive.warc_file import companion_path
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.model.types import Claim, never_waits
 from tests.harness.archive_judges import judged_index, read_folder

@@ -22,9 +22,9 @@ import pytest
 from warcio.cli import main as warcio  # type: ignore[import-untyped]  # it ships no types
 
 from crawler.archive.capture import Capture, RecordPlace
-from crawler.archive.files import OpenFile, lock
 from crawler.archive.reader import READ_BYTES, DamagedFile, records
 from crawler.archive.recovery import RecoveredFile, recover
+from crawler.archive.warc_file import OpenFile, lock
 from crawler.archive.writer import Archive, WarcRules, WarcWriter
 from crawler.model.types import (
     ConfigError,

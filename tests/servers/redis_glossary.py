@@ -13,7 +13,7 @@ from typing import Final
 from crawler.shared.keys import (
     CRAWL_KEYS,
     SHARD_KEYS,
-    Key,
+    RedisKey,
 )
 from tests.servers.redis_monitor import Asked
 
@@ -49,7 +49,7 @@ class Glossary:
         }
         self._known = [(self._pattern(key.name), key) for key in (*SHARD_KEYS, *CRAWL_KEYS)]
 
-    def entries(self, key: str) -> list[Key]:
+    def entries(self, key: str) -> list[RedisKey]:
         """Those that *key* can be: one, if all is well."""
         return [entry for pattern, entry in self._known if pattern.fullmatch(key)]
 

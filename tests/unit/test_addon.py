@@ -11,10 +11,10 @@ from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
 
 from crawler.addon import (
+    DISABLED_SCHEMES,
     DOWNLOADER,
-    HANDLER,
-    NO_HANDLER,
-    PAGES,
+    FETCH_HANDLER,
+    PAGE_FILTER,
     REPLACED,
     SCHEDULER,
     SETTINGS,
@@ -75,7 +75,7 @@ def test_a_project_may_export_feeds_by_a_class_of_its_own(given):
 @pytest.mark.parametrize(
     "path",
     [
-        *(SCHEDULER, DOWNLOADER, interactive.SCHEDULER, SETTINGS["LOG_FORMATTER"], HANDLER),
+        *(SCHEDULER, DOWNLOADER, interactive.SCHEDULER, SETTINGS["LOG_FORMATTER"], FETCH_HANDLER),
     ],
 )
 def test_what_is_named_exists(path):
@@ -171,19 +171,19 @@ def test_the_handler_is_the_same_with_and_without_a_reactor(project, command_lin
     # With Twisted's readers uvloop reports no reset that comes together with data.
     assert (settings["ASYNCIO_EVENT_LOOP"] == "uvloop.Loop") is not reactor
     handlers = settings.getwithbase("DOWNLOAD_HANDLERS")
-    assert handlers["http"] == handlers["https"] == HANDLER
-    assert [handlers[scheme] for scheme in NO_HANDLER] == [None] * len(NO_HANDLER)
+    assert handlers["http"] == handlers["https"] == FETCH_HANDLER
+    assert [handlers[scheme] for scheme in DISABLED_SCHEMES] == [None] * len(DISABLED_SCHEMES)
 
 
 def test_the_handlers_hold_after_scrapys_own_reactorless_defaults():
     crawler = Crawler(Spider, settled())
     crawler._apply_reactorless_default_settings()  # what Scrapy does next
-    assert crawler.settings.getwithbase("DOWNLOAD_HANDLERS")["http"] == HANDLER
+    assert crawler.settings.getwithbase("DOWNLOAD_HANDLERS")["http"] == FETCH_HANDLER
 
 
 def test_a_projects_own_handler_counts():
     handlers = settled({"DOWNLOAD_HANDLERS": {"https": OWN}}).getwithbase("DOWNLOAD_HANDLERS")
-    assert (handlers["https"], handlers["http"]) == (OWN, HANDLER)
+    assert (handlers["https"], handlers["http"]) == (OWN, FETCH_HANDLER)
 
 
 def test_a_reactor_that_a_spider_asks_for_is_refused():
@@ -245,13 +245,13 @@ def test_feeds_have_our_filter_unless_they_name_their_own():
     feeds = {"a.jsonl": {"format": "jsonlines"}, "b.csv": {"format": "csv", "item_filter": OWN}}
     chosen = settled({"FEEDS": feeds}).getdict("FEEDS")
     assert {feed: options["item_filter"] for feed, options in chosen.items()} == {
-        "a.jsonl": PAGES,
+        "a.jsonl": PAGE_FILTER,
         "b.csv": OWN,
     }
-    load_object(PAGES)
+    load_object(PAGE_FILTER)
     assert feeds["a.jsonl"] == {"format": "jsonlines"}, "what is given is not changed"
     asked = settled(FEEDS='{"c.json": {"format": "json"}}')
-    assert asked.getdict("FEEDS")["c.json"]["item_filter"] == PAGES
+    assert asked.getdict("FEEDS")["c.json"]["item_filter"] == PAGE_FILTER
 
 
 def test_the_commands_module_of_older_versions_is_refused_with_the_new_name():

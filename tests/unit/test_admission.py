@@ -69,10 +69,12 @@ def test_the_unit_of_politeness_is_a_setting() -> None:
 
 
 def test_a_spiders_own_request_keeps_what_it_brings() -> None:
-    found = Admission(OPEN).candidate(PAGE, depth=1, request=b"packed", key=5, filtered=False)
+    found = Admission(OPEN).candidate(
+        PAGE, depth=1, request=b"packed", key=5, needs_seen_test=False
+    )
     assert admitted(found).request == b"packed"
     assert admitted(found).key == 5
-    assert admitted(found).filtered is False
+    assert admitted(found).needs_seen_test is False
 
 
 def test_a_date_out_of_range_is_refused_to_links_and_not_to_a_person() -> None:
@@ -250,7 +252,7 @@ def test_a_robots_file_is_judged_by_its_address_alone() -> None:
     assert found.purpose is Purpose.ROBOTS
     assert found.authority == "https://www.example.com"
     assert found.host == "other.example"
-    assert found.filtered is False
+    assert found.needs_seen_test is False
     assert (
         refused(admission.robots_candidate("http://10.0.0.1/", target, "")).reason
         is Reason.INSIDE_ADDRESS

@@ -168,9 +168,9 @@ def test_the_time_before_and_after_a_pause_counts() -> None:
 def test_what_was_kept_counts_until_its_page_is_finished() -> None:
     desk = Desk()
     desk.keep(b"1", b"22")
-    assert desk.memory.bytes == 3
+    assert desk.memory.used_bytes == 3
     desk.memory.end(desk.flight)
-    assert desk.memory.bytes == 0
+    assert desk.memory.used_bytes == 0
 
 
 def test_a_request_may_ask_for_more_or_less() -> None:

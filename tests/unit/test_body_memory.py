@@ -84,7 +84,7 @@ def test_a_page_that_ends_gives_back_all_it_had() -> None:
     for body in (one, other, Body(memory, 3).add(7)):
         body.end()
         body.end()
-    assert memory.bytes == 0
+    assert memory.used_bytes == 0
 
 
 def test_what_a_lease_gets_after_its_end_does_not_count() -> None:
@@ -92,7 +92,7 @@ def test_what_a_lease_gets_after_its_end_does_not_count() -> None:
     body = Body(memory, 1).add(7)
     body.end()
     body.add(7)
-    assert memory.bytes == 0 and body.has_room(100 * MOST)
+    assert memory.used_bytes == 0 and body.has_room(100 * MOST)
 
 
 def test_two_fetches_under_one_lease_have_one_share() -> None:
@@ -106,7 +106,7 @@ def test_what_is_fetched_beside_a_page_neither_counts_nor_waits() -> None:
     memory, *_ = full()
     share = memory.share_of(Request("http://a.example/"))
     memory.add(share, MOST)
-    assert memory.bytes == MOST
+    assert memory.used_bytes == MOST
     assert memory.has_room(share, MOST) and memory.is_lease_safe(share)
 
 
@@ -187,7 +187,7 @@ def test_all_get_to_their_end_within_the_bound(seed: int, max_bytes: int, caps: 
             if not body.has_room(cap):
                 await memory.wait_for_room(body.share, cap)
             body.add(random.randrange(cap + 1))
-        assert memory.bytes <= most_bytes
+        assert memory.used_bytes <= most_bytes
         await asyncio.sleep(random.random())  # in the pipelines
         body.end()
 
@@ -197,4 +197,4 @@ def test_all_get_to_their_end_within_the_bound(seed: int, max_bytes: int, caps: 
                 pages.create_task(page(number, cap))
 
     run_in_virtual_time(life())
-    assert memory.bytes == 0
+    assert memory.used_bytes == 0

@@ -16,17 +16,17 @@ from crawler.model.types import Candidate, Claim
 from crawler.shared.codec import (
     MAX_BATCH_BYTES,
     TABLES,
+    bucket_cell,
     bucket_mark,
     can_mark,
-    cell,
     near_in,
     pack_claim,
-    parts_of,
     read_claim,
     read_filed,
     rows_of,
+    split_links,
 )
-from crawler.shared.shard import BATCH, Ops, shard_of_digest
+from crawler.shared.shard import BATCH, ShardOperations, shard_of_digest
 from tests.contract.frontiers import candidate
 
 SHA1 = bytes(range(20))
@@ -126,7 +126,7 @@ def flipped(simhash, bits):
 def test_near_ones_are_found_in_one_bucket_at_least(simhash, flips, shards):
     other, found = flipped(simhash, flips), []
     for table in range(TABLES):
-        bucket = told(simhash, shards=shards).get(tuple(cell(other, table, shards)), b"")
+        bucket = told(simhash, shards=shards).get(tuple(bucket_cell(other, table, shards)), b"")
         found += near_in(bucket, table, other, 3)
     assert {(row.bits, row.simhash) for row in found} == {(len(flips), simhash)}
 
@@ -162,11 +162,13 @@ def test_whatever_stands_there_is_read_as_rows(table, bucket):
 
 def test_quarters_are_spread_over_all_shards():
     random = Random(5)
-    cells = [cell(random.getrandbits(64), table, 64) for table in (0, 3) for _ in range(4000)]
+    cells = [
+        bucket_cell(random.getrandbits(64), table, 64) for table in (0, 3) for _ in range(4000)
+    ]
     assert {each.shard for each in cells} == set(range(64))
 
 
-OPS = Ops("w.1", 1, FrontierRules(), 60.0)
+OPS = ShardOperations("w.1", 1, FrontierRules(), 60.0)
 THIRD = MAX_BATCH_BYTES // 3
 
 
@@ -194,7 +196,7 @@ def found(*sizes: int) -> list[Candidate]:
 )
 def test_a_part_is_bounded_by_number_and_by_bytes(sizes: Sequence[int], expect: list[int]) -> None:
     given = found(*sizes)
-    parts = list(parts_of(given, BATCH))
+    parts = list(split_links(given, BATCH))
     assert [len(part) for part in parts] == expect
     assert [each for part in parts for each in part] == given
     assert all(len(OPS.add(part, 0.0)) == 1 for part in parts), "each is one call of its shard"

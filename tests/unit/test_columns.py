@@ -25,10 +25,10 @@ from crawler.archive.columns import (
     MEGABYTE,
     SCHEMA,
     ColumnsFile,
-    batch,
-    cells,
+    cells_of,
+    record_batch,
 )
-from crawler.archive.files import open_name
+from crawler.archive.warc_file import open_name
 from crawler.model.page import ColumnsRow, Link, LinkKind
 from crawler.model.types import StoreUnavailable
 from tests.harness.archive_judges import query, read_rows
@@ -79,13 +79,13 @@ def written(
 
 def fill(file: ColumnsFile, rows: list[ColumnsRow], links: list[Link] | None = None) -> None:
     for number, one in enumerate(rows):
-        file.add(cells(one, links or [], place(number)))
+        file.add(cells_of(one, links or [], place(number)))
     file.finish()
 
 
 def kept(**changes: Any) -> dict[str, Any]:
     """What one row is in a batch."""
-    made: dict[str, Any] = batch([cells(row(0, **changes), [], place(0))]).to_pylist()[0]
+    made: dict[str, Any] = record_batch([cells_of(row(0, **changes), [], place(0))]).to_pylist()[0]
     return made
 
 
@@ -205,7 +205,7 @@ texts = st.text(st.characters(), max_size=20)
     )
 )
 def test_every_row_has_a_place(rows: list[ColumnsRow]) -> None:
-    made = batch([cells(one, LINKS, place(0)) for one in rows])
+    made = record_batch([cells_of(one, LINKS, place(0)) for one in rows])
     made.validate(full=True)
     assert made.num_rows == len(rows)
     assert [one["digest"] for one in made.to_pylist()] == [
@@ -243,7 +243,7 @@ def test_a_reader_can_leave_row_groups_out(tmp_path: Path) -> None:
 
 def test_an_unfinished_file_is_not_found(tmp_path: Path) -> None:
     file = ColumnsFile(tmp_path / "x.parquet")
-    file.add(cells(FULL, [], place(0)))
+    file.add(cells_of(FULL, [], place(0)))
     assert list(tmp_path.glob("*.parquet")) == []
     file.finish()
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
@@ -252,7 +252,7 @@ def test_an_unfinished_file_is_not_found(tmp_path: Path) -> None:
 def test_a_file_is_replaced_in_one_go(tmp_path: Path) -> None:
     written(tmp_path / "x.parquet", [row(1)])
     file = ColumnsFile(tmp_path / "x.parquet")
-    file.add(cells(row(2), [], place(0)))
+    file.add(cells_of(row(2), [], place(0)))
     assert read_rows(tmp_path / "x.parquet")[0]["url"] == row(1).url
     file.finish()
     assert read_rows(tmp_path / "x.parquet")[0]["url"] == row(2).url
@@ -260,7 +260,7 @@ def test_a_file_is_replaced_in_one_go(tmp_path: Path) -> None:
 
 def test_what_is_discarded_leaves_nothing(tmp_path: Path) -> None:
     file = ColumnsFile(tmp_path / "x.parquet")
-    file.add(cells(FULL, [], place(0)))
+    file.add(cells_of(FULL, [], place(0)))
     file.discard()
     file.discard()
     assert list(tmp_path.iterdir()) == []
@@ -308,7 +308,7 @@ def test_memory_is_bounded_by_a_row_group(tmp_path: Path) -> None:
     file = ColumnsFile(tmp_path / "x.parquet")
     most_bytes = 0
     for number in range(200):
-        file.add(cells(row(number, text=f"{number} " * 250_000), LINKS, place(number)))
+        file.add(cells_of(row(number, text=f"{number} " * 250_000), LINKS, place(number)))
         most_bytes = max(most_bytes, pa.total_allocated_bytes())
     file.finish()
     assert most_bytes < GROUP_BYTES + 8 * MEGABYTE

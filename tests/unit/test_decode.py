@@ -109,13 +109,13 @@ def test_a_coding_that_cannot_be_undone(
 def test_what_is_made_counts_in_memory() -> None:
     desk = Desk(GZIP)
     desk.decoded("gzip")
-    assert desk.memory.bytes == len(HTML)
+    assert desk.memory.used_bytes == len(HTML)
 
 
 def test_what_stays_as_it_is_counts_once() -> None:
     desk = Desk(HTML)
     desk.decoded("dcb")
-    assert desk.memory.bytes == 0, "the download has counted it"
+    assert desk.memory.used_bytes == 0, "the download has counted it"
 
 
 @pytest.mark.parametrize(

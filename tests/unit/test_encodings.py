@@ -20,7 +20,7 @@ from webencodings.labels import LABELS  # type: ignore[import-untyped]  # it shi
 from crawler.model.page import Flag
 from crawler.policy.encodings import (
     NOT_CODED,
-    Decoded,
+    DecodedBody,
     _guess,
     codings_of,
     read_text,
@@ -258,19 +258,19 @@ def test_what_was_packed_is_unpacked(body: bytes, codings: list[bytes]) -> None:
     packed = body
     for name in codings:
         packed = PACKERS[name](packed)
-    assert undo_codings(packed, codings, ROOM) == Decoded(body)
+    assert undo_codings(packed, codings, ROOM) == DecodedBody(body)
 
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
 @pytest.mark.parametrize("room", [0, 1, 100, len(BODY) - 1])
 def test_a_body_is_cut_where_its_room_ends(name: bytes, room: int) -> None:
     cut = undo_codings(PACKED[name], [name], room)
-    assert cut == Decoded(BODY[:room], frozenset({Flag.DECODED_LENGTH}))
+    assert cut == DecodedBody(BODY[:room], frozenset({Flag.DECODED_LENGTH}))
 
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
 def test_a_body_that_just_fits_is_whole(name: bytes) -> None:
-    assert undo_codings(PACKED[name], [name], len(BODY)) == Decoded(BODY)
+    assert undo_codings(PACKED[name], [name], len(BODY)) == DecodedBody(BODY)
 
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
@@ -301,53 +301,55 @@ def test_damage_raises_nothing(name: bytes, junk: bytes, at: int) -> None:
 @pytest.mark.parametrize(
     ("body", "codings", "expect"),
     [
-        pytest.param(b"", [b"gzip"], Decoded(b""), id="nothing, packed or not, is nothing"),
+        pytest.param(b"", [b"gzip"], DecodedBody(b""), id="nothing, packed or not, is nothing"),
         pytest.param(
-            gzipped(b"a") + gzipped(b"b"), [b"gzip"], Decoded(b"ab"), id="streams in a row"
+            gzipped(b"a") + gzipped(b"b"), [b"gzip"], DecodedBody(b"ab"), id="streams in a row"
         ),
-        pytest.param(gzipped(b"a") + b"junk", [b"gzip"], Decoded(b"a"), id="junk after the end"),
         pytest.param(
-            zlib.compress(BODY), [b"deflate"], Decoded(BODY), id="deflate with zlib's two bytes"
+            gzipped(b"a") + b"junk", [b"gzip"], DecodedBody(b"a"), id="junk after the end"
+        ),
+        pytest.param(
+            zlib.compress(BODY), [b"deflate"], DecodedBody(BODY), id="deflate with zlib's two bytes"
         ),
         pytest.param(
             b"<p>plain</p>",
             [b"gzip"],
-            Decoded(b"<p>plain</p>", frozenset({Flag.DECODED_BROKEN})),
+            DecodedBody(b"<p>plain</p>", frozenset({Flag.DECODED_BROKEN})),
             id="a text that never was packed stays",
         ),
         pytest.param(
             b"\x1f\x8b\x08\0garbage",
             [b"gzip"],
-            Decoded(b"", frozenset({Flag.DECODED_CUT})),
+            DecodedBody(b"", frozenset({Flag.DECODED_CUT})),
             id="garbage that says it is gzip does not become a page",
         ),
         pytest.param(
             b"x",
             [b"compress"],
-            Decoded(b"x", frozenset({Flag.UNDECODED})),
+            DecodedBody(b"x", frozenset({Flag.UNDECODED})),
             id="a coding we do not know",
         ),
         pytest.param(
             b"x",
             [b"gzip"] * 4,
-            Decoded(b"x", frozenset({Flag.UNDECODED})),
+            DecodedBody(b"x", frozenset({Flag.UNDECODED})),
             id="more codings than a server has a reason for",
         ),
         pytest.param(
             zstd_bomb(1, window=b"\x88"),
             [b"zstd"],
-            Decoded(b"", frozenset({Flag.DECODED_BROKEN})),
+            DecodedBody(b"", frozenset({Flag.DECODED_BROKEN})),
             id="a zstd window over 8 MB",
         ),
         pytest.param(
             gzipped(b"a") * 100,
             [b"gzip"],
-            Decoded(b"a" * 65, frozenset({Flag.DECODED_BROKEN})),
+            DecodedBody(b"a" * 65, frozenset({Flag.DECODED_BROKEN})),
             id="streams in a row, but not for ever",
         ),
     ],
 )
-def test_odd_bodies(body: bytes, codings: list[bytes], expect: Decoded) -> None:
+def test_odd_bodies(body: bytes, codings: list[bytes], expect: DecodedBody) -> None:
     assert undo_codings(body, codings, ROOM) == expect
 
 

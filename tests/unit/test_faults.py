@@ -21,10 +21,10 @@ from crawler.shared.client import (
 )
 from crawler.shared.faults import (
     BY_WORD,
-    MOST_QUOTED,
+    MAX_QUOTED_CHARS,
     ForeignData,
     OutOfMemory,
-    Refused,
+    ServerRefused,
     Unreachable,
     fault_of,
 )
@@ -45,16 +45,24 @@ REPLIES = [
     ("MISCONF Errors writing to the AOF file: No space left on device", Unreachable, "No space"),
     ("ERR max number of clients reached", Unreachable, "maxclients"),
     ("OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory, "maxmemory"),
-    ("NOAUTH Authentication required.", Refused, "wants a password"),
-    ("WRONGPASS invalid username-password pair or user is disabled.", Refused, "the password"),
-    ("ERR AUTH <password> called without any password configured", Refused, "wants no password"),
-    ("NOPERM this user has no permissions to run the 'get' command", Refused, "'get'"),
-    ("ERR The user executing the script can't run this command", Refused, "rights"),
-    ("DENIED Redis is running in protected mode", Refused, "protected mode"),
-    ("ERR DB index is out of range", Refused, "fewer databases"),
-    ("ERR SELECT is not allowed in cluster mode", Refused, "no databases but 0"),
-    ("ERR user_script:12: attempt to index a nil value", Refused, "user_script:12"),
-    ("SOMETHING new", Refused, "SOMETHING new"),
+    ("NOAUTH Authentication required.", ServerRefused, "wants a password"),
+    (
+        "WRONGPASS invalid username-password pair or user is disabled.",
+        ServerRefused,
+        "the password",
+    ),
+    (
+        "ERR AUTH <password> called without any password configured",
+        ServerRefused,
+        "wants no password",
+    ),
+    ("NOPERM this user has no permissions to run the 'get' command", ServerRefused, "'get'"),
+    ("ERR The user executing the script can't run this command", ServerRefused, "rights"),
+    ("DENIED Redis is running in protected mode", ServerRefused, "protected mode"),
+    ("ERR DB index is out of range", ServerRefused, "fewer databases"),
+    ("ERR SELECT is not allowed in cluster mode", ServerRefused, "no databases but 0"),
+    ("ERR user_script:12: attempt to index a nil value", ServerRefused, "user_script:12"),
+    ("SOMETHING new", ServerRefused, "SOMETHING new"),
     ("WRONGTYPE Operation against a key holding the wrong kind", ForeignData, "FRONTIER_NAME"),
     ("FOREIGN the key x is there already", ForeignData, "under our name: the key x is there"),
     ("SCHEMA it has schema 9", ForeignData, "another version: it has schema 9"),
@@ -75,7 +83,7 @@ def test_every_row_is_tried() -> None:
 
 def test_waiting_states_are_those_of_a_store_that_is_unavailable() -> None:
     assert issubclass(Unreachable, StoreUnavailable) and issubclass(OutOfMemory, StoreUnavailable)
-    assert not issubclass(Refused, StoreUnavailable)
+    assert not issubclass(ServerRefused, StoreUnavailable)
     assert not issubclass(ForeignData, StoreUnavailable)
 
 
@@ -84,17 +92,21 @@ def test_waiting_states_are_those_of_a_store_that_is_unavailable() -> None:
     [
         pytest.param(ConnectionRefusedError(111, "no"), Unreachable, "Start it", id="not started"),
         pytest.param(FileNotFoundError(2, "no"), Unreachable, "Start it", id="no such socket"),
-        pytest.param(PermissionError(13, "no"), Refused, "unixsocketperm", id="a socket of others"),
+        pytest.param(
+            PermissionError(13, "no"), ServerRefused, "unixsocketperm", id="a socket of others"
+        ),
         pytest.param(TimeoutError(), Unreachable, "does not answer", id="silence"),
         pytest.param(ConnectionResetError(104, "reset"), Unreachable, "(reset)", id="cut"),
         pytest.param(OSError(113, "No route to host"), Unreachable, "No route", id="no way"),
         pytest.param(socket.gaierror(-2, "unknown"), Unreachable, "spelling", id="no such name"),
         pytest.param(hiredis.ProtocolError("x"), Unreachable, "no Redis answers", id="garbage"),
         pytest.param(
-            ssl.SSLCertVerificationError(1, "x"), Refused, "certificate", id="not trusted"
+            ssl.SSLCertVerificationError(1, "x"), ServerRefused, "certificate", id="not trusted"
         ),
         pytest.param(ssl.SSLEOFError(8, "cut"), Unreachable, "(cut)", id="cut while greeting"),
-        pytest.param(UnicodeError("label too long"), Refused, "label too long", id="no host name"),
+        pytest.param(
+            UnicodeError("label too long"), ServerRefused, "label too long", id="no host name"
+        ),
     ],
 )
 def test_an_error_of_the_connection(error: Exception, kind: type, says: str) -> None:
@@ -111,13 +123,13 @@ def test_a_fault_stays_what_it_is() -> None:
 def test_a_servers_message_is_shown_in_part_and_without_control_characters() -> None:
     fault = fault_of(hiredis.ReplyError("ERR \x1b[31m" + "x" * 10_000), NODE)
     assert "\x1b" not in str(fault)
-    assert len(str(fault)) < MOST_QUOTED + 100
+    assert len(str(fault)) < MAX_QUOTED_CHARS + 100
 
 
 def test_arguments_of_an_unknown_command_are_not_shown() -> None:
     error = "ERR unknown command 'AUTH', with args beginning with: 's3cr3t' "
     fault = fault_of(hiredis.ReplyError(error), NODE)
-    assert isinstance(fault, Refused) and "s3cr3t" not in str(fault)
+    assert isinstance(fault, ServerRefused) and "s3cr3t" not in str(fault)
 
 
 @pytest.mark.parametrize(

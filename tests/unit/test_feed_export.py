@@ -42,7 +42,7 @@ from crawler.model.page import (
     Parsed,
 )
 from crawler.model.types import Claim
-from crawler.report.report import PageFilter, writes_stdout
+from crawler.report.extensions import PageFilter, writes_stdout
 from tests.harness.budget import examples
 from tests.harness.sources import PROJECT
 

@@ -7,10 +7,10 @@ from scrapy import Spider
 from scrapy.settings import Settings
 
 from crawler.addon import Addon
+from crawler.commands.crawl import leaves_no_cycles
 from crawler.config.settings import ContentSettings
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import Parsers
-from crawler.report.garbage import leaves_no_cycles
 from crawler.spiders.web import WebSpider
 
 HERE = "tests.unit.test_garbage"

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.frontier.hosts import Stride
+from crawler.frontier.hosts import StrideScheduler
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=6), st.integers(1, 400))
 def test_every_level_gets_its_share(shares, picks):
-    stride = Stride(shares)
+    stride = StrideScheduler(shares)
     got = [0] * len(shares)
     for _ in range(picks):
         level = stride.order(range(len(shares)))[0]
@@ -22,7 +22,7 @@ def test_every_level_gets_its_share(shares, picks):
 
 
 def test_a_level_that_was_idle_does_not_catch_up_in_a_burst():
-    stride = Stride([50, 50])
+    stride = StrideScheduler([50, 50])
     for _ in range(100):
         stride.charge(stride.order([0])[0])
     turns = []
@@ -33,10 +33,10 @@ def test_a_level_that_was_idle_does_not_catch_up_in_a_burst():
 
 
 def test_only_busy_levels_are_asked():
-    assert Stride([60, 30, 10]).order([2]) == [2]
-    assert Stride([60, 30, 10]).order([]) == []
+    assert StrideScheduler([60, 30, 10]).order([2]) == [2]
+    assert StrideScheduler([60, 30, 10]).order([]) == []
 
 
 @pytest.mark.parametrize(("shares", "order"), [([60, 30, 10], [0, 1, 2]), ([10, 60], [1, 0])])
 def test_the_bigger_share_goes_first(shares, order):
-    assert Stride(shares).order(range(len(shares))) == order
+    assert StrideScheduler(shares).order(range(len(shares))) == order

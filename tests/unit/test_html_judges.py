@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from crawler.content.parsers.html import HtmlParser, Reader, lines
+from crawler.content.parsers.html import HtmlParser, HtmlReader, lines
 from crawler.model.page import (
     LinkKind,
     Parsed,
@@ -115,7 +115,7 @@ def test_words_are_those_of_a_tree(pieces: list[str]) -> None:
     tree = LexborHTMLParser(text)
     tree.strip_tags(["script", "style", "title"])
     assert tree.body is not None
-    ours = "".join(line for line, _ in lines(Reader(text).parts))
+    ours = "".join(line for line, _ in lines(HtmlReader(text).parts))
     assert "".join(ours.split()) == "".join(tree.body.text().split())
 
 
@@ -135,5 +135,5 @@ def test_real_pages_have_the_words_and_links_of_a_tree(path: Path) -> None:
     assert links == [href for href in hrefs if href and href[0] != "#"]
     assert tree.body is not None
     tree.strip_tags(["script", "style", "title", "textarea"])
-    ours = "".join(line for line, _ in lines(Reader(text).parts))
+    ours = "".join(line for line, _ in lines(HtmlReader(text).parts))
     assert "".join(ours.split()) == "".join(tree.body.text().split())

@@ -38,15 +38,23 @@ def flight(attempts: int = 0, **given: object) -> Fetch:
             id="its content is claimed with the finish",
         ),
         pytest.param(flight(verdict=PutBack()), PutBack(), id="a verdict stands"),
-        pytest.param(flight(broken="boom"), RetryAt(70.0), id="our own error: again in a while"),
-        pytest.param(flight(3, broken="boom"), Dead("boom"), id="but not for ever"),
         pytest.param(
-            flight(verdict=PutBack(), broken="boom"), PutBack(), id="a full disk is no page's fault"
+            flight(callback_error="boom"), RetryAt(70.0), id="our own error: again in a while"
+        ),
+        pytest.param(flight(3, callback_error="boom"), Dead("boom"), id="but not for ever"),
+        pytest.param(
+            flight(verdict=PutBack(), callback_error="boom"),
+            PutBack(),
+            id="a full disk is no page's fault",
         ),
         pytest.param(
-            flight(verdict=RetryAt(5.0), broken="boom"), RetryAt(5.0), id="the host's trouble first"
+            flight(verdict=RetryAt(5.0), callback_error="boom"),
+            RetryAt(5.0),
+            id="the host's trouble first",
         ),
-        pytest.param(flight(verdict=Dead("x"), broken="boom"), Dead("x"), id="dead stays dead"),
+        pytest.param(
+            flight(verdict=Dead("x"), callback_error="boom"), Dead("x"), id="dead stays dead"
+        ),
     ],
 )
 def test_fate(account: Fetch, verdict: Verdict):
@@ -55,9 +63,9 @@ def test_fate(account: Fetch, verdict: Verdict):
 
 def test_an_account_is_found_by_its_lease_until_it_is_closed():
     flights = InFlight()
-    one = flights.open(flight().lease)
-    assert flights.of(one.lease) is one
-    assert flights.of("no lease") is None
+    one = flights.add(flight().lease)
+    assert flights.fetch_of(one.lease) is one
+    assert flights.fetch_of("no lease") is None
     assert len(flights) == flights.pages() == 1
-    flights.close(one)
-    assert flights.of(one.lease) is None
+    flights.remove(one)
+    assert flights.fetch_of(one.lease) is None

@@ -17,11 +17,11 @@ from crawler.model.types import (
     Pace,
 )
 from crawler.shared.client import Call
-from crawler.shared.shard import Ops, lease_id
+from crawler.shared.shard import ShardOperations, lease_id
 from crawler.shared.worker.leases import (
-    FRESH_S,
-    KEPT_S,
-    Holdings,
+    KEEP_CALLS_S,
+    MAX_SHARD_SILENCE_S,
+    HeldLeases,
     Journal,
     LeaseResync,
     ServerEpochs,
@@ -83,28 +83,30 @@ def call(number: int, shard: int = 0) -> Call:
 def test_the_journal_keeps_what_a_server_may_have_forgotten_while_it_was_away() -> None:
     journal = Journal(ServerEpochs(unasked, unasked))
     for at in range(20):
-        journal.acknowledged([call(at)], b"one", at - 0.1, float(at))
-    assert journal.recent(0, alive_at=19.0) == [call(at) for at in range(19 - int(KEPT_S), 20)]
+        journal.record([call(at)], b"one", at - 0.1, float(at))
+    assert journal.recent(0, alive_at=19.0) == [
+        call(at) for at in range(19 - int(KEEP_CALLS_S), 20)
+    ]
     assert journal.recent(0, alive_at=19.0) == [], "it is sent again once, and is kept again then"
 
 
 def test_the_journal_sends_nothing_old_to_a_server_that_did_not_restart() -> None:
     journal = Journal(ServerEpochs(unasked, unasked))
-    journal.acknowledged([call(1)], b"one", 10.0, 10.0)
-    assert journal.recent(0, alive_at=10.0 + KEPT_S + 1) == []
+    journal.record([call(1)], b"one", 10.0, 10.0)
+    assert journal.recent(0, alive_at=10.0 + KEEP_CALLS_S + 1) == []
 
 
 def test_a_slow_answer_is_no_sign_of_life_of_its_time() -> None:
     journal = Journal(ServerEpochs(unasked, unasked))
-    journal.acknowledged([call(1)], b"one", 100.0, 100.1)
-    journal.acknowledged([call(2)], b"one", 101.0, 101.0 + 2 * KEPT_S)
+    journal.record([call(1)], b"one", 100.0, 100.1)
+    journal.record([call(2)], b"one", 101.0, 101.0 + 2 * KEEP_CALLS_S)
     assert journal.recent(0, alive_at=101.0) == [call(1), call(2)]
 
 
 def test_where_nothing_can_be_forgotten_nothing_is_kept() -> None:
     runs = ServerEpochs(ignored, unasked)
     journal = Journal(runs, is_needed=False)
-    journal.acknowledged([call(1)], b"one", 10.0, 10.1)
+    journal.record([call(1)], b"one", 10.0, 10.1)
     assert journal.recent(0, alive_at=10.0) == []
     assert runs.asked_at(0) == 10.0
 
@@ -130,14 +132,14 @@ class Recovery:
         self.runs = ServerEpochs(lambda *change: self.reckoning.on_server_restart(*change), unasked)
         self.journal = Journal(self.runs)
         self.node = OneNode(run)
-        self.holdings = Holdings(LEASE_S, FETCH_S, self.runs, unasked)
-        ops = Ops("w.1", 2, FrontierRules(), LEASE_S)
+        self.holdings = HeldLeases(LEASE_S, FETCH_S, self.runs, unasked)
+        ops = ShardOperations("w.1", 2, FrontierRules(), LEASE_S)
         self.reckoning = LeaseResync(
             *(self.node, ops, self.holdings, self.journal, self.runs, unasked)
         )
 
     def acknowledged(self, number: int, run: bytes, at: float, shard: int = 0) -> None:
-        self.journal.acknowledged([call(number, shard)], run, at - 0.01, at)
+        self.journal.record([call(number, shard)], run, at - 0.01, at)
 
     def sent_again(self) -> list[Call]:
         asyncio.run(self.reckoning.run())
@@ -182,16 +184,18 @@ def test_a_new_run_announced_while_the_shard_is_asked_is_settled_too() -> None:
     assert recovery.sent_again() == []
     recovery.node.meanwhile = lambda: None
     assert recovery.sent_again() == [call(1)]
-    assert not recovery.reckoning.is_open
+    assert not recovery.reckoning.is_pending
 
 
 def test_a_lease_may_begin_only_while_its_server_surely_knows_of_it() -> None:
     runs = ServerEpochs(ignored, unasked)
-    holdings = Holdings(LEASE_S, FETCH_S, runs, unasked)
+    holdings = HeldLeases(LEASE_S, FETCH_S, runs, unasked)
     runs.observe(0, b"one", 100.0)
     holdings.add(0, [lease()], 100.0)
     assert holdings.may_begin(lease(), 100.0)
-    assert not holdings.may_begin(lease(), 100.0 + FRESH_S + 0.1), "it was not heard of since"
+    assert not holdings.may_begin(lease(), 100.0 + MAX_SHARD_SILENCE_S + 0.1), (
+        "it was not heard of since"
+    )
     runs.observe(0, b"one", 110.0)
     assert holdings.may_begin(lease(), 110.0)
     holdings.mark_doubtful(0)

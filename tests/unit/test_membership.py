@@ -19,10 +19,10 @@ from crawler.model.types import (
 )
 from crawler.shared import keys
 from crawler.shared.client import Call
-from crawler.shared.codec import pack
+from crawler.shared.codec import pack_candidate
 from crawler.shared.connection import Argument
 from crawler.shared.faults import Unreachable
-from crawler.shared.shard import Ops
+from crawler.shared.shard import ShardOperations
 from crawler.shared.worker.membership import return_last_session_leases
 
 SHARDS: Final = 3
@@ -38,7 +38,7 @@ def url(path: str) -> str:
 
 def lease(path: str) -> bytes:
     """As lua/shard.lua packs it."""
-    body = pack(Candidate(url(path), 1, HostKey("a"), "a"))
+    body = pack_candidate(Candidate(url(path), 1, HostKey("a"), "a"))
     return packed_as("<dBBH", NOW + AHEAD_S - 7, 0, 1, 1) + b"a" + body
 
 
@@ -120,7 +120,7 @@ def test_leases_are_looked_up_and_given_back(
     time: Any, leases: Sequence[Any], buried: dict[int, tuple[int, ...]]
 ) -> None:
     servers, looker = Servers(time, leases, [None, None]), Looker()
-    ops = Ops("next", SHARDS, FrontierRules(), 60.0)
+    ops = ShardOperations("next", SHARDS, FrontierRules(), 60.0)
     assert asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW)) == 0
     assert servers.buried == buried
     assert len(servers.claims) == bool(looker.leases)
@@ -141,7 +141,7 @@ def test_a_servers_clock_that_was_set_back_makes_no_lease_younger(clock: Sequenc
     """A shard's own never goes back, and it is what leases are taken by."""
     time = [b"%d" % (NOW + AHEAD_S - SET_BACK_S), b"0"]
     servers, looker = Servers(time, [[b"5", lease("x")], [], []], clock), Looker()
-    ops = Ops("next", SHARDS, FrontierRules(), 60.0)
+    ops = ShardOperations("next", SHARDS, FrontierRules(), 60.0)
     asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW))
     assert [each.taken_at for each in looker.leases] == [NOW - 7]
 
@@ -157,6 +157,6 @@ def test_what_is_late_is_read_late() -> None:
             return [b"%d" % (NOW + AHEAD_S + waited), b"0"]
 
     servers, looker = Slow(ON_TIME, [[b"5", lease("x")], [], []], [None, None]), Looker()
-    ops = Ops("next", SHARDS, FrontierRules(), 60.0)
+    ops = ShardOperations("next", SHARDS, FrontierRules(), 60.0)
     asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW + waited))
     assert [each.taken_at for each in looker.leases] == [NOW - 7]

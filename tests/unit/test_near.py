@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.duplicates.index.index import open_index
 from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
+from crawler.duplicates.index.near_index import open_index
 from crawler.duplicates.near import LocalNearDuplicates
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore

@@ -29,7 +29,7 @@ def test_a_page_near_to_one_in_flight_comes_after_it(other, waits):
     assert flights.earlier(second) is (first if waits else None)
     assert flights.earlier(first) is None, "no page waits for a later one"
     flights.end(1)
-    assert first.settled.is_set()
+    assert first.ended.is_set()
     assert flights.earlier(second) is None
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crawler.duplicates.index.index import NearIndex
 from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
+from crawler.duplicates.index.near_index import NearIndex
 from crawler.duplicates.index.orders import (
     FOUR,
     TEN,

@@ -81,7 +81,7 @@ def test_a_restart_changes_neither_order_nor_counts(reopen):
 
 
 def test_links_come_back_as_they_were(reopen):
-    robots = link(2, purpose=Purpose.ROBOTS, authority="http://h.0:80", filtered=False)
+    robots = link(2, purpose=Purpose.ROBOTS, authority="http://h.0:80", needs_seen_test=False)
     later = link((1 << 64) - 1, not_before=1.7e9 + 0.25, depth=3, chain=(7, 8), request=b"\x80")
     reopen().put([later, robots])
     assert drained(reopen()) == [later, robots]
@@ -136,7 +136,7 @@ def test_a_link_that_waits_is_not_put_again(reopen):
 
 def test_what_meets_no_seen_test_is_put_whatever_waits(reopen):
     outbox = reopen()
-    again = link(1, filtered=False)
+    again = link(1, needs_seen_test=False)
     for one in (again, link(1), again):
         outbox.put([one])
     assert drained(outbox) == [again, link(1), again]

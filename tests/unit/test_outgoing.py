@@ -6,12 +6,12 @@ import pytest
 
 from crawler.shared.client import Call
 from crawler.shared.worker.outgoing import (
-    AGAIN_S,
-    MAX_BATCH,
+    MAX_KEPT_CALLS,
+    SHARD_RETRY_S,
     UNSENT_KEY,
     SideQueue,
 )
-from crawler.shared.worker.status import Troubles
+from crawler.shared.worker.status import WaitWarnings
 
 
 def claim(number: int, shard: int = 0) -> Call:
@@ -48,17 +48,17 @@ def test_what_did_not_go_goes_before_what_came_later() -> None:
     taken = tells.take(0.0)
     tells.put(claim(3))
     tells.put_back(taken, 0.0)
-    assert tells.take(AGAIN_S) == [claim(1), claim(2), claim(3)]
+    assert tells.take(SHARD_RETRY_S) == [claim(1), claim(2), claim(3)]
 
 
 def test_a_shard_that_did_not_answer_is_left_alone_for_a_while_and_the_others_are_not() -> None:
     tells = waiting(claim(1))
     tells.put_back(tells.take(0.0), 0.0)
     tells.put(claim(2, shard=1))
-    assert tells.take(AGAIN_S / 2) == [claim(2, shard=1)]
-    assert tells and tells.is_held
-    assert tells.take(AGAIN_S) == [claim(1)]
-    assert not tells.is_held
+    assert tells.take(SHARD_RETRY_S / 2) == [claim(2, shard=1)]
+    assert tells and tells.is_waiting_for_retry
+    assert tells.take(SHARD_RETRY_S) == [claim(1)]
+    assert not tells.is_waiting_for_retry
 
 
 def test_calls_for_a_shard_that_answers_are_sent_at_once() -> None:
@@ -68,16 +68,16 @@ def test_calls_for_a_shard_that_answers_are_sent_at_once() -> None:
     assert tells.take(0.1) == [claim(1)]
 
 
-@pytest.mark.parametrize("script", MAX_BATCH)
+@pytest.mark.parametrize("script", MAX_KEPT_CALLS)
 def test_the_oldest_of_too_many_are_dropped_and_counted(script: str) -> None:
     counted: list[str] = []
     tells = SideQueue(counted.append)
-    calls = [Call(0, script, (f"{n}", "x", b"y")) for n in range(MAX_BATCH[script] + 3)]
+    calls = [Call(0, script, (f"{n}", "x", b"y")) for n in range(MAX_KEPT_CALLS[script] + 3)]
     for call in [rest("a", 1.0), *calls]:
         tells.put(call)
     assert counted == [UNSENT_KEY + script] * 3
     tells.put_back(tells.take(0.0), 0.0)
-    assert tells.take(AGAIN_S) == [rest("a", 1.0), *calls[3:]]
+    assert tells.take(SHARD_RETRY_S) == [rest("a", 1.0), *calls[3:]]
 
 
 @pytest.mark.parametrize(
@@ -109,16 +109,16 @@ def test_a_fault_is_logged_once_though_the_worker_was_paused(
 ) -> None:
     caplog.set_level("INFO")
     clock = [0.0]
-    troubles = Troubles(lambda: clock[0])
+    troubles = WaitWarnings(lambda: clock[0])
     for now, does in (
         *((0.0, "meet"), (0.5, "look")),
         *((9.0, "look"), (9.1, "meet"), (10.0, "look")),  # it stood still until then
         *((11.0, "look"), (12.0, "look")),
     ):
         clock[0] = now
-        troubles.report("redis", "no answer") if does == "meet" else troubles.look()
+        troubles.report("redis", "no answer") if does == "meet" else troubles.log_recovered()
     assert caplog.messages == ["Waiting: no answer"]
     for now in (12.5, 13.5):
         clock[0] = now
-        troubles.look()
+        troubles.log_recovered()
     assert caplog.messages == ["Waiting: no answer", "Going on: redis"]

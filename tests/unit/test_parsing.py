@@ -88,7 +88,7 @@ def test_the_first_parser_gets_the_type(tmp_path: Path, caplog: pytest.LogCaptur
         assert type(registry.parser_for("text/html")).__name__ == "Html"
     (said,) = caplog.messages
     assert said == (
-        "application/x-notes is left to strange_parsers:Notes, which comes before"
+        "application/x-notes is parsed by strange_parsers:Notes, which comes before"
         " entry point b (crawler.parsers) of strange-parsers"
     )
 

@@ -14,7 +14,7 @@ from crawler.model.types import (
 )
 from crawler.policy.patterns import (
     MAX_PATTERN_CHARS,
-    OTHER,
+    OTHER_PATTERNS,
     FetchAllowed,
     PatternStats,
     PatternStopped,
@@ -166,7 +166,7 @@ def test_pages_are_counted_and_a_new_one_ends_the_row() -> None:
 
 
 def test_what_stands_for_many_patterns_has_no_cap() -> None:
-    assert stats_after(OTHER, PatternStats(), False, 9.0) == PatternStats(
+    assert stats_after(OTHER_PATTERNS, PatternStats(), False, 9.0) == PatternStats(
         pages=0, new=0, barren=1, at=9.0
     )
 

@@ -22,9 +22,9 @@ from crawler.policy.politeness import (
     UplinkRules,
     circuit,
     event_of,
-    is_lost,
     next_rest,
     no_contact,
+    should_give_up,
 )
 
 RULES = PolitenessSettings()
@@ -204,7 +204,7 @@ def test_a_404_ends_a_row_of_failures() -> None:
 
 def test_a_dead_host_is_probed_ever_more_seldom_and_then_lost() -> None:
     pace, rests = FRESH, []
-    while not is_lost(pace):
+    while not should_give_up(pace):
         rest = next_rest(pace, bad(None, "connect"), RULES, Least())
         pace = rest.pace
         rests.append(rest.seconds)

@@ -14,7 +14,7 @@ from crawler.crawl.precheck import (
     Proceed,
     Skip,
 )
-from crawler.data.records import LocalPatternStats
+from crawler.data.local_stores import LocalPatternStats
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.types import (
     Candidate,
@@ -28,7 +28,7 @@ from crawler.model.types import (
 )
 from crawler.model.url import split
 from crawler.policy.robots_cache import (
-    REFUSED,
+    ADDRESS_REFUSED,
     RobotsCache,
     RobotsFetch,
     RobotsRecord,
@@ -48,7 +48,13 @@ def hop(url: str, authority: str) -> Candidate | Refusal:
     if host.startswith("10."):
         return Refusal(Reason.INSIDE_ADDRESS, host)
     return Candidate(
-        url, 1, HostKey(host), host, purpose=Purpose.ROBOTS, authority=authority, filtered=False
+        url,
+        1,
+        HostKey(host),
+        host,
+        purpose=Purpose.ROBOTS,
+        authority=authority,
+        needs_seen_test=False,
     )
 
 
@@ -82,7 +88,7 @@ def test_robots_txt_comes_before_anything_else_of_a_host(clearance):
 def test_what_it_allows_is_fetched_at_its_pace(clearance):
     first, second = flight(), flight()
     clearance.check(first, 0.0)
-    clearance.learn(first, answer(200, RULES), 0.0, 0.0)
+    clearance.store_robots_result(first, answer(200, RULES), 0.0, 0.0)
     assert first.crawl_delay_s == 7.0, "the rest after robots.txt itself is its crawl-delay"
     assert clearance.check(second, 1.0) == Proceed("http://a.org/page")
     assert second.crawl_delay_s == 7.0
@@ -91,7 +97,7 @@ def test_what_it_allows_is_fetched_at_its_pace(clearance):
 def test_what_it_forbids_ends_unfetched(clearance):
     first = flight()
     clearance.check(first, 0.0)
-    clearance.learn(first, answer(200, RULES), 0.0, 0.0)
+    clearance.store_robots_result(first, answer(200, RULES), 0.0, 0.0)
     refused = clearance.check(flight("http://a.org/private/x"), 1.0)
     assert isinstance(refused, Skip)
     assert refused.verdict == Done()
@@ -102,7 +108,7 @@ def test_an_unreachable_robots_txt_makes_dead_letters_in_the_end(clearance):
     for tries in range(RobotsSettings().robots_tries):
         one = flight()
         assert clearance.check(one, float(tries)) == Proceed("http://a.org/robots.txt")
-        clearance.learn(one, answer(503), float(tries), 0.0)
+        clearance.store_robots_result(one, answer(503), float(tries), 0.0)
     refused = clearance.check(flight(), 9.0)
     assert isinstance(refused, Skip)
     assert isinstance(refused.verdict, Dead)
@@ -112,40 +118,42 @@ def test_an_unreachable_robots_txt_makes_dead_letters_in_the_end(clearance):
 def test_a_redirect_on_the_same_host_is_fetched_under_the_next_lease(clearance):
     one = flight()
     clearance.check(one, 0.0)
-    clearance.learn(one, answer(301, target="http://a.org/r.txt"), 0.0, 0.0)
+    clearance.store_robots_result(one, answer(301, target="http://a.org/r.txt"), 0.0, 0.0)
     assert clearance.check(flight(), 1.0) == Proceed("http://a.org/r.txt")
 
 
 def test_a_redirect_to_another_host_takes_that_hosts_turn(clearance):
     one = flight()
     clearance.check(one, 0.0)
-    clearance.learn(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
+    clearance.store_robots_result(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
     waits = clearance.check(flight(), 1.0)
     assert isinstance(waits, Skip)
     assert (waits.verdict, waits.rest_s) == (PutBack(), HOP_WAIT_S)
-    assert waits.hop is not None and waits.hop.host == "b.org"
+    assert waits.robots_candidate is not None and waits.robots_candidate.host == "b.org"
     again = clearance.check(flight(), 7.0)
-    assert isinstance(again, Skip) and again.hop is None, "it is asked for once"
+    assert isinstance(again, Skip) and again.robots_candidate is None, "it is asked for once"
     hopped = flight("http://b.org/robots.txt", purpose=Purpose.ROBOTS, authority="http://a.org")
     assert clearance.check(hopped, 8.0) == Proceed("http://b.org/robots.txt")
-    clearance.learn(hopped, RobotsFetch("http://b.org/robots.txt", 200, body=RULES), 8.0, 0.0)
+    clearance.store_robots_result(
+        hopped, RobotsFetch("http://b.org/robots.txt", 200, body=RULES), 8.0, 0.0
+    )
     assert clearance.check(flight(), 9.0) == Proceed("http://a.org/page")
 
 
 def test_what_another_worker_has_learned_is_read_again_and_asked_for_again(clearance):
     one = flight()
     clearance.check(one, 0.0)
-    clearance.learn(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
+    clearance.store_robots_result(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
     clearance.check(flight(), 1.0)
-    clearance.learned_elsewhere("http://a.org")
+    clearance.drop_robots("http://a.org")
     again = clearance.check(flight(), 2.0)
-    assert isinstance(again, Skip) and again.hop is not None
+    assert isinstance(again, Skip) and again.robots_candidate is not None
 
 
 def test_a_redirect_to_where_we_may_not_go_forbids_everything(clearance):
     one = flight()
     clearance.check(one, 0.0)
-    clearance.learn(one, answer(301, target="http://10.0.0.1/robots.txt"), 0.0, 0.0)
+    clearance.store_robots_result(one, answer(301, target="http://10.0.0.1/robots.txt"), 0.0, 0.0)
     nowhere = clearance.check(flight(), 1.0)
     assert isinstance(nowhere, Skip) and nowhere.verdict == PutBack()
     refused = clearance.check(flight(), 2.0)
@@ -156,11 +164,13 @@ def test_a_redirect_to_where_we_may_not_go_forbids_everything(clearance):
 def test_a_name_that_leads_inside_is_judged_like_an_inside_address(clearance):
     one = flight()
     clearance.check(one, 0.0)
-    clearance.learn(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
+    clearance.store_robots_result(one, answer(301, target="http://b.org/robots.txt"), 0.0, 0.0)
     clearance.check(flight(), 1.0)
     hopped = flight("http://b.org/robots.txt", purpose=Purpose.ROBOTS, authority="http://a.org")
     clearance.check(hopped, 2.0)
-    clearance.learn(hopped, RobotsFetch("http://b.org/robots.txt", error=REFUSED), 2.0, 0.0)
+    clearance.store_robots_result(
+        hopped, RobotsFetch("http://b.org/robots.txt", error=ADDRESS_REFUSED), 2.0, 0.0
+    )
     refused = clearance.check(flight(), 3.0)
     assert isinstance(refused, Skip) and isinstance(refused.verdict, Dead)
     assert "http://b.org/robots.txt" in refused.verdict.reason
@@ -169,7 +179,7 @@ def test_a_name_that_leads_inside_is_judged_like_an_inside_address(clearance):
 def left_pattern(clearance, yields) -> None:
     first = flight()
     clearance.check(first, 0.0)
-    clearance.learn(first, answer(404), 0.0, 0.0)
+    clearance.store_robots_result(first, answer(404), 0.0, 0.0)
     for number in range(2):
         found = flight(f"http://a.org/day/{number}", depth=1)
         assert clearance.check(found, 1.0) == Proceed(f"http://a.org/day/{number}")
@@ -196,7 +206,7 @@ def test_a_lease_that_must_fetch_robots_txt_is_no_try(clearance, yields):
     over = 90_000.0  # what is known of robots.txt has ended
     one = flight("http://a.org/day/8", depth=1)
     assert clearance.check(one, over) == Proceed("http://a.org/robots.txt")
-    clearance.learn(one, answer(404), over, 0.0)
+    clearance.store_robots_result(one, answer(404), over, 0.0)
     again = clearance.check(flight("http://a.org/day/8", depth=1), over + 1)
     assert again == Proceed("http://a.org/day/8")
 

@@ -18,8 +18,8 @@ from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate, ConfigError
 from crawler.policy.priority import DepthPrioritizer
 from crawler.policy.scope import Reason, Refusal
-from crawler.policy.seeds import Pushed, read_pushed
-from crawler.scheduler.requests import unpack
+from crawler.policy.seeds import PushedRequest, read_pushed
+from crawler.scheduler.requests import unpack_request
 from crawler.shared.pushed import (
     PushedRequestReader,
     PushRules,
@@ -130,7 +130,7 @@ def test_a_url_is_a_seed():
     found = judge().candidate(read_pushed(b"https://example.com/a"))
     assert isinstance(found, Candidate)
     assert (found.url, found.depth, found.level) == ("https://example.com/a", 0, 0)
-    assert found.filtered and not found.request
+    assert found.needs_seen_test and not found.request
 
 
 def test_what_the_scope_forbids_is_refused():
@@ -151,10 +151,10 @@ def test_a_request_is_the_one_that_scrapy_redis_would_make(
     method: str, form: dict[str, Any], meta: dict[str, Any]
 ) -> None:
     """It is stored as the scheduler reads it."""
-    pushed = Pushed("https://example.com/s?x=1", method, meta, form)
+    pushed = PushedRequest("https://example.com/s?x=1", method, meta, form)
     found = judge().candidate(pushed)
     assert isinstance(found, Candidate)
-    made = unpack(found.request, OfAnother())
+    made = unpack_request(found.request, OfAnother())
     theirs = FormRequest(pushed.url, method=method, formdata=dict(form), meta=dict(meta))
     assert made.to_dict() == theirs.to_dict()
     assert found.url == theirs.url
@@ -162,7 +162,7 @@ def test_a_request_is_the_one_that_scrapy_redis_would_make(
 
 def test_forms_that_differ_are_different_urls():
     def key(**form: str) -> int:
-        found = judge().candidate(Pushed("https://example.com/", "POST", form=form))
+        found = judge().candidate(PushedRequest("https://example.com/", "POST", form=form))
         assert isinstance(found, Candidate)
         return found.key
 
@@ -170,13 +170,15 @@ def test_forms_that_differ_are_different_urls():
 
 
 def test_meta_does_not_bypass_the_frontier():
-    pushed = Pushed("https://example.com/", meta={"lease": 1, "download_slot": "x", "kept": 1})
+    pushed = PushedRequest(
+        "https://example.com/", meta={"lease": 1, "download_slot": "x", "kept": 1}
+    )
     found = judge().candidate(pushed)
     assert isinstance(found, Candidate)
-    assert unpack(found.request, OfAnother()).meta == {"kept": 1}
+    assert unpack_request(found.request, OfAnother()).meta == {"kept": 1}
 
 
 def test_what_cannot_be_stored_is_refused():
-    huge = Pushed("https://example.com/", meta={"n": 1 << 70})
+    huge = PushedRequest("https://example.com/", meta={"n": 1 << 70})
     with pytest.raises(ValueError, match="cannot be stored"):
         judge().candidate(huge)

@@ -12,11 +12,11 @@ from crawler.model.types import (
 )
 from crawler.policy.admission import Admission, AdmissionRules
 from crawler.policy.redirects import (
-    Broken,
-    Follow,
+    BrokenRedirect,
+    FollowRedirect,
     NotARedirect,
     RedirectDecision,
-    TooMany,
+    TooManyRedirects,
     decide_redirect,
     location_text,
 )
@@ -52,7 +52,7 @@ def led(
 
 def followed(start: Candidate, location: bytes, status: int = 301) -> Candidate:
     onward = led(start, location, status)
-    assert isinstance(onward, Follow), onward
+    assert isinstance(onward, FollowRedirect), onward
     return onward.candidate
 
 
@@ -88,7 +88,7 @@ def test_a_target_inherits_depth_and_level_and_remembers_the_way(status: int) ->
     assert target.host == HostKey("other.example")
     assert target.chain == (11, 12, start.key)
     assert target.purpose is Purpose.PAGE
-    assert target.filtered
+    assert target.needs_seen_test
 
 
 @pytest.mark.parametrize("status", [200, 201, 300, 304, 305, 306, 404, 503])
@@ -115,13 +115,13 @@ def test_other_answers_are_pages_wherever_they_point(status: int) -> None:
 )
 def test_a_redirect_to_nowhere_is_kept_as_a_page(location: bytes | None) -> None:
     onward = led(candidate(), location)
-    assert isinstance(onward, Broken)
+    assert isinstance(onward, BrokenRedirect)
     assert onward.reason
 
 
 def test_a_target_outside_the_scope_is_not_followed() -> None:
-    assert isinstance(led(candidate(), b"http://other.example/", way_in=HOME), Broken)
-    assert isinstance(led(candidate(), b"/x", way_in=HOME), Follow)
+    assert isinstance(led(candidate(), b"http://other.example/", way_in=HOME), BrokenRedirect)
+    assert isinstance(led(candidate(), b"/x", way_in=HOME), FollowRedirect)
 
 
 def walk(steps: list[bytes]) -> tuple[list[Candidate], RedirectDecision]:
@@ -130,7 +130,7 @@ def walk(steps: list[bytes]) -> tuple[list[Candidate], RedirectDecision]:
     seen: list[Candidate] = []
     while True:
         onward = led(at, steps[len(seen) % len(steps)])
-        if not isinstance(onward, Follow):
+        if not isinstance(onward, FollowRedirect):
             return seen, onward
         at = onward.candidate
         seen.append(at)
@@ -140,27 +140,27 @@ def walk(steps: list[bytes]) -> tuple[list[Candidate], RedirectDecision]:
 def test_ten_redirects_are_followed_and_no_more() -> None:
     seen, end = walk([b"/%d" % hop for hop in range(20)])
     assert len(seen) == 10
-    assert end == TooMany("more than 10 redirects")
+    assert end == TooManyRedirects("more than 10 redirects")
 
 
 def test_a_page_that_redirects_to_itself_is_asked_three_times() -> None:
     seen, end = walk([PAGE.encode()])
     assert len(seen) == 2
-    assert end == TooMany("a redirect loop")
-    assert [target.filtered for target in seen] == [False, False]
+    assert end == TooManyRedirects("a redirect loop")
+    assert [target.needs_seen_test for target in seen] == [False, False]
 
 
 def test_a_loop_of_two_is_cut() -> None:
     seen, end = walk([b"/a", b"/b"])
     assert len(seen) == 6
-    assert end == TooMany("a redirect loop")
+    assert end == TooManyRedirects("a redirect loop")
 
 
 def test_a_target_in_its_own_chain_is_not_seen_tested_and_counts_a_hop() -> None:
     bounce = followed(candidate(), b"http://login.example/?back")
     back = followed(bounce, PAGE.encode())
-    assert bounce.filtered
-    assert not back.filtered
+    assert bounce.needs_seen_test
+    assert not back.needs_seen_test
     assert back.chain == (back.key, bounce.key)
 
 
@@ -168,7 +168,7 @@ def test_a_target_that_differs_by_tracking_only_has_the_same_key() -> None:
     start = candidate(PAGE + "&utm_source=x")
     target = followed(start, PAGE.encode())
     assert target.key == start.key
-    assert not target.filtered
+    assert not target.needs_seen_test
 
 
 def test_a_location_is_ascii_afterwards() -> None:

@@ -15,7 +15,7 @@ from scrapy.http import FormRequest, JsonRequest, XmlRpcRequest
 
 from crawler.crawl.in_flight import LEASE
 from crawler.model.types import UnstorableRequest
-from crawler.scheduler.requests import pack, unpack
+from crawler.scheduler.requests import pack_request, unpack_request
 from tests.harness.budget import examples
 
 URL = "http://a.example/"
@@ -86,7 +86,7 @@ def nested(depth: int) -> list[Any]:
     ],
 )
 def test_all_of_a_request_comes_back(request_: Request) -> None:
-    back = unpack(pack(request_, SPIDER), SPIDER)
+    back = unpack_request(pack_request(request_, SPIDER), SPIDER)
     assert type(back) is type(request_)
     for part in Request.attributes:
         assert getattr(back, part) == getattr(request_, part), part
@@ -94,7 +94,7 @@ def test_all_of_a_request_comes_back(request_: Request) -> None:
 
 def test_text_of_a_class_of_its_own_comes_back_as_plain_text() -> None:
     request = Request(URL, meta={"link_text": Text("b")}, cb_kwargs={"a": [Text("c")]})
-    back = unpack(pack(request, SPIDER), SPIDER)
+    back = unpack_request(pack_request(request, SPIDER), SPIDER)
     assert (back.meta, back.cb_kwargs) == ({"link_text": "b"}, {"a": ["c"]})
     assert type(back.meta["link_text"]) is type(back.cb_kwargs["a"][0]) is str
 
@@ -102,7 +102,7 @@ def test_text_of_a_class_of_its_own_comes_back_as_plain_text() -> None:
 def test_what_belongs_to_one_fetch_stays_behind() -> None:
     meta = {LEASE: object(), "download_slot": "a", "download_latency": 0.1, "mine": 1}
     request = Request(URL, meta=meta)
-    assert unpack(pack(request, SPIDER), SPIDER).meta == {"mine": 1}
+    assert unpack_request(pack_request(request, SPIDER), SPIDER).meta == {"mine": 1}
     assert request.meta == meta, "the request itself is not changed"
 
 
@@ -134,12 +134,12 @@ def test_what_cannot_be_stored_is_refused_with_its_place(
     given_: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(UnstorableRequest, match=reason):
-        pack(Request(URL, **given_), SPIDER)
+        pack_request(Request(URL, **given_), SPIDER)
 
 
 def test_a_class_of_the_users_own_is_refused() -> None:
     with pytest.raises(UnstorableRequest, match="OwnRequest is not one that can be stored"):
-        pack(OwnRequest(URL), SPIDER)
+        pack_request(OwnRequest(URL), SPIDER)
 
 
 def written(**parts: object) -> bytes:
@@ -152,8 +152,8 @@ def written(**parts: object) -> bytes:
         pytest.param(b"", id="nothing"),
         pytest.param(b"\xc1", id="no msgpack"),
         pytest.param(b"cos\nsystem\n(S'true'\ntR.", id="a pickle"),
-        pytest.param(pack(Request(URL), SPIDER)[:-3], id="cut"),
-        pytest.param(pack(Request(URL), SPIDER) + b"x", id="and more"),
+        pytest.param(pack_request(Request(URL), SPIDER)[:-3], id="cut"),
+        pytest.param(pack_request(Request(URL), SPIDER) + b"x", id="and more"),
         pytest.param(msgspec.msgpack.encode([1, 2]), id="a list"),
         pytest.param(msgspec.msgpack.encode({}), id="no URL"),
         pytest.param(b"\x81\xa3url\xdd\xff\xff\xff\xff", id="a list said to have 4 billion parts"),
@@ -198,13 +198,13 @@ def written(**parts: object) -> bytes:
 )
 def test_hostile_bytes_are_refused(packed: bytes) -> None:
     with pytest.raises(UnstorableRequest):
-        unpack(packed, SPIDER)
+        unpack_request(packed, SPIDER)
 
 
 def judged(packed: bytes) -> None:
     """A request that calls nothing but methods of its spider, or a refusal."""
     try:
-        request = unpack(packed, SPIDER)
+        request = unpack_request(packed, SPIDER)
     except UnstorableRequest:
         return
     assert type(request) in (Request, FormRequest, JsonRequest, XmlRpcRequest)
@@ -217,7 +217,7 @@ def test_any_bytes_are_a_request_or_a_refusal(packed: bytes) -> None:
     judged(packed)
 
 
-WHOLE = pack(
+WHOLE = pack_request(
     Request(URL, SPIDER.page, errback=SPIDER.failed, headers={"a": "b"}, meta={"c": [1]}), SPIDER
 )
 

@@ -20,7 +20,7 @@ from crawler.model.url import authority_of, fetch_form
 from crawler.policy.robots import (
     MIN_BODY_BYTES,
     TOO_COSTLY,
-    Rules,
+    RobotsRules,
     Ruling,
     cut_body,
 )
@@ -46,13 +46,13 @@ OVERRULED: Final = {
 }
 
 
-def rules(text: str, agent: str = "FooBot") -> Rules:
-    return Rules.parse(text.encode(), agent)
+def rules(text: str, agent: str = "FooBot") -> RobotsRules:
+    return RobotsRules.parse(text.encode(), agent)
 
 
 def our_answer(case: dict[str, Any]) -> object:
     """What we say, in the words of the case."""
-    found = Rules.parse(base64.b64decode(case["body_b64"]), case["ua"])
+    found = RobotsRules.parse(base64.b64decode(case["body_b64"]), case["ua"])
     match case["kind"]:
         case "crawl_delay_ms":
             return round(found.crawl_delay_s * 1000) or None
@@ -239,7 +239,7 @@ def test_ruling(text: str, path: str, want: Ruling) -> None:
     ],
 )
 def test_bytes_do_not_hide_a_rule(body: bytes) -> None:
-    found = Rules.parse(body, "FooBot")
+    found = RobotsRules.parse(body, "FooBot")
     assert not found.allowed(HOST + "/a")
     assert found.allowed(HOST + "/b")
 
@@ -314,19 +314,19 @@ def test_only_rules_end_a_run_of_agents(text: str, want: Ruling, want_delay_s: f
     assert rules(text).crawl_delay_s == want_delay_s
 
 
-def foobot_rules(text: str) -> Rules:
-    return Rules.parse(text.encode(), "FooBot")
+def foobot_rules(text: str) -> RobotsRules:
+    return RobotsRules.parse(text.encode(), "FooBot")
 
 
 def test_500_kib_are_read_and_no_line_that_was_cut() -> None:
     head = b"User-agent: *\nDisallow: /a\n"
     body = head + b"#" * (MIN_BODY_BYTES - len(head) - 14) + b"\nDisallow: /b\n"
     assert len(body) == MIN_BODY_BYTES
-    assert not Rules.parse(body, "x").allowed(HOST + "/b")
-    longer = Rules.parse(b"\n" + body, "x")
+    assert not RobotsRules.parse(body, "x").allowed(HOST + "/b")
+    longer = RobotsRules.parse(b"\n" + body, "x")
     assert not longer.allowed(HOST + "/a")
     assert longer.allowed(HOST + "/b")
-    assert not Rules.parse(b"\n" + body, "x", MIN_BODY_BYTES + 100).allowed(HOST + "/b")
+    assert not RobotsRules.parse(b"\n" + body, "x", MIN_BODY_BYTES + 100).allowed(HOST + "/b")
 
 
 @given(st.binary(max_size=60), st.integers(1, 60))
@@ -350,7 +350,7 @@ def many_globs(size: int) -> Callable[[], object]:
 
 def parsed(size: int) -> Callable[[], object]:
     body = b"User-agent: *\n" + b"Disallow: /*a*b*$\nUser-agent: x\nAllow: /%zz%41\xff\n" * size
-    return lambda: Rules.parse(body, "x", len(body) + 1)
+    return lambda: RobotsRules.parse(body, "x", len(body) + 1)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_a_file_that_takes_too_long_to_decide_forbids() -> None:
 def test_no_file_and_no_url_breaks_it(body: bytes, path: str) -> None:
     url = fetch_form(HOST + "/" + path)
     if url is not None:
-        found = Rules.parse(b"User-agent: *\nDisallow: /" + body, "FooBot")
+        found = RobotsRules.parse(b"User-agent: *\nDisallow: /" + body, "FooBot")
         assert found.ruling(url).allowed in (True, False)
         assert found.size_bytes() > 0
 

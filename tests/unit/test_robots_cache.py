@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.config.settings import RobotsSettings
-from crawler.policy.robots import Rules
+from crawler.policy.robots import RobotsRules
 from crawler.policy.robots_cache import (
-    Allowed,
-    Disallowed,
-    FetchResult,
+    RobotsAllowed,
+    RobotsAnswer,
     RobotsCache,
+    RobotsDisallowed,
     RobotsFetch,
     RobotsRecord,
     RobotsState,
+    RobotsUnknown,
     RobotsUnreachable,
-    Unknown,
     fetch_result,
     record_after,
     unknown_record,
@@ -65,36 +65,36 @@ def taught(status: int | None, body: bytes = b"", error: str = "", times: int = 
 
 
 def test_nothing_is_allowed_before_its_robots_txt_was_asked_for() -> None:
-    assert fresh().verdict(SITE + "/a", NOW) == Unknown(FILE)
-    assert fresh().verdict("https://example.com:8443/", NOW) == Unknown(
+    assert fresh().verdict(SITE + "/a", NOW) == RobotsUnknown(FILE)
+    assert fresh().verdict("https://example.com:8443/", NOW) == RobotsUnknown(
         "https://example.com:8443/robots.txt"
     )
 
 
 def test_a_file_allows_and_forbids_with_its_reason() -> None:
     cache = taught(200, BODY)
-    assert cache.verdict(SITE + "/a", NOW) == Allowed(3.0)
-    assert cache.verdict(SITE + "/no/a", NOW) == Disallowed("line 2: Disallow: /no")
-    assert cache.verdict(SITE + "/no/yes", NOW) == Allowed(3.0, "line 3: Allow: /no/yes")
+    assert cache.verdict(SITE + "/a", NOW) == RobotsAllowed(3.0)
+    assert cache.verdict(SITE + "/no/a", NOW) == RobotsDisallowed("line 2: Disallow: /no")
+    assert cache.verdict(SITE + "/no/yes", NOW) == RobotsAllowed(3.0, "line 3: Allow: /no/yes")
     assert cache.rules(SITE).sitemaps == ("/s.xml",)
 
 
 def test_a_file_speaks_for_its_own_scheme_host_and_port_only() -> None:
     cache = taught(404)
     for other in ("https://example.com", "http://example.com:8080", "http://www.example.com"):
-        assert isinstance(cache.verdict(other + "/a", NOW), Unknown)
+        assert isinstance(cache.verdict(other + "/a", NOW), RobotsUnknown)
 
 
 def test_no_file_allows_everything() -> None:
-    assert taught(404).verdict(SITE + "/no", NOW) == Allowed()
+    assert taught(404).verdict(SITE + "/no", NOW) == RobotsAllowed()
 
 
 def test_trouble_forbids_everything_and_is_asked_again() -> None:
-    assert taught(503, times=4).verdict(SITE + "/a", NOW) == Unknown(FILE)
+    assert taught(503, times=4).verdict(SITE + "/a", NOW) == RobotsUnknown(FILE)
     assert taught(503, times=5).verdict(SITE + "/a", NOW) == RobotsUnreachable(
         NOW + HOUR_S, "status 503"
     )
-    assert taught(503, times=5).verdict(SITE + "/a", NOW + HOUR_S) == Unknown(FILE)
+    assert taught(503, times=5).verdict(SITE + "/a", NOW + HOUR_S) == RobotsUnknown(FILE)
 
 
 def test_unreachable_lasts_from_the_end_of_the_hosts_rest() -> None:
@@ -102,52 +102,52 @@ def test_unreachable_lasts_from_the_end_of_the_hosts_rest() -> None:
     for _ in range(5):
         cache.store_result(SITE, RobotsFetch(FILE, error="connect"), NOW, rest_s=HOUR_S)
     assert isinstance(cache.verdict(SITE + "/a", NOW + 1.9 * HOUR_S), RobotsUnreachable)
-    assert isinstance(cache.verdict(SITE + "/a", NOW + 2 * HOUR_S), Unknown)
+    assert isinstance(cache.verdict(SITE + "/a", NOW + 2 * HOUR_S), RobotsUnknown)
 
 
 def test_a_redirect_is_asked_for_at_its_own_host_and_then_speaks_for_ours() -> None:
     cache, there = fresh(), "https://example.org/robots.txt"
     record = cache.store_result(SITE, RobotsFetch(FILE, 301, target=there), NOW)
     assert (record.kind, record.next_url) == (RobotsState.PENDING, there)
-    assert cache.verdict(SITE + "/no", NOW) == Unknown(there)
+    assert cache.verdict(SITE + "/no", NOW) == RobotsUnknown(there)
     cache.store_result(SITE, RobotsFetch(there, 200, body=BODY), NOW)
-    assert isinstance(cache.verdict(SITE + "/no", NOW), Disallowed)
-    assert cache.verdict("https://example.org/no", NOW) == Unknown(there)
+    assert isinstance(cache.verdict(SITE + "/no", NOW), RobotsDisallowed)
+    assert cache.verdict("https://example.org/no", NOW) == RobotsUnknown(there)
 
 
 def test_a_redirect_whose_turn_never_came_is_begun_anew() -> None:
     cache = fresh()
     cache.store_result(SITE, RobotsFetch(FILE, 301, target="https://example.org/robots.txt"), NOW)
-    assert cache.verdict(SITE + "/no", NOW + HOUR_S) == Unknown(FILE)
+    assert cache.verdict(SITE + "/no", NOW + HOUR_S) == RobotsUnknown(FILE)
 
 
 def test_a_verdict_holds_for_a_day_and_not_under_a_clock_set_back() -> None:
     cache = taught(200, BODY)
-    assert isinstance(cache.verdict(SITE + "/a", NOW + DAY_S - 1), Allowed)
-    assert cache.verdict(SITE + "/a", NOW + DAY_S) == Unknown(FILE)
-    assert cache.verdict(SITE + "/a", NOW - 1) == Unknown(FILE)
+    assert isinstance(cache.verdict(SITE + "/a", NOW + DAY_S - 1), RobotsAllowed)
+    assert cache.verdict(SITE + "/a", NOW + DAY_S) == RobotsUnknown(FILE)
+    assert cache.verdict(SITE + "/a", NOW - 1) == RobotsUnknown(FILE)
 
 
 def test_an_old_copy_is_used_while_there_is_trouble() -> None:
     cache = taught(200, BODY)
     later = NOW + DAY_S
     cache.store_result(SITE, RobotsFetch(FILE, 503), later)
-    assert isinstance(cache.verdict(SITE + "/no", later), Disallowed)
-    assert isinstance(cache.verdict(SITE + "/a", later), Allowed)
-    assert isinstance(cache.verdict(SITE + "/a", later + HOUR_S), Unknown)
+    assert isinstance(cache.verdict(SITE + "/no", later), RobotsDisallowed)
+    assert isinstance(cache.verdict(SITE + "/a", later), RobotsAllowed)
+    assert isinstance(cache.verdict(SITE + "/a", later + HOUR_S), RobotsUnknown)
 
 
 def test_a_lost_host_is_given_up_for_a_while_even_with_a_good_copy() -> None:
     cache = taught(200, BODY)
     cache.give_up(SITE, "lost", NOW, rest_s=10)
     assert cache.verdict(SITE + "/a", NOW) == RobotsUnreachable(NOW + 10 + HOUR_S, "lost")
-    assert cache.verdict(SITE + "/a", NOW + 10 + HOUR_S) == Unknown(FILE)
+    assert cache.verdict(SITE + "/a", NOW + 10 + HOUR_S) == RobotsUnknown(FILE)
 
 
 def test_records_outlive_the_process() -> None:
     store = MemoryStore()
     fresh(store).store_result(SITE, RobotsFetch(FILE, 200, body=BODY), NOW)
-    assert isinstance(fresh(store).verdict(SITE + "/no", NOW), Disallowed)
+    assert isinstance(fresh(store).verdict(SITE + "/no", NOW), RobotsDisallowed)
 
 
 def test_the_store_is_read_once() -> None:
@@ -173,8 +173,8 @@ def test_memory_is_bounded_and_forgets_the_least_used_but_no_verdict(
         if site not in known or size == 0:
             known[site] = bodies[size]
             cache.store_result(site, RobotsFetch(site + "/robots.txt", 200, body=bodies[size]), NOW)
-        allowed = Rules.parse(known[site], "Gossamer").allowed(site + "/3")
-        assert isinstance(cache.verdict(site + "/3", NOW), Allowed) == allowed
+        allowed = RobotsRules.parse(known[site], "Gossamer").allowed(site + "/3")
+        assert isinstance(cache.verdict(site + "/3", NOW), RobotsAllowed) == allowed
         assert cache.size_bytes <= 5000 or len(cache) == 1
     assert set(store.records) == set(known)
 
@@ -233,10 +233,10 @@ def test_what_is_forgotten_is_read_again() -> None:
     cache = fresh(store)
     cache.store_result(SITE, RobotsFetch(FILE, 404), NOW)
     store.put(RobotsRecord(SITE, RobotsState.RULES, NOW, NOW + DAY_S, BODY))
-    assert cache.verdict(SITE + "/no", NOW) == Allowed()
+    assert cache.verdict(SITE + "/no", NOW) == RobotsAllowed()
     cache.forget(SITE)
     assert (len(cache), cache.size_bytes) == (0, 0)
-    assert isinstance(cache.verdict(SITE + "/no", NOW), Disallowed)
+    assert isinstance(cache.verdict(SITE + "/no", NOW), RobotsDisallowed)
     cache.forget("http://never.heard.of")
 
 
@@ -252,36 +252,38 @@ def got(status: int | None = None, *, url: str = FILE, error: str = "", to: str 
 @pytest.mark.parametrize(
     ("fetch", "want"),
     [
-        pytest.param(got(200), FetchResult.FILE, id="200: the file"),
-        pytest.param(got(204), FetchResult.FILE, id="204: the file, and it is empty"),
-        pytest.param(got(301, to=ELSEWHERE), FetchResult.MOVED, id="301: look there"),
-        pytest.param(got(308, to=ELSEWHERE), FetchResult.MOVED, id="308: look there"),
-        pytest.param(got(301), FetchResult.ABSENT, id="a redirect to nowhere"),
-        pytest.param(got(302, to=FILE), FetchResult.ABSENT, id="a redirect to itself"),
+        pytest.param(got(200), RobotsAnswer.FILE, id="200: the file"),
+        pytest.param(got(204), RobotsAnswer.FILE, id="204: the file, and it is empty"),
+        pytest.param(got(301, to=ELSEWHERE), RobotsAnswer.MOVED, id="301: look there"),
+        pytest.param(got(308, to=ELSEWHERE), RobotsAnswer.MOVED, id="308: look there"),
+        pytest.param(got(301), RobotsAnswer.ABSENT, id="a redirect to nowhere"),
+        pytest.param(got(302, to=FILE), RobotsAnswer.ABSENT, id="a redirect to itself"),
         pytest.param(
-            got(304), FetchResult.ABSENT, id="304, though nobody asked whether it changed"
+            got(304), RobotsAnswer.ABSENT, id="304, though nobody asked whether it changed"
         ),
-        pytest.param(got(300, to=ELSEWHERE), FetchResult.ABSENT, id="300 leaves the choice to us"),
-        pytest.param(got(401), FetchResult.ABSENT, id="401 is a 4xx: unavailable, not forbidden"),
-        pytest.param(got(403), FetchResult.ABSENT, id="403 too"),
-        pytest.param(got(404), FetchResult.ABSENT, id="404: there is none"),
-        pytest.param(got(410), FetchResult.ABSENT, id="410: there is none"),
-        pytest.param(got(429), FetchResult.TROUBLE, id="429: overloaded, whatever its first digit"),
-        pytest.param(got(500), FetchResult.TROUBLE, id="500"),
-        pytest.param(got(503), FetchResult.TROUBLE, id="503"),
-        pytest.param(got(999), FetchResult.TROUBLE, id="a status that does not exist"),
-        pytest.param(got(101), FetchResult.TROUBLE, id="a status that makes no sense here"),
-        pytest.param(got(error="timeout"), FetchResult.TROUBLE, id="no answer in time"),
-        pytest.param(got(error="connect"), FetchResult.TROUBLE, id="no connection"),
-        pytest.param(got(error="dns"), FetchResult.TROUBLE, id="no address"),
-        pytest.param(got(), FetchResult.TROUBLE, id="no answer"),
+        pytest.param(got(300, to=ELSEWHERE), RobotsAnswer.ABSENT, id="300 leaves the choice to us"),
+        pytest.param(got(401), RobotsAnswer.ABSENT, id="401 is a 4xx: unavailable, not forbidden"),
+        pytest.param(got(403), RobotsAnswer.ABSENT, id="403 too"),
+        pytest.param(got(404), RobotsAnswer.ABSENT, id="404: there is none"),
+        pytest.param(got(410), RobotsAnswer.ABSENT, id="410: there is none"),
         pytest.param(
-            got(200, error="protocol", body=b"User-agent"), FetchResult.TROUBLE, id="half a file"
+            got(429), RobotsAnswer.TROUBLE, id="429: overloaded, whatever its first digit"
         ),
-        pytest.param(got(error="cancelled"), FetchResult.NOTHING, id="we stopped"),
+        pytest.param(got(500), RobotsAnswer.TROUBLE, id="500"),
+        pytest.param(got(503), RobotsAnswer.TROUBLE, id="503"),
+        pytest.param(got(999), RobotsAnswer.TROUBLE, id="a status that does not exist"),
+        pytest.param(got(101), RobotsAnswer.TROUBLE, id="a status that makes no sense here"),
+        pytest.param(got(error="timeout"), RobotsAnswer.TROUBLE, id="no answer in time"),
+        pytest.param(got(error="connect"), RobotsAnswer.TROUBLE, id="no connection"),
+        pytest.param(got(error="dns"), RobotsAnswer.TROUBLE, id="no address"),
+        pytest.param(got(), RobotsAnswer.TROUBLE, id="no answer"),
+        pytest.param(
+            got(200, error="protocol", body=b"User-agent"), RobotsAnswer.TROUBLE, id="half a file"
+        ),
+        pytest.param(got(error="cancelled"), RobotsAnswer.NOTHING, id="we stopped"),
     ],
 )
-def test_what_a_fetch_brought(fetch: RobotsFetch, want: FetchResult) -> None:
+def test_what_a_fetch_brought(fetch: RobotsFetch, want: RobotsAnswer) -> None:
     assert fetch_result(fetch) is want
 
 

@@ -81,7 +81,7 @@ PAGES = Scope(denied_types=frozenset({"gz", "mp4", "zip"}))
 )
 def test_urls(scope: Scope, path: str, depth: int, want: Reason | None) -> None:
     url = f"https://example.com{path}"
-    refusal = scope.refusal(url, split(url).path, depth, named=depth == 0)
+    refusal = scope.refusal(url, split(url).path, depth, is_exempt=depth == 0)
     assert (refusal.reason if refusal else None) is want
 
 
@@ -283,7 +283,7 @@ def refused(url: str, rules: CalendarRules = CALENDAR_RULES) -> str:
         pytest.param("/c?cal%5Bdate%5D=2031-07-01", id="in an escaped one"),
     ],
 )
-def test_refused(url: str) -> None:
+def test_refusals(url: str) -> None:
     assert refused(url)
 
 

@@ -32,7 +32,7 @@ else:
     from backports import zstd
 import pickle
 
-from crawler.policy.seeds import Pushed, read_pushed
+from crawler.policy.seeds import PushedRequest, read_pushed
 
 
 @pytest.mark.parametrize(
@@ -250,27 +250,33 @@ URL = "https://example.com/a"
 @pytest.mark.parametrize(
     ("item", "want"),
     [
-        pytest.param(b"https://example.com/a", Pushed(URL), id="a URL alone"),
-        pytest.param(b" example.com/a\n", Pushed(URL), id="as people type it"),
-        pytest.param(b'{"url": "https://example.com/a"}', Pushed(URL), id="a JSON object"),
-        pytest.param(b'\xef\xbb\xbf{"url": "example.com/a"}', Pushed(URL), id="behind a BOM"),
-        pytest.param(b'{"url": "example.com/a", "meta": null}', Pushed(URL), id="without meta"),
+        pytest.param(b"https://example.com/a", PushedRequest(URL), id="a URL alone"),
+        pytest.param(b" example.com/a\n", PushedRequest(URL), id="as people type it"),
+        pytest.param(b'{"url": "https://example.com/a"}', PushedRequest(URL), id="a JSON object"),
+        pytest.param(
+            b'\xef\xbb\xbf{"url": "example.com/a"}', PushedRequest(URL), id="behind a BOM"
+        ),
+        pytest.param(
+            b'{"url": "example.com/a", "meta": null}', PushedRequest(URL), id="without meta"
+        ),
         pytest.param(
             b'{"url": "https://example.com/a", "meta": {"job-id": "123xsd", "n": [1, {}]}}',
-            Pushed(URL, meta={"job-id": "123xsd", "n": [1, {}]}),
+            PushedRequest(URL, meta={"job-id": "123xsd", "n": [1, {}]}),
             id="with meta",
         ),
         pytest.param(
             b'{"url": "https://example.com/a", "method": "post", "key": "x", "list": ["y", "z"]}',
-            Pushed(URL, "POST", form={"key": "x", "list": ["y", "z"]}),
+            PushedRequest(URL, "POST", form={"key": "x", "list": ["y", "z"]}),
             id="every other field is form data",
         ),
         pytest.param(
-            "https://bücher.example/".encode(), Pushed("https://xn--bcher-kva.example/"), id="UTF-8"
+            "https://bücher.example/".encode(),
+            PushedRequest("https://xn--bcher-kva.example/"),
+            id="UTF-8",
         ),
     ],
 )
-def test_what_can_be_read(item: bytes, want: Pushed) -> None:
+def test_what_can_be_read(item: bytes, want: PushedRequest) -> None:
     assert read_pushed(item) == want
 
 

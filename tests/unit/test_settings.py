@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
 
-from crawler.config.kinds import file_of
+from crawler.config.readers import file_of
 from crawler.config.settings import (
     Arguments,
     Config,
@@ -27,7 +27,7 @@ from crawler.config.settings import (
     settings_table,
 )
 from crawler.model.choices import (
-    ByServer,
+    AutoByServer,
     ScopeChoice,
     Tls,
 )
@@ -64,7 +64,9 @@ def test_scrapys_own_settings_are_none_of_our_business():
         pytest.param("CRAWLER_WARC", "0", False, id="a boolean as Scrapy writes them"),
         pytest.param("CRAWLER_WARC", 1, True, id="a boolean as old settings have them"),
         pytest.param("CRAWLER_TLS", "lenient", Tls.LENIENT, id="a word"),
-        pytest.param("CRAWLER_REDIS_MAX_BYTES", "auto", ByServer.AUTO, id="as the server has it"),
+        pytest.param(
+            "CRAWLER_REDIS_MAX_BYTES", "auto", AutoByServer.AUTO, id="as the server has it"
+        ),
         pytest.param("CRAWLER_WORKER_NAME", "node-7.a_b", "node-7.a_b", id="a worker's name"),
         pytest.param("CRAWLER_LEVEL_SHARES", "5, 3,2", (5, 3, 2), id="a list with commas"),
         pytest.param("CRAWLER_LEVEL_SHARES", [1], (1,), id="a list in Python"),
@@ -420,8 +422,8 @@ def test_a_lease_has_room_for_two_fetches_and_two_lost_heartbeats():
 @pytest.mark.parametrize(
     ("given_bytes", "maxmemory", "full"),
     [
-        pytest.param(ByServer.AUTO, 0, None, id="no maxmemory: never full"),
-        pytest.param(ByServer.AUTO, 1_000_000_000, 800_000_000, id="four fifths of maxmemory"),
+        pytest.param(AutoByServer.AUTO, 0, None, id="no maxmemory: never full"),
+        pytest.param(AutoByServer.AUTO, 1_000_000_000, 800_000_000, id="four fifths of maxmemory"),
         pytest.param(5_000_000, 1_000_000_000, 5_000_000, id="what was set"),
         pytest.param(5_000_000, 0, 5_000_000, id="what was set, without maxmemory"),
     ],

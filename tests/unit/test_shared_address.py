@@ -14,7 +14,7 @@ from crawler.config.settings import read_config
 from crawler.model.types import ConfigError
 from crawler.shared.address import (
     IGNORED,
-    KEYS,
+    PARAM_KINDS,
     RedisAddress,
     redis_address,
 )
@@ -175,7 +175,7 @@ def test_redis_py_takes_what_we_hand_on(given):
     example |= {"ssl_cert_reqs": "none", "ssl_certfile": "/c", "ssl_keyfile": "/k"}
     example |= {"ssl_ca_path": "/d", "ssl_check_hostname": False, "ssl_password": "q"}
     example |= {"health_check_interval": 5}
-    assert example.keys() | {"url", "host", "port", "unix_socket_path", "ssl"} == KEYS.keys()
+    assert example.keys() | {"url", "host", "port", "unix_socket_path", "ssl"} == PARAM_KINDS.keys()
     params = {**example, **given.get("REDIS_PARAMS", {})}
     found = address(**{**given, "REDIS_PARAMS": params})
     assert found is not None
@@ -189,4 +189,4 @@ def test_a_crawl_is_refused_before_it_begins():
 
 
 def test_nothing_is_both_ours_and_ignored():
-    assert not KEYS.keys() & set(IGNORED)
+    assert not PARAM_KINDS.keys() & set(IGNORED)

@@ -15,7 +15,7 @@ from crawler.content.parsers.loading import MAX_LINKS
 from crawler.content.parsers.xml import (
     MAX_BYTES,
     PIECE_BYTES,
-    Unpacked,
+    UnpackedBody,
     XmlParser,
 )
 from crawler.model.page import (
@@ -233,7 +233,7 @@ def test_a_bomb_is_read_to_50_megabytes() -> None:
     assert len(bomb) < MEGABYTE
     parsed = read(bomb)
     assert (urls(parsed), set(parsed.notes)) == (["/a"], {"broken_xml", "unpacked_cut"})
-    unpacked = Unpacked(bomb)
+    unpacked = UnpackedBody(bomb)
     assert sum(map(len, unpacked)) == MAX_BYTES
 
 

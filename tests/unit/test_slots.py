@@ -18,7 +18,7 @@ def nothing():
 def begin(slots, number, standing):
     for request in range(number):
         slots.begin((standing, request), standing)
-        slots.waits(slots.of((standing, request)), for_host=True)
+        slots.set_waiting(slots.progress_of((standing, request)), for_host=True)
 
 
 def pass_s(slots, seconds):
@@ -29,21 +29,21 @@ def pass_s(slots, seconds):
 def test_hosts_of_one_standing_take_no_slot_of_another():
     slots = Slots(RULES, nothing)
     begin(slots, 4, NEW)
-    assert slots.free() == (ANSWERS, FAILS), "the best first"
+    assert slots.free_standings() == (ANSWERS, FAILS), "the best first"
     begin(slots, 1, FAILS)
-    assert slots.free() == (ANSWERS,), "hosts that failed have a quarter"
+    assert slots.free_standings() == (ANSWERS,), "hosts that failed have a quarter"
     begin(slots, 4, ANSWERS)
-    assert slots.free() == ()
+    assert slots.free_standings() == ()
 
 
 def test_a_fetch_that_brings_nothing_gives_its_slot_to_another():
     freed: list[tuple[Standing, ...]] = []
-    slots = Slots(RULES, lambda: freed.append(slots.free()))
+    slots = Slots(RULES, lambda: freed.append(slots.free_standings()))
     begin(slots, 4, ANSWERS)
-    assert ANSWERS not in slots.free()
+    assert ANSWERS not in slots.free_standings()
     pass_s(slots, 1.0)
-    assert slots.room(ANSWERS) == 4
-    assert slots.waiting == 4
+    assert slots.free_slots(ANSWERS) == 4
+    assert slots.slow_count == 4
     assert len(slots) == 4, "it goes on"
     assert freed == [(ANSWERS, NEW, FAILS)], "who waits for a slot is told, once"
 
@@ -51,38 +51,38 @@ def test_a_fetch_that_brings_nothing_gives_its_slot_to_another():
 def test_one_that_brings_enough_keeps_its_slot_and_one_that_does_again_takes_one_again():
     slots = Slots(RULES, nothing)
     begin(slots, 1, ANSWERS)
-    progress = slots.of((ANSWERS, 0))
+    progress = slots.progress_of((ANSWERS, 0))
     progress.received_bytes += 100
     pass_s(slots, 1.0)
-    assert slots.waiting == 0
+    assert slots.slow_count == 0
     progress.received_bytes += 99  # it drips
     pass_s(slots, 1.0)
-    assert slots.waiting == 1
+    assert slots.slow_count == 1
     progress.received_bytes += 5000
     pass_s(slots, 1.0)
-    assert slots.waiting == 0
+    assert slots.slow_count == 0
 
 
 def test_one_that_waits_for_us_keeps_its_slot():
     slots = Slots(RULES, nothing)
     begin(slots, 1, ANSWERS)
-    slots.waits(slots.of((ANSWERS, 0)), for_host=False)
+    slots.set_waiting(slots.progress_of((ANSWERS, 0)), for_host=False)
     pass_s(slots, 5.0)
-    assert slots.waiting == 0
+    assert slots.slow_count == 0
 
 
 def test_what_waits_for_its_host_is_bounded_and_then_takes_slots():
     slots = Slots(RULES, nothing)
     for _ in range(5):
         begin_at = len(slots)
-        for request in range(begin_at, begin_at + slots.room(NEW)):
+        for request in range(begin_at, begin_at + slots.free_slots(NEW)):
             slots.begin(request, NEW)
-            slots.waits(slots.of(request), for_host=True)
+            slots.set_waiting(slots.progress_of(request), for_host=True)
         pass_s(slots, 1.0)
     assert len(slots) == 4 + 8
-    assert slots.free() == (ANSWERS, FAILS)
+    assert slots.free_standings() == (ANSWERS, FAILS)
     slots.end(0)
-    assert slots.room(NEW) == 1
+    assert slots.free_slots(NEW) == 1
 
 
 def test_a_late_event_loop_makes_no_host_slow():
@@ -90,7 +90,7 @@ def test_a_late_event_loop_makes_no_host_slow():
     begin(slots, 1, ANSWERS)
     slots.check(60.0)
     slots.check(60.0)
-    assert slots.waiting == 0
+    assert slots.slow_count == 0
 
 
 def test_all_is_given_back_at_the_end():
@@ -101,13 +101,13 @@ def test_all_is_given_back_at_the_end():
     for request in begin_more:
         slots.end(request)
     pass_s(slots, 3.0)
-    assert (len(slots), slots.waiting, slots.room(NEW)) == (0, 0, 4)
+    assert (len(slots), slots.slow_count, slots.free_slots(NEW)) == (0, 0, 4)
 
 
 def test_without_a_limit_there_is_always_room():
     slots = Slots(SlotRules(concurrency=0), nothing)
     begin(slots, 500, ANSWERS)
-    assert slots.free() == (ANSWERS, NEW, FAILS)
+    assert slots.free_standings() == (ANSWERS, NEW, FAILS)
 
 
 @pytest.mark.parametrize(

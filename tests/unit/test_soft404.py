@@ -81,7 +81,7 @@ def test_the_probe_is_of_the_kind_it_asks_for() -> None:
     ],
 )
 def test_what_an_answer_says(status: int | None, said: Says) -> None:
-    assert record_of(status, b"d", TextHashes(), NOW).said is said
+    assert record_of(status, b"d", TextHashes(), NOW).answer is said
 
 
 LOST = "Sorry, we looked for {} everywhere and it is not found. Try the search, or go home."
@@ -137,10 +137,10 @@ class Memory:
 def test_a_host_is_asked_once_for_each_kind() -> None:
     probes = Probes(Memory(), lambda: "name", ContentSettings())
     assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.PROBE
-    probe = probes.wanted(HOST)
+    probe = probes.due_probe(HOST)
     assert probe is not None
-    probes.learn(HOST, probe.kind, ProbeResult(200, b"d"), NOW)
-    assert probes.wanted(HOST) is None
+    probes.store_result(HOST, probe.kind, ProbeResult(200, b"d"), NOW)
+    assert probes.due_probe(HOST) is None
     assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.SOFT_404
     assert probes.judge(PAGE, HOST, ProbeResult(200, b"another"), NOW) is SoftErrorVerdict.PAGE
     other = "https://example.com/elsewhere/item.html"
@@ -150,7 +150,7 @@ def test_a_host_is_asked_once_for_each_kind() -> None:
 def test_an_answer_is_forgotten_after_a_week() -> None:
     probes = Probes(Memory(), lambda: "name", ContentSettings())
     assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.PROBE
-    probes.learn(HOST, kind_of(PAGE) or "", ProbeResult(404), NOW)
+    probes.store_result(HOST, kind_of(PAGE) or "", ProbeResult(404), NOW)
     assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW + 86_400) is SoftErrorVerdict.PAGE
     assert (
         probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW + 8 * 86_400) is SoftErrorVerdict.PROBE
@@ -173,5 +173,5 @@ def test_without_soft_404_nothing_is_probed() -> None:
 def test_an_answer_to_another_question_teaches_nothing() -> None:
     probes = Probes(Memory(), lambda: "name", ContentSettings())
     assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.PROBE
-    probes.learn(HOST, "https://example.com/other/*", ProbeResult(404), NOW)
+    probes.store_result(HOST, "https://example.com/other/*", ProbeResult(404), NOW)
     assert probes.judge(PAGE, HOST, ProbeResult(200, b"d"), NOW) is SoftErrorVerdict.PROBE

@@ -21,8 +21,8 @@ from crawler.model.url import (
     TRACKING_NAMES,
     CanonicalRules,
     HostUnit,
-    Rule,
     UrlParts,
+    UrlRule,
     authority_of,
     canonical,
     digest_of_list,
@@ -198,8 +198,8 @@ def test_parts_agree_with_ada(pieces: list[str], base: str) -> None:
 
 NO_RULES = CanonicalRules(frozenset())
 USUAL_RULES = CanonicalRules()
-ALL_RULES = CanonicalRules(frozenset(Rule))
-ANY_RULES = st.sets(st.sampled_from(Rule)).map(lambda on: CanonicalRules(frozenset(on)))
+ALL_RULES = CanonicalRules(frozenset(UrlRule))
+ANY_RULES = st.sets(st.sampled_from(UrlRule)).map(lambda on: CanonicalRules(frozenset(on)))
 # Pieces out of which every rule finds something to do, and something that it must not take.
 _QUERY_WORDS = """
 / // a b ? & = + %20 %7e %7E %2f %25 % %% %34 | [ ] ( ) ; ' . utm_source= gclid=1 sid=
@@ -209,7 +209,7 @@ QUERY_PIECES = _QUERY_WORDS.split()
 HOSTS = ["http://example.com", "https://www.www.example.com.", "http://[::1]:80", "http://./"]
 
 
-def form(url: str, *on: Rule) -> str:
+def form(url: str, *on: UrlRule) -> str:
     fetched = fetch_form(url)
     assert fetched is not None
     return canonical(fetched, CanonicalRules(frozenset(on)))
@@ -218,26 +218,26 @@ def form(url: str, *on: Rule) -> str:
 @pytest.mark.parametrize(
     ("rule", "first", "second"),
     [
-        pytest.param(Rule.PERCENT, "/%7euser", "/~user", id="what needs no escape has none"),
-        pytest.param(Rule.PERCENT, "/a%2fb", "/a%2Fb", id="escapes are in capitals"),
-        pytest.param(Rule.PERCENT, "/?a[]=1", "/?a%5B%5D=1", id="what needs an escape has one"),
-        pytest.param(Rule.PERCENT, "/a|b", "/a%7Cb", id="in the path too"),
-        pytest.param(Rule.PERCENT, "/100%", "/100%25", id="a stray percent sign is escaped"),
-        pytest.param(Rule.SPACE, "/?q=a%20b", "/?q=a+b", id="two ways to write a space"),
-        pytest.param(Rule.EMPTY, "/page?", "/page", id="an empty query"),
-        pytest.param(Rule.EMPTY, "/?a=1&", "/?a=1", id="an empty parameter"),
-        pytest.param(Rule.TRACKING, "/page?utm_source=news", "/page", id="a campaign"),
-        pytest.param(Rule.TRACKING, "/?a=1&gclid=x&b=2", "/?a=1&b=2", id="a click"),
-        pytest.param(Rule.TRACKING, "/?UTM_Medium=x", "/", id="in capitals"),
-        pytest.param(Rule.SORT, "/?b=2&a=1", "/?a=1&b=2", id="the order of parameters"),
-        pytest.param(Rule.SESSION, "/p;jsessionid=1A2B.node1?x=1", "/p?x=1", id="a servlet's"),
-        pytest.param(Rule.SESSION, "/(S(lit3py55t21z5v55vlm25s55))/p", "/p", id="ASP.NET's"),
-        pytest.param(Rule.SESSION, "/?PHPSESSID=abc&x=1", "/?x=1", id="PHP's"),
-        pytest.param(Rule.SESSION, f"/?sid={'0a' * 16}", "/", id="a random sid"),
-        pytest.param(Rule.SLASH, "/news/", "/news", id="the last slash"),
+        pytest.param(UrlRule.PERCENT, "/%7euser", "/~user", id="what needs no escape has none"),
+        pytest.param(UrlRule.PERCENT, "/a%2fb", "/a%2Fb", id="escapes are in capitals"),
+        pytest.param(UrlRule.PERCENT, "/?a[]=1", "/?a%5B%5D=1", id="what needs an escape has one"),
+        pytest.param(UrlRule.PERCENT, "/a|b", "/a%7Cb", id="in the path too"),
+        pytest.param(UrlRule.PERCENT, "/100%", "/100%25", id="a stray percent sign is escaped"),
+        pytest.param(UrlRule.SPACE, "/?q=a%20b", "/?q=a+b", id="two ways to write a space"),
+        pytest.param(UrlRule.EMPTY, "/page?", "/page", id="an empty query"),
+        pytest.param(UrlRule.EMPTY, "/?a=1&", "/?a=1", id="an empty parameter"),
+        pytest.param(UrlRule.TRACKING, "/page?utm_source=news", "/page", id="a campaign"),
+        pytest.param(UrlRule.TRACKING, "/?a=1&gclid=x&b=2", "/?a=1&b=2", id="a click"),
+        pytest.param(UrlRule.TRACKING, "/?UTM_Medium=x", "/", id="in capitals"),
+        pytest.param(UrlRule.SORT, "/?b=2&a=1", "/?a=1&b=2", id="the order of parameters"),
+        pytest.param(UrlRule.SESSION, "/p;jsessionid=1A2B.node1?x=1", "/p?x=1", id="a servlet's"),
+        pytest.param(UrlRule.SESSION, "/(S(lit3py55t21z5v55vlm25s55))/p", "/p", id="ASP.NET's"),
+        pytest.param(UrlRule.SESSION, "/?PHPSESSID=abc&x=1", "/?x=1", id="PHP's"),
+        pytest.param(UrlRule.SESSION, f"/?sid={'0a' * 16}", "/", id="a random sid"),
+        pytest.param(UrlRule.SLASH, "/news/", "/news", id="the last slash"),
     ],
 )
-def test_a_rule_merges(rule: Rule, first: str, second: str) -> None:
+def test_a_rule_merges(rule: UrlRule, first: str, second: str) -> None:
     first, second = f"http://example.com{first}", f"http://example.com{second}"
     assert form(first, rule) == form(second, rule)
     if rule not in ALWAYS:
@@ -247,13 +247,15 @@ def test_a_rule_merges(rule: Rule, first: str, second: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "first", "second"),
     [
-        pytest.param(Rule.DOT, "http://example.com./", "http://example.com/", id="the root's dot"),
-        pytest.param(Rule.DOT, "http://a.com.:81/x", "http://a.com:81/x", id="before a port"),
-        pytest.param(Rule.WWW, "http://www.example.com/", "http://example.com/", id="www"),
-        pytest.param(Rule.HTTPS, "http://example.com/", "https://example.com/", id="the scheme"),
+        pytest.param(
+            UrlRule.DOT, "http://example.com./", "http://example.com/", id="the root's dot"
+        ),
+        pytest.param(UrlRule.DOT, "http://a.com.:81/x", "http://a.com:81/x", id="before a port"),
+        pytest.param(UrlRule.WWW, "http://www.example.com/", "http://example.com/", id="www"),
+        pytest.param(UrlRule.HTTPS, "http://example.com/", "https://example.com/", id="the scheme"),
     ],
 )
-def test_a_rule_merges_hosts(rule: Rule, first: str, second: str) -> None:
+def test_a_rule_merges_hosts(rule: UrlRule, first: str, second: str) -> None:
     assert form(first, rule) == form(second, rule)
     if rule not in ALWAYS:
         assert form(first) != form(second)
@@ -274,18 +276,23 @@ def test_a_rule_merges_hosts(rule: Rule, first: str, second: str) -> None:
     ],
 )
 def test_different_pages_stay_apart_under_all_rules(first: str, second: str) -> None:
-    rules = tuple(Rule)
+    rules = tuple(UrlRule)
     assert form(f"http://example.com{first}", *rules) != form(f"http://example.com{second}", *rules)
 
 
 def test_each_rule_states_what_it_merges_and_the_risky_ones_are_off() -> None:
-    assert set(MERGES) == set(Rule)
+    assert set(MERGES) == set(UrlRule)
     assert USUAL_RULES.on == ALWAYS | DEFAULT_RULES
-    assert set(Rule) - USUAL_RULES.on == {Rule.SESSION, Rule.SLASH, Rule.WWW, Rule.HTTPS}
+    assert set(UrlRule) - USUAL_RULES.on == {
+        UrlRule.SESSION,
+        UrlRule.SLASH,
+        UrlRule.WWW,
+        UrlRule.HTTPS,
+    }
 
 
 def test_a_host_that_is_only_www_stays() -> None:
-    assert form("http://www.com/", Rule.WWW) == "http://www.com/"
+    assert form("http://www.com/", UrlRule.WWW) == "http://www.com/"
 
 
 def test_tracking_names_are_few_and_lower_case() -> None:
@@ -309,7 +316,9 @@ def test_the_short_way_is_the_long_way(host: str, pieces: list[str]) -> None:
         return
     # www finds nothing to do on these, but forbids the short way.
     fetched = fetched.replace("www.", "")
-    assert canonical(fetched, NO_RULES) == canonical(fetched, CanonicalRules(frozenset({Rule.WWW})))
+    assert canonical(fetched, NO_RULES) == canonical(
+        fetched, CanonicalRules(frozenset({UrlRule.WWW}))
+    )
 
 
 WORDS = st.text(st.sampled_from("abcXYZ019-._~"), min_size=1, max_size=6)
@@ -324,7 +333,7 @@ def test_w3lib_agrees(path: list[str], query: str) -> None:
     """Where the rules are the same: percent signs in paths, sorted queries with values."""
     fetched = fetch_form(f"http://example.com/x{''.join(path)}?{query}")
     assert fetched is not None
-    ours = canonical(fetched, CanonicalRules(frozenset({Rule.SORT})))
+    ours = canonical(fetched, CanonicalRules(frozenset({UrlRule.SORT})))
     assert ours == w3lib.url.canonicalize_url(fetched)
 
 

@@ -26,18 +26,9 @@ from crawler.workers.redis_server import (
     saved_address,
     write_conf,
 )
-from crawler.workers.view import (
-    KILLED,
-    SharedFigures,
-    WorkersSummary,
-    read_summary,
-    summary_of_all,
-    workers_line,
-    workers_sentence,
-)
 from crawler.workers.workers import (
     MAX_PAUSE_S,
-    WELL_S,
+    STABLE_AFTER_S,
     ShareArguments,
     WorkerProcess,
     Workers,
@@ -45,6 +36,15 @@ from crawler.workers.workers import (
     worker_arguments,
     worker_folder,
     worker_folders,
+)
+from crawler.workers.workforce_figures import (
+    KILLED,
+    SharedFigures,
+    WorkersSummary,
+    read_summary,
+    summary_of_all,
+    workers_line,
+    workers_sentence,
 )
 
 TYPED = ShareArguments(
@@ -104,7 +104,7 @@ def test_a_worker_that_dies_repeatedly_is_restarted_after_growing_intervals() ->
     worker = WorkerProcess(1, Path("nowhere"), lambda: None)
     pauses = [worker.schedule_restart(now=0.0) for _ in range(7)]
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, MAX_PAUSE_S, MAX_PAUSE_S]
-    assert worker.schedule_restart(now=WELL_S + 1) == 1.0, "it had lived well"
+    assert worker.schedule_restart(now=STABLE_AFTER_S + 1) == 1.0, "it had lived well"
 
 
 def test_a_stop_cancels_a_pending_restart(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_stop_cancels_a_pending_restart(tmp_path: Path) -> None:
     worker.schedule_restart(now=0.0)
     assert not force.is_over
     force.stop()
-    force.turn(now=100.0)
+    force.poll(now=100.0)
     assert force.is_over and worker.starts == 0
 
 

@@ -108,7 +108,7 @@ _unescape = lru_cache(maxsize=4096)(html.unescape)
 # guess: a page of honest use has fewer; one with more is cut, not refused
 MAX_LINKS: Final = 20_000
 
-Given = dict[str, str]
+Attributes = dict[str, str]
 
 # WHATWG HTML, "shared declarative refresh steps": seconds, then a URL, quoted or not.
 _refresh = re.compile(
@@ -134,8 +134,8 @@ class LinksFound:
         if url and url[0] != "#":
             self._found.append(Link(url, LinkKind.A, _words(rel)) if rel else Link(url))
 
-    def take(self, name: str, given: Given) -> None:
-        for link in LINKING[name](given):
+    def take(self, name: str, attrs: Attributes) -> None:
+        for link in LINKING[name](attrs):
             self._found.append(link)
             if link.kind is LinkKind.CANONICAL:
                 self.canonical = self.canonical or link.url
@@ -160,38 +160,38 @@ def _words(rel: str) -> str:
     return " ".join(rel.lower().split())
 
 
-def _place(kind: LinkKind, attribute: str) -> Callable[[Given], Iterator[Link]]:
-    return lambda given: _to(given.get(attribute), kind, given.get("rel", ""))
+def _place(kind: LinkKind, attribute: str) -> Callable[[Attributes], Iterator[Link]]:
+    return lambda attrs: _to(attrs.get(attribute), kind, attrs.get("rel", ""))
 
 
-def _media(*names: str) -> Callable[[Given], Iterator[Link]]:
-    def read(given: Given) -> Iterator[Link]:
+def _media(*names: str) -> Callable[[Attributes], Iterator[Link]]:
+    def read(attrs: Attributes) -> Iterator[Link]:
         for name in names:
-            yield from _to(given.get(name), LinkKind.MEDIA)
-        if "srcset" in given:
-            for url in srcset(given["srcset"]):
+            yield from _to(attrs.get(name), LinkKind.MEDIA)
+        if "srcset" in attrs:
+            for url in srcset(attrs["srcset"]):
                 yield from _to(url, LinkKind.MEDIA)
 
     return read
 
 
-def _link_of(given: Given) -> Iterator[Link]:
+def _link_of(attrs: Attributes) -> Iterator[Link]:
     """Yield a canonical or alternate link; an alternate style sheet is none."""
-    words = given.get("rel", "").lower().split()
+    words = attrs.get("rel", "").lower().split()
     if "canonical" in words:
-        yield from _to(given.get("href"), LinkKind.CANONICAL, " ".join(words))
+        yield from _to(attrs.get("href"), LinkKind.CANONICAL, " ".join(words))
     elif "alternate" in words and "stylesheet" not in words:
-        yield from _to(given.get("href"), LinkKind.ALTERNATE, " ".join(words))
+        yield from _to(attrs.get("href"), LinkKind.ALTERNATE, " ".join(words))
 
 
-def _meta(given: Given) -> Iterator[Link]:
-    if given.get("http-equiv", "").strip(SPACE).lower() == "refresh":
-        yield from _to(refresh(given.get("content", "")), LinkKind.REFRESH)
+def _meta(attrs: Attributes) -> Iterator[Link]:
+    if attrs.get("http-equiv", "").strip(SPACE).lower() == "refresh":
+        yield from _to(refresh(attrs.get("content", "")), LinkKind.REFRESH)
 
 
-def _input(given: Given) -> Iterator[Link]:
-    if given.get("type", "").strip(SPACE).lower() == "image":
-        yield from _to(given.get("src"), LinkKind.MEDIA)
+def _input(attrs: Attributes) -> Iterator[Link]:
+    if attrs.get("type", "").strip(SPACE).lower() == "image":
+        yield from _to(attrs.get("src"), LinkKind.MEDIA)
 
 
 def refresh(content: str) -> str:
@@ -214,7 +214,7 @@ def srcset(written: str) -> Iterator[str]:
             position = described.end() if described else len(written)
 
 
-LINKING: Final[dict[str, Callable[[Given], Iterator[Link]]]] = {
+LINKING: Final[dict[str, Callable[[Attributes], Iterator[Link]]]] = {
     "area": _place(LinkKind.AREA, "href"),
     "frame": _place(LinkKind.FRAME, "src"),
     "iframe": _place(LinkKind.IFRAME, "src"),
@@ -268,7 +268,7 @@ NEVER_FOREIGN: Final = frozenset(
 )
 """Elements that end a drawing or formula that was not closed (WHATWG HTML, 13.2.6.5)."""
 
-UNSEEN: Final = frozenset(
+INVISIBLE_ELEMENTS: Final = frozenset(
     (
         *("audio", "canvas", "datalist", "dialog", "math", "noscript", "object", "select", "svg"),
         *("template", "video"),
@@ -276,20 +276,20 @@ UNSEEN: Final = frozenset(
 )
 """Elements that a reader does not see, or not as text."""
 
-AROUND: Final = frozenset(("aside", "footer", "header", "menu", "nav"))
+BOILERPLATE_ELEMENTS: Final = frozenset(("aside", "footer", "header", "menu", "nav"))
 """Elements around the content, by their names."""
 
 CONTENT: Final = frozenset(("article", "main"))
 """Elements in which a header or footer is part of the content."""
 
-AROUND_BY_ROLE: Final = frozenset(
+BOILERPLATE_ROLES: Final = frozenset(
     (
         *("alert", "alertdialog", "banner", "complementary", "contentinfo", "dialog", "menu"),
         *("menubar", "navigation", "search", "toolbar"),
     )
 )
 
-CLOSED: Final = frozenset(
+END_TAG_ELEMENTS: Final = frozenset(
     (
         *("div", "section", "span", "ul", "ol", "dl", "table", "form", "article", "details"),
         *("center", "fieldset", "figure", "blockquote", "main", "p"),
@@ -298,7 +298,7 @@ CLOSED: Final = frozenset(
 """Elements with an end tag, so that the effect of a role or `hidden` has an end."""
 
 
-NOISE_ELEMENTS: Final = AROUND | CONTENT | UNSEEN
+NOISE_ELEMENTS: Final = BOILERPLATE_ELEMENTS | CONTENT | INVISIBLE_ELEMENTS
 """Elements whose tags are reported to Noise."""
 HIDING: Final = frozenset(("hidden", "role"))
 """Attributes that may hide an element; one that has them is reported to Noise, too."""
@@ -340,9 +340,9 @@ class Noise:
         self._reported: list[_ReportedTag] = []
         self._is_xml = is_xml
 
-    def report_start(self, at: int, name: str, given: dict[str, str]) -> None:
+    def report_start(self, at: int, name: str, attrs: dict[str, str]) -> None:
         """Report the start tag of an element, unless it closes itself."""
-        is_hiding = _hides(name, given)
+        is_hiding = _hides(name, attrs)
         if is_hiding or name in NOISE_ELEMENTS:
             self._reported.append((at, name, 1, is_hiding))
 
@@ -395,11 +395,11 @@ class Noise:
                 yield at, -1 if found[1] else 1
 
 
-def _hides(name: str, given: dict[str, str]) -> bool:
-    if name in UNSEEN or name in AROUND:
+def _hides(name: str, attrs: dict[str, str]) -> bool:
+    if name in INVISIBLE_ELEMENTS or name in BOILERPLATE_ELEMENTS:
         return True
-    return name in CLOSED and (
-        "hidden" in given or given.get("role", "").strip().lower() in AROUND_BY_ROLE
+    return name in END_TAG_ELEMENTS and (
+        "hidden" in attrs or attrs.get("role", "").strip().lower() in BOILERPLATE_ROLES
     )
 
 
@@ -426,7 +426,7 @@ _date_in_data = re.compile(r'"(datePublished|dateModified)"\s{0,9}:\s{0,9}"([^"]
 
 
 class Facts:
-    """The declarations of a page: title, base, language, dates, and words for crawlers.
+    """The declarations of a page: title, base, language, dates, and directives for crawlers.
 
     Of repeated declarations the first counts, but of words for crawlers all. Invalid ones are
     ignored.
@@ -439,13 +439,13 @@ class Facts:
         self._robots: list[str] = []
         self._declared: dict[str, str] = {}
 
-    def take(self, name: str, given: dict[str, str]) -> None:
+    def take(self, name: str, attrs: dict[str, str]) -> None:
         if name == "html":
-            self._language = self._language or given.get("lang", "") or given.get("xml:lang", "")
+            self._language = self._language or attrs.get("lang", "") or attrs.get("xml:lang", "")
         elif name == "meta":
-            self._meta(given)
+            self._meta(attrs)
         elif not self.base:
-            self.base = given.get("href", "").strip(SPACE)
+            self.base = attrs.get("href", "").strip(SPACE)
 
     def take_title(self, text: str) -> None:
         if not self.title:
@@ -475,10 +475,10 @@ class Facts:
     def modified(self) -> float | None:
         return self._date(_MODIFIED)
 
-    def _meta(self, given: dict[str, str]) -> None:
-        content = given.get("content", "")
+    def _meta(self, attrs: dict[str, str]) -> None:
+        content = attrs.get("content", "")
         for attribute in ("name", "property", "itemprop", "http-equiv"):
-            name = given.get(attribute, "").strip(SPACE).lower()
+            name = attrs.get(attribute, "").strip(SPACE).lower()
             if name == "robots" and attribute == "name":
                 self._robots.append(content)
             elif name in _READ:
@@ -503,16 +503,16 @@ def replace_marks(text: str) -> str:
 
 # The shape of a tag is all of it except its quoted values. A page has thousands of tags of few
 # shapes, and the shape decides whether the values must be read. The caches are bounded.
-LONGEST: Final = 1_000  # letters of a tag whose shape is cached
-LONGEST_KNOWN: Final = 200
-MAX_KNOWN: Final = 8_192  # guess: a page has some dozens; at the limit the cache is cleared
-READ: Final = frozenset(("a",)) | LINKING.keys() | DECLARING | NOISE_ELEMENTS | RAW
+MAX_CACHED_TAG_CHARS: Final = 1_000  # letters of a tag whose shape is cached
+MAX_MARKED_TAG_CHARS: Final = 200
+MAX_MARKED_TAGS: Final = 8_192  # guess: a page has some dozens; at the limit the cache is cleared
+READ_ELEMENTS: Final = frozenset(("a",)) | LINKING.keys() | DECLARING | NOISE_ELEMENTS | RAW
 """Elements of which more than their text is used."""
 
 
 class Tag(NamedTuple):
     name: str
-    given: dict[str, str]  # its attributes; shared by a cache, so never changed
+    attrs: dict[str, str]  # its attributes; shared by a cache, so never changed
     mark: str  # replaces the tag in the text
     is_read: bool
     is_self_closing: bool
@@ -528,15 +528,15 @@ class Shape(NamedTuple):
 
 
 NO_TAG: Final = Tag("", {}, "", is_read=False, is_self_closing=False)
-known: Final[dict[str, str]] = {}
+marks_of_tags: Final[dict[str, str]] = {}
 """Tags as written that only separate words, with their marks, for all pages of this process."""
 
 
-def remember(tag: str, mark: str) -> str:
-    if len(tag) <= LONGEST_KNOWN:
-        if len(known) == MAX_KNOWN:
-            known.clear()
-        known[tag] = mark
+def remember_mark(tag: str, mark: str) -> str:
+    if len(tag) <= MAX_MARKED_TAG_CHARS:
+        if len(marks_of_tags) == MAX_MARKED_TAGS:
+            marks_of_tags.clear()
+        marks_of_tags[tag] = mark
     return mark
 
 
@@ -546,7 +546,7 @@ def mark_of(name: str) -> str:
 
 def tag_of(tag: str) -> Tag | None:
     """Read *tag*, which is cut at its first ">". Returns None if it does not end there."""
-    return _short(tag) if len(tag) <= LONGEST_KNOWN else _tag_of(tag)
+    return _short(tag) if len(tag) <= MAX_MARKED_TAG_CHARS else _tag_of(tag)
 
 
 def _tag_of(tag: str) -> Tag | None:
@@ -558,9 +558,9 @@ def _tag_of(tag: str) -> Tag | None:
     if tag[0] == "/":
         mark = LINK_END if name == "a" else mark_of(name)
         return Tag(name, {}, mark, name in NOISE_ELEMENTS, is_self_closing=False)
-    is_read = name in READ or hides(written)
-    given = attributes(written) if is_read else {}
-    return Tag(name, given, mark_of(name), is_read, is_self_closing(tag))
+    is_read = name in READ_ELEMENTS or hides(written)
+    attrs = attributes(written) if is_read else {}
+    return Tag(name, attrs, mark_of(name), is_read, is_self_closing(tag))
 
 
 _short: Final = lru_cache(maxsize=4096)(_tag_of)
@@ -574,15 +574,17 @@ def shape_of(between: tuple[str, ...]) -> Shape | None:
     example = "".join([f'{part}"{number}"' for number, part in enumerate(between[:-1])])
     example += between[-1]
     name, written = split_name(example)
-    given = each_attribute(written)
-    quoted = tuple([key.lower() for key, double, _, _ in given if double])
-    others = {key.lower(): value(bare) for key, double, _, bare in given if not double}
-    if len(quoted) < len(between) - 1 or len({*quoted, *others}) < len(given):
+    attrs = each_attribute(written)
+    quoted = tuple([key.lower() for key, double, _, _ in attrs if double])
+    others = {key.lower(): value(bare) for key, double, _, bare in attrs if not double}
+    if len(quoted) < len(between) - 1 or len({*quoted, *others}) < len(attrs):
         return None
     if example[0] == "/" or not tag_at(example):
         return None
     keys = {*quoted, *others}
-    is_read = "href" in keys if name == "a" else name in READ or not HIDING.isdisjoint(keys)
+    is_read = (
+        "href" in keys if name == "a" else name in READ_ELEMENTS or not HIDING.isdisjoint(keys)
+    )
     return Shape(name, mark_of(name), is_read, quoted, others, is_self_closing(example))
 
 
@@ -597,7 +599,7 @@ _end_of_cdata: Final = re.compile(r"\]\]>").search
 _end_of_comment: Final = re.compile(r"--!?>").search
 
 
-class Pieces:
+class TagPieces:
     """A page cut at its tags. A piece is a tag, with its ">", and the words behind it."""
 
     def __init__(self, text: str) -> None:
@@ -605,7 +607,7 @@ class Pieces:
         self._cut = _cut(text)  # words, a tag, words, a tag, words
         self.tags = self._cut[1::2]  # empty if blanked
         self.words = self._cut[2::2]  # behind each tag
-        self.marks = list(map(known.get, self.tags))  # None if not plain, or not cached
+        self.marks = list(map(marks_of_tags.get, self.tags))  # None if not plain, or not cached
         self._milestone = 0, len(self._cut[0]) + 1  # a piece, and where it begins, behind "<"
 
     def parts(self) -> list[str]:
@@ -675,7 +677,7 @@ _link: Final = re.compile(
 ).fullmatch
 
 
-class Reader:
+class HtmlReader:
     """Reads one page in one pass, by the constructor.
 
     Nine of ten tags only separate words and are cached for the life of the process. A tag that
@@ -688,7 +690,7 @@ class Reader:
         self.facts = Facts()
         self._is_xml = is_xml
         self._noise = Noise(is_xml=is_xml)
-        self._pieces = Pieces(replace_marks(text))
+        self._pieces = TagPieces(replace_marks(text))
         self._foreign = _Foreign(self._pieces.tags)
         self._read()
         spans = list(self._noise.spans(self._pieces.tags))
@@ -713,10 +715,10 @@ class Reader:
                 self._pieces.comment(at)
             return ""
         if tag[:8] == "![CDATA[":
-            if self._is_xml or self._foreign.holds(at):
+            if self._is_xml or self._foreign.is_foreign(at):
                 self._pieces.cdata(at)
             return ""
-        if '"' in tag and "'" not in tag and len(tag) < LONGEST:
+        if '"' in tag and "'" not in tag and len(tag) < MAX_CACHED_TAG_CHARS:
             fields = tag.split('"')
             if shape := shape_of(tuple(fields[::2])):
                 return self._by_shape(at, tag, fields, shape)
@@ -724,10 +726,10 @@ class Reader:
 
     def _by_shape(self, at: int, tag: str, fields: list[str], shape: Shape) -> str:
         if not shape.is_read:
-            return remember(tag, shape.mark)
-        given = dict(zip(shape.quoted, map(value, fields[1::2]), strict=True))
-        given = given | shape.others if shape.others else given
-        return self._take(at, shape.name, given, is_self_closing=shape.is_self_closing)
+            return remember_mark(tag, shape.mark)
+        attrs = dict(zip(shape.quoted, map(value, fields[1::2]), strict=True))
+        attrs = attrs | shape.others if shape.others else attrs
+        return self._take(at, shape.name, attrs, is_self_closing=shape.is_self_closing)
 
     def _by_text(self, at: int, tag: str) -> str:
         read = tag_of(tag)
@@ -735,37 +737,37 @@ class Reader:
             tag = self._pieces.tag(at)
             read = tag_of(tag) or NO_TAG
         if not read.is_read:
-            return remember(tag, read.mark)
+            return remember_mark(tag, read.mark)
         if tag[0] == "/":
             self._noise.report_end(at, read.name)
             return read.mark
-        return self._take(at, read.name, read.given, is_self_closing=read.is_self_closing)
+        return self._take(at, read.name, read.attrs, is_self_closing=read.is_self_closing)
 
-    def _take(self, at: int, name: str, given: Given, *, is_self_closing: bool) -> str:
+    def _take(self, at: int, name: str, attrs: Attributes, *, is_self_closing: bool) -> str:
         is_empty = is_self_closing and (self._is_xml or name in FOREIGN)
         if name == "a":
-            if "href" not in given:
+            if "href" not in attrs:
                 return ""
-            self.links.a(given["href"], given.get("rel", ""))
+            self.links.a(attrs["href"], attrs.get("rel", ""))
             return "" if is_empty else LINK
-        if not is_empty and (name in NOISE_ELEMENTS or not HIDING.isdisjoint(given)):
-            self._noise.report_start(at, name, given)
+        if not is_empty and (name in NOISE_ELEMENTS or not HIDING.isdisjoint(attrs)):
+            self._noise.report_start(at, name, attrs)
         if name in LINKING:
-            self.links.take(name, given)
+            self.links.take(name, attrs)
         if name in DECLARING:
-            self.facts.take(name, given)
+            self.facts.take(name, attrs)
         if name in FOREIGN and not is_empty:
             self._foreign.begins(at)
-        elif name in RAW and not is_empty and not self._foreign.holds(at):
-            self._raw(at, name, given)
+        elif name in RAW and not is_empty and not self._foreign.is_foreign(at):
+            self._raw(at, name, attrs)
         return mark_of(name)
 
-    def _raw(self, at: int, name: str, given: Given) -> None:
+    def _raw(self, at: int, name: str, attrs: Attributes) -> None:
         """Read an element in RAW."""
         held = self._pieces.raw(at, name)
         if name == "title":
             self.facts.take_title(held)
-        elif name == "script" and given.get("type", "").endswith("ld+json"):
+        elif name == "script" and attrs.get("type", "").endswith("ld+json"):
             self.facts.data(held)
         elif name in ("xmp", "plaintext"):
             self._pieces.words[at] = held.replace("&", "&amp;") + LINE
@@ -781,18 +783,18 @@ class _Foreign:
     def __init__(self, tags: Sequence[str]) -> None:
         self._tags = tags
         self._begins: list[int] = []  # the start tags of drawings and formulas
-        self._met = 0  # the number of these that were passed
+        self._passed = 0  # the number of these that were passed
         self._open: list[str] = []  # of FOREIGN and HTML_WITHIN, the innermost last
         self._position = 0
 
     def begins(self, at: int) -> None:
         self._begins.append(at)
 
-    def holds(self, at: int) -> bool:
+    def is_foreign(self, at: int) -> bool:
         """Whether the tag *at* is foreign. Tags must be passed in ascending order."""
-        while self._position < at and (self._open or self._met < len(self._begins)):
+        while self._position < at and (self._open or self._passed < len(self._begins)):
             if not self._open:
-                self._position = self._begins[self._met]
+                self._position = self._begins[self._passed]
             if found := _of_foreign(self._tags[self._position]):
                 self._pass(found[2].lower(), is_end=bool(found[1]))
             self._position += 1
@@ -804,8 +806,8 @@ class _Foreign:
         if is_end and name not in ("br", "p"):
             self._close(name)
         elif name in FOREIGN:
-            if self._begins[self._met : self._met + 1] == [self._position]:
-                self._met += 1
+            if self._begins[self._passed : self._passed + 1] == [self._position]:
+                self._passed += 1
                 self._push(name)
         elif name in HTML_WITHIN.get(inside, ()):
             is_html = name != "annotation-xml" or _holds_html(tag)
@@ -910,12 +912,12 @@ def page_text(parts: Sequence[str], noise: Spans) -> str:
     """Return the text of a page: each block is a line, and white space is folded. *parts* are
     alternating words and marks, and *noise* the spans without content. If they leave nothing, all
     parts are used."""
-    found = lines(without(parts, noise)) or lines(parts)
+    found = lines(without_spans(parts, noise)) or lines(parts)
     kept = prose(found)
-    return folded("\n".join([line for line, _ in found] if kept is None else kept))
+    return fold_spaces("\n".join([line for line, _ in found] if kept is None else kept))
 
 
-def without(parts: Sequence[str], noise: Spans) -> Sequence[str]:
+def without_spans(parts: Sequence[str], noise: Spans) -> Sequence[str]:
     if not noise:
         return parts
     kept: list[str] = []
@@ -933,7 +935,7 @@ def lines(parts: Sequence[str]) -> list[Line]:
     for marked in filter(None, _joined(parts).split(LINE)):
         plain, linked = marked, 0
         if inside or LINK in marked or LINK_END in marked:
-            plain, linked, inside = _unmarked(marked, inside)
+            plain, linked, inside = _replace_marks_of_line(marked, inside)
         if plain := plain.strip(" "):
             found.append((plain, linked))
     return found
@@ -951,17 +953,17 @@ def _joined(parts: Sequence[str]) -> str:
     return text
 
 
-def _unmarked(line: str, inside: bool) -> tuple[str, int, bool]:
+def _replace_marks_of_line(line: str, inside: bool) -> tuple[str, int, bool]:
     """Return the line without marks, how many letters of it are links, and whether it ends in
     one."""
     before, _, more = line.partition(LINK)
     link, end, behind = more.partition(LINK_END)
     if inside or not end or LINK in more or LINK_END in before or LINK_END in behind:
-        return _of_several(line, inside)
+        return _replace_several_marks(line, inside)
     return f"{before}{link}{behind}", len(link), False  # nine lines in ten of those with links
 
 
-def _of_several(line: str, inside: bool) -> tuple[str, int, bool]:
+def _replace_several_marks(line: str, inside: bool) -> tuple[str, int, bool]:
     words: list[str] = []
     linked = 0
     for number, piece in enumerate(line.split(LINK)):
@@ -973,7 +975,7 @@ def _of_several(line: str, inside: bool) -> tuple[str, int, bool]:
     return "".join(words).replace(LINK_END, ""), linked, inside
 
 
-def folded(text: str) -> str:
+def fold_spaces(text: str) -> str:
     """Return *text* with one space in place of several."""
     data = text.encode(errors="replace")
     letters = np.frombuffer(data, np.uint8)
@@ -996,7 +998,7 @@ class HtmlParser:
 
     def parse(self, source: Source) -> Parsed:
         text, charset = read_text(source.body, source.content_type)
-        read = Reader(text, is_xml=_is_xml(source.content_type, text))
+        read = HtmlReader(text, is_xml=_is_xml(source.content_type, text))
         facts, links = read.facts, read.links.first(MAX_LINKS + 1)
         return Parsed(
             parser=self.name,

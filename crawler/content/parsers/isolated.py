@@ -32,8 +32,8 @@ from crawler.model.types import CrawlerError
 # that 64 MB are not copied once more.
 LENGTH: Final = struct.Struct(">I")
 # Text and links at the limits of loading.py take 33 MB at most.
-MAX_ANSWER_BYTES: Final = 48 * 1024 * 1024
-BEGUN: Final = b"\x01"  # the first byte from the child: it has started, and a body can be timed
+MAX_REPLY_BYTES: Final = 48 * 1024 * 1024
+STARTED: Final = b"\x01"  # the first byte from the child: it has started, and a body can be timed
 
 
 class ParseJob(msgspec.Struct, frozen=True, array_like=True):
@@ -54,8 +54,8 @@ class ParseReply(msgspec.Struct, frozen=True, array_like=True):
 
 
 ENCODER: Final = msgspec.msgpack.Encoder()
-QUESTIONS: Final = msgspec.msgpack.Decoder(ParseJob)
-ANSWERS: Final = msgspec.msgpack.Decoder(ParseReply)
+JOB_DECODER: Final = msgspec.msgpack.Decoder(ParseJob)
+REPLY_DECODER: Final = msgspec.msgpack.Decoder(ParseReply)
 
 
 def framed(message: ParseJob | ParseReply) -> bytes:
@@ -100,7 +100,7 @@ class ParserProcess:
         self._wire = wire
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._status: asyncio.Future[int] | None = None
-        self.answered = 0
+        self.replies = 0
 
     @property
     def pid(self) -> int:
@@ -114,14 +114,14 @@ class ParserProcess:
                 send_job(writer, path, source)
                 await writer.drain()
                 (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                if length > MAX_ANSWER_BYTES:
-                    raise BadReply(f"its parser replied more than {MAX_ANSWER_BYTES} bytes")
-                answer = ANSWERS.decode(await reader.readexactly(length))
+                if length > MAX_REPLY_BYTES:
+                    raise BadReply(f"its parser replied more than {MAX_REPLY_BYTES} bytes")
+                answer = REPLY_DECODER.decode(await reader.readexactly(length))
         except msgspec.MsgspecError:
             raise BadReply("its parser's process sent an invalid reply") from None
         except (ConnectionError, EOFError):
             raise ProcessEnded from None
-        self.answered += 1
+        self.replies += 1
         return answer
 
     def kill(self) -> asyncio.Future[int]:
@@ -143,10 +143,10 @@ class ParserProcess:
         self._streams = await asyncio.open_connection(sock=self._wire, limit=_READ_BYTES)
         try:
             async with asyncio.timeout(_START_S):
-                begun = await self._streams[0].readexactly(len(BEGUN))
+                begun = await self._streams[0].readexactly(len(STARTED))
         except TimeoutError:
             raise ProcessEnded from None
-        if begun != BEGUN:
+        if begun != STARTED:
             raise ProcessEnded
         return self._streams
 
@@ -183,7 +183,7 @@ def _environment() -> dict[str, str]:
     }
 
 
-BODIES_EACH: Final = 200  # guess: then a new process, because a library may leak memory
+BODIES_PER_PROCESS: Final = 200  # guess: then a new process, because a library may leak memory
 # The limit of real time is this multiple of the limit of processor time.
 _REAL_TIME_FACTOR: Final = 5
 _MEMORY_SHARE: Final = 4  # a body may take a quarter of the memory
@@ -213,7 +213,7 @@ class ParserProcesses:
     def __init__(self, limits: ParserLimits) -> None:
         self._limits = limits
         # Bodies wait here without a limit; fetching limits how many there are.
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._idle: dict[str, ParserProcess] = {}
         self._busy: set[ParserProcess] = set()
         self._ending: set[asyncio.Future[int]] = set()
@@ -223,7 +223,7 @@ class ParserProcesses:
         """Parse *source* by the parser class at *path*. Raises Unreadable, BrokenParser."""
         if len(source.body) > self._limits.max_bytes // _MEMORY_SHARE:
             raise Unreadable(f"{len(source.body)} bytes are too many for CRAWLER_PARSE_MAX_BYTES")
-        async with self._turns[path]:
+        async with self._locks[path]:
             if self._closed:
                 raise Unreadable("the crawl has ended")
             return _result(await self._run_job(path, source), self._limits)
@@ -260,7 +260,7 @@ class ParserProcesses:
         return answer
 
     def _keep_or_end(self, path: str, child: ParserProcess, answer: ParseReply | None) -> None:
-        is_used_up = child.answered >= BODIES_EACH
+        is_used_up = child.replies >= BODIES_PER_PROCESS
         if answer is None or is_used_up or self._closed or answer.fault == MemoryError.__name__:
             self._end(child)
         else:

@@ -18,9 +18,9 @@ from typing import BinaryIO, Final
 import msgspec
 
 from crawler.content.parsers.isolated import (
-    BEGUN,
+    JOB_DECODER,
     LENGTH,
-    QUESTIONS,
+    STARTED,
     ParseReply,
     framed,
 )
@@ -44,11 +44,11 @@ def main(starter: int, max_bytes: int, timeout_s: float) -> None:
     _limit(resource.RLIMIT_AS, max_bytes)
     with os.fdopen(os.dup(0), "rb") as inward, os.fdopen(os.dup(0), "wb") as outward:
         _close_standard_streams()
-        outward.write(BEGUN)
+        outward.write(STARTED)
         outward.flush()
         parsers: dict[str, Parser] = {}
         while head := inward.read(LENGTH.size):
-            question = QUESTIONS.decode(inward.read(*LENGTH.unpack(head)))
+            question = JOB_DECODER.decode(inward.read(*LENGTH.unpack(head)))
             _limit(resource.RLIMIT_CPU, math.ceil(_cpu_s() + timeout_s))
             answer = _reply(question.path, question.source, inward, question.length, parsers)
             outward.write(framed(answer))

@@ -18,6 +18,6 @@ class PdfParser:
     inline_max_bytes: Final = 0
 
     def parse(self, source: Source) -> Parsed:
-        from crawler.content.parsers.pdf_reading import read_pdf  # noqa: PLC0415  # loads pdfium
+        from crawler.content.parsers.pdfium_reader import read_pdf  # noqa: PLC0415  # loads pdfium
 
         return read_pdf(source, self.name)

@@ -36,7 +36,7 @@ _MAX_MEMBERS: Final = 1000  # guess: a file to which a member is appended each d
 _WITH_GZIP_HEADER: Final = 16 + zlib.MAX_WBITS
 
 
-class Unpacked:
+class UnpackedBody:
     """Iterates over the pieces of a body, decompressed if it is gzip. Afterwards `notes` holds what
     was cut or broken. Only one piece is in memory at a time."""
 
@@ -109,7 +109,7 @@ class XmlParser:
     inline_max_bytes: Final = 64 * 1024  # a sitemap of 470 URLs: 5 ms
 
     def parse(self, source: Source) -> Parsed:
-        unpacked = Unpacked(source.body)
+        unpacked = UnpackedBody(source.body)
         seen = markup(unpacked.head())
         if seen.element in _SITEMAPS:
             return _sitemap(unpacked)
@@ -118,7 +118,7 @@ class XmlParser:
         return _other(seen, source)
 
 
-def _sitemap(unpacked: Unpacked) -> Parsed:
+def _sitemap(unpacked: UnpackedBody) -> Parsed:
     sitemap = Sitemap()
     sitemap.read(unpacked)
     return Parsed(parser="sitemap", links=sitemap.links, notes=(*sitemap.notes, *unpacked.notes))

@@ -59,6 +59,8 @@ class _Sealed(msgspec.Struct, frozen=True):
 
 
 class IndexFolder:
+    """The folder of the index on disk: its manifest, runs and drafts."""
+
     def __init__(self, path: Path) -> None:
         """Raises DataDirError if *path* cannot be made."""
         self.path = path

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Prints = NDArray[np.uint64]  # fingerprints
 
-MOST_BITS: Final = 3  # that may differ
+MAX_BITS: Final = 3  # that may differ
 BITS: Final = 64
 
 

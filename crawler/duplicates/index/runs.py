@@ -125,6 +125,8 @@ def write_run(
 
 
 class RunWriter:
+    """Writes the files of one run."""
+
     def __init__(
         self,
         path: Path,

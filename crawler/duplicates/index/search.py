@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from crawler.duplicates.index.orders import (
     BITS,
     DIGEST_BYTES,
-    MOST_BITS,
+    MAX_BITS,
     NewestPages,
     Order,
     Prints,
@@ -39,7 +39,7 @@ def narrow(
     any number of fingerprints, in 0.1 to 10 ms."""
     key, place = order.key(fingerprint), BITS - order.equal_bits
     alike = np.array([key >> place << place], np.uint64)
-    left = np.array([MOST_BITS])  # how many bits may differ in the blocks that follow
+    left = np.array([MAX_BITS])  # how many bits may differ in the blocks that follow
     begins, ends = _within(prints, order, alike, place, np.array([begin]), np.array([end]))
     for block in order.blocks[order.equal :]:
         if (ends - begins).sum() <= most:
@@ -59,7 +59,7 @@ def _changed(width: int, left: Places) -> tuple[Places, Prints, Places]:
     and the number of bits that it leaves."""
     masks, counts = _masks(width)
     parents, changes, rest = [], [], []
-    for bits in range(MOST_BITS + 1):
+    for bits in range(MAX_BITS + 1):
         of = np.flatnonzero(left == bits)
         some = counts <= bits
         parents.append(np.repeat(of, some.sum()))
@@ -73,7 +73,7 @@ def _masks(width: int) -> tuple[Prints, Places]:
     """Return all masks of up to 3 of *width* bits, and how many bits each has."""
     chosen = [
         sum(1 << bit for bit in bits)
-        for count in range(MOST_BITS + 1)
+        for count in range(MAX_BITS + 1)
         for bits in combinations(range(width), count)
     ]
     masks = np.array(chosen, np.uint64)
@@ -133,8 +133,8 @@ class IndexView:
         self, fingerprint: int, max_bits: int, newest: Prints, stretch: int
     ) -> list[NearMatch]:
         """Return every fingerprint within *max_bits* (3 at most), nearest first."""
-        if not 0 <= max_bits <= MOST_BITS:
-            raise ValueError(f"the index finds what is within {MOST_BITS} bits, not {max_bits}")
+        if not 0 <= max_bits <= MAX_BITS:
+            raise ValueError(f"the index finds what is within {MAX_BITS} bits, not {max_bits}")
         found = np.concatenate([newest, *self._waiting_prints, *self._beside(fingerprint, stretch)])
         bits = np.bitwise_count(found ^ np.uint64(fingerprint))
         # Most pages are near to none, and this takes 2 us less than finding all.

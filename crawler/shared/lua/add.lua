@@ -3,9 +3,9 @@
 -- No allow-oom: if memory is used up, the script is refused before it begins.
 --
 -- ARGV  most URLs of a host, most of a registered domain ('' where there is no budget), then groups:
---       host, domain, front, flags, n, and n times: key (signed 64 bits, in digits), body
+--       host, domain, front, flags, n, and n times: key (signed 64 bits, in digits), packed URL
 --       flags: 1 no seen test, 2 to the head, 4 of no budget (a robots.txt, what is urgent), 8 later:
---       the body begins with the delay, 8 bytes, 16 seen from now on, though there is no seen test
+--       the packed URL begins with the delay, 8 bytes, 16 seen from now on, though there is no seen test
 -- Reply run, new, seen, over budget, then of each group with some over budget: 'host' or 'domain',
 --       its name, how many
 
@@ -16,39 +16,39 @@ local PER_BUCKET = 190
 local read_seen = redis.call('HMGET', TOTALS, 'buckets', 'seen')
 local buckets, seen_total = tonumber(read_seen[1] or 1), tonumber(read_seen[2] or 0)
 local old_buckets = buckets
-local half = 1
-while half * 2 <= buckets do half = half * 2 end
+local round_size = 1
+while round_size * 2 <= buckets do round_size = round_size * 2 end
 
 local function bucket_of(key)
-  local bucket = math.abs(tonumber(string.sub(key, -9))) % (half * 2)
-  if bucket >= buckets then bucket = bucket - half end
+  local bucket = math.abs(tonumber(string.sub(key, -9))) % (round_size * 2)
+  if bucket >= buckets then bucket = bucket - round_size end
   return bucket
 end
 
 local function split_bucket()
-  local from, to = buckets - half, buckets
+  local from, to = buckets - round_size, buckets
   local moved = {}
   for _, key in ipairs(redis.call('SMEMBERS', seen_key(from))) do
-    if math.abs(tonumber(string.sub(key, -9))) % (half * 2) == to then moved[#moved + 1] = key end
+    if math.abs(tonumber(string.sub(key, -9))) % (round_size * 2) == to then moved[#moved + 1] = key end
   end
   if #moved > 0 then
     redis.call('SREM', seen_key(from), unpack(moved))
     redis.call('SADD', seen_key(to), unpack(moved))
   end
   buckets = buckets + 1
-  if buckets == half * 2 then half = buckets end
+  if buckets == round_size * 2 then round_size = buckets end
 end
 
 local host_budget, domain_budget = tonumber(ARGV[1]), tonumber(ARGV[2])
 local new, seen, over, filtered_new = 0, 0, 0, 0
-local kept_out = {}
+local over_budget = {}
 local at = 3
 
 -- How many URLs a group of one host may still add, and whose budget limits it.
-local function room_of(it, domain, is_free)
+local function room_of(record, domain, is_robots)
   local room, unit = math.huge, 'host'
-  if is_free then return room, unit end
-  if host_budget then room = host_budget - it.admitted end
+  if is_robots then return room, unit end
+  if host_budget then room = host_budget - record.admitted end
   if domain_budget then
     local left = domain_budget - tonumber(redis.call('HGET', DOMAINS, domain) or 0)
     if left < room then room, unit = left, 'domain' end
@@ -68,17 +68,17 @@ end
 local function admit_group()
   local host, domain, front = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   local flags, n = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  local unfiltered, is_free = bit.band(flags, 1) ~= 0, bit.band(flags, 4) ~= 0
-  local noted = not unfiltered or bit.band(flags, 16) ~= 0
+  local unfiltered, is_robots = bit.band(flags, 1) ~= 0, bit.band(flags, 4) ~= 0
+  local is_marked_seen = not unfiltered or bit.band(flags, 16) ~= 0
   at = at + 5
-  local it = load(host)
-  local room, unit = room_of(it, domain, is_free)
+  local record = load_host(host)
+  local room, unit = room_of(record, domain, is_robots)
   local over_before = over
   local fresh, marked = {}, {}
   for i = at, at + 2 * n - 2, 2 do
     local key = ARGV[i]
     if #fresh < room then
-      local answer = noted and redis.pcall('SADD', seen_key(bucket_of(key)), key)
+      local answer = is_marked_seen and redis.pcall('SADD', seen_key(bucket_of(key)), key)
       if type(answer) == 'table' then return undo(marked, answer) end
       local is_new = answer == 1
       if is_new then
@@ -98,27 +98,27 @@ local function admit_group()
   end
   at = at + 2 * n
   if over > over_before then
-    kept_out[#kept_out + 1] = unit
-    kept_out[#kept_out + 1] = unit == 'host' and host or domain
-    kept_out[#kept_out + 1] = over - over_before
+    over_budget[#over_budget + 1] = unit
+    over_budget[#over_budget + 1] = unit == 'host' and host or domain
+    over_budget[#over_budget + 1] = over - over_before
   end
   if #fresh == 0 then return end
   if bit.band(flags, 8) ~= 0 then
-    for _, body in ipairs(fresh) do
-      put_off(host, front, struct.unpack('<d', body), string.sub(body, 9))
+    for _, packed_url in ipairs(fresh) do
+      postpone(host, front, struct.unpack('<d', packed_url), string.sub(packed_url, 9))
     end
   else
     local push = bit.band(flags, 2) ~= 0 and 'LPUSH' or 'RPUSH'
     local answer = redis.pcall(push, queue_key(front, host), unpack(fresh))
     if type(answer) == 'table' then return undo(marked, answer) end
-    count('waiting', #fresh)
-    arrived(host, it, front)
+    add_to_total('waiting', #fresh)
+    note_queued(host, record, front)
   end
-  if not is_free then
-    it.admitted = it.admitted + #fresh
+  if not is_robots then
+    record.admitted = record.admitted + #fresh
     if domain_budget then redis.call('HINCRBY', DOMAINS, domain, #fresh) end
   end
-  save(host, it)
+  save_host(host, record)
   new = new + #fresh
 end
 
@@ -127,9 +127,9 @@ while at <= #ARGV and not fault do admit_group() end
 seen_total = seen_total + filtered_new
 while seen_total > buckets * PER_BUCKET do split_bucket() end
 if new > 0 then
-  count('seen', filtered_new)
-  count('adds', new)
+  add_to_total('seen', filtered_new)
+  add_to_total('adds', new)
   if buckets > old_buckets then redis.call('HSET', TOTALS, 'buckets', buckets) end
-  close_books()
+  write_totals()
 end
-return fault or {run, new, seen, over, unpack(kept_out)}
+return fault or {run, new, seen, over, unpack(over_budget)}

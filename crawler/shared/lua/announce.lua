@@ -10,19 +10,19 @@
 --       [the record that must be stored now, or nothing is written; empty: none]
 -- Reply whether it was written, how many take part, how many of them are starting, the lowest doors
 local WORKERS, ALIVE, STARTING, DOORS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local name, said, state = ARGV[1], ARGV[2], ARGV[3]
+local name, worker_record, state = ARGV[1], ARGV[2], ARGV[3]
 local now, MOST_DEAD = wall(), 100
 
-local function take_out(worker)
+local function remove_worker(worker)
   redis.call('ZREM', ALIVE, worker)
   redis.call('SREM', STARTING, worker)
   redis.call('ZREM', DOORS, worker)
 end
 
 if ARGV[6] and (redis.call('HGET', WORKERS, name) or '') ~= ARGV[6] then return {0, 0, 0, '0'} end
-if said == '' then redis.call('HDEL', WORKERS, name) else redis.call('HSET', WORKERS, name, said) end
-if said == '' or state == 'stopping' then
-  take_out(name)
+if worker_record == '' then redis.call('HDEL', WORKERS, name) else redis.call('HSET', WORKERS, name, worker_record) end
+if worker_record == '' or state == 'stopping' then
+  remove_worker(name)
 else
   redis.call('ZADD', ALIVE, string.format('%.3f', now), name)
   redis.call(state == 'starting' and 'SADD' or 'SREM', STARTING, name)
@@ -30,7 +30,7 @@ else
 end
 local silent_since = string.format('%.3f', now - tonumber(ARGV[5]))
 for _, dead in ipairs(redis.call('ZRANGEBYSCORE', ALIVE, '-inf', silent_since, 'LIMIT', 0, MOST_DEAD)) do
-  take_out(dead)
+  remove_worker(dead)
 end
 local lowest = redis.call('ZRANGE', DOORS, 0, 0, 'WITHSCORES')[2] or '0'
 return {1, redis.call('ZCARD', ALIVE), redis.call('SCARD', STARTING), lowest}

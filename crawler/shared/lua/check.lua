@@ -1,6 +1,5 @@
 #!lua flags=no-writes,allow-oom
--- Look whether anything is left to fetch in a shard: at its queues, because a counter that drifted
--- would end a crawl early, or never.
+-- Check whether anything is left to fetch in a shard. This reads the queues, because with a counter that drifted a crawl would end early, or never.
 --
 -- Reply run, 1 if a URL waits, has a later date or is leased, the totals as HGETALL has them, the
 --       workers that have links on their own disks
@@ -13,9 +12,9 @@ local function is_anything_left()
   end
   if redis.call('ZCARD', RESTING) > 0 or redis.call('ZCARD', LATER) > 0 then return 1 end
   -- A session without leases is taken out with its last one; a few may stand there after a restart.
-  local few = 100
-  local sessions = redis.call('ZRANGE', SESSIONS, 0, few)
-  if #sessions > few then return 1 end
+  local MAX_STALE_SESSIONS = 100
+  local sessions = redis.call('ZRANGE', SESSIONS, 0, MAX_STALE_SESSIONS)
+  if #sessions > MAX_STALE_SESSIONS then return 1 end
   for _, session in ipairs(sessions) do
     if redis.call('EXISTS', leases_key(session)) == 1 then return 1 end
   end

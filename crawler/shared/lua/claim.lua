@@ -15,7 +15,7 @@ end
 
 -- The last bucket is new: its claims are moved there from another.
 local function split_bucket(to)
-  local from = claims_key(to - whole_round(to))
+  local from = claims_key(to - power_of_two_below(to))
   local stay, move = {}, {}
   for _, claim in ipairs(redis.call('LRANGE', from, 0, -1)) do
     local part = claim_bucket(digest_in(claim), to + 1) == to and move or stay

@@ -18,12 +18,12 @@ end
 
 -- There is no index of old items. Each worker holds few, and every call looks at a few at random,
 -- so all are looked at soon.
-local looked_at = redis.call('HRANDFIELD', TAKEN, math.min(limit, 50), 'WITHVALUES')
-for i = 1, #looked_at, 2 do
-  if looked_at[i] ~= 'schema' then
-    local at, item = unstamped(looked_at[i + 1])
+local sampled = redis.call('HRANDFIELD', TAKEN, math.min(limit, 50), 'WITHVALUES')
+for i = 1, #sampled, 2 do
+  if sampled[i] ~= 'schema' then
+    local at, item = unstamped(sampled[i + 1])
     if now - at >= lease_s then
-      redis.call('HDEL', TAKEN, looked_at[i])
+      redis.call('HDEL', TAKEN, sampled[i])
       take(item)
     end
   end

@@ -7,7 +7,7 @@
 local most = tonumber(ARGV[1])
 local reply = {run}
 for i = 2, #ARGV, 2 do
-  local pattern, packed = yield_of(yields_key(ARGV[i]), ARGV[i + 1], most)
+  local pattern, packed = stats_of(stats_key(ARGV[i]), ARGV[i + 1], most)
   if packed then
     local pages, new, barren, at = struct.unpack('<I4I4I4d', packed)
     local is_other = pattern == OTHER_PATTERNS and 1 or 0

@@ -3,7 +3,7 @@
 --
 -- ARGV  for each: table, quarter, row
 -- Reply run
--- A row that is sent twice, because a reply was lost, is stored once: the first is among the last.
+-- A row that is sent twice, because a reply was lost, is stored once: it is compared with the LAST rows of the bucket.
 local LAST = 16
 -- An attacker who makes fingerprints with the same quarter fills its bucket; then pages that are
 -- near in this quarter only are not found. The bound is 2.7 times a bucket's rows at 1e8 pages.

@@ -8,7 +8,7 @@
 local run_id, quiet_s, lease_s, schema = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local known_s = tonumber(ARGV[5] or 0)
 -- Older writes are on the disk of a server that has one, however slow it is.
-local SURE_S = 10
+local FSYNC_LAG_S = 10
 
 local types = {[TOTALS] = 'hash', [HOSTS] = 'hash', [RESTING] = 'zset', [LATER] = 'zset',
                [SESSIONS] = 'zset', [DEAD] = 'hash', [DOMAINS] = 'hash', [FILES] = 'hash', [OUTBOXES] = 'set',
@@ -31,14 +31,14 @@ if known and known ~= schema then
 end
 
 local last_run = redis.call('HGET', TOTALS, 'run')
-if not last_run and known_s > SURE_S then
+if not last_run and known_s > FSYNC_LAG_S then
   return redis.error_reply('GONE the server came back without ' .. root ..
     '. Look whether its appendonly is on. Put its data back, or begin another crawl')
 end
 -- If the shard is empty but known to the client, it was begun a moment ago and is lost completely.
-local forgot = last_run and last_run ~= run_id or known_s > 0
+local is_other_run = last_run and last_run ~= run_id or known_s > 0
 if not last_run then redis.call('HSET', TOTALS, 'schema', schema, 'run', run_id) end
-if forgot and last_run ~= run_id then
+if is_other_run and last_run ~= run_id then
   -- Fetches under lost leases must end before their hosts are leased again; no number of a lost
   -- lease may be used again; and the leases of every session are prolonged so that it can return.
   redis.call('HSET', TOTALS, 'run', run_id, 'restarted', now, 'quiet_until', now + quiet_s,
@@ -47,6 +47,6 @@ if forgot and last_run ~= run_id then
     redis.call('ZADD', SESSIONS, 'GT', now + lease_s, session)
   end
   next_number, first_number = next_number + 1048576, next_number + 1048576
-  close_books()
+  write_totals()
 end
 return {string.sub(run_id, 1, 8)}

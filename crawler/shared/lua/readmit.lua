@@ -9,26 +9,26 @@ local back = 0
 for i = 3, #ARGV, 2 do
   local packed = redis.call('HGET', REFUSED, ARGV[i])
   if packed then
-    local front, host, body = unpack_refused(packed)
-    local domain, it, is_page = ARGV[i + 1], load(host), front ~= URGENT and not is_free(body)
+    local front, host, packed_url = unpack_refused(packed)
+    local domain, record, is_page = ARGV[i + 1], load_host(host), front ~= URGENT and not is_robots(packed_url)
     local used = domain_budget and tonumber(redis.call('HGET', DOMAINS, domain) or 0)
-    local is_full = (host_budget and it.admitted >= host_budget) or
+    local is_full = (host_budget and record.admitted >= host_budget) or
       (domain_budget and used >= domain_budget)
     if not (is_page and is_full) then
       redis.call('HDEL', REFUSED, ARGV[i])
-      redis.call('RPUSH', queue_key(front, host), body)
-      count('refused', -1)
-      count('waiting', 1)
-      count('adds', 1)
+      redis.call('RPUSH', queue_key(front, host), packed_url)
+      add_to_total('refused', -1)
+      add_to_total('waiting', 1)
+      add_to_total('adds', 1)
       if is_page then
-        it.admitted = it.admitted + 1
+        record.admitted = record.admitted + 1
         if domain_budget then redis.call('HINCRBY', DOMAINS, domain, 1) end
       end
-      arrived(host, it, front)
-      save(host, it)
+      note_queued(host, record, front)
+      save_host(host, record)
       back = back + 1
     end
   end
 end
-if back > 0 then close_books() end
+if back > 0 then write_totals() end
 return {run, back}

@@ -6,25 +6,25 @@
 local session, max_rest = ARGV[1], tonumber(ARGV[2])
 local leases = leases_key(session)
 local reply = {run}
-local alive = held(session)
+local is_live = is_session_live(session)
 
 local function release(lease, age, seconds, pace)
-  local packed = alive and redis.call('HGET', leases, lease)
+  local packed = is_live and redis.call('HGET', leases, lease)
   if not packed then return 0 end
-  local taken, released, front, host, body = unpack_lease(packed)
+  local taken, released, front, host, packed_url = unpack_lease(packed)
   if released == 1 then return 0 end
-  local it = load(host)
+  local record = load_host(host)
   local rest = math.max(now - age, taken) + math.min(math.max(seconds, 0), max_rest)
-  it.rest = math.max(it.rest, rest)
-  it.pace = pace
-  seat(host, it)
-  save(host, it)
-  redis.call('HSET', leases, lease, pack_lease(taken, 1, front, host, body))
+  record.rest = math.max(record.rest, rest)
+  record.pace = pace
+  file_or_rest(host, record)
+  save_host(host, record)
+  redis.call('HSET', leases, lease, pack_lease(taken, 1, front, host, packed_url))
   return 1
 end
 
 for i = 3, #ARGV, 4 do
   reply[#reply + 1] = release(ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3])
 end
-close_books()
+write_totals()
 return reply

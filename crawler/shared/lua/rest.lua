@@ -8,12 +8,12 @@ local max_rest = tonumber(ARGV[1])
 for i = 2, #ARGV, 4 do
   local host, age = ARGV[i], tonumber(ARGV[i + 1])
   local rest = now - age + math.min(math.max(tonumber(ARGV[i + 2]), 0), max_rest)
-  local it = load(host)
-  if rest > it.rest then
-    it.rest, it.pace = rest, ARGV[i + 3]
-    if it.place == RESTS then redis.call('ZADD', RESTING, rest, host) end
-    save(host, it)
+  local record = load_host(host)
+  if rest > record.rest then
+    record.rest, record.pace = rest, ARGV[i + 3]
+    if record.place == RESTS then redis.call('ZADD', RESTING, rest, host) end
+    save_host(host, record)
   end
 end
-close_books()
+write_totals()
 return {run}

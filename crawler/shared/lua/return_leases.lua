@@ -10,11 +10,11 @@ if redis.call('EXISTS', leases) == 0 then
   redis.call('DEL', ended_key(ARGV[1]))  -- no worker asks for it any more
   return {run, 0}
 end
--- Filed before all other sessions that have ended, so that `reap` begins with it.
+-- Filed before all other sessions that have ended, so that `expire_leases` begins with it.
 redis.call('ZADD', SESSIONS, '-inf', ARGV[1])
 local archived = {}
 for i = 5, #ARGV do archived[ARGV[i]] = true end
 local known = ARGV[4] == '1' and ARGV[1]
-local back = reap(rules_of(ARGV[2]), tonumber(ARGV[3]), known, archived)
-close_books()
+local back = expire_leases(rules_of(ARGV[2]), tonumber(ARGV[3]), known, archived)
+write_totals()
 return {run, back}

@@ -5,7 +5,7 @@
 --
 --   <root>:m            hash    totals, clock, run of the server, turns of the levels
 --   <root>:h            hash    host -> record: place, front, rest, pace
---   <root>:b:<f>:<host> list    bodies: the waiting URLs of a host at front f, packed
+--   <root>:b:<f>:<host> list    the waiting URLs of a host at front f, packed
 --   <root>:f:<f>        list    front queue f: due hosts in the order of their turns, that were never
 --                               asked
 --   <root>:f:<f>:<s>    list    the same of hosts of standing s
@@ -41,7 +41,7 @@ local function leases_key(session) return root .. ':o:' .. session end
 local function ended_key(session) return root .. ':e:' .. session end
 local function seen_key(bucket) return root .. ':s:' .. bucket end
 local function claims_key(bucket) return root .. ':g:' .. bucket end
-local function yields_key(host) return root .. ':y:' .. host end
+local function stats_key(host) return root .. ':y:' .. host end
 local function near_key(table, quarter) return root .. ':a:' .. table .. ':' .. quarter end
 local function robots_key(authority) return root .. ':t:' .. authority end
 local function reservation_key(digest) return root .. ':v:' .. digest end
@@ -63,16 +63,16 @@ end
 local was_set_back = offset > tonumber(read[2] or 0)
 
 local changes = {}
-local function count(field, by) changes[field] = (changes[field] or 0) + by end
+local function add_to_total(field, by) changes[field] = (changes[field] or 0) + by end
 
 local first_number = next_number
-local function number()
+local function next_id()
   next_number = next_number + 1
   return next_number - 1
 end
 
 -- Called at the end of every operation that changed something.
-local function close_books()
+local function write_totals()
   for field, by in pairs(changes) do
     if by ~= 0 then redis.call('HINCRBY', TOTALS, field, by) end
   end
@@ -84,15 +84,15 @@ local function close_books()
   end
 end
 
-local function exactly(value) return string.format('%.17g', value) end
+local function to_text(value) return string.format('%.17g', value) end
 
 -- A host: place 1, front 1, fronts with URLs 2 (bits), filings 4, rest 8, URLs admitted 4; then its
 -- pace, 21 bytes: gap 8, crawl-delay 8, failures 2, pauses 2, standing 1.
 local NO_PACE = string.rep('\0', 21)
 
-local function standing_of(it) return string.byte(it.pace, 21) or 0 end
+local function standing_of(record) return string.byte(record.pace, 21) or 0 end
 
-local function load(host)
+local function load_host(host)
   local packed = redis.call('HGET', HOSTS, host)
   if not packed then
     return {place = EMPTY, front = 0, fronts = 0, filed = 0, rest = 0, admitted = 0, pace = NO_PACE}
@@ -102,9 +102,9 @@ local function load(host)
           admitted = admitted, pace = string.sub(packed, 21)}
 end
 
-local function save(host, it)
-  redis.call('HSET', HOSTS, host, struct.pack('<BBI2I4dI4', it.place, it.front, it.fronts,
-    it.filed, it.rest, it.admitted) .. it.pace)
+local function save_host(host, record)
+  redis.call('HSET', HOSTS, host, struct.pack('<BBI2I4dI4', record.place, record.front, record.fronts,
+    record.filed, record.rest, record.admitted) .. record.pace)
 end
 
 local function best_front(fronts)
@@ -115,51 +115,51 @@ end
 
 -- To the end of a front queue, or before the others there. An older entry of the host shows by its
 -- number that it is stale.
-local function file(host, it, front, first)
-  it.place, it.front, it.filed = FRONT, front, (it.filed + 1) % 4294967296
-  redis.call(first and 'LPUSH' or 'RPUSH', front_key(front, standing_of(it)),
-    struct.pack('<I4', it.filed) .. host)
+local function file_in_front(host, record, front, first)
+  record.place, record.front, record.filed = FRONT, front, (record.filed + 1) % 4294967296
+  redis.call(first and 'LPUSH' or 'RPUSH', front_key(front, standing_of(record)),
+    struct.pack('<I4', record.filed) .. host)
 end
 
 -- File a host that is not leased; `rested` if its rest has ended. If it is new after a rest, its
 -- robots.txt was fetched and no page yet: it goes before hosts that were never asked, or it would
 -- wait for all of them twice.
-local function seat(host, it, rested)
-  if it.fronts == 0 then
-    it.place = EMPTY
-  elseif it.rest > now then
-    it.place = RESTS
-    redis.call('ZADD', RESTING, it.rest, host)
+local function file_or_rest(host, record, rested)
+  if record.fronts == 0 then
+    record.place = EMPTY
+  elseif record.rest > now then
+    record.place = RESTS
+    redis.call('ZADD', RESTING, record.rest, host)
   else
-    file(host, it, best_front(it.fronts), rested and standing_of(it) == NEW)
+    file_in_front(host, record, best_front(record.fronts), rested and standing_of(record) == NEW)
   end
 end
 
 -- Note that a URL was queued at `front`.
-local function arrived(host, it, front)
-  it.fronts = bit.bor(it.fronts, bit.lshift(1, front))
-  if it.place == EMPTY then
-    seat(host, it)
-  elseif it.place == FRONT and front < it.front then
-    file(host, it, front)
+local function note_queued(host, record, front)
+  record.fronts = bit.bor(record.fronts, bit.lshift(1, front))
+  if record.place == EMPTY then
+    file_or_rest(host, record)
+  elseif record.place == FRONT and front < record.front then
+    file_in_front(host, record, front)
   end
 end
 
-local function put_back(host, it, front, body)
-  redis.call('LPUSH', queue_key(front, host), body)
-  count('waiting', 1)
-  arrived(host, it, front)
+local function put_back(host, record, front, packed_url)
+  redis.call('LPUSH', queue_key(front, host), packed_url)
+  add_to_total('waiting', 1)
+  note_queued(host, record, front)
 end
 
-local function put_off(host, front, delay_s, body)
-  local entry = struct.pack('<I6BI2', number(), front, #host) .. host .. body
+local function postpone(host, front, delay_s, packed_url)
+  local entry = struct.pack('<I6BI2', next_id(), front, #host) .. host .. packed_url
   redis.call('ZADD', LATER, now + delay_s, entry)
-  count('later', 1)
+  add_to_total('later', 1)
 end
 
--- A lease: taken at 8, released 1, front 1, length of the host 2; then host and body.
-local function pack_lease(taken, released, front, host, body)
-  return struct.pack('<dBBI2', taken, released, front, #host) .. host .. body
+-- A lease: taken at 8, released 1, front 1, length of the host 2; then host and packed URL.
+local function pack_lease(taken, released, front, host, packed_url)
+  return struct.pack('<dBBI2', taken, released, front, #host) .. host .. packed_url
 end
 
 local function unpack_lease(packed)
@@ -168,16 +168,16 @@ local function unpack_lease(packed)
 end
 
 -- A robots.txt counts against no budget; "robots" as msgpack writes it.
-local function is_free(body) return string.find(body, '\166robots', 1, true) ~= nil end
+local function is_robots(packed_url) return string.find(packed_url, '\166robots', 1, true) ~= nil end
 
 -- A URL that left its queue, or its lease, because of a rule: when 8, front 1, lengths of host 2 and
--- rule 1; then host, rule, body.
-local function refuse(it, domain, host, front, rule, body)
-  redis.call('HSET', REFUSED, exactly(number()),
-    struct.pack('<dBI2B', now, front, #host, #rule) .. host .. rule .. body)
-  count('refused', 1)
-  if front == URGENT or is_free(body) then return end
-  it.admitted = math.max(0, it.admitted - 1)
+-- rule 1; then host, rule, packed URL.
+local function refuse(record, domain, host, front, rule, packed_url)
+  redis.call('HSET', REFUSED, to_text(next_id()),
+    struct.pack('<dBI2B', now, front, #host, #rule) .. host .. rule .. packed_url)
+  add_to_total('refused', 1)
+  if front == URGENT or is_robots(packed_url) then return end
+  record.admitted = math.max(0, record.admitted - 1)
   if tonumber(redis.call('HGET', DOMAINS, domain) or 0) > 0 then
     redis.call('HINCRBY', DOMAINS, domain, -1)
   end
@@ -188,13 +188,13 @@ local function unpack_refused(packed)
   return front, string.sub(packed, 13, 12 + length), string.sub(packed, 13 + length + rule)
 end
 
-local function held(session)
+local function is_session_live(session)
   local ends = redis.call('ZSCORE', SESSIONS, session)
   return ends and tonumber(ends) > now
 end
 
 -- Whether leases of the session have ended since that was last reported.
-local function has_lost(session)
+local function take_expiry_notice(session)
   local ends = redis.call('ZSCORE', SESSIONS, session)
   local ended = ends and tonumber(ends) <= now and redis.call('EXISTS', leases_key(session)) == 1
   return redis.call('DEL', ended_key(session)) == 1 or ended
@@ -219,41 +219,41 @@ local function rest_after(taken, pace, rules)
   return math.max(worst, now + full_gap)
 end
 
--- Prefix of the body of a URL whose lease was lost: its page may be archived. No msgpack value
+-- Prefix of a packed URL whose lease was lost: its page may be archived. No msgpack value
 -- begins with it (codec.py).
 local LOST = '\193'
 
-local function mark_lost(body)
-  return string.sub(body, 1, 1) == LOST and body or LOST .. body
+local function mark_lost(packed_url)
+  return string.sub(packed_url, 1, 1) == LOST and packed_url or LOST .. packed_url
 end
 
 -- Return up to `limit` leases of sessions that were not renewed, and report how many. Of the
 -- session `known`, if any, only its leases in `archived` can have an archived page.
-local function reap(rules, limit, known, archived)
-  local back = 0
+local function expire_leases(rules, limit, searched_session, archived)
+  local returned = 0
   for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', now, 'LIMIT', 0, 4)) do
     local leases = leases_key(session)
-    local lost = redis.call('HRANDFIELD', leases, limit - back, 'WITHVALUES')
+    local lost = redis.call('HRANDFIELD', leases, limit - returned, 'WITHVALUES')
     if #lost > 0 then redis.call('SET', ended_key(session), '', 'EX', 86400) end
     for i = 1, #lost, 2 do
-      local taken, released, front, host, body = unpack_lease(lost[i + 1])
-      local it = load(host)
+      local taken, released, front, host, packed_url = unpack_lease(lost[i + 1])
+      local record = load_host(host)
       -- A released host has its rest already.
       if released == 0 then
-        it.rest = math.max(it.rest, rest_after(taken, it.pace, rules))
-        it.place = EMPTY
+        record.rest = math.max(record.rest, rest_after(taken, record.pace, rules))
+        record.place = EMPTY
       end
       redis.call('HDEL', leases, lost[i])
-      local is_vain = session == known and not archived[lost[i]]
-      put_back(host, it, front, is_vain and body or mark_lost(body))
-      save(host, it)
-      count('leased', -1)
-      back = back + 1
+      local is_unarchived = session == searched_session and not archived[lost[i]]
+      put_back(host, record, front, is_unarchived and packed_url or mark_lost(packed_url))
+      save_host(host, record)
+      add_to_total('leased', -1)
+      returned = returned + 1
     end
     if redis.call('EXISTS', leases) == 0 then redis.call('ZREM', SESSIONS, session) end
-    if back >= limit then break end
+    if returned >= limit then break end
   end
-  return back
+  return returned
 end
 
 -- Claims: buckets of 10 to 40, by linear hashing (Litwin, 1980), because a list of 20 costs 20 bytes
@@ -263,14 +263,14 @@ local CLAIMS_A_BUCKET = 20
 -- An attacker who makes digests with equal ends fills a bucket; only copies of his are missed then.
 local MOST_IN_A_BUCKET = 200
 
-local function whole_round(buckets)
+local function power_of_two_below(buckets)
   local half = 1
   while half * 2 <= buckets do half = half * 2 end
   return half
 end
 
 local function claim_bucket(digest, buckets)
-  local half = whole_round(buckets)
+  local half = power_of_two_below(buckets)
   local bucket = struct.unpack('<I4', string.sub('\0\0\0' .. digest, -4)) % (half * 2)
   return bucket < buckets and bucket or bucket - half
 end
@@ -290,11 +290,11 @@ local function claim_on(digest)
   end
 end
 
--- Yields: pages 4, new 4, in a row without anything new 4, time of the last 8. All patterns of a host
+-- Statistics of a pattern: pages 4, new 4, in a row without anything new 4, time of the last 8. All patterns of a host
 -- beyond the first `most` count as one.
 local OTHER_PATTERNS = ''
 
-local function yield_of(key, pattern, most)
+local function stats_of(key, pattern, most)
   local packed = redis.call('HGET', key, pattern)
   if packed or redis.call('HLEN', key) < most then return pattern, packed end
   return OTHER_PATTERNS, redis.call('HGET', key, OTHER_PATTERNS)

@@ -3,12 +3,12 @@
 -- queues, the worst level first, and keep them as refused.
 --
 -- ARGV  session, lease of the host, registered domain, how many at most, why
--- Reply run, 1 or 0: not held, then for each: front, body
+-- Reply run, 1 or 0: not held, then for each: front, packed URL
 local session, lease, domain, most, why = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
-local packed = held(session) and redis.call('HGET', leases_key(session), lease)
+local packed = is_session_live(session) and redis.call('HGET', leases_key(session), lease)
 if not packed then return {run, 0} end
 local _, released, _, host = unpack_lease(packed)
-local it = load(host)
+local record = load_host(host)
 local reply = {run, 1}
 local taken = 0
 local FREE = 8  -- of the last URLs of a queue that may be some robots.txt, of no budget
@@ -19,23 +19,23 @@ for front = FRONTS - 1, URGENT + 1, -1 do
     redis.call('LTRIM', queue, 0, -#found - 1)
     local stays = {}
     for i = #found, 1, -1 do
-      if taken == most or is_free(found[i]) then
+      if taken == most or is_robots(found[i]) then
         stays[#stays + 1] = found[i]
       else
-        refuse(it, domain, host, front, why, found[i])
+        refuse(record, domain, host, front, why, found[i])
         reply[#reply + 1], reply[#reply + 2] = front, found[i]
         taken = taken + 1
       end
     end
     for i = #stays, 1, -1 do redis.call('RPUSH', queue, stays[i]) end
     if redis.call('EXISTS', queue) == 0 then
-      it.fronts = bit.band(it.fronts, bit.bnot(bit.lshift(1, front)))
+      record.fronts = bit.band(record.fronts, bit.bnot(bit.lshift(1, front)))
     end
   end
 end
 if taken > 0 then
-  count('waiting', -taken)
-  save(host, it)
-  close_books()
+  add_to_total('waiting', -taken)
+  save_host(host, record)
+  write_totals()
 end
 return reply

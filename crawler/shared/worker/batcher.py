@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from crawler.shared.client import Call
 from crawler.shared.faults import Unreachable
-from crawler.shared.shard import Ops
+from crawler.shared.shard import ShardOperations
 
 Run: TypeAlias = Callable[[Sequence[Call]], Awaitable[list[Any]]]
 """Returns for each call its reply or a Fault, as Nodes.run."""
@@ -23,7 +23,7 @@ Run: TypeAlias = Callable[[Sequence[Call]], Awaitable[list[Any]]]
 class ShardLink:
     """What a part of this worker needs to send calls to the shards."""
 
-    ops: Ops
+    ops: ShardOperations
     run: Run
     send_later: Callable[[Call], None]
     """Sends a call some time soon, after earlier ones, and again until it is acknowledged."""
@@ -31,29 +31,29 @@ class ShardLink:
     count: Callable[[str], None]  # adds one to a counter
 
 
-Question = TypeVar("Question")
-_Pending: TypeAlias = tuple[Sequence[Question], asyncio.Future[list[Any]]]
+Query = TypeVar("Query")
+_Pending: TypeAlias = tuple[Sequence[Query], asyncio.Future[list[Any]]]
 
 GATHER_S: Final = 0.02
 """A question alone takes 190 us of CPU; at 300 a second, gathered for 5 ms, 97, for 20 ms 51, and
 at 1,000 a second 26. Only a page waits for it whose host rests already, so nothing is lost."""
 
 
-class Batcher(Generic[Question]):
+class Batcher(Generic[Query]):
     """Gathers questions for GATHER_S and sends them together. Several batches may be under way.
     Bound: the questions of waiting callers."""
 
-    def __init__(self, run: Callable[[Sequence[Question]], Awaitable[list[Any]]]) -> None:
+    def __init__(self, run: Callable[[Sequence[Query]], Awaitable[list[Any]]]) -> None:
         """*run* returns for each question its reply or a Fault."""
         self._run = run
-        self._pending: list[_Pending[Question]] = []
+        self._pending: list[_Pending[Query]] = []
         self._sending: set[asyncio.Task[None]] = set()
 
-    async def ask(self, question: Question) -> Any:
+    async def ask(self, question: Query) -> Any:
         """Return the reply to *question*, or a Fault."""
         return (await self.ask_all((question,)))[0]
 
-    async def ask_all(self, questions: Sequence[Question]) -> list[Any]:
+    async def ask_all(self, questions: Sequence[Query]) -> list[Any]:
         """Return for each question what `ask` does."""
         answers = asyncio.get_running_loop().create_future()
         self._pending.append((questions, answers))
@@ -84,7 +84,7 @@ class Batcher(Generic[Question]):
             begin = end
 
 
-ASK_S: Final = 1.0  # a guess: leases of other servers wait as long for a slow one
+REPLY_TIMEOUT_S: Final = 1.0  # a guess: leases of other servers wait as long for a slow one
 
 
 async def replies_in_time(run: Run, calls: Sequence[Call], about: str) -> list[Any]:
@@ -93,7 +93,7 @@ async def replies_in_time(run: Run, calls: Sequence[Call], about: str) -> list[A
     if not calls:
         return []
     try:
-        async with asyncio.timeout(ASK_S):
+        async with asyncio.timeout(REPLY_TIMEOUT_S):
             return await run(calls)
     except TimeoutError:
         return [Unreachable(f"Redis took too long to answer about {about}")] * len(calls)

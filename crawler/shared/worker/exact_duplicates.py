@@ -84,11 +84,11 @@ class SharedDuplicates:
         if claim is None:
             return None
         self._known.add(claim)
-        self.claimed(lease_id)  # another page has the claim, so nothing is reserved
+        self.note_claim(lease_id)  # another page has the claim, so nothing is reserved
         self._here.release(lease_id)
         return claim if claim.url != url or claim.record else None
 
-    def claimed(self, lease_id: int) -> None:
+    def note_claim(self, lease_id: int) -> None:
         """Note that a claim is sent. The claim ends the reservation, so `release` sends nothing."""
         self._reserved.pop(lease_id, None)
 

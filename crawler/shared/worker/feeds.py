@@ -26,13 +26,13 @@ from crawler.shared.faults import (
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import (
     BATCH,
-    Ops,
+    ShardOperations,
     read_added,
     shard_of,
 )
-from crawler.shared.worker.outgoing import LAG_S
+from crawler.shared.worker.outgoing import VERDICT_DELAY_S
 
-MOST_BYTES: Final = 64 * 1024
+MAX_ITEM_BYTES: Final = 64 * 1024
 """The longest item: a URL is at most 4,096 characters, the rest is meta and form data."""
 _MOST_KEPT: Final = 4096  # characters of a refused item that are kept
 _HOSTS_AT_ONCE: Final = 500
@@ -42,7 +42,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 T = TypeVar("T")
 
 
-class Item(NamedTuple):
+class PushedItem(NamedTuple):
     id: bytes  # given when it is taken, a new one each time
     text: bytes  # as it was pushed
 
@@ -74,25 +74,25 @@ class Feed:
     def __repr__(self) -> str:
         return f"Feed({self.key!r})"
 
-    async def take(self, limit: int) -> list[Item]:
+    async def take(self, limit: int) -> list[PushedItem]:
         """Take up to *limit* items for a lease. `hold` renews it."""
         token = f"{self._session}/{next(self._calls)}"
-        reply = await self._run("feed_take", token, limit, self.lease_s, MOST_BYTES)
+        reply = await self._run("feed_take", token, limit, self.lease_s, MAX_ITEM_BYTES)
         self.too_long += int(reply[0])
-        return [Item(*pair) for pair in _parts(reply[1:], 2)]
+        return [PushedItem(*pair) for pair in _parts(reply[1:], 2)]
 
-    async def hold(self, items: Sequence[Item]) -> list[Item]:
+    async def hold(self, items: Sequence[PushedItem]) -> list[PushedItem]:
         """Renew the lease of *items*, and return those that are still this worker's."""
         reply = await self._run("feed_hold", *(item.id for item in items))
         return [item for item, held in zip(items, reply, strict=True) if held]
 
-    async def remove(self, items: Sequence[Item]) -> None:
+    async def remove(self, items: Sequence[PushedItem]) -> None:
         """Remove *items*, which the frontier has, from Redis."""
         taken = self._keys[1]
         for part in _parts(items, BATCH):
             await _command(self._nodes, taken, "HDEL", taken, *(item.id for item in part))
 
-    async def refuse(self, items: Sequence[tuple[Item, str]]) -> None:
+    async def refuse(self, items: Sequence[tuple[PushedItem, str]]) -> None:
         """Refuse items, each with its reason. The last thousand are kept in Redis."""
         for part in _parts(items, BATCH):
             args = [each for item, why in part for each in (item.id, _entry(item, why))]
@@ -115,7 +115,7 @@ class OpenedHosts:
     def __init__(self, nodes: Nodes, scripts: Scripts, name: str) -> None:
         self._nodes = nodes
         self._scripts = scripts
-        self._key = keys.loopback_hosts(name)
+        self._key = keys.opened_hosts(name)
 
     async def open(self, hosts: Sequence[str]) -> int:
         """Open *hosts*, and return the mark up to which a worker must read to know them all."""
@@ -150,28 +150,28 @@ class CandidateSender:
     def __init__(
         self,
         nodes: Nodes,
-        ops: Ops,
-        is_sure: bool,
-        touched: Callable[[int, float], None],
+        ops: ShardOperations,
+        is_ack_durable: bool,
+        wake_shard: Callable[[int, float], None],
     ) -> None:
-        """*is_sure* means that what a server acknowledges is on its disk. *touched* is called with
-        shards that may have something due."""
+        """*is_ack_durable* means that what a server acknowledges is on its disk. *wake_shard* is
+        called with shards that may have something due."""
         self._nodes = nodes
         self._ops = ops
-        self._is_sure = is_sure
-        self._touched = touched
+        self._is_ack_durable = is_ack_durable
+        self._wake_shard = wake_shard
 
     @property
-    def sure_s(self) -> float:
+    def durable_after_s(self) -> float:
         """After so long an acknowledged candidate is on the server's disk, or the server restarted.
         0 for a single server: it loses the end of its file, so later writes are lost first."""
-        return 0.0 if self._is_sure or self._nodes.single_server else LAG_S
+        return 0.0 if self._is_ack_durable or self._nodes.single_server else VERDICT_DELAY_S
 
     def shard(self, candidate: Candidate) -> int:
         return shard_of(candidate.domain, self._ops.shards)
 
     async def add(self, found: Iterable[Candidate], is_urgent: bool) -> SentCandidates:
-        calls = self._ops.urgent(found) if is_urgent else self._ops.add(found, float("inf"))
+        calls = self._ops.add_urgent(found) if is_urgent else self._ops.add(found, float("inf"))
         runs: dict[int, bytes] = {}
         failed: set[int] = set()
         new = seen = over_budget = 0
@@ -184,7 +184,7 @@ class CandidateSender:
             added = read_added(reply)
             new, seen = new + added.new, seen + added.seen
             over_budget += added.over_budget
-            self._touched(call.shard, 0.0)
+            self._wake_shard(call.shard, 0.0)
         fine = {shard: run for shard, run in runs.items() if shard not in failed}
         return SentCandidates(Added(new, seen, over_budget), fine, frozenset(failed))
 
@@ -205,7 +205,7 @@ class PushedFeeds:
 
     start_urls: Feed
     urgent: Feed
-    doors: OpenedHosts
+    opened_hosts: OpenedHosts
     delivery: CandidateSender
 
     @classmethod
@@ -246,6 +246,6 @@ def _is_answer(reply: Any) -> bool:
     return not isinstance(reply, FAULTS)
 
 
-def _entry(item: Item, why: str) -> bytes:
+def _entry(item: PushedItem, why: str) -> bytes:
     text = item.text.decode("utf-8", "backslashreplace")
     return _encode({"why": _SURROGATE.sub("?", why), "item": text[:_MOST_KEPT]})

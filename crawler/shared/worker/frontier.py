@@ -37,22 +37,22 @@ from crawler.shared.codec import WorkerRecord, claim_of
 from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.keys import Scripts
 from crawler.shared.pushed import PushedContext, PushedUrls, WorkerHooks
-from crawler.shared.shard import BATCH, Ops
+from crawler.shared.shard import BATCH, ShardOperations
 from crawler.shared.start_rules import StartRules, readmissions
 from crawler.shared.worker.batcher import ShardLink
 from crawler.shared.worker.feeds import CandidateSender, PushedFeeds
 from crawler.shared.worker.leases import (
     Heartbeat,
-    Holdings,
-    IncomingHooks,
+    HeldLeases,
     Journal,
     LeaseBuffer,
+    LeaseBufferHooks,
     LeaseResync,
     ServerEpochs,
 )
 from crawler.shared.worker.membership import Membership, return_leases
 from crawler.shared.worker.outgoing import (
-    LAG_S,
+    VERDICT_DELAY_S,
     LinkOutbox,
     OutboxDrain,
     OutgoingEvents,
@@ -61,19 +61,19 @@ from crawler.shared.worker.outgoing import (
     SideQueue,
 )
 from crawler.shared.worker.status import (
-    Fullness,
+    FullServers,
     Listener,
     OutboxNote,
     Overview,
-    SharedRules,
     StatusLog,
     WorkerDisk,
+    WorkerRules,
 )
 
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
-LOOK_S: Final = 0.01  # the interval of looking whether all is acknowledged
+IDLE_POLL_S: Final = 0.01  # the interval of the checks whether all is acknowledged
 READMITTED_AT_ONCE: Final = 500  # URLs judged together, in 4 ms
 CLOSE_S: Final = 10.0  # after so long unsent results are dropped; their URLs are leased again later
 
@@ -83,14 +83,14 @@ class WorkerBase:
     """What all parts of one worker need. It is built before any of them."""
 
     nodes: Nodes
-    ops: Ops
-    rules: SharedRules
+    ops: ShardOperations
+    rules: WorkerRules
     outbox: LinkOutbox
     listener: Listener
     status_log: StatusLog
     disk: WorkerDisk
     side_queue: SideQueue
-    fullness: Fullness
+    full_servers: FullServers
     make_record: Callable[[], WorkerRecord]
     now: Callable[[], float]
     confirm: Callable[[], Awaitable[None]]
@@ -101,27 +101,27 @@ class WorkerBase:
     def of(
         cls,
         nodes: Nodes,
-        ops: Ops,
-        rules: SharedRules,
+        ops: ShardOperations,
+        rules: WorkerRules,
         outbox: LinkOutbox,
         listener: Listener,
-        say: Callable[[], WorkerRecord],
+        make_record: Callable[[], WorkerRecord],
         now: Callable[[], float],
         confirm: Callable[[], Awaitable[None]],
         steady: Callable[[], float] = monotonic,
     ) -> Self:
-        tidings = StatusLog(listener, rules.name, steady)
+        status_log = StatusLog(listener, rules.name, steady)
         return cls(
             nodes=nodes,
             ops=ops,
             rules=rules,
             outbox=outbox,
             listener=listener,
-            status_log=tidings,
-            disk=WorkerDisk(tidings, steady),
+            status_log=status_log,
+            disk=WorkerDisk(status_log, steady),
             side_queue=SideQueue(listener.count),
-            fullness=Fullness(nodes, rules.full_bytes),
-            make_record=say,
+            full_servers=FullServers(nodes, rules.full_bytes),
+            make_record=make_record,
             now=now,
             confirm=confirm,
             steady=steady,
@@ -132,24 +132,24 @@ class WorkerBase:
             ops=self.ops,
             run=self.nodes.run,
             send_later=self.side_queue.send_later,
-            is_full=self.fullness.is_full,
+            is_full=self.full_servers.is_full,
             count=self.listener.count,
         )
 
 
 class Knowledge(Protocol):
-    """What the workers share beside URLs."""
+    """The records that workers share beside URLs: duplicates, robots.txt, pattern statistics."""
 
     async def prepare(self, leases: Sequence[Lease]) -> None:
-        """Fetch what others know of *leases*, before they are used."""
+        """Read what other workers have stored about *leases* before these are used."""
 
-    def claimed(self, lease_id: int, claim: Claim) -> None:
+    def note_claim(self, lease_id: int, claim: Claim) -> None:
         """Note that *claim*, of the page of that lease, is sent."""
 
     async def tick(self) -> None:
         """Called once a second."""
 
-    def ending(self) -> None:
+    def flush(self) -> None:
         """Send what is gathered, at the end of the crawl."""
 
 
@@ -163,12 +163,13 @@ class SharedFrontier:
         knowledge: Knowledge,
         *,
         lease_rules: LeaseRules | None,
-        room: Callable[[Standing], int],
+        free_slots: Callable[[Standing], int],
         wake: Callable[[], None],
         pushing: PushedContext | None,
     ) -> None:
         """Without *lease_rules* no URL is judged again, without *pushing* none can be pushed.
-        *room* returns how many fetches of such hosts may begin; *wake* lets the engine ask."""
+        *free_slots* returns how many fetches of such hosts may begin; *wake* lets the engine ask.
+        """
         nodes, ops, rules = base.nodes, base.ops, base.rules
         self.nodes = nodes
         self._base = base
@@ -179,92 +180,94 @@ class SharedFrontier:
         self._knowledge = knowledge
         self._lease_rules = lease_rules
         self._wake = wake
-        self._tidings = base.status_log
-        self._fullness = base.fullness
-        self._unjudged = set(range(rules.shards)) if lease_rules is not None else set()
+        self._status_log = base.status_log
+        self._full_servers = base.full_servers
+        self._shards_to_readmit = set(range(rules.shards)) if lease_rules is not None else set()
         self._background: list[asyncio.Task[None]] = []
         self._state = "starting"
         self._is_confirmed = True
 
-        runs = ServerEpochs(self._changed, self._tidings.on_keys_missing)
-        journal = Journal(runs, is_needed=not rules.is_sure)
-        self._holdings = Holdings(rules.lease_s, rules.fetch_s, runs, self._suspect)
-        self._note = OutboxNote(nodes, ops, base.make_record().name, base.outbox)
+        runs = ServerEpochs(self._on_server_restart, self._status_log.on_keys_missing)
+        journal = Journal(runs, is_needed=not rules.is_ack_durable)
+        self._held_leases = HeldLeases(rules.lease_s, rules.fetch_s, runs, self._mark_dirty)
+        self._outbox_note = OutboxNote(nodes, ops, base.make_record().name, base.outbox)
         events = self._events()
-        self.outgoing = Sender(
-            *(nodes, ops, self._holdings, journal, base.side_queue),
+        self.sender = Sender(
+            *(nodes, ops, self._held_leases, journal, base.side_queue),
             Overflow(
                 outbox=base.outbox,
-                is_full=self._fullness.is_full,
-                is_noted=self._note.is_noted,
+                is_full=self._full_servers.is_full,
+                ensure_noted=self._outbox_note.ensure_noted,
                 sync=rules.sync_outbox,
             ),
-            *(events, base.now, rules.is_sure, steady),
+            *(events, base.now, rules.is_ack_durable, steady),
         )
         self._lease_resync = LeaseResync(
-            nodes, ops, self._holdings, journal, runs, base.side_queue.send_later, steady
+            nodes, ops, self._held_leases, journal, runs, base.side_queue.send_later, steady
         )
         start_rules = StartRules(ops, rules.name, lease_rules) if lease_rules is not None else None
-        self.incoming = LeaseBuffer(
-            *(nodes, ops, self._holdings, self._lease_resync, runs),
-            *(rules.max_leases, base.now, start_rules, self._lease_use(room), steady),
+        self.lease_buffer = LeaseBuffer(
+            *(nodes, ops, self._held_leases, self._lease_resync, runs),
+            *(rules.max_leases, base.now, start_rules, self._lease_hooks(free_slots), steady),
         )
         self._heartbeat = Heartbeat(
-            nodes, ops, self._holdings, self.incoming, runs, rules.heartbeat_s, wake, steady
+            nodes, ops, self._held_leases, self.lease_buffer, runs, rules.heartbeat_s, wake, steady
         )
         self.membership = Membership(
             nodes, Scripts(), rules.name, rules.shards, self._record, steady
         )
-        sure_s = 0.0 if rules.is_sure else LAG_S
-        self._drain = OutboxDrain(
-            nodes, ops, base.outbox, self._fullness.is_full, events, runs, sure_s, steady
+        sure_s = 0.0 if rules.is_ack_durable else VERDICT_DELAY_S
+        self._outbox_drain = OutboxDrain(
+            nodes, ops, base.outbox, self._full_servers.is_full, events, runs, sure_s, steady
         )
         self._overview = Overview(nodes, ops, rules.name, runs, steady)
-        self._feeding = self._build_pushed_urls(pushing) if pushing is not None else None
+        self._pushed_urls = self._build_pushed_urls(pushing) if pushing is not None else None
 
     def _events(self) -> OutgoingEvents:
-        listener, tidings = self._base.listener, self._tidings
+        listener, status_log = self._base.listener, self._status_log
         return OutgoingEvents(
-            added=listener.added,
-            refused=listener.refused,
-            on_server_full=tidings.on_server_full,
-            on_disk_full=tidings.on_disk_full_for_links,
-            failed=tidings.failed,
-            touched=self._touched,
+            on_added=listener.on_added,
+            on_refused=listener.on_refused,
+            on_server_full=status_log.on_server_full,
+            on_disk_full=status_log.on_disk_full_for_links,
+            on_failed=status_log.on_failed,
+            on_shard_due=self._wake_shard,
         )
 
-    def _lease_use(self, room: Callable[[Standing], int]) -> IncomingHooks:
-        return IncomingHooks(
+    def _lease_hooks(self, free_slots: Callable[[Standing], int]) -> LeaseBufferHooks:
+        return LeaseBufferHooks(
             may_ask=self._may_ask,
-            room=room,
+            free_slots=free_slots,
             prepare=self._knowledge.prepare,
-            due=self._wake,
-            lost=self._tidings.on_leases_lost,
+            on_ready=self._wake,
+            on_lost=self._status_log.on_leases_lost,
             give_back=self._give_back,
-            faulted=self._tidings.on_server_error,
+            on_server_error=self._status_log.on_server_error,
             send_later=self._base.side_queue.send_later,
         )
 
     def _build_pushed_urls(self, pushing: PushedContext) -> PushedUrls:
         rules, session = self._rules, self._ops.session
-        delivery = CandidateSender(self.nodes, self._ops, rules.is_sure, self.incoming.wake_shard)
+        delivery = CandidateSender(
+            self.nodes, self._ops, rules.is_ack_durable, self.lease_buffer.wake_shard
+        )
         key = pushing.rules.key
         feeds = PushedFeeds.of(self.nodes, delivery, rules.name, key, session, rules.lease_s)
-        around = WorkerHooks(
+        hooks = WorkerHooks(
             all_have_read=self.membership.all_have_read,
             may_take=lambda: not self.is_congested(),
             is_idle=lambda: not self.is_anything_left(),
             wake=self._wake,
         )
-        return PushedUrls(feeds, pushing.judge, pushing.rules, around, pushing.tally, self._steady)
+        return PushedUrls(feeds, pushing.reader, pushing.rules, hooks, pushing.stats, self._steady)
 
     # The port
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
         """Queue *found* to be sent. The listener gets the result later."""
         links = list(found)
-        self.outgoing.add(links)
-        self._overview.begin_again()
+        self.sender.add(links)
+        self._overview.mark_unfinished()
         return Added(undecided=len(links))
 
     def lease(
@@ -273,39 +276,39 @@ class SharedFrontier:
         leases: list[Lease] = []
         if self._base.disk.is_full:
             return leases
-        while len(leases) < limit and (lease := self.incoming.take(standings)) is not None:
+        while len(leases) < limit and (lease := self.lease_buffer.take(standings)) is not None:
             leases.append(lease)
         return leases
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
-        if lease not in self._holdings:
-            self.outgoing.rest(lease, rest, self._steady())  # its host was contacted all the same
+        if lease not in self._held_leases:
+            self.sender.rest(lease, rest, self._steady())  # its host was contacted all the same
             return False
-        is_first = self._holdings.release(lease)
+        is_first = self._held_leases.release(lease)
         if is_first:
-            self.outgoing.release(lease, rest)
+            self.sender.release(lease, rest)
         return is_first
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
-        held = lease in self._holdings
+        held = lease in self._held_leases
         if held:
-            self.outgoing.finish(lease, verdict)
+            self.sender.finish(lease, verdict)
             if (claim := claim_of(verdict)) is not None:
-                self._knowledge.claimed(lease.id, claim)
+                self._knowledge.note_claim(lease.id, claim)
         return held
 
     def wake_at(self, standings: Sequence[Standing] = STANDINGS) -> float | None:
-        return 0.0 if self.incoming.has_some(standings) and not self.is_congested() else None
+        return 0.0 if self.lease_buffer.has_some(standings) and not self.is_congested() else None
 
     def counts(self) -> Counts:
         """Return the counts of the whole crawl, a second old."""
         return self._overview.counts()
 
     def may_begin(self, lease: Lease) -> bool:
-        return self._holdings.may_begin(lease, self._steady())
+        return self._held_leases.may_begin(lease, self._steady())
 
     def is_over(self) -> bool:
-        if self._state == "starting" and self.outgoing.is_idle():
+        if self._state == "starting" and self.sender.is_idle():
             self._state = "working"  # its seeds are in the shards now
         return self._overview.is_over
 
@@ -314,13 +317,13 @@ class SharedFrontier:
         return self._overview.is_anything_left
 
     def is_congested(self) -> bool:
-        return self._base.disk.is_full or self.outgoing.is_congested()
+        return self._base.disk.is_full or self.sender.is_congested()
 
-    async def acknowledged(self) -> None:
-        while not self.outgoing.is_idle():
-            if self._tidings.is_hopeless:
+    async def wait_until_durable(self) -> None:
+        while not self.sender.is_idle():
+            if self._status_log.is_hopeless:
                 raise StoreUnavailable("what was found cannot be sent any more")
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(IDLE_POLL_S)
 
     # Start, stop and background tasks
 
@@ -328,17 +331,17 @@ class SharedFrontier:
         """Start the background tasks. The event loop must be running, and the servers open."""
         self._background = [asyncio.ensure_future(self._guard(self._work))]
 
-    def stopping(self) -> None:
+    def stop_leasing(self) -> None:
         """Take no more leases, and put back those that are not used."""
         self._state = "stopping"
-        self._base.disk.ending()
-        for lease in self.incoming.empty():
+        self._base.disk.stop_waiting()
+        for lease in self.lease_buffer.take_all():
             self._give_back(lease)
 
     def _give_back(self, lease: Lease) -> None:
         """Put back *lease*, under which nothing was fetched."""
-        self.outgoing.release(lease, Rest(0.0, lease.pace, "unused"))
-        self.outgoing.finish(lease, PutBack())
+        self.sender.release(lease, Rest(0.0, lease.pace, "unused"))
+        self.sender.finish(lease, PutBack())
 
     async def close(self) -> None:
         """Send all results, and leave the crawl. The URLs of results that cannot be sent are leased
@@ -348,87 +351,87 @@ class SharedFrontier:
         for work in self._background:
             work.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        self.outgoing.store_unsent_links()
+        self.sender.store_unsent_links()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._leave(), CLOSE_S)
+            await asyncio.wait_for(self._leave_crawl(), CLOSE_S)
         await self.nodes.close()
 
-    async def _leave(self) -> None:
-        rests = self.outgoing.unsent_rests()
+    async def _leave_crawl(self) -> None:
+        rests = self.sender.unsent_rests()
         replies = zip(rests, await self.nodes.run(rests), strict=True)
         unrested = {call.shard for call, reply in replies if isinstance(reply, FAULTS)}
         # These are mostly leases whose replies were lost. Where a rest could not be sent, leases
         # are left to expire, so that the host is not asked before.
         await return_leases(self.nodes, self._ops, self._ops.session, unrested)
         if not len(self._outbox):
-            await self._note.look_after()
+            await self._outbox_note.update()
             await self.membership.leave()
 
     async def _work(self) -> None:
-        await self._reach()
-        incoming, outgoing, heartbeat = self.incoming, self.outgoing, self._heartbeat
+        await self._connect()
+        incoming, outgoing, heartbeat = self.lease_buffer, self.sender, self._heartbeat
         async with asyncio.TaskGroup() as group:
-            works = (outgoing.work, incoming.work, heartbeat.work, self._look_after, self._readmit)
+            works = (outgoing.work, incoming.work, heartbeat.work, self._tick_loop, self._readmit)
             for work in works:
                 group.create_task(self._guard(work))
 
-    async def _reach(self) -> None:
+    async def _connect(self) -> None:
         while True:
             try:
                 return await self.nodes.open()
             except Unreachable as fault:
-                self._tidings.on_server_error(fault)
+                self._status_log.on_server_error(fault)
                 await asyncio.sleep(TICK_S)
 
     async def _send_all(self) -> None:
-        self._knowledge.ending()
-        self.stopping()
-        while self.incoming.is_asking and not self._tidings.is_hopeless:
-            await asyncio.sleep(LOOK_S)
-            self.stopping()  # puts back leases that have arrived meanwhile
+        self._knowledge.flush()
+        self.stop_leasing()
+        while self.lease_buffer.is_calling and not self._status_log.is_hopeless:
+            await asyncio.sleep(IDLE_POLL_S)
+            self.stop_leasing()  # puts back leases that have arrived meanwhile
         with suppress(StoreUnavailable):
-            await self.acknowledged()
+            await self.wait_until_durable()
 
     async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except CrawlerError as error:
-            self._tidings.failed(error)
+            self._status_log.on_failed(error)
         except Exception as bug:
             logger.exception("The shared frontier has failed")
-            self._tidings.failed(StoreUnavailable(f"the shared frontier has failed: {bug!r}"))
+            self._status_log.on_failed(StoreUnavailable(f"the shared frontier has failed: {bug!r}"))
 
-    async def _look_after(self) -> None:
+    async def _tick_loop(self) -> None:
         while True:
             is_announced = await self.membership.announce()
             if is_announced:
-                self.incoming.prefer(self.membership.preferred)
-            await self._fullness.look()
-            for server in self._fullness.full:
-                self._tidings.on_server_full(server)
-            await self._drain.send_some(self._base.now())
-            await self._note.look_after()
+                self.lease_buffer.prefer(self.membership.preferred)
+            await self._full_servers.refresh()
+            for server in self._full_servers.full:
+                self._status_log.on_server_full(server)
+            await self._outbox_drain.send_some(self._base.now())
+            await self._outbox_note.update()
             await self._knowledge.tick()
-            if self._feeding is not None:
-                await self._feeding.tick()
+            if self._pushed_urls is not None:
+                await self._pushed_urls.tick()
             await self._confirm()
-            await self._look(is_announced)
+            await self._refresh_overview(is_announced)
             await asyncio.sleep(TICK_S)
 
     async def _readmit(self) -> None:
         """Queue URLs again that earlier starts refused and the rules of this one admit; once."""
         rules = self._lease_rules
-        while rules is not None and self._unjudged:
+        while rules is not None and self._shards_to_readmit:
             await asyncio.sleep(0 if rules.are_complete else TICK_S)
             if rules.are_complete:
-                shard = min(self._unjudged)
+                shard = min(self._shards_to_readmit)
                 try:
                     await self._readmit_shard(shard, rules)
                 except StoreUnavailable as fault:
                     logger.debug("URLs refused by earlier starts cannot be read now: %s", fault)
                     await asyncio.sleep(TICK_S)
                 else:
-                    self._unjudged.discard(shard)
+                    self._shards_to_readmit.discard(shard)
 
     async def _readmit_shard(self, shard: int, rules: LeaseRules) -> None:
         key = keys.refused_urls(self._rules.name, shard)
@@ -446,7 +449,7 @@ class SharedFrontier:
                 if isinstance(result, FAULTS):
                     raise result
                 rules.on_readmitted(int(result[1]))
-                self.incoming.wake_shard(shard, 0.0)
+                self.lease_buffer.wake_shard(shard, 0.0)
             if cursor == b"0":
                 return
 
@@ -457,31 +460,31 @@ class SharedFrontier:
             await self._base.confirm()
             self._is_confirmed = True
 
-    async def _look(self, is_announced: bool) -> None:
-        is_elsewhere = self._is_elsewhere
-        fault = await self._overview.look(
+    async def _refresh_overview(self, is_announced: bool) -> None:
+        is_elsewhere = self._may_get_more
+        fault = await self._overview.refresh(
             self._is_busy(), lambda: not is_announced or is_elsewhere()
         )
         if fault is not None:
-            self._tidings.on_server_error(fault)
+            self._status_log.on_server_error(fault)
         elif not self._overview.is_anything_left:
             if self._base.make_record().name in self._overview.outboxes:
-                self._note.look_everywhere()
-            self._tidings.on_waiting_for_workers(await self._silent_outboxes())
-        self._tidings.look()
-        if self._overview.is_over or self._state == "starting" or len(self.incoming):
+                self._outbox_note.recheck_all_shards()
+            self._status_log.on_waiting_for_workers(await self._silent_outboxes())
+        self._status_log.log_recovered()
+        if self._overview.is_over or self._state == "starting" or len(self.lease_buffer):
             self._wake()  # the engine asks for a lease, or whether the crawl is over
 
-    def _changed(self, shard: int, alive_at: float) -> None:
+    def _on_server_restart(self, shard: int, alive_at: float) -> None:
         self._is_confirmed = False
         self._lease_resync.on_server_restart(shard, alive_at)
-        self.incoming.mark_dirty(shard)
+        self.lease_buffer.mark_dirty(shard)
 
-    def _suspect(self, shard: int) -> None:
-        self.incoming.mark_dirty(shard)
+    def _mark_dirty(self, shard: int) -> None:
+        self.lease_buffer.mark_dirty(shard)
 
-    def _touched(self, shard: int, in_s: float) -> None:
-        self.incoming.wake_shard(shard, in_s)
+    def _wake_shard(self, shard: int, in_s: float) -> None:
+        self.lease_buffer.wake_shard(shard, in_s)
 
     async def _silent_outboxes(self) -> dict[str, int]:
         """Return the links on the disks of silent workers, by name, as last announced."""
@@ -491,12 +494,12 @@ class SharedFrontier:
         return {}
 
     def _is_busy(self) -> bool:
-        return self._state != "working" or not self.outgoing.is_idle() or len(self._holdings) > 0
+        return self._state != "working" or not self.sender.is_idle() or len(self._held_leases) > 0
 
-    def _is_elsewhere(self) -> bool:
-        if self._unjudged or self._is_busy() or self.membership.starting > 0:
+    def _may_get_more(self) -> bool:
+        if self._shards_to_readmit or self._is_busy() or self.membership.starting > 0:
             return True
-        return self._feeding is not None and self._feeding.may_have_more()
+        return self._pushed_urls is not None and self._pushed_urls.may_have_more()
 
     def _may_ask(self) -> bool:
         return self._state != "stopping" and not self.is_congested() and not self._overview.is_over
@@ -505,8 +508,8 @@ class SharedFrontier:
         return replace(
             self._base.make_record(),
             state=self._state,
-            leases=len(self._holdings),
+            leases=len(self._held_leases),
             outbox=len(self._outbox),
-            doors=self._feeding.doors_known if self._feeding is not None else 0,
+            doors=self._pushed_urls.opened_mark if self._pushed_urls is not None else 0,
             preferred=len(self.membership.preferred),
         )

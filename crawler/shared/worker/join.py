@@ -32,7 +32,7 @@ from crawler.model.choices import RedisFsync
 from crawler.model.types import Added, ConfigError, CrawlerError, Lease
 from crawler.shared import keys
 from crawler.shared.address import Address, RedisAddress
-from crawler.shared.client import Nodes, Replicas
+from crawler.shared.client import Nodes, ServerReplicas
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.connection import info_fields
 from crawler.shared.crawl_format import (
@@ -48,17 +48,17 @@ from crawler.shared.faults import (
     Unreachable,
 )
 from crawler.shared.keys import Scripts
-from crawler.shared.shard import Ops, shard_of
+from crawler.shared.shard import ShardOperations, shard_of
 from crawler.shared.worker.frontier import WorkerBase
-from crawler.shared.worker.leases import FRESH_S, UNBEGUN_S
+from crawler.shared.worker.leases import MAX_SHARD_SILENCE_S, UNUSED_LEASE_S
 from crawler.shared.worker.membership import (
-    Look,
+    FindArchived,
     PeerRecord,
     WorkerNames,
     return_last_session_leases,
 )
 from crawler.shared.worker.outbox import Outbox
-from crawler.shared.worker.status import SharedRules, refuse_eviction
+from crawler.shared.worker.status import WorkerRules, refuse_eviction
 from crawler.shared.worker.worker_file import (
     WorkerFile,
     is_copy,
@@ -70,22 +70,25 @@ from crawler.shared.worker.worker_file import (
 
 logger = logging.getLogger(__name__)
 
-WARN_AFTER_S: Final = 2.0
-"""Fetches under leases that a server has lost end one total time-out after the last that could
-begin (FRESH_S); this is the longest time until the server has the release of the last."""
+RELEASE_LAG_S: Final = 2.0
+"""The longest time from the end of a fetch until the server has its release. After a restart of
+the server no host is leased for MAX_SHARD_SILENCE_S (until then a fetch may begin), one total
+time-out (then it has ended) and this time."""
 MAX_LAG_S: Final = 2
 """The most for min-replicas-max-lag. A master refuses writes when its replicas last answered 3 s
 ago, and checks that once a second: what a replica lacks is 4 s old at most, as long as verdicts are
 delayed (LAG_S)."""
-AGAIN_S: Final = 1.0
-AT_ONCE: Final = "at_once"
+RETRY_S: Final = 1.0
+SHOW_AT_ONCE: Final = "at_once"
 """An attribute of log records that are shown at once, even while the log is held at the start."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedCrawl:
+    """The parts of a worker that has joined a crawl."""
+
     base: WorkerBase
     clock: Clock
     key_seed: int  # seeds the hash of the crawl's URLs
@@ -95,29 +98,29 @@ class Joined:
 class WorkerEvents:
     """Implements status.Listener: counts, and stops the crawl at an error."""
 
-    def __init__(self, tally: CrawlStats, fail: Callable[[CrawlerError], None]) -> None:
-        self._tally = tally
+    def __init__(self, stats: CrawlStats, fail: Callable[[CrawlerError], None]) -> None:
+        self._stats = stats
         self._fail = fail
 
     def count(self, key: str) -> None:
-        self._tally.count(key)
+        self._stats.count(key)
 
-    def added(self, added: Added) -> None:
-        self._tally.count_added(added)
+    def on_added(self, added: Added) -> None:
+        self._stats.count_added(added)
 
-    def refused(self, lease: Lease) -> None:
-        self._tally.count("leases/refused")
+    def on_refused(self, lease: Lease) -> None:
+        self._stats.count("leases/refused")
 
-    def lost(self, leases: Sequence[Lease]) -> None:
-        self._tally.count("leases/lost", len(leases))
+    def on_lost(self, leases: Sequence[Lease]) -> None:
+        self._stats.count("leases/lost", len(leases))
 
-    def failed(self, error: CrawlerError) -> None:
+    def on_failed(self, error: CrawlerError) -> None:
         self._fail(error)
 
 
 def quiet_s(config: Config) -> float:
     """Return how long no host is leased after a restart of Redis, while older fetches may run."""
-    return FRESH_S + config.fetch.total_timeout_s + WARN_AFTER_S
+    return MAX_SHARD_SILENCE_S + config.fetch.total_timeout_s + RELEASE_LAG_S
 
 
 def join(
@@ -127,14 +130,14 @@ def join(
     data: DataDir,
     store: DurableStore,
     most_leases: int,
-    tally: CrawlStats,
+    stats: CrawlStats,
     fail: Callable[[CrawlerError], None],
-    look: Look,
+    find_archived: FindArchived,
     kept: bytes | None,
-) -> Joined:
-    """Join the crawl at *address*, and return leases of this worker's last session. *look* searches
-    our archive for leases; *kept* holds arguments to store for the next start. Raises CrawlerError
-    if Redis does not answer, or its crawl is foreign or of another kind."""
+) -> JoinedCrawl:
+    """Join the crawl at *address*, and return leases of this worker's last session. *find_archived*
+    searches our archive for leases; *kept* holds arguments to store for the next start. Raises
+    CrawlerError if Redis does not answer, or its crawl is foreign or of another kind."""
     shared, clock = config.shared, Clock()
     last = read_worker(data.path)
     where = Address.parse(address.url, address.params)
@@ -148,12 +151,12 @@ def join(
     wait_s = shared.redis_wait_s
     mine = None if last and _is_copy_of_live_worker(last, data, nodes, name, wait_s) else last
     worker = next_session(mine, shared.worker_name, data.path)
-    ops = Ops(worker.session, shards, frontier_rules, shared.lease_s, UNBEGUN_S)
+    ops = ShardOperations(worker.session, shards, frontier_rules, shared.lease_s, UNUSED_LEASE_S)
     levels, identity = len(frontier_rules.level_shares), identity_of_shards(config)
     ours = new_format(shards, levels, identity, data.format.spider)
     dead = _dead_sessions(mine, data)
     outbox = Outbox(store, lambda domain: shard_of(domain, shards))
-    say = _record_maker(worker, tally)
+    make_record = _record_maker(worker, stats)
     check = partial(refuse_other_crawl, last, data.path, name)
 
     before = ""
@@ -163,23 +166,25 @@ def join(
         if last_record.record and last_record.record.session != worker.session:
             before = last_record.record.session
         write_worker(data.path, replace(worker, crawl=name, key_seed=crawl.key_seed, before=before))
-        return replace(say(), outbox=len(outbox))
+        return replace(make_record(), outbox=len(outbox))
 
-    back = partial(return_last_session_leases, look=look, now=clock.now)
-    is_sure = shared.redis_fsync is RedisFsync.ALWAYS
+    back = partial(return_last_session_leases, find_archived=find_archived, now=clock.now)
+    is_ack_durable = shared.redis_fsync is RedisFsync.ALWAYS
 
     async def opened(redis: Nodes) -> tuple[CrawlFormat, int]:
-        found = await _open(redis, ops, ours, worker.name, dead, back, check, begin, is_sure)
+        found = await _open(redis, ops, ours, worker.name, dead, back, check, begin, is_ack_durable)
         if kept is not None:
             await _keep_arguments(redis, keys.arguments(name), kept)
         return found
 
     crawl, put_back = _run_in_thread(nodes, opened, wait_s)
-    listener, our_rules = WorkerEvents(tally, fail), _shared_rules(config, most_leases, store)
+    listener, our_rules = WorkerEvents(stats, fail), _shared_rules(config, most_leases, store)
     ours_alone = nodes()
     confirm = partial(_confirm, ours_alone, name, crawl)
-    base = WorkerBase.of(ours_alone, ops, our_rules, outbox, listener, say, clock.now, confirm)
-    return Joined(base, clock, crawl.key_seed, put_back)
+    base = WorkerBase.of(
+        ours_alone, ops, our_rules, outbox, listener, make_record, clock.now, confirm
+    )
+    return JoinedCrawl(base, clock, crawl.key_seed, put_back)
 
 
 def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
@@ -199,16 +204,16 @@ def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
     return _run_in_thread(nodes, asked, shared.redis_wait_s)
 
 
-def _shared_rules(config: Config, most_leases: int, store: DurableStore) -> SharedRules:
+def _shared_rules(config: Config, most_leases: int, store: DurableStore) -> WorkerRules:
     shared = config.shared
-    return SharedRules(
+    return WorkerRules(
         name=shared.frontier_name,
         shards=shared.frontier_shards,
         lease_s=shared.lease_s,
         heartbeat_s=shared.heartbeat_s,
         fetch_s=config.fetch.total_timeout_s,
         max_leases=most_leases,
-        is_sure=shared.redis_fsync is RedisFsync.ALWAYS,
+        is_ack_durable=shared.redis_fsync is RedisFsync.ALWAYS,
         sync_outbox=store.sync if config.archive.fsync else None,
         full_bytes=shared.full_bytes,
     )
@@ -242,22 +247,22 @@ def _dead_sessions(last: WorkerFile | None, data: DataDir) -> tuple[Collection[s
     return {last.session, last.before}, None if is_copy(last, data.path) else last.session
 
 
-def _record_maker(worker: WorkerFile, tally: CrawlStats) -> Callable[[], WorkerRecord]:
+def _record_maker(worker: WorkerFile, stats: CrawlStats) -> Callable[[], WorkerRecord]:
     started, machine, pid = time.time(), socket.gethostname(), os.getpid()
 
-    def say() -> WorkerRecord:
+    def make_record() -> WorkerRecord:
         return WorkerRecord(
             name=worker.name,
             session=worker.session,
             host=machine,
             pid=pid,
             started=started,
-            pages=tally.pages,
-            bytes=tally.bytes,
-            errors=tally.errors,
+            pages=stats.pages,
+            bytes=stats.bytes,
+            errors=stats.errors,
         )
 
-    return say
+    return make_record
 
 
 def _run_in_thread(
@@ -309,31 +314,31 @@ async def _until_served(
                 raise Unreachable(f"ended while it waited: {fault}") from fault
             if time.monotonic() - began > wait_s:
                 raise Unreachable(
-                    f"{fault}. It was waited for {wait_s:g} s (CRAWLER_REDIS_WAIT_S)"
+                    f"{fault}. Gave up after {wait_s:g} s (CRAWLER_REDIS_WAIT_S)"
                 ) from fault
             if logged != str(fault):
                 logged = str(fault)
                 text = "Waiting up to %g s (CRAWLER_REDIS_WAIT_S) to begin: %s"
-                logger.warning(text, wait_s, logged, extra={AT_ONCE: True})
+                logger.warning(text, wait_s, logged, extra={SHOW_AT_ONCE: True})
         else:
             if logged:
-                logger.warning("Going on: Redis answers", extra={AT_ONCE: True})
+                logger.warning("Going on: Redis answers", extra={SHOW_AT_ONCE: True})
             return done
         finally:
             await redis.close()
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(RETRY_S)
 
 
 async def _open(
     nodes: Nodes,
-    ops: Ops,
+    ops: ShardOperations,
     ours: CrawlFormat,
     worker: str,
     dead: tuple[Collection[str], str | None],
-    back: Callable[[Nodes, Ops, str], Awaitable[int]],
+    back: Callable[[Nodes, ShardOperations, str], Awaitable[int]],
     check: Callable[[int], None],
     begin: Callable[[CrawlFormat, PeerRecord], WorkerRecord],
-    is_sure: bool,
+    is_ack_durable: bool,
 ) -> tuple[CrawlFormat, int]:
     """Open the crawl and announce the new session. Can be repeated after any failure. *dead* holds
     the last sessions of the name, and the one whose leases *back* returns. *check* refuses another
@@ -344,8 +349,8 @@ async def _open(
     crawl = await _format(nodes, name, ours)
     check(crawl.key_seed)
     refuse_eviction(await nodes.memory())
-    await _look_at_durability(nodes, name)
-    await look_at_replicas(nodes, is_sure)
+    await _warn_without_appendonly(nodes, name)
+    await warn_about_replicas(nodes, is_ack_durable)
     await nodes.open_shards()
     workers = keys.workers(name)
     await _command(nodes, workers, "HLEN", workers)  # raises ForeignData if it is no hash
@@ -356,7 +361,7 @@ async def _open(
     return crawl, put_back
 
 
-async def _look_at_durability(nodes: Nodes, name: str) -> None:
+async def _warn_without_appendonly(nodes: Nodes, name: str) -> None:
     """Warn if a server has no append-only file. Only one is asked, because those of a cluster are
     set up alike. An error is ignored: some services do not allow this INFO."""
     key = keys.workers(name)
@@ -368,13 +373,13 @@ async def _look_at_durability(nodes: Nodes, name: str) -> None:
         )
 
 
-async def look_at_replicas(nodes: Nodes, is_sure: bool) -> None:
+async def warn_about_replicas(nodes: Nodes, is_ack_durable: bool) -> None:
     """Warn if the lag of replicas is not bounded as docs/sharing.md says: one that takes over lacks
-    the writes that had not reached it. *is_sure* means that workers send nothing again
+    the writes that had not reached it. *is_ack_durable* means that workers send nothing again
     (CRAWLER_REDIS_FSYNC=always)."""
     for server in await nodes.replicas():
         lag_s = server.config.get("min-replicas-max-lag", "")
-        if is_sure:
+        if is_ack_durable:
             logger.warning(
                 "Redis at %s has replicas, and CRAWLER_REDIS_FSYNC is always: what a replica lacks"
                 " when it takes over is not sent again. Set it to everysec (docs/sharing.md)",
@@ -403,7 +408,7 @@ async def look_at_replicas(nodes: Nodes, is_sure: bool) -> None:
             )
 
 
-def _served_for(server: Replicas) -> str:
+def _served_for(server: ServerReplicas) -> str:
     timeout_ms = server.config.get("cluster-node-timeout", "")
     return f" (in a cluster for cluster-node-timeout, {timeout_ms} ms)" if timeout_ms else ""
 
@@ -422,7 +427,7 @@ async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:
     has begun it anew."""
     if (await _format(nodes, name, crawl)).key_seed != crawl.key_seed:
         raise ConfigError(
-            f"Redis forgot the crawl {name}, which had just begun, and another worker has begun it"
+            f"Redis lost the crawl {name}, which had just begun, and another worker has begun it"
             " anew. Start this one again"
         )
 

@@ -20,7 +20,7 @@ from crawler.model.types import (
 )
 from crawler.shared.client import Call, Nodes
 from crawler.shared.faults import FAULTS
-from crawler.shared.shard import Ops, read_ids, read_leases, shard_of_lease
+from crawler.shared.shard import ShardOperations, read_ids, read_leases, shard_of_lease
 from crawler.shared.start_rules import StartRules
 
 
@@ -29,24 +29,26 @@ class ServerEpochs:
     lose its last writes: an acknowledgement is sure only if the same run answers long enough after
     it, and when another run answers, recent calls must be sent again."""
 
-    def __init__(self, changed: Callable[[int, float], None], gone: Callable[[int], None]) -> None:
-        """*changed* is called with a shard that is in another run, and the time (monotonic) when
-        the last run was still alive; *gone* with a shard whose keys no longer exist."""
-        self._changed = changed
-        self._gone = gone
+    def __init__(
+        self, on_restart: Callable[[int, float], None], on_keys_missing: Callable[[int], None]
+    ) -> None:
+        """*on_restart* is called with a shard that is in another run, and the time (monotonic) when
+        the last run was still alive; *on_keys_missing* with a shard whose keys no longer exist."""
+        self._on_restart = on_restart
+        self._on_keys_missing = on_keys_missing
         self._runs: dict[int, bytes] = {}
         self._asked_at: dict[int, float] = {}
 
     def observe(self, shard: int, run: bytes, asked_at: float) -> None:
         """Note that *shard* answered a call of *asked_at* (monotonic) in *run*."""
         if not run:
-            self._gone(shard)
+            self._on_keys_missing(shard)
             return
         last, last_at = self._runs.get(shard), self._asked_at.get(shard, asked_at)
         self._runs[shard] = run
         self._asked_at[shard] = asked_at if last != run else max(asked_at, last_at)
         if last is not None and last != run:
-            self._changed(shard, last_at)
+            self._on_restart(shard, last_at)
 
     def asked_at(self, shard: int) -> float:
         """Return the time (monotonic) of the last call that *shard* answered, or -inf."""
@@ -59,23 +61,24 @@ class ServerEpochs:
         return True if self._asked_at[shard] >= at else None
 
 
-FRESH_S: Final = 3.0
+MAX_SHARD_SILENCE_S: Final = 3.0
 """If a shard has not answered for so long, its server may have crashed and lost leases of ours: no
-fetch begins under them, and older ones end within a total time-out. It is called once a second."""
+fetch begins under them, and older ones end within a total time-out. Each shard is called once a
+second, so this is three calls without an answer."""
 
 
-class Holdings:
+class HeldLeases:
     """The leases that this worker holds, with the time they end. Bound: the open leases."""
 
     def __init__(
-        self, lease_s: float, fetch_s: float, runs: ServerEpochs, doubted: Callable[[int], None]
+        self, lease_s: float, fetch_s: float, runs: ServerEpochs, on_doubtful: Callable[[int], None]
     ) -> None:
-        """*fetch_s* is the longest time of a fetch, which must end before its lease does. *doubted*
-        is called with a shard that must be asked which leases of ours it knows."""
+        """*fetch_s* is the longest time of a fetch, which must end before its lease does.
+        *on_doubtful* is called with a shard that must be asked which leases of ours it knows."""
         self._lease_s = lease_s
         self._fetch_s = fetch_s
         self._runs = runs
-        self._doubted = doubted
+        self._on_doubtful = on_doubtful
         self._doubtful: set[int] = set()
         self._by_shard: dict[int, dict[int, Lease]] = {}
         self._ends: dict[int, float] = {}
@@ -98,7 +101,7 @@ class Holdings:
         renewed (the reply that reports the end can be lost), so the shard is asked for its list."""
         if self.count(shard) and asked_at >= self._ends.get(shard, 0.0):
             self.mark_doubtful(shard)
-            self._doubted(shard)
+            self._on_doubtful(shard)
         self._ends[shard] = max(self._ends.get(shard, 0.0), asked_at + self._lease_s)
 
     def release(self, lease: Lease) -> bool:
@@ -135,7 +138,7 @@ class Holdings:
         """Return whether the server surely knows *lease*, and a fetch begun at *steady* (monotonic)
         ends before it."""
         shard = shard_of_lease(lease)
-        if shard in self._doubtful or steady - self._runs.asked_at(shard) > FRESH_S:
+        if shard in self._doubtful or steady - self._runs.asked_at(shard) > MAX_SHARD_SILENCE_S:
             return False
         return lease in self and steady + self._fetch_s < self._ends.get(shard, 0.0)
 
@@ -159,11 +162,11 @@ class Holdings:
         return len(self._by_shard.get(shard, ()))
 
 
-KEPT_S: Final = 6.0
+KEEP_CALLS_S: Final = 6.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Acknowledged:
+class _AcknowledgedCalls:
     at: float  # monotonic
     calls: Sequence[Call]
 
@@ -179,28 +182,27 @@ class Journal:
         """*is_needed* is False if all that is acknowledged is on a disk (appendfsync always)."""
         self._runs = runs
         self._is_needed = is_needed
-        self._by_shard: dict[int, deque[_Acknowledged]] = {}
+        self._by_shard: dict[int, deque[_AcknowledgedCalls]] = {}
 
-    def acknowledged(
-        self, calls: Sequence[Call], run: bytes, asked_at: float, steady: float
-    ) -> None:
+    def record(self, calls: Sequence[Call], run: bytes, asked_at: float, steady: float) -> None:
         """Keep *calls*, all of one shard, to be sent again if the server loses the first of them,
         which it answered in *run* at *steady*, asked at *asked_at* (both monotonic)."""
         shard = calls[0].shard
-        # First of all: if the run is another one, `recent` must find what the last may have lost.
+        # This comes first: if the run has changed, `observe` calls `recent`, which must not find
+        # the new calls.
         self._runs.observe(shard, run, asked_at)
         if not self._is_needed:
             return
         kept = self._by_shard.setdefault(shard, deque())
-        kept.append(_Acknowledged(steady, calls))
-        while kept[0].at < asked_at - KEPT_S:  # not by the time now: an outage would empty it
+        kept.append(_AcknowledgedCalls(steady, calls))
+        while kept[0].at < asked_at - KEEP_CALLS_S:  # not by the time now: an outage would empty it
             kept.popleft()
 
     def recent(self, shard: int, alive_at: float) -> list[Call]:
         """Remove and return the calls that the server of *shard* may have lost, if it was alive at
         *alive_at* and crashed after that; oldest first."""
         kept = self._by_shard.pop(shard, ())
-        return [call for each in kept if each.at >= alive_at - KEPT_S for call in each.calls]
+        return [call for each in kept if each.at >= alive_at - KEEP_CALLS_S for call in each.calls]
 
 
 RETRY_S: Final = 0.5
@@ -215,8 +217,8 @@ class LeaseResync:
     def __init__(
         self,
         nodes: Nodes,
-        ops: Ops,
-        holdings: Holdings,
+        ops: ShardOperations,
+        held_leases: HeldLeases,
         journal: Journal,
         runs: ServerEpochs,
         send_later: Callable[[Call], None],
@@ -226,39 +228,39 @@ class LeaseResync:
         self._steady = steady
         self._nodes = nodes
         self._ops = ops
-        self._holdings = holdings
+        self._held_leases = held_leases
         self._journal = journal
         self._runs = runs
         self._send_later = send_later
-        self._suspects: set[int] = set()
-        self._again: dict[int, list[Call]] = {}
+        self._dirty: set[int] = set()
+        self._calls_to_resend: dict[int, list[Call]] = {}
         self._at = 0.0  # the earliest time of the next resync, monotonic
 
     @property
-    def is_open(self) -> bool:
-        return bool(self._suspects)
+    def is_pending(self) -> bool:
+        return bool(self._dirty)
 
     def mark_dirty(self, shard: int) -> None:
         """Note that *shard* may have leases of ours that we do not know."""
-        self._suspects.add(shard)
+        self._dirty.add(shard)
 
     def on_server_restart(self, shard: int, alive_at: float) -> None:
         """Note that the server of *shard* restarted after *alive_at* (monotonic)."""
-        self._again.setdefault(shard, []).extend(self._journal.recent(shard, alive_at))
-        self._holdings.mark_doubtful(shard)
-        self._suspects.add(shard)
+        self._calls_to_resend.setdefault(shard, []).extend(self._journal.recent(shard, alive_at))
+        self._held_leases.mark_doubtful(shard)
+        self._dirty.add(shard)
         self._at = 0.0
 
     async def run(self) -> list[Lease]:
         """Resync all suspected shards, and return the leases that are not ours any more. Must not
         be called while a `lease` call is under way."""
         asked_at = self._steady()
-        if not self._suspects or asked_at < self._at:
+        if not self._dirty or asked_at < self._at:
             return []
         self._at = asked_at + RETRY_S
         # A shard that is suspected again while the calls are under way is resynced once more.
-        shards, self._suspects = sorted(self._suspects), set()
-        again = {shard: self._again.pop(shard, []) for shard in shards}
+        shards, self._dirty = sorted(self._dirty), set()
+        again = {shard: self._calls_to_resend.pop(shard, []) for shard in shards}
         calls = [[*again[shard], self._ops.list_leases(shard)] for shard in shards]
         answers = iter(await self._nodes.run([call for part in calls for call in part]))
         forgotten: list[Lease] = []
@@ -276,44 +278,46 @@ class LeaseResync:
             if isinstance(reply, FAULTS):
                 self._send_later(call)
             else:
-                self._journal.acknowledged([call], reply[0], asked_at, self._steady())
+                self._journal.record([call], reply[0], asked_at, self._steady())
 
     def _compare(self, shard: int, reply: Any, asked_at: float, backs: list[Call]) -> list[Lease]:
         if isinstance(reply, FAULTS):
-            self._suspects.add(shard)
+            self._dirty.add(shard)
             return []
         self._runs.observe(shard, reply[0], asked_at)
-        if shard in self._suspects:  # it restarted once more, or this reply is from before that
+        if shard in self._dirty:  # it restarted once more, or this reply is from before that
             return []
-        known, held = read_ids(reply, shard), self._holdings.ids(shard)
+        known, held = read_ids(reply, shard), self._held_leases.ids(shard)
         if orphans := known - held:
-            backs.append(self._ops.hand_back(shard, orphans))
-            self._suspects.add(shard)
-        self._holdings.mark_checked(shard)
-        return self._holdings.drop_ids(shard, held - known)
+            backs.append(self._ops.put_back_unused(shard, orphans))
+            self._dirty.add(shard)
+        self._held_leases.mark_checked(shard)
+        return self._held_leases.drop_ids(shard, held - known)
 
 
 POLL_S: Final = 0.25  # for a shard that has nothing due: another worker may have added to it
 POLL_OTHERS_S: Final = 1.0  # for one that another worker prefers
-AT_ONCE: Final = 8  # shards asked in one round
-LEAST: Final = 2  # leases to have ready
-UNBEGUN_S: Final = 5.0
+SHARDS_PER_ROUND: Final = 8  # shards asked in one round
+MIN_READY_LEASES: Final = 2  # leases to have ready
+UNUSED_LEASE_S: Final = 5.0
 """A lease that is not used for so long is put back: if the worker dies, the rest of the host is
 counted from the time the lease was taken."""
-MAX_JUDGED: Final = 64  # held leases whose queues are judged; with more, none are asked for
+MAX_REFUSED_LEASES: Final = 64  # held leases whose queues are judged; with more, none are asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncomingHooks:
+class LeaseBufferHooks:
     """The hooks of `LeaseBuffer`: which leases to ask for, and what to do with them."""
 
     may_ask: Callable[[], bool]
-    room: Callable[[Standing], int]  # returns how many fetches of such hosts may begin now
+    free_slots: Callable[[Standing], int]  # returns how many fetches of such hosts may begin now
     prepare: Callable[[Sequence[Lease]], Awaitable[None]]  # awaited before leases are used
-    due: Callable[[], None]  # called when some can be taken
-    lost: Callable[[Sequence[Lease]], None]  # called when leases expired before they were finished
+    on_ready: Callable[[], None]  # called when some can be taken
+    on_lost: Callable[
+        [Sequence[Lease]], None
+    ]  # called when leases expired before they were finished
     give_back: Callable[[Lease], None]  # puts back a lease under which nothing was fetched
-    faulted: Callable[[Any], None]  # called with the Fault of a server
+    on_server_error: Callable[[Any], None]  # called with the Fault of a server
     send_later: Callable[[Call], None]  # sends a call some time soon
 
 
@@ -325,31 +329,31 @@ class LeaseBuffer:
     def __init__(
         self,
         nodes: Nodes,
-        ops: Ops,
-        holdings: Holdings,
-        resync: LeaseResync,
+        ops: ShardOperations,
+        held_leases: HeldLeases,
+        lease_resync: LeaseResync,
         runs: ServerEpochs,
-        most: int,
+        max_leases: int,
         now: Callable[[], float],
         start_rules: StartRules | None,
-        use: IncomingHooks,
+        hooks: LeaseBufferHooks,
         steady: Callable[[], float] = monotonic,
     ) -> None:
-        """*most* leases can be fetched at once. Without *start_rules* no lease is judged."""
+        """*max_leases* leases can be fetched at once. Without *start_rules* no lease is judged."""
         self._steady = steady
         self._nodes = nodes
         self._ops = ops
-        self._holdings = holdings
-        self._lease_resync = resync
+        self._held_leases = held_leases
+        self._lease_resync = lease_resync
         self._runs = runs
-        self._most = most
+        self._most = max_leases
         self._now = now
         self._start_rules = start_rules
-        self._use = use
+        self._hooks = hooks
         self._due: deque[Lease] = deque()
-        self.is_asking = False  # a `lease` or `remove_refused` call is under way
+        self.is_calling = False  # a `lease` or `remove_refused` call is under way
         self._taken: Counter[Standing] = Counter()  # leases that `take` gave since the last round
-        self._ran_dry = True
+        self._was_emptied = True
         self._ask_at = dict.fromkeys(range(ops.shards), 0.0)
         self._turn: deque[int] = deque(range(ops.shards))
         self._wake = asyncio.Event()
@@ -361,19 +365,19 @@ class LeaseBuffer:
 
     def take(self, standings: Container[Standing] = STANDINGS) -> Lease | None:
         """Return a lease that may be used, of a host of *standings*. Returns None if none is ready;
-        `IncomingHooks.due` is called when one is."""
+        `LeaseBufferHooks.due` is called when one is."""
         steady = self._steady()
         for _ in range(len(self._due)):
             lease = self._due.popleft()
             if lease.pace.standing not in standings:
                 self._due.append(lease)
-            elif self._holdings.may_begin(lease, steady):
+            elif self._held_leases.may_begin(lease, steady):
                 self._taken[lease.pace.standing] += 1
                 self._wake.set()
                 return lease
-            elif lease in self._holdings:
+            elif lease in self._held_leases:
                 self._due.append(lease)  # it ends too soon: the next heartbeat renews it
-        self._ran_dry = True
+        self._was_emptied = True
         self._wake.set()
         return None
 
@@ -384,16 +388,18 @@ class LeaseBuffer:
         """Return whether `take` would return a lease."""
         steady = self._steady()
         return any(
-            lease.pace.standing in standings and self._holdings.may_begin(lease, steady)
+            lease.pace.standing in standings and self._held_leases.may_begin(lease, steady)
             for lease in self._due
         )
 
-    def empty(self) -> list[Lease]:
+    def take_all(self) -> list[Lease]:
         """Remove and return all leases in the buffer, to be put back."""
-        leases = [lease for lease in self._due if lease in self._holdings]
+        leases = [lease for lease in self._due if lease in self._held_leases]
         self._due.clear()
-        if self._start_rules is not None and not self.is_asking:
-            leases += (lease for lease in self._start_rules.empty() if lease in self._holdings)
+        if self._start_rules is not None and not self.is_calling:
+            leases += (
+                lease for lease in self._start_rules.take_all() if lease in self._held_leases
+            )
         return leases
 
     def wake_shard(self, shard: int, in_s: float) -> None:
@@ -412,7 +418,7 @@ class LeaseBuffer:
         """Refill the buffer until cancelled."""
         while True:
             await self._resync()
-            self._give_back_old()
+            self._give_back_unused()
             wanted = self._wanted()
             shards = self._next_shards() if wanted else []
             if shards:
@@ -424,27 +430,27 @@ class LeaseBuffer:
 
     def _wanted(self) -> dict[Standing, int]:
         """Return how many leases to ask for, by standing, the best first; zeros are left out."""
-        if not self._use.may_ask():
+        if not self._hooks.may_ask():
             return {}
         if self._start_rules is not None and (
-            not self._start_rules.may_judge or len(self._start_rules) >= MAX_JUDGED
+            not self._start_rules.may_judge or len(self._start_rules) >= MAX_REFUSED_LEASES
         ):
             return {}
         steady = self._steady()
         # Leases of a server that is down cannot be used, and must not take the place of others.
         usable = Counter(
-            lease.pace.standing for lease in self._due if self._holdings.may_begin(lease, steady)
+            lease.pace.standing for lease in self._due if self._held_leases.may_begin(lease, steady)
         )
         wanted = {}
         for standing in STANDINGS:
             # Twice as many as were taken since the last round: enough for a round trip.
-            target = max(LEAST, 2 * self._taken[standing])
-            if self._ran_dry and not usable[standing]:
-                target = max(target, 2 * LEAST)
+            target = max(MIN_READY_LEASES, 2 * self._taken[standing])
+            if self._was_emptied and not usable[standing]:
+                target = max(target, 2 * MIN_READY_LEASES)
             # Fetches of hosts that answer free their slots soon; others may hold them for long.
             most = self._most
             if standing is not Standing.ANSWERS:
-                most = min(most, self._use.room(standing))
+                most = min(most, self._hooks.free_slots(standing))
             more = min(min(target, most) - usable[standing], 2 * self._most - len(self._due))
             if more > 0:
                 wanted[standing] = more
@@ -454,7 +460,7 @@ class LeaseBuffer:
         steady = self._steady()
         due = [shard for shard in self._turn if self._ask_at[shard] <= steady]
         own = [shard for shard in due if shard in self._preferred]
-        chosen = (own or due)[:AT_ONCE]
+        chosen = (own or due)[:SHARDS_PER_ROUND]
         for shard in chosen:
             self._turn.remove(shard)
             self._turn.append(shard)
@@ -463,8 +469,8 @@ class LeaseBuffer:
     async def _ask(self, shards: Sequence[int], wanted: Mapping[Standing, int]) -> None:
         each = {standing: -(-number // len(shards)) for standing, number in wanted.items()}
         asked_at = self._steady()
-        self._taken, self._ran_dry = Counter(), False
-        self.is_asking = True
+        self._taken, self._was_emptied = Counter(), False
+        self.is_calling = True
         try:
             replies = await self._nodes.run([self._ops.lease(shard, each) for shard in shards])
             given: list[Lease] = []
@@ -473,12 +479,12 @@ class LeaseBuffer:
             if given and self._start_rules is not None:
                 given = await self._judge(given, self._start_rules)
             if given:
-                await self._use.prepare(given)
+                await self._hooks.prepare(given)
         finally:
-            self.is_asking = False
+            self.is_calling = False
         self._due += given
         if self._due:
-            self._use.due()
+            self._hooks.on_ready()
 
     async def _judge(self, given: list[Lease], start_rules: StartRules) -> list[Lease]:
         """Return the leases of *given* that the rules of this start admit."""
@@ -487,73 +493,75 @@ class LeaseBuffer:
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]
         if not faults:
             return start_rules.admit(given, replies)
-        self._use.faulted(faults[0])
+        self._hooks.on_server_error(faults[0])
         for lease in given:
-            self._use.give_back(lease)
+            self._hooks.give_back(lease)
         return []
 
     async def _apply_start_rules(self, start_rules: StartRules) -> None:
         """Judge some of the URLs that wait behind refused ones."""
-        self.is_asking = True
+        self.is_calling = True
         try:
             answered = start_rules.take_replies(await self._nodes.run(start_rules.calls()))
         finally:
-            self.is_asking = False
+            self.is_calling = False
         for lease in answered.ended:
-            self._holdings.drop(lease)
+            self._held_leases.drop(lease)
             self.wake_shard(shard_of_lease(lease), 0.0)
         if answered.faults:
-            self._use.faulted(answered.faults[0])
+            self._hooks.on_server_error(answered.faults[0])
             await asyncio.sleep(RETRY_S)
         if answered.admitted:
-            await self._use.prepare(answered.admitted)
+            await self._hooks.prepare(answered.admitted)
             self._due += answered.admitted
-            self._use.due()
+            self._hooks.on_ready()
 
     def _read_leases(self, shard: int, reply: Any, asked_at: float) -> list[Lease]:
         if isinstance(reply, FAULTS):
             self._ask_at[shard] = self._steady() + RETRY_S
             self._lease_resync.mark_dirty(shard)
-            self._use.faulted(reply)
+            self._hooks.on_server_error(reply)
             return []
         self._runs.observe(shard, reply[0], asked_at)
         leased = read_leases(reply, shard, self._now())
-        if leased.lost:
-            self.lose(shard, asked_at)
+        if leased.has_expired:
+            self.expire_shard(shard, asked_at)
         poll_s = POLL_S if shard in self._preferred else POLL_OTHERS_S
         wake_s = poll_s if leased.wake_s is None else min(leased.wake_s, poll_s)
         self._ask_at[shard] = self._steady() + wake_s
         if leased.unreadable:
-            self._use.send_later(self._ops.give_up(shard, leased.unreadable, self._now()))
+            self._hooks.send_later(
+                self._ops.finish_unreadable(shard, leased.unreadable, self._now())
+            )
         if leased.leases:
-            self._holdings.add(shard, leased.leases, asked_at)
+            self._held_leases.add(shard, leased.leases, asked_at)
         return leased.leases
 
-    def lose(self, shard: int, asked_at: float) -> None:
+    def expire_shard(self, shard: int, asked_at: float) -> None:
         """Drop all leases of *shard*: the reply to a call of *asked_at* reported their end."""
-        lost = self._holdings.expire(shard, asked_at)
+        lost = self._held_leases.expire(shard, asked_at)
         if lost:
-            self._use.lost(lost)
+            self._hooks.on_lost(lost)
 
-    def _give_back_old(self) -> None:
-        oldest = self._now() - UNBEGUN_S
+    def _give_back_unused(self) -> None:
+        oldest = self._now() - UNUSED_LEASE_S
         old = [lease for lease in self._due if lease.taken_at < oldest]
         for lease in old:
             self._due.remove(lease)
-            if lease in self._holdings:
-                self._use.give_back(lease)
+            if lease in self._held_leases:
+                self._hooks.give_back(lease)
 
     async def _resync(self) -> None:
         """Resync here, in the one task that asks for leases, so that none is under way."""
         forgotten = await self._lease_resync.run()
         if forgotten:
-            self._use.lost(forgotten)
+            self._hooks.on_lost(forgotten)
 
     async def _wait(self, is_wanted: bool) -> None:
         first = min(self._ask_at.values())
         wait_s = max(0.005, min(first - self._steady(), POLL_OTHERS_S)) if is_wanted else POLL_S
         self._wake.clear()
-        if self._lease_resync.is_open:
+        if self._lease_resync.is_pending:
             wait_s = min(wait_s, RETRY_S)
         try:
             await asyncio.wait_for(self._wake.wait(), wait_s)
@@ -561,7 +569,7 @@ class LeaseBuffer:
             return
 
 
-AGAIN_S: Final = 1.0  # the interval after a heartbeat that some server did not answer
+HEARTBEAT_RETRY_S: Final = 1.0  # the interval after a heartbeat that some server did not answer
 
 
 class Heartbeat:
@@ -571,23 +579,23 @@ class Heartbeat:
     def __init__(
         self,
         nodes: Nodes,
-        ops: Ops,
-        holdings: Holdings,
-        incoming: LeaseBuffer,
+        ops: ShardOperations,
+        held_leases: HeldLeases,
+        lease_buffer: LeaseBuffer,
         runs: ServerEpochs,
         every_s: float,
-        due: Callable[[], None],
+        on_ready: Callable[[], None],
         steady: Callable[[], float] = monotonic,
     ) -> None:
-        """*due* is called when leases can be taken."""
+        """*on_ready* is called when leases can be taken."""
         self._steady = steady
         self._nodes = nodes
         self._ops = ops
-        self._holdings = holdings
-        self._incoming = incoming
+        self._held_leases = held_leases
+        self._incoming = lease_buffer
         self._runs = runs
         self._every_s = every_s
-        self._due = due
+        self._on_ready = on_ready
         self._at = 0.0  # the time of the next one, monotonic
 
     async def work(self) -> None:
@@ -602,7 +610,7 @@ class Heartbeat:
         asked_at = self._steady()
         if asked_at < self._at:
             return
-        shards = self._holdings.shards()
+        shards = self._held_leases.shards()
         replies = await self._nodes.run([self._ops.renew_leases(shard) for shard in shards])
         for shard, reply in zip(shards, replies, strict=True):
             if isinstance(reply, FAULTS):
@@ -611,17 +619,17 @@ class Heartbeat:
                 )  # the lost reply may have reported the end of leases
             else:
                 self._runs.observe(shard, reply[0], asked_at)
-                self._answered(shard, bool(reply[1]), int(reply[2]), asked_at)
+                self._take_reply(shard, bool(reply[1]), int(reply[2]), asked_at)
         is_whole = not any(isinstance(reply, FAULTS) for reply in replies)
-        self._at = asked_at + (self._every_s if is_whole else AGAIN_S)
+        self._at = asked_at + (self._every_s if is_whole else HEARTBEAT_RETRY_S)
         if len(self._incoming):
-            self._due()  # leases that would have ended too soon can be used now
+            self._on_ready()  # leases that would have ended too soon can be used now
 
-    def _answered(self, shard: int, has_lost: bool, held: int, asked_at: float) -> None:
+    def _take_reply(self, shard: int, has_lost: bool, held: int, asked_at: float) -> None:
         """Take the reply of *shard*, which knows *held* leases of ours."""
         if has_lost:
-            self._incoming.lose(shard, asked_at)
+            self._incoming.expire_shard(shard, asked_at)
             return
-        self._holdings.renew(shard, asked_at)
-        if held > self._holdings.count(shard):
+        self._held_leases.renew(shard, asked_at)
+        if held > self._held_leases.count(shard):
             self._incoming.mark_dirty(shard)

@@ -1,6 +1,7 @@
 """The workers of a crawl: which are alive, their names, and the shards each prefers.
 
-Rule: a worker announces itself once a second, and gets three numbers about all others. A shard is
+Rule: each worker writes its record once a second. The reply has three numbers about all workers:
+how many are alive, how many are starting, and the lowest mark that they have read. A shard is
 preferred by the live worker that hashes highest with it (rendezvous hashing, Thaler and Ravishankar
 1998), so a worker that joins or leaves moves only its own part.
 """
@@ -30,19 +31,22 @@ from crawler.shared.codec import WorkerRecord
 from crawler.shared.connection import Argument
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
-from crawler.shared.shard import Ops, read_lease
+from crawler.shared.shard import ShardOperations, read_lease
 
 ALIVE_S: Final = 10.0  # a worker announces itself every second; after so long it counts as dead
 NAMES_PER_S: Final = 100
 """Names of other workers that one reads, in the mean: 3 kB/s, and 40 ms of CPU for 1,000 names and
 64 shards. Only speed depends on them."""
-MAX_NAMED: Final = 20  # silent workers that are reported at once
+MAX_SILENT_REPORTED: Final = 20  # silent workers that are reported at once
 NAMES_HOLD_S: Final = 60.0  # names are read again after so long, even if their number is the same
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WorkerRecord).decode
 
 
 class Membership:
+    """Announces this worker once a second, and keeps which workers are alive and which shards this
+    one prefers."""
+
     def __init__(
         self,
         nodes: Nodes,
@@ -62,7 +66,7 @@ class Membership:
         self._steady = steady
         self._names: frozenset[str] = frozenset()  # of live workers, as last read
         self._read_at = float("-inf")  # monotonic
-        self._lowest_doors = -1
+        self._lowest_mark = -1
         self._now = 0.0  # epoch seconds by the server, at the last `announce`
         self.preferred: frozenset[int] = frozenset(range(shards))
         self.live = 0  # live workers, this one among them
@@ -77,7 +81,7 @@ class Membership:
             me = replace(self._make_record(), at=self._now)
             reply = await self._ask(*announcement(self._scripts, self._crawl, me))
             self.live, self.starting = int(reply[1]), int(reply[2])
-            self._lowest_doors = int(float(reply[3]))
+            self._lowest_mark = int(float(reply[3]))
             if self._are_names_old():
                 await self._read_names(me.name)
         except StoreUnavailable:
@@ -94,16 +98,16 @@ class Membership:
     async def silent(self, names: Iterable[str]) -> dict[str, int]:
         """Return which of *names* are silent, and how many links each last had on its disk."""
         found = {}
-        for name in islice(names, MAX_NAMED):
+        for name in islice(names, MAX_SILENT_REPORTED):
             kept = await self._ask("HGET", self._key, name)
             last = _read(kept)
             if last is None or self._now - last.at >= ALIVE_S:
                 found[name] = last.outbox if last else 0
         return found
 
-    def all_have_read(self, doors: int) -> bool:
-        """Return whether every live worker has read the opened hosts up to the mark *doors*."""
-        return self.live > 0 and self._lowest_doors >= doors
+    def all_have_read(self, mark: int) -> bool:
+        """Return whether every live worker has read the opened hosts up to the mark *mark*."""
+        return self.live > 0 and self._lowest_mark >= mark
 
     async def _ask(self, *command: Argument) -> Any:
         reply = await self._nodes.command(self._key, *command)
@@ -194,10 +198,10 @@ class WorkerNames:
     async def read(self, name: str) -> PeerRecord:
         kept = await self._ask("HGET", self._key, name) or b""
         try:
-            said = _decode(kept)
+            record = _decode(kept)
         except msgspec.MsgspecError:
             return PeerRecord(kept, None, 0.0)
-        return PeerRecord(kept, said, await self._now() - said.at)
+        return PeerRecord(kept, record, await self._now() - record.at)
 
     async def refuse_taken(self, name: str, dead: Collection[str]) -> PeerRecord:
         """Return the record under *name*. Raises ConfigError if another live worker has it, or one
@@ -266,7 +270,7 @@ def _name_taken(other: WorkerRecord, silent_s: float) -> ConfigError:
 
 async def return_leases(
     nodes: Nodes,
-    ops: Ops,
+    ops: ShardOperations,
     session: str,
     but: Container[int] = (),
     archived: Mapping[int, Collection[int]] | None = None,
@@ -287,7 +291,7 @@ async def return_leases(
     return total
 
 
-Look: TypeAlias = Callable[[Iterable[OpenRecord]], ArchivedAnswers]
+FindArchived: TypeAlias = Callable[[Iterable[OpenRecord]], ArchivedAnswers]
 Now: TypeAlias = Callable[[], float]
 _Open: TypeAlias = Mapping[int, Mapping[int, OpenRecord]]
 """Open leases by shard and number, with the time they were taken by our own clock."""
@@ -295,17 +299,18 @@ _NO_LEASE: Final = 0  # the id of no lease: nothing is reserved for it
 
 
 async def return_last_session_leases(
-    nodes: Nodes, ops: Ops, session: str, look: Look, now: Now
+    nodes: Nodes, ops: ShardOperations, session: str, find_archived: FindArchived, now: Now
 ) -> int:
     """Search our archive for the leases of *session*, the last one of this worker, then return them
     to the frontier, and report how many. In this order, so that the content of such a URL is
-    claimed when it is leased again. *look* searches the archive; *now* is our own clock."""
+    claimed when it is leased again. *find_archived* searches the archive; *now* is our own clock.
+    """
     opened = await _open(nodes, ops.shards, session, now)
-    found = look([lease for leases in opened.values() for lease in leases.values()])
+    found = find_archived([lease for leases in opened.values() for lease in leases.values()])
     # A claim that fails is ignored: its page is fetched again as one that may be archived.
     await nodes.run([ops.claim(claim.digest, _NO_LEASE, claim) for claim in found.claims])
     archived = {
-        shard: [number for number, it in leases.items() if found.may_have(it.candidate)]
+        shard: [number for number, lease in leases.items() if found.may_have(lease.candidate)]
         for shard, leases in opened.items()
     }
     return await return_leases(nodes, ops, session, archived=archived)

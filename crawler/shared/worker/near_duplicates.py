@@ -1,8 +1,8 @@
 """Near-duplicates among the pages of all workers.
 
 Rule: there is no reservation between workers: of two near pages in flight at two workers both are
-stored; within a worker the second waits, as in duplicates/near.py. If Redis does not answer, a page
-is near to none.
+stored; within a worker the second waits, as in duplicates/near.py. If Redis does not answer, a
+page counts as original.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from crawler.shared.codec import (
     ROW_ARGS,
     TABLES,
     FingerprintRow,
+    bucket_cell,
     bucket_mark,
     can_mark,
-    cell,
     near_in,
     read_claim,
     rows_of,
 )
 from crawler.shared.connection import Argument
 from crawler.shared.faults import FAULTS
-from crawler.shared.shard import Ops
+from crawler.shared.shard import ShardOperations
 from crawler.shared.worker.batcher import Batcher, ShardLink
 from crawler.shared.worker.outgoing import UNSENT_KEY
 
@@ -52,24 +52,24 @@ class NearOriginal(NamedTuple):
     claim: Claim
 
 
-def in_order(it: NearOriginal) -> tuple[int, float]:
+def in_order(original: NearOriginal) -> tuple[int, float]:
     """Return the sort key: the nearest first, of equally near ones the oldest."""
-    return it.bits, it.claim.at
+    return original.bits, original.claim.at
 
 
 @dataclass(slots=True)
 class NearOriginals:
     originals: list[NearOriginal] = field(default_factory=list)  # sorted by `in_order`
-    is_sure: bool = True  # whether all shards answered
+    is_complete: bool = True  # whether all shards answered
 
 
-class NearLook:
+class NearSearch:
     """Searches the fingerprints in Redis in at most three round trips, shared with other pages:
     four buckets, the rows of near fingerprints in the first table, their claims."""
 
     def __init__(
         self,
-        ops: Ops,
+        ops: ShardOperations,
         name: str,
         scripts: Batcher[Call],
         commands: Batcher[Command],
@@ -98,27 +98,27 @@ class NearLook:
         return seen
 
     async def _rows(
-        self, looks: Sequence[tuple[int, int]], most_bits: int, seen: NearOriginals
+        self, buckets: Sequence[tuple[int, int]], most_bits: int, seen: NearOriginals
     ) -> list[FingerprintRow]:
-        """Return the near rows of buckets. Each of *looks* is a fingerprint and a table."""
-        replies = await self._commands.ask_all([self._read(*look) for look in looks])
+        """Return the near rows of buckets. Each of *buckets* is a fingerprint and a table."""
+        replies = await self._commands.ask_all([self._read(*bucket) for bucket in buckets])
         rows: list[FingerprintRow] = []
-        for (simhash, table), bucket in zip(looks, replies, strict=True):
+        for (simhash, table), bucket in zip(buckets, replies, strict=True):
             if isinstance(bucket, bytes):
                 rows += near_in(bucket, table, simhash, most_bits)
             elif bucket is not None:
-                seen.is_sure = False
+                seen.is_complete = False
         return rows
 
     def _read(self, simhash: int, table: int) -> Command:
-        shard, _, quarter = cell(simhash, table, self._ops.shards)
+        shard, _, quarter = bucket_cell(simhash, table, self._ops.shards)
         return shard, ("GET", keys.near(self._name, shard, table, quarter))
 
     async def _find(self, owned: Sequence[tuple[int, int, bytes]], seen: NearOriginals) -> None:
-        replies = await self._scripts.ask_all([self._ops.owner(mark) for _, _, mark in owned])
+        replies = await self._scripts.ask_all([self._ops.find_owner(mark) for _, _, mark in owned])
         for (bits, simhash, mark), reply in zip(owned, replies, strict=True):
             if isinstance(reply, FAULTS):
-                seen.is_sure = False
+                seen.is_complete = False
                 continue
             claim = _claim_in(reply, mark)
             if claim is not None:
@@ -175,12 +175,12 @@ class SharedNearDuplicates:
     """Implements duplicates.near.NearDuplicatesIndex. Bound: a reservation for each open lease,
     MAX_RECENT claims, and MAX_ROWS rows for each shard."""
 
-    def __init__(self, link: ShardLink, look: NearLook, most_bits: int) -> None:
+    def __init__(self, link: ShardLink, search: NearSearch, most_bits: int) -> None:
         self._ops = link.ops
-        self._tell = link.send_later
+        self._send_later = link.send_later
         self._is_full = link.is_full
         self._count = link.count
-        self._look = look
+        self._search = search
         self._most_bits = most_bits
         self._unsent: dict[int, list[Argument]] = defaultdict(list)  # by shard
         self._reserved = NearReservations(most_bits)
@@ -199,15 +199,15 @@ class SharedNearDuplicates:
                 earlier = self._reserved.earlier(reservation)
                 if earlier is None:
                     break
-                await earlier.settled.wait()
+                await earlier.ended.wait()
         except BaseException:
             self.release(lease_id)
             raise
-        if near is None and not reservation.is_sure:
+        if near is None and not reservation.is_complete:
             self._count(UNSURE)
         return near
 
-    def claimed(self, lease_id: int, claim: Claim) -> None:
+    def note_claim(self, lease_id: int, claim: Claim) -> None:
         """Note that the page of a lease is stored, so that others may be near to it."""
         reservation = self._reserved.of(lease_id)
         if reservation is None or reservation.is_known:
@@ -224,16 +224,16 @@ class SharedNearDuplicates:
         for shard, row in rows:
             self._unsent[shard] += row
             if len(self._unsent[shard]) >= MAX_ROWS * ROW_ARGS:
-                self._tell_shard(shard)
+                self._send_shard(shard)
 
     def send_rows(self) -> None:
         """Send the gathered rows. To be called about once a second: a row alone takes 18 us of a
         server, with others 6."""
         for shard in list(self._unsent):
-            self._tell_shard(shard)
+            self._send_shard(shard)
 
-    def _tell_shard(self, shard: int) -> None:
-        self._tell(Call(shard, "near", tuple(self._unsent.pop(shard))))
+    def _send_shard(self, shard: int) -> None:
+        self._send_later(Call(shard, "near", tuple(self._unsent.pop(shard))))
 
     def release(self, lease_id: int) -> None:
         """End the reservation of a page that is finished or given up; waiting pages look again."""
@@ -245,7 +245,7 @@ class SharedNearDuplicates:
     async def _stored(self, reservation: NearReservation) -> NearDuplicate | None:
         found = self._recent.near(reservation.simhash, self._most_bits)
         if all(each.bits for each in found):
-            found = await self._look_in_redis(reservation)
+            found = await self._search_redis(reservation)
             found += self._recent.near(reservation.simhash, self._most_bits)  # stored meanwhile
         found.sort(key=in_order)
         reservation.is_known = any(each.bits == 0 for each in found)
@@ -253,9 +253,9 @@ class SharedNearDuplicates:
         nearest = next(others, None)
         return NearDuplicate(nearest.claim, nearest.bits) if nearest else None
 
-    async def _look_in_redis(self, reservation: NearReservation) -> list[NearOriginal]:
-        seen = await self._look.near(reservation.simhash)
-        reservation.is_sure = seen.is_sure
+    async def _search_redis(self, reservation: NearReservation) -> list[NearOriginal]:
+        seen = await self._search.near(reservation.simhash)
+        reservation.is_complete = seen.is_complete
         for original in seen.originals[:1]:
             if original.bits == 0:  # a frequent original is then found without Redis
                 self._recent.add(reservation.simhash, original.claim)

@@ -37,7 +37,7 @@ _LINK: Final = b"xl"
 _QUEUE: Final = Struct(">bH")  # level and shard; the urgent level is below 0
 _MOST_QUEUES: Final = 1 << 24  # the number of such levels and shards
 # 0.7 MB at most. Pages repeat their navigation: 50 links a host, of some 300 hosts.
-_REMEMBERED: Final = 1 << 14
+_RECENT_KEYS: Final = 1 << 14
 
 _decode_ends = msgspec.msgpack.Decoder(QueueEnds).decode
 
@@ -67,7 +67,7 @@ class Outbox:
         self._levels: dict[int, dict[int, QueueEnds]] = {}
         self._count = 0
         # Keys of links that are here, each at its place modulo the size; a later one replaces it.
-        self._recent: list[int | None] = [None] * _REMEMBERED
+        self._recent: list[int | None] = [None] * _RECENT_KEYS
         for name, packed in store.scan(_ENDS, _LINK, _MOST_QUEUES):
             self._install(Queue(*_QUEUE.unpack(name[len(_ENDS) :])), _decode_ends(packed))
 
@@ -95,8 +95,8 @@ class Outbox:
             moved[queue] = QueueEnds(ends.head, ends.tail + len(part))
         self._commit(changes, moved)
         for link in links:
-            if link.filtered:
-                self._recent[link.key % _REMEMBERED] = link.key
+            if link.needs_seen_test:
+                self._recent[link.key % _RECENT_KEYS] = link.key
 
     def head(self, limit: int, resting: Container[int] = ()) -> OutboxBatch | None:
         """Return up to *limit* links of one queue: of the best level of any shard not *resting*, in
@@ -121,11 +121,11 @@ class Outbox:
         )
         for link in batch.links:
             if self._is_here(link):
-                self._recent[link.key % _REMEMBERED] = None
+                self._recent[link.key % _RECENT_KEYS] = None
 
     def _is_here(self, link: Candidate) -> bool:
         """Return whether *link* is here for sure. A link without a seen test is never skipped."""
-        return link.filtered and self._recent[link.key % _REMEMBERED] == link.key
+        return link.needs_seen_test and self._recent[link.key % _RECENT_KEYS] == link.key
 
     def _batch(self, queue: Queue, ends: QueueEnds, limit: int) -> OutboxBatch:
         prefix = _LINK + _QUEUE.pack(*queue)

@@ -1,4 +1,4 @@
-"""What a worker sends to the shards: links, releases, verdicts; kept until it is acknowledged.
+"""Sends links, releases and verdicts to the shards, and keeps them until they are acknowledged.
 
 Rule: a page's verdict is sent only when all its links are acknowledged, or on our own disk. Links
 that a server cannot take wait in the outbox; the rest waits in memory, bounded by the open leases.
@@ -30,7 +30,7 @@ from crawler.model.types import (
     Verdict,
 )
 from crawler.shared.client import Call, Nodes
-from crawler.shared.codec import claim_of, parts_of
+from crawler.shared.codec import claim_of, split_links
 from crawler.shared.faults import (
     FAULTS,
     OutOfMemory,
@@ -38,27 +38,29 @@ from crawler.shared.faults import (
 )
 from crawler.shared.shard import (
     BATCH,
-    Finished,
-    Ops,
-    Released,
+    FinishedLease,
+    ReleasedLease,
+    ShardOperations,
     read_added,
     read_held,
     shard_of,
     shard_of_lease,
 )
-from crawler.shared.worker.leases import Holdings, Journal, ServerEpochs
+from crawler.shared.worker.leases import HeldLeases, Journal, ServerEpochs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingEvents:
     """Callbacks for results that arrive later."""
 
-    added: Callable[[Added], None]
-    refused: Callable[[Lease], None]  # its verdict was sent too late
+    on_added: Callable[[Added], None]
+    on_refused: Callable[[Lease], None]  # its verdict was sent too late
     on_server_full: Callable[[StoreUnavailable], None]  # a server has no memory for our links
     on_disk_full: Callable[[StoreUnavailable], None]  # our disk is full, so sending waits
-    failed: Callable[[CrawlerError], None]  # an error that waiting cannot repair
-    touched: Callable[[int, float], None]  # something of a shard may be due so many seconds later
+    on_failed: Callable[[CrawlerError], None]  # an error that waiting cannot repair
+    on_shard_due: Callable[
+        [int, float], None
+    ]  # something of a shard may be due so many seconds later
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,13 @@ class OutgoingBatch:
     links: list[Candidate] = field(default_factory=list)
     targets: list[tuple[Candidate, Candidate]] = field(default_factory=list)  # of redirects
     releases: list[FetchEnd] = field(default_factory=list)
-    finishes: list[Finished] = field(default_factory=list)
+    finishes: list[FinishedLease] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return any((self.links, self.targets, self.releases, self.finishes))
 
 
-class Sending:
+class CallBatch:
     """Calls that are sent together, each with the function that takes its reply."""
 
     def __init__(
@@ -98,15 +100,15 @@ class Sending:
         self._record_reply = record
         self._steady = steady
         self._calls: list[Call] = []
-        self._again: list[Sequence[Call]] = []
+        self._resend: list[Sequence[Call]] = []
         self._accepts: list[Callable[[Any], bool]] = []
         self.is_whole = True
 
-    def put(self, call: Call, accept: Callable[[Any], bool], again: Call | None = None) -> None:
-        """Add *call*. *accept* takes the reply and returns False if it must be sent again. *again*
+    def put(self, call: Call, accept: Callable[[Any], bool], resend: Call | None = None) -> None:
+        """Add *call*. *accept* takes the reply and returns False if it must be sent again. *resend*
         is sent beside *call* if the server loses it."""
         self._calls.append(call)
-        self._again.append([call] if again is None else [call, again])
+        self._resend.append([call] if resend is None else [call, resend])
         self._accepts.append(accept)
 
     async def send(self) -> bool:
@@ -115,7 +117,7 @@ class Sending:
             return self.is_whole
         asked_at = self._steady()
         replies = await self._nodes.run(self._calls)
-        answered = zip(self._again, self._accepts, replies, strict=True)
+        answered = zip(self._resend, self._accepts, replies, strict=True)
         for again, accept, reply in answered:
             self.is_whole = accept(reply) and self.is_whole
             self._record_reply(again, reply, asked_at)
@@ -140,8 +142,8 @@ def ended_by_shard(ended: Sequence[FetchEnd]) -> dict[int, list[FetchEnd]]:
     return by_shard
 
 
-AGAIN_S: Final = 2.0  # the interval of attempts at a shard that does not answer
-MAX_BATCH: Final = {"claim": 500, "near": 50, "put_robots": 100, "add_stats": 500}
+SHARD_RETRY_S: Final = 2.0  # the interval of attempts at a shard that does not answer
+MAX_KEPT_CALLS: Final = {"claim": 500, "near": 50, "put_robots": 100, "add_stats": 500}
 """Calls kept for a shard: mostly 0.6 MB of claims, as much of fingerprints, 0.4 of robots.txt."""
 UNSENT_KEY: Final = "untold/"
 
@@ -151,10 +153,10 @@ _Key = tuple[str, object]
 class _Queue:
     """The calls for one shard, in the order they were put."""
 
-    def __init__(self, dropped: Callable[[str], None]) -> None:
+    def __init__(self, on_dropped: Callable[[str], None]) -> None:
         self.calls: dict[_Key, Call] = {}
         self._counts: Counter[str] = Counter()
-        self._dropped = dropped
+        self._on_dropped = on_dropped
         self._number = 0
 
     def put(self, call: Call) -> None:
@@ -163,13 +165,15 @@ class _Queue:
         self.calls[key] = call if before is None else _latest(before, call)
         if before is None:
             self._counts[call.script] += 1
-            if self._counts[call.script] > MAX_BATCH.get(call.script, self._counts[call.script]):
+            if self._counts[call.script] > MAX_KEPT_CALLS.get(
+                call.script, self._counts[call.script]
+            ):
                 self._drop_oldest(call.script)
 
     def _drop_oldest(self, script: str) -> None:
         del self.calls[next(key for key in self.calls if key[0] == script)]
         self._counts[script] -= 1
-        self._dropped(script)
+        self._on_dropped(script)
 
     def _key(self, call: Call) -> _Key:
         if call.script == "put_robots":
@@ -203,14 +207,14 @@ class SideQueue:
         self.wake.set()
 
     @property
-    def is_held(self) -> bool:
+    def is_waiting_for_retry(self) -> bool:
         """Whether calls wait for a shard that does not answer."""
         return any(shard in self._try_at for shard in self._queues)
 
     def put(self, call: Call) -> None:
         queue = self._queues.get(call.shard)
         if queue is None:
-            queue = self._queues[call.shard] = _Queue(self._dropped)
+            queue = self._queues[call.shard] = _Queue(self._count_dropped)
         queue.put(call)
 
     def take(self, steady: float) -> list[Call]:
@@ -226,7 +230,7 @@ class SideQueue:
         newer = [self._queues.pop(shard) for shard in shards if shard in self._queues]
         for call in [*unsent, *(call for queue in newer for call in queue.calls.values())]:
             self.put(call)
-        self._try_at.update(dict.fromkeys(shards, steady + AGAIN_S))
+        self._try_at.update(dict.fromkeys(shards, steady + SHARD_RETRY_S))
 
     def rests(self) -> list[Call]:
         queues = self._queues.values()
@@ -235,7 +239,7 @@ class SideQueue:
     def on_answer(self, shard: int) -> None:
         self._try_at.pop(shard, None)
 
-    def _dropped(self, script: str) -> None:
+    def _count_dropped(self, script: str) -> None:
         self._count(UNSENT_KEY + script)
 
 
@@ -252,9 +256,9 @@ def _latest(before: Call, call: Call) -> Call:
     return Call(call.shard, "rest", (most_s, host, age_s, left_s + float(age_s), pace))
 
 
-AT_ONCE: Final = 1000
+LINKS_PER_BATCH: Final = 1000
 """Links of a shard that are sent and not yet dropped: 16,000 a second over 64 shards."""
-ROUNDS: Final = 8  # batches of one `OutboxDrain.send_some`
+BATCHES_PER_TICK: Final = 8  # batches of one `OutboxDrain.send_some`
 
 
 class DrainBatch(Protocol):
@@ -276,10 +280,10 @@ class LinkOutbox(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class _SentBatch:
     batch: DrainBatch
     run: bytes  # of the server that acknowledged it
-    sure_at: float  # monotonic
+    durable_at: float  # monotonic
 
 
 class OutboxDrain:
@@ -290,42 +294,43 @@ class OutboxDrain:
     def __init__(
         self,
         nodes: Nodes,
-        ops: Ops,
+        ops: ShardOperations,
         outbox: LinkOutbox,
         is_full: Callable[[int], bool],
         events: OutgoingEvents,
         runs: ServerEpochs,
-        sure_s: float,
+        durable_after_s: float,
         steady: Callable[[], float] = monotonic,
     ) -> None:
-        """After *sure_s* what a server acknowledged is on its disk, if it has not restarted."""
+        """After *durable_after_s* what a server acknowledged is on its disk, if it has not
+        restarted."""
         self._nodes = nodes
         self._ops = ops
         self._outbox = outbox
         self._is_full = is_full
         self._events = events
         self._runs = runs
-        self._sure_s = sure_s
+        self._durable_after_s = durable_after_s
         self._steady = steady
-        self._unsynced: dict[int, _Sent] = {}
+        self._unsynced: dict[int, _SentBatch] = {}
 
     async def send_some(self, now: float) -> None:
         """Send a bounded part of the links that can be sent now."""
-        self._drop_sure()
+        self._drop_durable()
         if not len(self._outbox):
             return
         shards = range(self._ops.shards)
         resting = {shard for shard in shards if shard in self._unsynced or self._is_full(shard)}
-        for _ in range(ROUNDS):
-            batch = self._outbox.head(AT_ONCE, resting)
+        for _ in range(BATCHES_PER_TICK):
+            batch = self._outbox.head(LINKS_PER_BATCH, resting)
             if batch is None:
                 return
             resting.add(batch.queue.shard)
             await self._send(batch, now)
-        self._drop_sure()
+        self._drop_durable()
 
     async def _send(self, batch: DrainBatch, now: float) -> None:
-        parts = parts_of(batch.links, BATCH)
+        parts = split_links(batch.links, BATCH)
         calls = [call for part in parts for call in self._ops.add(part, now)]
         asked_at = self._steady()
         replies = await self._nodes.run(calls)
@@ -335,22 +340,24 @@ class OutboxDrain:
                 self._events.on_server_full(faults[0])
             return
         for reply in replies:
-            self._events.added(read_added(reply))
+            self._events.on_added(read_added(reply))
             self._runs.observe(batch.queue.shard, reply[0], asked_at)
         # If the server has restarted between two calls, the first run is kept: it has ended.
-        sure_at = self._steady() + self._sure_s
-        self._unsynced[batch.queue.shard] = _Sent(batch, replies[0][0], sure_at)
+        sure_at = self._steady() + self._durable_after_s
+        self._unsynced[batch.queue.shard] = _SentBatch(batch, replies[0][0], sure_at)
 
-    def _drop_sure(self) -> None:
+    def _drop_durable(self) -> None:
         for shard, sent in list(self._unsynced.items()):
-            is_sure = not self._sure_s or self._runs.was_alive(shard, sent.run, sent.sure_at)
+            is_sure = not self._durable_after_s or self._runs.was_alive(
+                shard, sent.run, sent.durable_at
+            )
             if is_sure is None:
                 continue
-            if is_sure and not self._is_dropped(sent.batch):
+            if is_sure and not self._try_drop(sent.batch):
                 continue
             del self._unsynced[shard]
 
-    def _is_dropped(self, batch: DrainBatch) -> bool:
+    def _try_drop(self, batch: DrainBatch) -> bool:
         """Drop *batch* from the outbox. Returns False if the disk is full, which prevents deletions
         as well; then it is tried again."""
         try:
@@ -364,12 +371,12 @@ class OutboxDrain:
 GATHER_S: Final = 0.05
 """Time to gather: items cost less in larger calls. Rests are counted from the end of the fetch, so
 no host waits longer for it."""
-LAG_S: Final = 4.0
+VERDICT_DELAY_S: Final = 4.0
 """The delay of verdicts. If several servers crash, a verdict must not survive links before it.
 Redis writes its file each second, and up to 2 s later while its disk is slow."""
 RETRY_S: Final = 0.5
-MAX_WAITING: Final = 20_000  # unsent links; with more nothing is leased (8 MB)
-MAX_HELD: Final = 5_000  # unsent verdicts; with more nothing is leased (5 MB)
+MAX_UNSENT_LINKS: Final = 20_000  # unsent links; with more nothing is leased (8 MB)
+MAX_UNSENT_VERDICTS: Final = 5_000  # unsent verdicts; with more nothing is leased (5 MB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,7 +385,7 @@ class Overflow:
 
     outbox: LinkOutbox
     is_full: Callable[[int], bool]  # whether the server of a shard takes no links now
-    is_noted: Callable[[], Awaitable[bool]]
+    ensure_noted: Callable[[], Awaitable[bool]]
     """Awaited before any verdict while links wait on our disk: whether a shard has a note of that.
     Without it, if this process were killed, the crawl would end without them."""
     sync: Callable[[], None] | None  # makes the outbox survive a power cut; None: it need not
@@ -390,20 +397,21 @@ class Sender:
     def __init__(
         self,
         nodes: Nodes,
-        ops: Ops,
-        holdings: Holdings,
+        ops: ShardOperations,
+        held_leases: HeldLeases,
         journal: Journal,
         side_queue: SideQueue,
         overflow: Overflow,
         events: OutgoingEvents,
         now: Callable[[], float],
-        is_sure: bool,
+        is_ack_durable: bool,
         steady: Callable[[], float] = monotonic,
     ) -> None:
-        """*is_sure* means that what a server acknowledges is on its disk (appendfsync always)."""
+        """*is_ack_durable* means that what a server acknowledges is on its disk (appendfsync
+        always)."""
         self._nodes = nodes
         self._ops = ops
-        self._holdings = holdings
+        self._held_leases = held_leases
         self._journal = journal
         self._side_queue = side_queue
         self._overflow = overflow
@@ -411,22 +419,24 @@ class Sender:
         self._events = events
         self._now = now
         self._steady = steady
-        self._is_sure = is_sure
+        self._is_ack_durable = is_ack_durable
         self._is_synced = True  # whether all of the outbox survives a power cut
         self._waiting = OutgoingBatch()
-        self._delayed: deque[tuple[float, Finished]] = deque()  # with the time they may be sent
-        self._asked = side_queue.wake
+        self._delayed: deque[tuple[float, FinishedLease]] = (
+            deque()
+        )  # with the time they may be sent
+        self._has_work = side_queue.wake
         self._under_way = 0
-        self._leaving: list[FetchEnd] = []
-        self._unsaved = False
+        self._releases_under_way: list[FetchEnd] = []
+        self._has_unsaved_links = False
 
     def add(self, found: Iterable[Candidate]) -> None:
         self._waiting.links += found
-        self._asked.set()
+        self._has_work.set()
 
     def release(self, lease: Lease, rest: Rest) -> None:
         self._waiting.releases.append(FetchEnd(lease, rest, self._steady()))
-        self._asked.set()
+        self._has_work.set()
 
     def rest(self, lease: Lease, rest: Rest, ended_at: float) -> None:
         """Send the rest of the host of a lease that has ended or was lost by its server: the host
@@ -440,20 +450,20 @@ class Sender:
             self._waiting.targets.append((verdict.candidate, lease.candidate))
         if (claim := claim_of(verdict)) is not None:
             self._side_queue.put(self._ops.claim(claim.digest, lease.id, claim))
-        self._waiting.finishes.append(Finished(lease, verdict))
-        self._asked.set()
+        self._waiting.finishes.append(FinishedLease(lease, verdict))
+        self._has_work.set()
 
     def is_idle(self) -> bool:
         return not (self._waiting or self._side_queue or self._delayed or self._under_way)
 
     def unsent_rests(self) -> list[Call]:
         """Return calls with the rests of all releases that were not sent, at the end."""
-        ended = ended_by_shard([*self._leaving, *self._waiting.releases])
+        ended = ended_by_shard([*self._releases_under_way, *self._waiting.releases])
         return [*starmap(self._rest_call, ended.items()), *self._side_queue.rests()]
 
     def _rest_call(self, shard: int, ended: Sequence[FetchEnd]) -> Call:
         steady = self._steady()
-        released = [Released(each.lease, each.rest, steady - each.at) for each in ended]
+        released = [ReleasedLease(each.lease, each.rest, steady - each.at) for each in ended]
         return self._ops.rest(shard, released)
 
     def store_unsent_links(self) -> None:
@@ -464,99 +474,103 @@ class Sender:
 
     def is_congested(self) -> bool:
         links, held = len(self._waiting.links), len(self._waiting.finishes)
-        return self._unsaved or links > MAX_WAITING or held > MAX_HELD
+        return self._has_unsaved_links or links > MAX_UNSENT_LINKS or held > MAX_UNSENT_VERDICTS
 
     async def work(self) -> None:
         """Send what is gathered until cancelled."""
         while True:
             if not self._delayed:
-                await self._asked.wait()
-            self._asked.clear()
+                await self._has_work.wait()
+            self._has_work.clear()
             await asyncio.sleep(GATHER_S)
             if not await self.flush():
                 await asyncio.sleep(RETRY_S)
-                self._asked.set()  # to try again even if nothing is added
+                self._has_work.set()  # to try again even if nothing is added
 
     async def flush(self) -> bool:
         """Send all that waits, once. Returns False if some of it must be sent again later."""
         batch, self._waiting = self._waiting, OutgoingBatch()
         self._under_way = 1
-        self._leaving = batch.releases
+        self._releases_under_way = batch.releases
         try:
-            self._unsaved = False
+            self._has_unsaved_links = False
             whole = await self._send_first(batch)
-            self._leaving = []
-            is_known = not len(self._outbox) or await self._overflow.is_noted()
-            is_safe = not self._unsaved and await self._outbox_synced()
+            self._releases_under_way = []
+            is_known = not len(self._outbox) or await self._overflow.ensure_noted()
+            is_safe = not self._has_unsaved_links and await self._sync_outbox()
             if not is_safe or not is_known:  # their links may be only in our memory
                 self._waiting.finishes[:0] = batch.finishes
                 whole = False
             else:
-                sure_at = self._steady() + self._sure_s()
+                sure_at = self._steady() + self._durable_after_s()
                 self._delayed += ((sure_at, each) for each in batch.finishes)
             return await self._send_finishes() and whole
         finally:
             self._under_way = 0
 
-    def _sure_s(self) -> float:
-        return 0.0 if self._is_sure or self._nodes.single_server else LAG_S
+    def _durable_after_s(self) -> float:
+        return 0.0 if self._is_ack_durable or self._nodes.single_server else VERDICT_DELAY_S
 
     async def _send_first(self, batch: OutgoingBatch) -> bool:
-        sending = Sending(self._nodes, self._record_reply, self._steady)
+        sending = CallBatch(self._nodes, self._record_reply, self._steady)
         is_whole = self._put_links(sending, batch.links)
         for target, origin in batch.targets:
             own = target.key in {origin.key, *origin.chain}
-            found = [replace(target, filtered=target.filtered and not own)]
-            for call in self._ops.at_head(target, origin):
+            found = [replace(target, needs_seen_test=target.needs_seen_test and not own)]
+            for call in self._ops.add_at_head(target, origin):
                 self._put_add(sending, call, found)
         for shard, ended in ended_by_shard(batch.releases).items():
             self._put_releases(sending, shard, ended)
         unsent: list[Call] = []
         for call in self._side_queue.take(self._steady()):
-            sending.put(call, partial(self._acknowledged, call, unsent))
+            sending.put(call, partial(self._take_side_reply, call, unsent))
         is_whole = await sending.send() and is_whole
         self._side_queue.put_back(unsent, self._steady())
-        return is_whole and not self._side_queue.is_held
+        return is_whole and not self._side_queue.is_waiting_for_retry
 
-    def _put_links(self, sending: Sending, found: Sequence[Candidate]) -> bool:
+    def _put_links(self, sending: CallBatch, found: Sequence[Candidate]) -> bool:
         """Add the calls of *found*, or put it into the outbox where a server is full. Returns False
         if the outbox has no room either, so that links must be sent again."""
         now, is_whole = self._now(), True
         for shard, waiting in links_by_shard(found, self._ops.shards).items():
             if self._overflow.is_full(shard):
-                is_whole = self._put_aside(waiting) and is_whole
+                is_whole = self._put_into_outbox(waiting) and is_whole
                 continue
-            for part in parts_of(waiting, BATCH):
+            for part in split_links(waiting, BATCH):
                 (call,) = self._ops.add(part, now)
                 self._put_add(sending, call, part)
         return is_whole
 
-    def _put_add(self, sending: Sending, call: Call, found: Sequence[Candidate]) -> None:
-        self._events.touched(call.shard, 0.0)
-        sending.put(call, partial(self._added, found))
+    def _put_add(self, sending: CallBatch, call: Call, found: Sequence[Candidate]) -> None:
+        self._events.on_shard_due(call.shard, 0.0)
+        sending.put(call, partial(self._take_add_reply, found))
 
-    def _put_releases(self, sending: Sending, shard: int, ended: Sequence[FetchEnd]) -> None:
+    def _put_releases(self, sending: CallBatch, shard: int, ended: Sequence[FetchEnd]) -> None:
         steady = self._steady()
-        ends = [Released(each.lease, each.rest, steady - each.at) for each in ended]
-        self._events.touched(shard, max(0.0, min(each.rest.seconds - each.age_s for each in ends)))
+        ends = [ReleasedLease(each.lease, each.rest, steady - each.at) for each in ended]
+        self._events.on_shard_due(
+            shard, max(0.0, min(each.rest.seconds - each.age_s for each in ends))
+        )
         rest = self._ops.rest(shard, ends)
-        sending.put(self._ops.release(shard, ends), partial(self._released, ended), rest)
+        sending.put(self._ops.release(shard, ends), partial(self._take_release_reply, ended), rest)
 
     async def _send_finishes(self) -> bool:
-        sending = Sending(self._nodes, self._record_reply, self._steady)
+        sending = CallBatch(self._nodes, self._record_reply, self._steady)
         now = self._now()
         for shard, finishes in self._due_verdicts().items():
             for begin in range(0, len(finishes), BATCH):
                 part = finishes[begin : begin + BATCH]
-                sending.put(self._ops.finish(shard, part, now), partial(self._finished, part))
+                sending.put(
+                    self._ops.finish(shard, part, now), partial(self._take_finish_reply, part)
+                )
         return await sending.send()
 
-    def _due_verdicts(self) -> dict[int, list[Finished]]:
+    def _due_verdicts(self) -> dict[int, list[FinishedLease]]:
         """Remove and return the verdicts that may be sent, by shard. The release of a lease must be
         sent first: a finish would release it with the last gap of its host, and lose its rest."""
-        due: dict[int, list[Finished]] = {}
+        due: dict[int, list[FinishedLease]] = {}
         unreleased = {each.lease.id for each in self._waiting.releases}
-        early: list[Finished] = []
+        early: list[FinishedLease] = []
         steady = self._steady()
         while self._delayed and self._delayed[0][0] <= steady:
             finished = self._delayed.popleft()[1]
@@ -569,26 +583,26 @@ class Sender:
 
     # These take the reply to a call, and return whether it need not be sent again.
 
-    def _added(self, found: Sequence[Candidate], reply: Any) -> bool:
+    def _take_add_reply(self, found: Sequence[Candidate], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
-            return self._put_aside(found)
-        self._events.added(read_added(reply))
+            return self._put_into_outbox(found)
+        self._events.on_added(read_added(reply))
         return True
 
-    def _put_aside(self, found: Sequence[Candidate]) -> bool:
+    def _put_into_outbox(self, found: Sequence[Candidate]) -> bool:
         """Put *found* into the outbox on our disk."""
         try:
             self._outbox.put(found)
             self._is_synced = False
         except StoreUnavailable as refused:
             self._waiting.links[:0] = found
-            self._unsaved = True
+            self._has_unsaved_links = True
             waits = isinstance(refused, StoreFull)
-            (self._events.on_disk_full if waits else self._events.failed)(refused)
+            (self._events.on_disk_full if waits else self._events.on_failed)(refused)
             return False
         return True
 
-    async def _outbox_synced(self) -> bool:
+    async def _sync_outbox(self) -> bool:
         """Make the outbox survive a power cut; otherwise links of finished pages could be lost.
         Returns False if that fails for now."""
         if self._is_synced or self._overflow.sync is None:
@@ -599,11 +613,11 @@ class Sender:
         except StoreUnavailable as refused:
             self._is_synced = False
             waits = isinstance(refused, StoreFull)
-            (self._events.on_disk_full if waits else self._events.failed)(refused)
+            (self._events.on_disk_full if waits else self._events.on_failed)(refused)
             return False
         return True
 
-    def _released(self, ended: Sequence[FetchEnd], reply: Any) -> bool:
+    def _take_release_reply(self, ended: Sequence[FetchEnd], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
             self._waiting.releases[:0] = ended
             return False
@@ -612,17 +626,17 @@ class Sender:
                 self.rest(each.lease, each.rest, each.at)
         return True
 
-    def _finished(self, finishes: Sequence[Finished], reply: Any) -> bool:
+    def _take_finish_reply(self, finishes: Sequence[FinishedLease], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
             self._delayed.extendleft((0.0, each) for each in reversed(finishes))
             return False
         for each, held in zip(finishes, read_held(reply), strict=True):
-            self._holdings.drop(each.lease)
+            self._held_leases.drop(each.lease)
             if not held:
-                self._events.refused(each.lease)
+                self._events.on_refused(each.lease)
         return True
 
-    def _acknowledged(self, call: Call, unsent: list[Call], reply: Any) -> bool:
+    def _take_side_reply(self, call: Call, unsent: list[Call], reply: Any) -> bool:
         if isinstance(reply, FAULTS):
             unsent.append(call)
             return False
@@ -635,7 +649,7 @@ class Sender:
         if isinstance(reply, OutOfMemory | Unreachable):
             return
         if isinstance(reply, FAULTS):
-            self._events.failed(reply)
+            self._events.on_failed(reply)
             return
         self._side_queue.on_answer(calls[0].shard)
-        self._journal.acknowledged(calls, reply[0], asked_at, self._steady())
+        self._journal.record(calls, reply[0], asked_at, self._steady())

@@ -17,15 +17,15 @@ from typing import Final
 import xxhash
 
 from crawler.config.settings import PatternSettings
-from crawler.data.records import RecentCache
+from crawler.data.local_stores import RecentCache
 from crawler.model.types import (
     Candidate,
     HostKey,
     Lease,
 )
 from crawler.policy.patterns import (
-    NOTHING,
-    OTHER,
+    NO_STATS,
+    OTHER_PATTERNS,
     FetchAllowed,
     PatternStats,
     PatternStopped,
@@ -49,24 +49,24 @@ MAX_PATTERNS: Final = 1_000
 """The most patterns of a host in Redis, which is memory: a tenth of those in the embedded frontier.
 37 bytes each, and 89 if it has more than 500."""
 RECENT: Final = 20_000  # patterns in memory, 500 bytes each
-SOME: Final = 8
+PAGES_PER_CALL: Final = 8
 """Pages of a pattern that are sent together. A pattern is read only after as many leases, because
 most never have so many."""
 FRESH_S: Final = 10.0  # for so long a pattern is not read again
-QUIET_S: Final = 5.0  # for so long none is read after a call that failed
+READ_PAUSE_S: Final = 5.0  # for so long none is read after a call that failed
 UNANSWERED: Final = "patterns/unheard"
 _REPLY: Final = Struct("<IIIdB")
 _LONG_AGO: Final = float("-inf")
 
 
 @dataclass(slots=True)
-class _KnownPattern:
+class _PatternEntry:
     """One pattern of a host."""
 
     shard: int
     name: str  # that it is counted as
-    stats: PatternStats = NOTHING  # as last read, and the pages of this worker since then
-    unsent: PatternStats = NOTHING  # not sent yet
+    stats: PatternStats = NO_STATS  # as last read, and the pages of this worker since then
+    unsent: PatternStats = NO_STATS  # not sent yet
     leases: int = 0
     asked_at: float = _LONG_AGO
 
@@ -95,26 +95,26 @@ class SharedPatternStats:
         self._count = link.count
         self._now = now
         self._most_patterns = most_patterns
-        self._known: RecentCache[_Key, _KnownPattern] = RecentCache(recent, self._flush)
+        self._patterns: RecentCache[_Key, _PatternEntry] = RecentCache(recent, self._flush)
         self._stopped: RecentCache[HostKey, set[str]] = RecentCache(recent)
         self._ask_at = _LONG_AGO
 
     def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
-        known = self._known.get((candidate.host, self._judged(candidate)))
+        known = self._patterns.get((candidate.host, self._deciding_pattern(candidate)))
         return verdict(known.name, known.stats, self._rules, now) if known else FetchAllowed.OPEN
 
     def record_try(self, candidate: Candidate, now: float) -> None:
-        key = candidate.host, self._judged(candidate)
+        key = candidate.host, self._deciding_pattern(candidate)
         known = self._entry(candidate, key)
         known.stats = with_try(known.stats, now)
-        self._send(key, known, NOTHING)
+        self._send(key, known, NO_STATS)
 
     def has_stopped(self, host: HostKey) -> bool:
         return bool(self._stopped.get(host))
 
     def refusal(self, candidate: Candidate, now: float) -> Refusal | None:
         patterns = self._stopped.get(candidate.host)
-        if not patterns or self._judged(candidate) not in patterns:
+        if not patterns or self._deciding_pattern(candidate) not in patterns:
             return None
         decision = self.decide(candidate, now)
         return refused(decision) if isinstance(decision, PatternStopped) else None
@@ -131,54 +131,54 @@ class SharedPatternStats:
             self._flush(key, known)
         self._mark_if_stopped(key, known)
 
-    async def enrich(self, leases: Iterable[Lease]) -> None:
+    async def prefetch(self, leases: Iterable[Lease]) -> None:
         """Read the patterns of *leases* from Redis, before they are used."""
-        asked: dict[int, dict[_Key, _KnownPattern]] = defaultdict(dict)
+        asked: dict[int, dict[_Key, _PatternEntry]] = defaultdict(dict)
         now = self._now()
         for lease in leases:
-            if pattern := self._judged(lease.candidate):
+            if pattern := self._deciding_pattern(lease.candidate):
                 key = lease.candidate.host, pattern
                 known = self._entry(lease.candidate, key)
                 known.leases += 1
-                if self._is_asked_for(known, now):
+                if self._must_read(known, now):
                     asked[known.shard][key] = known
-        calls = [self._question(shard, keys) for shard, keys in asked.items()]
+        calls = [self._read_call(shard, keys) for shard, keys in asked.items()]
         replies = zip(
             asked.values(), await replies_in_time(self._run, calls, "patterns"), strict=True
         )
         for entries, reply in replies:
             if isinstance(reply, FAULTS):
                 self._count(UNANSWERED)
-                self._ask_at = now + QUIET_S
+                self._ask_at = now + READ_PAUSE_S
                 continue
             for (key, known), packed in zip(entries.items(), reply[1:], strict=True):
                 known.asked_at = now
                 self._update(known, packed, now)
                 self._mark_if_stopped(key, known)
 
-    def _judged(self, candidate: Candidate) -> str:
+    def _deciding_pattern(self, candidate: Candidate) -> str:
         return deciding_pattern(candidate) if self._can_stop else ""
 
-    def _entry(self, candidate: Candidate, key: _Key) -> _KnownPattern:
-        known = self._known.get(key)
+    def _entry(self, candidate: Candidate, key: _Key) -> _PatternEntry:
+        known = self._patterns.get(key)
         if known is None:
             shard = shard_of(candidate.domain, self._shards)
-            known = self._known.put(key, _KnownPattern(shard, key[1]))
+            known = self._patterns.put(key, _PatternEntry(shard, key[1]))
         return known
 
-    def _is_asked_for(self, known: _KnownPattern, now: float) -> bool:
+    def _must_read(self, known: _PatternEntry, now: float) -> bool:
         if now < max(self._ask_at, known.asked_at + FRESH_S):
             return False
         # If the cache is full, patterns are evicted before they have so many leases.
-        return known.leases >= self._pages_at_once or self._known.is_full
+        return known.leases >= self._pages_at_once or self._patterns.is_full
 
-    def _question(self, shard: int, keys: Iterable[_Key]) -> Call:
+    def _read_call(self, shard: int, keys: Iterable[_Key]) -> Call:
         args: list[str | bytes | int] = [self._most_patterns]
         for host, pattern in keys:
             args += (host, field_of(pattern))
         return Call(shard, "get_stats", tuple(args))
 
-    def _update(self, known: _KnownPattern, packed: bytes, now: float) -> None:
+    def _update(self, known: _PatternEntry, packed: bytes, now: float) -> None:
         found = read_stats(known.name, packed, now)
         if found is not None:
             known.name, stats = found
@@ -186,21 +186,28 @@ class SharedPatternStats:
                 merge_stats(known.name, stats, known.unsent) if known.unsent.pages else stats
             )
 
-    def _flush(self, key: _Key, known: _KnownPattern) -> None:
+    def _flush(self, key: _Key, known: _PatternEntry) -> None:
         if known.unsent.pages and not self._is_full(known.shard):
             self._send(key, known, known.unsent)
-        known.unsent = NOTHING
+        known.unsent = NO_STATS
 
-    def _send(self, key: _Key, known: _KnownPattern, came: PatternStats) -> None:
+    def _send(self, key: _Key, known: _PatternEntry, unsent: PatternStats) -> None:
         host, pattern = key
-        args = (self._most_patterns, host, field_of(pattern), came.pages, came.new, came.barren)
+        args = (
+            self._most_patterns,
+            host,
+            field_of(pattern),
+            unsent.pages,
+            unsent.new,
+            unsent.barren,
+        )
         self._send_later(Call(known.shard, "add_stats", args))
 
-    def _mark_if_stopped(self, key: _Key, known: _KnownPattern) -> None:
+    def _mark_if_stopped(self, key: _Key, known: _PatternEntry) -> None:
         """Remember whether links of this pattern need not be kept."""
         host, pattern = key
         patterns = self._stopped.get(host)
-        if known.name != OTHER and is_stopped(known.stats, self._rules):
+        if known.name != OTHER_PATTERNS and is_stopped(known.stats, self._rules):
             (patterns if patterns is not None else self._stopped.put(host, set())).add(pattern)
         elif patterns:
             patterns.discard(pattern)
@@ -218,9 +225,9 @@ def read_stats(pattern: str, packed: bytes, now: float) -> tuple[str, PatternSta
         pages, new, barren, age_s, is_other = _REPLY.unpack(packed)
     except struct_error:
         return None
-    return OTHER if is_other else pattern, PatternStats(pages, new, barren, now - age_s)
+    return OTHER_PATTERNS if is_other else pattern, PatternStats(pages, new, barren, now - age_s)
 
 
 def _pages_at_once(rules: PatternSettings) -> int:
     figures = (rules.pattern_max_pages, rules.pattern_barren_pages)
-    return max(1, min([SOME, *(figure // 4 for figure in figures if figure is not None)]))
+    return max(1, min([PAGES_PER_CALL, *(figure // 4 for figure in figures if figure is not None)]))

@@ -42,10 +42,10 @@ class SharedRobots:
         link: ShardLink,
         now: Callable[[], float],
         most_bytes: int,
-        paused: Callable[[StoreUnavailable], None],
+        on_disk_full: Callable[[StoreUnavailable], None],
     ) -> None:
-        """A file is at most *most_bytes* long before it is compressed. *paused* is called when our
-        disk is full."""
+        """A file is at most *most_bytes* long before it is compressed. *on_disk_full* is called
+        when our disk is full."""
         self._local = local
         self._shards = link.ops.shards
         self._run = link.run
@@ -54,7 +54,7 @@ class SharedRobots:
         self._count = link.count
         self._now = now
         self._most_bytes = most_bytes
-        self._paused = paused
+        self._on_disk_full = on_disk_full
 
     def get(self, authority: str) -> RobotsRecord | None:
         return self._local.get(authority)
@@ -71,7 +71,7 @@ class SharedRobots:
         if packed is not None:
             self._send_later(Call(shard, "put_robots", (authority, left_ms, packed)))
 
-    async def enrich(self, leases: Iterable[Lease]) -> list[str]:
+    async def prefetch(self, leases: Iterable[Lease]) -> list[str]:
         """Read the records of *leases* from Redis, before they are used. Returns the authorities
         whose records were replaced."""
         asked: dict[int, set[str]] = defaultdict(set)
@@ -121,7 +121,7 @@ class SharedRobots:
         try:
             self._local.put(record)
         except StoreFull as full:
-            self._paused(full)
+            self._on_disk_full(full)
             return False
         return True
 

@@ -1,4 +1,5 @@
-"""The state of the whole crawl, read once a second: totals, its end, full servers, waiting.
+"""The state of the whole crawl, read once a second: its totals, whether it is over, which servers
+are full, and what it waits for.
 
 Rule: a crawl is over only after looks at the queues of all shards; see `EndDetector`. A worker that
 is busy reads the totals only, which is cheaper.
@@ -17,15 +18,15 @@ import xxhash
 
 from crawler.model.types import Added, Counts, CrawlerError, Lease, StoreUnavailable
 from crawler.shared import keys
-from crawler.shared.client import Memory, Nodes
+from crawler.shared.client import Nodes, ServerMemory
 from crawler.shared.codec import ShardTotals
-from crawler.shared.faults import FAULTS, Fault, ForeignData, OutOfMemory, Refused
-from crawler.shared.shard import Ops
+from crawler.shared.faults import FAULTS, Fault, ForeignData, OutOfMemory, ServerRefused
+from crawler.shared.shard import ShardOperations
 from crawler.shared.worker.leases import ServerEpochs
 
 
 @dataclass(frozen=True, slots=True)
-class ShardLook:
+class ShardCheck:
     """The result of a look at one shard."""
 
     is_anything_left: bool  # whether a URL waits, has a later date, or is leased
@@ -49,17 +50,17 @@ class EndDetector:
         self._adds: int | None = None  # URLs ever added by the last look, if it found nothing
         self.is_over = False
 
-    def look(self, shards: Sequence[ShardLook], is_elsewhere: bool) -> None:
+    def check(self, shards: Sequence[ShardCheck], is_elsewhere: bool) -> None:
         """Take a look at all *shards*. *is_elsewhere* means that URLs wait in a feed, or at a
         worker that is starting."""
         if is_elsewhere or any(each.is_anything_left or each.outboxes for each in shards):
-            self.begin_again()
+            self.reset()
             return
         adds = sum(each.totals.adds for each in shards)
         self.is_over = self._adds == adds
         self._adds = adds
 
-    def begin_again(self) -> None:
+    def reset(self) -> None:
         """Forget the last look, because a URL was found or added."""
         self._adds, self.is_over = None, False
 
@@ -72,7 +73,7 @@ class OutboxNote:
     """A note in a shard that links wait on this worker's disk. It may be in any shard whose server
     answers, because all are looked at before the end. It is removed when none wait any more."""
 
-    def __init__(self, nodes: Nodes, ops: Ops, worker: str, outbox: Sized) -> None:
+    def __init__(self, nodes: Nodes, ops: ShardOperations, worker: str, outbox: Sized) -> None:
         self._nodes = nodes
         self._ops = ops
         self._worker = worker
@@ -82,14 +83,14 @@ class OutboxNote:
         self._is_noted = False
         self._lock = asyncio.Lock()
 
-    async def is_noted(self) -> bool:
+    async def ensure_noted(self) -> bool:
         """Write the note if links wait and it is not written. Returns False if that fails."""
         async with self._lock:
             if len(self._outbox) and not self._is_noted:
                 self._is_noted = await self._note()
             return self._is_noted or not len(self._outbox)
 
-    async def look_after(self) -> None:
+    async def update(self) -> None:
         """Write the note again (a server may lose its last second), or remove it. To be called
         once a second."""
         async with self._lock:
@@ -102,7 +103,7 @@ class OutboxNote:
                 pairs = zip(calls, replies, strict=True)
                 self._places = {call.shard for call, reply in pairs if isinstance(reply, FAULTS)}
 
-    def look_everywhere(self) -> None:
+    def recheck_all_shards(self) -> None:
         """Let the next `look_after` remove the note from every shard, because one has it though no
         link waits: its removal was lost with the server's last second, or an older call that wrote
         it came late."""
@@ -132,18 +133,18 @@ class Overview:
     def __init__(
         self,
         nodes: Nodes,
-        ops: Ops,
+        ops: ShardOperations,
         name: str,
         runs: ServerEpochs,
         steady: Callable[[], float] = monotonic,
     ) -> None:
         self._nodes = nodes
         self._steady = steady
-        self._asks = [(n, ("HGETALL", keys.totals(name, n))) for n in range(ops.shards)]
-        self._looks = [ops.check(n) for n in range(ops.shards)]
+        self._totals_commands = [(n, ("HGETALL", keys.totals(name, n))) for n in range(ops.shards)]
+        self._check_calls = [ops.check(n) for n in range(ops.shards)]
         self._runs = runs
         self._totals: list[ShardTotals] = []
-        self._ending = EndDetector()
+        self._end_detector = EndDetector()
         self.is_anything_left = True
         """Whether the last look at the shards found a URL, or none was made."""
         self.outboxes: frozenset[str] = frozenset()
@@ -151,24 +152,24 @@ class Overview:
 
     @property
     def is_over(self) -> bool:
-        return self._ending.is_over
+        return self._end_detector.is_over
 
-    def begin_again(self) -> None:
+    def mark_unfinished(self) -> None:
         """Forget the last look, because something was added."""
-        self._ending.begin_again()
+        self._end_detector.reset()
         self.is_anything_left = True
 
     def counts(self) -> Counts:
         """Return the counts of the last look that all shards answered."""
         return ShardTotals.summed(self._totals)
 
-    async def look(self, is_busy: bool, is_elsewhere: Callable[[], bool]) -> Fault | None:
+    async def refresh(self, is_busy: bool, is_elsewhere: Callable[[], bool]) -> Fault | None:
         """Read the totals, and if this worker is not busy, look whether the crawl is over.
         *is_elsewhere* returns whether URLs wait in a feed, or at a worker that is starting. Returns
         the first Fault, or None."""
         asked_at = self._steady()
         if is_busy:
-            totals = await self._nodes.commands(self._asks)
+            totals = await self._nodes.commands(self._totals_commands)
             runs = [
                 each if isinstance(each, FAULTS) else ShardTotals.of_reply(each).run
                 for each in totals
@@ -176,26 +177,26 @@ class Overview:
             fault = self._record_runs(runs, asked_at)
             if fault is None:
                 self._totals = [ShardTotals.of_reply(reply) for reply in totals]
-            self.begin_again()
+            self.mark_unfinished()
             return fault
-        replies = await self._nodes.run(self._looks)
+        replies = await self._nodes.run(self._check_calls)
         runs = [each if isinstance(each, FAULTS) else each[0] for each in replies]
         fault = self._record_runs(runs, asked_at)
         if fault is None:
-            self._take_look([ShardLook.of_reply(reply) for reply in replies], is_elsewhere())
+            self._apply_checks([ShardCheck.of_reply(reply) for reply in replies], is_elsewhere())
         return fault
 
-    def _take_look(self, shards: Sequence[ShardLook], is_elsewhere: bool) -> None:
+    def _apply_checks(self, shards: Sequence[ShardCheck], is_elsewhere: bool) -> None:
         was_over = self.is_over
         self._totals = [each.totals for each in shards]
         self.is_anything_left = any(each.is_anything_left for each in shards)
         self.outboxes = frozenset[str]().union(*(each.outboxes for each in shards))
-        self._ending.look(shards, is_elsewhere)
+        self._end_detector.check(shards, is_elsewhere)
         drifted = [n for n, each in enumerate(shards) if each.totals.unfinished]
         if self.is_over and not was_over and drifted:
             logger.warning(
-                "Nothing is left to fetch, but counters of the frontier say that something is"
-                " (shards %s): scrapy frontier check shows what differs, --repair mends it",
+                "Nothing is left to fetch, but the counters of the frontier are not zero"
+                " (shards %s): scrapy frontier check shows what differs, --repair corrects them",
                 ", ".join(map(str, drifted[:10])),
             )
 
@@ -210,18 +211,18 @@ class Overview:
         return fault
 
 
-OVER_S: Final = 3.0
-"""A trouble is over if it was not met for so long. Each server is called once a second, and a
+TROUBLE_OVER_S: Final = 3.0
+"""A problem is over if it was not reported for so long. Each server is called once a second, and a
 failed call is retried twice as often."""
 
 
-class Troubles:
+class WaitWarnings:
     """Logs what the crawl waits for: once when it begins, and once when it is over."""
 
     def __init__(self, steady: Callable[[], float] = monotonic) -> None:
         self._steady = steady
         self._last_met: dict[str, float] = {}  # by their kind
-        self._looked_at = steady()
+        self._checked_at = steady()
 
     def report(self, kind: str, text: str) -> None:
         """Log *text*, unless a trouble of the same *kind* is not over yet."""
@@ -229,27 +230,31 @@ class Troubles:
             logger.warning("Waiting: %s", text)
         self._last_met[kind] = self._steady()
 
-    def look(self) -> None:
+    def log_recovered(self) -> None:
         """Log which troubles are over. To be called about once a second."""
         steady = self._steady()
-        if steady - self._looked_at > OVER_S / 2:  # our loop was blocked, so nothing could be met
+        if (
+            steady - self._checked_at > TROUBLE_OVER_S / 2
+        ):  # our event loop was blocked, so no problem could be reported
             self._last_met = dict.fromkeys(self._last_met, steady)
-        self._looked_at = steady
+        self._checked_at = steady
         for kind, last_met in list(self._last_met.items()):
-            if steady - last_met > OVER_S:
+            if steady - last_met > TROUBLE_OVER_S:
                 del self._last_met[kind]
                 logger.info("Going on: %s", kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedRules:
+class WorkerRules:
+    """The settings of one worker of a shared crawl."""
+
     name: str  # of the crawl
     shards: int
     lease_s: float
     heartbeat_s: float
     fetch_s: float  # the longest fetch
     max_leases: int  # fetched at once
-    is_sure: bool  # whether what a server acknowledges is on its disk
+    is_ack_durable: bool  # whether what a server acknowledges is on its disk
     # Called in a thread to make the outbox survive a power cut. None: it need not.
     sync_outbox: Callable[[], None] | None = None
     full_bytes: Callable[[int], int | None]  # from maxmemory: at how many bytes a server is full
@@ -260,13 +265,13 @@ class Listener(Protocol):
 
     def count(self, key: str) -> None: ...
 
-    def added(self, added: Added) -> None: ...
+    def on_added(self, added: Added) -> None: ...
 
-    def refused(self, lease: Lease) -> None: ...
+    def on_refused(self, lease: Lease) -> None: ...
 
-    def lost(self, leases: Sequence[Lease]) -> None: ...
+    def on_lost(self, leases: Sequence[Lease]) -> None: ...
 
-    def failed(self, error: CrawlerError) -> None: ...
+    def on_failed(self, error: CrawlerError) -> None: ...
 
 
 class StatusLog:
@@ -280,34 +285,34 @@ class StatusLog:
         self.is_hopeless = False
         self._listener = listener
         self._name = name
-        self._troubles = Troubles(steady)
+        self._wait_warnings = WaitWarnings(steady)
 
-    def failed(self, error: CrawlerError) -> None:
+    def on_failed(self, error: CrawlerError) -> None:
         """End the crawl because of *error*, which waiting cannot repair."""
         self.is_hopeless = True
-        self._listener.failed(error)
+        self._listener.on_failed(error)
 
     def on_server_error(self, fault: CrawlerError) -> None:
         """Handle a fault of a server: wait, or end the crawl."""
         if isinstance(fault, StoreUnavailable):
-            self._troubles.report("the servers of the frontier answer", str(fault))
+            self._wait_warnings.report("the servers of the frontier answer", str(fault))
         else:
-            self.failed(fault)
+            self.on_failed(fault)
 
     def on_server_full(self, full: StoreUnavailable) -> None:
         """Log that a server has no memory for our links."""
-        self._troubles.report("the servers of the frontier take links", str(full))
+        self._wait_warnings.report("the servers of the frontier take links", str(full))
 
     def on_disk_full_for_links(self, full: StoreUnavailable) -> None:
         """Log that our disk has no room for links."""
-        self._troubles.report(
+        self._wait_warnings.report(
             "there is room on this worker's disk",
             f"no room for links on this worker's disk: {full}",
         )
 
-    def disk_full(self, full: StoreUnavailable) -> None:
+    def on_disk_full(self, full: StoreUnavailable) -> None:
         """Log that our disk has no room for pages."""
-        self._troubles.report(
+        self._wait_warnings.report(
             "there is room on this worker's disk",
             f"no room on this worker's disk, so nothing is fetched: {full}",
         )
@@ -316,7 +321,7 @@ class StatusLog:
         """Log that only links on the disks of silent workers keep the crawl from its end.
         *outboxes* holds their numbers by worker."""
         for name, links in outboxes.items():
-            self._troubles.report(
+            self._wait_warnings.report(
                 f"the worker {name} is back, or its links are given up",
                 f"nothing is left to fetch but what the worker {name} found ({links} links on its"
                 " disk), and it is silent. Start it again with its data directory; if its"
@@ -325,7 +330,7 @@ class StatusLog:
 
     def on_keys_missing(self, shard: int) -> None:
         """End the crawl because the keys of *shard* no longer exist."""
-        self.failed(
+        self.on_failed(
             ForeignData(
                 f"Redis has lost the crawl: the key {keys.totals(self._name, shard)} is not there"
                 " any more. It was removed by hand, or because of maxmemory-policy. Begin"
@@ -338,11 +343,11 @@ class StatusLog:
         logger.warning(
             "Leases that ended before they were finished, now given to others: %d", len(leases)
         )
-        self._listener.lost(leases)
+        self._listener.on_lost(leases)
 
-    def look(self) -> None:
+    def log_recovered(self) -> None:
         """Log which troubles are over. To be called about once a second."""
-        self._troubles.look()
+        self._wait_warnings.log_recovered()
 
 
 FULL_S: Final = 2.0  # after a write was refused nothing is leased for so long
@@ -366,10 +371,10 @@ class WorkerDisk:
         """Note that the disk has no room, so that nothing is leased for FULL_S. Returns whether to
         try again: not at the end of the crawl."""
         self._full_at = self._steady()
-        self._status_log.disk_full(full)
+        self._status_log.on_disk_full(full)
         return not self._is_ending and not self._status_log.is_hopeless
 
-    def ending(self) -> None:
+    def stop_waiting(self) -> None:
         """Let nothing wait for room from now on."""
         self._is_ending = True
 
@@ -377,7 +382,7 @@ class WorkerDisk:
 LOW_PART: Final = 0.95  # below this part of the mark a server is no longer full (hysteresis)
 
 
-class Fullness:
+class FullServers:
     """Which servers are above their high-water mark: links to them wait on the workers' disks."""
 
     def __init__(self, nodes: Nodes, full_bytes: Callable[[int], int | None]) -> None:
@@ -400,7 +405,7 @@ class Fullness:
         """Return whether the server of *shard* is full. O(1)."""
         return bool(self._full) and self._nodes.node_of(shard) in self._full
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Ask each server for its memory; one that does not answer stays as it was. Raises Refused
         as `refuse_eviction` does."""
         memories = await self._nodes.memory()
@@ -413,12 +418,12 @@ class Fullness:
                 self._full.discard(node)
 
 
-def refuse_eviction(memories: Mapping[str, Memory]) -> None:
+def refuse_eviction(memories: Mapping[str, ServerMemory]) -> None:
     """Raise Refused if a server would evict data of the crawl silently. It may evict what expires
     (volatile-*): such keys are hints only."""
     for node, memory in memories.items():
         if memory.max_bytes and memory.policy.startswith("allkeys"):
-            raise Refused(
+            raise ServerRefused(
                 f"Redis at {node} has the maxmemory-policy {memory.policy}: when its memory is full"
-                " it would throw parts of the crawl away. Set maxmemory-policy noeviction"
+                " it would delete parts of the crawl. Set maxmemory-policy noeviction"
             )

@@ -12,7 +12,7 @@ from scrapy.http import Response
 from crawler.config.settings import Config
 from crawler.crawl.in_flight import Fetch
 from crawler.crawl.slots import SlotRules
-from crawler.middlewares.pace import answer_of, failed_answer
+from crawler.middlewares.outcome import answer_of, failed_answer
 from crawler.model.types import (
     Candidate,
     HostKey,

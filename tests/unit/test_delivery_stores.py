@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.archive.destinations import (
+from crawler.archive.delivery_stores import (
     digest_matches,
     error_text,
     read_address,

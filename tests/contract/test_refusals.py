@@ -117,7 +117,9 @@ def test_a_budget_that_is_used_up_lets_nothing_more_through(world):
 
 def test_a_robots_txt_is_no_url_of_a_budget_that_shrank(world):
     frontier = world.reopen(0.0, ADMIT_ALL)
-    hop = candidate("robots.txt", purpose=Purpose.ROBOTS, authority="http://b", filtered=False)
+    hop = candidate(
+        "robots.txt", purpose=Purpose.ROBOTS, authority="http://b", needs_seen_test=False
+    )
     frontier.add([*(candidate(str(n)) for n in range(4)), hop], 0.0)
     world.rules = replace(world.rules, max_urls_per_host=1)
     frontier = world.reopen(1.0, ADMIT_ALL)

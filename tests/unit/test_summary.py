@@ -28,13 +28,13 @@ from crawler.model.types import (
     Rest,
 )
 from crawler.policy.scope import RULES
-from crawler.report.advice import frontier_command
 from crawler.report.endings import (
     ENDINGS,
     FAILED,
     ending,
 )
-from crawler.report.report import replace_file
+from crawler.report.extensions import replace_file
+from crawler.report.messages import frontier_command
 from crawler.report.summary import (
     ArchiveFiles,
     BodyPauses,
@@ -360,7 +360,7 @@ def outcome(**given: Any) -> Outcome:
             id="no answer",
         ),
         pytest.param(
-            flight(answer=Answer(1.0, 200), broken="ValueError"),
+            flight(answer=Answer(1.0, 200), callback_error="ValueError"),
             outcome(status=200, fate="retry"),
             {"fate/retry": 1, "status/2xx": 1, "error/broken": 1},
             id="our own error",

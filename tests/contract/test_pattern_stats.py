@@ -16,7 +16,7 @@ from crawler.policy.patterns import (
 )
 from crawler.policy.scope import Reason
 from tests.contract.frontiers import candidate
-from tests.contract.yield_worlds import WORLDS, SharedWorld, World, local_world
+from tests.contract.pattern_stats_worlds import WORLDS, SharedWorld, World, local_world
 from tests.servers.redis import RedisServer
 
 RULES = PatternSettings(pattern_max_pages=9, pattern_barren_pages=4, pattern_probe_s=60.0)

@@ -54,9 +54,9 @@ class OpenFile:
         self.final = final
         self.size_bytes = 0  # of complete appends
         self._fd = fd
-        self._torn = False  # there may be bytes beyond size_bytes
-        self._name_safe = False  # the folder was synced since the file was created
-        self._lost = False  # an fsync failed, so data may be lost without a further error
+        self._has_partial_append = False  # there may be bytes beyond size_bytes
+        self._is_name_synced = False  # the folder was synced since the file was created
+        self._sync_failed = False  # an fsync failed, so data may be lost without a further error
         self._closing = threading.Lock()  # held while the descriptor is duplicated or closed
         self._closed = False
 
@@ -75,13 +75,13 @@ class OpenFile:
         was written."""
         try:
             self._cut_back()
-            self._torn = True
+            self._has_partial_append = True
             self._write(data)
         except OSError as error:
             with suppress(OSError):
                 self._cut_back()
             raise _unavailable(open_name(self.final), error) from error
-        self._torn = False
+        self._has_partial_append = False
         offset = self.size_bytes
         self.size_bytes += len(data)
         return offset
@@ -100,11 +100,11 @@ class OpenFile:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-            if not self._name_safe:
+            if not self._is_name_synced:
                 sync_folder(self.final.parent)
-                self._name_safe = True
+                self._is_name_synced = True
         except OSError as error:
-            self._lost = True
+            self._sync_failed = True
             raise _unavailable(open_name(self.final), error) from error
 
     def finish(self) -> None:
@@ -140,12 +140,12 @@ class OpenFile:
 
     def _cut_back(self) -> None:
         self._check()
-        if self._torn:
+        if self._has_partial_append:
             os.ftruncate(self._fd, self.size_bytes)
-            self._torn = False
+            self._has_partial_append = False
 
     def _check(self) -> None:
-        if self._lost:
+        if self._sync_failed:
             raise OSError("an fsync failed before")
 
 

@@ -34,12 +34,12 @@ from crawler.model.types import (
 from crawler.policy.politeness import RETRY_STATUSES, no_contact, retry_after_s, retry_decision
 
 
-def answer_of(response: Response, flight: Fetch, crawl: Crawl) -> Answer:
+def answer_of(response: Response, fetch: Fetch, crawl: Crawl) -> Answer:
     now = crawl.leases.clock.now()
     retry_after = response.headers.get(b"Retry-After")
     cap_s = crawl.settings.config.politeness.max_retry_after_s
     answer = Answer(
-        _duration_s(flight, crawl),
+        _duration_s(fetch, crawl),
         status=response.status,
         # A status that is retried anyway is the more precise reason.
         error="" if response.status in RETRY_STATUSES else incomplete_error(response.flags),
@@ -49,26 +49,26 @@ def answer_of(response: Response, flight: Fetch, crawl: Crawl) -> Answer:
     return replace(answer, hung=True) if is_hung else answer
 
 
-def failed_answer(exception: Exception, flight: Fetch, crawl: Crawl) -> Answer | None:
+def failed_answer(exception: Exception, fetch: Fetch, crawl: Crawl) -> Answer | None:
     """Return the failed answer of the host, or None if the host did not cause *exception*."""
     error = error_of(exception)
-    return Answer(_duration_s(flight, crawl), error=error) if error else None
+    return Answer(_duration_s(fetch, crawl), error=error) if error else None
 
 
-def _duration_s(flight: Fetch, crawl: Crawl) -> float:
+def _duration_s(fetch: Fetch, crawl: Crawl) -> float:
     """Return how long the fetch took, at most the total time-out. A longer time means that this
     process or its machine was suspended, which does not make the host slower."""
     return min(
-        flight.fetched_s(crawl.leases.clock.now()), crawl.settings.config.fetch.total_timeout_s
+        fetch.fetched_s(crawl.leases.clock.now()), crawl.settings.config.fetch.total_timeout_s
     )
 
 
-def judge_answer(answer: Answer, flight: Fetch, crawl: Crawl) -> Answer:
+def judge_answer(answer: Answer, fetch: Fetch, crawl: Crawl) -> Answer:
     """Return the answer as it counts. While our own connection is down a failure is not counted
     against host or URL, but as cancelled by us."""
-    crawl.fetching.uplink.observe(flight.lease.candidate.host, answer, crawl.leases.clock.now())
+    crawl.fetching.uplink.observe(fetch.lease.candidate.host, answer, crawl.leases.clock.now())
     if no_contact(answer) and not crawl.fetching.uplink.charges_host():
-        flight.reason = "our own connection is down"
+        fetch.reason = "our own connection is down"
         return Answer(answer.duration_s, error="cancelled")
     return answer
 
@@ -83,50 +83,50 @@ class OutcomeMiddleware:
         self._retry_broken_off = retry_broken_off
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
-        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
-        if flight is None or flight.purpose is not Purpose.PAGE:
+        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        if fetch is None or fetch.purpose is not Purpose.PAGE:
             return response
-        exchange = flight.exchange
+        exchange = fetch.exchange
         if exchange is not None and not exchange.truncated and incomplete_error(response.flags):
-            flight.exchange = replace(exchange, truncated=Truncated.DISCONNECT)
-        answer = answer_of(response, flight, self._crawl)
+            fetch.exchange = replace(exchange, truncated=Truncated.DISCONNECT)
+        answer = answer_of(response, fetch, self._crawl)
         if not request.meta.get("download_fail_on_dataloss", self._retry_broken_off):
             answer = replace(answer, error="")  # Scrapy's setting to accept an incomplete body
-        is_retried = self._judge(request, flight, answer)
+        is_retried = self._judge(request, fetch, answer)
         return _retry_request(request) if is_retried else response
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        flight = self._crawl.leases.in_flight.of(request.meta.get(LEASE))
-        if flight is None or flight.purpose is not Purpose.PAGE or flight.is_refused:
+        fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
+        if fetch is None or fetch.purpose is not Purpose.PAGE or fetch.is_refused:
             return None
-        answer = failed_answer(exception, flight, self._crawl)
+        answer = failed_answer(exception, fetch, self._crawl)
         if answer is not None:
-            if self._judge(request, flight, answer):
+            if self._judge(request, fetch, answer):
                 return _retry_request(request)
         elif isinstance(exception, AddressRefused):
-            flight.reason = str(exception)
+            fetch.reason = str(exception)
             self._crawl.stats.count(f"refused/{exception.reason}")
         elif isinstance(exception, IgnoreRequest):
-            flight.reason = f"ignored: {exception}".rstrip(": ")
+            fetch.reason = f"ignored: {exception}".rstrip(": ")
             return None
         else:
             return None  # a middleware's own error: the downloader notes it
         if request.errback is None:
             # Without an errback the outcome log is enough: no traceback for each dead host.
-            raise IgnoreRequest(flight.reason or str(exception)) from exception
+            raise IgnoreRequest(fetch.reason or str(exception)) from exception
         return None
 
-    def _judge(self, request: Request, flight: Fetch, answer: Answer) -> bool:
+    def _judge(self, request: Request, fetch: Fetch, answer: Answer) -> bool:
         """Note the answer and the verdict, and return whether the URL is fetched again."""
-        crawl, candidate = self._crawl, flight.lease.candidate
+        crawl, candidate = self._crawl, fetch.lease.candidate
         rules = _rules(request, crawl.settings.config.politeness)
         now = crawl.leases.clock.now()
-        answer = flight.answer = judge_answer(answer, flight, crawl)
-        rest = crawl.leases.completion.release(flight)
+        answer = fetch.answer = judge_answer(answer, fetch, crawl)
+        rest = crawl.leases.completion.release(fetch)
         rest_s = rest.seconds if rest else 0.0
         verdict = retry_decision(candidate, answer, rest_s, rules, now, crawl.fetching.random)
         if isinstance(verdict, RetryAt | Dead | PutBack):
-            flight.verdict = verdict
+            fetch.verdict = verdict
         return isinstance(verdict, RetryAt | PutBack)
 
 

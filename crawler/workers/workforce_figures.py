@@ -1,7 +1,7 @@
 """Read the figures of all workers from Redis, show them, and add up their summaries at the end.
 
-Rule: reading changes nothing; while Redis is unreachable the last figures stay. A worker that died
-is counted by its last record, which is at most a second older.
+Rule: reading changes nothing; while Redis is unreachable the last figures stay. A worker that was
+killed is counted by its last record, which is at most one second old at that time.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from crawler.shared.client import Nodes
 from crawler.shared.codec import ShardTotals, WorkerRecord
 from crawler.shared.faults import FAULTS, Unreachable
 
-AGAIN_S: Final = 1.0
-NOTHING: Final = Counts(0, 0, 0, 0, 0, 0, 0)
+RETRY_S: Final = 1.0
+NO_COUNTS: Final = Counts(0, 0, 0, 0, 0, 0, 0)
 _decode = msgspec.json.Decoder(WorkerRecord).decode
 
 
@@ -79,32 +79,32 @@ class WorkforceReader:
         self._before: frozenset[str] = frozenset()  # sessions of earlier runs
         self._records: dict[str, WorkerRecord] = {}  # of our workers, by session
         self._rate = RecentRate()
-        self.counts = NOTHING
+        self.counts = NO_COUNTS
         self.fault = ""  # why Redis did not answer
         self.all_records: list[WorkerRecord] = []
 
-    async def begin(self, wait_s: float, tell: Callable[[str], None]) -> None:
+    async def begin(self, wait_s: float, show_message: Callable[[str], None]) -> None:
         """Connect, and note the sessions of earlier runs. Waits up to *wait_s* for a server that is
         down or loading its data. Raises CrawlerError."""
         until, shown = monotonic() + wait_s, ""
         while True:
             try:
                 await self._nodes.open()
-                await self._look()
+                await self._read_all()
                 break
             except Unreachable as fault:
                 if monotonic() > until:
                     raise
                 if shown != str(fault):
                     shown = str(fault)
-                    tell(f"Waiting up to {wait_s:g} s (CRAWLER_REDIS_WAIT_S): {fault}")
-                await asyncio.sleep(AGAIN_S)
+                    show_message(f"Waiting up to {wait_s:g} s (CRAWLER_REDIS_WAIT_S): {fault}")
+                await asyncio.sleep(RETRY_S)
         self._before = frozenset(record.session for record in self.all_records)
 
     async def refresh(self, names: Collection[str]) -> None:
         """Read all figures again. *names*: of our workers."""
         try:
-            await self._look()
+            await self._read_all()
         except CrawlerError as fault:
             self.fault = str(fault)
             return
@@ -138,7 +138,7 @@ class WorkforceReader:
     async def close(self) -> None:
         await self._nodes.close()
 
-    async def _look(self) -> None:
+    async def _read_all(self) -> None:
         key = keys.workers(self._nodes.name)
         workers, *totals = await self._hashes(key)
         self.all_records = list(_read(workers[1::2]))
@@ -179,14 +179,14 @@ class WorkforceScreen:
         self._log_s = log_s
         self._log_at = 0.0
 
-    def show(self, glance: SharedFigures, now: float) -> None:
+    def show(self, figures: SharedFigures, now: float) -> None:
         """Draw the line, or log it once in *log_s*. May be called at any rate."""
         if self.is_line:
             with suppress(OSError, ValueError):  # the terminal is gone
-                self._screen.draw(workers_line(glance, self._screen.columns))
+                self._screen.draw(workers_line(figures, self._screen.columns))
         elif self._style is ProgressStyle.LOG and now >= self._log_at:
             if self._log_at:
-                logger.info("%s", workers_sentence(glance))
+                logger.info("%s", workers_sentence(figures))
             self._log_at = now + self._log_s
 
     def show_message(self, message: str) -> None:
@@ -202,29 +202,29 @@ class WorkforceScreen:
             self._screen.wipe()
 
 
-def workers_line(glance: SharedFigures, columns: int) -> str:
-    """Return as much of *glance* as fits into *columns*, the most important first."""
+def workers_line(figures: SharedFigures, columns: int) -> str:
+    """Return as much of *figures* as fits into *columns*, the most important first."""
     fields = [
-        many(glance.pages, "page"),
-        f"{rate(glance.pages_per_s)}/s",
-        many(glance.workers, "worker"),
-        f"{number(glance.leased)} under way",
-        f"{number(glance.waiting)} waiting",
-        many(glance.errors, "error"),
-        size(glance.size_bytes),
+        many(figures.pages, "page"),
+        f"{rate(figures.pages_per_s)}/s",
+        many(figures.workers, "worker"),
+        f"{number(figures.leased)} under way",
+        f"{number(figures.waiting)} waiting",
+        many(figures.errors, "error"),
+        size(figures.size_bytes),
     ]
     while len(text := " | ".join(fields)) >= columns:  # some terminals wrap in the last column
         fields.pop()
     return text
 
 
-def workers_sentence(glance: SharedFigures) -> str:
+def workers_sentence(figures: SharedFigures) -> str:
     """Return the figures as a sentence for the log."""
     return (
-        f"{many(glance.pages, 'page')} ({rate(glance.pages_per_s)} a second) by"
-        f" {many(glance.workers, 'worker')}, {many(glance.leased, 'URL')} under way,"
-        f" {many(glance.waiting, 'URL')} waiting, {many(glance.errors, 'error')},"
-        f" {size(glance.size_bytes)}"
+        f"{many(figures.pages, 'page')} ({rate(figures.pages_per_s)} a second) by"
+        f" {many(figures.workers, 'worker')}, {many(figures.leased, 'URL')} under way,"
+        f" {many(figures.waiting, 'URL')} waiting, {many(figures.errors, 'error')},"
+        f" {size(figures.size_bytes)}"
     )
 
 

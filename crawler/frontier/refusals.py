@@ -38,6 +38,8 @@ _CHUNK: Final = 256  # URLs of a read after the first, when part of a head was r
 
 
 class Refusals:
+    """Applies the rules of this start to waiting URLs, and stores those that are refused."""
+
     def __init__(
         self,
         batch: WriteBatch,
@@ -52,7 +54,7 @@ class Refusals:
         self._admitter = admitter
         self._rules = rules
         self._levels = len(frontier_rules.level_shares)
-        self._slice = self._left = frontier_rules.judged_slice
+        self._slice = self._judgements_left = frontier_rules.judged_slice
         self._new: list[tuple[Candidate, Refusal]] = []
         # Where the next read of URLs that earlier starts refused begins; None: all were judged.
         self._from = keys.REFUSED if rules is not None and batch.totals.refused else None
@@ -63,12 +65,12 @@ class Refusals:
         return self._from is not None
 
     @property
-    def is_spent(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether this call has judged as many URLs as it may."""
-        return self._left <= 0
+        return self._judgements_left <= 0
 
     def begin_call(self) -> None:
-        self._left = self._slice
+        self._judgements_left = self._slice
 
     def end_call(self) -> None:
         """Report the URLs refused in this call, which are written now."""
@@ -83,12 +85,16 @@ class Refusals:
         Returns an empty head, though URLs wait there, if this call may judge no more."""
         if self._rules is None:
             return self._queues.head(host, record, level, limit)
-        ends = record.ends[level]
+        ends = record.queue_ends[level]
         head: deque[bytes] = deque()
         begin = at = ends.head
         refused: list[tuple[Candidate, Refusal]] = []
         packed_urls: list[bytes] = []  # the refused URLs, packed
-        while at < ends.tail and len(head) < limit and (at == begin or len(refused) < self._left):
+        while (
+            at < ends.tail
+            and len(head) < limit
+            and (at == begin or len(refused) < self._judgements_left)
+        ):
             stop = min(ends.tail, at + (limit if at == begin else _CHUNK))
             start, until = keys.queued_url(host, level, at), keys.queued_url(host, level, stop)
             for _, packed in self._batch.scan(start, until, stop - at):  # numbered without a gap
@@ -114,8 +120,9 @@ class Refusals:
             self._store_refused(refused, packed_urls, now)
         return head
 
-    def put_back_some(self, arrive: Callable[[HostKey, int, list[Candidate]], None]) -> None:
-        """Judge a slice of what earlier starts refused, and give *arrive* the URLs admitted now."""
+    def readmit_some(self, append: Callable[[HostKey, int, list[Candidate]], None]) -> None:
+        """Judge a bounded number of the URLs that earlier starts refused, and pass those that are
+        admitted now to *append*."""
         if self._from is None or self._rules is None:
             return
         found = self._batch.scan(self._from, keys.after(keys.REFUSED), self._slice)
@@ -125,7 +132,9 @@ class Refusals:
             if self._rules.refusal(candidate) is None:
                 admitted.append((key, candidate))
         # They are marked seen already, so only the budgets are applied.
-        back, _ = self._admitter.admit([replace(each, filtered=False) for _, each in admitted])
+        back, _ = self._admitter.admit(
+            [replace(each, needs_seen_test=False) for _, each in admitted]
+        )
         counted = Counter(each.url for each in back)
         queues: dict[tuple[HostKey, int], list[Candidate]] = {}
         for key, candidate in admitted:
@@ -135,7 +144,7 @@ class Refusals:
                 self._batch.totals.count(UrlState.REFUSED, UrlEvent.READMIT)
                 queues.setdefault((candidate.host, candidate.level), []).append(candidate)
         for (host, level), arrived in queues.items():
-            arrive(host, level, arrived)
+            append(host, level, arrived)
         self._from = found[-1][0] + b"\0" if len(found) == self._slice else None
         self._rules.on_readmitted(len(back))
 
@@ -150,7 +159,7 @@ class Refusals:
         packed_urls: list[bytes] = []
         for level in reversed(range(self._levels)):
             wanted = min(excess, self._slice) - len(taken)
-            ends = record.ends[level]
+            ends = record.queue_ends[level]
             begin = max(ends.head, ends.tail - wanted - _MAX_ROBOTS)
             if not wanted or begin == ends.tail:
                 continue
@@ -172,14 +181,14 @@ class Refusals:
             names = keys.all_numbered(keys.url_queue(host, level), range(begin, ends.tail))
             self._batch.put_all(zip(names, stays, strict=True))
         if taken:
-            self._left = 0  # moved URLs can be read only after the commit
+            self._judgements_left = 0  # moved URLs can be read only after the commit
             self._store_refused(taken, packed_urls, now)
         return bool(taken)
 
     def _store_refused(
         self, refused: list[tuple[Candidate, Refusal]], packed_urls: list[bytes], now: float
     ) -> None:
-        self._left -= len(refused)
+        self._judgements_left -= len(refused)
         self._batch.totals.count(UrlState.WAITING, UrlEvent.REFUSE, len(refused))
         names = keys.all_numbered(keys.REFUSED, self._batch.next_numbers(len(refused)))
         records = (

@@ -16,8 +16,8 @@ from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.model.types import Candidate, Claim, HostKey
 from crawler.policy.patterns import (
-    NOTHING,
-    OTHER,
+    NO_STATS,
+    OTHER_PATTERNS,
     FetchAllowed,
     PatternStats,
     PatternStopped,
@@ -101,30 +101,30 @@ V = TypeVar("V")
 class RecentCache(Generic[K, V]):
     """The *most* entries used last."""
 
-    def __init__(self, most: int, forgotten: Callable[[K, V], None] | None = None) -> None:
-        """*forgotten*, if any, is called with each evicted entry."""
+    def __init__(self, most: int, on_evicted: Callable[[K, V], None] | None = None) -> None:
+        """*on_evicted*, if any, is called with each evicted entry."""
         self._most = most
-        self._forgotten = forgotten
-        self._known: OrderedDict[K, V] = OrderedDict()  # the least recently used first
+        self._on_evicted = on_evicted
+        self._entries: OrderedDict[K, V] = OrderedDict()  # the least recently used first
 
     def get(self, key: K) -> V | None:
-        found = self._known.get(key)
+        found = self._entries.get(key)
         if found is not None:
-            self._known.move_to_end(key)
+            self._entries.move_to_end(key)
         return found
 
     def put(self, key: K, value: V) -> V:
-        self._known[key] = value
-        self._known.move_to_end(key)
-        if len(self._known) > self._most:
-            oldest = self._known.popitem(last=False)
-            if self._forgotten is not None:
-                self._forgotten(*oldest)
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._most:
+            oldest = self._entries.popitem(last=False)
+            if self._on_evicted is not None:
+                self._on_evicted(*oldest)
         return value
 
     @property
     def is_full(self) -> bool:
-        return len(self._known) >= self._most
+        return len(self._entries) >= self._most
 
 
 MAX_PATTERNS: Final = 10_000
@@ -194,8 +194,8 @@ class LocalPatternStats:
     def pattern_and_stats(self, host: HostKey, pattern: str) -> tuple[str, PatternStats]:
         """Return the pattern under which a URL of *pattern* counts, and its statistics."""
         stats = self._get(host, pattern)
-        if stats is NOTHING and self._host_stats(host).patterns >= self._most_patterns:
-            return OTHER, self._get(host, OTHER)
+        if stats is NO_STATS and self._host_stats(host).patterns >= self._most_patterns:
+            return OTHER_PATTERNS, self._get(host, OTHER_PATTERNS)
         return pattern, stats
 
     def _get(self, host: HostKey, pattern: str) -> PatternStats:
@@ -205,9 +205,9 @@ class LocalPatternStats:
             return found
         packed = self._store.get(keys.pattern_of_host(host, pattern))
         try:
-            found = NOTHING if packed is None else _decode_pattern_stats(packed)
+            found = NO_STATS if packed is None else _decode_pattern_stats(packed)
         except msgspec.MsgspecError:
-            found = NOTHING
+            found = NO_STATS
         return self._patterns.put((host, pattern), found)
 
     def _host_stats(self, host: HostKey) -> HostPatternStats:
@@ -227,12 +227,12 @@ class LocalPatternStats:
         """Write the statistics, and the host's counts if they change. Raises StoreUnavailable."""
         key = keys.pattern_of_host(host, pattern)
         stopped = is_stopped(after, self._rules) - is_stopped(before, self._rules)
-        if before is not NOTHING and not stopped:
+        if before is not NO_STATS and not stopped:
             self._store.write({key: _encode(after)})
         else:
             known = self._host_stats(host)
             counted = HostPatternStats(
-                known.patterns + (before is NOTHING), max(0, known.stopped + stopped)
+                known.patterns + (before is NO_STATS), max(0, known.stopped + stopped)
             )
             self._store.write(
                 {key: _encode(after), keys.named(keys.PATTERN, host): _encode(counted)}

@@ -127,13 +127,13 @@ class NearIndex:
         self,
         folder: IndexFolder,
         manifest: Manifest,
-        on_kept: Callable[[Iterable[bytes]], None],
+        on_written: Callable[[Iterable[bytes]], None],
         limits: IndexLimits | None = None,
     ) -> None:
-        """Raises DataDirError if it is damaged. *on_kept* is called, in any thread, with digests
+        """Raises DataDirError if it is damaged. *on_written* is called, in any thread, with digests
         that are on disk now."""
         self._limits = limits or IndexLimits()
-        self._on_kept = on_kept
+        self._on_written = on_written
         self._run_set = RunSet(folder, manifest, self._limits)
         self._view = IndexView(self._run_set.runs)
         self._newest = np.empty(self._limits.newest, np.uint64)
@@ -203,7 +203,11 @@ class NearIndex:
             if self._failure is None:
                 self._write_waiting()
         except (OSError, CrawlerError) as refused:
-            logger.warning("The newest near-duplicates are indexed at the next start: %s", refused)
+            logger.warning(
+                "The newest pages are not in the index of near-duplicates yet and are added at the"
+                " next start: %s",
+                refused,
+            )
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -259,7 +263,7 @@ class NearIndex:
         sources = [SortedBatch(batch) for batch in waiting]
         self._run_set.file(sources, partial(self._show, written=len(waiting)))
         for batch in waiting:
-            self._on_kept(batch.digests)
+            self._on_written(batch.digests)
         self._notify_room()
 
     def _show(self, written: int = 0) -> None:

@@ -35,7 +35,7 @@ class InvalidValue(ValueError):
 class Kind(Generic[T]):
     """One kind of value. *read* raises ValueError (or InvalidValue) for anything else."""
 
-    want: str  # completes the sentence "want ..."
+    expected: str  # completes the sentence "want ..."
     unit: str  # for the tables in the documentation
     read: Callable[[object], T]
     secret: bool = False  # the value is left out of error texts and repr
@@ -115,7 +115,7 @@ def or_none(kind: Kind[T]) -> Kind[T | None]:
             return None
         return kind.read(value)
 
-    return Kind(f"{kind.want}, or none", f"{kind.unit}, or none", read)
+    return Kind(f"{kind.expected}, or none", f"{kind.unit}, or none", read)
 
 
 def or_word(kind: Kind[T], words: type[E]) -> Kind[T | E]:
@@ -125,7 +125,7 @@ def or_word(kind: Kind[T], words: type[E]) -> Kind[T | E]:
         return words(value) if isinstance(value, str) and value in set(words) else kind.read(value)
 
     return Kind(
-        f"{kind.want}, or {' or '.join(words)}", f"{kind.unit}, or {' or '.join(words)}", read
+        f"{kind.expected}, or {' or '.join(words)}", f"{kind.unit}, or {' or '.join(words)}", read
     )
 
 
@@ -139,7 +139,7 @@ def list_of(kind: Kind[T], separator: str = ",", least: int = 0) -> Kind[tuple[T
             raise ValueError
         return tuple(kind.read(one) for one in value)
 
-    return Kind(f"a list, each {kind.want}", f"list of {kind.unit}", read)
+    return Kind(f"a list, each {kind.expected}", f"list of {kind.unit}", read)
 
 
 def network() -> Kind[Network]:
@@ -216,7 +216,9 @@ class Setting:
         except (ValueError, OverflowError) as error:
             detail = f" ({error})" if isinstance(error, InvalidValue) else ""
             shown = "not shown, it may hold a password" if self.kind.secret else repr(value)
-            raise ConfigError(f"{self.name} is {shown}; want {self.kind.want}{detail}") from error
+            raise ConfigError(
+                f"{self.name} is {shown}; want {self.kind.expected}{detail}"
+            ) from error
 
 
 def setting(default: T, kind: Kind[T], meaning: str) -> T:

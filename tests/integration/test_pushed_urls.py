@@ -13,9 +13,9 @@ import redis
 from crawler.model.choices import ScopeChoice
 from crawler.model.types import CrawlerError
 from crawler.shared.pushed import (
+    ITEMS_PER_BATCH,
     MAX_BATCHES,
-    MOVES,
-    TAKE,
+    STAGE_TRANSITIONS,
     BatchStage,
     PushedBatch,
 )
@@ -72,9 +72,9 @@ def test_a_url_that_was_pushed_twice_is_one_url(client: redis.Redis, crew: Feedi
 
 def test_many_are_taken_in_one_tick(client: redis.Redis, crew: FeedingWorkers) -> None:
     worker = crew.add()
-    client.rpush(KEY, *(f"https://{n}.example/" for n in range(5 * TAKE)))
+    client.rpush(KEY, *(f"https://{n}.example/" for n in range(5 * ITEMS_PER_BATCH)))
     worker.tick()
-    assert worker.tally.counters["pushed/new"] == 5 * TAKE
+    assert worker.tally.counters["pushed/new"] == 5 * ITEMS_PER_BATCH
     assert not client.exists(KEY) and taken(client) == 0
 
 
@@ -120,7 +120,9 @@ def test_the_log_names_the_first_few(
     with caplog.at_level(logging.WARNING):
         worker.tick()
     assert len(caplog.messages) == 21
-    assert caplog.messages[-1] == f"Others are counted, and kept in {REFUSED}"
+    assert caplog.messages[-1] == (
+        f"Further refused items are counted, not logged; they are in {REFUSED}"
+    )
     assert worker.tally.counters["pushed/refused"] == 1500
     assert client.llen(REFUSED) == 1000
 
@@ -181,7 +183,7 @@ def test_a_worker_that_comes_later_knows_all_before_it_begins(
     client: redis.Redis, crew: FeedingWorkers
 ) -> None:
     one = crew.add(ScopeChoice.DOMAIN)
-    client.rpush(KEY, *(f"https://{n}.example/" for n in range(3 * TAKE)))
+    client.rpush(KEY, *(f"https://{n}.example/" for n in range(3 * ITEMS_PER_BATCH)))
     for _ in range(3):
         one.tick()
         one.announce()
@@ -190,7 +192,7 @@ def test_a_worker_that_comes_later_knows_all_before_it_begins(
     two.tick()
     assert two.doors.is_complete and two.woken == 1
     assert two.admits("https://www.599.example/") and not two.admits("https://600.example/")
-    assert two.feeding.doors_known == one.feeding.doors_known
+    assert two.feeding.opened_mark == one.feeding.opened_mark
 
 
 def test_where_all_hosts_are_in_scope_no_worker_waits(
@@ -248,10 +250,14 @@ def test_what_waits_is_held(client: redis.Redis, crew: FeedingWorkers) -> None:
 
 def test_what_is_held_is_bounded(client: redis.Redis, crew: FeedingWorkers) -> None:
     one, _ = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
-    client.rpush(KEY, *(f"https://{n}.example/" for n in range((MAX_BATCHES + 2) * TAKE)))
+    client.rpush(
+        KEY, *(f"https://{n}.example/" for n in range((MAX_BATCHES + 2) * ITEMS_PER_BATCH))
+    )
     for _ in range(3):
         one.tick()
-    assert taken(client) == MAX_BATCHES * TAKE and client.llen(KEY) == 2 * TAKE
+    assert (
+        taken(client) == MAX_BATCHES * ITEMS_PER_BATCH and client.llen(KEY) == 2 * ITEMS_PER_BATCH
+    )
 
 
 def test_urgent_ones_go_first_and_are_fetched_again(
@@ -355,7 +361,7 @@ def test_every_move_of_a_batch_is_one_of_the_table() -> None:
     for here in BatchStage:
         for there in BatchStage:
             batch = PushedBatch([], 0.0, stage=here)
-            if there in MOVES[here]:
+            if there in STAGE_TRANSITIONS[here]:
                 batch.move(there)
                 assert batch.stage is there
             else:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from crawler.archive.destinations import (
+from crawler.archive.delivery_stores import (
     FolderStore,
     NameTaken,
     ObjectStore,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import redis
 
 from crawler.config.settings import PatternSettings
-from crawler.data.records import LocalPatternStats
+from crawler.data.local_stores import LocalPatternStats
 from crawler.frontier.port import FrontierRules, OrderedStore
 from crawler.model.types import (
     Candidate,
@@ -27,7 +27,7 @@ from crawler.policy.patterns import (
 )
 from crawler.policy.scope import Refusal
 from crawler.shared.client import Call
-from crawler.shared.shard import Ops
+from crawler.shared.shard import ShardOperations
 from crawler.shared.worker.batcher import ShardLink
 from crawler.shared.worker.patterns import SharedPatternStats
 from tests.contract.frontiers import STORES
@@ -75,7 +75,7 @@ class ToldYields:
         self._yields = SharedPatternStats(
             rules,
             ShardLink(
-                ops=Ops("w.1", SHARDS, FrontierRules(), 60),
+                ops=ShardOperations("w.1", SHARDS, FrontierRules(), 60),
                 run=self._run,
                 send_later=self._tell,
                 is_full=lambda _: False,
@@ -87,7 +87,7 @@ class ToldYields:
 
     def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
         self._at(now)
-        asyncio.run(self._yields.enrich([Lease(1, candidate, Pace(), now)]))
+        asyncio.run(self._yields.prefetch([Lease(1, candidate, Pace(), now)]))
         return self._yields.decide(candidate, now)
 
     def record_try(self, candidate: Candidate, now: float) -> None:

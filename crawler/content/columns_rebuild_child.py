@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from crawler.archive.columns_companion import ColumnsCompanion
-from crawler.archive.files import rebuild_lock
+from crawler.archive.warc_file import rebuild_lock
 from crawler.config.settings import ContentSettings, FetchSettings, read_config
 from crawler.content.parsing import rebuild_rules
 

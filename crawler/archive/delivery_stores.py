@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, Protocol, TypeAlias
 import fsspec  # type: ignore[import-untyped]  # it ships no types
 from fsspec.callbacks import Callback  # type: ignore[import-untyped]  # nor does this
 
-from crawler.archive.files import OPEN_SUFFIX, open_name, sync_folder
+from crawler.archive.warc_file import OPEN_SUFFIX, open_name, sync_folder
 from crawler.model.types import ConfigError, CrawlerError, StoreUnavailable
 
 OnProgress: TypeAlias = Callable[[], None]
@@ -47,23 +47,23 @@ class Store(Protocol):
     def exists(self, name: str) -> bool:
         """Whether *name* exists. Also False if we lack the right to look."""
 
-    def put(self, file: Path, name: str, moved: OnProgress) -> bool:
+    def put(self, file: Path, name: str, on_progress: OnProgress) -> bool:
         """Store *file* so that it appears complete. Returns False if *name* existed before."""
 
-    def matches(self, file: Path, name: str, moved: OnProgress) -> bool:
+    def matches(self, file: Path, name: str, on_progress: OnProgress) -> bool:
         """Whether the content of *name* equals *file*."""
 
     def discard(self, name: str) -> None:
         """Remove what was stored under *name*."""
 
 
-def deliver_file(store: Store, file: Path, name: str, moved: OnProgress) -> None:
+def deliver_file(store: Store, file: Path, name: str, on_progress: OnProgress) -> None:
     """Store *file* as *name* and compare the two. Raises StoreUnavailable, NameTaken.
 
     It may be repeated after a crash at any point: what is stored already is compared.
     """
-    is_ours = not store.exists(name) and store.put(file, name, moved)
-    if store.matches(file, name, moved):
+    is_ours = not store.exists(name) and store.put(file, name, on_progress)
+    if store.matches(file, name, on_progress):
         return
     if not is_ours:
         raise NameTaken(f"{name} is there already with other content; {file} was left")
@@ -205,21 +205,21 @@ class FolderStore:
                 unfinished.unlink(missing_ok=True)
         return True
 
-    def put(self, file: Path, name: str, moved: OnProgress) -> bool:
+    def put(self, file: Path, name: str, on_progress: OnProgress) -> bool:
         target = self._root / name
         with _translated_errors():
             self._root.stat()
             target.parent.mkdir(exist_ok=True)
             unfinished = open_name(target)  # one left by a crash is overwritten
             with file.open("rb") as source, unfinished.open("wb") as copy:
-                _copy(source, copy, moved)
+                _copy(source, copy, on_progress)
             is_new = _link(unfinished, target)
             unfinished.unlink(missing_ok=True)
             sync_folder(target.parent)
             sync_folder(self._root)
         return is_new
 
-    def matches(self, file: Path, name: str, moved: OnProgress) -> bool:
+    def matches(self, file: Path, name: str, on_progress: OnProgress) -> bool:
         with (
             _translated_errors(),
             file.open("rb") as ours,
@@ -229,17 +229,17 @@ class FolderStore:
             # The same file under another path is no second copy: removing one would lose both.
             if local.st_size != remote.st_size or os.path.samestat(local, remote):
                 return False
-            return _are_equal(ours, stored, moved)
+            return _are_equal(ours, stored, on_progress)
 
     def discard(self, name: str) -> None:
         with _translated_errors():
             (self._root / name).unlink(missing_ok=True)
 
 
-def _copy(source: BinaryIO, copy: BinaryIO, moved: OnProgress) -> None:
+def _copy(source: BinaryIO, copy: BinaryIO, on_progress: OnProgress) -> None:
     while block := source.read(BLOCK_BYTES):
         copy.write(block)
-        moved()
+        on_progress()
     copy.flush()
     os.fsync(copy.fileno())
     if hasattr(os, "posix_fadvise"):  # not on macOS
@@ -247,11 +247,11 @@ def _copy(source: BinaryIO, copy: BinaryIO, moved: OnProgress) -> None:
         os.posix_fadvise(copy.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _are_equal(ours: BinaryIO, stored: BinaryIO, moved: OnProgress) -> bool:
+def _are_equal(ours: BinaryIO, stored: BinaryIO, on_progress: OnProgress) -> bool:
     while block := ours.read(BLOCK_BYTES):
         if stored.read(len(block)) != block:
             return False
-        moved()
+        on_progress()
     return True
 
 
@@ -298,34 +298,36 @@ MULTIPART_ETAG: Final = re.compile(r'"?([0-9a-f]{32}-[0-9]+)"?')
 GOOGLE_MD5_FIELD: Final = "md5Hash"
 
 
-def digest_matches(file: Path, info: Mapping[str, Any], part_bytes: int, moved: OnProgress) -> bool:
+def digest_matches(
+    file: Path, info: Mapping[str, Any], part_bytes: int, on_progress: OnProgress
+) -> bool:
     """Whether a digest that the store computed proves that it holds *file*. False proves nothing:
     for an encrypted object S3's ETag is no digest. *part_bytes* is the size of its parts, if it was
     put in parts."""
     tag = str(info.get("ETag", ""))
     if whole := SINGLE_PART_ETAG.fullmatch(tag):
-        return _whole_digest(file, moved).hex() == whole[1]
+        return _whole_digest(file, on_progress).hex() == whole[1]
     if in_parts := MULTIPART_ETAG.fullmatch(tag):
-        return _digest_of_parts(file, part_bytes, moved) == in_parts[1]
+        return _digest_of_parts(file, part_bytes, on_progress) == in_parts[1]
     if google := str(info.get(GOOGLE_MD5_FIELD, "")):
-        return b64encode(_whole_digest(file, moved)).decode() == google
+        return b64encode(_whole_digest(file, on_progress)).decode() == google
     return False
 
 
-def _whole_digest(file: Path, moved: OnProgress) -> bytes:
+def _whole_digest(file: Path, on_progress: OnProgress) -> bytes:
     digest = md5(usedforsecurity=False)
     for block in _blocks(file, BLOCK_BYTES):
         digest.update(block)
-        moved()
+        on_progress()
     return digest.digest()
 
 
-def _digest_of_parts(file: Path, part_bytes: int, moved: OnProgress) -> str:
+def _digest_of_parts(file: Path, part_bytes: int, on_progress: OnProgress) -> str:
     digest, parts = md5(usedforsecurity=False), 0
     for part in _blocks(file, part_bytes):
         digest.update(md5(part, usedforsecurity=False).digest())
         parts += 1
-        moved()
+        on_progress()
     return f"{digest.hexdigest()}-{parts}"
 
 
@@ -397,10 +399,10 @@ class ObjectStore:
         self._renew()
         return self._exists(name)
 
-    def put(self, file: Path, name: str, moved: OnProgress) -> bool:
+    def put(self, file: Path, name: str, on_progress: OnProgress) -> bool:
         try:
             with self._translated_errors(f"put {name}"):
-                self._put(file, self._path(name), moved)
+                self._put(file, self._path(name), on_progress)
         except StoreUnavailable:
             # The answer may be lost, or another process was faster: stores report it in many ways.
             if self._exists(name):
@@ -408,15 +410,15 @@ class ObjectStore:
             raise
         return True
 
-    def matches(self, file: Path, name: str, moved: OnProgress) -> bool:
+    def matches(self, file: Path, name: str, on_progress: OnProgress) -> bool:
         with self._translated_errors(f"look at {name}"):
             size_bytes = file.stat().st_size
             info = self._info(name)
             if info["size"] != size_bytes:
                 return False
-            if digest_matches(file, info, self._part_size(size_bytes), moved):
+            if digest_matches(file, info, self._part_size(size_bytes), on_progress):
                 return True
-            return self._reads_back(file, name, size_bytes, moved)
+            return self._reads_back(file, name, size_bytes, on_progress)
 
     def discard(self, name: str) -> None:
         with self._translated_errors(f"remove {name}"):
@@ -432,10 +434,10 @@ class ObjectStore:
                 return False
             return True
 
-    def _put(self, file: Path, path: str, moved: OnProgress) -> None:
+    def _put(self, file: Path, path: str, on_progress: OnProgress) -> None:
         fs = self._connected()
         if not self._address.is_object_store:
-            _put_by_rename(fs, file, path, moved)
+            _put_by_rename(fs, file, path, on_progress)
             return
         size_bytes = file.stat().st_size
         options = self._options(size_bytes)
@@ -443,7 +445,9 @@ class ObjectStore:
             drop_parts(fs, path)
         mode = "create" if self._can_create else "overwrite"
         try:
-            fs.put_file(str(file), path, callback=_ProgressCallback(moved), mode=mode, **options)
+            fs.put_file(
+                str(file), path, callback=_ProgressCallback(on_progress), mode=mode, **options
+            )
         except OSError as error:
             # "Not implemented": some S3 servers support no condition. Then only `exists` is
             # checked.
@@ -465,14 +469,14 @@ class ObjectStore:
         least = -(-size_bytes // MAX_PARTS)
         return max(self._part_bytes, -(-least // MEGABYTE) * MEGABYTE)  # Google requires whole MB
 
-    def _reads_back(self, file: Path, name: str, size_bytes: int, moved: OnProgress) -> bool:
+    def _reads_back(self, file: Path, name: str, size_bytes: int, on_progress: OnProgress) -> bool:
         fs, path = self._connected(), self._path(name)
         with file.open("rb") as ours:
             for start in range(0, size_bytes, self._part_bytes):
                 block = ours.read(self._part_bytes)
                 if fs.cat_file(path, start=start, end=start + len(block)) != block:
                     return False
-                moved()
+                on_progress()
         return True
 
     def _info(self, name: str) -> dict[str, Any]:
@@ -519,23 +523,23 @@ class ObjectStore:
 
 
 class _ProgressCallback(Callback):  # type: ignore[misc]  # untyped, as is all of fsspec
-    """Calls *moved* for each piece that fsspec has sent."""
+    """Calls *on_progress* for each piece that fsspec has sent."""
 
-    def __init__(self, moved: OnProgress) -> None:
+    def __init__(self, on_progress: OnProgress) -> None:
         super().__init__()
-        self._moved = moved
+        self._on_progress = on_progress
 
     def call(self, hook_name: str | None = None, **kwargs: Any) -> None:
-        self._moved()
+        self._on_progress()
 
 
-def _put_by_rename(fs: Any, file: Path, path: str, moved: OnProgress) -> None:
+def _put_by_rename(fs: Any, file: Path, path: str, on_progress: OnProgress) -> None:
     """Upload *file* under an open name and rename it: such a store shows incomplete files."""
     if fs.exists(path):
         raise FileExistsError(path)
     fs.makedirs(path.rpartition("/")[0], exist_ok=True)
     unfinished = path + OPEN_SUFFIX
-    fs.put_file(str(file), unfinished, callback=_ProgressCallback(moved))
+    fs.put_file(str(file), unfinished, callback=_ProgressCallback(on_progress))
     fs.mv(unfinished, path)
 
 
@@ -572,7 +576,7 @@ def open_store(url: str, data: Path) -> Store:
     try:
         store.check()
     except StoreUnavailable as down:
-        logger.warning("Cannot ask %s yet: %s. What is finished waits for it.", address, down)
+        logger.warning("%s cannot be reached yet: %s. Finished files wait for it.", address, down)
     if address.is_folder and Path(address.path).samefile(data):
         raise ConfigError(f"{SETTING} names the data directory itself; leave it empty")
     return store
