@@ -293,7 +293,10 @@ class Delivery:
             self._is_down = True
             logger.warning(
                 "%s accepts no files: %s. %d bytes wait in %s; delivery is retried",
-                *(self._store, _text_of(error), self._waiting_bytes, self._data),
+                self._store,
+                _text_of(error),
+                self._waiting_bytes,
+                self._data,
                 exc_info=not isinstance(error, CrawlerError | OSError),
             )
 
@@ -304,7 +307,11 @@ class Delivery:
             logger.warning(
                 "%d files were not delivered to %s; they are in %s, and the next start takes them"
                 " up: %s%s",
-                *(len(left), self._store, self._data, names, more),
+                len(left),
+                self._store,
+                self._data,
+                names,
+                more,
             )
 
 

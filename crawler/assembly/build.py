@@ -100,9 +100,8 @@ class SharedKnowledge:
     near_duplicates: SharedNearDuplicates
     robots: SharedRobots
     pattern_stats: SharedPatternStats
-    on_robots_replaced: Callable[
-        [str], None
-    ]  # called if another worker's robots.txt is used from now
+    on_robots_replaced: Callable[[str], None]
+    """Called if another worker's robots.txt is used from now."""
 
     async def prepare(self, leases: Sequence[Lease]) -> None:
         """Read what other workers have stored about *leases*. For most of them everything is in
@@ -296,9 +295,16 @@ def _assemble(crawler: Crawler) -> Crawl:
         joined = None
         if address is not None:
             joined = join(
-                *(address, config, rules.frontier_rules(config, arguments), data, store),
-                crawler.settings.getint("CONCURRENT_REQUESTS"),
-                *(stats, lifecycle.fail, previous_archive.find_answers, kept),
+                address,
+                config=config,
+                frontier_rules=rules.frontier_rules(config, arguments),
+                data=data,
+                store=store,
+                most_leases=crawler.settings.getint("CONCURRENT_REQUESTS"),
+                stats=stats,
+                fail=lifecycle.fail,
+                find_archived=previous_archive.find_answers,
+                kept=kept,
             )
         waits_for_room = joined.base.disk.wait_for_room if joined else never_waits
         outcomes = OutcomeLog(data.outcomes, waits_for_room)
@@ -388,8 +394,14 @@ def _crawl(
     contents: list[Reservations] = [parts.duplicates, parts.near_duplicates]
     sinks = CompletionSinks(base.outcomes, memory, contents, parts.selection.pattern_stats, stats)
     completion = Completion(
-        *(parts.frontier, in_flight, rules.completion_rules(config), sinks),
-        *(parts.selection.robots.give_up, base.random, parts.clock.now, archive.commits),
+        parts.frontier,
+        in_flight,
+        rules.completion_rules(config),
+        sinks,
+        give_up_on=parts.selection.robots.give_up,
+        random=base.random,
+        now=parts.clock.now,
+        durability=archive.commits,
     )
     return Crawl(
         settings=UserSettings(config=config, arguments=base.arguments),
@@ -436,7 +448,9 @@ def _slots(crawler: Crawler, config: Config, lifecycle: Lifecycle) -> Slots:
         fewer = slots.with_connections(most - OTHER_FILES)
         logger.warning(
             "At most %d files can be open (ulimit -n), so CRAWLER_MAX_WAITING is %d, not %d",
-            *(most, fewer.max_waiting, slots.max_waiting),
+            most,
+            fewer.max_waiting,
+            slots.max_waiting,
         )
         slots = fewer
     return Slots(slots, lifecycle.wake)

@@ -248,8 +248,10 @@ class SharedSettings:
 
     def __post_init__(self) -> None:
         refuse_disorder(
-            *("CRAWLER_HEARTBEAT_S", self.heartbeat_s),
-            *("a quarter of CRAWLER_LEASE_S", self.lease_s / HEARTBEATS),
+            "CRAWLER_HEARTBEAT_S",
+            self.heartbeat_s,
+            "a quarter of CRAWLER_LEASE_S",
+            self.lease_s / HEARTBEATS,
         )
 
     def refuse_short_lease(self, total_timeout_s: float) -> None:
@@ -261,7 +263,8 @@ class SharedSettings:
         refuse_disorder(
             "2 x CRAWLER_TOTAL_TIMEOUT_S + 2 x CRAWLER_HEARTBEAT_S",
             2 * total_timeout_s + 2 * self.heartbeat_s,
-            *("CRAWLER_LEASE_S", self.lease_s),
+            "CRAWLER_LEASE_S",
+            self.lease_s,
         )
 
     def full_bytes(self, maxmemory_bytes: int) -> int | None:
@@ -398,8 +401,10 @@ class PolitenessSettings:
             "CRAWLER_MIN_DELAY_S", self.min_delay_s, "CRAWLER_MAX_DELAY_S", self.max_delay_s
         )
         refuse_disorder(
-            *("CRAWLER_BACKOFF_BASE_S", self.backoff_base_s),
-            *("CRAWLER_BACKOFF_MAX_S", self.backoff_max_s),
+            "CRAWLER_BACKOFF_BASE_S",
+            self.backoff_base_s,
+            "CRAWLER_BACKOFF_MAX_S",
+            self.backoff_max_s,
         )
         refuse_disorder("CRAWLER_PAUSE_S", self.pause_s, "CRAWLER_PAUSE_MAX_S", self.pause_max_s)
 
@@ -513,8 +518,10 @@ class FetchSettings:
 
     def __post_init__(self) -> None:
         refuse_disorder(
-            *("CRAWLER_CONNECT_TIMEOUT_S", self.connect_timeout_s),
-            *("CRAWLER_TOTAL_TIMEOUT_S", self.total_timeout_s),
+            "CRAWLER_CONNECT_TIMEOUT_S",
+            self.connect_timeout_s,
+            "CRAWLER_TOTAL_TIMEOUT_S",
+            self.total_timeout_s,
         )
 
 

@@ -174,7 +174,9 @@ class ColumnsRebuild:
             logger.warning(
                 "%d WARC files have no columns yet; the next start makes them, or scrapy archive"
                 " parse: %s%s",
-                *(len(left), names, more),
+                len(left),
+                names,
+                more,
             )
 
 

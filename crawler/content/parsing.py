@@ -116,7 +116,9 @@ class Parsers:
             if first is not parser and not isinstance(parser, BUILT_IN):
                 logger.warning(
                     "%s is parsed by %s, which comes before %s",
-                    *(media_type, self._path(first), where),
+                    media_type,
+                    self._path(first),
+                    where,
                 )
 
     def _path(self, parser: Parser) -> str:
@@ -129,7 +131,10 @@ class Parsers:
             logger.error(
                 "The parser %s failed at %s: %s: %s. Such pages have no text or links"
                 " (logged once)",
-                *(parser.name, url, kind, error),
+                parser.name,
+                url,
+                kind,
+                error,
             )
         return Unreadable(f"the parser {parser.name} is broken: {kind}")
 
@@ -178,8 +183,10 @@ def rebuild_rules(config: Config, *, tries_unreadable: bool = False) -> RebuildR
         max_body_bytes=partial(cap_bytes, caps=caps),
         max_bytes=max(
             ROBOTS_BYTES,
-            *(caps.html_max_bytes, caps.pdf_max_bytes),
-            *(caps.sitemap_max_bytes, caps.other_max_bytes),
+            caps.html_max_bytes,
+            caps.pdf_max_bytes,
+            caps.sitemap_max_bytes,
+            caps.other_max_bytes,
         ),
         near_min_words=config.content.near_min_words,
         retry_unreadable=tries_unreadable,

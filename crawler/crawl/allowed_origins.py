@@ -179,7 +179,8 @@ class CurrentRules:
             logger.info(
                 "Waiting URLs that the rules of this start refuse are kept for a start that admits"
                 " them; the first: %s: %s",
-                *(urls[0][0].url, urls[0][1].explain()),
+                urls[0][0].url,
+                urls[0][1].explain(),
             )
         at = round(self._now(), 3)
         self._outcomes.append_all(

@@ -189,6 +189,7 @@ class Completion:
         in_flight: InFlight,
         rules: CompletionRules,
         sinks: CompletionSinks,
+        *,
         give_up_on: Callable[[str, str, float, float], None],
         random: Random,
         now: Callable[[], float],
@@ -210,7 +211,7 @@ class Completion:
         self._durability = durability
 
     def release(self, fetch: Fetch) -> Rest | None:
-        """End the fetch of *fetch* and return the rest of its host, or None if it was released
+        """End *fetch* and return the rest of its host, or None if it was released
         before."""
         if fetch.released:
             return None

@@ -161,9 +161,8 @@ class Precheck:
         self._robots_candidate = robots_candidate
         self._pattern_stats = pattern_stats
         self._probes = probes
-        self._waiting_for_hop: set[str] = (
-            set()
-        )  # authorities whose robots.txt waits for another host
+        # Authorities whose robots.txt waits for another host.
+        self._waiting_for_hop: set[str] = set()
 
     def check(self, fetch: Fetch, now: float) -> Proceed | Skip:
         """Decide about *fetch*, and set on it what it fetches."""

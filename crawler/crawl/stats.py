@@ -62,9 +62,8 @@ class CrawlStats:
         self.errors = 0  # failed fetches, each attempt counted
         self.bytes = 0  # of bodies, as sent
         self.by_host: Counter[str] = Counter()
-        self.over_budget_links: Counter[tuple[str, str]] = (
-            Counter()
-        )  # links, by unit and name of a budget
+        # Links, by unit and name of a budget.
+        self.over_budget_links: Counter[tuple[str, str]] = Counter()
         self.dead: list[Outcome] = []  # the first few
         self._failing: dict[HostKey, FailingHost] = {}  # the latest last, _FAILING_KEPT at most
         self._failing_logged = 0

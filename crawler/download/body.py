@@ -170,9 +170,8 @@ class BodyReader:
         crawl no fetch may outlive its lease."""
         now_s = asyncio.get_running_loop().time
         left_s = (limit.when() or now_s()) - now_s()
-        pause_s = max(
-            self.options.total_timeout_s, 2 * CHECK_INTERVAL_S
-        )  # longer than to the next check
+        # Longer than to the next check.
+        pause_s = max(self.options.total_timeout_s, 2 * CHECK_INTERVAL_S)
 
         def extend_limit() -> None:
             if self._memory.is_lease_safe(share):

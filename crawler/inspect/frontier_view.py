@@ -473,12 +473,7 @@ class LocalFrontierView:
     def counts(self) -> CommandOutput:
         with self.inspection() as inspection:
             overview = FrontierOverview(
-                *(
-                    inspection.counts(),
-                    lock_owner(self._path),
-                    str(self._path),
-                    inspection.arguments,
-                )
+                inspection.counts(), lock_owner(self._path), str(self._path), inspection.arguments
             )
         return overview, overview_text(overview)
 

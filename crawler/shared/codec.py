@@ -92,22 +92,18 @@ class Packer:
             return _encode((tail, candidate.key, self._domain, candidate.depth))
         return _encode(
             _FullRecord(
-                *(
-                    tail,
-                    candidate.key,
-                    self._domain,
-                    candidate.depth,
-                    candidate.attempts,
-                    candidate.chain,
-                ),
-                *(
-                    candidate.purpose,
-                    candidate.authority,
-                    candidate.request,
-                    candidate.needs_seen_test,
-                    candidate.modified,
-                    candidate.from_sitemap_index,
-                ),
+                tail,
+                candidate.key,
+                self._domain,
+                candidate.depth,
+                candidate.attempts,
+                candidate.chain,
+                candidate.purpose,
+                candidate.authority,
+                candidate.request,
+                candidate.needs_seen_test,
+                candidate.modified,
+                candidate.from_sitemap_index,
             )
         )
 

@@ -37,8 +37,10 @@ SHARD_KEYS: Final = (
     ),
     RedisKey("<root>:f:<front>", "list", "Due hosts that are new, in turn.", "due hosts"),
     RedisKey(
-        *("<root>:f:<front>:<standing>", "list"),
-        *("The same of hosts that answer (1), and of those that failed (2).", "due hosts"),
+        "<root>:f:<front>:<standing>",
+        "list",
+        "The same of hosts that answer (1), and of those that failed (2).",
+        "due hosts",
     ),
     RedisKey(
         "<root>:r", "zset", "Hosts at rest, by the end of their rest.", "hosts with URLs at rest"
@@ -65,12 +67,16 @@ SHARD_KEYS: Final = (
     ),
     RedisKey("<root>:t:<authority>", "string", "A robots.txt; expires with it.", "hosts of a day"),
     RedisKey(
-        *("<root>:y:<host>", "hash", "Statistics of patterns of URLs."),
+        "<root>:y:<host>",
+        "hash",
+        "Statistics of patterns of URLs.",
         "patterns with 8 pages, 1,000 a host",
     ),
     RedisKey(
-        *("<root>:a:<table>:<quarter>", "string"),
-        *("Fingerprints of pages that share a quarter of theirs.", "different texts"),
+        "<root>:a:<table>:<quarter>",
+        "string",
+        "Fingerprints of pages that share a quarter of theirs.",
+        "different texts",
     ),
 )
 CRAWL_KEYS: Final = (
@@ -80,11 +86,15 @@ CRAWL_KEYS: Final = (
     RedisKey("<name>:arguments", "string", "Arguments of the spider's last start.", "one"),
     RedisKey("<name>:workers", "hash", "Worker to its last record.", "workers"),
     RedisKey(
-        *("{<name>:workers}:alive", "zset", "Live workers, by their last announcement."),
+        "{<name>:workers}:alive",
+        "zset",
+        "Live workers, by their last announcement.",
         "workers",
     ),
     RedisKey(
-        *("{<name>:workers}:starting", "set", "Workers that have not added their seeds yet."),
+        "{<name>:workers}:starting",
+        "set",
+        "Workers that have not added their seeds yet.",
         "workers",
     ),
     RedisKey(
@@ -106,8 +116,10 @@ CRAWL_KEYS: Final = (
         "{<spider>:start_urls}:taken", "hash", "Items taken and not yet added.", "what is taken"
     ),
     RedisKey(
-        *("{<spider>:start_urls}:refused", "list"),
-        *("Items that cannot be used, and why.", "1,000 at most"),
+        "{<spider>:start_urls}:refused",
+        "list",
+        "Items that cannot be used, and why.",
+        "1,000 at most",
     ),
 )
 

@@ -244,6 +244,7 @@ class PushedQueue:
         is_urgent: bool,
         reader: PushedRequestReader,
         delivery: CandidateSender,
+        *,
         open_hosts: Callable[[Sequence[str]], Awaitable[int]],
         agreement: OriginAgreement,
         stats: CrawlStats,
@@ -403,9 +404,8 @@ def _shown(text: bytes) -> str:
 class WorkerHooks:
     """What `PushedUrls` needs of the rest of its worker."""
 
-    all_have_read: Callable[
-        [int], bool
-    ]  # whether every live worker has announced such `doors_known`
+    all_have_read: Callable[[int], bool]
+    """Whether every live worker has announced this `opened_mark`."""
     may_take: Callable[[], bool]  # whether the frontier can take more
     is_idle: Callable[[], bool]  # whether nothing waits in the frontier, and nothing is leased
     wake: Callable[[], None]  # called when the opened hosts were read, so that leases may begin
@@ -413,7 +413,7 @@ class WorkerHooks:
 
 class PushedUrls:
     """The pushed URLs of one worker. `tick` must be called every second; the worker announces
-    `doors_known` after it."""
+    `opened_mark` after it."""
 
     def __init__(
         self,
@@ -433,8 +433,14 @@ class PushedUrls:
         agreement = OriginAgreement(lambda: self.opened_mark, hooks.all_have_read)
         self._queues = [
             PushedQueue(
-                *(feed, is_urgent, reader, feeds.delivery, self._open_hosts),
-                *(agreement, stats, steady),
+                feed,
+                is_urgent,
+                reader,
+                feeds.delivery,
+                open_hosts=self._open_hosts,
+                agreement=agreement,
+                stats=stats,
+                steady=steady,
             )
             for feed, is_urgent in ((feeds.urgent, True), (feeds.start_urls, False))
         ]

@@ -197,7 +197,8 @@ class StartRules:
         )
 
     def _excess(self, candidate: Candidate, replies: Iterator[Any]) -> tuple[int, Reason]:
-        """Return how many URLs are over the most exceeded budget of *candidate*, and which that is."""
+        """Return by how many URLs the most exceeded budget of *candidate* is exceeded, and which
+        that is."""
         excess, budget = 0, Reason.HOST_BUDGET
         if self._ops.max_urls_per_host is not None:
             packed = next(replies)

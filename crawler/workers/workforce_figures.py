@@ -386,7 +386,9 @@ def _dead(parts: Iterable[Summary]) -> list[DeadUrl]:
 def _archive(data_dir: Path, folders: Iterable[Path], parts: Sequence[Summary]) -> ArchiveFiles:
     sizes = [file.stat().st_size for each in folders for file in (each / WARC).glob("*.warc.gz*")]
     return ArchiveFiles(
-        *(str(data_dir / "workers" / "*" / WARC), len(sizes), sum(sizes)),
+        str(data_dir / "workers" / "*" / WARC),
+        len(sizes),
+        sum(sizes),
         delivered=_total(parts, lambda part: part.archive.delivered),
         store=next((part.archive.store for part in parts if part.archive.store), ""),
     )

@@ -142,9 +142,8 @@ def _meta(document: pdfium.PdfDocument, key: str) -> str:
 def _language(document: pdfium.PdfDocument) -> str:
     """Return the language that the document catalogue declares (ISO 32000-1, 14.9.2)."""
     buffer = (c_ushort * _LANGUAGE_LETTERS)()
-    length: int = raw.FPDFCatalog_GetLanguage(
-        document, buffer, sizeof(buffer)
-    )  # in bytes, with NUL
+    # In bytes, with NUL.
+    length: int = raw.FPDFCatalog_GetLanguage(document, buffer, sizeof(buffer))
     return "".join(map(chr, buffer)).rstrip("\0") if length <= sizeof(buffer) else ""
 
 

@@ -49,6 +49,7 @@ from crawler.shared.worker.leases import (
     LeaseBufferHooks,
     LeaseResync,
     ServerEpochs,
+    WorkerContext,
 )
 from crawler.shared.worker.membership import Membership, return_leases
 from crawler.shared.worker.outgoing import (
@@ -100,6 +101,7 @@ class WorkerBase:
     @classmethod
     def of(
         cls,
+        *,
         nodes: Nodes,
         ops: ShardOperations,
         rules: WorkerRules,
@@ -192,33 +194,36 @@ class SharedFrontier:
         self._held_leases = HeldLeases(rules.lease_s, rules.fetch_s, runs, self._mark_dirty)
         self._outbox_note = OutboxNote(nodes, ops, base.make_record().name, base.outbox)
         events = self._events()
-        self.sender = Sender(
-            *(nodes, ops, self._held_leases, journal, base.side_queue),
-            Overflow(
-                outbox=base.outbox,
-                is_full=self._full_servers.is_full,
-                ensure_noted=self._outbox_note.ensure_noted,
-                sync=rules.sync_outbox,
-            ),
-            *(events, base.now, rules.is_ack_durable, steady),
+        context = WorkerContext(
+            nodes=nodes,
+            ops=ops,
+            held_leases=self._held_leases,
+            journal=journal,
+            runs=runs,
+            send_later=base.side_queue.send_later,
+            now=base.now,
+            steady=steady,
         )
-        self._lease_resync = LeaseResync(
-            nodes, ops, self._held_leases, journal, runs, base.side_queue.send_later, steady
+        overflow = Overflow(
+            outbox=base.outbox,
+            is_full=self._full_servers.is_full,
+            ensure_noted=self._outbox_note.ensure_noted,
+            sync=rules.sync_outbox,
         )
+        self.sender = Sender(context, base.side_queue, overflow, events, rules.is_ack_durable)
+        self._lease_resync = LeaseResync(context)
         start_rules = StartRules(ops, rules.name, lease_rules) if lease_rules is not None else None
+        hooks = self._lease_hooks(free_slots)
         self.lease_buffer = LeaseBuffer(
-            *(nodes, ops, self._held_leases, self._lease_resync, runs),
-            *(rules.max_leases, base.now, start_rules, self._lease_hooks(free_slots), steady),
+            context, self._lease_resync, rules.max_leases, start_rules, hooks
         )
-        self._heartbeat = Heartbeat(
-            nodes, ops, self._held_leases, self.lease_buffer, runs, rules.heartbeat_s, wake, steady
-        )
+        self._heartbeat = Heartbeat(context, self.lease_buffer, rules.heartbeat_s, wake)
         self.membership = Membership(
             nodes, Scripts(), rules.name, rules.shards, self._record, steady
         )
-        sure_s = 0.0 if rules.is_ack_durable else VERDICT_DELAY_S
+        durable_after_s = 0.0 if rules.is_ack_durable else VERDICT_DELAY_S
         self._outbox_drain = OutboxDrain(
-            nodes, ops, base.outbox, self._full_servers.is_full, events, runs, sure_s, steady
+            context, base.outbox, self._full_servers.is_full, events, durable_after_s
         )
         self._overview = Overview(nodes, ops, rules.name, runs, steady)
         self._pushed_urls = self._build_pushed_urls(pushing) if pushing is not None else None
@@ -243,7 +248,6 @@ class SharedFrontier:
             on_lost=self._status_log.on_leases_lost,
             give_back=self._give_back,
             on_server_error=self._status_log.on_server_error,
-            send_later=self._base.side_queue.send_later,
         )
 
     def _build_pushed_urls(self, pushing: PushedContext) -> PushedUrls:

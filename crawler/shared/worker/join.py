@@ -125,6 +125,7 @@ def quiet_s(config: Config) -> float:
 
 def join(
     address: RedisAddress,
+    *,
     config: Config,
     frontier_rules: FrontierRules,
     data: DataDir,
@@ -172,7 +173,17 @@ def join(
     is_ack_durable = shared.redis_fsync is RedisFsync.ALWAYS
 
     async def opened(redis: Nodes) -> tuple[CrawlFormat, int]:
-        found = await _open(redis, ops, ours, worker.name, dead, back, check, begin, is_ack_durable)
+        found = await _open(
+            redis,
+            ops,
+            ours=ours,
+            worker=worker.name,
+            dead=dead,
+            back=back,
+            check=check,
+            begin=begin,
+            is_ack_durable=is_ack_durable,
+        )
         if kept is not None:
             await _keep_arguments(redis, keys.arguments(name), kept)
         return found
@@ -182,7 +193,14 @@ def join(
     ours_alone = nodes()
     confirm = partial(_confirm, ours_alone, name, crawl)
     base = WorkerBase.of(
-        ours_alone, ops, our_rules, outbox, listener, make_record, clock.now, confirm
+        nodes=ours_alone,
+        ops=ops,
+        rules=our_rules,
+        outbox=outbox,
+        listener=listener,
+        make_record=make_record,
+        now=clock.now,
+        confirm=confirm,
     )
     return JoinedCrawl(base, clock, crawl.key_seed, put_back)
 
@@ -232,7 +250,8 @@ def _is_copy_of_live_worker(
         logger.warning(
             "%s is a copy of the data directory of the worker %s, which is at work: this one takes"
             " a name of its own",
-            *(data.path, last.name),
+            data.path,
+            last.name,
         )
         return True
     logger.info("%s was moved or copied: leases of its last session will expire", data.path)
@@ -332,6 +351,7 @@ async def _until_served(
 async def _open(
     nodes: Nodes,
     ops: ShardOperations,
+    *,
     ours: CrawlFormat,
     worker: str,
     dead: tuple[Collection[str], str | None],
@@ -391,20 +411,25 @@ async def warn_about_replicas(nodes: Nodes, is_ack_durable: bool) -> None:
                 " lack more than the workers send again, and a master that is cut off goes on"
                 " serving%s. Links can be lost and hosts asked too early. Set min-replicas-to-write"
                 " 1 and min-replicas-max-lag %d (docs/sharing.md)",
-                *(server.node, _served_for(server), MAX_LAG_S),
+                server.node,
+                _served_for(server),
+                MAX_LAG_S,
             )
         elif not lag_s:
             logger.info(
                 "Redis at %s has replicas; its min-replicas-max-lag cannot be read. It should be"
                 " %d at most (docs/sharing.md)",
-                *(server.node, MAX_LAG_S),
+                server.node,
+                MAX_LAG_S,
             )
         elif int(lag_s) > MAX_LAG_S:
             logger.warning(
                 "Redis at %s has min-replicas-max-lag %s: a replica that takes over may lack more"
                 " than the workers send again, so that links are lost. Set it to %d"
                 " (docs/sharing.md)",
-                *(server.node, lag_s, MAX_LAG_S),
+                server.node,
+                lag_s,
+                MAX_LAG_S,
             )
 
 

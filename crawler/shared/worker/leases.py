@@ -208,30 +208,35 @@ class Journal:
 RETRY_S: Final = 0.5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerContext:
+    """The servers, the clocks and the leases of one worker: what the parts of this module and of
+    outgoing.py share."""
+
+    nodes: Nodes
+    ops: ShardOperations
+    held_leases: HeldLeases
+    journal: Journal
+    runs: ServerEpochs
+    send_later: Callable[[Call], None]  # sends a call, or one that failed, some time soon
+    now: Callable[[], float]  # epoch seconds
+    steady: Callable[[], float] = monotonic  # seconds that pass, whatever is done to the clock
+
+
 class LeaseResync:
     """Makes worker and shard agree on the worker's leases after a fault. Calls that the shard may
     have lost are sent again; then it lists our leases. Those whose reply was lost are put back;
     those that it has lost are dropped, because their hosts may be leased to another worker. Until
     then no fetch begins under a lease of the shard."""
 
-    def __init__(
-        self,
-        nodes: Nodes,
-        ops: ShardOperations,
-        held_leases: HeldLeases,
-        journal: Journal,
-        runs: ServerEpochs,
-        send_later: Callable[[Call], None],
-        steady: Callable[[], float] = monotonic,
-    ) -> None:
-        """*send_later* takes a call that failed."""
-        self._steady = steady
-        self._nodes = nodes
-        self._ops = ops
-        self._held_leases = held_leases
-        self._journal = journal
-        self._runs = runs
-        self._send_later = send_later
+    def __init__(self, context: WorkerContext) -> None:
+        self._steady = context.steady
+        self._nodes = context.nodes
+        self._ops = context.ops
+        self._held_leases = context.held_leases
+        self._journal = context.journal
+        self._runs = context.runs
+        self._send_later = context.send_later
         self._dirty: set[int] = set()
         self._calls_to_resend: dict[int, list[Call]] = {}
         self._at = 0.0  # the earliest time of the next resync, monotonic
@@ -313,12 +318,10 @@ class LeaseBufferHooks:
     free_slots: Callable[[Standing], int]  # returns how many fetches of such hosts may begin now
     prepare: Callable[[Sequence[Lease]], Awaitable[None]]  # awaited before leases are used
     on_ready: Callable[[], None]  # called when some can be taken
-    on_lost: Callable[
-        [Sequence[Lease]], None
-    ]  # called when leases expired before they were finished
+    on_lost: Callable[[Sequence[Lease]], None]
+    """Called when leases expired before they were finished."""
     give_back: Callable[[Lease], None]  # puts back a lease under which nothing was fetched
     on_server_error: Callable[[Any], None]  # called with the Fault of a server
-    send_later: Callable[[Call], None]  # sends a call some time soon
 
 
 class LeaseBuffer:
@@ -328,34 +331,30 @@ class LeaseBuffer:
 
     def __init__(
         self,
-        nodes: Nodes,
-        ops: ShardOperations,
-        held_leases: HeldLeases,
+        context: WorkerContext,
         lease_resync: LeaseResync,
-        runs: ServerEpochs,
         max_leases: int,
-        now: Callable[[], float],
         start_rules: StartRules | None,
         hooks: LeaseBufferHooks,
-        steady: Callable[[], float] = monotonic,
     ) -> None:
         """*max_leases* leases can be fetched at once. Without *start_rules* no lease is judged."""
-        self._steady = steady
-        self._nodes = nodes
-        self._ops = ops
-        self._held_leases = held_leases
+        self._steady = context.steady
+        self._nodes = context.nodes
+        self._ops = context.ops
+        self._held_leases = context.held_leases
         self._lease_resync = lease_resync
-        self._runs = runs
+        self._runs = context.runs
         self._most = max_leases
-        self._now = now
+        self._now = context.now
+        self._send_later = context.send_later
         self._start_rules = start_rules
         self._hooks = hooks
         self._due: deque[Lease] = deque()
         self.is_calling = False  # a `lease` or `remove_refused` call is under way
         self._taken: Counter[Standing] = Counter()  # leases that `take` gave since the last round
         self._was_emptied = True
-        self._ask_at = dict.fromkeys(range(ops.shards), 0.0)
-        self._turn: deque[int] = deque(range(ops.shards))
+        self._ask_at = dict.fromkeys(range(context.ops.shards), 0.0)
+        self._turn: deque[int] = deque(range(context.ops.shards))
         self._wake = asyncio.Event()
         self._preferred: frozenset[int] = frozenset()
 
@@ -365,7 +364,7 @@ class LeaseBuffer:
 
     def take(self, standings: Container[Standing] = STANDINGS) -> Lease | None:
         """Return a lease that may be used, of a host of *standings*. Returns None if none is ready;
-        `LeaseBufferHooks.due` is called when one is."""
+        `LeaseBufferHooks.on_ready` is called when one is."""
         steady = self._steady()
         for _ in range(len(self._due)):
             lease = self._due.popleft()
@@ -530,9 +529,7 @@ class LeaseBuffer:
         wake_s = poll_s if leased.wake_s is None else min(leased.wake_s, poll_s)
         self._ask_at[shard] = self._steady() + wake_s
         if leased.unreadable:
-            self._hooks.send_later(
-                self._ops.finish_unreadable(shard, leased.unreadable, self._now())
-            )
+            self._send_later(self._ops.finish_unreadable(shard, leased.unreadable, self._now()))
         if leased.leases:
             self._held_leases.add(shard, leased.leases, asked_at)
         return leased.leases
@@ -578,22 +575,18 @@ class Heartbeat:
 
     def __init__(
         self,
-        nodes: Nodes,
-        ops: ShardOperations,
-        held_leases: HeldLeases,
+        context: WorkerContext,
         lease_buffer: LeaseBuffer,
-        runs: ServerEpochs,
         every_s: float,
         on_ready: Callable[[], None],
-        steady: Callable[[], float] = monotonic,
     ) -> None:
         """*on_ready* is called when leases can be taken."""
-        self._steady = steady
-        self._nodes = nodes
-        self._ops = ops
-        self._held_leases = held_leases
-        self._incoming = lease_buffer
-        self._runs = runs
+        self._steady = context.steady
+        self._nodes = context.nodes
+        self._ops = context.ops
+        self._held_leases = context.held_leases
+        self._lease_buffer = lease_buffer
+        self._runs = context.runs
         self._every_s = every_s
         self._on_ready = on_ready
         self._at = 0.0  # the time of the next one, monotonic
@@ -614,22 +607,21 @@ class Heartbeat:
         replies = await self._nodes.run([self._ops.renew_leases(shard) for shard in shards])
         for shard, reply in zip(shards, replies, strict=True):
             if isinstance(reply, FAULTS):
-                self._incoming.mark_dirty(
-                    shard
-                )  # the lost reply may have reported the end of leases
+                # The lost reply may have reported the end of leases.
+                self._lease_buffer.mark_dirty(shard)
             else:
                 self._runs.observe(shard, reply[0], asked_at)
                 self._take_reply(shard, bool(reply[1]), int(reply[2]), asked_at)
         is_whole = not any(isinstance(reply, FAULTS) for reply in replies)
         self._at = asked_at + (self._every_s if is_whole else HEARTBEAT_RETRY_S)
-        if len(self._incoming):
+        if len(self._lease_buffer):
             self._on_ready()  # leases that would have ended too soon can be used now
 
     def _take_reply(self, shard: int, has_lost: bool, held: int, asked_at: float) -> None:
         """Take the reply of *shard*, which knows *held* leases of ours."""
         if has_lost:
-            self._incoming.expire_shard(shard, asked_at)
+            self._lease_buffer.expire_shard(shard, asked_at)
             return
         self._held_leases.renew(shard, asked_at)
         if held > self._held_leases.count(shard):
-            self._incoming.mark_dirty(shard)
+            self._lease_buffer.mark_dirty(shard)

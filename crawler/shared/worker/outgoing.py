@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
-from time import monotonic
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
@@ -40,13 +39,12 @@ from crawler.shared.shard import (
     BATCH,
     FinishedLease,
     ReleasedLease,
-    ShardOperations,
     read_added,
     read_held,
     shard_of,
     shard_of_lease,
 )
-from crawler.shared.worker.leases import HeldLeases, Journal, ServerEpochs
+from crawler.shared.worker.leases import WorkerContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +56,8 @@ class OutgoingEvents:
     on_server_full: Callable[[StoreUnavailable], None]  # a server has no memory for our links
     on_disk_full: Callable[[StoreUnavailable], None]  # our disk is full, so sending waits
     on_failed: Callable[[CrawlerError], None]  # an error that waiting cannot repair
-    on_shard_due: Callable[
-        [int, float], None
-    ]  # something of a shard may be due so many seconds later
+    on_shard_due: Callable[[int, float], None]
+    """Something of a shard may be due so many seconds later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,25 +290,22 @@ class OutboxDrain:
 
     def __init__(
         self,
-        nodes: Nodes,
-        ops: ShardOperations,
+        context: WorkerContext,
         outbox: LinkOutbox,
         is_full: Callable[[int], bool],
         events: OutgoingEvents,
-        runs: ServerEpochs,
         durable_after_s: float,
-        steady: Callable[[], float] = monotonic,
     ) -> None:
         """After *durable_after_s* what a server acknowledged is on its disk, if it has not
         restarted."""
-        self._nodes = nodes
-        self._ops = ops
+        self._nodes = context.nodes
+        self._ops = context.ops
         self._outbox = outbox
         self._is_full = is_full
         self._events = events
-        self._runs = runs
+        self._runs = context.runs
         self._durable_after_s = durable_after_s
-        self._steady = steady
+        self._steady = context.steady
         self._unsynced: dict[int, _SentBatch] = {}
 
     async def send_some(self, now: float) -> None:
@@ -396,35 +390,29 @@ class Sender:
 
     def __init__(
         self,
-        nodes: Nodes,
-        ops: ShardOperations,
-        held_leases: HeldLeases,
-        journal: Journal,
+        context: WorkerContext,
         side_queue: SideQueue,
         overflow: Overflow,
         events: OutgoingEvents,
-        now: Callable[[], float],
         is_ack_durable: bool,
-        steady: Callable[[], float] = monotonic,
     ) -> None:
         """*is_ack_durable* means that what a server acknowledges is on its disk (appendfsync
         always)."""
-        self._nodes = nodes
-        self._ops = ops
-        self._held_leases = held_leases
-        self._journal = journal
+        self._nodes = context.nodes
+        self._ops = context.ops
+        self._held_leases = context.held_leases
+        self._journal = context.journal
         self._side_queue = side_queue
         self._overflow = overflow
         self._outbox = overflow.outbox
         self._events = events
-        self._now = now
-        self._steady = steady
+        self._now = context.now
+        self._steady = context.steady
         self._is_ack_durable = is_ack_durable
         self._is_synced = True  # whether all of the outbox survives a power cut
         self._waiting = OutgoingBatch()
-        self._delayed: deque[tuple[float, FinishedLease]] = (
-            deque()
-        )  # with the time they may be sent
+        # With the time they may be sent.
+        self._delayed: deque[tuple[float, FinishedLease]] = deque()
         self._has_work = side_queue.wake
         self._under_way = 0
         self._releases_under_way: list[FetchEnd] = []
