@@ -98,6 +98,17 @@ def refuse_moved(settings: BaseSettings) -> None:
                     f"{setting} names {name}, which does not exist; ours are {', '.join(ours)}"
                 ) from missing
 
+    handlers = settings.getdict("DOWNLOAD_HANDLERS")
+    for scheme, handler in handlers.items():
+        if isinstance(handler, str) and handler.startswith("crawler."):
+            try:
+                load_object(handler)
+            except (ImportError, NameError) as missing:
+                raise ConfigError(
+                    f"DOWNLOAD_HANDLERS names {handler} for {scheme}, which does not exist; remove"
+                    f" it: the add-on sets {FETCH_HANDLER}"
+                ) from missing
+
 
 def refuse_wrong_reactor(settings: BaseSettings) -> None:
     """Raise ConfigError for a reactor that is chosen too late, or that is not asyncio's."""

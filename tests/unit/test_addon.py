@@ -268,3 +268,11 @@ def test_a_component_of_ours_that_has_moved_is_refused_with_the_new_paths(order)
         ConfigError, match=r"ITEM_PIPELINES names .*crawler\.pipelines\.LinksPipeline"
     ):
         settled({"ITEM_PIPELINES": old})
+
+
+def test_a_download_handler_of_ours_that_is_gone_is_refused():
+    old = "crawler.download.twisted_handler.TwistedHandler"
+    with pytest.raises(
+        ConfigError, match=f"names {old} for https, which does not exist; remove it"
+    ):
+        settled({"DOWNLOAD_HANDLERS": {"https": old}})

@@ -97,6 +97,11 @@ def test_the_first_parser_gets_the_type(tmp_path: Path, caplog: pytest.LogCaptur
     ("path", "said"),
     [
         pytest.param("strange_nowhere.Parser", "does not load", id="no such module"),
+        pytest.param(
+            "crawler.core.parsed.Parser",
+            "imports from crawler.api",
+            id="a module of ours that is gone",
+        ),
         pytest.param("strange_parsers.Nobody", "does not load", id="no such class"),
         pytest.param("strange_broken.Parser", "RuntimeError: on import", id="fails on import"),
         pytest.param("strange_parsers.function", "is no class", id="a function"),

@@ -29,6 +29,9 @@ def parser_at(path: str) -> Parser:
     module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
     try:
         found = attrgetter(name)(import_module(module))
+    except ModuleNotFoundError as error:
+        hint = "; a project imports from crawler.api" if _is_ours(error.name) else ""
+        raise ConfigError(f"does not load: {error}{hint}") from error
     except Exception as error:  # importing it runs a user's code
         raise ConfigError(f"does not load: {type(error).__name__}: {error}") from error
     if not inspect.isclass(found):
@@ -41,6 +44,10 @@ def parser_at(path: str) -> Parser:
     if fault:
         raise ConfigError(f"is no parser: {fault} (docs/parsers.md)")
     return parser
+
+
+def _is_ours(module: str | None) -> bool:
+    return module is not None and module.partition(".")[0] == "crawler"
 
 
 def path_of(parser: Parser) -> str:
