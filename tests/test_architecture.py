@@ -139,6 +139,22 @@ def test_every_file_has_a_floor(source: Source) -> None:
     assert inner in FREE or layer_of(source.name), f"{source.name}: on which layer is it?"
 
 
+@pytest.mark.parametrize("source", sources("tests"), ids=lambda source: source.name)
+def test_no_file_imports_from_a_test(source: Source) -> None:
+    """What tests share is in tests/harness and tests/servers."""
+    folders = (
+        "tests.contract.",
+        "tests.integration.",
+        "tests.unit.",
+        "tests.test_",
+        "tests.conftest.",
+    )
+    own = f"{source.name}."
+    assert [
+        name for name in source.imports() if name.startswith(folders) and not name.startswith(own)
+    ] == []
+
+
 def test_packages_are_empty() -> None:
     """Import cycles come from packages that re-export."""
     assert [one.name for one in OURS if one.path.stem == "__init__" and one.text.strip()] == []

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.frontiers import STORES, EmbeddedWorld, World
-from tests.contract.shared_world import SharedWorld, shared_world
+from tests.harness.frontiers import STORES, EmbeddedWorld, World
+from tests.harness.shared_world import SharedWorld, shared_world
 from tests.servers.redis import RedisServer
 
 

@@ -20,12 +20,11 @@ from crawler.shared import keys
 from crawler.shared.worker.frontier import TICK_S
 from crawler.shared.worker.join import RELEASE_LAG_S
 from crawler.shared.worker.leases import MAX_SHARD_SILENCE_S, UNUSED_LEASE_S
-from tests.contract.frontiers import TIGHT, candidate, rest
-from tests.contract.redis_world import NAME
-from tests.contract.shared_world import SharedWorld, SimulatedWorker, shared_world
-from tests.contract.test_frontier_lives import WebServer
 from tests.harness.budget import examples
+from tests.harness.frontiers import TIGHT, WebServer, candidate, rest
+from tests.harness.redis_world import NAME
 from tests.harness.shared_frontier import SmallStore
+from tests.harness.shared_world import SharedWorld, SimulatedWorker, shared_world
 from tests.servers.redis import RedisServer
 from tests.servers.simulated import FAILURES
 

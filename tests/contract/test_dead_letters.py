@@ -18,8 +18,7 @@ from crawler.model.types import (
     RetryAt,
 )
 from crawler.policy.robots_cache import RobotsCache, RobotsRecord, RobotsState, RobotsUnknown
-from tests.contract.frontiers import EmbeddedWorld, candidate, drain, rest
-from tests.contract.invariants import check
+from tests.harness.frontiers import EmbeddedWorld, candidate, check_invariants, drain, rest
 
 FORBIDDEN = RobotsRecord("http://a", RobotsState.UNREACHABLE, 0.0, 1e9, reason="status 500")
 
@@ -61,7 +60,7 @@ def test_a_frontier_at_work_puts_them_back_itself(embedded: EmbeddedWorld) -> No
     frontier.add([candidate("3")], now)
     held = drain(frontier, now)  # of one host a URL is under way
     frontier.retry_dead(list(dead_letters.dead_letters(embedded.store)), now)
-    check(frontier, embedded.store)
+    check_invariants(frontier, embedded.store)
     counts = frontier.counts()
     assert (counts.waiting + len(held), counts.dead, counts.seen) == (5, 0, 5)
     assert list(dead_letters.dead_letters(embedded.store)) == []
@@ -82,7 +81,7 @@ def test_put_back_they_wait_as_if_they_had_never_failed(embedded: EmbeddedWorld)
     now = bury(embedded.reopen(0.0), found, 0.0)
     put_back(embedded, now)
     frontier = embedded.reopen(now)
-    check(frontier, embedded.store)
+    check_invariants(frontier, embedded.store)
     counts = frontier.counts()
     assert (counts.waiting, counts.dead, counts.seen) == (10, 0, 10)
     leased: list[Lease] = []
@@ -92,7 +91,7 @@ def test_put_back_they_wait_as_if_they_had_never_failed(embedded: EmbeddedWorld)
             frontier.release(lease, rest(1.0), now)
         now += 1.0
     assert {lease.candidate.url for lease in leased} == {each.url for each in found}
-    check(frontier, embedded.store)
+    check_invariants(frontier, embedded.store)
 
 
 def test_its_failures_are_forgotten(embedded: EmbeddedWorld) -> None:
@@ -119,7 +118,7 @@ def test_a_host_at_rest_is_left_at_rest(embedded: EmbeddedWorld) -> None:
     record = decode_host(embedded.store.get(keys.named(keys.HOST, "a")) or b"")
     assert (record.place, record.rest_until) == (HostPlace.RESTING, 50.0)
     frontier = embedded.reopen(2.0)
-    check(frontier, embedded.store)
+    check_invariants(frontier, embedded.store)
     assert drain(frontier, 49.0) == []
     assert len(drain(frontier, 50.0)) == 1
 

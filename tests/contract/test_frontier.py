@@ -26,7 +26,7 @@ from crawler.model.types import (
     Standing,
     StoreUnavailable,
 )
-from tests.contract.frontiers import EmbeddedWorld, candidate, drain, rest
+from tests.harness.frontiers import EmbeddedWorld, candidate, drain, rest
 
 
 def urls(leases):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -21,41 +20,25 @@ from crawler.model.types import (
     PutBack,
     RetryAt,
 )
-from tests.contract.frontiers import (
+from tests.harness.budget import examples
+from tests.harness.frontiers import (
     ADMIT_ALL,
     TIGHT,
     EmbeddedWorld,
     Refusing,
+    WebServer,
     World,
     candidate,
     memory_store,
     rest,
     rocks_store,
 )
-from tests.contract.redis_world import RedisWorld
-from tests.contract.shared_world import shared_world
-from tests.harness.budget import examples
+from tests.harness.redis_world import RedisWorld
+from tests.harness.shared_world import shared_world
 from tests.servers.redis import RedisServer
 
 HOSTS = st.sampled_from("abcdef")
 SOON = 1e-5  # times on disk are kept to the microsecond
-
-
-@dataclass
-class WebServer:
-    """Knows when each host was last visited, and what it was promised since."""
-
-    quiet_until: dict[str, float] = field(default_factory=dict)
-    busy: set[str] = field(default_factory=set)
-
-    def visited(self, host: str, now: float) -> None:
-        assert host not in self.busy, f"two at once on {host}"
-        assert now >= self.quiet_until.get(host, 0.0), f"{host} contacted too early"
-        self.busy.add(host)
-
-    def left(self, host: str, until: float) -> None:
-        self.busy.discard(host)
-        self.quiet_until[host] = max(self.quiet_until.get(host, 0.0), until)
 
 
 class FrontierLives(RuleBasedStateMachine):

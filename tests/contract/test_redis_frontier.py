@@ -38,8 +38,8 @@ from crawler.shared.shard import (
     shard_of,
     shard_of_lease,
 )
-from tests.contract.frontiers import TIGHT, candidate, drain, rest
-from tests.contract.redis_world import NAME, SHARDS, RedisWorld, ToldFrontier, ToldLink
+from tests.harness.frontiers import TIGHT, candidate, drain, rest
+from tests.harness.redis_world import NAME, SHARDS, RedisWorld, ToldFrontier, ToldLink
 from tests.servers.redis import RedisServer, used_memory
 
 LEASE_S = 60.0

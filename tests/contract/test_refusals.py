@@ -10,7 +10,7 @@ from crawler.frontier.port import FrontierRules
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import Done, Purpose
-from tests.contract.frontiers import ADMIT_ALL, Refusing, candidate, drain, rest
+from tests.harness.frontiers import ADMIT_ALL, Refusing, candidate, drain, rest
 
 
 def fetched(frontier, now=0.0):

@@ -87,6 +87,41 @@ def read_folder(folder: Path) -> dict[tuple[str, int], Read]:
     }
 
 
+def archived(data: Path) -> dict[tuple[str, str], tuple[dict[str, str], bytes]]:
+    """Each record but its identity, by kind and URL."""
+    identity = ("WARC-Record-ID", "WARC-Concurrent-To")
+    return {
+        (read.kind, read.url): (
+            {name: value for name, value in read.fields.items() if name not in identity},
+            read.block,
+        )
+        for read in read_folder(data / "warc").values()
+        # What leads to itself was fetched again and again; it is replayed as it was at last.
+        if read.kind != "warcinfo" and not read.url.endswith("/ring")
+    }
+
+
+def answers(data: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
+    """`archived`, where of several copies any may be the original: each answer by its head and its
+    body's digest, whether its record is a response or a revisit."""
+    of_revisits = ("WARC-Profile", "WARC-Refers-To-Target-URI", "WARC-Refers-To-Date")
+    of_kind = ("WARC-Type", "WARC-Block-Digest", "Content-Length", *of_revisits)
+    found: dict[tuple[str, str], tuple[Any, ...]] = {}
+    for (kind, url), (fields, block) in archived(data).items():
+        if kind in ("response", "revisit"):
+            kept = {name: value for name, value in fields.items() if name not in of_kind}
+            if kind == "revisit":
+                assert kept.pop("WARC-Truncated") == "length", "it lacks the body only"
+            found["answer", url] = (kept, block.partition(b"\r\n\r\n")[0])
+        elif kind == "metadata":
+            lines = block.split(b"\r\n")
+            noted = [line for line in lines if not line.startswith(b"near-duplicate-")]
+            found[kind, url] = (noted,)
+        else:
+            found[kind, url] = (fields, block)
+    return found
+
+
 def marked(records: Iterable[Read]) -> set[str]:
     """The names of answers that say there may be another of their URL."""
     notes = (one for one in records if one.kind == "metadata")

@@ -1,4 +1,4 @@
-"""Compare large values in tests and report only their first differences.
+"""Compare large values and folders in tests, and report only the first differences.
 
 Rule: an `assert` over whole archives makes pytest print every byte of both: use `assert_same`.
 """
@@ -6,12 +6,16 @@ Rule: an `assert` over whole archives makes pytest print every byte of both: use
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 MOST_DIFFERENCES: Final = 10
+# Written by each process that opens the directory: the lock, and what RocksDB logs.
+PASSING: Final = ("crawl.lock", "LOG", "LOCK")
 _MOST_CHARS: Final = 300  # of one value
 
 
@@ -47,3 +51,12 @@ def _differences(found: Any, expected: Any, path: str) -> Iterator[str]:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}... ({len(text)} characters)"
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """The name of every file below *folder* and a digest of its content."""
+    return {
+        str(file.relative_to(folder)): sha256(file.read_bytes()).hexdigest()
+        for file in folder.rglob("*")
+        if file.is_file() and not file.name.startswith(PASSING)
+    }

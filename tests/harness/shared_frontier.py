@@ -33,7 +33,7 @@ from crawler.shared.worker.frontier import SharedFrontier, WorkerBase
 from crawler.shared.worker.leases import MAX_SHARD_SILENCE_S
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.status import FullServers, WorkerRules
-from tests.contract.frontiers import rest
+from tests.harness.frontiers import rest
 from tests.harness.waiting import wait_until_async
 
 NAME: Final = "t"

@@ -12,6 +12,7 @@ import pytest
 from demo.story import BARREN_PAGES
 from demo.web import HOSTS, SQUARE, SmallWeb
 from tests.harness.archive_judges import (
+    answers,
     judged_archive,
     judged_by_programs,
     judged_package,
@@ -20,7 +21,6 @@ from tests.harness.archive_judges import (
 from tests.harness.comparing import assert_same
 from tests.harness.crawling import Crawled, crawl
 from tests.harness.fork_server import run
-from tests.integration.test_replay import answers
 from tests.servers.loopback import LoopbackWeb
 
 

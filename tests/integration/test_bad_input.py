@@ -8,19 +8,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from tests.harness.commands import PATIENCE_S, crawl_command
+from tests.harness.comparing import file_digests
 from tests.harness.crawling import crawl
 from tests.harness.fork_server import run, running
 from tests.harness.waiting import wait_until
 from tests.servers.pages import Answer, Site, page, site
-
-# Who locks, and what RocksDB logs of its opening: these are written by whoever looks.
-PASSING = ("crawl.lock", "LOG", "LOCK")
 
 
 @pytest.fixture(scope="module")
@@ -44,23 +41,14 @@ def data(begun: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def contents(folder: Path) -> dict[str, str]:
-    """Every file below *folder* and what is in it."""
-    return {
-        str(file.relative_to(folder)): sha256(file.read_bytes()).hexdigest()
-        for file in folder.rglob("*")
-        if file.is_file() and not file.name.startswith(PASSING)
-    }
-
-
 def complaint(command: list[str], folder: Path) -> str:
     """What the refused command says; *folder* is as it was."""
-    before = contents(folder)
+    before = file_digests(folder)
     done = run(command)
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-    assert contents(folder) == before
+    assert file_digests(folder) == before
     last = done.stderr.splitlines()[-1]
     assert last.startswith("gossamer: error: ")
     return last.removeprefix("gossamer: error: ")

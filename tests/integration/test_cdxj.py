@@ -26,7 +26,7 @@ from crawler.archive.warc_file import companion_path
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.model.types import Claim, DataDirError, StoreUnavailable
 from tests.harness.archive_judges import judged_index, judged_key
-from tests.unit.test_warc_records import CUT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANGED
+from tests.harness.captures import CUT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANGED
 
 AT: Final = 1767323045.5
 MOST: Final = 1 << 20

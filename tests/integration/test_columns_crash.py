@@ -4,23 +4,20 @@ WARC file is one row of the file beside it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha1
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from typing import Final
 
-from crawler.archive.capture import Capture
 from crawler.archive.columns_companion import SUFFIX, ColumnsCompanion
 from crawler.archive.recovery import recover
 from crawler.archive.warc_file import Companion, companion_path, missing_companions
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import read_config
 from crawler.content.parsing import rebuild_rules
-from crawler.model.page import Page, Parsed
-from crawler.policy.links import row_of
 from tests.harness.archive_judges import query, read_file, read_rows
+from tests.harness.captures import numbered_capture, numbered_text
 from tests.harness.killed_processes import preload, run_until_killed
 
 LIVES: Final = 30
@@ -30,40 +27,6 @@ LONGEST_S: Final = 0.01  # after the last answer: a row group takes 2 ms
 preload(__name__)
 
 Place = tuple[str, int]
-
-AT: Final = 1767323045.0
-TYPE: Final = "text/plain; charset=utf-8"
-
-
-def text(life: int, number: int) -> str:
-    random = Random(life * 1_000_003 + number)
-    return f"page {life} {number} {random.randbytes(random.randrange(1, 8_000)).hex()}"
-
-
-def capture(life: int, number: int) -> Capture:
-    """Always the same for the same numbers."""
-    body = text(life, number).encode()
-    page = Page(
-        url=f"http://example.com/{life}/{number}",
-        status=200,
-        content_type=TYPE,
-        body=body,
-        depth=0,
-        lease_id=0,
-        media_type="text/plain",
-        digest=sha1(body).digest(),
-        parsed=Parsed(text=body.decode()),
-        text=body.decode(),
-    )
-    return Capture(
-        url=page.url,
-        fetched_at=AT + life,
-        status=200,
-        headers=[(b"Content-Type", TYPE.encode())],
-        body=body,
-        metadata=[("fetchTimeMs", "1")],
-        row=row_of(page, AT + life),
-    )
 
 
 def companions() -> Sequence[Companion]:
@@ -86,7 +49,7 @@ def live(folder: Path, life: int, pipe: Connection) -> None:
     rules = WarcRules(folder=folder, origin=f"h-{life}", max_file_bytes=200_000)
     writer = WarcWriter(rules, kept)
     for number in count():
-        place = writer.append(capture(life, number))
+        place = writer.append(numbered_capture(life, number))
         pipe.send_bytes(f"{number} {place.file} {place.offset}".encode())
 
 
@@ -119,7 +82,7 @@ def test_each_page_is_in_exactly_one_row(tmp_path: Path) -> None:
         ]
         for row in rows:
             life, number = map(int, row["url"].split("/")[-2:])
-            assert row["text"] == text(life, number)
+            assert row["text"] == numbered_text(life, number)
         places += [(row["warc_file"], row["warc_offset"]) for row in rows]
     assert len(set(places)) == len(places) >= len(acknowledged)
     assert acknowledged <= set(places)

@@ -40,7 +40,7 @@ class Held(NamedTuple):
 def rows() -> list[Held]:
     """Of a line that leaks in its second half."""
     arguments = [PAGES, EVERY, WARM_UP + 2 * STRETCH, LEAKED]
-    command = [sys.executable, "-m", "tests.integration.content_line", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.harness.content_line", *map(str, arguments)]
     fed = run(command, timeout_s=900, env={**os.environ, **ALL_BY_MALLOC})
     assert fed.returncode == 0, fed.stderr
     _, *lines = fed.stdout.splitlines()

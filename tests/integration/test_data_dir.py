@@ -15,10 +15,10 @@ import pytest
 from crawler.model.types import DataDirError
 from tests.harness.archive_judges import read_folder
 from tests.harness.commands import crawl_command
+from tests.harness.comparing import file_digests
 from tests.harness.crawling import crawl
 from tests.harness.fork_server import ForkedProcess, run, running
 from tests.harness.waiting import wait_until
-from tests.integration.test_bad_input import contents
 from tests.servers.pages import Answer, Site, page, site
 
 PATHS = [f"/{number}" for number in range(40)]
@@ -105,7 +105,7 @@ def kept(data: Path, *, opened: bool) -> dict[str, str]:
     """What must be as it was. *opened*: the damage was found only when it was read."""
     return {
         name: digest
-        for name, digest in contents(data).items()
+        for name, digest in file_digests(data).items()
         if not (opened and (Path(name).name.startswith(BOOKKEEPING) or name.endswith(".log")))
     }
 

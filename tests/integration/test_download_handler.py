@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.integration.fetcher import CAP_BYTES
+from tests.harness.fetcher import CAP_BYTES
 from tests.servers.certificates import server_context, write_certificate
 from tests.servers.hostile import TABLE, HostileServer
 from tests.servers.hostile_kit import Hostile
@@ -150,7 +150,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         servers = Servers(stack, pems)
         crawls = servers.crawls()
         done = subprocess.run(
-            [sys.executable, *WARNINGS, "-m", "tests.integration.fetcher"],
+            [sys.executable, *WARNINGS, "-m", "tests.harness.fetcher"],
             check=False,  # its complaints have a test of their own
             input=json.dumps(crawls),
             env={**os.environ, "SSL_CERT_FILE": os.fspath(servers.trusted)},

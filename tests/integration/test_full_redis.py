@@ -17,7 +17,7 @@ from crawler.shared import keys
 from crawler.shared.client import Call, Nodes
 from crawler.shared.faults import Unreachable
 from crawler.shared.worker import outgoing
-from tests.contract.frontiers import candidate
+from tests.harness.frontiers import candidate
 from tests.harness.shared_frontier import BOUND_S, LoneWorker, running
 from tests.harness.waiting import wait_until_async
 from tests.servers.redis import RedisServer

@@ -21,6 +21,7 @@ from crawler.model.page import Flaw
 from crawler.model.types import Outcome
 from tests.harness.archive_judges import (
     Read,
+    answers,
     judged_archive,
     judged_by_programs,
     judged_package,
@@ -30,7 +31,6 @@ from tests.harness.commands import crawl_command, running
 from tests.harness.comparing import assert_same
 from tests.harness.crawling import crawl
 from tests.harness.measuring import peak_memory
-from tests.integration.test_replay import answers
 from tests.servers.hostile import TABLE, HostileServer
 from tests.servers.hostile_bodies import SHORT
 from tests.servers.hostile_kit import Hostile, answer, once, page

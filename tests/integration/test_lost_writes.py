@@ -22,7 +22,7 @@ from crawler.model.types import (
 from crawler.shared import keys
 from crawler.shared.faults import ForeignData
 from crawler.shared.worker.leases import KEEP_CALLS_S
-from tests.contract.frontiers import candidate
+from tests.harness.frontiers import candidate
 from tests.harness.shared_frontier import BOUND_S, NAME, QUIET_S, LoneWorker, running
 from tests.harness.waiting import wait_until_async
 from tests.servers.redis import RedisServer

@@ -13,7 +13,7 @@ OURS_BYTES = 24 << 20
 
 
 def test_a_million_waiting_urls_take_no_more_memory_than_the_caches(tmp_path):
-    script = "tests.integration.growing_frontier"
+    script = "tests.harness.growing_frontier"
     grown = run([sys.executable, "-m", script, str(tmp_path / "frontier"), str(MOST)], 900)
     assert grown.returncode == 0, grown.stderr
     rows = [tuple(map(int, line.split())) for line in grown.stdout.splitlines()]

@@ -28,8 +28,8 @@ from crawler.config.settings import read_config
 from crawler.content.crawl_archive import ColumnsRebuild, companions
 from crawler.model.page import Parsed, Source
 from tests.harness.archive_judges import read_rows
+from tests.harness.captures import numbered_capture
 from tests.harness.crawling import crawl
-from tests.integration.test_columns_crash import capture
 from tests.servers.pages import Answer, site
 
 LOOPS: Final = "application/x-loops"
@@ -86,7 +86,7 @@ def data(tmp_path: Path) -> Path:
 def warc(data: Path) -> Path:
     """Recovered; its columns are owed, and one of its pages loops."""
     folder = data / "warc"
-    left_behind(folder, capture(1, 1), looping(), capture(1, 2))
+    left_behind(folder, numbered_capture(1, 1), looping(), numbered_capture(1, 2))
     recover(folder, companions(read_config(SETTINGS)))
     (found,) = missing_companions(folder, SUFFIX)
     return found

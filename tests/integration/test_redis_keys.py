@@ -34,7 +34,7 @@ from crawler.shared.shard import (
     ShardOperations,
     shard_of_lease,
 )
-from tests.contract.frontiers import Refusing, candidate, rest
+from tests.harness.frontiers import Refusing, candidate, rest
 from tests.harness.script_frontier import ScriptFrontier
 from tests.harness.sources import PROJECT
 from tests.servers.redis import RedisServer

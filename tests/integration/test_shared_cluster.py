@@ -16,11 +16,10 @@ import pytest
 from crawler.model.types import Done
 from crawler.shared import keys
 from crawler.shared.shard import shard_of
-from tests.contract.frontiers import candidate
+from tests.harness.frontiers import candidate
 from tests.harness.shared_frontier import BOUND_S, NAME, LoneWorker, running
 from tests.harness.waiting import wait_until_async
 from tests.harness.workers import SETTINGS, judged_workers
-from tests.integration.test_shared_restarts import lose_power
 from tests.servers.judged_web import JudgedWeb
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
@@ -72,7 +71,7 @@ def test_one_node_down_and_the_others_go_on(tmp_path: Path, cluster: RedisCluste
                 node.kill()
             else:
                 assert crawl.repeats() == {}
-                lose_power(node)
+                node.lose_power()
             down_at = time.monotonic()
             crawl.wait_until(lambda: time.monotonic() > down_at + DOWN_S)  # noqa: B023 - asked at once
             meanwhile = [each for each in crawl.judge.visits if each.arrival_s > down_at]

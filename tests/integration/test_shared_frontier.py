@@ -31,7 +31,7 @@ from crawler.shared.connection import Argument
 from crawler.shared.faults import Unreachable
 from crawler.shared.shard import shard_of
 from crawler.shared.worker.status import FullServers
-from tests.contract.frontiers import candidate
+from tests.harness.frontiers import candidate
 from tests.harness.shared_frontier import BOUND_S, NAME, LoneWorker
 from tests.harness.waiting import wait_until_async
 from tests.servers.redis import RedisServer

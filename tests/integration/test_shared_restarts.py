@@ -23,7 +23,6 @@ from tests.servers.judged_web import JudgedWeb
 from tests.servers.redis import RedisServer
 
 WEB: Final = JudgedWeb(hosts=20, pages=12, crawl_delay_s=0.2)
-LOST_S: Final = 1.5  # at worst, by everysec: the last second, and half of the one before
 SOON: Final = "?socket_timeout=2&socket_connect_timeout=2"
 
 
@@ -31,14 +30,6 @@ SOON: Final = "?socket_timeout=2&socket_connect_timeout=2"
 def server(tmp_path: Path) -> Iterator[RedisServer]:
     with RedisServer(tmp_path / "redis") as server:
         yield server
-
-
-def lose_power(server: RedisServer, lost_s: float = LOST_S) -> None:
-    """It is down, and what was written in its last moments is gone."""
-    length = server.aof_bytes()
-    time.sleep(lost_s)
-    server.kill()
-    server.cut_aof(server.aof_bytes() - length)
 
 
 def test_power_failures_lose_no_page(tmp_path: Path) -> None:
@@ -52,7 +43,7 @@ def test_power_failures_lose_no_page(tmp_path: Path) -> None:
         one, _ = crawl.start(2)
         for dies_with_it in (False, True, False):
             crawl.wait_for_visits(80)
-            lose_power(server)
+            server.lose_power()
             if dies_with_it:
                 one.kill()
             time.sleep(moments.uniform(0.0, 1.0))

@@ -18,8 +18,8 @@ from crawler.model.types import (
 )
 from crawler.shared.keys import URGENT_LEVEL
 from crawler.shared.shard import ShardOperations, read_added, shard_of
-from tests.contract.frontiers import TIGHT, candidate, rest
-from tests.contract.redis_world import SHARDS, RedisWorld, ToldFrontier, ToldLink
+from tests.harness.frontiers import TIGHT, candidate, rest
+from tests.harness.redis_world import SHARDS, RedisWorld, ToldFrontier, ToldLink
 from tests.servers.redis import RedisServer
 
 

@@ -16,7 +16,7 @@ from crawler.archive.reader import MAX_FIELDS_BYTES, DamagedFile, captures, reco
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.model.page import Link
 from crawler.model.types import Claim
-from tests.unit.test_warc_records import PAGE, UNCHANGED
+from tests.harness.captures import PAGE, UNCHANGED
 
 AT: Final = 1767323045.0  # 2026-01-02T03:04:05Z
 MEGABYTE: Final = 1 << 20

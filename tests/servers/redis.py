@@ -24,6 +24,7 @@ from redis.retry import Retry
 from tests.servers.redis_process import HOST, free_port, launch
 
 START_S: Final = 30.0  # loading a large append-only file is part of a start
+LOST_S: Final = 1.5  # at worst, by everysec: the last second, and half of the one before
 POLL_S: Final = 0.005
 PORT_TRIES: Final = 5  # a port that was free a moment ago may be taken
 NODE_TIMEOUT_MS: Final = 3000  # of a cluster; by default 15 s
@@ -161,6 +162,13 @@ class RedisServer:
         """What a power failure does to the end of the append-only file."""
         assert not self.is_up, "it would go on writing behind the cut"
         os.truncate(self._last_aof(), max(0, self.aof_bytes() - cut_bytes))
+
+    def lose_power(self, lost_s: float = LOST_S) -> None:
+        """Kill the server; what it wrote in its last *lost_s* is lost, too."""
+        length = self.aof_bytes()
+        time.sleep(lost_s)
+        self.kill()
+        self.cut_aof(self.aof_bytes() - length)
 
     def load_slowly(self, seconds: float) -> None:
         """From now on each start takes so long: it answers LOADING to most of what it is asked."""

@@ -27,7 +27,7 @@ from crawler.shared.codec import (
     split_links,
 )
 from crawler.shared.shard import BATCH, ShardOperations, shard_of_digest
-from tests.contract.frontiers import candidate
+from tests.harness.frontiers import candidate
 
 SHA1 = bytes(range(20))
 URL = "https://www.example.com/" + "x" * 66

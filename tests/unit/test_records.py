@@ -4,6 +4,7 @@ its table, or impossible."""
 from __future__ import annotations
 
 from itertools import product
+from random import Random
 
 import msgspec
 import pytest
@@ -32,7 +33,6 @@ from crawler.model.types import (
 )
 from crawler.policy.politeness import next_rest
 from crawler.shared.shard import PACE, read_pace
-from tests.unit.test_politeness import Least
 
 
 def test_records_of_a_frontier_without_standings_are_of_new_hosts():
@@ -70,7 +70,7 @@ def test_so_are_those_in_redis():
     ],
 )
 def test_the_last_fetch_decides(before, answer, after):
-    rest = next_rest(Pace(standing=before), answer, PolitenessSettings(), Least())
+    rest = next_rest(Pace(standing=before), answer, PolitenessSettings(), Random(1))
     assert rest.pace.standing is after
 
 

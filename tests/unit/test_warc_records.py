@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from crawler.archive.capture import (
     Capture,
-    RecordPlace,
     Truncated,
 )
 from crawler.archive.record_bytes import (
@@ -25,63 +24,13 @@ from crawler.archive.record_bytes import (
     response_head,
     warcinfo,
 )
-from crawler.model.page import Link, LinkKind
+from crawler.model.page import Link
 from crawler.model.types import Claim
 from tests.harness.archive_judges import Read, read
+from tests.harness.captures import CUT, FETCHED_AT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANGED
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "warc"
 RANDOM: Final = bytes(range(RANDOM_BYTES))
-FETCHED_AT: Final = 1767323045.678901  # 2026-01-02T03:04:05.678901Z
-
-PAGE: Final = Capture(
-    url="http://example.com/a?b=c",
-    fetched_at=FETCHED_AT,
-    ip="192.0.2.1",
-    request=b"GET /a?b=c HTTP/1.1\r\nHost: example.com\r\n\r\n",
-    status=200,
-    reason=b"OK",
-    headers=[
-        (b"Server", b"caf\xe9"),
-        (b"content-TYPE", b"text/html"),
-        (b"Set-Cookie", b"a=1"),
-        (b"Transfer-Encoding", b"chunked"),
-        (b"Set-Cookie", b"b=2"),
-    ],
-    body=b"<p>hello\r\n\r\n</p>",
-    metadata=[("charset-detected", "utf-8"), ("outlink", "http://a.example/")],
-)
-CUT: Final = replace(
-    PAGE,
-    headers=[(b"Content-Type", b"text/html"), (b"Content-Length", b"3000000")],
-    truncated="length",
-)
-ORIGINAL: Final = Claim(
-    digest=sha1(PAGE.body).digest(),
-    url="http://example.com/first",
-    record=str(RecordPlace("crawl-20260102030400-00000-h-1.warc.gz", 345, 678)),
-    at=FETCHED_AT - 5.5,
-)
-UNCHANGED: Final = replace(
-    PAGE,
-    tls="TLSv1.3",
-    status=304,
-    reason=b"Not Modified",
-    headers=[(b"ETag", b'"x"')],
-    body=b"",
-    not_modified_of=ORIGINAL,
-    metadata=(),
-)
-LINKED: Final = replace(
-    PAGE,
-    metadata=[("fetchTimeMs", "12"), ("charset", "utf-8"), ("simhash", "0123456789abcdef")],
-    outlinks=[
-        Link("http://example.com/deep/c?d"),
-        Link("http://a.example/"),
-        Link("http://example.com/logo.png", LinkKind.MEDIA),
-        Link("http://a.example/", LinkKind.CANONICAL),
-        Link("http://example.com/deep/er/%C3%A9", LinkKind.IFRAME),
-    ],
-)
 INFO: Final = [("software", "Gossamer/1.0"), ("operator", "a@example.com")]
 NAME: Final = "crawl-20260102030405-00000-h-1.warc.gz"
 
@@ -372,14 +321,6 @@ def test_headers_and_body_come_back_as_they_were(
     assert record.payload == body
     lines = b"".join(b"%b: %b\r\n" % header for header in headers)
     assert record.block == b"HTTP/1.1 %03d OK\r\n%b\r\n%b" % (status, lines, body)
-
-
-# What readers split, fold, trim and look for.
-PIECES = [
-    *(bytes([byte]) for byte in b"\r\n \t:\0\x0b\x0c\x1c\x85\xa0\xe2A"),
-    *(b"\r\n", "\u2003".encode(), b"HTTP/1.1 200", b"WARC/1.1", b"Transfer-Encoding: chunked"),
-]
-HOSTILE = st.lists(st.sampled_from(PIECES) | st.binary(max_size=3)).map(b"".join)
 
 
 @given(headers=st.lists(st.tuples(HOSTILE, HOSTILE), max_size=5), body=HOSTILE, reason=HOSTILE)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from xxhash import xxh3_64_intdigest
 
 from crawler.data.local_stores import LocalClaims
+from crawler.frontier import records as keys
 from crawler.frontier.dead_letters import dead_letters
 from crawler.frontier.memory_store import MemoryStore
 from crawler.frontier.port import (
@@ -19,7 +21,15 @@ from crawler.frontier.port import (
     LeaseRules,
     OrderedStore,
 )
-from crawler.frontier.records import DeadLetter
+from crawler.frontier.records import (
+    DeadLetter,
+    FrontEntry,
+    HostPlace,
+    HostRecord,
+    decode_candidate,
+    decode_entry,
+    decode_host,
+)
 from crawler.frontier.rocks_store import RocksStore
 from crawler.frontier.two_tier import TwoTierFrontier
 from crawler.model.types import (
@@ -33,7 +43,6 @@ from crawler.model.types import (
     Standing,
 )
 from crawler.policy.scope import Reason, Refusal
-from tests.contract.invariants import check
 
 # Small limits, so that ordinary tests cross every boundary.
 TIGHT = FrontierRules(
@@ -93,7 +102,7 @@ class EmbeddedWorld:
         frontier._batch.totals.waiting += by
 
     def check(self, frontier: TwoTierFrontier) -> None:
-        check(frontier, self.store)
+        check_invariants(frontier, self.store)
 
     def wakes(
         self, frontier: TwoTierFrontier, now: float, standings: Sequence[Standing] = STANDINGS
@@ -159,3 +168,68 @@ class Refusing:
 
 
 ADMIT_ALL = Refusing(lambda url: False)
+
+
+@dataclass
+class WebServer:
+    """Knows when each host was last visited, and what it was promised since."""
+
+    quiet_until: dict[str, float] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
+
+    def visited(self, host: str, now: float) -> None:
+        assert host not in self.busy, f"two at once on {host}"
+        assert now >= self.quiet_until.get(host, 0.0), f"{host} contacted too early"
+        self.busy.add(host)
+
+    def left(self, host: str, until: float) -> None:
+        self.busy.discard(host)
+        self.quiet_until[host] = max(self.quiet_until.get(host, 0.0), until)
+
+
+ALL_RECORDS: Final = 1_000_000
+
+
+def check_invariants(frontier: TwoTierFrontier, store: OrderedStore) -> None:
+    """Check that the containers of the two-tier frontier agree. It reads everything."""
+    hosts = {
+        HostKey(keys.name_of(key)): decode_host(packed)
+        for key, packed in _records(store, keys.HOST)
+    }
+    queued = [decode_candidate(packed) for _, packed in _records(store, keys.QUEUED)]
+    counts = frontier.counts()
+    assert len(queued) == counts.waiting == sum(record.waiting() for record in hosts.values())
+    assert len(_records(store, keys.LATER)) == counts.later
+    assert len(_records(store, keys.OPEN)) == counts.leased
+    assert len(_records(store, keys.REFUSED)) == counts.refused
+    _check_places(hosts, frontier, store)
+    for active in frontier._scheduler.active:
+        on_disk = frontier._queues.head(active.host, active.record, active.level, len(active.head))
+        assert list(active.head) == list(on_disk), "the head in memory is the head on disk"
+
+
+def _check_places(
+    hosts: dict[HostKey, HostRecord], frontier: TwoTierFrontier, store: OrderedStore
+) -> None:
+    entries = {
+        (standing, decode_entry(packed))
+        for standing in Standing
+        for _, packed in _records(store, keys.FRONTS[standing])
+    }
+    resting = {key[9:].decode() for key, _ in _records(store, keys.RESTING)}
+    markers = {keys.name_of(key) for key, _ in _records(store, keys.ACTIVE)}
+    active = {one.host for one in frontier._scheduler.active}
+    assert markers == active, "the marker on disk says who is in memory"
+    for host, record in hosts.items():
+        filed = (record.pace.standing, FrontEntry(host, record.generation)) in entries
+        assert (record.place is HostPlace.FRONT) <= filed, f"{host} waits in no queue"
+        assert (record.place is HostPlace.RESTING) == (host in resting)
+        assert (record.place is HostPlace.ACTIVE) == (host in active)
+        if record.place is HostPlace.EMPTY:
+            assert record.best_level() is None, f"{host} has URLs and no turn"
+        if record.place is HostPlace.FRONT:
+            assert record.level == record.best_level(), f"{host} is filed below its best"
+
+
+def _records(store: OrderedStore, prefix: bytes) -> list[tuple[bytes, bytes]]:
+    return store.scan(prefix, keys.after(prefix), ALL_RECORDS)

@@ -40,8 +40,8 @@ from crawler.shared.worker.leases import POLL_OTHERS_S
 from crawler.shared.worker.membership import return_leases
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.status import WorkerDisk, WorkerRules
-from tests.contract.frontiers import TIGHT
-from tests.contract.redis_world import FOR_EVER_S, NAME, SCRIPTS, SHARDS, RedisWorld, ToldLink
+from tests.harness.frontiers import TIGHT
+from tests.harness.redis_world import FOR_EVER_S, NAME, SCRIPTS, SHARDS, RedisWorld, ToldLink
 from tests.harness.shared_frontier import NoKnowledge, RecordingListener, SmallStore, confirm
 from tests.servers.redis_process import HOST
 from tests.servers.simulated import Network, SimulatedLoop, SimulatedServer

@@ -31,7 +31,7 @@ from crawler.shared.crawl_format import (
 )
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import ShardOperations
-from tests.contract.frontiers import TIGHT
+from tests.harness.frontiers import TIGHT
 from tests.harness.script_frontier import ScriptFrontier
 
 NAME = "t"
