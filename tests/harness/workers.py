@@ -104,8 +104,7 @@ class Worker:
 
     def pause(self) -> None:
         self.send(signal.SIGSTOP)
-        while self._stat()[0] != "T":
-            time.sleep(0.001)
+        wait_until(lambda: self._stat()[0] == "T", BOUND_S, poll_s=0.001)
 
     def wait(self, timeout_s: float = BOUND_S) -> int:
         """Its status; 0 is a crawl that came to its end, or was stopped in good order."""

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import chdir, closing, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -32,6 +32,7 @@ from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S, crawl_command, run
 from tests.harness.crawling import crawl
 from tests.harness.sources import PROJECT
+from tests.harness.waiting import wait_until
 from tests.servers.pages import Answer, Routes, Site, page, site
 
 QUICK = {"CRAWLER_RETRIES": 1, "CRAWLER_BACKOFF_BASE_S": 0.05, "CRAWLER_BACKOFF_MAX_S": 0.05}
@@ -96,13 +97,6 @@ def answer(data: Path, *asked: str) -> Any:
     said = frontier(data, *asked, "--json")
     assert said.returncode == 0, said.stderr
     return json.loads(said.stdout)
-
-
-def wait_for(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
 
 
 def read_summary(data: Path) -> Summary:
@@ -290,7 +284,7 @@ def test_beside_a_running_crawl(tmp_path: Path) -> None:
     with site("127.0.0.72", routes) as web:
         command = crawl_command(data, settings, seeds=web.url("/"))
         with fork_server.running(command, tmp_path / "log") as process:
-            wait_for(lambda: "/slow" in web.asked)
+            wait_until(lambda: "/slow" in web.asked, PATIENCE_S)
             look = answer(data, "counts")
             assert look["process"] == process.pid
             # The first page may still wait for the sync of its record.
@@ -327,11 +321,11 @@ def test_a_running_crawl_puts_dead_letters_back(tmp_path: Path) -> None:
         seeds = f"{web.url('/')},{other.url('/boom')}"
         command = crawl_command(data, settings, seeds=seeds)
         with fork_server.running(command, tmp_path / "log") as process:
-            wait_for(lambda: "/slow" in web.asked)
-            wait_for(lambda: answer(data, "counts")["counts"]["dead"] == 1)
+            wait_until(lambda: "/slow" in web.asked, PATIENCE_S)
+            wait_until(lambda: answer(data, "counts")["counts"]["dead"] == 1, PATIENCE_S)
             assert frontier(data, "retry", other.url("/none")).returncode == 1
             assert answer(data, "retry", other.url("/boom")) == {"put_back": 1}
-            wait_for(lambda: other.hits["/boom"] == 2)
+            wait_until(lambda: other.hits["/boom"] == 2, PATIENCE_S)
             assert answer(data, "counts")["process"] == process.pid
             assert answer(data, "counts")["counts"]["dead"] == 0
             process.send_signal(signal.SIGINT)
@@ -537,8 +531,8 @@ def test_on_a_terminal(tmp_path: Path) -> None:
             process = subprocess.Popen(
                 command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=screen.theirs, text=True
             )
-            wait_for(lambda: str(screen).count(" waiting | ") >= 2)
-            wait_for(lambda: "URLs waiting" in (data / "crawl.log").read_text())
+            wait_until(lambda: str(screen).count(" waiting | ") >= 2, PATIENCE_S)
+            wait_until(lambda: "URLs waiting" in (data / "crawl.log").read_text(), PATIENCE_S)
             process.send_signal(signal.SIGINT)
             printed, _ = process.communicate(timeout=PATIENCE_S)
     finally:

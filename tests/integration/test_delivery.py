@@ -33,7 +33,7 @@ from tests.harness.delivery import (
     object_store,
     under,
 )
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import wait_until, wait_until_async
 from tests.servers.redis_process import free_port
 from tests.servers.s3 import BUCKET, UNSPOKEN, S3Server, environment
 from tests.servers.troubled import Call, Fault, TroubledNetwork, no_fault
@@ -373,8 +373,7 @@ def test_the_last_pages_do_not_wait_for_a_store_that_is_down(
 ) -> None:
     async def crawl() -> None:
         made = delivery(tmp_path, store, waiting_bytes=1, stall_timeout_s=0.3)
-        while not made.is_congested():
-            await asyncio.sleep(0.01)
+        await wait_until_async(made.is_congested, PATIENCE_S)
         waiting = asyncio.create_task(made.wait_for_room())
         made.stop_limiting()
         await asyncio.wait_for(waiting, 5)

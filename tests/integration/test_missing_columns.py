@@ -30,6 +30,7 @@ from crawler.model.page import Parsed, Source
 from tests.harness.archive_judges import read_rows
 from tests.harness.captures import numbered_capture
 from tests.harness.crawling import crawl
+from tests.harness.waiting import wait_until
 from tests.servers.pages import Answer, site
 
 LOOPS: Final = "application/x-loops"
@@ -149,8 +150,8 @@ def test_columns_that_cannot_be_built_are_logged_and_stay_missing(
 def test_a_process_that_dies_is_logged(warc: Path, caplog: pytest.LogCaptureFixture) -> None:
     making = later(warc.parent, CRAWLER_PARSE_TIMEOUT_S=LONG_S)
     making.begin()
-    while making.pid is None:
-        time.sleep(0.01)
+    wait_until(lambda: making.pid, LONG_S)
+    assert making.pid is not None
     os.kill(making.pid, signal.SIGSEGV)
     assert asyncio.run(making.close(LONG_S)) == [warc]
     assert "ended with status -11" in caplog.text

@@ -12,7 +12,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -24,6 +23,7 @@ import pytest
 from crawler.data.data_dir import InheritedLock
 from tests.harness import fork_server
 from tests.harness.commands import crawl_command, run
+from tests.harness.waiting import wait_until
 from tests.servers.judge import ROBOTS, Gap, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 from tests.servers.redis import RedisServer
@@ -42,7 +42,6 @@ SETTINGS: Final[Mapping[str, object]] = {
     "CRAWLER_PROGRESS_LOG_S": 1,
 }
 PATIENCE_S: Final = 300.0
-POLL_S: Final = 0.02
 
 
 class Growing:
@@ -87,10 +86,7 @@ class Shared:
         return fork_server.running(self.command(*more), self.log)
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < end, self.said[-3000:]
-            time.sleep(POLL_S)
+        wait_until(is_so, PATIENCE_S, log=lambda: self.said)
 
     def until_more(self, visits: int) -> None:
         goal = len(self.served.visits) + visits

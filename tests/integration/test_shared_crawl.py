@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.waiting import wait_until
 from tests.harness.workers import BOUND_S, Worker, Workers
 from tests.servers.judged_web import Judge, JudgedWeb
 from tests.servers.redis import RedisServer
@@ -125,10 +126,8 @@ def is_idle(worker: Worker) -> bool:
 
 def end_of(workers: list[Worker], timeout_s: float = 2 * BOUND_S) -> list[int]:
     """Their statuses; when each ended is noted as it happens."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline and not ended(workers):
-        time.sleep(0.02)
-    return [worker.wait(0.1) for worker in workers]
+    wait_until(lambda: ended(workers), timeout_s)
+    return [worker.wait() for worker in workers]
 
 
 def ended(workers: list[Worker]) -> bool:

@@ -23,11 +23,13 @@ from crawler.shared.shard import shard_of_digest
 from crawler.shared.worker.batcher import Batcher
 from crawler.shared.worker.exact_duplicates import UNSURE, SharedDuplicates
 from tests.harness.redis_worker import NAME, SHARDS, RedisWorker, redis_workers, soon
+from tests.harness.waiting import wait_until_async
 from tests.servers.redis import RedisServer
 
 DIGEST: Final = sha1(b"a page").digest()
 HOLD_S: Final = 30.0
 SHORT_S: Final = 0.4
+BOUND_S: Final = 60.0  # of what takes a moment
 
 
 class Sharer(RedisWorker):
@@ -189,8 +191,7 @@ def test_a_task_cancelled_before_its_answer_came_leaves_nothing_reserved(
         async with sharers(server) as (one, _):
             one.replies.clear()
             asking = asyncio.create_task(one.digests.original(DIGEST, "http://a/1", 1))
-            while not kept(server, "v"):
-                await asyncio.sleep(0.005)
+            await wait_until_async(lambda: kept(server, "v"), BOUND_S)
             asking.cancel()
             await asyncio.wait({asking})
             await one.flush()

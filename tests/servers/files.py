@@ -15,7 +15,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 import lxml.html  # type: ignore[import-untyped]  # its types are a package that lags behind it
 
+from tests.harness.waiting import wait_until
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
 START_S: Final = 10.0
@@ -154,12 +154,9 @@ def _free_port(host: str) -> int:
 
 
 def _wait_for(host: str, port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection((host, port)).close()
-        except ConnectionRefusedError:
-            time.sleep(0.02)
-        else:
-            return
-    raise OSError(f"nginx did not start at {host}:{port}")
+    def is_open() -> bool:
+        assert process.poll() is None, f"nginx did not start at {host}:{port}"
+        with socket.socket() as connection:
+            return connection.connect_ex((host, port)) == 0
+
+    wait_until(is_open, START_S, f"nginx listens at {host}:{port}")

@@ -21,6 +21,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.harness.waiting import wait_until
 from tests.servers.redis_process import HOST, free_port, launch
 
 START_S: Final = 30.0  # loading a large append-only file is part of a start
@@ -175,10 +176,9 @@ class RedisServer:
         with self.client() as client:
             client.mset({f"ballast:{number}": "x" for number in range(1000)})
             client.bgrewriteaof()  # the delay is one of keys in a base file
-            while not (self.folder / "appendonlydir" / "appendonly.aof.2.base.rdb").exists():
-                time.sleep(POLL_S)
-            while client.info("persistence")["aof_rewrite_in_progress"]:
-                time.sleep(POLL_S)
+            base = self.folder / "appendonlydir" / "appendonly.aof.2.base.rdb"
+            wait_until(base.exists, START_S)
+            wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], START_S)
         self._options["key-load-delay"] = round(seconds * 1000)
         self._options["loading-process-events-interval-bytes"] = 1024
 
