@@ -37,7 +37,7 @@ NOT_MODULES = {
     "crawler.ops.commands",
     "crawler.pipelines.links.LinksPipeline",
 }
-FREE = {"", "addon", "api", "ops", "settings"}  # they name things, and are imported by nobody
+FREE = {"", "addon", "api", "ops", "settings"}  # they name components, and no module imports them
 PURE_LAYERS = 4
 # In the pure folder of the frontier, what keeps it on a disk.
 IMPURE = {"frontier.rocks_store"}
@@ -134,7 +134,7 @@ def test_imports_point_down(source: Source) -> None:
 
 
 @pytest.mark.parametrize("source", OURS, ids=lambda source: source.name)
-def test_every_file_has_a_floor(source: Source) -> None:
+def test_every_file_has_a_layer(source: Source) -> None:
     inner = source.name.removeprefix("crawler").removeprefix(".")
     assert inner in FREE or layer_of(source.name), f"{source.name}: on which layer is it?"
 
@@ -163,7 +163,7 @@ def test_packages_are_empty() -> None:
 @pytest.mark.parametrize(
     "source", sources("crawler", "tests", "bench", "demo"), ids=lambda s: s.name
 )
-def test_what_is_named_in_a_string_exists(source: Source) -> None:
+def test_names_in_strings_exist(source: Source) -> None:
     """Scrapy's component tables and `-m` of a process name modules and classes in strings."""
     named = re.compile(r"crawler(\.\w+)+")
     for node in ast.walk(source.tree):
@@ -217,7 +217,7 @@ def test_there_is_no_import_cycle() -> None:
 
 
 # Nothing is set on an object after its construction: what it needs its constructor takes, without
-# a default that does nothing. Else what somebody forgets to connect is missed without a word.
+# a default that does nothing. Else a connection that is forgotten is missed without an error.
 
 # Objects that are not ours, or not made by us, by the module that sets something on them.
 SET_FROM_OUTSIDE = {
@@ -251,9 +251,9 @@ def records() -> set[str]:
 
 
 def is_record(made: ast.ClassDef) -> bool:
-    said = [ast.unparse(each) for each in (*made.decorator_list, *made.bases, *made.keywords)]
-    is_plain = any(each.startswith("dataclass") or each.endswith("Struct") for each in said)
-    return is_plain and not any("frozen=True" in each for each in said)
+    texts = [ast.unparse(each) for each in (*made.decorator_list, *made.bases, *made.keywords)]
+    is_plain = any(each.startswith("dataclass") or each.endswith("Struct") for each in texts)
+    return is_plain and not any("frozen=True" in each for each in texts)
 
 
 def set_from_outside(tree: ast.AST, fields: set[str]) -> Iterator[tuple[str, str]]:
@@ -296,7 +296,7 @@ def test_nothing_is_set_on_an_object_after_its_construction(
 @pytest.mark.parametrize(
     ("code", "found"),
     [
-        pytest.param("tells.count = tally.count", "tells", id="a callback of another"),
+        pytest.param("listener.count = stats.count", "listener", id="a callback of another"),
         pytest.param("self.incoming.room = slots.room", "self.incoming", id="of a part of ours"),
         pytest.param("one.seen, two.tell = 1, tell", "two", id="among others"),
         pytest.param("setattr(frontier, 'on_due', wake)", "frontier", id="by its name"),
@@ -304,7 +304,7 @@ def test_nothing_is_set_on_an_object_after_its_construction(
         pytest.param("flight.seen = True", "", id="a record is filled"),
     ],
 )
-def test_it_would_notice_what_is_set_from_outside(code: str, found: str) -> None:
+def test_attributes_set_from_outside_are_found(code: str, found: str) -> None:
     assert "".join(each for each, _ in set_from_outside(ast.parse(code), {"seen"})) == found
 
 
@@ -318,7 +318,7 @@ def test_it_would_notice_what_is_set_from_outside(code: str, found: str) -> None
         pytest.param("key = lambda it: it.at", False, id="a function that is used"),
     ],
 )
-def test_it_would_notice_a_callback_that_does_nothing(code: str, found: bool) -> None:
+def test_callbacks_that_do_nothing_are_found(code: str, found: bool) -> None:
     assert bool(list(do_nothing(ast.parse(code)))) is found
 
 
@@ -337,7 +337,7 @@ def test_it_would_notice_a_callback_that_does_nothing(code: str, found: bool) ->
         pytest.param("scheduler.scheduler", "scrapy", "", id="the edge may know Scrapy"),
     ],
 )
-def test_this_test_would_notice(module: str, imported: str, breach: str) -> None:
+def test_breaches_of_the_layers_are_found(module: str, imported: str, breach: str) -> None:
     class Fake(Source):
         name = f"crawler.{module}"
 

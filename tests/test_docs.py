@@ -40,7 +40,7 @@ def ids(page: Path) -> str:
     ],
     ids=lambda given: ids(given) if isinstance(given, Path) else "",
 )
-def test_what_is_written_equals_its_table(path: Path, lines: Iterator[str]) -> None:
+def test_generated_documents_equal_their_tables(path: Path, lines: Iterator[str]) -> None:
     old = path.read_text(encoding="utf-8")
     assert written(old, lines) == old, "run: make settings"
 
@@ -72,7 +72,7 @@ def test_every_setting_a_page_names_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_no_contact_of_a_page_can_be_copied_by_mistake(page: Path) -> None:
-    """ADDRESS is refused, with a sentence that says what to type."""
+    """ADDRESS is refused, with a sentence that names what to type."""
     given = re.findall(r"CONTACT ?= ?([^\s`]+)", page.read_text(encoding="utf-8"))
     assert set(given) <= {"ADDRESS", '""'}
     with pytest.raises(ConfigError, match="want a mail address that you read"):
@@ -126,7 +126,7 @@ def commands(program: str, page: Path) -> Iterator[str]:
         yield from re.findall(rf"(?:^|[\s`$]){program} ([a-z]+)", line)
 
 
-def test_what_is_refused_of_scrapys_is_listed() -> None:
+def test_refused_settings_of_scrapy_are_listed() -> None:
     page = (PROJECT / "docs" / "settings.md").read_text(encoding="utf-8")
     listed = page.partition("## Scrapy's settings")[2].partition("With other defaults")[0]
     assert set(re.findall(r"`([A-Z_]+)`", listed)) == REPLACED.keys()

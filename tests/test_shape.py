@@ -1,4 +1,4 @@
-"""What every file says of itself: its purpose, and the reason of each suppression."""
+"""Every file has a docstring, and every suppression its reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNOWNED = re.compile(r"#.*\b(TODO|FIXME|XXX|HACK)\b")
 
 
 @pytest.mark.parametrize("source", OURS, ids=lambda source: source.name)
-def test_every_file_says_what_it_is_for(source: Source) -> None:
+def test_every_file_has_a_docstring(source: Source) -> None:
     assert ast.get_docstring(source.tree)
 
 
@@ -36,7 +36,7 @@ def test_a_suppression_has_its_reason_on_its_line(folder: str) -> None:
     ] == []
 
 
-def test_nothing_is_left_to_be_done_by_nobody() -> None:
+def test_no_comment_postpones_work() -> None:
     assert [
         f"{source.path.relative_to(PROJECT)}:{number}"
         for source in EVERYTHING
@@ -46,5 +46,5 @@ def test_nothing_is_left_to_be_done_by_nobody() -> None:
     ] == []
 
 
-def test_each_file_that_is_begun_first_is_there() -> None:
+def test_the_slow_test_files_exist() -> None:
     assert set(LONGEST) <= {path.stem for path in (PROJECT / "tests").rglob("test_*.py")}

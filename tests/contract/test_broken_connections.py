@@ -1,5 +1,5 @@
 """Random lives of two workers of one crawl: their connections break, their server restarts, and
-they are killed, at the worst moments. Judged from outside: by a polite web server (when each host
+they are killed, at the worst moments. Checked from outside: by a polite web server (when each host
 is contacted) and by an accountant (what became of every URL).
 
 Time passes for the workers, the server and the web alike, and only where the test says so.
@@ -31,7 +31,7 @@ from tests.servers.simulated import FAILURES
 FETCH_S: Final = 2.0  # no fetch takes longer
 LEASE_S: Final = 16.0  # shorter than the longest time in which no server answers
 RULES: Final = replace(TIGHT, longest_fetch_s=FETCH_S)
-GAP_S: Final = RULES.min_gap_s  # rests so long are sure even if nobody can tell the server of them
+GAP_S: Final = RULES.min_gap_s  # such rests are kept even if the server does not get them
 STEP_S: Final = 0.25
 LOST_S: Final = 2.0  # with appendfsync everysec a server loses no more
 APART_S: Final = 10.0  # between the death of a worker and of a server that loses something
@@ -79,10 +79,10 @@ class Lives:
         world.begin()
         self.web = WebServer()
         self.lives = {name: Life(name) for name in "vw"}
-        self.born = count()
+        self.urls = count()
         self.added: dict[str, Candidate] = {}
         self.done: dict[str, Lease] = {}
-        self.perhaps_done: set[str] = set()  # nobody can know
+        self.perhaps_done: set[str] = set()  # not known
         self.leases: set[int] = set()
         self.killed_at = self.lost_at = float("-inf")
         for life in self.lives.values():
@@ -110,7 +110,7 @@ class Lives:
     def add(self, life: Life) -> None:
         if life.worker is not None:
             host = self.random.choice(HOSTS)
-            found = [candidate(str(next(self.born)), host=host) for _ in range(3)]
+            found = [candidate(str(next(self.urls)), host=host) for _ in range(3)]
             self.added |= {each.url: each for each in found}
             found.append(self.random.choice(list(self.added.values())))
             life.worker.frontier.add(found, self.world.now)
@@ -280,7 +280,7 @@ def test_a_note_of_an_outbox_that_is_empty_does_not_keep_the_crawl_from_its_end(
 
 @pytest.mark.parametrize("is_sure", [True, False], ids=["always", "everysec"])
 @pytest.mark.parametrize("seed", range(examples(LIVES)))
-def test_whatever_breaks_nothing_is_lost_and_no_host_is_bothered(
+def test_no_failure_loses_a_url_or_breaks_politeness(
     redis_server: RedisServer, seed: int, is_sure: bool
 ) -> None:
     with redis_server.client() as client, shared_world(client, redis_server.port) as world:

@@ -23,7 +23,7 @@ from tests.harness.frontiers import EmbeddedWorld, candidate, check_invariants, 
 FORBIDDEN = RobotsRecord("http://a", RobotsState.UNREACHABLE, 0.0, 1e9, reason="status 500")
 
 
-def bury(frontier: TwoTierFrontier, found: list[Candidate], now: float) -> float:
+def make_dead_letters(frontier: TwoTierFrontier, found: list[Candidate], now: float) -> float:
     """Every one of *found* becomes a dead letter; when the last has."""
     frontier.add(found, now)
     left = len(found)
@@ -37,7 +37,7 @@ def bury(frontier: TwoTierFrontier, found: list[Candidate], now: float) -> float
 
 
 def put_back(embedded: EmbeddedWorld, now: float) -> None:
-    """As nobody who has the frontier open, after the crawl."""
+    """Put back as an operator does when the frontier is closed, after the crawl."""
     store = embedded.store
     robots = RobotsCache(RobotsRecords(store), "Gossamer", RobotsSettings())
     found = dead_letters.retry_dead(
@@ -46,9 +46,9 @@ def put_back(embedded: EmbeddedWorld, now: float) -> None:
     assert sum(found)
 
 
-def test_letters_are_told_oldest_first(embedded: EmbeddedWorld) -> None:
+def test_dead_letters_are_listed_oldest_first(embedded: EmbeddedWorld) -> None:
     frontier = embedded.reopen(0.0)
-    bury(frontier, [candidate(str(number)) for number in range(5)], 0.0)
+    make_dead_letters(frontier, [candidate(str(number)) for number in range(5)], 0.0)
     letters = [letter for _, letter in dead_letters.dead_letters(embedded.store)]
     assert [letter.candidate.url for letter in letters] == [f"http://a/{n}" for n in range(5)]
     assert [letter.at for letter in letters] == sorted(letter.at for letter in letters)
@@ -56,7 +56,9 @@ def test_letters_are_told_oldest_first(embedded: EmbeddedWorld) -> None:
 
 def test_a_frontier_at_work_puts_them_back_itself(embedded: EmbeddedWorld) -> None:
     frontier = embedded.reopen(0.0)
-    now = bury(frontier, [candidate(str(number), host=host) for host in "ab" for number in "12"], 0)
+    now = make_dead_letters(
+        frontier, [candidate(str(number), host=host) for host in "ab" for number in "12"], 0
+    )
     frontier.add([candidate("3")], now)
     held = drain(frontier, now)  # of one host a URL is under way
     frontier.retry_dead(list(dead_letters.dead_letters(embedded.store)), now)
@@ -78,7 +80,7 @@ def test_a_frontier_at_work_puts_them_back_itself(embedded: EmbeddedWorld) -> No
 
 def test_put_back_they_wait_as_if_they_had_never_failed(embedded: EmbeddedWorld) -> None:
     found = [candidate(str(number), host=host) for host in "ab" for number in range(5)]
-    now = bury(embedded.reopen(0.0), found, 0.0)
+    now = make_dead_letters(embedded.reopen(0.0), found, 0.0)
     put_back(embedded, now)
     frontier = embedded.reopen(now)
     check_invariants(frontier, embedded.store)
@@ -94,7 +96,7 @@ def test_put_back_they_wait_as_if_they_had_never_failed(embedded: EmbeddedWorld)
     check_invariants(frontier, embedded.store)
 
 
-def test_its_failures_are_forgotten(embedded: EmbeddedWorld) -> None:
+def test_the_attempts_of_a_retried_url_are_reset(embedded: EmbeddedWorld) -> None:
     frontier = embedded.reopen(0.0)
     frontier.add([candidate("x")], 0.0)
     now = 0.0
@@ -138,7 +140,7 @@ def test_a_host_at_rest_is_left_at_rest(embedded: EmbeddedWorld) -> None:
 def test_an_unreachable_robots_txt_is_asked_for_again(
     embedded: EmbeddedWorld, packed: bytes, asked: bool
 ) -> None:
-    now = bury(embedded.reopen(0.0), [candidate("x")], 0.0)
+    now = make_dead_letters(embedded.reopen(0.0), [candidate("x")], 0.0)
     embedded.store.write({keys.named(keys.ROBOTS, "http://a"): packed})
     put_back(embedded, now)
     robots = RobotsCache(RobotsRecords(embedded.store), "Gossamer", RobotsSettings())

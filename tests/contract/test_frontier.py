@@ -1,4 +1,5 @@
-"""What a frontier promises, over every implementation. One test a promise or a corner of it."""
+"""The guarantees of a frontier, over every implementation: one test for each guarantee or corner
+case."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def test_a_fetch_cut_off_by_a_crash_counts_as_long_as_it_can_have_taken(world):
     assert len(drain(frontier, 1002.0)) == 1, "its longest gap is long over"
 
 
-def test_a_host_released_before_the_crash_rests_as_it_was_told(world):
+def test_a_host_released_before_the_crash_keeps_its_rest(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x")], 0.0)
     (lease,) = frontier.lease(0.0)
@@ -235,7 +236,7 @@ def test_put_back_goes_to_the_head_and_counts_no_attempt(world):
 
 
 @pytest.mark.parametrize("verdict", [RetryAt(0.0), PutBack()])
-def test_what_comes_back_says_what_it_was_given_back_with(world, verdict):
+def test_a_url_put_back_keeps_the_fields_of_its_verdict(world, verdict):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x")], 0.0)
     (lease,) = frontier.lease(0.0)
@@ -277,7 +278,7 @@ def test_done_with_a_next_visit_comes_again_as_new(world):
     assert again.candidate.attempts == 0
 
 
-def test_a_redirects_target_takes_its_own_hosts_turn(world):
+def test_a_redirect_target_waits_for_its_own_host(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate("x"), candidate("busy", host="b")], 0.0)
     leases = {one.candidate.host: one for one in drain(frontier, 0.0)}
@@ -363,7 +364,7 @@ def test_of_two_budgets_that_are_used_up_the_host_s_is_named(world):
     assert added.kept_out == (OverBudgetLinks("host", "a", 1),)
 
 
-def test_what_redirects_bring_counts_against_the_budget_too(world):
+def test_redirect_targets_count_against_the_budget(world):
     world.rules = replace(world.rules, max_urls_per_host=2)
     frontier = world.reopen(0.0)
     frontier.add([candidate("x")], 0.0)
@@ -408,22 +409,22 @@ def test_a_better_url_is_taken_next_even_while_its_host_is_active(world):
     assert urls(drain(frontier, 0.0)) == ["http://a/top"]
 
 
-def test_levels_share_the_turns_and_none_starves(world):
+def test_levels_share_the_leases_and_none_starves(world):
     frontier = world.reopen(0.0)
     for level in range(3):
         for host in range(40):
             name = f"l{level}h{host}"
             frontier.add([candidate(str(n), host=name, level=level) for n in range(30)], 0.0)
-    turns = [0, 0, 0]
+    leases_of_host = [0, 0, 0]
     for _ in range(400):
         (lease,) = frontier.lease(0.0)
-        turns[lease.candidate.level] += 1
+        leases_of_host[lease.candidate.level] += 1
         frontier.release(lease, rest(0), 0.0)
         frontier.finish(lease, Done(), 0.0)
-    assert turns == pytest.approx([240, 120, 40], abs=3)
+    assert leases_of_host == pytest.approx([240, 120, 40], abs=3)
 
 
-def test_one_big_host_does_not_keep_others_from_their_turns(world):
+def test_one_big_host_does_not_delay_other_hosts(world):
     frontier = world.reopen(0.0)
     frontier.add([candidate(str(n), host="big") for n in range(100)], 0.0)
     frontier.add([candidate("x", host=f"small{n}") for n in range(10)], 0.0)
@@ -462,7 +463,7 @@ def test_counts_survive_a_restart(world):
 
 
 @pytest.mark.parametrize("drift", [-1, 19])
-def test_the_end_is_found_in_the_queues_whatever_the_counters_say(world, drift):
+def test_the_end_is_read_from_the_queues_not_from_the_counters(world, drift):
     """-1: as if nothing waited, though one URL does."""
     frontier = world.reopen(0.0)
     assert frontier.is_over()
@@ -491,7 +492,7 @@ def test_levels_may_grow_between_runs_but_not_shrink(world):
         world.reopen(0.0)
 
 
-def test_time_goes_on_where_it_stood_though_the_clock_was_set_back(world):
+def test_time_never_goes_back_when_the_clock_was_set_back(world):
     frontier = world.reopen(1e9)
     frontier.add([candidate("x"), candidate("y")], 1e9)
     (lease,) = frontier.lease(1e9)
@@ -562,7 +563,7 @@ def test_hosts_of_a_standing_that_may_not_be_leased_hold_up_no_others(world):
     assert hosts(9.0, Standing.ANSWERS) == ["c"]
 
 
-def test_a_host_whose_robots_txt_has_come_goes_before_those_never_asked(world):
+def test_a_host_with_a_robots_txt_is_leased_before_hosts_never_asked(world):
     """Else it would wait for all the others twice: for its robots.txt, and for its first page."""
     frontier = world.reopen(0.0)
     frontier.add([candidate("x", host=f"h{n}") for n in range(60)], 0.0)

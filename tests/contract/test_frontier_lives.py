@@ -1,6 +1,6 @@
-"""Random lives of a frontier, judged from outside: by a polite web server (who came when)
-and by an accountant (what became of every URL). Crashes among them: the frontier is
-dropped in mid-life and opened again over what is on disk."""
+"""Random lives of a frontier, checked from outside: by a polite web server (when each host is
+contacted) and by an accountant (what became of every URL). With crashes: the frontier is dropped in
+mid-life and opened again over what is on disk."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FrontierLives(RuleBasedStateMachine):
         self.leased: dict[str, Lease] = {}  # url -> lease, until finished
         self.unreleased: dict[int, Lease] = {}
         self.gap: dict[str, float] = {}
-        self.done = self.dead = self.born = 0
+        self.done = self.dead = self.added = 0
         self.rules = ADMIT_ALL
 
     def new_world(self, folder: Path) -> World:
@@ -75,9 +75,9 @@ class FrontierLives(RuleBasedStateMachine):
         found = []
         for _ in range(n):
             not_before = self.now + wait if wait else 0.0
-            found.append(candidate(str(self.born), host=host, level=level, not_before=not_before))
+            found.append(candidate(str(self.added), host=host, level=level, not_before=not_before))
             self.waiting[found[-1].url] = not_before
-            self.born += 1
+            self.added += 1
         assert self.frontier.add(found, self.now).new == n
         assert self.frontier.add(found, self.now).seen == n
 
@@ -170,14 +170,14 @@ class FrontierLives(RuleBasedStateMachine):
             case "retry":
                 return RetryAt(self.now + 5.0)
             case "moved":
-                target = candidate(f"{self.born}", host="f", chain=(lease.candidate.key,))
-                self.born += 1
+                target = candidate(f"{self.added}", host="f", chain=(lease.candidate.key,))
+                self.added += 1
                 self.waiting[target.url] = 0.0
                 return Moved(target)
             case "back":
                 return PutBack()
             case "dead":
-                return Dead("the test said so")
+                return Dead("by the test")
         return Done()
 
     @rule(refused=st.sampled_from([(), (), (0,), (1, 2), (0, 1, 2)]))
@@ -195,7 +195,7 @@ class FrontierLives(RuleBasedStateMachine):
         del old
 
     def is_known_released(self, lease):
-        """Released in the very moment it was taken, it may look like one that was not; unless its
+        """A lease released in the moment it was taken may look like one that was not, unless its
         host was leased again since."""
         host = lease.candidate.host
         return (

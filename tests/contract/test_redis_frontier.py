@@ -1,5 +1,5 @@
-"""What only the shared frontier promises: sessions that end, servers that come back, exact sets in
-few bytes. Over a real redis-server that is told the time."""
+"""The guarantees of the shared frontier alone: sessions that expire, servers that restart, exact
+sets in few bytes. Over a real redis-server whose time is given by the test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from crawler.shared.shard import (
     shard_of_lease,
 )
 from tests.harness.frontiers import TIGHT, candidate, drain, rest
-from tests.harness.redis_world import NAME, SHARDS, RedisWorld, ToldFrontier, ToldLink
+from tests.harness.redis_world import NAME, SHARDS, RedisWorld, TimedFrontier, TimedLink
 from tests.servers.redis import RedisServer, used_memory
 
 LEASE_S = 60.0
@@ -58,20 +58,20 @@ def world(client: redis.Redis) -> RedisWorld:
     return world
 
 
-def worker(world: RedisWorld, name: str, now: float = 0.0) -> ToldFrontier:
-    """One whose session ends when it is not heard of."""
-    return ToldFrontier(
-        ToldLink(world.client), ShardOperations(name, SHARDS, world.rules, LEASE_S), None, now
+def worker(world: RedisWorld, name: str, now: float = 0.0) -> TimedFrontier:
+    """Return a worker whose session expires unless it renews it."""
+    return TimedFrontier(
+        TimedLink(world.client), ShardOperations(name, SHARDS, world.rules, LEASE_S), None, now
     )
 
 
-def link(world: RedisWorld, now: float) -> ToldLink:
-    told = ToldLink(world.client)
-    told.tell(now)
-    return told
+def link(world: RedisWorld, now: float) -> TimedLink:
+    timed_link = TimedLink(world.client)
+    timed_link.set_time(now)
+    return timed_link
 
 
-def test_leases_of_a_worker_that_is_not_heard_of_come_back(world):
+def test_leases_of_a_silent_worker_are_returned(world):
     dead, other = worker(world, "dead"), worker(world, "other")
     dead.add([candidate("x"), candidate("y")], 0.0)
     (lost,) = dead.lease(0.0)
@@ -91,32 +91,35 @@ def test_leases_of_a_worker_that_is_not_heard_of_come_back(world):
 @pytest.mark.parametrize(
     ("archived", "lost"),
     [
-        pytest.param(None, {"x": True, "y": True}, id="nobody has looked"),
+        pytest.param(None, {"x": True, "y": True}, id="the archive was not searched"),
         pytest.param([], {"x": False, "y": False}, id="nothing of it is archived"),
         pytest.param(["y"], {"x": False, "y": True}, id="one answer is"),
     ],
 )
-def test_a_url_whose_lease_was_lost_says_that_it_may_be_archived(world, archived, lost):
+def test_a_url_whose_lease_was_lost_is_marked_as_possibly_archived(world, archived, lost):
     dead, beside = worker(world, "dead"), worker(world, "beside")
     dead.add([candidate(name, host=name) for name in "xy"], 0.0)
     open_ = {lease.candidate.host: lease for lease in dead.lease(0.0, 2)}
     beside.add([candidate("z", host="z")], 0.0)
     assert len(beside.lease(0.0)) == 1
-    last_life(world, LEASE_S + 1, [open_[name] for name in archived] if archived else archived)
+    return_dead_leases(
+        world, LEASE_S + 1, [open_[name] for name in archived] if archived else archived
+    )
     last = worker(world, "w")
-    came_back = [*drain(last, LEASE_S + 9), *drain(last, LEASE_S + 19)]
-    found = {one.candidate.host: one.candidate.may_be_archived for one in came_back}
-    assert found == {**lost, "z": True}, "nobody has looked for what another had"
+    returned = [*drain(last, LEASE_S + 9), *drain(last, LEASE_S + 19)]
+    found = {one.candidate.host: one.candidate.may_be_archived for one in returned}
+    assert found == {**lost, "z": True}, "the archive of the other worker was not searched"
 
 
-def last_life(world: RedisWorld, now: float, archived: list[Lease] | None) -> None:
-    """Of `dead`, buried as far as it goes at once: two of three sessions end at the same time."""
-    ops, told = ShardOperations("next", SHARDS, world.rules, LEASE_S), link(world, now)
+def return_dead_leases(world: RedisWorld, now: float, archived: list[Lease] | None) -> None:
+    """Return the leases of `dead` as far as possible at once: two of three sessions expire at the
+    same time."""
+    ops, timed_link = ShardOperations("next", SHARDS, world.rules, LEASE_S), link(world, now)
     for shard in range(SHARDS):
         numbers = None
         if archived is not None:
             numbers = [one.id // MAX_SHARDS for one in archived if shard_of_lease(one) == shard]
-        while told.run([ops.return_leases(shard, "dead", numbers)])[0][1]:
+        while timed_link.run([ops.return_leases(shard, "dead", numbers)])[0][1]:
             pass
 
 
@@ -128,11 +131,11 @@ def last_life(world: RedisWorld, now: float, archived: list[Lease] | None) -> No
         pytest.param(Done(1.0), False, id="visited again"),
     ],
 )
-def test_until_it_is_finished_a_url_may_be_archived_already(world, verdict, is_lost):
+def test_a_url_stays_possibly_archived_until_it_is_finished(world, verdict, is_lost):
     dead = worker(world, "dead")
     dead.add([candidate("x")], 0.0)
     dead.lease(0.0)
-    last_life(world, 1.0, None)
+    return_dead_leases(world, 1.0, None)
     other = worker(world, "other", 9.0)
     (again,) = drain(other, 9.0)
     other.release(again, rest(0), 9.0)
@@ -141,7 +144,7 @@ def test_until_it_is_finished_a_url_may_be_archived_already(world, verdict, is_l
     assert again.candidate.may_be_archived == is_lost
 
 
-def test_an_ended_session_is_refused_before_anybody_has_noticed_its_end(world):
+def test_an_expired_session_is_refused_before_its_leases_are_returned(world):
     slow = worker(world, "slow")
     slow.add([candidate("x")], 0.0)
     (lease,) = slow.lease(0.0)
@@ -161,26 +164,26 @@ def test_a_heartbeat_keeps_all_leases_of_a_worker(world):
     assert all(slow.finish(lease, Done(), 170.0) for lease in leases)
 
 
-def test_a_worker_is_told_that_it_lost_its_leases_and_may_go_on(world):
+def test_a_worker_that_lost_its_leases_gets_an_answer_and_may_continue(world):
     ops = ShardOperations("slow", SHARDS, TIGHT, LEASE_S)
     shard = shard_of("a", SHARDS)
-    told = link(world, 0.0)
-    told.run(ops.add([candidate(name) for name in "xyz"], 0.0))
-    (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
+    timed_link = link(world, 0.0)
+    timed_link.run(ops.add([candidate(name) for name in "xyz"], 0.0))
+    (reply,) = timed_link.run([ops.lease(shard, {Standing.NEW: 1})])
     assert len(read_leases(reply, shard).leases) == 1
-    told.tell(LEASE_S + 1)
-    (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
+    timed_link.set_time(LEASE_S + 1)
+    (reply,) = timed_link.run([ops.lease(shard, {Standing.NEW: 1})])
     leased = read_leases(reply, shard)
     assert leased.has_expired
     assert leased.leases == []
-    told.tell(LEASE_S + 100)
-    (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
+    timed_link.set_time(LEASE_S + 100)
+    (reply,) = timed_link.run([ops.lease(shard, {Standing.NEW: 1})])
     leased = read_leases(reply, shard)
     assert not leased.has_expired
     assert [lease.candidate.url for lease in leased.leases] == ["http://a/x"]
 
 
-def test_a_heartbeat_tells_once_that_all_leases_were_given_away(world):
+def test_a_heartbeat_reports_once_that_all_leases_were_returned(world):
     slow, other = worker(world, "slow"), worker(world, "other")
     slow.add([candidate("x")], 0.0)
     (lease,) = slow.lease(0.0)
@@ -188,13 +191,13 @@ def test_a_heartbeat_tells_once_that_all_leases_were_given_away(world):
     (again,) = drain(other, LEASE_S + 20)
     other.finish(again, Done(), LEASE_S + 20)
     ops = ShardOperations("slow", SHARDS, TIGHT, LEASE_S)
-    told = link(world, LEASE_S + 20)
-    beats = [told.run([ops.renew_leases(shard_of("a", SHARDS))])[0][1:] for _ in range(2)]
+    timed_link = link(world, LEASE_S + 20)
+    beats = [timed_link.run([ops.renew_leases(shard_of("a", SHARDS))])[0][1:] for _ in range(2)]
     assert beats == [[1, 0], [0, 0]]
     assert not slow.finish(lease, Done(), LEASE_S + 20)
 
 
-def test_a_big_dead_session_comes_back_in_slices(world):
+def test_the_leases_of_a_big_dead_session_are_returned_in_slices(world):
     dead, other = worker(world, "dead"), worker(world, "other")
     dead.add([candidate("x", host=f"h{n}") for n in range(50)], 0.0)
     assert len(drain(dead, 0.0)) == 50
@@ -208,22 +211,22 @@ def test_a_big_dead_session_comes_back_in_slices(world):
 def test_orphans_are_known_and_can_be_handed_back(world):
     ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     shard = shard_of("a", SHARDS)
-    told = link(world, 0.0)
-    told.run(ops.add([candidate("x")], 0.0))
-    (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
+    timed_link = link(world, 0.0)
+    timed_link.run(ops.add([candidate("x")], 0.0))
+    (reply,) = timed_link.run([ops.lease(shard, {Standing.NEW: 1})])
     (orphan,) = read_leases(reply, shard).leases
-    (reply,) = told.run([ops.list_leases(shard)])
+    (reply,) = timed_link.run([ops.list_leases(shard)])
     assert read_ids(reply, shard) == {orphan.id}
-    (reply,) = told.run([ops.put_back_unused(shard, [orphan.id])])
+    (reply,) = timed_link.run([ops.put_back_unused(shard, [orphan.id])])
     assert read_held(reply) == [True]
     (again,) = drain(worker(world, "w"), TIGHT.min_gap_s)
     assert again.candidate == orphan.candidate
 
 
-def restarted(told: ToldLink, run_id: str = "b" * 40, quiet_s: float = 30.0) -> None:
-    """What the first who meets a server that was started again tells each shard."""
+def restarted(timed_link: TimedLink, run_id: str = "b" * 40, quiet_s: float = 30.0) -> None:
+    """Open each shard as the first worker does after a restart of the server."""
     opening = (run_id, quiet_s, LEASE_S, keys.SCHEMA)
-    told.run([Call(shard, "open", opening) for shard in range(SHARDS)])
+    timed_link.run([Call(shard, "open", opening) for shard in range(SHARDS)])
 
 
 def test_a_server_started_again_leases_nothing_until_all_fetches_are_over(world):
@@ -261,24 +264,24 @@ def test_a_restart_gives_every_session_its_time_to_return(world):
     assert frontier.finish(lease, Done(), 1000.0 + LEASE_S - 1)
 
 
-def test_a_rest_told_again_is_only_ever_longer(world):
+def test_a_repeated_rest_is_never_shorter(world):
     frontier = worker(world, "w")
     frontier.add([candidate("x"), candidate("y")], 0.0)
     (lease,) = frontier.lease(0.0)
     frontier.release(lease, rest(10), 0.0)
     frontier.finish(lease, Done(), 0.0)
-    told = link(world, 1.0)
+    timed_link = link(world, 1.0)
     shard = shard_of("a", SHARDS)
     ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     for seconds in (50.0, 5.0):
-        told.run([ops.rest(shard, [ReleasedLease(lease, Rest(seconds, Pace(seconds)), 1.0)])])
+        timed_link.run([ops.rest(shard, [ReleasedLease(lease, Rest(seconds, Pace(seconds)), 1.0)])])
         world.check(frontier)
     assert drain(frontier, 49.9) == []
     (lease,) = drain(frontier, 50.0)
     assert lease.pace.gap_s == 50.0
 
 
-def test_a_rest_told_again_holds_a_host_that_has_its_turn_already(world):
+def test_a_repeated_rest_holds_a_host_that_was_already_due(world):
     frontier = worker(world, "w")
     frontier.add([candidate("x")], 0.0)
     forgotten = Lease(0, candidate("z"), Pace(), 0.0)
@@ -305,13 +308,13 @@ def test_a_poll_that_finds_nothing_writes_nothing(world, client):
     frontier.add([candidate("x"), candidate("y")], 0.0)
     (lease,) = frontier.lease(0.0)
     frontier.release(lease, rest(10), 0.0)
-    told = link(world, 5.0)
+    timed_link = link(world, 5.0)
     ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     polls = [ops.lease(shard, {Standing.NEW: 1}) for shard in range(SHARDS)]
-    told.run(polls)
+    timed_link.run(polls)
     before = changes(client)
     for _ in range(3):
-        assert all(read_leases(reply, 0).leases == [] for reply in told.run(polls))
+        assert all(read_leases(reply, 0).leases == [] for reply in timed_link.run(polls))
     assert changes(client) == before
 
 
@@ -324,11 +327,11 @@ def test_what_a_release_reports_late_counts_from_the_end_of_the_fetch(world):
     frontier = worker(world, "w")
     frontier.add([candidate("x"), candidate("y")], 0.0)
     (lease,) = frontier.lease(0.0)
-    told = link(world, 6.0)
+    timed_link = link(world, 6.0)
     ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     shard = shard_of("a", SHARDS)
-    told.run([ops.release(shard, [ReleasedLease(lease, rest(10), age_s=4.0)])])
-    told.run([ops.finish(shard, [FinishedLease(lease, Done())], 6.0)])
+    timed_link.run([ops.release(shard, [ReleasedLease(lease, rest(10), age_s=4.0)])])
+    timed_link.run([ops.finish(shard, [FinishedLease(lease, Done())], 6.0)])
     frontier = worker(world, "w", 6.0)
     assert drain(frontier, 11.9) == []
     assert len(drain(frontier, 12.0)) == 1
@@ -346,13 +349,13 @@ def test_retries_in_the_past_wait_at_once(world):
 
 def test_the_first_claim_on_a_digest_stands_and_frees_its_reservation(world):
     ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
-    told = link(world, 0.0)
-    assert told.run([ops.reserve(b"d", 1, 60.0)])[0][1] == b"yours"
-    assert told.run([ops.reserve(b"d", 1, 60.0)])[0][1] == b"yours", "asked again by the same"
-    assert told.run([ops.reserve(b"d", 2, 60.0)])[0][1] == b"wait"
-    told.run([ops.claim(b"d", 1, Claim(b"d", "http://a/1"))])
-    told.run([ops.claim(b"d", 2, Claim(b"d", "http://a/2"))])
-    assert told.run([ops.reserve(b"d", 2, 60.0)])[0][1] == b"claimed"
+    timed_link = link(world, 0.0)
+    assert timed_link.run([ops.reserve(b"d", 1, 60.0)])[0][1] == b"yours"
+    assert timed_link.run([ops.reserve(b"d", 1, 60.0)])[0][1] == b"yours", "asked again by the same"
+    assert timed_link.run([ops.reserve(b"d", 2, 60.0)])[0][1] == b"wait"
+    timed_link.run([ops.claim(b"d", 1, Claim(b"d", "http://a/1"))])
+    timed_link.run([ops.claim(b"d", 2, Claim(b"d", "http://a/2"))])
+    assert timed_link.run([ops.reserve(b"d", 2, 60.0)])[0][1] == b"claimed"
     assert world.claim(b"d").url == "http://a/1"
 
 
@@ -370,11 +373,11 @@ def many(number: int, hosts: int = 100) -> list[Candidate]:
 
 def test_seen_is_exact_and_stays_in_small_integer_sets(world):
     ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
-    told = link(world, 0.0)
+    timed_link = link(world, 0.0)
     found = many(30_000)
-    first = [read_added(reply) for reply in told.run(ops.add(found, 0.0))]
+    first = [read_added(reply) for reply in timed_link.run(ops.add(found, 0.0))]
     assert sum(one.new for one in first) == len(found)
-    again = [read_added(reply) for reply in told.run(ops.add(found, 0.0))]
+    again = [read_added(reply) for reply in timed_link.run(ops.add(found, 0.0))]
     assert sum(one.seen for one in again) == len(found)
     names = list(world.client.scan_iter(f"{NAME}:*:s:*"))
     sizes = [world.client.scard(name) for name in names]
@@ -389,26 +392,26 @@ def test_seen_is_exact_and_stays_in_small_integer_sets(world):
 
 def test_a_waiting_url_takes_little(world):
     ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
-    told = link(world, 0.0)
-    told.run(ops.add(many(100), 0.0))
+    timed_link = link(world, 0.0)
+    timed_link.run(ops.add(many(100), 0.0))
     before = used_memory(world.client)
-    told.run(ops.add(many(20_000)[100:], 0.0))
+    timed_link.run(ops.add(many(20_000)[100:], 0.0))
     added = 19_900
     grown = used_memory(world.client) - before
     assert grown / added <= 120 + 12, "120 for it, 12 to know it"
 
 
-def test_what_is_not_ours_in_a_queue_loses_no_url(world):
-    told = link(world, 0.0)
+def test_foreign_items_in_a_queue_lose_no_url(world):
+    timed_link = link(world, 0.0)
     ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     name = keys.queue(NAME, shard_of("b", SHARDS), 1, "b")
     world.client.set(name, "not ours")
     for _ in range(2):
         with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-            told.run(ops.add([candidate("x", host="b")], 0.0))
+            timed_link.run(ops.add([candidate("x", host="b")], 0.0))
     assert world.client.get(name) == b"not ours"
     world.client.delete(name)
-    (reply,) = told.run(ops.add([candidate("x", host="b")], 0.0))
+    (reply,) = timed_link.run(ops.add([candidate("x", host="b")], 0.0))
     assert read_added(reply).new == 1, "it was not marked seen"
     world.check(worker(world, "w"))
 
@@ -419,7 +422,7 @@ def test_a_shard_is_not_opened_over_what_is_not_ours(client, kind):
     name = f"{keys.root(NAME, 1)}:{kind}"
     client.set(name, "somebody's")
     with pytest.raises(redis.ResponseError, match=r"FOREIGN|WRONGTYPE"):
-        restarted(ToldLink(client))
+        restarted(TimedLink(client))
     assert client.get(name) == b"somebody's"
 
 
@@ -453,13 +456,13 @@ def test_a_lease_handed_back_shortens_no_rest(world):
     (lease,) = frontier.lease(0.0)
     ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
     shard = shard_of("a", SHARDS)
-    told = link(world, 0.0)
-    told.run([ops.rest(shard, [ReleasedLease(lease, rest(3600))])])
-    told.run([ops.put_back_unused(shard, [lease.id])])
+    timed_link = link(world, 0.0)
+    timed_link.run([ops.rest(shard, [ReleasedLease(lease, rest(3600))])])
+    timed_link.run([ops.put_back_unused(shard, [lease.id])])
     assert drain(worker(world, "w"), 3599.9) == []
 
 
-def test_a_rest_told_by_another_frees_no_host_of_what_its_cut_off_fetch_owes(world):
+def test_a_rest_of_another_worker_does_not_shorten_the_rest_after_an_interrupted_fetch(world):
     dead = worker(world, "dead")
     dead.add([candidate("x")], 0.0)
     (lease,) = dead.lease(0.0)
@@ -472,7 +475,7 @@ def test_a_rest_told_by_another_frees_no_host_of_what_its_cut_off_fetch_owes(wor
     assert len(drain(frontier, 12.0)) == 1
 
 
-def test_what_a_cut_off_fetch_owes_counts_from_its_latest_end(world):
+def test_the_rest_after_an_interrupted_fetch_counts_from_its_latest_possible_end(world):
     """A lease may have waited at its worker."""
     dead = worker(world, "dead")
     dead.add([candidate("x")], 0.0)
@@ -485,17 +488,17 @@ def test_what_a_cut_off_fetch_owes_counts_from_its_latest_end(world):
     link(world, 32.0)
 
 
-def test_a_record_that_nobody_can_read_becomes_a_dead_letter(world):
+def test_an_unreadable_record_becomes_a_dead_letter(world):
     frontier = worker(world, "w")
     frontier.add([candidate("x"), candidate("y")], 0.0)
     shard = shard_of("a", SHARDS)
     world.client.lset(keys.queue(NAME, shard, 1, "a"), 0, b"\xc1rubbish")
     ops = ShardOperations("w", SHARDS, TIGHT, LEASE_S)
-    told = link(world, 0.0)
-    (reply,) = told.run([ops.lease(shard, {Standing.NEW: 1})])
+    timed_link = link(world, 0.0)
+    (reply,) = timed_link.run([ops.lease(shard, {Standing.NEW: 1})])
     leased = read_leases(reply, shard)
     assert leased.leases == []
-    (reply,) = told.run([ops.finish_unreadable(shard, leased.unreadable, 0.0)])
+    (reply,) = timed_link.run([ops.finish_unreadable(shard, leased.unreadable, 0.0)])
     assert read_held(reply) == [True]
     (letter,) = world.letters()
     assert "rubbish" in letter.candidate.url
@@ -508,7 +511,7 @@ def test_more_levels_than_a_shard_can_hold_are_refused():
         ShardOperations("w", SHARDS, rules, LEASE_S)
 
 
-def test_a_queue_that_somebody_removed_keeps_no_host_from_its_turns(world):
+def test_a_removed_queue_does_not_block_its_host(world):
     frontier = worker(world, "w")
     frontier.add([candidate("x")], 0.0)
     world.client.delete(keys.queue(NAME, shard_of("a", SHARDS), 1, "a"))

@@ -1,4 +1,5 @@
-"""What waits is judged by the rules of this start when it is to be leased, over every frontier."""
+"""Waiting URLs are checked by the rules of this start when they are to be leased, over every
+frontier."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def no_odd():
     return Refusing(lambda url: int(url.rpartition("/")[2]) % 2 == 1)
 
 
-def test_what_waits_is_judged_by_the_rules_of_this_start(world):
+def test_waiting_urls_are_checked_with_the_rules_of_this_start(world):
     frontier = world.reopen(0.0, ADMIT_ALL)
     frontier.add([candidate(str(n), host=host) for n in range(9) for host in "ab"], 0.0)
     rules = no_odd()
@@ -36,14 +37,14 @@ def test_what_waits_is_judged_by_the_rules_of_this_start(world):
     even = {f"http://{host}/{n}" for n in range(0, 9, 2) for host in "ab"}
     odd = {f"http://{host}/{n}" for n in range(1, 9, 2) for host in "ab"}
     assert sorted(fetched(frontier, 1.0)) == sorted(even)
-    assert sorted(rules.told) == sorted((url, "denied") for url in odd)
+    assert sorted(rules.refused) == sorted((url, "denied") for url in odd)
     counts = frontier.counts()
     assert (counts.waiting, counts.done, counts.refused) == (0, 10, 8)
     assert frontier.is_over()
     world.check(frontier)
 
 
-def test_what_was_refused_waits_again_at_a_start_that_admits_it(world):
+def test_a_refused_url_waits_again_at_a_start_that_admits_it(world):
     frontier = world.reopen(0.0, no_odd())
     frontier.add([candidate(str(n), level=n % 3) for n in range(9)], 0.0)
     assert len(fetched(frontier)) == 5
@@ -75,7 +76,7 @@ def test_a_host_at_rest_stays_at_rest_whatever_is_refused(world):
     assert [one.candidate.url for one in drain(frontier, 51.0)] == ["http://a/4"]
 
 
-def test_a_url_with_a_date_is_judged_when_its_date_has_come(world):
+def test_a_url_with_a_date_is_checked_when_it_is_due(world):
     frontier = world.reopen(0.0, no_odd())
     frontier.add([candidate("1", not_before=5.0), candidate("2", not_before=5.0)], 0.0)
     assert fetched(frontier, 5.0) == ["http://a/2"]
@@ -94,7 +95,7 @@ def test_a_budget_that_shrank_keeps_the_best(world, unit):
     rules = Refusing(lambda url: False)
     frontier = world.reopen(1.0, rules)
     assert fetched(frontier, 1.0) == [f"http://a/{n}" for n in (1, 2, 3, 4)], "five, with the first"
-    assert {rule for _, rule in rules.told} == {f"{unit}_budget"}
+    assert {rule for _, rule in rules.refused} == {f"{unit}_budget"}
     assert (frontier.counts().refused, frontier.counts().waiting) == (7, 0)
     assert frontier.add([candidate("new")], 1.0).over_budget == 1
     world.rules = replace(world.rules, **{f"max_urls_per_{unit}": 8})
@@ -153,7 +154,7 @@ def test_refused_urls_pass_a_thousand_a_call_and_are_read_once(tmp_path):
         assert frontier.wake_at() == 0.0
         assert frontier.lease(1.0) == []
         calls += 1
-    assert len(denied.told) == frontier.counts().refused == 20_000
+    assert len(denied.refused) == frontier.counts().refused == 20_000
     assert calls <= 22
     assert store.read < 21_000
     store.close()

@@ -66,9 +66,9 @@ class ArchiveAudit:
         return {_place(one.record): one for one in self.outcomes if one.record}
 
     def check(self, leases_of_the_dead: int, *, is_shared: bool = False) -> None:
-        """*leases_of_the_dead*: how many were open at deaths, all told. In a shared crawl another
-        may have them before who died is back, a finish may be logged that Redis never heard of, and
-        pages in flight at two workers are not compared."""
+        """*leases_of_the_dead*: how many leases were held at all deaths together. In a shared crawl
+        another worker may get them before the dead worker restarts, a finish may be logged that did
+        not reach Redis, and pages in flight at two workers are not compared."""
         twins = leases_of_the_dead if is_shared else 0
         self._files_are_in_order()
         self._what_is_finished_is_there(twins)
@@ -114,7 +114,7 @@ class ArchiveAudit:
         assert set(surely.values()) == {1}, surely.most_common(3)
 
     def _originals_are_different(self, twins: int) -> None:
-        """But for so many that hold what another holds."""
+        """Check that at most *twins* records hold the same bytes as another."""
         answers = self.answers.values()
         digests = Counter(
             one.fields["WARC-Payload-Digest"] for one in answers if one.kind == "response"
@@ -122,7 +122,7 @@ class ArchiveAudit:
         assert sum(digests.values()) - len(digests) <= twins
 
     def _texts_are_different(self) -> None:
-        """Of pages that are finished, and nobody's copies."""
+        """Check finished pages that are no copies."""
         own = {one.url for one in self.outcomes if one.fate == "done" and not one.reason}
         prints = {row["url"]: row["simhash"] for row in self.rows.values() if row["simhash"]}
         for (url, one), (twin, other) in combinations(prints.items(), 2):

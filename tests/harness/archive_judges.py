@@ -62,8 +62,8 @@ class Read:
 
 
 def read(data: bytes) -> list[Read]:
-    """Every record of a compressed WARC. Fails on anything that either judge dislikes:
-    a torn gzip member, a wrong digest, a record that runs on, a different view of it."""
+    """Return every record of a compressed WARC. Fail on anything that warcio or fastwarc rejects: a
+    torn gzip member, a wrong digest, a record that runs on, a difference between the two."""
     gzip.decompress(data)
     blocks = _warcio(data, parse=False)
     payloads = _warcio(data, parse=True)
@@ -123,10 +123,10 @@ def answers(data: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
 
 
 def marked(records: Iterable[Read]) -> set[str]:
-    """The names of answers that say there may be another of their URL."""
+    """Return the names of answers whose metadata marks them as possible repeats."""
     notes = (one for one in records if one.kind == "metadata")
-    said = {one.fields["WARC-Concurrent-To"]: (one.url, one.block.decode()) for one in notes}
-    return {name for name, (url, text) in said.items() if f"may-repeat: {url}\r\n" in text}
+    marks = {one.fields["WARC-Concurrent-To"]: (one.url, one.block.decode()) for one in notes}
+    return {name for name, (url, text) in marks.items() if f"may-repeat: {url}\r\n" in text}
 
 
 def _warcio(data: bytes, *, parse: bool) -> list[tuple[int, dict[str, str], bytes]]:
@@ -143,7 +143,7 @@ def _warcio(data: bytes, *, parse: bool) -> list[tuple[int, dict[str, str], byte
 
 
 def _fastwarc(data: bytes) -> FastIterator:
-    # A block digest that does not fit makes fastwarc pass over the record: the count tells.
+    # A block digest that does not fit makes fastwarc pass over the record: the count shows it.
     return FastIterator(io.BytesIO(data), verify_digests=True)
 
 
@@ -156,12 +156,12 @@ def _by_fastwarc(record: WarcRecord, block: tuple[int, dict[str, str], bytes]) -
 
 
 def judged_by_programs(folder: Path) -> None:
-    """What `warcio check` and `fastwarc check` say of each file: all is well."""
+    """Check that `warcio check` and `fastwarc check` find no fault in any file."""
     for path in sorted(folder.glob("*.warc.gz")):
         checked = run([sys.executable, "-c", _WARCIO, "check", "-v", str(path)])
         assert checked.returncode == 0, checked.stdout + checked.stderr
-        said = {line.strip() for line in checked.stdout.splitlines() if line.startswith("    ")}
-        assert said <= {"digest pass", "digest present but not checked (revisit)"}
+        lines = {line.strip() for line in checked.stdout.splitlines() if line.startswith("    ")}
+        assert lines <= {"digest pass", "digest present but not checked (revisit)"}
         # Of a payload it would compare a revisit's digest with the body that a revisit has not.
         fast = Path(sys.executable).with_name("fastwarc")
         checked = run([str(fast), "check", "--quiet", str(path)])
@@ -182,7 +182,8 @@ def judged_key(url: str) -> str:
 
 
 def judged_archive(folder: Path) -> None:
-    """Every file has the index that the judge makes, and our own check finds no fault."""
+    """Check that every file has the index that cdxj-indexer makes, and that our own check finds no
+    fault."""
     with open_checker() as check:
         for warc in sorted(folder.glob("*.warc.gz")):
             index = companion_path(warc, ".cdxj").read_text(encoding="ascii")

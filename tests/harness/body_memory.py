@@ -24,25 +24,25 @@ PLENTY: Final = 1 << 40
 
 
 class Memory(BodyMemory):
-    """A memory whose counts can be read; *are_ours* says whether its leases are still held."""
+    """A memory whose counts can be read. *are_ours*: whether its leases are still held."""
 
     def __init__(self, max_bytes: int = PLENTY) -> None:
-        self.flights = InFlight()
-        self.told: Counter[str] = Counter()
+        self.in_flight = InFlight()
+        self.counted: Counter[str] = Counter()
         self.are_ours = True
-        super().__init__(max_bytes, self.flights, lambda lease: self.are_ours, self._count)
+        super().__init__(max_bytes, self.in_flight, lambda lease: self.are_ours, self._count)
 
     def leased(self, lease_id: int, **meta: object) -> tuple[Request, Fetch]:
         """Open a fetch: the request of a new lease."""
         host = f"h{lease_id}.example"
         url = f"http://{host}/"
         lease = Lease(lease_id, Candidate(url, lease_id, HostKey(host), host), Pace(), 0.0)
-        return Request(url, meta={LEASE: lease, **meta}), self.flights.add(lease)
+        return Request(url, meta={LEASE: lease, **meta}), self.in_flight.add(lease)
 
-    def end(self, flight: Fetch) -> None:
-        """Its page is finished."""
-        self.flights.remove(flight)
-        self.release(flight.lease.id)
+    def end(self, fetch: Fetch) -> None:
+        """End the fetch: its page is finished."""
+        self.in_flight.remove(fetch)
+        self.release(fetch.lease.id)
 
     def _count(self, key: str, by: int) -> None:
-        self.told[key] += by
+        self.counted[key] += by

@@ -1,4 +1,4 @@
-"""Fetches with our download handler, in a process of its own, and reports what came of it.
+"""Fetch with our download handler, in a separate process, and report the result of each fetch.
 
 Rule: only our handler, resolver and decoder are installed, so what is seen is theirs. A JSON
 list of crawls is read from stdin; one JSON object for each fetch is written to stdout.
@@ -54,7 +54,7 @@ ASKED: Final[set[str]] = set()
 
 
 class Names(AresLookup):
-    """A name server with few names; localhost is asked of the real one."""
+    """A lookup of few names; localhost is looked up by the real name server."""
 
     async def __call__(self, name: str) -> ResolvedName:
         if name == "localhost":
@@ -77,8 +77,8 @@ def options(tls: str, keepalive_s: float) -> DownloadOptions:
     )
 
 
-class Telling(BodyReader):
-    """Keeps the exchanges of all requests; these have no leases."""
+class RecordingBodyReader(BodyReader):
+    """A body reader that keeps the exchanges of all requests; these have no leases."""
 
     def response(self, request: Request, exchange: Exchange, **more: Any) -> Response:
         EXCHANGES[request] = exchange
@@ -90,8 +90,8 @@ class Handler(AiohttpHandler):
     def from_crawler(cls, crawler: Crawler) -> Handler:
         chosen = options(crawler.settings["TLS"], crawler.settings["KEEPALIVE_S"])
         slots = Slots(SlotRules(), lambda: None)
-        keeper = Telling(crawler, chosen, MEMORY.flights, MEMORY, slots)
-        return cls(crawler, keeper, Resolver(chosen.admits, Names()))
+        body_reader = RecordingBodyReader(crawler, chosen, MEMORY.in_flight, MEMORY, slots)
+        return cls(crawler, body_reader, Resolver(chosen.admits, Names()))
 
 
 class Decode(DecodeMiddleware):

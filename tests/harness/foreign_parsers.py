@@ -21,7 +21,7 @@ from crawler.api import Link, Parsed, Unreadable
 
 
 class Notes:
-    """Takes a type that nobody else does; each line is a link."""
+    """Takes a type that no other parser takes; each line is a link."""
 
     name = "notes"
     types = frozenset({"application/x-notes"})
@@ -156,8 +156,8 @@ METADATA: Final = "Metadata-Version: 2.1\nName: strange-parsers\nVersion: 1.0\n"
 
 @contextmanager
 def foreign_parsers(folder: Path, entry_points: Mapping[str, str] | None = None) -> Iterator[str]:
-    """The name of the package, which can be imported meanwhile. *entry_points*: by name, of
-    `crawler.parsers`; then it looks installed."""
+    """Yield the name of the package, which can be imported meanwhile. *entry_points*: entry points
+    of `crawler.parsers` by name; with them the package looks installed."""
     (folder / f"{NAME}.py").write_text(MODULE)
     (folder / "strange_broken.py").write_text("raise RuntimeError('on import')\n")
     if entry_points is not None:

@@ -33,7 +33,7 @@ from tests.harness.sources import PROJECT
 
 LARGEST_BYTES: Final = 1 << 18  # of arguments and environment
 SCRAPY: Final = [sys.executable, "-m", "scrapy"]
-_LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_WAIT_FLAGS: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 class ForkedProcess:
@@ -202,7 +202,10 @@ class _Server:
 
     def _send_statuses(self) -> None:
         for client, pid in self._children.items():
-            if pid not in self._ended and (end := os.waitid(os.P_PID, pid, _LOOK)) is not None:
+            if (
+                pid not in self._ended
+                and (end := os.waitid(os.P_PID, pid, _WAIT_FLAGS)) is not None
+            ):
                 self._ended.add(pid)
                 status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
                 with suppress(OSError):

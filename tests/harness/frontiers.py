@@ -1,5 +1,5 @@
-"""What every frontier test runs on: a world that outlives its frontiers, and candidates in one
-line."""
+"""The worlds of the frontier tests: a store that outlives its frontiers, and what these tests
+share."""
 
 from __future__ import annotations
 
@@ -59,27 +59,27 @@ TIGHT = FrontierRules(
 
 
 class World(Protocol):
-    """What outlives a frontier: `reopen` is what a crash leaves."""
+    """A store that outlives its frontiers: `reopen` is a restart after a crash."""
 
     rules: FrontierRules
     notes_releases: bool
     """Whether a lease that was released in the moment it was taken is known to be."""
 
     def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> Any:
-        """A Frontier that also has `put_back_at_open` and `clock`."""
+        """Return a Frontier that also has `put_back_at_open` and `clock`."""
 
     def letters(self) -> list[DeadLetter]: ...
 
     def claim(self, digest: bytes) -> Claim | None: ...
 
     def drift(self, frontier: Any, by: int) -> None:
-        """Its counter of waiting URLs is wrong by so many."""
+        """Make the counter of waiting URLs wrong by *by*."""
 
     def check(self, frontier: Any) -> None:
-        """The invariants, from inside."""
+        """Check the invariants of the containers."""
 
     def wakes(self, frontier: Any, now: float, standings: Sequence[Standing] = STANDINGS) -> bool:
-        """Whether it asks, or calls back, to be asked for *standings* by *now*."""
+        """Return whether the frontier asks, or calls back, to be asked for *standings* by *now*."""
 
 
 class EmbeddedWorld:
@@ -127,7 +127,7 @@ STORES = [memory_store, rocks_store]
 
 
 def candidate(name: str, *, host: str = "a", **given: object) -> Candidate:
-    """*name* is the URL's path and its identity on the host."""
+    """Return a candidate; *name* is the path of its URL and identifies it on the host."""
     url = f"http://{host}/{name}"
     key = xxh3_64_intdigest(url.encode())
     return Candidate(url=url, key=key, host=HostKey(host), domain=host, **given)  # type: ignore[arg-type]  # field types are checked by msgspec's users, not here
@@ -138,7 +138,7 @@ def rest(seconds: float) -> Rest:
 
 
 def drain(frontier: Frontier, now: float) -> list[Lease]:
-    """All that may be leased at *now*: asks again as long as the frontier asks to be asked."""
+    """Return all that may be leased at *now*; ask again as long as the frontier asks for it."""
     leases: list[Lease] = []
     while True:
         got = frontier.lease(now, 4)
@@ -149,19 +149,19 @@ def drain(frontier: Frontier, now: float) -> list[Lease]:
 
 
 class Refusing:
-    """Lease rules that refuse the URLs that *refuses* names; keeps what it was told."""
+    """Lease rules that refuse the URLs for which *refuses* is true, and record what was refused."""
 
     are_complete = True
 
     def __init__(self, refuses: Callable[[str], bool]) -> None:
         self.refuses = refuses
-        self.told: list[tuple[str, str]] = []  # URL, rule
+        self.refused: list[tuple[str, str]] = []  # URL, rule
 
-    def refusal(self, it: Candidate) -> Refusal | None:
-        return Refusal(Reason.DENIED, "by the test") if self.refuses(it.url) else None
+    def refusal(self, found: Candidate) -> Refusal | None:
+        return Refusal(Reason.DENIED, "by the test") if self.refuses(found.url) else None
 
     def on_refused(self, urls: Sequence[tuple[Candidate, Refusal]]) -> None:
-        self.told += ((it.url, str(refusal.reason)) for it, refusal in urls)
+        self.refused += ((found.url, str(refusal.reason)) for found, refusal in urls)
 
     def on_readmitted(self, urls: int) -> None:
         """Nothing to keep."""
@@ -172,7 +172,7 @@ ADMIT_ALL = Refusing(lambda url: False)
 
 @dataclass
 class WebServer:
-    """Knows when each host was last visited, and what it was promised since."""
+    """A polite web server: when each host was last visited, and until when it must rest."""
 
     quiet_until: dict[str, float] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)

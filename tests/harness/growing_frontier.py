@@ -28,13 +28,13 @@ def anonymous_bytes() -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
-def page(dice: random.Random, born: int) -> list[Candidate]:
+def page(dice: random.Random, count: int) -> list[Candidate]:
     own = dice.randrange(HOSTS)
     found = []
     for number in range(PAGE):
         host = dice.randrange(HOSTS) if number % 4 == 0 else own
         name = HostKey(f"host{host}.example")
-        url = f"http://{name}/some/rather/long/path/to/a/page-{born + number}.html"
+        url = f"http://{name}/some/rather/long/path/to/a/page-{count + number}.html"
         found.append(Candidate(url, dice.getrandbits(64), name, str(name), depth=2, level=2))
     return found
 
@@ -44,13 +44,13 @@ def main(folder: str, most: int) -> None:
     store = RocksStore(Path(folder))
     rules = FrontierRules(max_urls_per_domain=10_000, max_active_hosts=1_000)
     frontier = TwoTierFrontier(store, rules, 0.0)
-    for born in range(0, most, PAGE):
-        now = born / 1_000
-        frontier.add(page(dice, born), now)
+    for count in range(0, most, PAGE):
+        now = count / 1_000
+        frontier.add(page(dice, count), now)
         for lease in frontier.lease(now):
             frontier.release(lease, Rest(30.0, lease.pace), now)
             frontier.finish(lease, Done(), now)
-        if (born + PAGE) % 100_000 < PAGE:
+        if (count + PAGE) % 100_000 < PAGE:
             print(frontier.counts().waiting, anonymous_bytes(), flush=True)
     store.close()
 

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from tests.harness.fork_server import ForkedProcess
 
-LOOK_S: Final = 0.02  # between two looks whether the process lives, and at folders that are new
+POLL_S: Final = 0.02  # between two checks whether the process runs, and for new folders
 # Forked from a process that has imported what was preloaded: each begins in milliseconds.
 SPAWN: Final = multiprocessing.get_context("forkserver")
 _PRELOADED: Final[list[str]] = []
@@ -39,10 +39,10 @@ def preload(*modules: str) -> None:
 def run_until_killed(
     target: Callable[..., object], *args: object, messages: int | None = None, then_s: float = 0.0
 ) -> list[bytes]:
-    """Run *target* with *args* and a pipe in a process of its own, and return all that it sent.
+    """Run *target* with *args* and a pipe in a separate process, and return all that it sent.
 
-    It is killed *then_s* after it has sent as many *messages*, whatever it does at that moment;
-    without a number when it has closed the pipe.
+    It is killed *then_s* after it has sent as many *messages*, in the middle of its work; without a
+    number, when it has closed the pipe.
     """
     ours, theirs = SPAWN.Pipe(duplex=False)
     process = SPAWN.Process(target=target, args=(*args, theirs))
@@ -61,7 +61,8 @@ def run_until_killed(
 
 
 def _received(pipe: Connection) -> Iterator[bytes]:
-    """Up to the end of the process; its last message may be cut off, and is left out."""
+    """Yield the messages up to the end of the process; its last one may be cut off, and is left
+    out."""
     try:
         while True:
             yield pipe.recv_bytes()
@@ -73,7 +74,7 @@ def _received(pipe: Connection) -> Iterator[bytes]:
 class Aim:
     """The process is killed when a file with this *suffix* appears, or disappears."""
 
-    says: str
+    name: str
     where: str  # "here": beside the files that are written; or another folder that is watched
     suffix: str
     comes: bool = True
@@ -101,11 +102,11 @@ class Watch:
         os.close(self._events)
 
     def sees(self, aim: Aim) -> bool:
-        """Return whether it happens, within LOOK_S."""
+        """Return whether it happens, within POLL_S."""
         seen = False
         for where, name in self._new_names():
             seen |= self._is_aimed_at(aim, where, name, comes=True)
-        if not seen and select.select([self._events], [], [], LOOK_S)[0]:
+        if not seen and select.select([self._events], [], [], POLL_S)[0]:
             for where, name, comes in self._changes():
                 seen |= self._is_aimed_at(aim, where, name, comes)
         return seen
@@ -122,7 +123,7 @@ class Watch:
         return found
 
     def _changes(self) -> Iterator[tuple[str, str, bool]]:
-        """Which folder, which name, and whether it comes or goes."""
+        """Yield the folder, the name, and whether the file appears or disappears."""
         events = os.read(self._events, 1 << 16)
         while events:
             number, mask, _, length = _EVENT.unpack_from(events)

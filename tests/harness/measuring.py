@@ -20,8 +20,8 @@ from typing import Final, Self
 from scrapy import signals
 from scrapy.crawler import Crawler
 
-LOOK_S: Final = 0.02
-TURN_S: Final = 0.005
+POLL_S: Final = 0.02
+TICK_S: Final = 0.005
 KEPT_DELAYS: Final = 50
 
 
@@ -45,8 +45,8 @@ def _once(act: Callable[[], object]) -> float:
 
 @dataclass(slots=True)
 class PeakMemory:
-    """High-water marks, in bytes. (What wait4 says of a child includes its parent's memory at the
-    fork.)"""
+    """High-water marks, in bytes. (The figure of wait4 for a child includes its parent's memory at
+    the fork.)"""
 
     own: int = 0
     children: dict[int, int] = field(default_factory=dict)  # by process
@@ -60,7 +60,7 @@ def peak_memory(process: subprocess.Popen[bytes], limit_s: float) -> PeakMemory:
         for child in _children(process.pid):
             # The last one counts: until it is another program, a child has its parent's.
             memory.children[child] = _high_water(child) or memory.children.get(child, 0)
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return memory
 
 
@@ -110,6 +110,6 @@ class LoopDelays:
     async def _measure(self) -> None:
         while True:
             before = time.thread_time()
-            await asyncio.sleep(TURN_S)
+            await asyncio.sleep(TICK_S)
             late_s = time.thread_time() - before
             heappushpop(self._longest, (late_s, time.time()))

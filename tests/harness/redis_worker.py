@@ -1,4 +1,5 @@
-"""The connections of workers to a shared crawl; what they gather is sent when a test flushes it."""
+"""The connections of workers to a shared crawl; calls that are gathered are sent when a test
+flushes them."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ MOMENT_S: Final = 0.15
 
 class RedisWorker:
     def __init__(self, url: str, session: str) -> None:
-        """*url* says also how long an answer is waited for."""
+        """*url* also has the time-outs."""
         opening = (0.0, LEASE_S, keys.SCHEMA)
         self.nodes = Nodes(Address.parse(url), Scripts(), NAME, SHARDS, opening)
         self.ops = ShardOperations(session, SHARDS, FrontierRules(), LEASE_S)
-        self.tells: list[Call] = []
+        self.unsent: list[Call] = []
         self.counted: Counter[str] = Counter()
         self.asked: list[Call] = []
         self.is_full: Callable[[int], bool] = lambda _: False  # whether a shard's server is
@@ -42,7 +43,7 @@ class RedisWorker:
         return ShardLink(
             ops=self.ops,
             run=self.run,
-            send_later=self.tell,
+            send_later=self.send_later,
             is_full=lambda shard: self.is_full(shard),
             count=self.count,
         )
@@ -51,18 +52,18 @@ class RedisWorker:
         self.asked += calls
         return await self.nodes.run(calls)
 
-    def tell(self, call: Call) -> None:
-        self.tells.append(call)
+    def send_later(self, call: Call) -> None:
+        self.unsent.append(call)
 
     def count(self, figure: str) -> None:
         self.counted[figure] += 1
 
     async def flush(self) -> None:
         """Send what was gathered; calls that no server takes remain."""
-        calls, self.tells = self.tells, []
+        calls, self.unsent = self.unsent, []
         replies = await self.nodes.run(calls) if calls else []
         faulted = zip(calls, replies, strict=True)
-        self.tells = [call for call, reply in faulted if isinstance(reply, FAULTS)] + self.tells
+        self.unsent = [call for call, reply in faulted if isinstance(reply, FAULTS)] + self.unsent
 
 
 Worker = TypeVar("Worker", bound=RedisWorker)
@@ -83,8 +84,8 @@ async def redis_workers(
         yield workers
 
 
-async def soon(story: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Start *story* and let it run for a moment."""
-    task = asyncio.create_task(story)
+async def soon(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """Start *coroutine* and let it run for a moment."""
+    task = asyncio.create_task(coroutine)
     await asyncio.wait({task}, timeout=MOMENT_S)
     return task

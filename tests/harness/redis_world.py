@@ -1,4 +1,5 @@
-"""The shared frontier for the contract suite: over a real redis-server that is told the time."""
+"""The shared frontier for the contract suite: over a real redis-server whose time is given by the
+test."""
 
 from __future__ import annotations
 
@@ -41,13 +42,13 @@ CLOCK = "local function wall() return tonumber(redis.call('GET', 'now') or 0) en
 SCRIPTS = Scripts(CLOCK)
 
 
-class ToldLink:
-    """Asks a server whose scripts read their time from a key."""
+class TimedLink:
+    """A connection to a server whose scripts read their time from a key."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
 
-    def tell(self, now: float) -> None:
+    def set_time(self, now: float) -> None:
         self.client.set("now", repr(float(now)))
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
@@ -72,43 +73,43 @@ def _flat(reply: Any) -> Any:
     return [each for pair in reply.items() for each in pair] if isinstance(reply, dict) else reply
 
 
-class ToldFrontier(ScriptFrontier):
-    """Tells the server the time of each call before it."""
+class TimedFrontier(ScriptFrontier):
+    """A frontier that sets the time of the server before each call."""
 
     def __init__(
         self,
-        link: ToldLink,
+        link: TimedLink,
         ops: ShardOperations,
         dead_session: str | None,
         now: float,
         lease_rules: LeaseRules | None = None,
     ) -> None:
-        self._told = link
-        # As the embedded one: whoever keeps the time goes on where it stood.
-        link.tell(max(now, *(each.clock for each in link.totals())))
+        self._timed_link = link
+        # As the embedded one: time never goes back.
+        link.set_time(max(now, *(each.clock for each in link.totals())))
         super().__init__(link, ops, dead_session, NAME, lease_rules)
 
     def add(self, found: Iterable[Candidate], now: float) -> Added:
-        self._told.tell(now)
+        self._timed_link.set_time(now)
         return super().add(found, now)
 
     def lease(
         self, now: float, limit: int = 1, standings: Sequence[Standing] = STANDINGS
     ) -> list[Lease]:
-        self._told.tell(now)
+        self._timed_link.set_time(now)
         return super().lease(now, limit, standings)
 
     def release(self, lease: Lease, rest: Rest, now: float) -> bool:
-        self._told.tell(now)
+        self._timed_link.set_time(now)
         return super().release(lease, rest, now)
 
     def finish(self, lease: Lease, verdict: Verdict, now: float) -> bool:
-        self._told.tell(now)
+        self._timed_link.set_time(now)
         return super().finish(lease, verdict, now)
 
 
 class RedisWorld:
-    """`reopen` is what a worker does that died and starts again: its old session is dead."""
+    """A world in which `reopen` is a restart of a killed worker: its last session is dead."""
 
     notes_releases = True
 
@@ -121,24 +122,24 @@ class RedisWorld:
         for name in SCRIPTS.names():
             client.script_load(SCRIPTS.text(name))
 
-    def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> ToldFrontier:
-        link = ToldLink(self.client)
+    def reopen(self, now: float, lease_rules: LeaseRules | None = None) -> TimedFrontier:
+        link = TimedLink(self.client)
         ours = new_format(SHARDS, len(self.rules.level_shares), ())
         if not self.client.set(keys.format_key(NAME), encode_format(ours), nx=True):
             check_format(self.client.get(keys.format_key(NAME)), ours, NAME)
         link.run([Call(n, "open", ("a" * 40, 30, FOR_EVER_S, keys.SCHEMA)) for n in range(SHARDS)])
         dead, self._last = self._last, f"session{next(self._sessions)}"
         ops = ShardOperations(self._last, SHARDS, self.rules, FOR_EVER_S)
-        return ToldFrontier(link, ops, dead, now, lease_rules)
+        return TimedFrontier(link, ops, dead, now, lease_rules)
 
     def letters(self) -> list[DeadLetter]:
         kept = [self.client.hgetall(keys.dead(NAME, shard)) for shard in range(SHARDS)]
         return [decode_letter(letter) for each in kept for letter in each.values()]
 
     def claim(self, digest: bytes) -> Claim | None:
-        """Whoever asks and finds none has it reserved."""
-        asks = ShardOperations("nobody", SHARDS, self.rules, FOR_EVER_S).reserve(digest, 0, 1.0)
-        ((_, word, *found),) = ToldLink(self.client).run([asks])
+        """Return the claim on *digest*; without one, the digest is reserved by this call."""
+        asks = ShardOperations("reader", SHARDS, self.rules, FOR_EVER_S).reserve(digest, 0, 1.0)
+        ((_, word, *found),) = TimedLink(self.client).run([asks])
         return read_claim(*found) if word == b"claimed" else None
 
     def drift(self, _: ScriptFrontier, by: int) -> None:
@@ -151,7 +152,7 @@ class RedisWorld:
         return wake_at is not None and wake_at <= now
 
     def check(self, _: ScriptFrontier | None = None) -> None:
-        """How the structures of each shard must agree."""
+        """Check that the structures of each shard agree."""
         dump = _dump(self.client)
         for shard in range(SHARDS):
             _check_shard(dump, keys.root(NAME, shard))

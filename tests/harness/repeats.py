@@ -87,7 +87,7 @@ class RepeatsAudit:
         return [row for file in sorted(self.folder.glob(f"*{SUFFIX}")) for row in read_rows(file)]
 
     def is_marked(self, one: Read) -> bool:
-        """Its metadata says that there may be another record of its URL."""
+        """Return whether its metadata marks it as a possible repeat."""
         return one.fields["WARC-Record-ID"] in self._marked
 
     def check(self) -> None:

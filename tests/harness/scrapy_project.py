@@ -1,4 +1,4 @@
-"""A project as people who know Scrapy write it: our two lines in its settings, their spiders."""
+"""A project as Scrapy users write it: our two lines in its settings, their spiders."""
 
 from __future__ import annotations
 

@@ -141,8 +141,8 @@ class ScriptFrontier:
         return True
 
     def is_over(self) -> bool:
-        looks = self._link.run([self._ops.check(shard) for shard in range(self._ops.shards)])
-        return not any(ShardCheck.of_reply(reply).is_anything_left for reply in looks)
+        replies = self._link.run([self._ops.check(shard) for shard in range(self._ops.shards)])
+        return not any(ShardCheck.of_reply(reply).is_anything_left for reply in replies)
 
     def is_congested(self) -> bool:
         return False

@@ -137,9 +137,9 @@ class LoneWorker:
         self.knowledge = NoKnowledge()
         self.ops = ShardOperations(self.session, shards, rules, lease_s)
         base = WorkerBase.of(
-            self.nodes,
-            self.ops,
-            WorkerRules(
+            nodes=self.nodes,
+            ops=self.ops,
+            rules=WorkerRules(
                 name=NAME,
                 shards=shards,
                 lease_s=lease_s,
@@ -150,11 +150,11 @@ class LoneWorker:
                 full_bytes=full_bytes,
                 sync_outbox=sync_outbox,
             ),
-            self.outbox,
-            self.listener,
-            lambda: WorkerRecord(name=name, session=self.session, host="here", pid=1),
-            time.time,
-            confirm,
+            outbox=self.outbox,
+            listener=self.listener,
+            make_record=lambda: WorkerRecord(name=name, session=self.session, host="here", pid=1),
+            now=time.time,
+            confirm=confirm,
         )
         self.full_servers = full_servers(self.nodes, full_bytes)
         self.base = replace(base, full_servers=self.full_servers)

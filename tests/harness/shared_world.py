@@ -41,7 +41,7 @@ from crawler.shared.worker.membership import return_leases
 from crawler.shared.worker.outbox import Outbox
 from crawler.shared.worker.status import WorkerDisk, WorkerRules
 from tests.harness.frontiers import TIGHT
-from tests.harness.redis_world import FOR_EVER_S, NAME, SCRIPTS, SHARDS, RedisWorld, ToldLink
+from tests.harness.redis_world import FOR_EVER_S, NAME, SCRIPTS, SHARDS, RedisWorld, TimedLink
 from tests.harness.shared_frontier import NoKnowledge, RecordingListener, SmallStore, confirm
 from tests.servers.redis_process import HOST
 from tests.servers.simulated import Network, SimulatedLoop, SimulatedServer
@@ -51,7 +51,7 @@ ROUND_S: Final = 0.03  # of the loop; a worker that is to ask all shards has the
 
 
 class AddedListener(RecordingListener):
-    """Sums up what the last adds have brought."""
+    """A listener that sums up the results of the last adds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,8 @@ class AddedListener(RecordingListener):
 
 
 class Gate(WorkerDisk):
-    """Our disk is full where a test says so: then no lease is asked for, and none is given."""
+    """A disk that is full while the gate is shut: then the worker asks for no leases and gives
+    none."""
 
     is_shut = False
 
@@ -95,9 +96,9 @@ class SimulatedWorker:
         self.ops = ShardOperations(session, SHARDS, world.rules, world.lease_s, world.wait_s)
         self.nodes = world.nodes(network)
         base = WorkerBase.of(
-            self.nodes,
-            self.ops,
-            WorkerRules(
+            nodes=self.nodes,
+            ops=self.ops,
+            rules=WorkerRules(
                 name=NAME,
                 shards=SHARDS,
                 lease_s=world.lease_s,
@@ -107,12 +108,12 @@ class SimulatedWorker:
                 is_ack_durable=world.is_sure,
                 full_bytes=lambda _: None,
             ),
-            Outbox(disk, lambda domain: shard_of(domain, SHARDS)),
-            self.listener,
-            lambda: WorkerRecord(name=name, session=session, host="here", pid=1),
-            lambda: world.now,
-            confirm,
-            lambda: world.now,
+            outbox=Outbox(disk, lambda domain: shard_of(domain, SHARDS)),
+            listener=self.listener,
+            make_record=lambda: WorkerRecord(name=name, session=session, host="here", pid=1),
+            now=lambda: world.now,
+            confirm=confirm,
+            steady=lambda: world.now,
         )
         self.gate = Gate(base.status_log, base.steady)
         self.frontier = SharedFrontier(
@@ -125,7 +126,7 @@ class SimulatedWorker:
         )
 
     def poll(self) -> None:
-        """Let all shards be asked now."""
+        """Ask all shards for leases now."""
         for shard in range(SHARDS):
             self.frontier.lease_buffer.wake_shard(shard, 0.0)
 
@@ -238,8 +239,8 @@ def _summed(kept_out: Iterable[OverBudgetLinks]) -> tuple[OverBudgetLinks, ...]:
 
 
 class SharedWorld(RedisWorld):
-    """`reopen` is a crash: nothing more is sent, and the next session returns the leases of the
-    last one when it begins (join.py)."""
+    """A world in which `reopen` is a crash: nothing more is sent, and the next session returns the
+    leases of the last one when it begins (join.py)."""
 
     lease_s = FOR_EVER_S
     heartbeat_s = 5.0
@@ -290,8 +291,8 @@ class SharedWorld(RedisWorld):
         disk: SmallStore,
         lease_rules: LeaseRules | None = None,
     ) -> tuple[SimulatedWorker, int]:
-        """Start the worker *name* again, whose last session was *dead*; and how many of its leases
-        came back."""
+        """Start the worker *name* again, whose last session was *dead*; also return how many of its
+        leases were put back."""
         number = next(self._sessions)
         network = Network(self.loop, self.server, 1 + number)
         session = f"{name}.{number}"
@@ -350,7 +351,7 @@ class SharedWorld(RedisWorld):
             worker.gate.is_shut = True
 
     def totals(self) -> list[ShardTotals]:
-        return ToldLink(self.client).totals()
+        return TimedLink(self.client).totals()
 
 
 def first_line(name: str) -> str:

@@ -36,7 +36,7 @@ class SmallDisk:
 
 
 class SmallFiles:
-    """No file can grow over *room_bytes*; anybody may ask the system for that."""
+    """A limit on the size of each file, *room_bytes*, which needs no privilege."""
 
     refusal = "File too large"
 

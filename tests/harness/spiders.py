@@ -43,7 +43,7 @@ class Interrupted:
 
 
 class FailsToOpen:
-    """A pipeline whose database, say, is not there."""
+    """A pipeline that cannot be opened, as if its database were down."""
 
     def open_spider(self) -> None:
         raise RuntimeError("it does not open")
@@ -64,7 +64,7 @@ class FailsToBeBuilt:
 
 
 class SelectingSpider(Spider):
-    """As most are: each of its answers and its selector know each other."""
+    """A spider like most: each of its responses and its selector refer to each other."""
 
     name = "selecting"
 
@@ -79,8 +79,8 @@ class SelectingSpider(Spider):
         return {"titles": response.css("title::text").getall()}
 
 
-class TellsThreshold:
-    """An add-on that says at the end how often Python looks for garbage."""
+class ThresholdReport:
+    """An add-on that logs the threshold of the garbage collector at the end."""
 
     def __init__(self, crawler: Crawler) -> None:
         crawler.signals.connect(self.closed, signals.spider_closed)

@@ -107,7 +107,7 @@ class Worker:
         wait_until(lambda: self._stat()[0] == "T", BOUND_S, poll_s=0.001)
 
     def wait(self, timeout_s: float = BOUND_S) -> int:
-        """Its status; 0 is a crawl that came to its end, or was stopped in good order."""
+        """Return the exit status; 0 is a crawl that finished, or was stopped in good order."""
         assert self._process is not None, "it was never started"
         try:
             status = self._process.wait(timeout_s)
@@ -128,20 +128,20 @@ class Worker:
 
     @property
     def session(self) -> str:
-        """Of its last life; empty as long as it has not joined."""
+        """Return the session of its last start; empty until it has joined."""
         file = self.data / "worker.json"
         return str(json.loads(file.read_bytes())["session"]) if file.exists() else ""
 
     @property
     def has_begun(self) -> bool:
-        """In one of its lives: from now on it fetches."""
+        """Return whether it has joined: from then on it fetches."""
         return BEGUN in self.log_text()
 
     def log_text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def counted(self, name: str) -> int:
-        """A figure of the stats that it has dumped, all its lives together."""
+        """Return a figure of the stats that it dumped, summed over all its starts."""
         return sum(int(count) for found, count in COUNTED.findall(self.log_text()) if found == name)
 
     def cpu_s(self) -> float:
@@ -150,7 +150,7 @@ class Worker:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _stat(self) -> list[str]:
-        """What the kernel says of it, from its state on."""
+        """Return the fields of /proc/PID/stat, from the state on."""
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
 
     def archived(self) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""What tests of this folder share. Those that hurt their server have one of their own."""
+"""What tests of this folder share. Tests that stop their server have one of their own."""
 
 from __future__ import annotations
 

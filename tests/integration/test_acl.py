@@ -75,36 +75,38 @@ def settings(folder: Path, server: RedisServer) -> list[str]:
 
 
 def scrapy(*words: str) -> str:
-    told = run([sys.executable, "-m", "scrapy", *words])
-    assert told.returncode == 0, told.stderr[-3000:]
-    return told.stdout
+    output = run([sys.executable, "-m", "scrapy", *words])
+    assert output.returncode == 0, output.stderr[-3000:]
+    return output.stdout
 
 
 def test_a_crawl_with_these_rights_lacks_none(tmp_path: Path, server: RedisServer) -> None:
     with LoopbackWeb(web, (*HOSTS, PUSHED, URGENT)) as served, server.client() as client:
         client.rpush("web:start_urls", served.url(PUSHED))
-        client.zadd("web:later_urls", {served.url(PUSHED): 1})  # somebody else's
+        client.zadd("web:later_urls", {served.url(PUSHED): 1})  # of another program
         client.rpush("gossamer:urgent", served.url(URGENT))
         given = settings(tmp_path, server)
         seeds = ",".join(served.url(host) for host in HOSTS)
         crawl = ["share", "web", "--workers", "2", "-a", f"seeds={seeds}", *given]
         scrapy(*crawl)
         dead = served.url(HOSTS[0], "/broken")
-        looks = [["counts"], ["hosts"], ["dead"], ["workers"], ["why", seeds.split(",")[0]]]
-        said = {look[0]: scrapy("frontier", *look, "--json", *given) for look in looks}
+        commands = [["counts"], ["hosts"], ["dead"], ["workers"], ["why", seeds.split(",")[0]]]
+        results = {
+            command[0]: scrapy("frontier", *command, "--json", *given) for command in commands
+        }
         scrapy("frontier", "why", dead, *given)
         assert "4 URLs put back" in scrapy("frontier", "retry", "--all", *given)
         scrapy(*crawl)
         assert client.acl_log() == []
-        assert list(client.scan_iter("gossamer:*:a:*")), "fingerprints were told"
+        assert list(client.scan_iter("gossamer:*:a:*")), "fingerprints were sent"
         used = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
         fetched = {(each.host, each.path) for each in served.visits if each.status == 200}
     assert {host for host, _ in fetched} == {*HOSTS, PUSHED, URGENT}
-    assert json.loads(said["counts"])["counts"]["dead"] == 4
-    assert granted() - ELSEWHERE - used <= in_sources(), "nothing is granted that nobody asks for"
+    assert json.loads(results["counts"])["counts"]["dead"] == 4
+    assert granted() - ELSEWHERE - used <= in_sources(), "no command is granted that is not used"
 
 
-def test_what_a_crawl_may_come_to_ask_is_granted(server: RedisServer) -> None:
+def test_every_command_of_a_crawl_is_granted(server: RedisServer) -> None:
     """What is rare does not happen in a test: these are all commands that our sources name."""
     with server.client() as client:
         commands = {str(name, "ascii") for name in client.command_list()}
@@ -130,7 +132,7 @@ def in_sources() -> set[str]:
         pytest.param(("FLUSHALL",), id="empty it"),
         pytest.param(("CONFIG", "GET", "*"), id="read its passwords"),
         pytest.param(("SHUTDOWN",), id="end it"),
-        pytest.param(("KEYS", "*"), id="stop everybody"),
+        pytest.param(("KEYS", "*"), id="block all clients"),
         pytest.param(("SCRIPT", "FLUSH"), id="forget scripts"),
         pytest.param(("SET", "other", "x"), id="write elsewhere"),
         pytest.param(("GET", "other"), id="read elsewhere"),
@@ -154,7 +156,7 @@ def test_these_rights_do_not_allow(server: RedisServer, command: tuple[str, ...]
         pytest.param(("CLUSTER", "SLOTS"), id="a cluster"),
     ],
 )
-def test_what_some_servers_are_asked_is_granted(
+def test_commands_for_some_servers_are_granted(
     server: RedisServer, command: tuple[str, ...]
 ) -> None:
     with server.client(USER, PASSWORD) as client:

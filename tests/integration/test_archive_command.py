@@ -48,7 +48,7 @@ ROUTES: Routes = {
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandResult:
     code: int
     out: bytes
     err: str
@@ -58,7 +58,7 @@ class Said:
         return self.out.decode()
 
 
-def archive(data: Path, *words: str, **settings: object) -> Said:
+def archive(data: Path, *words: str, **settings: object) -> CommandResult:
     """The command in this process."""
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     command = ["scrapy", "archive", *words]
@@ -78,7 +78,7 @@ def archive(data: Path, *words: str, **settings: object) -> Said:
     assert isinstance(ended.value.code, int)
     written = out.buffer
     assert isinstance(written, io.BytesIO)
-    return Said(ended.value.code, written.getvalue(), err.getvalue())
+    return CommandResult(ended.value.code, written.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -108,15 +108,15 @@ def warc_of(data: Path) -> Path:
 
 
 def test_list(crawled: Path) -> None:
-    said = archive(crawled, "list")
-    assert said.code == 0
-    head, row, total = said.text.splitlines()
+    result = archive(crawled, "list")
+    assert result.code == 0
+    head, row, total = result.text.splitlines()
     assert head.split()[:4] == ["file", "state", "captures", "revisits"]
     assert row.split()[:4] == [warc_of(crawled).name, "finished", "7", "1"]
     assert row.endswith("index columns")
     assert total.startswith("1 file, 7 captures, ")
-    (look,) = json.loads(archive(crawled, "list", "--json").text)
-    assert (look["captures"], look["revisits"]) == (7, 1)
+    (entry,) = json.loads(archive(crawled, "list", "--json").text)
+    assert (entry["captures"], entry["revisits"]) == (7, 1)
 
 
 @pytest.mark.parametrize(
@@ -135,29 +135,29 @@ def test_list(crawled: Path) -> None:
 def test_get(
     crawled: Path, web: Site, path: str, options: Sequence[str], body: bytes, note: str
 ) -> None:
-    said = archive(crawled, "get", web.url(path), *options)
-    assert (said.code, body in said.out) == (0, True)
-    assert note in said.err
+    result = archive(crawled, "get", web.url(path), *options)
+    assert (result.code, body in result.out) == (0, True)
+    assert note in result.err
 
 
 def test_get_into_a_file(crawled: Path, web: Site, tmp_path: Path) -> None:
     out = tmp_path / "a.html"
-    said = archive(crawled, "get", web.url("/a"), "-o", str(out))
-    assert (said.code, said.out) == (0, b"")
+    result = archive(crawled, "get", web.url("/a"), "-o", str(out))
+    assert (result.code, result.out) == (0, b"")
     assert b"the same words" in out.read_bytes()
     assert archive(crawled, "get", web.url("/a"), "-o", str(tmp_path)).code == 1
 
 
 def test_get_all(crawled: Path, web: Site) -> None:
-    said = archive(crawled, "get", web.url("/b"), "--all")
-    assert said.code == 0
-    assert "warc/revisit" in said.text
-    (look,) = json.loads(archive(crawled, "get", web.url("/b"), "--all", "--json").text)
-    assert look["url"] == web.url("/b") and ":" in look["record"]
+    result = archive(crawled, "get", web.url("/b"), "--all")
+    assert result.code == 0
+    assert "warc/revisit" in result.text
+    (entry,) = json.loads(archive(crawled, "get", web.url("/b"), "--all", "--json").text)
+    assert entry["url"] == web.url("/b") and ":" in entry["record"]
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("words", "code", "message"),
     [
         pytest.param(["get", "http://example.com/x"], 1, "is not in the archive", id="not there"),
         pytest.param(["get", "ftp:/x"], 1, "cannot be read as", id="no URL"),
@@ -168,33 +168,33 @@ def test_get_all(crawled: Path, web: Site) -> None:
         pytest.param(["check", "--raw"], 2, "takes no --raw", id="an option of another"),
     ],
 )
-def test_what_cannot_be_done_is_reported(
-    crawled: Path, words: Sequence[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+def test_impossible_requests_are_reported(
+    crawled: Path, words: Sequence[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = archive(crawled, *words)
-    assert said.code == code
-    assert says in said.err + said.text
+    result = archive(crawled, *words)
+    assert result.code == code
+    assert message in result.err + result.text
 
 
 def test_a_time_of_which_there_is_nothing(crawled: Path, web: Site) -> None:
-    said = archive(crawled, "get", web.url("/a"), "--at", "1999")
-    assert (said.code, "--all lists them" in said.err) == (1, True)
+    result = archive(crawled, "get", web.url("/a"), "--at", "1999")
+    assert (result.code, "--all lists them" in result.err) == (1, True)
 
 
 def test_there_must_be_an_archive(tmp_path: Path) -> None:
-    said = archive(tmp_path / "none", "list")
-    assert (said.code, "holds no archive" in said.err) == (1, True)
+    result = archive(tmp_path / "none", "list")
+    assert (result.code, "holds no archive" in result.err) == (1, True)
 
 
 def test_delivered_files_are_reported(crawled: Path) -> None:
-    said = archive(crawled, "list", CRAWLER_ARCHIVE_URL="s3://bucket/folder")
-    assert (said.code, "s3://bucket/folder" in said.err) == (0, True)
+    result = archive(crawled, "list", CRAWLER_ARCHIVE_URL="s3://bucket/folder")
+    assert (result.code, "s3://bucket/folder" in result.err) == (0, True)
 
 
 def test_a_good_archive_checks(crawled: Path) -> None:
-    said = archive(crawled, "check")
-    assert (said.code, said.err) == (0, "")
-    assert said.text == f"{warc_of(crawled).name}  22 records, 7 captures  good\n"
+    result = archive(crawled, "check")
+    assert (result.code, result.err) == (0, "")
+    assert result.text == f"{warc_of(crawled).name}  22 records, 7 captures  good\n"
 
 
 def records_of(warc: Path) -> list[int]:
@@ -218,7 +218,7 @@ def rewritten(warc: Path, old: bytes, new: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "damage"),
+    ("message", "damage"),
     [
         pytest.param(
             "is no gzip",
@@ -254,13 +254,13 @@ def rewritten(warc: Path, old: bytes, new: bytes) -> None:
         ),
     ],
 )
-def test_damage_is_named(data: Path, says: str, damage: Any) -> None:
+def test_damage_is_named(data: Path, message: str, damage: Any) -> None:
     damage(warc_of(data))
-    said = archive(data, "check")
-    assert said.code == 1
-    assert says in said.text, said.text
+    result = archive(data, "check")
+    assert result.code == 1
+    assert message in result.text, result.text
     found = json.loads(archive(data, "check", "--json").text)
-    assert any(says in fault["what"] for each in found for fault in each["faults"])
+    assert any(message in fault["what"] for each in found for fault in each["faults"])
 
 
 def written(data: Path, captures: Sequence[Capture], name: str = "h-1") -> Path:
@@ -291,8 +291,8 @@ COPY: Final = replace(FIRST, url="http://example.com/2", duplicate_of=CLAIM)
 def test_a_digest_that_is_wrong(tmp_path: Path, digest: str, change: tuple[bytes, bytes]) -> None:
     warc = written(tmp_path, [FIRST])
     rewritten(warc, *change)
-    said = archive(tmp_path, "check")
-    assert (said.code, f"its {digest} is sha1:" in said.text) == (1, True)
+    result = archive(tmp_path, "check")
+    assert (result.code, f"its {digest} is sha1:" in result.text) == (1, True)
 
 
 def of_another_tool(path: Path, *, gzipped: bool) -> None:
@@ -329,9 +329,9 @@ def test_an_archive_of_another_tool(tmp_path: Path, name: str) -> None:
     assert judged == ["warcinfo", "response", "resource"]
     assert b"<http://example.com/2>" in (path.read_bytes() if name == "other.warc" else
                                          gzip.decompress(path.read_bytes()))  # fmt: skip
-    said = archive(tmp_path, "check")
-    assert said.text.splitlines()[0] == f"{name}  3 records, 2 captures  1 fault", said
-    assert "has no index" in said.text.splitlines()[1]
+    result = archive(tmp_path, "check")
+    assert result.text.splitlines()[0] == f"{name}  3 records, 2 captures  1 fault", result
+    assert "has no index" in result.text.splitlines()[1]
     assert archive(tmp_path, "index").code == 0
     assert archive(tmp_path, "check").text == f"{name}  3 records, 2 captures  good\n"
     for url in ("http://example.com/1", "http://example.com/2"):
@@ -346,16 +346,16 @@ def test_an_archive_of_another_tool(tmp_path: Path, name: str) -> None:
 def test_a_folder_without_any_file_to_check(tmp_path: Path) -> None:
     (tmp_path / "warc").mkdir()
     (tmp_path / "warc" / "notes.txt").write_text("none")
-    said = archive(tmp_path, "check")
-    assert (said.code, said.text) == (1, "")
-    assert "has no WARC file (.warc.gz, .warc)" in said.err
+    result = archive(tmp_path, "check")
+    assert (result.code, result.text) == (1, "")
+    assert "has no WARC file (.warc.gz, .warc)" in result.err
 
 
 def test_a_revisit_of_nothing(tmp_path: Path) -> None:
     warc = written(tmp_path, [COPY])
-    said = archive(tmp_path, "check")
-    assert said.code == 1
-    assert f"{warc.name}:" in said.text and "whose original is in no file here" in said.text
+    result = archive(tmp_path, "check")
+    assert result.code == 1
+    assert f"{warc.name}:" in result.text and "whose original is in no file here" in result.text
     elsewhere = archive(tmp_path, "check", CRAWLER_ARCHIVE_URL="s3://bucket/folder")
     assert (elsewhere.code, "1 revisit of what is elsewhere" in elsewhere.text) == (0, True)
     got = archive(tmp_path, "get", COPY.url)
@@ -379,8 +379,8 @@ def test_a_crawl_at_work_is_no_fault(tmp_path: Path) -> None:
         file.write(b"\x1f\x8b")  # the beginning of a third
     assert "being written" in archive(tmp_path, "list").text
     assert archive(tmp_path, "get", COPY.url).out == FIRST.body
-    said = archive(tmp_path, "check")
-    assert (said.code, "3 records, 2 captures  good  being written" in said.text) == (0, True)
+    result = archive(tmp_path, "check")
+    assert (result.code, "3 records, 2 captures  good  being written" in result.text) == (0, True)
     home.close()
     assert archive(tmp_path, "check").code == 1
     assert "unfinished" in archive(tmp_path, "list").text
@@ -404,17 +404,17 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_done(tmp_path: P
     bad, good = tmp_path / "warc" / "a.warc.gz", written(tmp_path, [FIRST])
     bad.write_bytes(b"no gzip")
     companion_path(good, ".cdxj").unlink()
-    said = archive(tmp_path, "index")
-    assert (said.code, "a.warc.gz" in said.text) == (1, True)
+    result = archive(tmp_path, "index")
+    assert (result.code, "a.warc.gz" in result.text) == (1, True)
     assert companion_path(good, ".cdxj").exists()
     assert not list((tmp_path / "warc").glob("*.open"))
 
 
 def test_a_package_is_valid(crawled: Path, tmp_path: Path) -> None:
     out = tmp_path / "crawl.wacz"
-    said = archive(crawled, "pack", str(out))
-    assert said.code == 0, said.err
-    assert "1 file, 5 pages" in said.text
+    result = archive(crawled, "pack", str(out))
+    assert result.code == 0, result.err
+    assert "1 file, 5 pages" in result.text
     judged_package(out)
     assert archive(crawled, "pack", str(out)).code == 1
     assert list(tmp_path.glob("*")) == [out]
@@ -439,15 +439,15 @@ def test_without_columns_the_pages_are_those_of_the_index(data: Path, tmp_path: 
         ),
     ],
 )
-def test_what_cannot_be_packed_leaves_nothing(data: Path, tmp_path: Path, spoil: Any) -> None:
+def test_a_failed_package_leaves_no_file(data: Path, tmp_path: Path, spoil: Any) -> None:
     spoil(warc_of(data))
-    said = archive(data, "pack", str(tmp_path / "out.wacz"))
-    assert (said.code, said.err.startswith("gossamer: error: ")) == (1, True)
+    result = archive(data, "pack", str(tmp_path / "out.wacz"))
+    assert (result.code, result.err.startswith("gossamer: error: ")) == (1, True)
     assert not list(tmp_path.glob("out*"))
 
 
-def test_what_a_dead_process_left_is_whole_after_the_next_start(data: Path) -> None:
-    """But for its columns, which are owed; both commands say so, and parse makes them."""
+def test_files_of_a_dead_process_are_repaired_at_the_next_start(data: Path) -> None:
+    """All but the columns, which are missing; both commands report it, and parse makes them."""
     warc = warc_of(data)
     index = companion_path(warc, ".cdxj").read_bytes()
     for suffix in (".cdxj", ".parquet"):
@@ -466,15 +466,15 @@ def test_what_a_dead_process_left_is_whole_after_the_next_start(data: Path) -> N
     assert archive(data, "check").code == 0
 
 
-def test_what_is_never_started_again_is_made_whole_too(data: Path) -> None:
+def test_the_archive_of_an_abandoned_crawl_is_repaired(data: Path) -> None:
     warc = warc_of(data)
     index, content = companion_path(warc, ".cdxj").read_bytes(), warc.read_bytes()
     warc.with_name(warc.name + OPEN_SUFFIX).write_bytes(content + b"\x1f\x8b")
     for path in (warc, companion_path(warc, ".cdxj"), companion_path(warc, ".parquet")):
         path.unlink()
     assert "unfinished" in archive(data, "list").text
-    said = archive(data, "index")
-    assert (said.code, "was unfinished, is whole now" in said.text) == (0, True)
+    result = archive(data, "index")
+    assert (result.code, "was unfinished, is whole now" in result.text) == (0, True)
     assert (warc.read_bytes(), companion_path(warc, ".cdxj").read_bytes()) == (content, index)
     assert json.loads(archive(data, "list", "--json").text)[0]["beside"] == [
         "index",
@@ -495,34 +495,34 @@ class Counts(CdxjCompanion):
         super().rebuild(warc, content)
 
 
-def test_what_was_just_mended_is_not_read_twice(tmp_path: Path) -> None:
-    """But what it owes is made."""
+def test_a_repaired_file_is_not_read_twice(tmp_path: Path) -> None:
+    """Missing companions are built."""
     whole = written(tmp_path, [FIRST])
     left = whole.with_name("z.warc.gz")
     open_name(left).write_bytes(whole.read_bytes())
     index, place = Counts(), ArchivePlace(tmp_path, (tmp_path / "warc",), "", is_shared=False)
-    told = [done.file for done in recover_and_rebuild(place, [index], [index])]
-    assert (told, index.rebuilt) == ([left.name, whole.name], [whole.name])
+    rebuilt = [done.file for done in recover_and_rebuild(place, [index], [index])]
+    assert (rebuilt, index.rebuilt) == ([left.name, whole.name], [whole.name])
     left.rename(open_name(left))
     columns = companions(read_config({}))[1]
-    told = [done.file for done in recover_and_rebuild(place, [index, columns], [index, columns])]
-    assert told == [left.name, whole.name, left.name]
+    rebuilt = [done.file for done in recover_and_rebuild(place, [index, columns], [index, columns])]
+    assert rebuilt == [left.name, whole.name, left.name]
     assert index.rebuilt == [whole.name] * 2 and companion_path(left, ".parquet").exists()
 
 
-def test_what_cannot_be_mended_is_a_fault_and_the_others_are_done(tmp_path: Path) -> None:
+def test_an_irreparable_file_is_a_fault_and_the_others_are_repaired(tmp_path: Path) -> None:
     bad = written(tmp_path, [FIRST])
     content = bad.read_bytes()
     open_name(bad).write_bytes(content)
     good = bad.with_name("z.warc.gz")
     open_name(good).write_bytes(content)
-    said = archive(tmp_path, "index")
-    assert (said.code, f"{bad.name} is there already" in said.text) == (1, True)
+    result = archive(tmp_path, "index")
+    assert (result.code, f"{bad.name} is there already" in result.text) == (1, True)
     assert good.exists() and companion_path(good, ".cdxj").exists() and open_name(bad).exists()
     assert bad.read_bytes() == content
 
 
-def test_what_a_crawl_writes_is_left_to_it(tmp_path: Path) -> None:
+def test_files_of_a_running_crawl_are_not_touched(tmp_path: Path) -> None:
     warcs = WarcWriter(WarcRules(folder=tmp_path / "warc", origin="h-1"), [CdxjCompanion()])
     warcs.append(FIRST)
     there = sorted((tmp_path / "warc").iterdir())

@@ -1,5 +1,5 @@
-"""What other people's software says of the archive of a whole crawl, that of the demo's small web:
-nothing. (Of the crawl of everything hostile it is asked in test_hostile_crawl.)"""
+"""Other people's software finds no fault in the archive of a whole crawl of the demo's small web.
+(test_hostile_crawl asks the same of the crawl of everything hostile.)"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawled, str]:
         return crawl(tmp_path_factory.mktemp("demo") / "data", settings=settings, seeds=seed), seed
 
 
-def test_it_has_records_of_all_kinds(crawled: tuple[Crawled, str]) -> None:
+def test_the_archive_has_records_of_all_kinds(crawled: tuple[Crawled, str]) -> None:
     records = read_folder(crawled[0].data / "warc").values()
     kinds = Counter(read.kind for read in records)
     assert kinds["warcinfo"] == 1
@@ -44,7 +44,7 @@ def test_it_has_records_of_all_kinds(crawled: tuple[Crawled, str]) -> None:
     assert {read.block[9:10] for read in answers} == {b"2", b"3", b"4", b"5"}
 
 
-def test_warcio_and_fastwarc_have_nothing_to_say(crawled: tuple[Crawled, str]) -> None:
+def test_warcio_and_fastwarc_find_no_fault(crawled: tuple[Crawled, str]) -> None:
     judged_by_programs(crawled[0].data / "warc")
 
 
@@ -60,7 +60,7 @@ def test_wacz_finds_no_fault_in_the_package(crawled: tuple[Crawled, str], tmp_pa
     judged_package(tmp_path / "demo.wacz")
 
 
-def test_replayed_it_is_the_same_archive(crawled: tuple[Crawled, str], tmp_path: Path) -> None:
+def test_a_replay_writes_the_same_archive(crawled: tuple[Crawled, str], tmp_path: Path) -> None:
     first, seed = crawled
     settings = {
         "CRAWLER_PATTERN_BARREN_PAGES": BARREN_PAGES,

@@ -1,4 +1,4 @@
-"""What a user gets for bad input: one sentence that names it, status 1, and nothing overwritten.
+"""The errors for bad input: one sentence that names it, status 1, and nothing overwritten.
 
 Each row runs the real command.
 """
@@ -41,8 +41,8 @@ def data(begun: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def complaint(command: list[str], folder: Path) -> str:
-    """What the refused command says; *folder* is as it was."""
+def error_of(command: list[str], folder: Path) -> str:
+    """Return the error of the refused command, after checking that *folder* is unchanged."""
     before = file_digests(folder)
     done = run(command)
     assert done.returncode == 1, done.stderr
@@ -55,7 +55,7 @@ def complaint(command: list[str], folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         pytest.param(None, "does not exist (looked in ", id="missing"),
         pytest.param(b"", "gives no seed: it is empty", id="empty"),
@@ -65,15 +65,15 @@ def complaint(command: list[str], folder: Path) -> str:
         pytest.param("directory", "is a directory: give a file in it", id="a directory"),
     ],
 )
-def test_a_seeds_file(tmp_path: Path, content: bytes | str | None, told: str) -> None:
+def test_a_seeds_file(tmp_path: Path, content: bytes | str | None, message: str) -> None:
     seeds = tmp_path / "seeds.txt"
     if isinstance(content, bytes):
         seeds.write_bytes(content)
     elif content:
         seeds.mkdir()
-    said = complaint(crawl_command(tmp_path / "data", seeds=seeds), tmp_path)
-    assert str(seeds) in said
-    assert told in said
+    error = error_of(crawl_command(tmp_path / "data", seeds=seeds), tmp_path)
+    assert str(seeds) in error
+    assert message in error
     assert not (tmp_path / "data").exists()
 
 
@@ -89,7 +89,7 @@ def test_a_bad_line_is_skipped_and_named(web: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "settings", "told"),
+    ("given", "settings", "message"),
     [
         pytest.param(
             {"seeds": "http://127.0.0.1/", "sope": "host"},
@@ -123,21 +123,21 @@ def test_a_bad_line_is_skipped_and_named(web: Site, tmp_path: Path) -> None:
             {"seeds": "https://www.example.com/"},
             {},
             "add -s CRAWLER_CONTACT=ADDRESS (make crawl: CONTACT=ADDRESS), or set it",
-            id="a public host, and nobody to answer for it",
+            id="a public host without a contact",
         ),
         pytest.param(
             {"seeds": "https://www.example.com/"},
             {"CRAWLER_CONTACT": "https://example.com/"},
             "example.com is a placeholder",
-            id="a contact that nobody is behind",
+            id="a contact that reaches no person",
         ),
     ],
 )
 def test_settings_and_arguments(
-    tmp_path: Path, given: dict[str, str], settings: dict[str, object], told: str
+    tmp_path: Path, given: dict[str, str], settings: dict[str, object], message: str
 ) -> None:
-    said = complaint(crawl_command(tmp_path / "data", settings, **given), tmp_path)
-    assert told in said
+    error = error_of(crawl_command(tmp_path / "data", settings, **given), tmp_path)
+    assert message in error
     assert list(tmp_path.iterdir()) == [], "refused before anything is made"
 
 
@@ -151,24 +151,26 @@ def test_a_class_that_is_not_there(tmp_path: Path) -> None:
 
 def test_an_argument_given_twice(tmp_path: Path) -> None:
     command = crawl_command(tmp_path / "data", seeds="http://127.0.0.1/", scope="any")
-    assert complaint([*command, "-a", "scope=host"], tmp_path) == "argument scope is given twice"
+    assert error_of([*command, "-a", "scope=host"], tmp_path) == "argument scope is given twice"
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "message"),
     [
         pytest.param("file", "cannot be written: File exists", id="it is a file"),
         pytest.param("file/data", "cannot be written: Not a directory", id="under a file"),
-        pytest.param("/proc/data", "/proc/data cannot be written: ", id="where nobody may write"),
+        pytest.param(
+            "/proc/data", "/proc/data cannot be written: ", id="a folder that is read-only for all"
+        ),
     ],
 )
 def test_a_data_directory_that_cannot_be_written(
-    web: Site, tmp_path: Path, place: str, told: str
+    web: Site, tmp_path: Path, place: str, message: str
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    said = complaint(crawl_command(tmp_path / place, seeds=web.url("/")), tmp_path)
-    assert told in said
-    assert "CRAWLER_DATA_DIR" in said
+    error = error_of(crawl_command(tmp_path / place, seeds=web.url("/")), tmp_path)
+    assert message in error
+    assert "CRAWLER_DATA_DIR" in error
 
 
 def _newer(data: Path) -> None:
@@ -197,7 +199,7 @@ def _beheaded(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         pytest.param(_newer, "was written by a newer version (format 99,", id="newer"),
         pytest.param(_garbled, "format.json cannot be read", id="its format is garbled"),
@@ -214,17 +216,17 @@ def _beheaded(data: Path) -> None:
     ],
 )
 def test_a_data_directory_that_cannot_be_used(
-    web: Site, data: Path, damage: Callable[[Path], None], told: str
+    web: Site, data: Path, damage: Callable[[Path], None], message: str
 ) -> None:
     damage(data)
     command = crawl_command(data, seeds=web.url("/"))
-    assert told in complaint(command, data)
-    assert told in complaint(command, data), "the second look finds what the first one found"
+    assert message in error_of(command, data)
+    assert message in error_of(command, data), "the second look finds what the first one found"
 
 
 def test_other_rules_of_identity(web: Site, data: Path) -> None:
     command = crawl_command(data, {"CRAWLER_MERGE_WWW": True}, seeds=web.url("/"))
-    assert "was begun with other rules of which URLs are the same" in complaint(command, data)
+    assert "was begun with other rules of which URLs are the same" in error_of(command, data)
 
 
 def test_a_data_directory_in_use(web: Site, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Bodies without end, many at once: the memory they take is the one that was set, and each of them
 is stored to its cap.
 
-Rule: runs of the real command beside each other, seen from outside; one of them, over small pages,
-says what a crawl takes in any case.
+Rule: runs of the real command beside each other, measured from outside; one of them, over small
+pages, is the baseline.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Crawled:
 
     @property
     def summary(self) -> dict[str, Any]:
-        said: dict[str, Any] = json.loads((self.data / "summary.json").read_text())
-        return said
+        summary: dict[str, Any] = json.loads((self.data / "summary.json").read_text())
+        return summary
 
     def truncated(self) -> dict[str, str]:
         """Why, by host and path."""
@@ -77,8 +77,8 @@ class Crawled:
             with file.open("rb") as stream:
                 for record in ArchiveIterator(stream, record_types=WarcRecordType.response):
                     headers = record.headers
-                    said = headers.get("WARC-Truncated", "")
-                    why[place(headers["WARC-Target-URI"])] = said
+                    truncated = headers.get("WARC-Truncated", "")
+                    why[place(headers["WARC-Target-URI"])] = truncated
         return why
 
 
@@ -135,7 +135,7 @@ def run(request: pytest.FixtureRequest, runs: Mapping[str, Crawled]) -> tuple[Cr
     return runs[name], RUNS[name]
 
 
-def test_it_takes_the_memory_that_it_may(
+def test_a_crawl_uses_at_most_its_memory(
     run: tuple[Crawled, int], runs: Mapping[str, Crawled]
 ) -> None:
     done, most_bytes = run
@@ -158,7 +158,7 @@ def test_all_bodies_are_stored_to_their_caps(run: tuple[Crawled, int]) -> None:
     assert all(outcomes[f"{host}/small"].fate == "done" for host in SMALL)
 
 
-def test_pauses_are_told_and_cost_no_host_its_turn(run: tuple[Crawled, int]) -> None:
+def test_pauses_are_reported_and_delay_no_host(run: tuple[Crawled, int]) -> None:
     done, _ = run
     pauses = done.summary["pauses"]
     assert pauses["times"] > 0

@@ -56,7 +56,7 @@ FOUND: Final = b"HTTP/1.1 302 Found"
 
 
 def page_of(site: str) -> bytes:
-    """What always comes of it: no two alike, for a copy's links are not followed."""
+    """Check the result in any case: no two pages alike, for links of a copy are not followed."""
     return b"<title>%s</title><p>here is one link: <a href='/next'>on</a>" % site.encode()
 
 
@@ -71,7 +71,7 @@ def too_long(*lines: bytes, body: bytes, status: bytes = OK) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How a page breaks off, how it looks when whole, and what is said of it."""
+    """How a page breaks off, its whole form, and how it is logged."""
 
     name: str
     broken: tuple[Piece, ...]
@@ -157,7 +157,7 @@ def robots(site: str, send: Pieces) -> tuple[Hostile, ...]:
 
 
 def sites() -> dict[str, tuple[Hostile, ...]]:
-    told = answer(kind=TEXT, body=b"User-agent: *\nAllow: /\nDisallow: /next")
+    rules = answer(kind=TEXT, body=b"User-agent: *\nAllow: /\nDisallow: /next")
     half = too_long(TEXT, body=b"User-agent: *\nAllow: /\n")
     named = answer(kind=TEXT, body=b"Sitemap: /sitemap.xml\n")
     urls = b"<urlset><url><loc>/listed</loc></url></urlset>"
@@ -170,7 +170,7 @@ def sites() -> dict[str, tuple[Hostile, ...]]:
         **mended,
         "busy": (page(once(too_long(body=b"busy", status=b"HTTP/1.1 503 Busy"))),),
         "head": (page(once(head(HTML_TYPE)[:-6])),),
-        "robots-first": robots("robots-first", first((half,), told)),
+        "robots-first": robots("robots-first", first((half,), rules)),
         "robots-always": robots("robots-always", once(half)),
         "robots-drips": robots("robots-drips", for_ever(head(TEXT), b"#", pause_s=0.1)),
         "sitemap": (
@@ -221,7 +221,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
 
 
 @pytest.mark.parametrize("case", FIRST, ids=lambda case: case.name)
-def test_first_broken_then_whole_it_is_there_in_full_once(crawled: Crawled, case: Case) -> None:
+def test_a_body_broken_once_is_archived_whole_and_once(crawled: Crawled, case: Case) -> None:
     site = f"{case.name}-first"
     broken, whole = crawled.outcomes[site]["/page"]
     assert (broken.fate, broken.reason, broken.record) == ("retry", case.error, "")
@@ -235,7 +235,9 @@ def test_first_broken_then_whole_it_is_there_in_full_once(crawled: Crawled, case
 
 
 @pytest.mark.parametrize("case", ALWAYS, ids=lambda case: case.name)
-def test_always_broken_it_is_kept_marked_at_the_last_try(crawled: Crawled, case: Case) -> None:
+def test_a_body_that_is_always_broken_is_archived_as_truncated(
+    crawled: Crawled, case: Case
+) -> None:
     site = f"{case.name}-always"
     *tries, last = crawled.outcomes[site]["/page"]
     assert [(each.fate, each.reason, each.record) for each in tries] == [
@@ -250,18 +252,18 @@ def test_always_broken_it_is_kept_marked_at_the_last_try(crawled: Crawled, case:
     assert crawled.visits[site]["/next"] == (case.name != "missing"), "its links are followed"
 
 
-def test_what_is_kept_broken_is_counted(crawled: Crawled) -> None:
+def test_broken_bodies_are_counted(crawled: Crawled) -> None:
     broken = sum(case.error == "disconnect" for case in ALWAYS)
     assert crawled.summary["truncated"] == {"disconnect": broken, "unspecified": 1}
     assert crawled.summary["errors"]["disconnect"] >= broken * (RETRIES + 1)
 
 
-def test_an_error_that_is_tried_again_anyway_is_called_by_its_status(crawled: Crawled) -> None:
+def test_a_broken_error_page_is_logged_with_its_status(crawled: Crawled) -> None:
     assert crawled.fates("busy") == ["retry"] * RETRIES + ["dead"]
     assert crawled.outcomes["busy"]["/page"][-1].reason == "status 503, tried 3 times"
 
 
-def test_a_server_that_leaves_amid_its_head_is_called_so(crawled: Crawled) -> None:
+def test_a_connection_closed_inside_a_head_is_named(crawled: Crawled) -> None:
     assert crawled.fates("head") == ["retry"] * RETRIES + ["dead"]
     assert crawled.outcomes["head"]["/page"][-1].reason == "disconnect, tried 3 times"
 
@@ -295,7 +297,7 @@ def test_a_sitemap_that_broke_off_is_asked_for_again(crawled: Crawled) -> None:
     assert crawled.visits["sitemap"]["/listed"] == 1
 
 
-def test_with_fail_on_dataloss_off_what_came_is_kept_at_once(tmp_path: Path) -> None:
+def test_without_fail_on_dataloss_a_broken_body_is_kept_at_once(tmp_path: Path) -> None:
     """Scrapy's own setting, for sites that declare wrong lengths."""
     with HostileServer(
         (page(once(too_long(HTML_TYPE, body=b"<p>some of it"))), *GOOD), "127.0.9.90"

@@ -30,7 +30,7 @@ from tests.harness.captures import CUT, HOSTILE, LINKED, ORIGINAL, PAGE, UNCHANG
 
 AT: Final = 1767323045.5
 MOST: Final = 1 << 20
-SAID: Final = '{"url": "http://example.com/a", "length": "1", "offset": "2", "filename": "a"}'
+ENTRY: Final = '{"url": "http://example.com/a", "length": "1", "offset": "2", "filename": "a"}'
 
 
 def written(
@@ -80,7 +80,7 @@ VARIOUS: Final = [
 ]
 
 
-def test_the_judge_makes_the_same_index(tmp_path: Path) -> None:
+def test_cdxj_indexer_makes_the_same_index(tmp_path: Path) -> None:
     (warc,) = written(tmp_path, VARIOUS)
     index = companion_path(warc, ".cdxj")
     assert index.read_text(encoding="ascii") == judged_index(warc)
@@ -91,7 +91,7 @@ def test_the_judge_makes_the_same_index(tmp_path: Path) -> None:
 
 
 @given(heads=st.lists(HOSTILE, max_size=5))
-def test_whatever_a_server_sends_the_judge_makes_the_same_index(
+def test_cdxj_indexer_makes_the_same_index_of_hostile_heads(
     tmp_path_factory: pytest.TempPathFactory, heads: list[bytes]
 ) -> None:
     captures = [replace(PAGE, head=head, request=b"", metadata=()) for head in heads]
@@ -106,7 +106,7 @@ def test_an_index_is_sorted_however_little_memory_there_is(tmp_path: Path, run_c
     assert companion_path(warc, ".cdxj").read_text(encoding="ascii") == judged_index(warc)
 
 
-def test_each_file_has_its_own(tmp_path: Path) -> None:
+def test_each_file_has_its_own_index(tmp_path: Path) -> None:
     files = written(tmp_path, [page(number) for number in range(9)], max_file_bytes=1_000)
     assert len(files) > 3
     for warc in files:
@@ -165,21 +165,21 @@ def test_a_revisit_leads_to_its_original(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "line",
     [
         pytest.param("{", id="cut"),
         pytest.param('{"length": "1", "offset": "2", "filename": "a"}', id="no URL"),
-        pytest.param(SAID.replace('"2"', '"-2"'), id="before the beginning"),
-        pytest.param(SAID.replace('"2"', f'"{"9" * 25}"'), id="behind any end"),
-        pytest.param(SAID.replace('"2"', '"x"'), id="no number"),
-        pytest.param(SAID.replace('"a"', '"../a"'), id="in another folder"),
-        pytest.param(SAID.replace('"a"', '"\\u0000"'), id="in a file without a name"),
-        pytest.param(SAID.replace('"a"', '""'), id="in none"),
+        pytest.param(ENTRY.replace('"2"', '"-2"'), id="before the beginning"),
+        pytest.param(ENTRY.replace('"2"', f'"{"9" * 25}"'), id="behind any end"),
+        pytest.param(ENTRY.replace('"2"', '"x"'), id="no number"),
+        pytest.param(ENTRY.replace('"a"', '"../a"'), id="in another folder"),
+        pytest.param(ENTRY.replace('"a"', '"\\u0000"'), id="in a file without a name"),
+        pytest.param(ENTRY.replace('"a"', '""'), id="in none"),
     ],
 )
-def test_the_error_of_a_damaged_index_names_the_remedy(tmp_path: Path, said: str) -> None:
+def test_the_error_of_a_damaged_index_names_the_remedy(tmp_path: Path, line: str) -> None:
     (warc,) = written(tmp_path, [PAGE])
-    companion_path(warc, ".cdxj").write_text(f"com,example)/a?b=c 20260102030405 {said}\n")
+    companion_path(warc, ".cdxj").write_text(f"com,example)/a?b=c 20260102030405 {line}\n")
     with pytest.raises(DataDirError, match="archive index"):
         lookup([tmp_path], PAGE.url)
 

@@ -141,7 +141,7 @@ def parsed_again(warc: Path, **settings: Any) -> None:
     ColumnsCompanion(rebuild_rules(read_config(SETTINGS | settings))).rebuild(warc, warc)
 
 
-def test_what_is_made_again_is_the_same(crawled: tuple[Crawled, Site], tmp_path: Path) -> None:
+def test_rebuilt_columns_are_the_same(crawled: tuple[Crawled, Site], tmp_path: Path) -> None:
     files = sorted((crawled[0].data / "warc").glob("*.warc.gz"))
     copies = [Path(shutil.copy(warc, tmp_path)) for warc in files]
     for warc, copy in zip(files, copies, strict=True):
@@ -208,7 +208,7 @@ def test_a_damaged_file_keeps_the_columns_it_had(
 def table(path: Path) -> dict[str, tuple[str, str]]:
     """Name, type and meaning in docs/columns.md."""
     rows = re.findall(r"(?m)^\| `(\w+)` \| (.+?) \| (.+?) \|$", path.read_text(encoding="utf-8"))
-    return {name: (kind, says) for name, kind, says in rows}
+    return {name: (kind, meaning) for name, kind, meaning in rows}
 
 
 def test_the_page_has_the_table_of_the_code(crawled: tuple[Crawled, Site]) -> None:

@@ -94,16 +94,16 @@ def frontier(data: Path, *asked: str) -> subprocess.CompletedProcess[str]:
 
 
 def answer(data: Path, *asked: str) -> Any:
-    said = frontier(data, *asked, "--json")
-    assert said.returncode == 0, said.stderr
-    return json.loads(said.stdout)
+    result = frontier(data, *asked, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def read_summary(data: Path) -> Summary:
     return msgspec.json.decode((data / "summary.json").read_bytes(), type=Summary)
 
 
-def test_begun_at_once_it_does_the_same(web: Site, tmp_path: Path) -> None:
+def test_the_fork_server_gives_the_same_output_as_a_new_process(web: Site, tmp_path: Path) -> None:
     """What most tests of whole crawls rely on."""
     quiet = {"LOG_LEVEL": "ERROR"}  # without dates
     wrong = crawl_command(tmp_path / "data", quiet, seeds=web.url("/"), sope="host")
@@ -129,8 +129,8 @@ def test_the_summary_is_printed_and_written(crawled: tuple[Path, Any]) -> None:
 
 def test_counts_and_hosts(crawled: tuple[Path, Any]) -> None:
     data = crawled[0]
-    look = answer(data, "counts")
-    assert (look["counts"]["seen"], look["counts"]["dead"], look["process"]) == (6, 1, None)
+    counts = answer(data, "counts")
+    assert (counts["counts"]["seen"], counts["counts"]["dead"], counts["process"]) == (6, 1, None)
     (host,) = answer(data, "hosts", "--top", "3")
     assert (host["host"], host["waiting"], host["admitted"]) == ("127.0.0.71", 0, 6)
     shown = frontier(data, "hosts", "--host", "127.0.0.71").stdout
@@ -141,7 +141,7 @@ def test_counts_and_hosts(crawled: tuple[Path, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "arguments", "told"),
+    ("url", "arguments", "expected"),
     [
         pytest.param("/a", [], ["seen", "done: status 200", "archived at crawl-"], id="a page"),
         pytest.param("/a?utm_source=x", [], ["seen", "done: status 200"], id="under another name"),
@@ -170,14 +170,14 @@ def test_counts_and_hosts(crawled: tuple[Path, Any]) -> None:
     ],
 )
 def test_why(
-    crawled: tuple[Path, Any], web: Site, url: str, arguments: list[str], told: list[str]
+    crawled: tuple[Path, Any], web: Site, url: str, arguments: list[str], expected: list[str]
 ) -> None:
     whole = web.url(url) if url.startswith("/") else url
     given = [part for argument in arguments for part in ("-a", argument)]
     given += ["-s", "CRAWLER_ALLOW_INSIDE=127.0.0.0/8"]
-    said = frontier(crawled[0], "why", whole, *given)
-    assert said.returncode == 0, said.stderr
-    assert [part for part in told if part not in said.stdout] == [], said.stdout
+    result = frontier(crawled[0], "why", whole, *given)
+    assert result.returncode == 0, result.stderr
+    assert [part for part in expected if part not in result.stdout] == [], result.stdout
 
 
 def test_why_a_duplicate_is_one(crawled: tuple[Path, Any], web: Site) -> None:
@@ -194,7 +194,7 @@ def test_why_a_duplicate_is_one(crawled: tuple[Path, Any], web: Site) -> None:
         ("CRAWLER_MAX_URLS_PER_HOST", "host_budget", "127.0.0.71"),
     ],
 )
-def test_what_a_budget_kept_out_is_named_with_its_setting(
+def test_links_over_budget_are_reported_with_the_setting(
     web: Site, tmp_path: Path, setting: str, rule: str, name: str
 ) -> None:
     data = tmp_path / "data"
@@ -207,8 +207,8 @@ def test_what_a_budget_kept_out_is_named_with_its_setting(
     assert kept_out.links == read_summary(data).links.over_budget > 1
     assert f"links of {name}, which has its 2 URLs ({setting})" in done.stdout
     asked = ("why", web.url("/a"), "-s", f"{setting}=2")
-    look = answer(data, *asked)
-    assert (look["seen"], look["rule"]) == (False, rule)
+    found = answer(data, *asked)
+    assert (found["seen"], found["rule"]) == (False, rule)
     assert f"has its full number of URLs: 2 of {name} ({setting} is 2)" in (
         frontier(data, *asked).stdout
     )
@@ -218,7 +218,7 @@ def test_what_a_budget_kept_out_is_named_with_its_setting(
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         pytest.param([], "say what: counts, hosts, dead, retry, why", id="nothing asked"),
         pytest.param(["couns"], "say what", id="a misspelt word"),
@@ -229,18 +229,20 @@ def test_what_a_budget_kept_out_is_named_with_its_setting(
         pytest.param(["retry", "--all", "http://a/"], "retry takes", id="one and all"),
     ],
 )
-def test_what_was_typed_must_mean_something(tmp_path: Path, asked: list[str], told: str) -> None:
-    said = frontier(tmp_path / "none", *asked)
-    assert said.returncode == 2
-    assert told in said.stderr
+def test_arguments_without_meaning_are_refused(
+    tmp_path: Path, asked: list[str], message: str
+) -> None:
+    result = frontier(tmp_path / "none", *asked)
+    assert result.returncode == 2
+    assert message in result.stderr
     assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("asked", [["counts"], ["dead"], ["retry", "--all"], ["why", "http://a/"]])
 def test_looking_makes_no_data_directory(tmp_path: Path, asked: list[str]) -> None:
-    said = frontier(tmp_path / "none", *asked)
-    assert said.returncode == 1
-    assert said.stderr.startswith(f"gossamer: error: {tmp_path / 'none'} is not a data directory")
+    result = frontier(tmp_path / "none", *asked)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"gossamer: error: {tmp_path / 'none'} is not a data directory")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -285,10 +287,10 @@ def test_beside_a_running_crawl(tmp_path: Path) -> None:
         command = crawl_command(data, settings, seeds=web.url("/"))
         with fork_server.running(command, tmp_path / "log") as process:
             wait_until(lambda: "/slow" in web.asked, PATIENCE_S)
-            look = answer(data, "counts")
-            assert look["process"] == process.pid
+            counts = answer(data, "counts")
+            assert counts["process"] == process.pid
             # The first page may still wait for the sync of its record.
-            assert look["counts"]["leased"] in (1, 2)
+            assert counts["counts"]["leased"] in (1, 2)
             assert "leased" in frontier(data, "why", web.url("/slow")).stdout
             assert answer(data, "why", web.url("/next"))["waiting"] == 0
             assert "0 URLs put back" in frontier(data, "retry", "--all").stdout
@@ -348,7 +350,7 @@ def test_a_list_of_seeds_that_is_not_there_ends_with_1(web: Site, tmp_path: Path
     assert "Traceback" not in done.stderr
 
 
-def test_a_full_disk_stops_it_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_stops_the_crawl_and_the_next_run_continues(tmp_path: Path) -> None:
     data = tmp_path / "data"
     names = [f"/{number}" for number in range(30)]
     noise = {name: Answer(os.urandom(20_000), headers=(("Content-Type", "x/y"),)) for name in names}
@@ -383,12 +385,12 @@ def test_another_spider_works_as_in_scrapy(web: Site, tmp_path: Path) -> None:
         pytest.param("web", "seeds", 10_000, id="web, which leaves nothing behind"),
     ],
 )
-def test_how_often_python_looks_for_garbage(
+def test_the_garbage_collection_threshold(
     web: Site, tmp_path: Path, spider: str, seeds: str, objects: int
 ) -> None:
     settings = {
         "SPIDER_MODULES": f"crawler.spiders,{COMPONENTS}",
-        "ADDONS": json.dumps({"crawler.addon.Addon": 1, f"{COMPONENTS}.TellsThreshold": 2}),
+        "ADDONS": json.dumps({"crawler.addon.Addon": 1, f"{COMPONENTS}.ThresholdReport": 2}),
     }
     done = run(crawl_command(tmp_path / "data", settings, spider, **{seeds: web.url("/a")}))
     assert done.returncode == 0, done.stderr
@@ -418,14 +420,14 @@ print(crawl(data, seeds=seeds).reason)
 """
 
 
-def test_nor_does_one_that_fails_to_be_built_in_a_process_that_lives_on(
+def test_a_crawl_that_cannot_be_built_does_not_prevent_the_next_one(
     web: Site, tmp_path: Path
 ) -> None:
     done = run([sys.executable, "-c", TWICE, str(tmp_path / "data"), web.url("/a")])
     assert done.stdout == "it cannot be built\nfinished\n", done.stderr
 
 
-def test_a_signal_while_it_opens_is_heard(web: Site, tmp_path: Path) -> None:
+def test_a_signal_during_the_start_is_obeyed(web: Site, tmp_path: Path) -> None:
     extensions = json.dumps({f"{COMPONENTS}.Interrupted": 1})
     done = fork_server.run(
         crawl_command(tmp_path / "data", {"EXTENSIONS": extensions}, seeds=web.url("/")),
@@ -455,8 +457,8 @@ def test_hosts_that_cannot_be_reached_are_seen_from_the_first(tmp_path: Path) ->
         }
         done = fork_server.run(crawl_command(tmp_path / "data", settings, seeds=seed))
     assert done.returncode == 1
-    told = [line for line in done.stderr.splitlines() if "gossamer: error: " in line]
-    assert len(told) == 1 and "error: no page was fetched: no connection " in told[0]
+    errors = [line for line in done.stderr.splitlines() if "gossamer: error: " in line]
+    assert len(errors) == 1 and "error: no page was fetched: no connection " in errors[0]
     assert "INFO: Waiting for 127.0.0.76 until" in done.stderr
     shown = [line for line in done.stderr.splitlines() if "URL waiting" in line]
     assert shown and all(" 0 errors" not in line for line in shown)
@@ -526,7 +528,7 @@ def test_on_a_terminal(tmp_path: Path) -> None:
         with site("127.0.0.75", {"/": page(*names), **{name: page() for name in names}}) as web:
             seeds.write_text(f"{web.url('/')}\nno seed\n")
             command = crawl_command(data, settings, seeds=seeds)
-            at = command.index("LOG_LEVEL=INFO")  # or the user has said how to log
+            at = command.index("LOG_LEVEL=INFO")  # or the user has set how to log
             command[at - 1 : at + 1] = []
             process = subprocess.Popen(
                 command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=screen.theirs, text=True
@@ -539,7 +541,7 @@ def test_on_a_terminal(tmp_path: Path) -> None:
         screen.close()
     shown, log = str(screen), (data / "crawl.log").read_text()
     assert process.returncode == 0
-    assert f"warning: {seeds} line 2 skipped" in shown, "what a person must know is told"
+    assert f"warning: {seeds} line 2 skipped" in shown, "warnings are shown"
     assert f"The log is in {data / 'crawl.log'}" in shown
     assert "INFO" not in shown, "the rest is there"
     assert "Spider opened" in log

@@ -25,7 +25,7 @@ URLS: Final = [f"http://example.com/{number}" for number in range(6)]
 
 
 class UrlList:
-    """A companion: the URLs, a line each. Fails where *failing* says so."""
+    """A companion: the URLs, a line each. It fails at the names in *failing*."""
 
     suffix = ".urls"
 
@@ -114,7 +114,7 @@ def test_each_file_has_its_companion(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "nth"), [("begin", 1), ("begin", 2), ("add", 1), ("add", 4), ("finish", 1)]
 )
-def test_one_that_fails_costs_no_capture_and_is_made_again(
+def test_a_failed_companion_costs_no_capture_and_is_rebuilt(
     tmp_path: Path, step: str, nth: int
 ) -> None:
     companion = UrlList(failing_once(step, nth))
@@ -123,7 +123,7 @@ def test_one_that_fails_costs_no_capture_and_is_made_again(
     assert companion.steps.count("rebuild") == 1
 
 
-def test_should_that_fail_too_the_file_stays_open_until_it_works(tmp_path: Path) -> None:
+def test_a_file_stays_open_until_its_companion_can_be_written(tmp_path: Path) -> None:
     fails = [True]
     good, bad = UrlList(), UrlList(lambda step: fails[0] and step in ("finish", "rebuild"))
     bad.suffix = ".others"
@@ -142,7 +142,7 @@ def test_should_that_fail_too_the_file_stays_open_until_it_works(tmp_path: Path)
 
 
 @pytest.mark.parametrize("finished", [True, False], ids=["companion finished", "or not"])
-def test_a_dead_process_left_it(tmp_path: Path, finished: bool) -> None:
+def test_a_companion_of_a_dead_process_is_rebuilt(tmp_path: Path, finished: bool) -> None:
     write(tmp_path, UrlList())
     for warc in tmp_path.glob("*.warc.gz"):
         if not finished:
@@ -158,7 +158,7 @@ def slow_companion(failing: Callable[[str], bool] = lambda step: False) -> UrlLi
     return companion
 
 
-def test_what_takes_long_to_rebuild_is_left_missing(tmp_path: Path) -> None:
+def test_companions_that_are_slow_to_rebuild_are_left_missing(tmp_path: Path) -> None:
     write(tmp_path, UrlList())
     for warc in tmp_path.glob("*.warc.gz"):
         companion_path(warc, ".urls").unlink()
@@ -175,7 +175,7 @@ def test_what_takes_long_to_rebuild_is_left_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["begin", "add", "finish"])
-def test_one_that_takes_long_does_not_hold_up_the_writer(tmp_path: Path, step: str) -> None:
+def test_a_slow_companion_does_not_delay_the_writer(tmp_path: Path, step: str) -> None:
     slow = slow_companion(failing_once(step))
     write(tmp_path, slow)
     assert "rebuild" not in slow.steps
@@ -192,7 +192,7 @@ def test_a_companion_that_is_turned_off_is_no_longer_missing(tmp_path: Path) -> 
     assert not list(tmp_path.glob("*.open"))
 
 
-def test_one_at_a_time_makes_them_again(tmp_path: Path) -> None:
+def test_one_process_at_a_time_rebuilds_companions(tmp_path: Path) -> None:
     write(tmp_path, UrlList())
     warc = next(tmp_path.glob("*.warc.gz"))
     with rebuild_lock(warc) as ours, rebuild_lock(warc) as theirs:
@@ -201,7 +201,7 @@ def test_one_at_a_time_makes_them_again(tmp_path: Path) -> None:
         assert again
 
 
-def test_what_belongs_to_no_file_is_cleared_away(tmp_path: Path) -> None:
+def test_companions_without_their_file_are_removed(tmp_path: Path) -> None:
     (tmp_path / "a.urls.open").touch()
     (tmp_path / "a.other.open").touch()
     (tmp_path / "b.urls").touch()
@@ -209,7 +209,7 @@ def test_what_belongs_to_no_file_is_cleared_away(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.other.open", "b.urls"]
 
 
-def test_that_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
+def test_a_companion_of_a_running_process_is_not_touched(tmp_path: Path) -> None:
     warcs = WarcWriter(WarcRules(folder=tmp_path, origin="h-1"), [UrlList()])
     warcs.append(Capture(url=URLS[0], fetched_at=0, status=200))
     before = sorted(tmp_path.iterdir())

@@ -35,17 +35,17 @@ def test_every_setting_exists(file: str) -> None:
     assert set(re.findall(r"CRAWLER_[A-Z_]+", (PROJECT / file).read_text())) <= names
 
 
-def test_what_the_services_name_is_there() -> None:
+def test_names_in_the_services_exist() -> None:
     for service in SERVICES.values():
         assert {*service.get("secrets", [])} <= COMPOSE["secrets"].keys()
         assert {each["source"] for each in service.get("configs", [])} <= {*COMPOSE["configs"]}
         assert {each.split(":")[0] for each in service["volumes"]} <= COMPOSE["volumes"].keys()
-        assert "ports" not in service, "nobody outside has business with it"
+        assert "ports" not in service, "it is not open to the outside"
     assert SERVICES["worker"]["depends_on"]["redis"]["condition"] == "service_healthy"
     assert "container_name" not in SERVICES["worker"], "it could not be scaled"
 
 
-def test_what_the_image_is_built_of_is_not_left_out() -> None:
+def test_the_sources_of_the_image_are_not_ignored() -> None:
     copied = re.findall(r"(?m)^COPY (?:--\S+ )?(\S+)", (PROJECT / "Dockerfile").read_text())
     let_in = set(re.findall(r"(?m)^!(\S+)", (PROJECT / ".dockerignore").read_text()))
     assert copied
@@ -74,10 +74,10 @@ def test_the_redis_of_the_file_is_durable_and_shut(tmp_path: Path) -> None:
         with pytest.raises(redis.AuthenticationError):
             client.ping()
         client = redis.Redis(unix_socket_path=str(socket), password=UNSPOKEN)
-        said = client.config_get("appendonly", "appendfsync", "maxmemory-policy", "maxmemory")
+        config = client.config_get("appendonly", "appendfsync", "maxmemory-policy", "maxmemory")
         client.close()
-    assert said.pop("maxmemory") not in ("0", b"0")
-    assert said == {
+    assert config.pop("maxmemory") not in ("0", b"0")
+    assert config == {
         "appendonly": "yes",
         "appendfsync": "everysec",
         "maxmemory-policy": "noeviction",
@@ -92,8 +92,8 @@ def test_each_worker_has_a_folder_of_its_own_and_finds_it_again(tmp_path: Path) 
     command = [str(PROJECT / "docker" / "worker.sh"), "-a", "seeds=x"]
     with started(command, tmp_path, given) as first, started(command, tmp_path, given) as second:
         # `exec`: the number of the process is the one that the container starts.
-        said = [written(tmp_path / str(one.pid)) for one in (first, second)]
-        folders = [re.findall(r"CRAWLER_DATA_DIR=(\S+)", each)[0] for each in said]
+        commands = [written(tmp_path / str(one.pid)) for one in (first, second)]
+        folders = [re.findall(r"CRAWLER_DATA_DIR=(\S+)", each)[0] for each in commands]
         assert sorted(folders) == [f"{tmp_path}/workers/1", f"{tmp_path}/workers/2"]
         first.kill()
         first.wait(PATIENCE_S)
@@ -105,7 +105,7 @@ def test_each_worker_has_a_folder_of_its_own_and_finds_it_again(tmp_path: Path) 
     address = Address.parse(url)  # which refuses a file that others may read
     assert (str(address), address.password) == ("redis:6379", UNSPOKEN)
     assert UNSPOKEN not in again
-    for each in (*said, again):
+    for each in (*commands, again):
         Path(re.findall(r"FRONTIER_URL=file:(\S+)", each)[0]).unlink()
 
 
@@ -124,27 +124,27 @@ def test_the_image_answers_questions(tmp_path: Path, asked: list[str], names: st
         "PASSWORD_FILE": str(tmp_path / "password"),
         "TMPDIR": str(tmp_path),
     }
-    said = subprocess.run(
+    output = subprocess.run(
         [PROJECT / "docker" / "worker.sh", *asked],
         env=environment(tmp_path, given),
         capture_output=True,
         check=True,
         text=True,
     ).stdout
-    assert said.startswith(" ".join([*asked, "-s", names.format(data=tmp_path / "data")]))
-    assert UNSPOKEN not in said
+    assert output.startswith(" ".join([*asked, "-s", names.format(data=tmp_path / "data")]))
+    assert UNSPOKEN not in output
 
 
 def test_without_a_password_no_worker_starts(tmp_path: Path) -> None:
     programs(tmp_path, {"scrapy": "echo started"})
     given = {"DATA": str(tmp_path), "PASSWORD_FILE": str(tmp_path / "nowhere")}
-    told = subprocess.run(
+    done = subprocess.run(
         [PROJECT / "docker" / "worker.sh"],
         env=environment(tmp_path, given),
         capture_output=True,
         check=False,
     )
-    assert (told.returncode != 0, told.stdout) == (True, b"")
+    assert (done.returncode != 0, done.stdout) == (True, b"")
 
 
 def programs(folder: Path, texts: Mapping[str, str]) -> None:

@@ -69,7 +69,7 @@ class Lives:
     deaths: int = 0
     has_ended: bool = False  # by itself
     leases_of_the_dead: int = 0
-    came_to: set[str] = field(default_factory=set)
+    reached: set[str] = field(default_factory=set)
 
     def end_at_random(self) -> None:
         """While it works; or, now and then, while it starts."""
@@ -88,20 +88,20 @@ class Lives:
         if not self.has_ended and self._end(
             aim, self.dice.choice((0.0, self.dice.uniform(0.0, 0.01)))
         ):
-            self.came_to.add(aim.says)
+            self.reached.add(aim.name)
 
     def _end(self, aim: Aim, then_s: float) -> bool:
         folders = {"here": self.data / WARC, "there": self.store / WARC}
         with running(self.command, self.log) as process:
-            came_to_it = kill_on(process, aim, folders, then_s, PATIENCE_S)
+            is_reached = kill_on(process, aim, folders, then_s, PATIENCE_S)
             status = process.wait(10)
         assert status in (0, -9), self.log.read_text()[-2000:]
         self.has_ended = status == 0
         self._died()
-        return came_to_it
+        return is_reached
 
     def _has_left(self, aim: Aim) -> bool:
-        """The last life has left what this death is about."""
+        """Return whether the last life left what this death needs."""
         here = self.data / WARC
         if aim.of_a_delivery:
             return any(here.glob("*.warc.gz*"))
@@ -128,9 +128,9 @@ def all_die(living: Lives, aims: Sequence[Aim], more: Sequence[Aim | None]) -> N
     """Of each of *aims*, and then of *more* as well (None: at random)."""
     for aim in living.dice.sample(aims, len(aims)):
         for _ in range(TRIES):
-            if aim.says not in living.came_to and not living.has_ended:
+            if aim.name not in living.reached and not living.has_ended:
                 living.end_on(aim)
-    assert living.came_to == {aim.says for aim in aims}
+    assert living.reached == {aim.name for aim in aims}
     for other in living.dice.sample(more, len(more)):
         if other is None and not living.has_ended:
             living.end_at_random()
@@ -142,7 +142,7 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_file()]
 
 
-def test_a_crawl_that_brings_its_files_to_a_folder(tmp_path: Path) -> None:
+def test_kills_of_a_crawl_that_delivers_to_a_folder(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     with CopiedServer(CopiedWeb()) as server:
         living = lives(tmp_path, server, (tmp_path / "store").as_uri())
@@ -156,7 +156,7 @@ def test_a_crawl_that_brings_its_files_to_a_folder(tmp_path: Path) -> None:
     ArchiveAudit(living.store / WARC, outcomes, server).check(living.leases_of_the_dead)
 
 
-def test_a_crawl_that_brings_its_files_to_s3(tmp_path: Path) -> None:
+def test_kills_of_a_crawl_that_delivers_to_s3(tmp_path: Path) -> None:
     fetched = tmp_path / "fetched"
     fetched.mkdir()
     web = CopiedServer(CopiedWeb(hosts=8))

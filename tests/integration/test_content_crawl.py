@@ -1,4 +1,4 @@
-"""Content of many types in one crawl: what is a page, what is a copy, what is told of the rest."""
+"""Content of many types in one crawl: pages, copies, and the reasons of the rest."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def not_found(path: str) -> Answer:
 
 
 class Forgetful(dict[str, object]):
-    """Says 200 to any name under /lost/."""
+    """Answer 200 to any name under /lost/."""
 
     def get(self, path: str, otherwise: object = None) -> object:  # type: ignore[override]  # a table that never ends
         if path not in self and path.startswith("/lost/"):
@@ -133,7 +133,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawled, Site]:
         return crawl(data, settings=settings, seeds=served.url("/")), served
 
 
-def told(crawled: tuple[Crawled, Site]) -> dict[str, str]:
+def reasons(crawled: tuple[Crawled, Site]) -> dict[str, str]:
     return {one.url.removeprefix(crawled[1].root): one.reason for one in crawled[0].outcomes}
 
 
@@ -160,11 +160,11 @@ def records(crawled: tuple[Crawled, Site], kind: str) -> dict[str, Read]:
         pytest.param("/from-near", "", id="links of a near-duplicate are followed"),
     ],
 )
-def test_what_became_of_each(crawled: tuple[Crawled, Site], path: str, reason: str) -> None:
-    assert told(crawled)[path] == reason
+def test_the_fate_of_each_url(crawled: tuple[Crawled, Site], path: str, reason: str) -> None:
+    assert reasons(crawled)[path] == reason
 
 
-def test_each_was_asked_for_once_but_the_one_in_doubt(crawled: tuple[Crawled, Site]) -> None:
+def test_each_url_was_requested_once_but_the_doubtful_one(crawled: tuple[Crawled, Site]) -> None:
     hits = dict(crawled[1].hits)
     probes = [path for path in hits if path.startswith("/lost/gossamer")]
     assert len(probes) == 1 and probes[0].startswith("/lost/") and probes[0].endswith(".html")
@@ -203,5 +203,5 @@ def test_the_summary_counts_them(crawled: tuple[Crawled, Site]) -> None:
     assert stats["crawler/near_duplicates"] == 1
 
 
-def test_nothing_is_left_over(crawled: tuple[Crawled, Site], tmp_path: Path) -> None:
+def test_no_files_are_left_over(crawled: tuple[Crawled, Site], tmp_path: Path) -> None:
     assert not list(crawled[0].data.rglob("*.open"))

@@ -44,7 +44,7 @@ def command(data: Path, web: Site) -> list[str]:
 
 @pytest.fixture(scope="module")
 def killed(web: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a crawl that was killed half-way: what it knows is in RocksDB's log."""
+    """A data directory of a crawl that was killed half-way: its content is in RocksDB's log."""
     data = tmp_path_factory.mktemp("killed") / "data"
     half = len(web.asked) + len(PATHS) // 2
     with running(command(data, web), data.parent / "log") as process:
@@ -55,7 +55,7 @@ def killed(web: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def closed(web: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a crawl that has finished: what it knows is in RocksDB's tables."""
+    """A data directory of a crawl that has finished: its content is in RocksDB's tables."""
     data = tmp_path_factory.mktemp("closed") / "data"
     assert crawl(data, seeds=web.url(PATHS[0])).reason == "finished"
     return data
@@ -111,7 +111,7 @@ def kept(data: Path, *, opened: bool) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told", "opened"),
+    ("damage", "message", "opened"),
     [
         pytest.param(cut_off, "frontier cannot be opened", False, id="a table that is cut off"),
         pytest.param(Path.unlink, "frontier cannot be opened", False, id="a table that is gone"),
@@ -119,20 +119,20 @@ def kept(data: Path, *, opened: bool) -> dict[str, str]:
     ],
 )
 def test_a_damaged_frontier_is_refused_and_a_copy_put_back_works(
-    web, closed, tmp_path, damage, told, opened
+    web, closed, tmp_path, damage, message, opened
 ):
     data = tmp_path / "data"
     shutil.copytree(closed, data)
     damage(largest(data, "*.sst"))
     before, asked = kept(data, opened=opened), len(web.asked)
-    for look in ("first", "second"):
+    for attempt in ("first", "second"):
         refused = run(command(data, web))
         assert refused.returncode == 1
-        assert told in refused.stderr
-        assert kept(data, opened=opened) == before, f"the {look} look changed something"
+        assert message in refused.stderr
+        assert kept(data, opened=opened) == before, f"the {attempt} look changed something"
     shutil.copytree(closed / "frontier", data / "frontier", dirs_exist_ok=True)
     assert crawl(data, seeds=web.url(PATHS[0])).reason == "finished"
-    assert len(web.asked) == asked, "all was done, and nobody was asked again"
+    assert len(web.asked) == asked, "all was done, and no page was requested again"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_log_torn_at_its_end_costs_no_page(web, killed, tmp_path, torn_bytes):
     assert archived(data, web) == set(PATHS)
 
 
-def test_a_crawl_whose_frontier_is_gone_is_refused(tmp_path: Path):
+def test_a_crawl_without_its_frontier_is_refused(tmp_path: Path):
     data = tmp_path / "data"
     with site("127.0.5.9", {"/": page()}) as web:
         crawl(data, seeds=web.url("/"))

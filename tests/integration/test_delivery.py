@@ -108,7 +108,7 @@ def is_put(call: Call) -> bool:
     return call.method == "PUT"
 
 
-def test_what_is_finished_is_brought_and_removed(
+def test_finished_files_are_delivered_and_removed(
     s3: S3Server, network: TroubledNetwork, store: ObjectStore, tmp_path: Path
 ) -> None:
     files = finish(tmp_path, "a") | finish(tmp_path, "b", IN_PARTS_BYTES)
@@ -118,7 +118,7 @@ def test_what_is_finished_is_brought_and_removed(
     assert (made.figures.failures, made.figures.waiting_bytes) == (0, 0)
 
 
-def test_what_is_finished_meanwhile_is_brought_too(
+def test_files_finished_meanwhile_are_delivered_too(
     s3: S3Server, network: TroubledNetwork, store: ObjectStore, tmp_path: Path
 ) -> None:
     made = delivery(tmp_path, store)
@@ -171,9 +171,9 @@ def test_a_store_that_is_down_is_waited_for(
     wait_until(lambda: is_empty(tmp_path), PATIENCE_S, "all files are delivered")
     assert asyncio.run(made.close()) == []
     assert stored(s3) == under("crawl", files)
-    told = [record.getMessage() for record in caplog.records if record.name == LOGGER]
-    assert len([line for line in told if "accepts no files" in line]) == 1
-    assert len([line for line in told if "accepts files again" in line]) == 1
+    messages = [record.getMessage() for record in caplog.records if record.name == LOGGER]
+    assert len([line for line in messages if "accepts no files" in line]) == 1
+    assert len([line for line in messages if "accepts files again" in line]) == 1
 
 
 @pytest.mark.parametrize("number", range(12))
@@ -237,7 +237,7 @@ def test_the_first_try_after_new_credentials_has_them(
     assert stored(s3) == {"crawl/a.cdxj": file.read_bytes()}
 
 
-def test_what_was_damaged_on_its_way_is_sent_again(
+def test_a_file_damaged_in_transit_is_sent_again(
     s3: S3Server, network: TroubledNetwork, store: ObjectStore, tmp_path: Path
 ) -> None:
     files = finish(tmp_path, "a")
@@ -288,7 +288,7 @@ def test_a_store_that_knows_no_conditions(
 
 
 @pytest.mark.parametrize("suffix", [".warc.gz", ".cdxj"])
-def test_other_content_is_left_and_logged_by_name(
+def test_a_different_file_of_that_name_is_kept_and_logged(
     suffix: str,
     s3: S3Server,
     network: TroubledNetwork,
@@ -306,7 +306,7 @@ def test_other_content_is_left_and_logged_by_name(
     assert stored(s3).items() >= under("crawl", others).items()
 
 
-def test_what_was_delivered_before_we_died_is_removed(
+def test_files_delivered_before_a_crash_are_removed(
     s3: S3Server, network: TroubledNetwork, store: ObjectStore, tmp_path: Path
 ) -> None:
     files = finish(tmp_path, "a", IN_PARTS_BYTES)
@@ -328,7 +328,7 @@ def test_parts_of_our_own_are_dropped_and_those_of_others_stay(
     assert stay == ["a.warc.gz2", "b.warc.gz"]
 
 
-def test_one_file_that_cannot_be_brought_does_not_hold_up_the_others(
+def test_one_undeliverable_file_does_not_delay_the_others(
     s3: S3Server, network: TroubledNetwork, store: ObjectStore, tmp_path: Path
 ) -> None:
     finish(tmp_path, "a")
@@ -407,7 +407,7 @@ def test_the_end_does_not_wait_for_ever(
     assert (stored(s3), left) == (under("crawl", files), [])
 
 
-def test_at_the_end_it_is_tried_a_few_times(
+def test_the_last_files_are_tried_a_few_times(
     s3: S3Server, network: TroubledNetwork, store: ObjectStore, tmp_path: Path
 ) -> None:
     """And not again and again, even though each time pieces arrive: they are damaged."""
@@ -433,7 +433,7 @@ def test_at_the_end_it_is_tried_a_few_times(
 def test_at_the_end_a_store_that_was_down_before_is_tried_less(
     network: TroubledNetwork, store: ObjectStore, tmp_path: Path
 ) -> None:
-    """Whoever stops the crawl waits for it."""
+    """The close of the crawl waits for it."""
     finish(tmp_path, "a")
     network.deal = lambda call: Fault.DOWN
     made = delivery(tmp_path, store, backoff_base_s=1000, backoff_max_s=1000)

@@ -37,15 +37,15 @@ CALLS = 30  # that a life makes at most: for three files in parts, or for seven 
 preload("tests.harness.delivery")
 
 
-class Judge:
-    """Knows all files there ever were, and looks at both places from outside."""
+class DeliveryCheck:
+    """A check of both places from outside, with a list of all files that were ever made."""
 
     def __init__(self, files: Mapping[str, bytes], content: Callable[[str], bytes]) -> None:
         self._files = files
         self._content = content
         self._stored: set[str] = set()  # what is there stays as it is
 
-    def look(self, data: Path, names: list[str]) -> None:
+    def check(self, data: Path, names: list[str]) -> None:
         for name in set(names) - self._stored:
             assert self._content(name) == self._files[name], f"{name} is not whole in the store"
             self._stored.add(name)
@@ -56,13 +56,13 @@ class Judge:
             warc = f"{name.rpartition('.')[0]}.warc.gz"
             assert name.endswith(".warc.gz") or warc in self._stored, f"{name} without its WARC"
 
-    def saw_all(self) -> bool:
+    def has_seen_all(self) -> bool:
         return self._stored == self._files.keys()
 
 
 class Killer:
-    """Deals one life its death: at a request, before or after the server has done it, and a
-    moment later, when perhaps nothing is asked any more."""
+    """Kill one life: at a request, before or after the server has done it, and a moment later, when
+    perhaps no request is open any more."""
 
     def __init__(self, random: Random) -> None:
         self._call = random.randrange(CALLS)
@@ -102,11 +102,11 @@ def finish_many(data: Path, large: int, large_bytes: int) -> dict[str, bytes]:
     return files
 
 
-def test_kills_on_the_way_to_an_object_store(tmp_path: Path) -> None:
+def test_kills_during_the_delivery_to_an_object_store(tmp_path: Path) -> None:
     files = finish_many(tmp_path, 2, IN_PARTS_BYTES)
     random = Random(20260103)
     with S3Server() as s3, TroubledNetwork(s3.port) as network:
-        judge = Judge(files, lambda name: s3.content(f"crawl/{name}"))
+        delivered = DeliveryCheck(files, lambda name: s3.content(f"crawl/{name}"))
         for _ in range(LIVES):
             network.end_trouble()
             killer = Killer(random)
@@ -115,21 +115,21 @@ def test_kills_on_the_way_to_an_object_store(tmp_path: Path) -> None:
             killer.watch(process)
             process.join(PATIENCE_S)
             assert process.exitcode == -9, "all was brought: give it more files"
-            judge.look(tmp_path, [name.removeprefix("crawl/") for name in s3.names()])
+            delivered.check(tmp_path, [name.removeprefix("crawl/") for name in s3.names()])
         network.end_trouble()
         with patch.dict(os.environ, environment(s3.port)):
             assert asyncio.run(delivery(tmp_path, object_store(URL)).close()) == []
-        judge.look(tmp_path, [name.removeprefix("crawl/") for name in s3.names()])
-        assert judge.saw_all() and is_empty(tmp_path)
+        delivered.check(tmp_path, [name.removeprefix("crawl/") for name in s3.names()])
+        assert delivered.has_seen_all() and is_empty(tmp_path)
         assert s3.unfinished() == []
 
 
-def test_kills_on_the_way_to_a_folder(tmp_path: Path) -> None:
+def test_kills_during_the_delivery_to_a_folder(tmp_path: Path) -> None:
     data, store = tmp_path / "data", tmp_path / "store"
     store.mkdir()
     files = finish_many(data, 10, 2_000_000)
     random = Random(20260104)
-    judge = Judge(files, lambda name: (store / name).read_bytes())
+    delivered = DeliveryCheck(files, lambda name: (store / name).read_bytes())
     for _ in range(LIVES):
         before = seen(store)
         process = life(data, f"file://{store}", 0)
@@ -138,11 +138,11 @@ def test_kills_on_the_way_to_a_folder(tmp_path: Path) -> None:
         time.sleep(random.uniform(0, 0.01))
         process.kill()
         process.join()
-        judge.look(data, seen(store))
+        delivered.check(data, seen(store))
     folder = FolderStore(read_address(f"file://{store}"))
     assert asyncio.run(delivery(data, folder).close()) == []
-    judge.look(data, seen(store))
-    assert judge.saw_all() and is_empty(data)
+    delivered.check(data, seen(store))
+    assert delivered.has_seen_all() and is_empty(data)
     assert not list(store.rglob(f"*{OPEN_SUFFIX}"))
 
 

@@ -80,25 +80,25 @@ def stored(s3: S3Server) -> list[str]:
     return sorted(name.removeprefix("crawl/warc/") for name in s3.names())
 
 
-def test_to_its_end(
+def test_the_last_pages_are_delivered(
     s3: S3Server, network: TroubledNetwork, pages: LoopbackWeb, tmp_path: Path
 ) -> None:
-    told = run(command(tmp_path, pages))
-    assert told.returncode == 0, told.stderr
+    done = run(command(tmp_path, pages))
+    assert done.returncode == 0, done.stderr
     assert finished(tmp_path) == []
     warcs = [name for name in stored(s3) if name.endswith(".warc.gz")]
     assert len(warcs) >= 15
     assert stored(s3) == sorted(warcs + [name.replace(".warc.gz", ".cdxj") for name in warcs])
-    assert not [word for word in UNSPOKEN.values() if word in told.stdout + told.stderr]
+    assert not [word for word in UNSPOKEN.values() if word in done.stdout + done.stderr]
 
 
-def test_what_stays_at_the_end_is_brought_by_the_same_command(
+def test_files_left_at_the_end_are_delivered_by_the_same_command(
     s3: S3Server, network: TroubledNetwork, pages: LoopbackWeb, tmp_path: Path
 ) -> None:
     network.deal = forbidden
-    told = run([*command(tmp_path, pages), "-a", "max_pages=5"])
+    done = run([*command(tmp_path, pages), "-a", "max_pages=5"])
     stay = finished(tmp_path)
-    assert f"{len(stay)} files were not delivered to s3://archive/crawl" in told.stderr
+    assert f"{len(stay)} files were not delivered to s3://archive/crawl" in done.stderr
     assert stay
     assert stored(s3) == []
     network.end_trouble()
@@ -157,7 +157,7 @@ def test_all_files_of_a_crawl_are_there_and_no_longer_here(tmp_path: Path) -> No
     assert archived == {web.url("/"), web.url("/a"), web.url("/b")}
 
 
-def test_what_an_earlier_run_left_is_brought_too(tmp_path: Path) -> None:
+def test_files_of_an_earlier_run_are_delivered_too(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
     with site("127.0.62.1", ROUTES) as web:

@@ -75,14 +75,14 @@ def live(data: Path, port: int, patience_s: float) -> subprocess.CompletedProces
 
 def test_memory_does_not_depend_on_the_size_of_a_file(s3: S3Server, tmp_path: Path) -> None:
     finish(tmp_path, "a", LARGE_BYTES)
-    told = live(tmp_path, s3.port, patience_s=120)
-    left, taken_bytes = map(int, told.stdout.split())
+    logged = live(tmp_path, s3.port, patience_s=120)
+    left, taken_bytes = map(int, logged.stdout.split())
     assert (left, is_empty(tmp_path)) == (0, True)
     assert taken_bytes < MOST_BYTES
 
 
 @pytest.mark.parametrize("fault", [Fault.HANG, Fault.CUT_BEFORE, Fault.FORBIDDEN])
-def test_it_ends_and_shows_no_secret_whatever_the_store_does(
+def test_a_delivery_process_ends_and_shows_no_secret(
     fault: Fault, s3: S3Server, tmp_path: Path
 ) -> None:
     files = finish(tmp_path, "a")
@@ -90,11 +90,11 @@ def test_it_ends_and_shows_no_secret_whatever_the_store_does(
         # The check at the start is answered: it would take its time.
         network.deal = lambda call: fault if call.number else Fault.NONE
         begun = time.monotonic()
-        told = live(tmp_path, network.port, patience_s=0.5)
+        logged = live(tmp_path, network.port, patience_s=0.5)
         took_s = time.monotonic() - begun
-    assert told.stdout.split()[0] == str(len(files))
+    assert logged.stdout.split()[0] == str(len(files))
     assert local(tmp_path) == files
     assert took_s < 45, "a request that hangs takes a minute to be given up"
-    assert "3 files were not delivered" in told.stderr
-    assert "Traceback" not in told.stderr
-    assert not [word for word in UNSPOKEN.values() if word in told.stderr]
+    assert "3 files were not delivered" in logged.stderr
+    assert "Traceback" not in logged.stderr
+    assert not [word for word in UNSPOKEN.values() if word in logged.stderr]

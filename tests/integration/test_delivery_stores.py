@@ -1,4 +1,4 @@
-"""What every destination promises: an object store, a folder, and what is neither.
+"""The guarantees of every destination: an object store, a folder, and addresses of neither kind.
 
 Running: a server that speaks S3, of the tests' own.
 """
@@ -30,7 +30,7 @@ NAME = "warc/a.warc.gz"
 
 
 class Seen(Protocol):
-    """A store and what somebody else sees in it."""
+    """A store and its content as read from outside."""
 
     @property
     def store(self) -> Store: ...
@@ -101,13 +101,13 @@ def file(tmp_path: Path) -> Path:
 
 
 def brought(seen: Seen, file: Path, name: str = NAME) -> int:
-    """How many pieces it said have moved."""
+    """Return how many pieces it reported as moved."""
     moved: list[None] = []
     deliver_file(seen.store, file, name, lambda: moved.append(None))
     return len(moved)
 
 
-def test_it_is_there(seen: Seen) -> None:
+def test_the_destination_exists(seen: Seen) -> None:
     seen.store.check()
 
 
@@ -163,7 +163,7 @@ def test_any_size(seen: Seen, tmp_path: Path, size_bytes: int) -> None:
     assert seen.content(NAME) == file.read_bytes()
 
 
-def test_what_was_put_can_be_discarded(seen: Seen, file: Path) -> None:
+def test_a_stored_file_can_be_discarded(seen: Seen, file: Path) -> None:
     brought(seen, file)
     seen.store.discard(NAME)
     assert seen.names() == []
@@ -175,5 +175,5 @@ def test_nothing_holds_nothing(seen: Seen, file: Path) -> None:
         seen.store.matches(file, NAME, lambda: None)
 
 
-def test_its_text_is_its_address(seen: Seen) -> None:
+def test_the_text_of_a_destination_is_its_address(seen: Seen) -> None:
     assert str(seen.store).startswith(("s3://archive/crawl", "file:///"))

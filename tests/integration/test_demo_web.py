@@ -1,4 +1,5 @@
-"""The small web of the demo does what its story says, and the story is told from its books."""
+"""The small web of the demo does what its story describes, and the story is made from its request
+log."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def test_the_endless_page_goes_on_until_the_client_leaves(web: LoopbackWeb) -> N
         response.close()
 
 
-def test_a_crawl_that_never_came_has_no_good_story() -> None:
+def test_a_demo_without_visits_reports_a_failure() -> None:
     assert not any(chapter.well for chapter in story([], Summary()))
 
 

@@ -71,10 +71,10 @@ def test_a_package_that_is_missing(url: str, package: str, tmp_path: Path) -> No
         "from crawler.archive.delivery_stores import open_store\n"
         f"open_store({url!r}, Path({str(tmp_path)!r}))"
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=False
     )
-    last = told.stderr.splitlines()[-1]
+    last = done.stderr.splitlines()[-1]
     assert "ConfigError" in last
     assert last.endswith(f"pip install {package}")
 
@@ -93,7 +93,7 @@ def test_the_data_directory_is_no_destination(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_copy_of_itself(tmp_path: Path) -> None:
-    """Whatever leads there: had it been taken for delivered, it would be lost."""
+    """By any path: a file taken for delivered would be lost."""
     data, store = tmp_path / "data", tmp_path / "store"
     files = finish(data, "a")
     store.mkdir()

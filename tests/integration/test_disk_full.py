@@ -54,18 +54,20 @@ LONG_URLS = tree(
         pytest.param(LONG_URLS, 300 << 10, "frontier", id="the frontier is full"),
     ],
 )
-def test_it_stops_and_goes_on_when_there_is_room(tmp_path, kind, pages, room_bytes, full):
+def test_a_crawl_stops_on_a_full_disk_and_continues_with_room(
+    tmp_path, kind, pages, room_bytes, full
+):
     data = tmp_path / "data"
     disk = kind(tmp_path, room_bytes)
     try:
         with site("127.0.0.76", pages) as web:
             command = crawl_command(data, SETTINGS, seeds=web.url(next(iter(pages))))
             stopped = disk.run(command)
-            assert_told(stopped, disk.refusal, data / full if kind is SmallFiles else data)
+            assert_refused(stopped, disk.refusal, data / full if kind is SmallFiles else data)
             safe = acknowledged(data)
             assert 0 < len(safe) < PAGES
             if kind is SmallDisk:
-                assert_told(disk.run(command), disk.refusal, data)
+                assert_refused(disk.run(command), disk.refusal, data)
             disk.make_room()
             last = disk.run(command)
         assert last.returncode == 0, last.stderr[-2000:]
@@ -75,11 +77,11 @@ def test_it_stops_and_goes_on_when_there_is_room(tmp_path, kind, pages, room_byt
         disk.close()
 
 
-def assert_told(done: CompletedProcess[str], refusal: str, where: Path) -> None:
+def assert_refused(done: CompletedProcess[str], refusal: str, where: Path) -> None:
     assert done.returncode == 1, done.stderr[-2000:]
-    complaint = done.stderr.splitlines()[-1]
-    assert refusal in complaint
-    assert str(where) in complaint
+    message = done.stderr.splitlines()[-1]
+    assert refusal in message
+    assert str(where) in message
 
 
 def acknowledged(data: Path) -> set[str]:

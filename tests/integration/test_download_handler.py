@@ -36,7 +36,7 @@ Crawl = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What came of all fetches."""
+    """Return the results of all fetches."""
 
     reports: dict[str, Fetch]
     visits: Counter[str]
@@ -72,7 +72,7 @@ class Servers:
         }
 
     def crawls(self) -> list[Crawl]:
-        # An answer that nobody asked for is there before the next request goes out.
+        # An answer to no request is there before the next request goes out.
         one_by_one = {"CONCURRENT_REQUESTS": 1, "DOWNLOAD_DELAY": 1, "DOWNLOAD_DELAY_JITTER": 0}
         cancelled = [fetch("cancelled", self.hostile.url + "/silence?again")]
         table = [fetch(row.name, self.hostile.url + row.path) for row in TABLE]
@@ -97,7 +97,7 @@ class Servers:
             fetch("lease-ends", f"http://late.example:{here}/late", meta={"lease": "late.example"}),
             fetch("no-such-name", "http://gone.example/"),
             fetch("no-name-server", "http://unknown.example/"),
-            fetch("nobody-listens", "http://127.0.0.1:1/"),
+            fetch("port-closed", "http://127.0.0.1:1/"),
             fetch("inside-by-proxy", f"http://127.0.0.2:{there}/inside", proxied=self.inside.url),
             fetch(
                 "by-proxy",
@@ -204,8 +204,8 @@ def test_nothing_is_complained_about(seen: Seen) -> None:
         pytest.param("inside-by-proxy", "AddressRefused", id="an inside address asked of a proxy"),
         pytest.param("by-proxy", "page", id="a page by a proxy, which may be inside"),
         pytest.param("no-such-name", "dns", id="a name that does not exist"),
-        pytest.param("no-name-server", "dns", id="a name nobody can tell about"),
-        pytest.param("nobody-listens", "connect", id="a port nobody listens on"),
+        pytest.param("no-name-server", "dns", id="a name without an answer"),
+        pytest.param("port-closed", "connect", id="a closed port"),
     ],
 )
 def test_a_connection_is_made_to_admitted_addresses_only(

@@ -1,5 +1,5 @@
-"""Feeds of the spider `web`: in every format the pages that the columns have, and what
-docs/feeds.md says of them."""
+"""Feeds of the spider `web`: in every format the pages that the columns have, as docs/feeds.md
+describes them."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def blocks(kind: str) -> list[str]:
 
 
 def feeds_of_the_page() -> Any:
-    said: dict[str, Any] = {}
-    exec(blocks("python")[0], said)  # noqa: S102  # our own page, and the point is that it works
-    return said["FEEDS"]
+    exported: dict[str, Any] = {}
+    exec(blocks("python")[0], exported)  # noqa: S102  # our own page, and the point is that it works
+    return exported["FEEDS"]
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_a_filter_of_ones_own_lets_all_pass(crawled: tuple[Path, Crawled], web: 
     assert answers[web.url("/gone")]["status"] == "404"
 
 
-def test_bodies_are_read_as_the_page_says(crawled: tuple[Path, Crawled], web: Site) -> None:
+def test_bodies_are_read_as_documented(crawled: tuple[Path, Crawled], web: Site) -> None:
     bodies = {}
     code = blocks("python")[1] + "        bodies[page['url']] = body\n"
     with chdir(crawled[0]):
@@ -149,7 +149,7 @@ def test_a_feed_may_lie_in_the_data_directory(crawled: tuple[Path, Crawled], web
     assert where == "where" and set(urls) == {web.url(path) for path in PAGES}
 
 
-def test_standard_output_is_the_feeds_alone(tmp_path: Path, web: Site) -> None:
+def test_standard_output_holds_only_the_feed(tmp_path: Path, web: Site) -> None:
     command = crawl_command(tmp_path / "data", {"LOG_LEVEL": "ERROR"}, seeds=web.url("/plain"))
     done = run([*command, "-o", "-:jsonlines"])
     (line,) = done.stdout.splitlines()
@@ -184,7 +184,7 @@ def begun_and_continued(place: Path, web: Site, **options: Any) -> list[Crawled]
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_a_crawl_that_goes_on_appends_to_its_json_lines(
+def test_a_continued_crawl_appends_to_its_json_lines(
     tmp_path: Path, chain: Site, overwrite: bool
 ) -> None:
     begun_and_continued(tmp_path, chain, format="jsonlines", overwrite=overwrite)
@@ -194,7 +194,7 @@ def test_a_crawl_that_goes_on_appends_to_its_json_lines(
 
 @pytest.mark.parametrize("torn", [b'{"url": "http://', b'{"text": "' + b"x" * 200_000])
 @pytest.mark.parametrize("has_lines", [True, False])
-def test_half_a_line_that_a_kill_has_left_is_cut_off(
+def test_a_torn_last_line_is_cut_off(
     tmp_path: Path, chain: Site, torn: bytes, has_lines: bool
 ) -> None:
     data, feed = tmp_path / "data", tmp_path / "feed"
@@ -238,7 +238,7 @@ def test_a_format_that_cannot_be_continued_is_refused(
     assert len(lines(feed.with_suffix(".jsonl"))) == 3
 
 
-def test_what_another_crawl_has_left_is_overwritten(tmp_path: Path, chain: Site) -> None:
+def test_the_feed_of_another_crawl_is_overwritten(tmp_path: Path, chain: Site) -> None:
     feeds = {str(tmp_path / "pages.json"): {"format": "json", "overwrite": True}}
     for data in ("one", "two"):
         crawl(tmp_path / data, WebSpider, {"FEEDS": feeds}, seeds=chain.url("/0"), max_pages=3)

@@ -1,5 +1,5 @@
-"""A user's pipeline that raises once for each page, when its record is in the archive already: what
-is fetched again for that is there once in full, or says that it may be there twice."""
+"""A user's pipeline that raises once for each page, when its record is in the archive already: a
+page fetched again for that is archived once in full, or marked as a possible repeat."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def shared() -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize(
     "frontier", [pytest.param(alone, id="embedded"), pytest.param(shared, id="shared")]
 )
-def test_what_is_archived_again_is_marked(tmp_path: Path, frontier: Any) -> None:
+def test_pages_archived_again_are_marked(tmp_path: Path, frontier: Any) -> None:
     with ExitStack() as opened:
         sites = [
             opened.enter_context(site(f"127.0.64.{n}", routes(n))) for n in range(1, HOSTS + 1)
@@ -59,9 +59,9 @@ def test_what_is_archived_again_is_marked(tmp_path: Path, frontier: Any) -> None
         seeds = tmp_path / "seeds"
         seeds.write_text("\n".join(each.url("/") for each in sites))
         crawled = crawl(tmp_path / "data", settings=settings, seeds=str(seeds))
-    books = RepeatsAudit(tmp_path / "data" / "warc")
+    audit = RepeatsAudit(tmp_path / "data" / "warc")
     assert crawled.reason == "finished"
     assert "dead" not in {one.fate for one in crawled.outcomes}
-    books.check()
-    assert Counter(one.url for one in books.answers).most_common(1)[0][1] == 2
-    assert any(books.is_marked(one) for one in books.full)
+    audit.check()
+    assert Counter(one.url for one in audit.answers).most_common(1)[0][1] == 2
+    assert any(audit.is_marked(one) for one in audit.full)

@@ -32,10 +32,10 @@ from tests.servers.redis import RedisServer
 KEY = "web:start_urls"
 TAKEN, REFUSED = "{web:start_urls}:taken", "{web:start_urls}:refused"
 LEASE_S = 100.0
-# Scripts read their time from a key, so that nobody has to wait for a lease to end.
-TOLD = Scripts("local function wall() return tonumber(redis.call('GET', 'now') or 0) end")
+# Scripts read their time from a key, so that no test waits for a lease to expire.
+TIMED_SCRIPTS = Scripts("local function wall() return tonumber(redis.call('GET', 'now') or 0) end")
 
-Turn = Callable[[Coroutine[Any, Any, Any]], Any]
+RunLoop = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @pytest.fixture(scope="module")
@@ -52,28 +52,28 @@ def client(server: RedisServer) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def turn() -> Iterator[Turn]:
+def run_loop() -> Iterator[RunLoop]:
     with asyncio.Runner() as runner:
         yield runner.run
 
 
 @pytest.fixture
-def nodes(server: RedisServer, client: redis.Redis, turn: Turn) -> Iterator[Nodes]:
+def nodes(server: RedisServer, client: redis.Redis, run_loop: RunLoop) -> Iterator[Nodes]:
     nodes = Nodes(Address.parse(server.url), Scripts(), "t", 4, (30, LEASE_S, keys.SCHEMA))
-    turn(nodes.open())
+    run_loop(nodes.open())
     yield nodes
-    turn(nodes.close())
+    run_loop(nodes.close())
 
 
 @pytest.fixture
 def feed(nodes: Nodes) -> Feed:
-    return Feed(nodes, TOLD, KEY, "one", LEASE_S)
+    return Feed(nodes, TIMED_SCRIPTS, KEY, "one", LEASE_S)
 
 
 @pytest.fixture
 def other(nodes: Nodes) -> Feed:
     """Of another worker."""
-    return Feed(nodes, TOLD, KEY, "two", LEASE_S)
+    return Feed(nodes, TIMED_SCRIPTS, KEY, "two", LEASE_S)
 
 
 def texts(items: list[PushedItem]) -> list[bytes]:
@@ -98,29 +98,29 @@ PUSHES = [
 
 
 @pytest.mark.parametrize(("push", "order"), PUSHES)
-def test_it_is_taken_whatever_its_type(
+def test_urls_are_taken_from_a_key_of_any_type(
     client: redis.Redis,
     feed: Feed,
-    turn: Turn,
+    run_loop: RunLoop,
     push: Callable[[redis.Redis], object],
     order: str,
 ) -> None:
     push(client)
-    assert turn(feed.length()) == 3
-    items = turn(feed.take(2)) + turn(feed.take(200))
+    assert run_loop(feed.length()) == 3
+    items = run_loop(feed.take(2)) + run_loop(feed.take(200))
     assert sorted(texts(items)) == [b"a", b"b", b"c"]
     assert not order or b"".join(texts(items)).decode() == order
-    assert not client.exists(KEY) and turn(feed.length()) == 3, "taken, not gone"
-    turn(feed.remove(items))
-    assert turn(feed.length()) == 0
-    assert turn(feed.take(200)) == []
+    assert not client.exists(KEY) and run_loop(feed.length()) == 3, "taken, not gone"
+    run_loop(feed.remove(items))
+    assert run_loop(feed.length()) == 0
+    assert run_loop(feed.take(200)) == []
 
 
 @pytest.mark.parametrize(("push", "order"), PUSHES)
 def test_scrapy_redis_takes_the_same(
     client: redis.Redis,
     feed: Feed,
-    turn: Turn,
+    run_loop: RunLoop,
     push: Callable[[redis.Redis], object],
     order: str,
 ) -> None:
@@ -135,62 +135,64 @@ def test_scrapy_redis_takes_the_same(
     push(client)
     by_them = pops[client.type(KEY)](KEY, 200)
     push(client)
-    by_us = texts(turn(feed.take(200)))
+    by_us = texts(run_loop(feed.take(200)))
     assert (by_us == by_them) if order else (sorted(by_us) == sorted(by_them))
 
 
-def test_what_a_dead_worker_took_is_taken_again_after_its_lease(
-    client: redis.Redis, feed: Feed, other: Feed, turn: Turn
+def test_items_of_a_dead_worker_are_taken_again_after_its_lease(
+    client: redis.Redis, feed: Feed, other: Feed, run_loop: RunLoop
 ) -> None:
     client.rpush(KEY, "a", "b")
-    mine = turn(feed.take(1))
+    mine = run_loop(feed.take(1))
     client.set("now", LEASE_S - 1)
-    assert texts(turn(other.take(200))) == [b"b"], "not before"
+    assert texts(run_loop(other.take(200))) == [b"b"], "not before"
     client.set("now", LEASE_S)
-    theirs = turn(other.take(200))
+    theirs = run_loop(other.take(200))
     assert texts(theirs) == [b"a"]
-    turn(feed.remove(mine))
-    assert turn(feed.hold(mine)) == [], "it was told so"
-    assert turn(feed.length()) == 2, "the late one has changed nothing"
-    turn(feed.refuse([(mine[0], "late")]))
+    run_loop(feed.remove(mine))
+    assert run_loop(feed.hold(mine)) == [], "the reply: it holds nothing"
+    assert run_loop(feed.length()) == 2, "the late one has changed nothing"
+    run_loop(feed.refuse([(mine[0], "late")]))
     assert refused(client) == []
-    turn(other.remove(theirs))
-    assert turn(feed.length()) == 1
+    run_loop(other.remove(theirs))
+    assert run_loop(feed.length()) == 1
 
 
 def test_a_batch_stays_with_the_worker_that_holds_it(
-    client: redis.Redis, feed: Feed, other: Feed, turn: Turn
+    client: redis.Redis, feed: Feed, other: Feed, run_loop: RunLoop
 ) -> None:
     client.rpush(KEY, "a")
-    mine = turn(feed.take(1))
+    mine = run_loop(feed.take(1))
     for now in range(0, 500, 60):
         client.set("now", now)
-        assert turn(feed.hold(mine)) == mine
-        assert turn(other.take(200)) == []
+        assert run_loop(feed.hold(mine)) == mine
+        assert run_loop(other.take(200)) == []
 
 
 def test_no_reply_is_longer_than_a_megabyte_and_a_little(
-    client: redis.Redis, feed: Feed, turn: Turn
+    client: redis.Redis, feed: Feed, run_loop: RunLoop
 ) -> None:
     client.rpush(KEY, *("x" * 60_000 for _ in range(50)))
-    assert len(turn(feed.take(200))) == 18
+    assert len(run_loop(feed.take(200))) == 18
     assert client.llen(KEY) == 32
 
 
-def test_what_is_too_long_is_refused_where_it_is(
-    client: redis.Redis, feed: Feed, turn: Turn
+def test_an_item_that_is_too_long_is_refused_inside_redis(
+    client: redis.Redis, feed: Feed, run_loop: RunLoop
 ) -> None:
     client.rpush(KEY, b"\xff" + b"x" * 70_000, "a")
-    assert texts(turn(feed.take(200))) == [b"a"]
+    assert texts(run_loop(feed.take(200))) == [b"a"]
     assert feed.too_long == 1
     assert refused(client) == [{"why": "longer than 65536 bytes", "item": "?" + "x" * 199}]
 
 
-def test_what_is_refused_is_kept_for_a_while(client: redis.Redis, feed: Feed, turn: Turn) -> None:
+def test_refused_items_are_kept_for_a_while(
+    client: redis.Redis, feed: Feed, run_loop: RunLoop
+) -> None:
     client.rpush(KEY, *range(1100))
-    while items := turn(feed.take(200)):
-        turn(feed.refuse([(item, "no good") for item in items]))
-    assert turn(feed.length()) == 0
+    while items := run_loop(feed.take(200)):
+        run_loop(feed.refuse([(item, "no good") for item in items]))
+    assert run_loop(feed.length()) == 0
     assert refused(client) == [
         {"why": "no good", "item": str(number)} for number in range(1099, 99, -1)
     ]
@@ -212,7 +214,7 @@ def test_what_is_refused_is_kept_for_a_while(client: redis.Redis, feed: Feed, tu
         pytest.param(
             lambda client: client.hset(TAKEN, "name", "value"),
             "the key {web:start_urls}:taken is there already, a hash that this version",
-            id="somebody's hash beside it",
+            id="a foreign hash beside it",
         ),
         pytest.param(
             lambda client: client.hset(TAKEN, "schema", "2"),
@@ -226,10 +228,10 @@ def test_what_is_refused_is_kept_for_a_while(client: redis.Redis, feed: Feed, tu
         ),
     ],
 )
-def test_what_is_not_ours_is_an_error_and_stays(
+def test_foreign_data_is_an_error_and_stays(
     client: redis.Redis,
     feed: Feed,
-    turn: Turn,
+    run_loop: RunLoop,
     spoil: Callable[[redis.Redis], object],
     text: str,
 ) -> None:
@@ -238,66 +240,68 @@ def test_what_is_not_ours_is_an_error_and_stays(
     item = PushedItem(b"one/0.1", b"x")
     calls = (feed.take(1), feed.length(), feed.hold([item]), feed.refuse([(item, "x")]))
     for call in calls:
-        with pytest.raises(ForeignData) as told:
-            turn(call)
-        assert text in str(told.value)
+        with pytest.raises(ForeignData) as raised:
+            run_loop(call)
+        assert text in str(raised.value)
     assert dumped(client) == before
 
 
-def test_doors_of_another_type_are_an_error(client: redis.Redis, nodes: Nodes, turn: Turn) -> None:
+def test_opened_hosts_of_another_type_are_an_error(
+    client: redis.Redis, nodes: Nodes, run_loop: RunLoop
+) -> None:
     client.sadd("t:doors", "a.example")
-    doors = OpenedHosts(nodes, TOLD, "t")
-    for call in (doors.open(["b.example"]), doors.since(0)):
+    opened_hosts = OpenedHosts(nodes, TIMED_SCRIPTS, "t")
+    for call in (opened_hosts.open(["b.example"]), opened_hosts.since(0)):
         with pytest.raises(FAULTS):
-            turn(call)
+            run_loop(call)
     assert client.smembers("t:doors") == {b"a.example"}
 
 
-def test_without_memory_nothing_is_taken_and_what_is_taken_goes_on(
-    server: RedisServer, client: redis.Redis, feed: Feed, turn: Turn
+def test_without_memory_no_items_are_taken_and_taken_ones_continue(
+    server: RedisServer, client: redis.Redis, feed: Feed, run_loop: RunLoop
 ) -> None:
     client.rpush(KEY, "a", "b", "c")
-    mine = turn(feed.take(2))
+    mine = run_loop(feed.take(2))
     client.config_set("maxmemory", 1)
     try:
         with pytest.raises(OutOfMemory):
-            turn(feed.take(1))
-        assert turn(feed.hold(mine)) == mine
-        turn(feed.refuse([(mine[0], "x")]))
-        turn(feed.remove(mine[1:]))
-        assert turn(feed.length()) == 1
+            run_loop(feed.take(1))
+        assert run_loop(feed.hold(mine)) == mine
+        run_loop(feed.refuse([(mine[0], "x")]))
+        run_loop(feed.remove(mine[1:]))
+        assert run_loop(feed.length()) == 1
     finally:
         client.config_set("maxmemory", 0)
-    assert texts(turn(feed.take(1))) == [b"c"]
+    assert texts(run_loop(feed.take(1))) == [b"c"]
 
 
-def test_doors_are_read_in_the_order_in_which_they_were_opened(
-    client: redis.Redis, nodes: Nodes, turn: Turn
+def test_opened_hosts_are_read_in_their_order(
+    client: redis.Redis, nodes: Nodes, run_loop: RunLoop
 ) -> None:
-    doors = OpenedHosts(nodes, TOLD, "t")
+    opened_hosts = OpenedHosts(nodes, TIMED_SCRIPTS, "t")
     client.set("now", 1_790_000_000)
-    first = turn(doors.open(["b.example", "a.example"]))
+    first = run_loop(opened_hosts.open(["b.example", "a.example"]))
     assert first == 1_790_000_000_000_001
-    assert [mark.host for mark in turn(doors.since(0))] == ["b.example", "a.example"]
-    assert turn(doors.open(["b.example"])) == first - 1, "it is open already"
+    assert [mark.host for mark in run_loop(opened_hosts.since(0))] == ["b.example", "a.example"]
+    assert run_loop(opened_hosts.open(["b.example"])) == first - 1, "it is open already"
     client.set("now", 1_780_000_000)  # the server's clock is set back
-    second = turn(doors.open(["c.example"]))
-    assert turn(doors.since(first)) == [("c.example", second)]
-    assert turn(doors.since(second)) == []
+    second = run_loop(opened_hosts.open(["c.example"]))
+    assert run_loop(opened_hosts.since(first)) == [("c.example", second)]
+    assert run_loop(opened_hosts.since(second)) == []
 
 
-def test_a_door_opened_after_a_loss_is_behind_all_that_was_read(
-    client: redis.Redis, nodes: Nodes, turn: Turn
+def test_a_host_opened_after_a_loss_is_read_as_new(
+    client: redis.Redis, nodes: Nodes, run_loop: RunLoop
 ) -> None:
-    """The server loses its last second: who has read b.example must not miss c.example."""
-    doors = OpenedHosts(nodes, TOLD, "t")
+    """The server loses its last second: a worker that read b.example must still read c.example."""
+    opened_hosts = OpenedHosts(nodes, TIMED_SCRIPTS, "t")
     client.set("now", 100)
-    turn(doors.open(["a.example"]))
-    read = turn(doors.open(["b.example"]))
+    run_loop(opened_hosts.open(["a.example"]))
+    read = run_loop(opened_hosts.open(["b.example"]))
     client.zrem("t:doors", "b.example")
     client.set("now", 101)
-    turn(doors.open(["c.example"]))
-    assert [mark.host for mark in turn(doors.since(read))] == ["c.example"]
+    run_loop(opened_hosts.open(["c.example"]))
+    assert [mark.host for mark in run_loop(opened_hosts.since(read))] == ["c.example"]
 
 
 @pytest.mark.parametrize("key", ["web:start_urls", "{shop}:seeds", "a{b}c"])

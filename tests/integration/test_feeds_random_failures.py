@@ -21,7 +21,7 @@ KEY = "web:start_urls"
 LEASE_S = 100.0
 LIVES = 200
 DEEDS = 60
-TOLD = Scripts("local function wall() return tonumber(redis.call('GET', 'now') or 0) end")
+TIMED_SCRIPTS = Scripts("local function wall() return tonumber(redis.call('GET', 'now') or 0) end")
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Life:
         self.client.set("now", self.now)
 
     def _born(self) -> tuple[Feed, list[PushedItem]]:
-        return Feed(self.nodes, TOLD, KEY, f"{next(self.names)}", LEASE_S), []
+        return Feed(self.nodes, TIMED_SCRIPTS, KEY, f"{next(self.names)}", LEASE_S), []
 
 
 async def lives(server: RedisServer) -> None:

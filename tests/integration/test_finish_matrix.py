@@ -105,14 +105,14 @@ class StandsStill(AiohttpHandler):
     @classmethod
     def from_crawler(cls, crawler):
         handler = super().from_crawler(crawler)
-        handler.flights, handler.stood = crawl_of(crawler).leases.in_flight, set()
+        handler.in_flight, handler.stood = crawl_of(crawler).leases.in_flight, set()
         return handler
 
     async def download_request(self, request):
         if request.url in self.stood:
             return await super().download_request(request)
         self.stood.add(request.url)
-        self.flights.fetch_of(request.meta[LEASE]).verdict = PutBack()
+        self.in_flight.fetch_of(request.meta[LEASE]).verdict = PutBack()
         raise LeaseEnded
 
 

@@ -1,4 +1,4 @@
-"""What docs/from-scrapy-redis.md says is so: of scrapy-redis, and of us."""
+"""The statements of docs/from-scrapy-redis.md, about scrapy-redis and about us."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_example_can_be_pushed_and_read(words: list[str]) -> None:
         read_pushed(words[-1].encode())
 
 
-def test_the_keys_it_names_are_ours() -> None:
+def test_the_documented_keys_are_ours() -> None:
     ours = {key.name for key in CRAWL_KEYS} | {"<spider>:requests", "<spider>:dupefilter"}
     named = set(re.findall(r"`(\{?<\w+>:[^`\s]+)`", PAGE))
     assert named <= ours
@@ -74,7 +74,7 @@ def test_their_scheduler_is_refused() -> None:
         refuse_replaced(Settings({"SCHEDULER": "scrapy_redis.scheduler.Scheduler"}))
 
 
-def test_what_waits_is_handed_over_by_the_script(tmp_path: Path) -> None:
+def test_waiting_requests_are_migrated_by_the_script(tmp_path: Path) -> None:
     code = re.search(r"(?m)^    import json, sys\n(?:(?:    .*)?\n)*", PAGE)
     assert code is not None
     script = tmp_path / "hand_over.py"

@@ -39,21 +39,21 @@ class Mark:
         return self.bytes
 
 
-class DeafNodes(Nodes):
-    """Servers that do not hear of links on a disk."""
+class DroppingNodes(Nodes):
+    """Servers that do not receive the announcement of links on a disk."""
 
     is_deaf = True
-    unheard = 0
+    dropped = 0
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
         if self.is_deaf and any(call.script == "outbox" and call.args[1] for call in calls):
-            self.unheard += 1
+            self.dropped += 1
             return [Unreachable("lost by the test")] * len(calls)
         return await super().run(calls)
 
 
 def test_better_levels_go_first(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         mark = Mark()
         worker = LoneWorker(server.url, shards=1, full_bytes=mark, is_sure=True)
         async with running(worker):
@@ -80,13 +80,13 @@ def test_better_levels_go_first(server: RedisServer) -> None:
             await wait_until_async(lambda: len(worker.outbox) == 0, BOUND_S)
             assert worker.listener.new == 1 + 3 * outgoing.LINKS_PER_BATCH
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_was_drained_and_forgotten_goes_again(server: RedisServer) -> None:
-    """Its page is finished for long, and its server does not come back soon."""
+def test_links_that_a_server_lost_are_sent_again(server: RedisServer) -> None:
+    """Their page was finished long ago, and their server does not restart soon."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         mark = Mark()
         mark.bytes = 1
         worker = LoneWorker(server.url, full_bytes=mark)
@@ -105,13 +105,13 @@ def test_what_was_drained_and_forgotten_goes_again(server: RedisServer) -> None:
             await wait_until_async(lambda: len(worker.outbox) == 0, BOUND_S)
             assert worker.frontier.counts().waiting + worker.frontier.counts().leased == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_disk_that_is_full_too_is_waited_for(server: RedisServer) -> None:
     """The page is not finished before its links have a place, and nothing more is leased."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         mark = Mark()
         worker = LoneWorker(server.url, full_bytes=mark)
         async with running(worker):
@@ -133,11 +133,11 @@ def test_a_disk_that_is_full_too_is_waited_for(server: RedisServer) -> None:
             await wait_until_async(lambda: worker.frontier.counts().done == 1, BOUND_S)
             assert not worker.frontier.is_congested()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_disk_that_is_full_while_links_leave_it_is_waited_for(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         worker = LoneWorker(server.url, is_sure=True)
         worker.outbox.put([candidate("a"), candidate("b", host="b")])
         worker.disk.is_full = True
@@ -148,18 +148,20 @@ def test_a_disk_that_is_full_while_links_leave_it_is_waited_for(server: RedisSer
             assert len(worker.outbox) == 2
             worker.disk.is_full = False
             await wait_until_async(lambda: len(worker.outbox) == 0, BOUND_S)
-            assert worker.listener.new == 2, "told once"
+            assert worker.listener.new == 2, "sent once"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_no_page_is_finished_before_all_hear_of_its_links_on_a_disk(server: RedisServer) -> None:
+def test_no_page_is_finished_before_its_outbox_is_announced_to_all_shards(
+    server: RedisServer,
+) -> None:
     """Else the crawl would end without them, if that worker died now."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         mark = Mark()
-        worker = LoneWorker(server.url, full_bytes=mark, nodes=DeafNodes)
-        assert isinstance(worker.nodes, DeafNodes)
+        worker = LoneWorker(server.url, full_bytes=mark, nodes=DroppingNodes)
+        assert isinstance(worker.nodes, DroppingNodes)
         async with running(worker):
             await worker.add(candidate("page"))
             (lease,) = await worker.lease(1)
@@ -168,7 +170,7 @@ def test_no_page_is_finished_before_all_hear_of_its_links_on_a_disk(server: Redi
             worker.frontier.add([candidate("link")], time.time())
             worker.release(lease)
             worker.frontier.finish(lease, Done(), time.time())
-            await wait_until_async(lambda: worker.nodes.unheard > 2, BOUND_S)
+            await wait_until_async(lambda: worker.nodes.dropped > 2, BOUND_S)
             assert len(worker.outbox) == 1
             assert totals(server, "done") == 0
             worker.nodes.is_deaf = False
@@ -178,13 +180,13 @@ def test_no_page_is_finished_before_all_hear_of_its_links_on_a_disk(server: Redi
             ].count({b"w"}) == 1
             assert totals(server, "done") == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_no_page_is_finished_before_its_links_on_a_disk_survive_a_power_cut(
     server: RedisServer,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         mark = Mark()
         begun, may_end = threading.Event(), threading.Event()
 
@@ -209,7 +211,7 @@ def test_no_page_is_finished_before_its_links_on_a_disk_survive_a_power_cut(
             await worker.wait_until_sent()
             assert totals(server, "done") == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def totals(server: RedisServer, name: str) -> int:
@@ -218,7 +220,7 @@ def totals(server: RedisServer, name: str) -> int:
 
 
 def test_the_end_of_a_worker_whose_disk_is_full_loses_nothing(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         mark = Mark()
         worker = LoneWorker(server.url, full_bytes=mark)
         async with running(worker):
@@ -235,4 +237,4 @@ def test_the_end_of_a_worker_whose_disk_is_full_loses_nothing(server: RedisServe
         waiting = [int(client.hget(keys.totals("t", n), "waiting") or 0) for n in range(2)]
         assert sum(waiting) == 1, "it is fetched again"
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -43,7 +43,9 @@ def test_good_hosts_are_crawled_beside_fifteen_times_as_many_that_hang(
     crawl_beside(tmp_path, kinds, {})
 
 
-def test_so_they_are_in_a_shared_crawl(tmp_path: Path, server: RedisServer) -> None:
+def test_good_hosts_of_a_shared_crawl_are_crawled_beside_hanging_ones(
+    tmp_path: Path, server: RedisServer
+) -> None:
     crawl_beside(tmp_path, KINDS, {"CRAWLER_FRONTIER_URL": server.url})
 
 

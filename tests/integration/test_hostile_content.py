@@ -1,4 +1,4 @@
-"""Content that is made to hurt whoever reads it costs at most its own page: one crawl over all of
+"""Content that is made to harm its readers costs at most its own page: one crawl over all of
 it, and over the ordinary pages between.
 
 Rule: one run of the real command; the tests read what it left behind, and the servers' books. What
@@ -122,7 +122,7 @@ def place(url: str) -> tuple[str, str]:
     return authority.partition(":")[0], f"/{path}"
 
 
-def test_it_ends_by_itself_within_its_bounds(crawled: Crawled) -> None:
+def test_a_parser_stays_within_its_limits_on_hostile_content(crawled: Crawled) -> None:
     assert crawled.status == 0, crawled.log[-2000:]
     assert "Traceback" not in crawled.log
     assert crawled.memory.own < MOST_MEMORY_BYTES
@@ -179,7 +179,7 @@ def test_sitemaps_that_list_themselves_and_others(crawled: Crawled) -> None:
     assert {host for host, _ in crawled.outcomes} == set(HOSTS)
 
 
-def test_a_host_that_says_something_else_each_time(crawled: Crawled) -> None:
+def test_a_host_whose_answers_always_change(crawled: Crawled) -> None:
     visited = crawled.visited(FORGETFUL, "/lost/")
     probes = [path for path in visited if "gossamer" in path]
     assert len(probes) == 1, "asked once for a name that it cannot have"

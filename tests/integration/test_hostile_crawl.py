@@ -170,7 +170,7 @@ def test_an_answer_costs_at_most_its_page(crawled: Crawled, row: Hostile) -> Non
 @pytest.mark.parametrize(
     "row", [row for row in ROWS if row.expect.outcome == "page"], ids=lambda row: row.name
 )
-def test_what_came_is_archived_with_what_is_missing(crawled: Crawled, row: Hostile) -> None:
+def test_partial_answers_are_archived_with_the_reason(crawled: Crawled, row: Hostile) -> None:
     for outcome in crawled.outcomes[row.path]:
         if outcome.fate == "retry":
             continue  # it broke off: there at the last try only

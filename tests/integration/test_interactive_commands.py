@@ -55,7 +55,7 @@ def cold(
         stdin=subprocess.DEVNULL,
         text=True,
         timeout=PATIENCE_S,
-        check=False,  # told by the tests
+        check=False,  # checked by the tests
     )
 
 
@@ -79,8 +79,8 @@ def scrapy(
         },
     )
     left = [each.name for each in temporary.iterdir() if each.name.startswith("gossamer-")]
-    assert left == [], "a data directory that nobody keeps"
-    assert not (project / "crawl-data").exists(), "a crawl that nobody asked for"
+    assert left == [], "a data directory is left over"
+    assert not (project / "crawl-data").exists(), "no crawl was begun"
     return done
 
 
@@ -98,7 +98,7 @@ def scrapy(
                      "'kind': 'k'", id="parse: by rules"),
     ],
 )  # fmt: skip
-def test_a_person_sees_it(
+def test_interactive_commands_show_the_page(
     project: Path,
     web: Site,
     run: Callable[..., subprocess.CompletedProcess[str]],
@@ -134,7 +134,7 @@ def test_contracts_are_checked(project: Path) -> None:
     assert "Ran 3 contracts" in done.stderr and "OK" in done.stderr
 
 
-def test_a_file_of_ones_own_may_be_looked_at(project: Path) -> None:
+def test_a_local_file_may_be_opened(project: Path) -> None:
     (project / "page.html").write_text("<p>from a file</p>")
     done = scrapy(project, "shell", "./page.html", "-c", "response.css('p::text').get()")
     assert done.stdout.strip() == "from a file", done.stderr
@@ -166,7 +166,9 @@ def test_a_page_leads_to_no_file(project: Path, web: Site, tmp_path: Path) -> No
         pytest.param(["bench"], "make bench", id="bench"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_one_sentence(project: Path, words: list[str], sentence: str) -> None:
+def test_errors_of_interactive_commands_are_one_sentence(
+    project: Path, words: list[str], sentence: str
+) -> None:
     done = scrapy(project, *words, log="ERROR")
     assert done.returncode == 1
     assert done.stdout == ""
@@ -174,7 +176,7 @@ def test_what_cannot_be_is_one_sentence(project: Path, words: list[str], sentenc
     assert line.startswith("gossamer: error: ") and sentence in line
 
 
-def test_a_crawl_beside_it_is_not_disturbed(project: Path, web: Site, tmp_path: Path) -> None:
+def test_a_running_crawl_is_not_disturbed(project: Path, web: Site, tmp_path: Path) -> None:
     data = tmp_path / "data"
     words = ["-s", f"CRAWLER_DATA_DIR={data}"]
     first = scrapy(project, "crawl", "shop", "-o", "-:jsonlines", *words)

@@ -85,7 +85,7 @@ def bench(
 def is_alive(pid: str) -> bool:
     try:
         os.kill(int(pid), 0)
-        # Where nobody buries orphans (some containers), the dead stay listed.
+        # Where no process waits for orphans (some containers), zombies stay listed.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:
         return False
@@ -107,7 +107,7 @@ def test_a_process_is_used_again_and_ended_with_the_crawl(run: Callable[..., Non
 
 
 @pytest.mark.parametrize(
-    ("body", "said", "limits"),
+    ("body", "message", "limits"),
     [
         pytest.param(b"slow", "took longer than 1.5 s", {"timeout_s": SHORT_S}, id="it waits"),
         pytest.param(b"busy", "took longer than 1.5 s", {"timeout_s": SHORT_S}, id="it computes"),
@@ -121,18 +121,18 @@ def test_a_process_is_used_again_and_ended_with_the_crawl(run: Callable[..., Non
     ],
 )
 def test_the_next_body_is_parsed(
-    run: Callable[..., None], body: bytes, said: str, limits: dict[str, float]
+    run: Callable[..., None], body: bytes, message: str, limits: dict[str, float]
 ) -> None:
     async def scenario() -> None:
         async with bench(**limits) as parsers:  # type: ignore[arg-type]  # a table's row
-            with pytest.raises(Unreadable, match=said):
+            with pytest.raises(Unreadable, match=message):
                 await parsers.parse(body)
             assert (await parsers.parse(b"good")).title
 
     run(scenario())
 
 
-def test_time_in_which_others_have_the_processor_is_not_its_own(run: Callable[..., None]) -> None:
+def test_time_limits_count_only_cpu_time_of_the_parser(run: Callable[..., None]) -> None:
     async def scenario() -> None:
         async with bench(timeout_s=SHORT_S) as parsers:
             assert (await parsers.parse(b"waits")).title
@@ -140,7 +140,7 @@ def test_time_in_which_others_have_the_processor_is_not_its_own(run: Callable[..
     run(scenario())
 
 
-def test_what_a_library_prints_is_no_answer(run: Callable[..., None]) -> None:
+def test_output_of_a_library_is_no_reply(run: Callable[..., None]) -> None:
     async def scenario() -> None:
         async with bench() as parsers:
             assert (await parsers.parse(b"prints")).title
@@ -153,10 +153,10 @@ def test_an_answer_is_bounded() -> None:
         async with bench(parser="Talkative") as parsers:
             return await parsers.parse(b"")
 
-    said = asyncio.run(scenario())
-    assert len(said.text) == MAX_TEXT_CHARS
-    assert len(said.links) <= MAX_LINKS
-    assert said.notes == (LINKS_CUT, TEXT_CUT)
+    message = asyncio.run(scenario())
+    assert len(message.text) == MAX_TEXT_CHARS
+    assert len(message.links) <= MAX_LINKS
+    assert message.notes == (LINKS_CUT, TEXT_CUT)
 
 
 def test_a_body_too_long_for_the_memory_is_not_tried() -> None:
@@ -210,7 +210,7 @@ def test_a_parser_that_is_held_up_holds_up_no_other(body: bytes, media_type: str
     asyncio.run(scenario())
 
 
-def test_one_that_is_given_up_makes_room_for_the_next(run: Callable[..., None]) -> None:
+def test_a_cancelled_body_makes_room_for_the_next(run: Callable[..., None]) -> None:
     async def scenario() -> None:
         async with bench() as parsers:
             body = asyncio.create_task(parsers.parse(b"slow"))
@@ -269,7 +269,7 @@ def test_a_page_that_takes_too_long_is_unreadable() -> None:
     asyncio.run(scenario())
 
 
-def test_its_process_does_not_outlive_a_crawl_that_is_killed() -> None:
+def test_the_parser_process_ends_with_a_killed_crawl() -> None:
     """By the kernel on Linux; it would notice the end of its input after the body elsewhere."""
     program = """
         import asyncio, sys
@@ -280,8 +280,8 @@ def test_its_process_does_not_outlive_a_crawl_that_is_killed() -> None:
         async def crawl():
             parsers = Parsers(ContentSettings(parsers=("strange_parsers.Apart",)))
             parser = parsers.parser_for("application/x-notes")
-            said = await parsers.parse(Source("", "", b"good"), parser)
-            print(said.title, flush=True)
+            parsed = await parsers.parse(Source("", "", b"good"), parser)
+            print(parsed.title, flush=True)
             await parsers.parse(Source("", "", b"slow"), parser)
 
         asyncio.run(crawl())
@@ -302,7 +302,7 @@ def test_its_process_does_not_outlive_a_crawl_that_is_killed() -> None:
 
 
 @pytest.mark.parametrize("loop", ["asyncio.SelectorEventLoop", "uvloop.Loop"])
-def test_it_works_under_the_reactor_of_twisted(loop: str) -> None:
+def test_isolated_parsers_work_under_the_twisted_reactor(loop: str) -> None:
     program = f"""
         import asyncio
         from scrapy.utils.reactor import install_reactor
@@ -326,7 +326,7 @@ def test_it_works_under_the_reactor_of_twisted(loop: str) -> None:
         reactor.callWhenRunning(lambda: asyncio.ensure_future(crawl()))
         reactor.run()
         """
-    said = subprocess.run(
+    message = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
         check=True,
         capture_output=True,
@@ -334,7 +334,7 @@ def test_it_works_under_the_reactor_of_twisted(loop: str) -> None:
         timeout=60,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), *sys.path])},
     )
-    assert said.stdout.split("\n") == ["1", "the parser apart is broken: died", "1", ""]
+    assert message.stdout.split("\n") == ["1", "the parser apart is broken: died", "1", ""]
 
 
 PDFS = {
@@ -350,8 +350,8 @@ def test_a_pdf_is_read_apart(body: bytes, text: str, notes: tuple[str, ...]) -> 
         async with bench(parser="") as parsers:
             return await parsers.parse(body, "application/pdf")
 
-    said = asyncio.run(scenario())
-    assert (said.text, said.notes) == (text, notes)
+    message = asyncio.run(scenario())
+    assert (message.text, message.notes) == (text, notes)
 
 
 def test_a_pdf_that_loops_is_ended() -> None:
@@ -384,11 +384,11 @@ def test_the_crawl_itself_loads_no_library_of_theirs() -> None:
         Parsers(ContentSettings())
         print({"pypdfium2", "feedparser"} & sys.modules.keys())
         """
-    said = subprocess.run(
+    message = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
         check=True,
         capture_output=True,
         text=True,
         cwd=PROJECT,
     )
-    assert said.stdout == "set()\n"
+    assert message.stdout == "set()\n"

@@ -32,7 +32,7 @@ def where(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_FRONTIER_SHARDS": 4}
 
 
-def test_what_is_not_given_is_that_of_the_last_start(
+def test_missing_arguments_are_those_of_the_last_start(
     tmp_path: Path, where: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     data = tmp_path / "data"
@@ -42,8 +42,8 @@ def test_what_is_not_given_is_that_of_the_last_start(
         done = crawl(data, settings=where)
         assert done.reason == "finished"
         assert "/2" not in web.asked and "/1" in web.asked
-        (said,) = (each for each in caplog.messages if each.startswith("Arguments "))
-        assert "max_depth='1'" in said and "max_pages" not in said
+        (message,) = (each for each in caplog.messages if each.startswith("Arguments "))
+        assert "max_depth='1'" in message and "max_pages" not in message
         crawl(data, settings=where, max_depth="2", seeds=web.url("/"))
         assert "max_depth='2' (was '1')" in caplog.text
         if not where:

@@ -57,7 +57,7 @@ def pages(*hosts: str) -> list[Candidate]:
 def test_lost_links_are_sent_again(server: RedisServer, down_s: float) -> None:
     """However long the server was away."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(LoneWorker(server.url)) as worker:
             await worker.add(*pages("a"))
             await worker.lease(1)
@@ -70,13 +70,13 @@ def test_lost_links_are_sent_again(server: RedisServer, down_s: float) -> None:
             )  # and some may be leased again
             assert {each.candidate.host for each in await worker.lease(4)} == set("bcde")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_a_replica_lacked_at_its_failover_is_sent_again(tmp_path: Path) -> None:
+def test_calls_that_a_replica_missed_at_its_failover_are_sent_again(tmp_path: Path) -> None:
     """In a cluster, after an outage that is longer than the journal reaches back."""
 
-    async def story(cluster: RedisCluster) -> None:
+    async def scenario(cluster: RedisCluster) -> None:
         master, other = cluster.nodes
         with cluster.replica(master) as replica:
             async with running(LoneWorker(other.url, shards=8)) as worker:
@@ -88,19 +88,19 @@ def test_what_a_replica_lacked_at_its_failover_is_sent_again(tmp_path: Path) -> 
                 await asyncio.to_thread(replica.start)
                 await asyncio.to_thread(cluster.take_over, replica)
                 more = [f"{letter}{letter}" for letter in string.ascii_lowercase]
-                await worker.add(*pages(*more))  # and so hears of the new run
+                await worker.add(*pages(*more))  # and so learns the new run
                 leases = await worker.lease(24 + len(more))
                 hosts = {lease.candidate.host for lease in leases}
                 assert hosts == {*string.ascii_lowercase[:24], *more}
 
     with RedisCluster(tmp_path / "cluster", masters=2, appendfsync="no") as cluster:
-        asyncio.run(story(cluster))
+        asyncio.run(scenario(cluster))
 
 
 def test_a_lease_that_was_forgotten_is_not_begun(server: RedisServer) -> None:
     """It waits in the buffer of its worker while its server forgets it."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(LoneWorker(server.url)) as worker:
             await worker.add(*pages("a", "b"))
             await worker.lease(2)
@@ -115,11 +115,11 @@ def test_a_lease_that_was_forgotten_is_not_begun(server: RedisServer) -> None:
             again = await worker.lease(3)
             assert {lease.candidate.host for lease in again} == {"c", "d", "e"}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_lease_that_was_kept_goes_on(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(LoneWorker(server.url)) as worker:
             await worker.add(*pages("a", "b", "c"))
             (begun,) = await worker.lease(1)
@@ -133,11 +133,11 @@ def test_a_lease_that_was_kept_goes_on(server: RedisServer) -> None:
             await wait_until_async(lambda: counts(worker) == (0, 2, 1), BOUND_S)
             assert not worker.listener.refusals
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_lost_rest_is_sent_again(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(LoneWorker(server.url)) as worker:
             await worker.add(*pages("a"), candidate("next", host="a"))
             (lease,) = await worker.lease(1)
@@ -150,13 +150,13 @@ def test_a_lost_rest_is_sent_again(server: RedisServer) -> None:
             await worker.leases_nothing_for(QUIET_S + 0.5)
             assert resting_s(server, "a") > 300
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_host_whose_lease_was_lost_rests_all_the_same(server: RedisServer) -> None:
-    """The fetch ends when its server is back and knows nothing of it."""
+    """The fetch ends when its server has restarted and has no record of it."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(LoneWorker(server.url)) as worker:
             await worker.add(*pages("z"))
             await wait_until_async(
@@ -173,13 +173,14 @@ def test_a_host_whose_lease_was_lost_rests_all_the_same(server: RedisServer) -> 
             assert resting_s(server, "a") > 300
             assert lease in worker.listener.losses
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_was_finished_is_not_handed_out_again(server: RedisServer) -> None:
-    """Releases and verdicts are forgotten, leases are not: they are told again before anything."""
+def test_finished_urls_are_not_leased_again(server: RedisServer) -> None:
+    """Releases and verdicts are lost, leases are not: the calls are sent again before anything
+    else."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(LoneWorker(server.url)) as worker:
             await worker.add(*pages(*"abcdef"))
             leases = await worker.lease(6)
@@ -192,13 +193,13 @@ def test_what_was_finished_is_not_handed_out_again(server: RedisServer) -> None:
             await wait_until_async(lambda: counts(worker) == (0, 0, 6), BOUND_S)
             await worker.leases_nothing_for(QUIET_S)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_an_answer_that_never_came_loses_no_lease(server: RedisServer) -> None:
-    """The server is silent for longer than anybody waits: what it was asked may have happened."""
+def test_a_lost_reply_loses_no_lease(server: RedisServer) -> None:
+    """The server is silent for longer than any time-out: the calls may have been executed."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         worker = LoneWorker(f"{server.url}?socket_timeout=0.5&socket_connect_timeout=0.5")
         async with running(worker):
             await worker.add(*pages("a"))
@@ -211,14 +212,14 @@ def test_an_answer_that_never_came_loses_no_lease(server: RedisServer) -> None:
             assert {lease.candidate.host for lease in leases} == set("bcdefg")
             assert not worker.listener.losses
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_host_whose_worker_died_with_the_server_rests_its_gap(server: RedisServer) -> None:
-    """Nobody is left who knows that it was asked."""
+    """No process is left that knows of the call."""
     gap_s = QUIET_S + 1.5
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(LoneWorker(server.url, "dies")) as worker:
             await worker.add(candidate("first", host="a"), candidate("next", host="a"))
             (first,) = await worker.lease(1)
@@ -235,13 +236,13 @@ def test_a_host_whose_worker_died_with_the_server_rests_its_gap(server: RedisSer
             await worker.lease(1)
             assert time.monotonic() - back_s >= gap_s
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_crawl_that_was_lost_whole_begins_again(server: RedisServer) -> None:
     """The power goes a moment after it began: fetches under its first leases may be under way."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(LoneWorker(server.url)) as worker:
             await worker.add(*pages("a", "b", "c"))
             begun = {lease.id for lease in await worker.lease(2)}
@@ -252,13 +253,13 @@ def test_a_crawl_that_was_lost_whole_begins_again(server: RedisServer) -> None:
             assert {lease.candidate.host for lease in leases} == set("abc")
             assert not {lease.id for lease in leases} & begun
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_server_that_keeps_nothing_is_found_out(tmp_path: Path) -> None:
-    """What it came back without was older than what any server may lose."""
+    """It lost more than a server may lose by its settings."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         worker = LoneWorker(server.url)
         async with running(worker):
             await worker.add(*pages("a", "b"))
@@ -272,11 +273,11 @@ def test_a_server_that_keeps_nothing_is_found_out(tmp_path: Path) -> None:
             assert "Look whether its appendonly is on" in str(worker.listener.failures[0])
 
     with RedisServer(tmp_path / "redis", appendonly="no") as server:
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
 def test_a_crawl_that_was_removed_is_not_begun_again(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with running(LoneWorker(server.url)) as worker:
             await worker.add(*pages("a", "b"))
             server.client().flushall()
@@ -284,7 +285,7 @@ def test_a_crawl_that_was_removed_is_not_begun_again(server: RedisServer) -> Non
             assert isinstance(worker.listener.failures[0], ForeignData)
             assert "is not there any more" in str(worker.listener.failures[0])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def resting_s(server: RedisServer, host: str) -> float:

@@ -19,7 +19,7 @@ def test_a_million_waiting_urls_take_no_more_memory_than_the_caches(tmp_path):
     rows = [tuple(map(int, line.split())) for line in grown.stdout.splitlines()]
     (few, at_first), (half, at_half), (many, at_last) = rows[0], rows[4], rows[-1]
     assert many > 0.9 * MOST and few < 0.11 * MOST
-    told = "\n".join(f"{waiting:>9} URLs {memory / 1e6:6.1f} MB" for waiting, memory in rows)
-    assert at_last - at_first <= CACHE_BYTES + MEMTABLES_BYTES + OURS_BYTES, told
+    table = "\n".join(f"{waiting:>9} URLs {memory / 1e6:6.1f} MB" for waiting, memory in rows)
+    assert at_last - at_first <= CACHE_BYTES + MEMTABLES_BYTES + OURS_BYTES, table
     # Once the caches are full: fewer bytes a URL than its key alone would take in memory.
-    assert (at_last - at_half) / (many - half) < 32, told
+    assert (at_last - at_half) / (many - half) < 32, table

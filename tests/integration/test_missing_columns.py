@@ -85,7 +85,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def warc(data: Path) -> Path:
-    """Recovered; its columns are owed, and one of its pages loops."""
+    """A recovered file without its columns, one of whose pages loops."""
     folder = data / "warc"
     left_behind(folder, numbered_capture(1, 1), looping(), numbered_capture(1, 2))
     recover(folder, companions(read_config(SETTINGS)))
@@ -97,7 +97,7 @@ def urls(warc: Path) -> list[str]:
     return [row["url"] for row in read_rows(companion_path(warc, SUFFIX))]
 
 
-def test_they_are_made_and_the_file_may_go(
+def test_missing_columns_are_built_and_the_file_may_be_delivered(
     data: Path, warc: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -118,17 +118,19 @@ def test_the_end_of_the_crawl_does_not_wait_for_ever(
     assert asyncio.run(making.close(0.5)) == [warc]
     assert "1 WARC files have no columns yet" in caplog.text
     with rebuild_lock(warc) as is_ours:
-        assert is_ours, "nobody is at it any more"
+        assert is_ours, "the lock is free again"
     again = later(warc.parent, CRAWLER_PARSE_TIMEOUT_S=0.2)
     again.begin()
     assert asyncio.run(again.close(LONG_S)) == []
 
 
-def test_what_never_began_ends_at_once(warc: Path) -> None:
+def test_a_rebuild_that_never_began_ends_at_once(warc: Path) -> None:
     assert asyncio.run(later(warc.parent).close(0)) == [warc]
 
 
-def test_what_another_makes_is_left_to_it(warc: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_columns_that_another_process_builds_are_skipped(
+    warc: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     making = later(warc.parent)
     with rebuild_lock(warc):
         making.begin()
@@ -157,7 +159,7 @@ def test_a_process_that_dies_is_logged(warc: Path, caplog: pytest.LogCaptureFixt
     assert "ended with status -11" in caplog.text
 
 
-def test_on_what_a_parser_gave_up_once_it_is_not_tried_again(data: Path) -> None:
+def test_a_page_that_a_parser_gave_up_is_not_parsed_again(data: Path) -> None:
     """But where a person asks for it."""
     folder = data / "warc"
     left_behind(folder, looping((("parser", "loops"), ("unreadable", "took longer than 20 s"))))

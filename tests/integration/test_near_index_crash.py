@@ -53,12 +53,12 @@ def live(folder: Path, life: int, pipe: Connection) -> None:
 
 
 def finished_by(folder: Path, life: int, pages: int) -> list[Claim]:
-    """Killed once it has sent as many *pages*, in the middle of whatever comes next."""
+    """Run a life, killed once it has sent as many *pages*, in the middle of its work."""
     sent = run_until_killed(live, folder, life, messages=pages)
     return [page(life, int(number)) for number in sent]
 
 
-def test_what_was_finished_is_found_after_any_number_of_kills(tmp_path: Path) -> None:
+def test_finished_pages_are_found_after_any_number_of_kills(tmp_path: Path) -> None:
     random = Random(20260104)
     finished: list[Claim] = []
     for life in range(LIVES):
@@ -127,10 +127,12 @@ def test_every_step_leaves_an_index_that_opens_and_is_complete(tmp_path: Path) -
     index.close()
     assert len(folder.taken) > 30
     for copy, count, on_disk in folder.taken:
-        _judge(copy, pages[:count], on_disk, limits)
+        _check_recovered(copy, pages[:count], on_disk, limits)
 
 
-def _judge(copy: Path, added: list[int], on_disk: Iterable[bytes], limits: IndexLimits) -> None:
+def _check_recovered(
+    copy: Path, added: list[int], on_disk: Iterable[bytes], limits: IndexLimits
+) -> None:
     folder = IndexFolder(copy)
     index = NearIndex(folder, folder.load() or Manifest(), lambda digests: None, limits)
     for digest in on_disk:

@@ -25,7 +25,7 @@ def bulk(text: str) -> bytes:
     return f"${len(text)}\r\n{text}\r\n".encode()
 
 
-def says(*replies: bytes) -> Talk:
+def replying(*replies: bytes) -> Talk:
     """Each time something comes, the next reply goes; after the last one silence."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,8 +42,8 @@ async def hangs_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def echoes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while heard := await reader.read(1 << 16):
-        writer.write(heard)
+    while received := await reader.read(1 << 16):
+        writer.write(received)
 
 
 async def talks_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -79,38 +79,51 @@ CLUSTER: Final = b"+OK\r\n" + bulk(INFO.format("cluster", "a" * 40))
     ("talk", "kind", "why"),
     [
         pytest.param(hangs_up, Unreachable, "requires TLS, write rediss://", id="hangs up"),
-        pytest.param(says(), Unreachable, "does not answer", id="is silent"),
+        pytest.param(replying(), Unreachable, "does not answer", id="is silent"),
         pytest.param(echoes, Unreachable, "no Redis answers", id="echoes, the password too"),
         pytest.param(talks_first, Unreachable, "no Redis answers", id="a mail server"),
         pytest.param(
-            says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), Unreachable, "no Redis answers", id="the web"
+            replying(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+            Unreachable,
+            "no Redis answers",
+            id="the web",
         ),
-        pytest.param(says(b"+OK\r\n+OK\r\n"), Unreachable, "no Redis answers", id="says yes"),
-        pytest.param(says(b"+OK\r\n$5\r\nab"), Unreachable, "does not answer", id="half a reply"),
+        pytest.param(replying(b"+OK\r\n+OK\r\n"), Unreachable, "no Redis answers", id="says yes"),
         pytest.param(
-            says(b"+OK\r\n" + bulk("x:y\r\n")), Unreachable, "no Redis answers", id="no version"
+            replying(b"+OK\r\n$5\r\nab"), Unreachable, "does not answer", id="half a reply"
         ),
         pytest.param(
-            says(GREETS.replace(b"7.0.15", b"6.2.14")),
+            replying(b"+OK\r\n" + bulk("x:y\r\n")), Unreachable, "no Redis answers", id="no version"
+        ),
+        pytest.param(
+            replying(GREETS.replace(b"7.0.15", b"6.2.14")),
             ServerRefused,
             "needs? >= 7.0",
             id="an old one",
         ),
         pytest.param(
-            says(b"+OK\r\n" + bulk(INFO.format("sentinel", "a" * 40))),
+            replying(b"+OK\r\n" + bulk(INFO.format("sentinel", "a" * 40))),
             *(ServerRefused, "is a Sentinel"),
             id="a sentinel",
         ),
         pytest.param(
-            says(f"-ERR unknown command 'AUTH', with args '{SECRET}'\r\n".encode() + GREETS[5:]),
+            replying(
+                f"-ERR unknown command 'AUTH', with args '{SECRET}'\r\n".encode() + GREETS[5:]
+            ),
             *(ServerRefused, "does not know a command"),
-            id="tells what it was told",
+            id="repeats the password",
         ),
         pytest.param(
-            says(CLUSTER, b"*0\r\n"), Unreachable, "does not report", id="a cluster of nobody"
+            replying(CLUSTER, b"*0\r\n"),
+            Unreachable,
+            "does not report",
+            id="a cluster without nodes",
         ),
         pytest.param(
-            says(CLUSTER, b"*1\r\n*1\r\n:0\r\n"), Unreachable, "does not report", id="half a map"
+            replying(CLUSTER, b"*1\r\n*1\r\n:0\r\n"),
+            Unreachable,
+            "does not report",
+            id="half a map",
         ),
     ],
 )
@@ -135,8 +148,8 @@ def loaded() -> bytes:
         pytest.param(b"*3\r\n$1\r\na\r\n", "does not answer", id="half a list"),
     ],
 )
-def test_one_that_goes_mad_later(last: bytes, why: str) -> None:
-    *_, reply = asyncio.run(run_against(says(GREETS, loaded(), *[last] * 3), calls=1))
+def test_a_server_that_sends_nonsense_later(last: bytes, why: str) -> None:
+    *_, reply = asyncio.run(run_against(replying(GREETS, loaded(), *[last] * 3), calls=1))
     assert isinstance(reply, (Unreachable, int))
     if isinstance(reply, int):  # the one that was asked for; the rest broke the connection
         assert reply == 1
@@ -144,14 +157,14 @@ def test_one_that_goes_mad_later(last: bytes, why: str) -> None:
         assert why in str(reply) and SECRET not in str(reply)
 
 
-def test_one_that_forgets_its_scripts_is_given_up() -> None:
+def test_a_server_that_loses_its_scripts_is_given_up() -> None:
     forgets = b"-NOSCRIPT No matching script.\r\n"
-    talk = says(GREETS, *[loaded(), forgets] * 10)
+    talk = replying(GREETS, *[loaded(), forgets] * 10)
     (reply,) = asyncio.run(run_against(talk, calls=1))
     assert isinstance(reply, Unreachable) and "forgets our scripts" in str(reply)
 
 
-def test_what_was_answered_before_the_end_is_not_lost() -> None:
-    talk = says(GREETS, loaded(), b":1\r\n:2\r\n?")
+def test_replies_before_the_end_of_a_connection_are_not_lost() -> None:
+    talk = replying(GREETS, loaded(), b":1\r\n:2\r\n?")
     *known, lost = asyncio.run(run_against(talk, calls=3))
     assert known == [1, 2] and isinstance(lost, Unreachable)

@@ -48,8 +48,8 @@ def test_the_lines_of_the_page_run(tmp_path: Path) -> None:
         with patch.dict(os.environ, there):
             made = delivery(tmp_path, object_store(f"s3://{BUCKET}/crawl"))
             assert asyncio.run(made.close()) == []
-        told = run(code[1].replace("my-bucket", BUCKET), {**os.environ, **there})
-    assert told.startswith(f"{URL} b'WARC/1.1\\r\\nWARC-Type: response")
+        done = run(code[1].replace("my-bucket", BUCKET), {**os.environ, **there})
+    assert done.startswith(f"{URL} b'WARC/1.1\\r\\nWARC-Type: response")
 
 
 def run(code: str, environ: dict[str, str]) -> str:

@@ -20,13 +20,13 @@ from tests.harness.small_disks import SmallDisk, can_mount
 from tests.harness.waiting import wait_until
 
 LIVES = 30
-MOST_WORDS = 300  # of one life
+MOST_MESSAGES = 300  # of one life
 PAGE = 40  # links of a put
 
 preload(__name__)
 
 
-class Word(msgspec.Struct, array_like=True):
+class Message(msgspec.Struct, array_like=True):
     """What the process sends: what it is about to do, and then that it is done."""
 
     verb: str  # put | drop
@@ -51,7 +51,7 @@ def live(folder: Path, largest_file_bytes: int | None, pipe: Connection) -> None
     outbox = Outbox(RocksStore(folder), int)
 
     def send(verb: str, links: list[Candidate], done: bool) -> None:
-        pipe.send_bytes(msgspec.msgpack.encode(Word(verb, [one.key for one in links], done)))
+        pipe.send_bytes(msgspec.msgpack.encode(Message(verb, [one.key for one in links], done)))
 
     try:
         for number in count():
@@ -67,10 +67,13 @@ def live(folder: Path, largest_file_bytes: int | None, pipe: Connection) -> None
         pipe.close()
 
 
-def words_of(folder: Path, words: int | None, largest_file_bytes: int | None = None) -> list[Word]:
-    """Killed once it has sent as many *words*, in the middle of whatever comes next."""
-    sent = run_until_killed(live, folder, largest_file_bytes, messages=words)
-    return [msgspec.msgpack.decode(message, type=Word) for message in sent]
+def messages_of(
+    folder: Path, messages: int | None, largest_file_bytes: int | None = None
+) -> list[Message]:
+    """Run a life, killed once it has sent as many *messages*, in the middle of its work, and return
+    them."""
+    sent = run_until_killed(live, folder, largest_file_bytes, messages=messages)
+    return [msgspec.msgpack.decode(message, type=Message) for message in sent]
 
 
 def emptied(outbox: Outbox) -> list[int]:
@@ -81,42 +84,48 @@ def emptied(outbox: Outbox) -> list[int]:
     return left
 
 
-def judge(told: list[Word], left: list[int], counted: int) -> None:
+def check_outbox(messages: list[Message], left: list[int], counted: int) -> None:
     present = set(left)
     assert len(left) == len(present) == counted
     waiting: set[int] = set()
-    for word in told:
-        if word.done:
-            waiting = waiting | set(word.links) if word.verb == "put" else waiting - {*word.links}
-    last = set(told[-1].links) if not told[-1].done else set()
+    for message in messages:
+        if message.done:
+            waiting = (
+                waiting | set(message.links)
+                if message.verb == "put"
+                else waiting - {*message.links}
+            )
+    last = set(messages[-1].links) if not messages[-1].done else set()
     assert present - last == waiting - last
     assert last <= present or not last & present, "of the last call all or nothing"
 
 
-def test_what_was_acknowledged_survives_thirty_kills(tmp_path: Path) -> None:
+def test_acknowledged_data_survives_thirty_kills(tmp_path: Path) -> None:
     random = Random(20260103)
     for _ in range(LIVES):
-        told = words_of(tmp_path / "outbox", words=random.randrange(1, MOST_WORDS))
+        messages = messages_of(tmp_path / "outbox", messages=random.randrange(1, MOST_MESSAGES))
         store = RocksStore(tmp_path / "outbox")
         outbox = Outbox(store, int)
         counted = len(outbox)
-        judge(told, emptied(outbox), counted)
+        check_outbox(messages, emptied(outbox), counted)
         store.close()
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    told = words_of(tmp_path / "outbox", words=None, largest_file_bytes=300_000)
-    assert not told[-1].done and len(told) > 20, "refused at last"
+    messages = messages_of(tmp_path / "outbox", messages=None, largest_file_bytes=300_000)
+    assert not messages[-1].done and len(messages) > 20, "refused at last"
     store = RocksStore(tmp_path / "outbox")
     outbox = Outbox(store, int)
     counted = len(outbox)
     left = emptied(outbox)
-    judge(told, left, counted)
-    assert told[-1].verb == "put" and not set(told[-1].links) & set(left), "refused is not there"
+    check_outbox(messages, left, counted)
+    assert messages[-1].verb == "put" and not set(messages[-1].links) & set(left), (
+        "refused is not there"
+    )
     store.close()
 
 
-def test_it_goes_on_in_the_same_process_when_there_is_room(tmp_path: Path) -> None:
+def test_the_outbox_works_again_when_there_is_room(tmp_path: Path) -> None:
     """RocksDB looks for room every 5 s."""
     if not can_mount(tmp_path):
         pytest.skip("only root may mount a small disk")

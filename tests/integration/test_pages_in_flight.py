@@ -28,14 +28,14 @@ def web(ask: Ask) -> Reply:
     return Reply(f"<title>{ask.host}</title><p>Only {ask.host} says so.".encode())
 
 
-class Looks:
+class CountPages:
     """Stands before the archive, which it makes slow, and behind it."""
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Looks:
-        looks = cls()
-        looks.crawl = crawl_of(crawler)
-        return looks
+    def from_crawler(cls, crawler: Crawler) -> CountPages:
+        pipeline = cls()
+        pipeline.crawl = crawl_of(crawler)
+        return pipeline
 
     async def process_item(self, item: object) -> object:
         crawl = self.crawl
@@ -54,7 +54,7 @@ def crawled(tmp_path: Path, **settings: object) -> dict[str, int]:
     with LoopbackWeb(web, HOSTS) as there:
         seeds = tmp_path / "seeds.txt"
         seeds.write_text("".join(f"http://{host}:{there.port}/\n" for host in HOSTS))
-        chosen = {**SETTINGS, "ITEM_PIPELINES": {Looks: 270}, **settings}
+        chosen = {**SETTINGS, "ITEM_PIPELINES": {CountPages: 270}, **settings}
         done = crawl(tmp_path / "data", settings=chosen, seeds=str(seeds))
     assert done.reason == "finished"
     assert len([each for each in done.outcomes if each.fate == "done"]) == len(HOSTS)

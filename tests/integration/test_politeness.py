@@ -1,4 +1,4 @@
-"""Politeness judged by the server: the real command crawls a web that tries its manners.
+"""Politeness measured by the server: the real command crawls a web that tests it.
 
 Rule: the judge reads only what the server has counted, nothing of ours (tests/servers/judge.py).
 """

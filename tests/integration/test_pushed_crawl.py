@@ -39,10 +39,10 @@ def web(ask: Ask) -> Reply:
             " CRAWLER_FRONTIER_URL",
             id="nothing is shared",
         ),
-        pytest.param({}, "no seeds: say where to start", id="nothing is said"),
+        pytest.param({}, "no seeds: say where to start", id="nothing is set"),
     ],
 )
-def test_without_a_redis_there_is_nothing_to_push_to(
+def test_seeds_from_redis_need_a_redis(
     tmp_path: Path, arguments: dict[str, str], text: str
 ) -> None:
     done = run(crawl_command(tmp_path / "data", **arguments))
@@ -52,24 +52,24 @@ def test_without_a_redis_there_is_nothing_to_push_to(
 
 
 def test_two_workers_crawl_what_is_pushed_and_end_when_nothing_is(tmp_path: Path) -> None:
-    """Scope is the host: links to hosts that nobody pushed are not followed, by either."""
-    with RedisServer() as server, LoopbackWeb(web, HOSTS) as books, server.client() as client:
+    """The scope is the host: links to hosts that were not pushed are followed by neither worker."""
+    with RedisServer() as server, LoopbackWeb(web, HOSTS) as web_server, server.client() as client:
         settings = {
             "CRAWLER_FRONTIER_URL": server.url,
             "CRAWLER_FRONTIER_SHARDS": 16,
             "MAX_IDLE_TIME_BEFORE_CLOSE": 10,
         }
-        client.rpush("web:start_urls", *map(books.url, HOSTS[:3]))
+        client.rpush("web:start_urls", *map(web_server.url, HOSTS[:3]))
         unsaid = crawl_command(tmp_path / "0", settings, scope="host")
-        said = crawl_command(tmp_path / "1", settings, scope="host", seeds="redis")
-        with running(unsaid, tmp_path / "log0") as one, running(said, tmp_path / "log1") as two:
-            wait_until(lambda: len(books.visits) >= 18, PATIENCE_S)
-            client.rpush("web:start_urls", json.dumps({"url": books.url(HOSTS[3])}), "no URL")
-            client.rpush("gossamer:urgent", books.url(HOSTS[4]))
+        command = crawl_command(tmp_path / "1", settings, scope="host", seeds="redis")
+        with running(unsaid, tmp_path / "log0") as one, running(command, tmp_path / "log1") as two:
+            wait_until(lambda: len(web_server.visits) >= 18, PATIENCE_S)
+            client.rpush("web:start_urls", json.dumps({"url": web_server.url(HOSTS[3])}), "no URL")
+            client.rpush("gossamer:urgent", web_server.url(HOSTS[4]))
             assert [each.wait(PATIENCE_S) for each in (one, two)] == [0, 0]
         (refused,) = client.lrange("{web:start_urls}:refused", 0, -1)
         assert json.loads(refused)["item"] == "no URL"
         assert client.hkeys("{web:start_urls}:taken") == [b"schema"]
-    pages = Counter((each.host, each.path) for each in books.visits if each.path != ROBOTS)
+    pages = Counter((each.host, each.path) for each in web_server.visits if each.path != ROBOTS)
     assert set(pages.values()) == {1}
     assert Counter(host for host, _ in pages) == dict.fromkeys(HOSTS[:5], 7)

@@ -19,7 +19,15 @@ from crawler.shared.pushed import (
     BatchStage,
     PushedBatch,
 )
-from tests.harness.feeding_workers import KEY, LEASE_S, TAKEN, URGENT, FeedingWorkers, Turn, taken
+from tests.harness.pushed_url_workers import (
+    KEY,
+    LEASE_S,
+    TAKEN,
+    URGENT,
+    PushedUrlWorkers,
+    RunLoop,
+    taken,
+)
 from tests.servers.redis import RedisServer
 
 REFUSED = "{web:start_urls}:refused"
@@ -39,57 +47,59 @@ def client(server: RedisServer) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def turn() -> Iterator[Turn]:
+def run_loop() -> Iterator[RunLoop]:
     with asyncio.Runner() as runner:
         yield runner.run
 
 
 @pytest.fixture
-def crew(server: RedisServer, client: redis.Redis, turn: Turn) -> Iterator[FeedingWorkers]:
-    crew = FeedingWorkers(server.url, turn)
+def crew(server: RedisServer, client: redis.Redis, run_loop: RunLoop) -> Iterator[PushedUrlWorkers]:
+    crew = PushedUrlWorkers(server.url, run_loop)
     yield crew
     crew.close()
 
 
-def test_what_is_pushed_is_in_the_frontier_and_gone_from_redis(
-    client: redis.Redis, crew: FeedingWorkers
+def test_a_pushed_url_is_moved_from_its_key_to_the_frontier(
+    client: redis.Redis, crew: PushedUrlWorkers
 ) -> None:
     worker = crew.add()
     client.rpush(KEY, "https://a.example/", json.dumps({"url": "b.example", "meta": {"id": 1}}))
     worker.tick()
     assert crew.waiting() == ["https://a.example/", "https://b.example/"]
     assert not client.exists(KEY) and taken(client) == 0
-    assert worker.tally.counters == {"pushed/taken": 2, "pushed/new": 2}
+    assert worker.stats.counters == {"pushed/taken": 2, "pushed/new": 2}
 
 
-def test_a_url_that_was_pushed_twice_is_one_url(client: redis.Redis, crew: FeedingWorkers) -> None:
+def test_a_url_that_was_pushed_twice_is_one_url(
+    client: redis.Redis, crew: PushedUrlWorkers
+) -> None:
     worker = crew.add()
     for url in ("https://a.example/x", "https://a.example/x?utm_source=redis"):
         client.rpush(KEY, url)
         worker.tick()
-    assert worker.tally.counters["pushed/new"] == worker.tally.counters["pushed/seen"] == 1
+    assert worker.stats.counters["pushed/new"] == worker.stats.counters["pushed/seen"] == 1
 
 
-def test_many_are_taken_in_one_tick(client: redis.Redis, crew: FeedingWorkers) -> None:
+def test_many_are_taken_in_one_tick(client: redis.Redis, crew: PushedUrlWorkers) -> None:
     worker = crew.add()
     client.rpush(KEY, *(f"https://{n}.example/" for n in range(5 * ITEMS_PER_BATCH)))
     worker.tick()
-    assert worker.tally.counters["pushed/new"] == 5 * ITEMS_PER_BATCH
+    assert worker.stats.counters["pushed/new"] == 5 * ITEMS_PER_BATCH
     assert not client.exists(KEY) and taken(client) == 0
 
 
 def test_nothing_is_taken_that_the_frontier_cannot_take(
-    client: redis.Redis, crew: FeedingWorkers
+    client: redis.Redis, crew: PushedUrlWorkers
 ) -> None:
     worker = crew.add()
     worker.may_take = False
     client.rpush(KEY, "https://a.example/")
     worker.tick()
-    assert client.llen(KEY) == 1 and worker.feeding.may_have_more()
+    assert client.llen(KEY) == 1 and worker.pushed_urls.may_have_more()
 
 
-def test_what_cannot_be_used_is_logged_counted_and_kept(
-    client: redis.Redis, crew: FeedingWorkers, caplog: pytest.LogCaptureFixture
+def test_unusable_items_are_logged_counted_and_kept(
+    client: redis.Redis, crew: PushedUrlWorkers, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = crew.add(ScopeChoice.HOST)
     worker.tick()
@@ -106,14 +116,14 @@ def test_what_cannot_be_used_is_logged_counted_and_kept(
         "longer than 65536 bytes",
     ]
     assert taken(client) == 0 and not client.exists(KEY)
-    assert worker.tally.counters["pushed/refused"] == 4
-    assert worker.tally.counters["refused/inside_address"] == 1
+    assert worker.stats.counters["pushed/refused"] == 4
+    assert worker.stats.counters["refused/inside_address"] == 1
     assert len(caplog.messages) == 4
     assert max(map(len, caplog.messages)) < 500
 
 
 def test_the_log_names_the_first_few(
-    client: redis.Redis, crew: FeedingWorkers, caplog: pytest.LogCaptureFixture
+    client: redis.Redis, crew: PushedUrlWorkers, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = crew.add()
     client.rpush(KEY, *(f"no URL {n}" for n in range(1500)))
@@ -123,12 +133,12 @@ def test_the_log_names_the_first_few(
     assert caplog.messages[-1] == (
         f"Further refused items are counted, not logged; they are in {REFUSED}"
     )
-    assert worker.tally.counters["pushed/refused"] == 1500
+    assert worker.stats.counters["pushed/refused"] == 1500
     assert client.llen(REFUSED) == 1000
 
 
-def test_no_page_of_a_new_host_before_every_worker_knows_it(
-    client: redis.Redis, crew: FeedingWorkers
+def test_no_page_of_a_new_host_is_fetched_before_every_worker_has_opened_it(
+    client: redis.Redis, crew: PushedUrlWorkers
 ) -> None:
     one, two = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     for worker in (one, two):
@@ -137,11 +147,11 @@ def test_no_page_of_a_new_host_before_every_worker_knows_it(
     one.tick()
     one.announce()
     one.tick()
-    assert crew.waiting() == [] and taken(client) == 1, "the other has not heard of it"
-    assert one.feeding.may_have_more()
+    assert crew.waiting() == [] and taken(client) == 1, "the other worker has not read it"
+    assert one.pushed_urls.may_have_more()
     two.tick()
     one.tick()
-    assert crew.waiting() == [], "it has heard, but not said so"
+    assert crew.waiting() == [], "it has read it, but not reported it"
     two.announce()
     assert two.admits("https://a.example/link")
     one.tick()
@@ -149,7 +159,7 @@ def test_no_page_of_a_new_host_before_every_worker_knows_it(
 
 
 def test_a_host_that_waits_for_all_keeps_others_of_it_waiting(
-    client: redis.Redis, crew: FeedingWorkers
+    client: redis.Redis, crew: PushedUrlWorkers
 ) -> None:
     """The second batch opens nothing: its host is open here already, but not elsewhere."""
     one, two = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
@@ -164,8 +174,8 @@ def test_a_host_that_waits_for_all_keeps_others_of_it_waiting(
     assert crew.waiting() == ["https://a.example/1"] and taken(client) == 0
 
 
-def test_doors_that_a_server_has_forgotten_are_opened_again(
-    client: redis.Redis, crew: FeedingWorkers
+def test_opened_hosts_that_a_server_lost_are_written_again(
+    client: redis.Redis, crew: PushedUrlWorkers
 ) -> None:
     one, two = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     client.rpush(KEY, "https://a.example/")
@@ -180,7 +190,7 @@ def test_doors_that_a_server_has_forgotten_are_opened_again(
 
 
 def test_a_worker_that_comes_later_knows_all_before_it_begins(
-    client: redis.Redis, crew: FeedingWorkers
+    client: redis.Redis, crew: PushedUrlWorkers
 ) -> None:
     one = crew.add(ScopeChoice.DOMAIN)
     client.rpush(KEY, *(f"https://{n}.example/" for n in range(3 * ITEMS_PER_BATCH)))
@@ -188,15 +198,15 @@ def test_a_worker_that_comes_later_knows_all_before_it_begins(
         one.tick()
         one.announce()
     two = crew.add(ScopeChoice.DOMAIN)
-    assert not two.doors.is_complete
+    assert not two.origins.is_complete
     two.tick()
-    assert two.doors.is_complete and two.woken == 1
+    assert two.origins.is_complete and two.woken == 1
     assert two.admits("https://www.599.example/") and not two.admits("https://600.example/")
-    assert two.feeding.opened_mark == one.feeding.opened_mark
+    assert two.pushed_urls.opened_mark == one.pushed_urls.opened_mark
 
 
 def test_where_all_hosts_are_in_scope_no_worker_waits(
-    client: redis.Redis, crew: FeedingWorkers
+    client: redis.Redis, crew: PushedUrlWorkers
 ) -> None:
     one, _ = crew.add(), crew.add()
     client.rpush(KEY, "https://a.example/")
@@ -205,8 +215,8 @@ def test_where_all_hosts_are_in_scope_no_worker_waits(
 
 
 @pytest.mark.parametrize("scope", [ScopeChoice.ANY, ScopeChoice.HOST])
-def test_what_is_pushed_does_not_open_loopback(
-    client: redis.Redis, crew: FeedingWorkers, scope: ScopeChoice
+def test_pushed_urls_do_not_allow_loopback(
+    client: redis.Redis, crew: PushedUrlWorkers, scope: ScopeChoice
 ) -> None:
     one = crew.add(scope)
     client.rpush(KEY, "http://127.0.0.1:8000/")
@@ -219,8 +229,8 @@ def test_what_is_pushed_does_not_open_loopback(
     assert b"not public" in refused
 
 
-def test_what_a_dead_worker_had_taken_another_takes(
-    client: redis.Redis, crew: FeedingWorkers
+def test_items_of_a_dead_worker_are_taken_by_another(
+    client: redis.Redis, crew: PushedUrlWorkers
 ) -> None:
     """The lease is by the server's clock: it is set far into the past here."""
     one, two = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
@@ -237,7 +247,7 @@ def test_what_a_dead_worker_had_taken_another_takes(
     assert crew.waiting() == ["https://a.example/"] and taken(client) == 0
 
 
-def test_what_waits_is_held(client: redis.Redis, crew: FeedingWorkers) -> None:
+def test_waiting_items_stay_held(client: redis.Redis, crew: PushedUrlWorkers) -> None:
     one, _ = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     client.rpush(KEY, "https://a.example/")
     one.tick()
@@ -248,7 +258,7 @@ def test_what_waits_is_held(client: redis.Redis, crew: FeedingWorkers) -> None:
     assert float(after.split()[0]) > float(before.split()[0])
 
 
-def test_what_is_held_is_bounded(client: redis.Redis, crew: FeedingWorkers) -> None:
+def test_the_number_of_held_items_is_bounded(client: redis.Redis, crew: PushedUrlWorkers) -> None:
     one, _ = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     client.rpush(
         KEY, *(f"https://{n}.example/" for n in range((MAX_BATCHES + 2) * ITEMS_PER_BATCH))
@@ -260,8 +270,8 @@ def test_what_is_held_is_bounded(client: redis.Redis, crew: FeedingWorkers) -> N
     )
 
 
-def test_urgent_ones_go_first_and_are_fetched_again(
-    client: redis.Redis, crew: FeedingWorkers
+def test_urgent_pushed_urls_are_first_and_fetched_again(
+    client: redis.Redis, crew: PushedUrlWorkers
 ) -> None:
     worker = crew.add()
     client.rpush(KEY, "https://a.example/1", "https://a.example/2")
@@ -269,10 +279,10 @@ def test_urgent_ones_go_first_and_are_fetched_again(
     client.rpush(URGENT, "https://a.example/2")
     worker.tick()
     assert crew.waiting() == ["https://a.example/2"]
-    assert worker.tally.counters["pushed/new"] == 3
+    assert worker.stats.counters["pushed/new"] == 3
 
 
-def test_a_full_redis_keeps_what_is_pushed(client: redis.Redis, crew: FeedingWorkers) -> None:
+def test_a_full_redis_keeps_what_is_pushed(client: redis.Redis, crew: PushedUrlWorkers) -> None:
     worker = crew.add()
     worker.tick()
     client.rpush(KEY, "https://a.example/")
@@ -280,7 +290,7 @@ def test_a_full_redis_keeps_what_is_pushed(client: redis.Redis, crew: FeedingWor
     try:
         worker.tick()
         assert client.llen(KEY) + taken(client) == 1
-        assert worker.feeding.may_have_more()
+        assert worker.pushed_urls.may_have_more()
     finally:
         client.config_set("maxmemory", 0)
     worker.tick()
@@ -288,7 +298,7 @@ def test_a_full_redis_keeps_what_is_pushed(client: redis.Redis, crew: FeedingWor
 
 
 def test_foreign_data_ends_the_crawl_at_its_start_and_is_logged_later(
-    client: redis.Redis, crew: FeedingWorkers, caplog: pytest.LogCaptureFixture
+    client: redis.Redis, crew: PushedUrlWorkers, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = crew.add()
     worker.tick()
@@ -298,7 +308,7 @@ def test_foreign_data_ends_the_crawl_at_its_start_and_is_logged_later(
         worker.tick()
     (message,) = caplog.messages
     assert "web:start_urls is a string" in message
-    assert worker.feeding.may_have_more()
+    assert worker.pushed_urls.may_have_more()
     with pytest.raises(CrawlerError, match="web:start_urls is a string"):
         crew.add().tick()
     client.delete(KEY)
@@ -307,27 +317,27 @@ def test_foreign_data_ends_the_crawl_at_its_start_and_is_logged_later(
     assert crew.waiting() == ["https://a.example/"]
 
 
-def test_with_seeds_of_its_own_the_crawl_ends_when_nothing_is_pushed(
-    client: redis.Redis, crew: FeedingWorkers
+def test_a_crawl_with_seeds_ends_when_nothing_is_pushed(
+    client: redis.Redis, crew: PushedUrlWorkers
 ) -> None:
     worker = crew.add()
-    assert worker.feeding.may_have_more(), "it has not looked"
+    assert worker.pushed_urls.may_have_more(), "it has not looked"
     worker.tick()
-    assert not worker.feeding.may_have_more()
+    assert not worker.pushed_urls.may_have_more()
     client.rpush(URGENT, "https://a.example/")
     worker.may_take = False
     worker.tick()
-    assert worker.feeding.may_have_more()
+    assert worker.pushed_urls.may_have_more()
 
 
-def test_without_seeds_of_its_own_it_ends_when_that_is_set(crew: FeedingWorkers) -> None:
+def test_a_crawl_without_seeds_ends_if_configured(crew: PushedUrlWorkers) -> None:
     patient, one = crew.add(only_pushed=True), crew.add(only_pushed=True, max_idle_s=30)
 
     def ends(at: float) -> list[bool]:
         crew.now = at
         for worker in (patient, one):
             worker.tick()
-        return [not worker.feeding.may_have_more() for worker in (patient, one)]
+        return [not worker.pushed_urls.may_have_more() for worker in (patient, one)]
 
     assert ends(0) == ends(29) == [False, False]
     one.is_idle = False
@@ -338,20 +348,20 @@ def test_without_seeds_of_its_own_it_ends_when_that_is_set(crew: FeedingWorkers)
     assert ends(1e9) == [False, True]
 
 
-def test_a_redis_that_is_gone_keeps_the_crawl_waiting(turn: Turn) -> None:
+def test_a_crawl_waits_while_redis_is_down(run_loop: RunLoop) -> None:
     with RedisServer(appendfsync="always") as server:
-        crew = FeedingWorkers(server.url, turn)
+        crew = PushedUrlWorkers(server.url, run_loop)
         worker = crew.add()
         worker.tick()
         client = server.client()
         client.rpush(KEY, "https://a.example/")
         server.kill()
         worker.tick()
-        assert worker.feeding.may_have_more()
+        assert worker.pushed_urls.may_have_more()
         server.start()
         for _ in range(20):
             worker.tick()
-            if not worker.feeding.may_have_more():
+            if not worker.pushed_urls.may_have_more():
                 break
         assert crew.waiting() == ["https://a.example/"]
         crew.close()

@@ -1,4 +1,4 @@
-"""Feeding where a feed and the shards are on several servers, each of which may die alone."""
+"""Pushed URLs whose key and shards are on several servers, each of which may fail alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import redis
 from crawler.model.choices import ScopeChoice
 from crawler.shared import keys
 from crawler.shared.shard import shard_of
-from tests.harness.feeding_workers import KEY, SHARDS, URGENT, FeedingWorkers, Turn, taken
+from tests.harness.pushed_url_workers import KEY, SHARDS, URGENT, PushedUrlWorkers, RunLoop, taken
 from tests.harness.waiting import wait_until
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
@@ -29,17 +29,17 @@ def cluster() -> Iterator[RedisCluster]:
 
 
 @pytest.fixture
-def turn() -> Iterator[Turn]:
+def run_loop() -> Iterator[RunLoop]:
     with asyncio.Runner() as runner:
         yield runner.run
 
 
 @pytest.fixture
-def crew(cluster: RedisCluster, turn: Turn) -> Iterator[FeedingWorkers]:
+def crew(cluster: RedisCluster, run_loop: RunLoop) -> Iterator[PushedUrlWorkers]:
     for node in cluster.nodes:
         with node.client() as client:
             client.flushall()
-    crew = FeedingWorkers(cluster.url, turn)
+    crew = PushedUrlWorkers(cluster.url, run_loop)
     yield crew
     crew.close()
 
@@ -63,7 +63,7 @@ def elsewhere(cluster: RedisCluster) -> str:
 
 
 def test_everything_of_a_feed_is_done_on_one_server(
-    cluster: RedisCluster, client: redis.Redis, crew: FeedingWorkers
+    cluster: RedisCluster, client: redis.Redis, crew: PushedUrlWorkers
 ) -> None:
     one, two = crew.add(ScopeChoice.HOST), crew.add(ScopeChoice.HOST)
     client.rpush(KEY, *URLS, "no URL")
@@ -78,11 +78,11 @@ def test_everything_of_a_feed_is_done_on_one_server(
     assert crew.waiting() == sorted([*URLS, "https://urgent.example/"])
     assert client.llen(keys.refused(KEY)) == 1
     assert two.admits("https://urgent.example/link")
-    assert not one.feeding.may_have_more()
+    assert not one.pushed_urls.may_have_more()
 
 
-def test_what_a_server_forgot_is_added_again(
-    cluster: RedisCluster, client: redis.Redis, crew: FeedingWorkers, elsewhere: str
+def test_urls_that_a_server_lost_are_added_again(
+    cluster: RedisCluster, client: redis.Redis, crew: PushedUrlWorkers, elsewhere: str
 ) -> None:
     worker = crew.add()
     worker.tick()
@@ -90,7 +90,7 @@ def test_what_a_server_forgot_is_added_again(
     before = node.aof_bytes()
     client.rpush(KEY, f"https://{elsewhere}/")
     worker.tick()
-    assert worker.tally.counters["pushed/new"] == 1 and taken(client) == 1
+    assert worker.stats.counters["pushed/new"] == 1 and taken(client) == 1
     node.kill()
     node.cut_aof(node.aof_bytes() - before)
     node.start()
@@ -98,10 +98,10 @@ def test_what_a_server_forgot_is_added_again(
     crew.now = 60
 
     def is_counted_again() -> bool:
-        if worker.tally.counters["pushed/new"] == 1:
+        if worker.stats.counters["pushed/new"] == 1:
             assert taken(client) == 1, "it is nowhere else"
             worker.tick()
-        return worker.tally.counters["pushed/new"] > 1
+        return worker.stats.counters["pushed/new"] > 1
 
     wait_until(is_counted_again, WAIT_S)
     assert taken(client) == 1
@@ -112,7 +112,7 @@ def test_what_a_server_forgot_is_added_again(
 
 
 def test_a_server_that_is_down_keeps_only_its_own_waiting(
-    cluster: RedisCluster, client: redis.Redis, crew: FeedingWorkers, elsewhere: str
+    cluster: RedisCluster, client: redis.Redis, crew: PushedUrlWorkers, elsewhere: str
 ) -> None:
     worker = crew.add()
     worker.tick()

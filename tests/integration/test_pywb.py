@@ -77,7 +77,9 @@ def test_an_error_page_is_one(replay: tuple[Site, Pywb, Path]) -> None:
     assert answer.status == 404 and b"not here" in answer.body
 
 
-def test_it_looks_like_the_original(replay: tuple[Site, Pywb, Path], tmp_path: Path) -> None:
+def test_the_replayed_page_equals_the_original(
+    replay: tuple[Site, Pywb, Path], tmp_path: Path
+) -> None:
     served, serving, live = replay
     browser = Browser(tmp_path / "browser")
     replayed = browser.screenshot(serving.url(served.url("/")), tmp_path / "replayed.png")

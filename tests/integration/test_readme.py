@@ -133,12 +133,12 @@ def test_the_lines_of_make_as_typed(clone: Path, web: Site) -> None:
     assert {"/", "/a"} <= set(web.asked)
     assert "share web --workers '4' -a 'seeds=seeds.txt'" in sh(f"{share} -n", clone).stdout
     # What the page says of scrapy on the PATH: by the line of README, in the same shell.
-    looked = sh(". .venv/bin/activate\nscrapy frontier counts", clone, PATH="/usr/bin:/bin")
-    assert looked.returncode == 0, looked.stderr
-    assert re.search(r"(?m)^done +2 ", looked.stdout)
+    counts = sh(". .venv/bin/activate\nscrapy frontier counts", clone, PATH="/usr/bin:/bin")
+    assert counts.returncode == 0, counts.stderr
+    assert re.search(r"(?m)^done +2 ", counts.stdout)
 
 
-def test_it_runs_in_any_folder_where_it_is_installed(tmp_path: Path) -> None:
+def test_an_installed_crawler_runs_in_any_folder(tmp_path: Path) -> None:
     """As after `pip install .`: its modules are found, and there is no scrapy.cfg."""
     (export,) = [line for line in LINES if line.startswith("export ")]
     script = f"{export}\nscrapy frontier counts"
@@ -163,7 +163,9 @@ def test_the_lines_of_scrapy(tmp_path: Path, web: Site) -> None:
         words = line[: line.index(">")] if ">" in line else line  # into a file
         if words[1] == "share":  # crawled in test_share.py; here it is read
             assert words[:5] == ["scrapy", "share", "web", "--workers", "4"]
-            judge(after("-a", words), [put_in.get(word, word) for word in after("-s", words)])
+            check_command(
+                after("-a", words), [put_in.get(word, word) for word in after("-s", words)]
+            )
             continue
         command = [*fork_server.SCRAPY, *[put_in.get(word, word) for word in words[1:]]]
         quick = QUICK if words[1] == "crawl" else ()
@@ -184,22 +186,24 @@ def test_the_lines_of_curl() -> None:
     assert words[1] == f"{config['deploy']['url']}schedule.json"
     form = after("-d", words)
     assert form[:2] == [f"project={config['deploy']['project']}", "spider=web"]
-    judge([pair for pair in form[2:] if not pair.startswith("setting=")])
-    judge([], [pair.removeprefix("setting=") for pair in form if pair.startswith("setting=")])
+    check_command([pair for pair in form[2:] if not pair.startswith("setting=")])
+    check_command(
+        [], [pair.removeprefix("setting=") for pair in form if pair.startswith("setting=")]
+    )
 
 
 @pytest.mark.parametrize("typed", re.findall(r"`(-[as] [^`]+)`|ARGS='(-[^']*)'", README))
 def test_each_option_of_the_text_is_one(typed: tuple[str, str]) -> None:
     words = shlex.split(typed[0] or typed[1])
     assert set(words[::2]) <= {"-a", "-s"}
-    judge(after("-a", words), after("-s", words))
+    check_command(after("-a", words), after("-s", words))
 
 
 def after(flag: str, words: list[str]) -> list[str]:
     return [word for before, word in pairwise(words) if before == flag]
 
 
-def judge(arguments: list[str], settings: list[str] | None = None) -> None:
+def check_command(arguments: list[str], settings: list[str] | None = None) -> None:
     read_arguments({"seeds": "seeds.txt", **pairs(join_repeated(arguments))})
     read_config({**pairs(settings or []), "CRAWLER_CONTACT": CONTACT})
 

@@ -71,8 +71,8 @@ def counted(cluster: RedisCluster, replies: list[object]) -> list[int]:
     return numbers
 
 
-def test_each_shard_is_asked_where_it_is(cluster: RedisCluster) -> None:
-    async def story() -> None:
+def test_calls_are_sent_to_the_node_of_their_shard(cluster: RedisCluster) -> None:
+    async def scenario() -> None:
         for node in cluster.nodes:
             async with opened(node.url) as nodes:
                 assert not nodes.single_server
@@ -86,7 +86,7 @@ def test_each_shard_is_asked_where_it_is(cluster: RedisCluster) -> None:
         async with opened(cluster.url) as nodes:
             assert counted(cluster, await nodes.run([count(n) for n in ALL])) == [4] * SHARDS
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert sum(node.client().dbsize() for node in cluster.nodes) == 3 * SHARDS + 3
 
 
@@ -95,35 +95,35 @@ def test_the_database_of_a_cluster_is_0(cluster: RedisCluster) -> None:
         BlockingNodes(Nodes(Address.parse(f"{cluster.url}/1"), FewScripts(), NAME, SHARDS, ()))
 
 
-@pytest.mark.parametrize("hurt", [RedisServer.kill, RedisServer.pause], ids=lambda do: do.__name__)
-def test_one_that_is_down_harms_no_other(cluster: RedisCluster, hurt: object) -> None:
-    assert callable(hurt)
+@pytest.mark.parametrize("fail", [RedisServer.kill, RedisServer.pause], ids=lambda do: do.__name__)
+def test_a_node_that_is_down_affects_no_other(cluster: RedisCluster, fail: object) -> None:
+    assert callable(fail)
     victim = cluster.node_of(root(3))
 
-    async def story() -> None:
+    async def scenario() -> None:
         # By another: who knows the cluster by one server only needs that at its own start.
         async with opened(next(node for node in cluster.nodes if node is not victim).url) as nodes:
             await nodes.run([count(shard) for shard in ALL])
-            hurt(victim)
-            for turn in (2, 3):
+            fail(victim)
+            for number in (2, 3):
                 replies = await nodes.run([count(shard) for shard in ALL])
                 for shard, reply in zip(ALL, replies, strict=True):
                     if cluster.node_of(root(shard)) is victim:
                         assert isinstance(reply, Unreachable)
                         assert f"127.0.0.1:{victim.port}" in str(reply)
                     else:
-                        assert reply[1] == turn
+                        assert reply[1] == number
             assert len(await nodes.memory()) == 2
             victim.resume() if victim.is_up else victim.start()
             tries = 1
             while isinstance((reply := (await nodes.run([count(3)]))[0]), Unreachable):
                 tries += 1
                 await asyncio.sleep(0.01)
-            # Paused, it read what we had sent before we gave up, and what it sent nobody heard.
-            assert 2 <= reply[1] <= 1 + tries + 2 * (hurt is RedisServer.pause)
+            # Paused, it read what we had sent before we gave up, and its replies were not read.
+            assert 2 <= reply[1] <= 1 + tries + 2 * (fail is RedisServer.pause)
             assert reply[0] == run_of(victim)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     cluster.wait()
 
 
@@ -143,7 +143,7 @@ def test_a_shard_that_moves(cluster: RedisCluster) -> None:
             *("KEYS", *keys),
         )
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(cluster.url) as nodes:
             assert (await nodes.run([count(shard)]))[0] == [run_of(source), 1]
             here, there = source.client(), target.client()
@@ -162,7 +162,7 @@ def test_a_shard_that_moves(cluster: RedisCluster) -> None:
             assert nodes.node_of(shard) == f"127.0.0.1:{target.port}"
             assert await nodes.command(f"{root(shard)}:n", "GET", f"{root(shard)}:n") == b"2"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def _password(server: RedisServer) -> str:

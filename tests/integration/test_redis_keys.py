@@ -79,7 +79,7 @@ class Life:
             (self._rest, 1),
             (self._robots, 1),
             (self._end, 1),
-            (self._yields, 1),
+            (self._pattern_stats, 1),
             (self._revive, 1),
             (self._die, 1),
         ]
@@ -142,8 +142,8 @@ class Life:
         self._link.run([self._ops.list_leases(shard) for shard in range(SHARDS)])
 
     def _rest(self) -> None:
-        told = [ReleasedLease(lease, rest(0.01)) for lease in self.leases[:1]]
-        self._link.run([self._ops.rest(shard_of_lease(each.lease), [each]) for each in told])
+        released = [ReleasedLease(lease, rest(0.01)) for lease in self.leases[:1]]
+        self._link.run([self._ops.rest(shard_of_lease(each.lease), [each]) for each in released])
 
     def _end(self) -> None:
         shards = range(SHARDS)
@@ -160,7 +160,7 @@ class Life:
             ]
         )
 
-    def _yields(self) -> None:
+    def _pattern_stats(self) -> None:
         shard, host = self.random.randrange(SHARDS), self.random.choice("abc")
         page = (host, b"%d" % self.random.randrange(9), 8, 1, 4)
         self._link.run(
@@ -211,7 +211,7 @@ def test_every_key_touched_is_in_the_glossary(server: RedisServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "problem"),
     [
         pytest.param("HGET glossary:{0}:m x", "", id="as it should be"),
         pytest.param("HGET glossary:{0}:q x", "in the glossary 0 times", id="an unknown key"),
@@ -221,11 +221,11 @@ def test_every_key_touched_is_in_the_glossary(server: RedisServer) -> None:
         pytest.param("HGET glossary:workers x", "in a script on", id="of no shard"),
     ],
 )
-def test_this_test_would_notice(command: str, told: str) -> None:
+def test_breaches_of_the_layers_are_found(command: str, problem: str) -> None:
     script = Asked((b"EVALSHA", b"sha", b"1", b"glossary:{0}"), in_script=False)
     inner = Asked(tuple(command.encode().split()), in_script=True)
     found = list(Glossary(NAME).strangers([script, inner]))
-    assert any(told in one for one in found) if told else not found
+    assert any(problem in one for one in found) if problem else not found
 
 
 def test_the_prelude_has_the_same_glossary() -> None:

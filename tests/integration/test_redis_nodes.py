@@ -32,16 +32,16 @@ OPENING = ("told", 2.5)
 SOON = "?socket_timeout=1.5&socket_connect_timeout=10"
 STANDSTILL_S = 2.0
 BACK_S = 60.0  # a server that has restarted answers by then
-Turn = Callable[[Coroutine[Any, Any, None]], None]
+RunLoop = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def turn(request: pytest.FixtureRequest) -> Turn:
+def run_loop(request: pytest.FixtureRequest) -> RunLoop:
     """Runs to its end what a test does."""
 
-    def run(story: Coroutine[Any, Any, None]) -> None:
+    def run(scenario: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(story)
+            runner.run(scenario)
 
     return run
 
@@ -91,8 +91,8 @@ def opened_in(server: RedisServer, shard: int = 3) -> list[bytes]:
     return server.client().lrange(f"{NAME}:{{{shard}}}:opened", 0, -1)
 
 
-def test_replies_come_in_the_order_of_the_calls(server: RedisServer, turn: Turn) -> None:
-    async def story() -> None:
+def test_replies_come_in_the_order_of_the_calls(server: RedisServer, run_loop: RunLoop) -> None:
+    async def scenario() -> None:
         async with opened(server.url) as nodes:
             calls = [echo(b"\0\r\n\xff", "käse", -7, 0.1, n, shard=n % SHARDS) for n in range(300)]
             run = run_of(server)
@@ -105,11 +105,13 @@ def test_replies_come_in_the_order_of_the_calls(server: RedisServer, turn: Turn)
             assert await nodes.run([]) == []
             assert nodes.single_server
 
-    turn(story())
+    run_loop(scenario())
 
 
-def test_plain_commands_go_where_their_key_is(server: RedisServer, turn: Turn) -> None:
-    async def story() -> None:
+def test_plain_commands_are_sent_to_the_node_of_their_key(
+    server: RedisServer, run_loop: RunLoop
+) -> None:
+    async def scenario() -> None:
         async with opened(f"{server.url}/3") as nodes:
             assert await nodes.command("seeds", "RPUSH", "seeds", b"x", 5) == 2
             asks = [(n, ("SETNX", f"{NAME}:{{{n}}}:x", n)) for n in (1, 2, 1)]
@@ -117,11 +119,13 @@ def test_plain_commands_go_where_their_key_is(server: RedisServer, turn: Turn) -
             assert isinstance(await nodes.command("seeds", "GET", "seeds"), ForeignData)
         assert server.client(db=3).lrange("seeds", 0, -1) == [b"x", b"5"]
 
-    turn(story())
+    run_loop(scenario())
 
 
-def test_a_shard_is_opened_once_before_its_first_script(server: RedisServer, turn: Turn) -> None:
-    async def story() -> None:
+def test_a_shard_is_opened_once_before_its_first_script(
+    server: RedisServer, run_loop: RunLoop
+) -> None:
+    async def scenario() -> None:
         run_id = server.client().info("server")["run_id"].encode()
         async with opened(server.url) as nodes:
             assert opened_in(server) == [], "to connect changes nothing"
@@ -130,11 +134,13 @@ def test_a_shard_is_opened_once_before_its_first_script(server: RedisServer, tur
             await nodes.open_shards()
             assert len(opened_in(server)) == 1
 
-    turn(story())
+    run_loop(scenario())
 
 
-def test_scripts_that_were_lost_are_given_again_once(server: RedisServer, turn: Turn) -> None:
-    async def story() -> None:
+def test_scripts_that_were_lost_are_given_again_once(
+    server: RedisServer, run_loop: RunLoop
+) -> None:
+    async def scenario() -> None:
         async with opened(server.url) as nodes:
             await nodes.open_shards()
             server.client().script_flush()
@@ -145,14 +151,14 @@ def test_scripts_that_were_lost_are_given_again_once(server: RedisServer, turn: 
             ] * 10
             assert len(opened_in(server)) == 2, "not once for each who noticed"
 
-    turn(story())
+    run_loop(scenario())
 
 
 @pytest.mark.parametrize("down", [RedisServer.kill, RedisServer.stop], ids=lambda do: do.__name__)
 def test_a_new_run_is_announced_to_a_shard_before_any_script(
-    server: RedisServer, turn: Turn, down: Callable[[RedisServer], None]
+    server: RedisServer, run_loop: RunLoop, down: Callable[[RedisServer], None]
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as nodes:
             first = run_of(server)
             assert await nodes.run([count()]) == [[first, 1]]
@@ -172,11 +178,11 @@ def test_a_new_run_is_announced_to_a_shard_before_any_script(
             assert isinstance(reply, Unreachable) or reply == [run_of(server), 3]
             assert len(opened_in(server)) == 3 + isinstance(reply, list)
 
-    turn(story())
+    run_loop(scenario())
 
 
-def test_what_was_on_its_way_is_not_sent_again(server: RedisServer, turn: Turn) -> None:
-    async def story() -> None:
+def test_calls_already_sent_are_not_repeated(server: RedisServer, run_loop: RunLoop) -> None:
+    async def scenario() -> None:
         async with opened(server.url) as nodes:
             await nodes.run([count()])
             server.pause()
@@ -187,13 +193,13 @@ def test_what_was_on_its_way_is_not_sent_again(server: RedisServer, turn: Turn) 
             server.start()
             assert await when_back(nodes, count()) == [run_of(server), 2]
 
-    turn(story())
+    run_loop(scenario())
 
 
 def test_a_server_that_is_silent_is_not_waited_for_for_ever(
-    server: RedisServer, turn: Turn
+    server: RedisServer, run_loop: RunLoop
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(server.url + SOON) as nodes:
             await nodes.run([count()])
             server.pause()
@@ -208,11 +214,13 @@ def test_a_server_that_is_silent_is_not_waited_for_for_ever(
                 tries += 1
             assert 2 <= reply[1] <= 1 + tries, "what was sent may have happened, and once at most"
 
-    turn(story())
+    run_loop(scenario())
 
 
-def test_we_do_not_blame_a_server_for_our_own_standstill(server: RedisServer, turn: Turn) -> None:
-    async def story() -> None:
+def test_a_pause_of_our_own_process_is_no_server_failure(
+    server: RedisServer, run_loop: RunLoop
+) -> None:
+    async def scenario() -> None:
         async with opened(server.url + SOON) as nodes:
             await nodes.run([count()])
             under_way = asyncio.ensure_future(nodes.run([count()]))
@@ -220,13 +228,13 @@ def test_we_do_not_blame_a_server_for_our_own_standstill(server: RedisServer, tu
             time.sleep(STANDSTILL_S)  # noqa: ASYNC251 - this is the standstill
             assert (await under_way)[0][1] == 2
 
-    turn(story())
+    run_loop(scenario())
 
 
 def test_a_cancelled_call_does_not_shift_the_replies_of_others(
-    server: RedisServer, turn: Turn
+    server: RedisServer, run_loop: RunLoop
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as nodes:
             await nodes.run([echo()])
             server.pause()
@@ -238,11 +246,11 @@ def test_a_cancelled_call_does_not_shift_the_replies_of_others(
             assert (await kept)[0][1:] == [b"kept"]
             assert (await nodes.run([echo("next")]))[0][1:] == [b"next"]
 
-    turn(story())
+    run_loop(scenario())
 
 
-def test_after_the_end_there_is_no_new_connection(server: RedisServer, turn: Turn) -> None:
-    async def story() -> None:
+def test_after_the_end_there_is_no_new_connection(server: RedisServer, run_loop: RunLoop) -> None:
+    async def scenario() -> None:
         async with opened(server.url) as nodes:
             under_way = asyncio.ensure_future(nodes.run([echo()]))
             await asyncio.sleep(0)
@@ -250,11 +258,13 @@ def test_after_the_end_there_is_no_new_connection(server: RedisServer, turn: Tur
         assert [type(reply) for reply in await nodes.run([echo()])] == [Unreachable]
         assert len(server.client().client_list()) == 1, "ours, which asks"
 
-    turn(story())
+    run_loop(scenario())
 
 
-def test_a_full_server_refuses_what_adds_and_nothing_else(tmp_path: Path, turn: Turn) -> None:
-    async def story() -> None:
+def test_a_full_server_refuses_what_adds_and_nothing_else(
+    tmp_path: Path, run_loop: RunLoop
+) -> None:
+    async def scenario() -> None:
         async with opened(server.url) as nodes:
             (memory,) = (await nodes.memory()).values()
             assert 0 < memory.used_bytes < memory.max_bytes == 16 * 1024**2
@@ -266,11 +276,11 @@ def test_a_full_server_refuses_what_adds_and_nothing_else(tmp_path: Path, turn: 
             assert isinstance(added, OutOfMemory) and counted[1] == 1
 
     with RedisServer(tmp_path / "redis", maxmemory="16mb", appendonly="no") as server:
-        turn(story())
+        run_loop(scenario())
 
 
-def test_what_is_not_ours_is_found_at_the_start(server: RedisServer, turn: Turn) -> None:
-    async def story() -> None:
+def test_foreign_data_is_found_at_the_start(server: RedisServer, run_loop: RunLoop) -> None:
+    async def scenario() -> None:
         server.client().set(f"{NAME}:{{5}}:foreign", "x")
         async with opened(server.url) as nodes:
             with pytest.raises(ForeignData, match=r"t:\{5\}:foreign is there"):
@@ -278,11 +288,11 @@ def test_what_is_not_ours_is_found_at_the_start(server: RedisServer, turn: Turn)
             foreign, ours = await nodes.run([echo(shard=5), echo("x", shard=3)])
             assert isinstance(foreign, ForeignData) and ours[1:] == [b"x"]
 
-    turn(story())
+    run_loop(scenario())
 
 
 @pytest.mark.parametrize(
-    ("options", "url", "kind", "says"),
+    ("options", "url", "kind", "message"),
     [
         pytest.param(
             {"password": "pw"},
@@ -331,13 +341,13 @@ def test_what_is_not_ours_is_found_at_the_start(server: RedisServer, turn: Turn)
     ],
 )
 def test_a_server_that_does_not_let_us(
-    tmp_path: Path, options: dict[str, Any], url: Any, kind: type[Exception], says: str
+    tmp_path: Path, options: dict[str, Any], url: Any, kind: type[Exception], message: str
 ) -> None:
     with RedisServer(tmp_path / "redis", appendonly="no", **options) as server:
         server.client().ping()
         with pytest.raises(kind) as refusal, BlockingNodes(new_nodes(url(server))) as link:
             link.run([echo()])
-    assert says in str(refusal.value) and "pw" not in str(refusal.value)
+    assert message in str(refusal.value) and "pw" not in str(refusal.value)
 
 
 def test_a_replica_is_a_waiting_state(server: RedisServer, tmp_path: Path) -> None:
@@ -351,25 +361,25 @@ def test_a_replica_is_a_waiting_state(server: RedisServer, tmp_path: Path) -> No
         assert link.run([echo()]) == [[run_of(replica)]]
 
 
-def test_tls(tmp_path: Path, turn: Turn) -> None:
+def test_tls(tmp_path: Path, run_loop: RunLoop) -> None:
     file = write_certificate(tmp_path / "certificate.pem", "127.0.0.1")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(f"{server.url}?ssl_ca_certs={file}") as nodes:
             assert await nodes.run([echo("x" * 100_000)]) == [[run_of(server), b"x" * 100_000]]
-        for url, says in (
+        for url, message in (
             (server.url, "certificate that is not accepted"),
             (server.url.replace("rediss", "redis"), "write rediss://"),
         ):
-            with pytest.raises((ServerRefused, Unreachable), match=says):
+            with pytest.raises((ServerRefused, Unreachable), match=message):
                 async with opened(url):
                     pass
 
     with RedisServer(tmp_path / "redis", certificate=file) as server:
-        turn(story())
+        run_loop(scenario())
 
 
-def test_no_tls_where_it_is_asked_for(server: RedisServer) -> None:
+def test_a_server_without_tls_is_refused_when_tls_is_required(server: RedisServer) -> None:
     with pytest.raises(Unreachable, match="If it does not use TLS, write redis://"):
         BlockingNodes(
             new_nodes(server.url.replace("redis", "rediss") + "?socket_connect_timeout=0.3")
@@ -427,21 +437,21 @@ def settled(replica: RedisServer) -> None:
     )
 
 
-def said_of_replicas(url: str, caplog: pytest.LogCaptureFixture, is_sure: bool = False) -> str:
-    async def story() -> None:
+def replica_messages(url: str, caplog: pytest.LogCaptureFixture, is_sure: bool = False) -> str:
+    async def scenario() -> None:
         async with opened(url) as nodes:
             await warn_about_replicas(nodes, is_sure)
 
     caplog.clear()
     with caplog.at_level("INFO"):
-        asyncio.run(story())
+        asyncio.run(scenario())
     return caplog.text
 
 
 def test_a_server_without_replicas_is_not_warned_of(
     server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert said_of_replicas(server.url, caplog) == ""
+    assert replica_messages(server.url, caplog) == ""
 
 
 def test_replicas_without_a_bound_on_their_lag_are_warned_of(
@@ -455,14 +465,17 @@ def test_replicas_without_a_bound_on_their_lag_are_warned_of(
         settled(replica)
         master, without_config = server.client(), server.url_as("web", "secret")
         for url in (server.url, without_config):
-            said = said_of_replicas(url, caplog)
-            assert "WARNING" in said and f"Redis at 127.0.0.1:{server.port} has replicas" in said
-            assert "Set min-replicas-to-write 1 and min-replicas-max-lag 2" in said
-            assert ("cluster-node-timeout, 15000 ms" in said) is (url == server.url)
+            messages = replica_messages(url, caplog)
+            assert (
+                "WARNING" in messages
+                and f"Redis at 127.0.0.1:{server.port} has replicas" in messages
+            )
+            assert "Set min-replicas-to-write 1 and min-replicas-max-lag 2" in messages
+            assert ("cluster-node-timeout, 15000 ms" in messages) is (url == server.url)
         master.config_set("min-replicas-to-write", 1)
-        assert "has min-replicas-max-lag 10:" in said_of_replicas(server.url, caplog)
-        said = said_of_replicas(without_config, caplog)
-        assert "WARNING" not in said and "its min-replicas-max-lag cannot be read" in said
+        assert "has min-replicas-max-lag 10:" in replica_messages(server.url, caplog)
+        messages = replica_messages(without_config, caplog)
+        assert "WARNING" not in messages and "its min-replicas-max-lag cannot be read" in messages
         master.config_set("min-replicas-max-lag", 2)
-        assert said_of_replicas(server.url, caplog) == ""
-        assert "CRAWLER_REDIS_FSYNC is always" in said_of_replicas(server.url, caplog, True)
+        assert replica_messages(server.url, caplog) == ""
+        assert "CRAWLER_REDIS_FSYNC is always" in replica_messages(server.url, caplog, True)

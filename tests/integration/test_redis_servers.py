@@ -22,7 +22,7 @@ from tests.servers.redis_process import HOST
 
 WAIT_S = 60.0
 REFUSES_S = 2.0  # so long a node that comes back does (CLUSTER_WRITABLE_DELAY of Redis)
-ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="it is Linux that tells")
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports it")
 PHRASE = "käse & brot/?#@:%"  # what a URL must not be broken by
 STARTS_ONE = """
 import sys
@@ -53,7 +53,7 @@ def keys(count: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("down", [RedisServer.kill, RedisServer.stop], ids=lambda do: do.__name__)
-def test_what_was_written_is_there_after(
+def test_written_data_survives_a_restart(
     server: RedisServer, down: Callable[[RedisServer], None]
 ) -> None:
     client, url, pid = server.client(), server.url, server.pid
@@ -94,13 +94,13 @@ def test_all_of_the_file_can_be_cut_off(server: RedisServer) -> None:
 
 
 def test_a_paused_server_is_silent_and_resumes_unchanged(server: RedisServer) -> None:
-    client, hasty = server.client(), server.client(socket_timeout=0.05)
+    client, impatient = server.client(), server.client(socket_timeout=0.05)
     client.set("kept", 1)
     run = client.info("server")["run_id"]
     server.pause()
     assert server.is_up
     with pytest.raises(redis.TimeoutError):
-        hasty.ping()
+        impatient.ping()
     server.resume()
     assert client.info("server")["run_id"] == run
     server.pause()
@@ -109,7 +109,7 @@ def test_a_paused_server_is_silent_and_resumes_unchanged(server: RedisServer) ->
     assert client.get("kept") == b"1"
 
 
-def test_it_lives_longer_than_the_thread_that_started_it() -> None:
+def test_the_server_outlives_the_thread_that_started_it() -> None:
     server = RedisServer()
     thread = threading.Thread(target=server.__enter__)
     thread.start()
@@ -139,11 +139,11 @@ def is_alive(pid: int) -> bool:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return False
-    return stat.rpartition(")")[2].split()[0] != "Z"  # nobody may be there to bury it
+    return stat.rpartition(")")[2].split()[0] != "Z"  # its parent may never wait for it
 
 
 @ON_LINUX
-def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+def test_the_server_ends_with_its_killed_parent(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STARTS_ONE, str(tmp_path)]
     with subprocess.Popen(
         command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -157,7 +157,7 @@ def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
 
 
 def answers(server: RedisServer) -> bool:
-    """Whether anybody does at its port: one who does not know us is somebody."""
+    """Return whether a server answers at its port, also one that refuses us."""
     with server.client() as client:
         try:
             client.ping()
@@ -177,14 +177,14 @@ def test_an_unknown_option_raises_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_password_is_asked_for() -> None:
     with RedisServer(password=PHRASE) as server:
-        with redis.Redis.from_url(server.url) as told:
-            assert told.ping()
+        with redis.Redis.from_url(server.url) as client:
+            assert client.ping()
         for wrong in ("", "other"):
             with server.client("", wrong) as client, pytest.raises(redis.AuthenticationError):
                 client.ping()
 
 
-def test_a_user_may_what_its_line_says() -> None:
+def test_a_user_has_the_rights_of_its_line() -> None:
     users = ("default off", "web on >secret ~web:* +get +set")
     with RedisServer(users=users) as server:
         with redis.Redis.from_url(server.url_as("web", "secret")) as web:
@@ -193,8 +193,8 @@ def test_a_user_may_what_its_line_says() -> None:
                 web.set("other:1", 1)
             with pytest.raises(redis.exceptions.NoPermissionError):
                 web.delete("web:1")
-        with redis.Redis.from_url(server.url) as nobody, pytest.raises(redis.AuthenticationError):
-            nobody.ping()
+        with redis.Redis.from_url(server.url) as client, pytest.raises(redis.AuthenticationError):
+            client.ping()
         assert server.client().get("web:1") == b"1"  # whatever happens to the others
 
 

@@ -78,7 +78,7 @@ def begun(**with_: Any) -> Callable[[redis.Redis], None]:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "says"),
+    ("prepare", "message"),
     [
         pytest.param(begun(schema="0"), "has schema 0, this version writes", id="another schema"),
         pytest.param(begun(shards=16), "was begun with 16 shards", id="other shards"),
@@ -110,19 +110,19 @@ def begun(**with_: Any) -> Callable[[redis.Redis], None]:
         ),
     ],
 )
-def test_foreign_data_is_reported_and_left_alone(
-    tmp_path: Path, server: RedisServer, prepare: Callable[[redis.Redis], None], says: str
+def test_foreign_data_is_reported_and_not_changed(
+    tmp_path: Path, server: RedisServer, prepare: Callable[[redis.Redis], None], message: str
 ) -> None:
     client = server.client()
     prepare(client)
     before = dumps(client)
-    assert says in complaint(started(tmp_path, server.url))
+    assert message in complaint(started(tmp_path, server.url))
     after = dumps(client)
     assert {key: after.get(key) for key in before} == before
 
 
 @pytest.mark.parametrize(
-    ("options", "who", "says"),
+    ("options", "login", "message"),
     [
         pytest.param({"password": SECRET}, ("", "wrong"), "does not accept", id="wrong password"),
         pytest.param({"password": SECRET}, ("", ""), "wants a password", id="no password"),
@@ -144,11 +144,11 @@ def test_foreign_data_is_reported_and_left_alone(
     ],
 )
 def test_a_server_that_does_not_let_us_in(
-    tmp_path: Path, options: dict[str, Any], who: tuple[str, str], says: str
+    tmp_path: Path, options: dict[str, Any], login: tuple[str, str], message: str
 ) -> None:
     with RedisServer(tmp_path / "redis", **options) as server:
-        sentence = complaint(started(tmp_path, server.url_as(*who)))
-        assert says in sentence and SECRET not in sentence
+        sentence = complaint(started(tmp_path, server.url_as(*login)))
+        assert message in sentence and SECRET not in sentence
         assert not {*server.client().scan_iter()} - {keys.format_key(NAME).encode()}
 
 
@@ -160,7 +160,7 @@ def test_a_replica_is_not_written_to(tmp_path: Path, server: RedisServer) -> Non
 
 
 def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
-    """First nobody listens there, then somebody who is no Redis, then Redis."""
+    """First the port is closed, then a server that is no Redis listens, then Redis."""
     server = RedisServer(tmp_path / "redis")
     with server:
         server.stop()
@@ -256,14 +256,14 @@ def forbid(client: redis.Redis) -> None:
 
 
 def demote(client: redis.Redis) -> None:
-    client.replicaof("127.0.0.1", "1")  # nobody is there, so it keeps what it has
+    client.replicaof("127.0.0.1", "1")  # no server listens there, so it keeps its data
 
 
 def promote(client: redis.Redis) -> None:
     client.replicaof("NO", "ONE")
 
 
-def test_a_password_that_changes_ends_the_crawl_and_a_new_one_goes_on(
+def test_a_changed_password_ends_the_crawl_and_the_next_start_continues(
     tmp_path: Path, server: RedisServer
 ) -> None:
     with judged_workers(tmp_path, server, WEB) as crawl:
@@ -284,7 +284,7 @@ def test_a_server_that_becomes_a_replica_is_waited_for(tmp_path: Path, server: R
         crawl.wait_for_visits(30)
         demote(server.client())
         crawl.wait_until(lambda: "is a read-only replica" in worker.log_text())
-        time.sleep(2.5)  # it must not be told each second
+        time.sleep(2.5)  # it must not be logged each second
         promote(server.client())
         crawl.finish()
         assert crawl.repeats() == {}
@@ -293,8 +293,8 @@ def test_a_server_that_becomes_a_replica_is_waited_for(tmp_path: Path, server: R
 
 def outbox(client: redis.Redis) -> int:
     """Links on disks, as the workers say."""
-    said = client.hvals(keys.workers(NAME))
-    return sum(int(re.search(rb'"outbox":(\d+)', each)[1]) for each in said)
+    records = client.hvals(keys.workers(NAME))
+    return sum(int(re.search(rb'"outbox":(\d+)', each)[1]) for each in records)
 
 
 def test_a_server_without_memory_gets_its_links_later(tmp_path: Path, server: RedisServer) -> None:
@@ -350,7 +350,7 @@ class OnePageOfManyLinks:
     """It waits until a test has found its Redis to be full."""
 
     def __init__(self) -> None:
-        self.may_come = threading.Event()
+        self.may_answer = threading.Event()
 
     def __call__(self, ask: Ask) -> Reply:
         if ask.path == "/robots.txt":
@@ -362,13 +362,13 @@ class OnePageOfManyLinks:
         return Reply(lambda: self._held(page.encode()))
 
     async def _held(self, page: bytes) -> AsyncIterator[bytes]:
-        while not self.may_come.is_set():
+        while not self.may_answer.is_set():
             await asyncio.sleep(0.02)
         yield page
 
 
 def stuffed(folder: Path, server: RedisServer, web: LoopbackWeb) -> tuple[list[str], Path]:
-    """The command of a worker whose Redis has soon no room for links, and its log."""
+    """Return the command of a worker whose Redis soon has no room for links, and its log."""
     most = server.used_memory() + (3 << 20)
     settings = {**SETTINGS, "CRAWLER_FRONTIER_URL": server.url, "CRAWLER_REDIS_MAX_BYTES": most}
     settings |= {"CRAWLER_MIN_DELAY_S": 0, "CRAWLER_DELAY_FACTOR": 0}
@@ -379,7 +379,7 @@ def stuffed(folder: Path, server: RedisServer, web: LoopbackWeb) -> tuple[list[s
 
 def fill(client: redis.Redis, web: LoopbackWeb, log: Path) -> None:
     """While the page is under way; until its worker has noticed."""
-    wait_until(lambda: web.turns[HOSTS[0], "/"] == 1, BOUND_S)
+    wait_until(lambda: web.requests[HOSTS[0], "/"] == 1, BOUND_S)
     client.set("ballast", BALLAST)
     wait_until(lambda: "above its high-water mark" in log.read_text(), BOUND_S, log=log.read_text)
 
@@ -398,13 +398,13 @@ def test_a_disk_that_is_full_while_redis_is_full_is_waited_for(
             command, log = stuffed(folder, server, web)
             with running(command, log) as process:
                 fill(client, web, log)
-                page.may_come.set()
+                page.may_answer.set()
                 wait_until(
                     lambda: "no room for links on this worker's disk" in log.read_text(),
                     BOUND_S,
                     log=log.read_text,
                 )
-                time.sleep(2.5)  # it must not be told each second
+                time.sleep(2.5)  # it must not be logged each second
                 assert process.poll() is None
                 disk.make_room()
                 wait_until(lambda: outbox(client) == 400, BOUND_S)
@@ -444,13 +444,13 @@ def test_a_worker_whose_disk_has_no_room_for_pages_pauses(
             seeds.write_text("\n".join(map(web.url, HOSTS[:2])))
             command = crawl_command(folder / "data", settings, seeds=seeds)
             with running(command, log) as process:
-                told = "no room on this worker's disk"
+                message = "no room on this worker's disk"
                 wait_until(
-                    lambda: told in log.read_text() or process.poll() is not None,
+                    lambda: message in log.read_text() or process.poll() is not None,
                     BOUND_S,
                     log=log.read_text,
                 )
-                time.sleep(2.5)  # it must not be told each second
+                time.sleep(2.5)  # it must not be logged each second
                 asked = len(web.visits)
                 time.sleep(1.0)
                 assert process.poll() is None
@@ -478,7 +478,7 @@ def test_a_disk_that_is_broken_while_redis_is_full_ends_the_crawl(
         with running(command, log) as process:
             fill(client, web, log)
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (300 << 10, INFINITY))
-            page.may_come.set()
+            page.may_answer.set()
             assert process.wait(BOUND_S) == 1
         assert "File too large" in log.read_text().splitlines()[-1]
         client.delete("ballast")

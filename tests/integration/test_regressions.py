@@ -72,7 +72,7 @@ class Counted(WebSpider):
         self.vain += 1
 
 
-def test_the_engine_sleeps_while_the_last_page_is_on_its_way(tmp_path: Path):
+def test_the_engine_is_idle_while_the_last_page_is_fetched(tmp_path: Path):
     routes = {"/": Answer("late", wait_s=1.5)}
     with site("127.0.5.12", routes) as slow, site("127.0.5.13", routes) as other:
         seeds = f"{slow.url('/')},{other.url('/')}"

@@ -31,7 +31,7 @@ preload("tests.harness.killed_crawl", "tests.harness.imported")
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a crawl that came to its end at last."""
+    """The result of a crawl that finished after all kills."""
     data = tmp_path_factory.mktemp("repeats") / "data"
     random = Random(20260104)
     with ExitStack() as opened:
@@ -50,30 +50,30 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def books(data: Path) -> RepeatsAudit:
+def audit(data: Path) -> RepeatsAudit:
     return RepeatsAudit(data / "warc")
 
 
-def test_each_answer_is_there_once_or_marked(books: RepeatsAudit) -> None:
-    books.check()
-    assert len({one.url for one in books.answers}) == HOSTS * len(routes(1))
-    full = {one.url for one in books.full}
-    again = [one for one in books.revisits if one.url in full]
+def test_each_answer_is_archived_once_or_marked(audit: RepeatsAudit) -> None:
+    audit.check()
+    assert len({one.url for one in audit.answers}) == HOSTS * len(routes(1))
+    full = {one.url for one in audit.full}
+    again = [one for one in audit.revisits if one.url in full]
     assert again
     assert all(one.fields["WARC-Refers-To-Target-URI"] == one.url for one in again)
 
 
-def test_what_is_marked_is_there_twice(books: RepeatsAudit) -> None:
+def test_marked_answers_are_archived_twice(audit: RepeatsAudit) -> None:
     """What cannot be a revisit: it has no body, or another."""
-    times = Counter(one.url for one in books.full)
-    marked = [one.url for one in books.full if books.is_marked(one)]
+    times = Counter(one.url for one in audit.full)
+    marked = [one.url for one in audit.full if audit.is_marked(one)]
     assert len(marked) == times.total() - len(times)
     kinds = ("/changes", "/empty", "/nothing", "/missing", "/away", "/same")
     assert all(url.endswith(kinds) for url in marked)
 
 
-def test_each_page_has_a_row(books: RepeatsAudit) -> None:
-    rows = books.rows
+def test_each_page_has_a_row(audit: RepeatsAudit) -> None:
+    rows = audit.rows
     assert any(row["original"] == row["url"] for row in rows)
     assert len({row["url"] for row in rows}) == HOSTS * (len(pages(1)) + 1)
 
@@ -82,10 +82,10 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> int:
     return int(one["simhash"] ^ other["simhash"]).bit_count()
 
 
-def test_a_page_near_to_one_that_was_there_is_marked(books: RepeatsAudit) -> None:
+def test_a_page_near_to_one_that_was_there_is_marked(audit: RepeatsAudit) -> None:
     """By brute force. Each life wrote a file: what earlier ones hold was archived, finished or
     not, before a page was looked up; what its own holds was in flight beside it."""
-    rows = [row for row in books.rows if row["simhash"] is not None]
+    rows = [row for row in audit.rows if row["simhash"] is not None]
     # In which lives pages come, and in which what is none, is a matter of turns.
     assert len({row["warc_file"] for row in rows}) > 2
     for at, row in enumerate(rows):
@@ -106,10 +106,10 @@ def test_the_archive_is_whole(data: Path) -> None:
     assert [fault for done in check(place) for fault in done.faults] == []
 
 
-def test_made_again_the_rows_are_the_same(data: Path, books: RepeatsAudit) -> None:
-    before = books.rows
+def test_made_again_the_rows_are_the_same(data: Path, audit: RepeatsAudit) -> None:
+    before = audit.rows
     _, columns = companions(read_config({}))
     for warc in (data / "warc").glob("*.warc.gz"):
         columns.rebuild(warc, warc)
         assert companion_path(warc, SUFFIX).exists()
-    assert books.rows == before
+    assert audit.rows == before

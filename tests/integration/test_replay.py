@@ -127,7 +127,7 @@ def again(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Crawl
     return crawl(data, settings=settings, seeds=recorded.seed)
 
 
-def told(crawled: Crawled) -> dict[str, dict[str, Any]]:
+def last_outcomes(crawled: Crawled) -> dict[str, dict[str, Any]]:
     """What became of each URL in the end."""
     found = {}
     for one in crawled.outcomes:
@@ -136,13 +136,13 @@ def told(crawled: Crawled) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_everything_ends_as_it_did(recorded: Recorded, again: Crawled) -> None:
-    assert_same(told(again), told(recorded.crawled))
+def test_every_url_ends_as_in_the_recorded_crawl(recorded: Recorded, again: Crawled) -> None:
+    assert_same(last_outcomes(again), last_outcomes(recorded.crawled))
     assert (again.reason, again.stats["crawler/pages"]) == ("finished", 18)
     assert "crawler/replay/missing" not in again.stats
 
 
-def test_its_archive_is_the_same_again(recorded: Recorded, again: Crawled) -> None:
+def test_the_archive_of_a_replay_is_the_same(recorded: Recorded, again: Crawled) -> None:
     """Times, addresses, requests, what was cut, in chunks or packed, and what was a copy."""
     first, second = archived(recorded.crawled.data), archived(again.data)
     assert_same(second, first)
@@ -176,7 +176,7 @@ def calendar(ask: Ask) -> Reply:
     ],
     ids=lambda setting: min(setting),
 )
-def test_what_was_fetched_is_fetched_again_whatever_the_budgets_are(
+def test_recorded_pages_are_replayed_despite_budgets(
     tmp_path: Path, stricter: dict[str, Any]
 ) -> None:
     """What a budget lets pass depends on the order of arrival, which is another in a replay."""
@@ -207,7 +207,7 @@ def test_no_host_rests(again: Crawled) -> None:
 
 
 @pytest.mark.parametrize("change", ["no index", "one file", "left by a crash"])
-def test_it_works_without_an_index_too(
+def test_a_replay_needs_no_index(
     recorded: Recorded, again: Crawled, tmp_path: Path, change: str
 ) -> None:
     (warc,) = (recorded.crawled.data / "warc").glob("*.warc.gz")
@@ -220,7 +220,7 @@ def test_it_works_without_an_index_too(
         shutil.copy(warc, kept)
     settings = {"CRAWLER_REPLAY": str(kept if change == "one file" else kept.parent)}
     done = crawl(tmp_path / "data", settings={**SETTINGS, **settings}, seeds=recorded.seed)
-    assert_same(told(done), told(again))
+    assert_same(last_outcomes(done), last_outcomes(again))
 
 
 def test_no_network_is_needed(recorded: Recorded, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_no_network_is_needed(recorded: Recorded, tmp_path: Path) -> None:
     done = run([*alone, *command])
     assert done.returncode == 0, done.stderr[-2000:]
     outcomes = list(read_outcomes(tmp_path / "data" / "outcomes.jsonl"))
-    assert {one.url for one in outcomes} == set(told(recorded.crawled))
+    assert {one.url for one in outcomes} == set(last_outcomes(recorded.crawled))
 
 
 def kept_of(url: str, **changes: Any) -> Capture:
@@ -279,13 +279,13 @@ def test_a_public_host_needs_no_contact_and_what_is_missing_is_logged(
     small: Path, tmp_path: Path
 ) -> None:
     done = crawl(tmp_path / "data", settings={"CRAWLER_REPLAY": str(small)}, seeds=PUBLIC)
-    assert {url: (one["fate"], one["status"]) for url, one in told(done).items()} == {
+    assert {url: (one["fate"], one["status"]) for url, one in last_outcomes(done).items()} == {
         PUBLIC: ("done", 200),
         PUBLIC + "known": ("done", 200),
         PUBLIC + "unknown": ("done", None),
     }
     reason = "ignored: CRAWLER_REPLAY has no answer of GET https://www.example.com/unknown"
-    assert told(done)[PUBLIC + "unknown"]["reason"] == reason
+    assert last_outcomes(done)[PUBLIC + "unknown"]["reason"] == reason
     assert done.stats["crawler/replay/missing"] == 1
     assert done.stats["crawler/replay/answered"] == 2
     blocks = [read.block for read in read_folder(done.data / "warc").values()]
@@ -294,7 +294,7 @@ def test_a_public_host_needs_no_contact_and_what_is_missing_is_logged(
 
 
 class Network:
-    """A project's own way to fetch; or a plain one that came too late to be told."""
+    """A download handler of the project, or a plain one that is set too late to be warned about."""
 
     lazy = False
 
@@ -321,7 +321,7 @@ def test_an_archived_robots_txt_is_obeyed(small: Path, tmp_path: Path) -> None:
     robots = b"User-agent: *\nDisallow: /known\nCrawl-delay: 3600"
     written(small, kept_of(PUBLIC + "robots.txt", body=robots))
     done = crawl(tmp_path / "data", settings={"CRAWLER_REPLAY": str(small)}, seeds=PUBLIC)
-    assert told(done)[PUBLIC + "known"]["reason"] == "robots.txt: line 2: Disallow: /known"
+    assert last_outcomes(done)[PUBLIC + "known"]["reason"] == "robots.txt: line 2: Disallow: /known"
 
 
 class Asking(Spider):
@@ -337,21 +337,21 @@ class Asking(Spider):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
 
     def answered(self, response: Response) -> Iterator[Any]:
-        self.heard.append(response.body)
+        self.received.append(response.body)
         yield from ()
 
     def failed(self, failure: Any) -> None:
-        self.heard.append(type(failure.value).__name__.encode())
+        self.received.append(type(failure.value).__name__.encode())
 
 
 def test_a_users_spider_gets_the_recorded_answer_to_its_exact_request(
     small: Path, tmp_path: Path
 ) -> None:
     done = crawl(tmp_path / "data", Asking, {"CRAWLER_REPLAY": str(small)})
-    assert sorted(done.spider.heard) == [b"NotArchived", b"for a", b"for b", b"new"]
+    assert sorted(done.spider.received) == [b"NotArchived", b"for a", b"for b", b"new"]
 
 
 def test_an_original_in_another_file_is_missed(tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_a_damaged_archive_ends_the_crawl(small: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "message"),
     [
         pytest.param("nowhere", "which is not there", id="no such path"),
         pytest.param("empty", "which holds no .warc.gz file", id="nothing in it"),
@@ -415,11 +415,11 @@ def test_a_damaged_archive_ends_the_crawl(small: Path, tmp_path: Path) -> None:
         pytest.param("data", "in the data directory of this crawl", id="where it would write"),
     ],
 )
-def test_a_path_that_cannot_be_meant_is_refused(tmp_path: Path, path: str, says: str) -> None:
+def test_a_path_without_an_archive_is_refused(tmp_path: Path, path: str, message: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.warc.gz").write_text("hello")
     written(tmp_path / "data" / "warc", kept_of(PUBLIC))
     named = {"CRAWLER_REPLAY": str(tmp_path / path), "CRAWLER_DATA_DIR": str(tmp_path / "data")}
-    with pytest.raises(ConfigError, match=f"CRAWLER_REPLAY is .*{path}.*{says}"):
+    with pytest.raises(ConfigError, match=f"CRAWLER_REPLAY is .*{path}.*{message}"):
         Assembly.from_crawler(Crawler(Spider, {**QUICK, **named}))
     assert [one.name for one in (tmp_path / "data").iterdir()] == ["warc"], "nothing was begun"

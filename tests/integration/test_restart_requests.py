@@ -68,9 +68,9 @@ class RestartSpider(Spider):
         yield Request(self.root + HOLD, callback=self.held, priority=1)
         for name, given in SENT.items():
             kind = given.get("class", Request)
-            told = {key: value for key, value in given.items() if key != "class"}
+            settings = {key: value for key, value in given.items() if key != "class"}
             url = f"{self.root}/{name}"
-            yield kind(url, callback=self.delivered, errback=self.failed, **told)
+            yield kind(url, callback=self.delivered, errback=self.failed, **settings)
         yield Request(self.root + "/twice", callback=self.delivered, dont_filter=True)
         yield from self.unstorable()
 
@@ -176,12 +176,12 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
     return Lives(before, log.read_text(), done.stderr, notes, fates, web)
 
 
-def test_the_kill_came_before_any_was_delivered(lives: Lives) -> None:
+def test_the_kill_precedes_every_answer(lives: Lives) -> None:
     assert lives.before == ""
     assert "put back: 1" in lives.second_log, "the one that was in flight"
 
 
-def test_each_is_fetched_once_and_what_was_in_flight_again(lives: Lives) -> None:
+def test_requests_are_fetched_once_and_those_in_flight_again(lives: Lives) -> None:
     asked = Counter(lives.web.asked)
     once = {"/fork", "/after", *(f"/{name}" for name in SENT)} - {"/twice"}
     assert {path: asked[path] for path in once} == dict.fromkeys(once, 1)
@@ -221,7 +221,7 @@ def test_a_request_arrives_whole(lives: Lives, name: str, method: str, body: str
     assert (arrived["method"], arrived["body"]) == (method, body)
 
 
-def test_its_headers_arrive(lives: Lives) -> None:
+def test_the_headers_of_a_stored_request_are_sent(lives: Lives) -> None:
     headers = [(key.lower(), value) for key, value in lives.note("headers")["arrived"]["headers"]]
     assert [pair for pair in headers if pair[0].startswith("x-")] == [
         ("x-one", "1"), ("x-many", "a"), ("x-many", "b"),
@@ -237,7 +237,9 @@ def test_its_headers_arrive(lives: Lives) -> None:
         pytest.param(r"its class .*OwnRequest is not one that can be stored", id="its own class"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_with_the_reason(lives: Lives, reason: str) -> None:
+def test_requests_that_cannot_be_stored_are_refused_with_the_reason(
+    lives: Lives, reason: str
+) -> None:
     for log in (lives.first_log, lives.second_log):
         assert len(re.findall(r"Refused: <GET \S+/unstorable>: " + reason, log)) == 1
 

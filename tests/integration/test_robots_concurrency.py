@@ -23,7 +23,7 @@ from tests.harness.crawling import Crawled, crawl
 from tests.servers.judge import ROBOTS, Gap, Kind, Rules, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, Visit
 
-FRONT, RULER, NOBODY = "127.0.6.1", "127.0.6.2", "127.0.6.3"
+FRONT, RULER, SILENT = "127.0.6.1", "127.0.6.2", "127.0.6.3"
 MIN_DELAY_S = 0.01
 OPEN = [f"/open/{number}" for number in range(25)]
 PRIVATE = [f"/private/{number}" for number in range(25)]
@@ -60,7 +60,7 @@ CASES = {
     "no answer in time": Case({ROBOTS: Reply(wait_s=60)}, NONE),
     "moved on its host": Case({ROBOTS: moved("/r.txt"), "/r.txt": SLOW}, OPEN, asks=2),
     "moved to another host": Case({ROBOTS: moved(f"http://{RULER}:PORT/r.txt")}, OPEN),
-    "moved to where nobody is": Case({ROBOTS: moved(f"http://{NOBODY}:1/")}, NONE),
+    "moved to a closed port": Case({ROBOTS: moved(f"http://{SILENT}:1/")}, NONE),
     "moved where we may not go": Case({ROBOTS: moved("http://192.0.2.1/")}, NONE),
     # RFC 9309 2.3.1.2: after five redirects it counts as unavailable, which allows all.
     "moved in a circle": Case({ROBOTS: moved("/a"), "/a": moved(ROBOTS)}, ALL, asks=6),
@@ -99,7 +99,7 @@ class Fifty(Spider):
         self.arrived.append(response.url)
 
 
-class Yields(Fifty):
+class YieldingFifty(Fifty):
     name = "yields"
 
     def parse(self, response):
@@ -130,7 +130,7 @@ class Life:
         return self.root.replace(FRONT, host) + path
 
     def reasons(self) -> dict[str, str]:
-        """Why a URL was not fetched; by the outcome log, or by what its caller was told."""
+        """Return why a URL was not fetched, from the outcome log or the error of its caller."""
         logged = {one.url: one.reason for one in self.done.outcomes if one.status is None}
         return {**logged, **self.done.spider.refused}
 
@@ -146,7 +146,8 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def lives(tmp_path_factory) -> dict[type[Fifty], Life]:
     return {
-        spider: lived(spider, tmp_path_factory.mktemp("robots")) for spider in (Yields, Downloads)
+        spider: lived(spider, tmp_path_factory.mktemp("robots"))
+        for spider in (YieldingFifty, Downloads)
     }
 
 
@@ -160,7 +161,7 @@ def lived(spider: type[Fifty], folder: Path) -> Life:
 @pytest.mark.parametrize(
     "way",
     [
-        pytest.param(Yields, id="by the frontier"),
+        pytest.param(YieldingFifty, id="by the frontier"),
         pytest.param(Downloads, id="by download_async"),
     ],
 )
@@ -183,8 +184,8 @@ def test_fifty_at_once(lives, way, name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_by_the_frontier_its_pace_is_kept_from_robots_txt_on(lives, name):
-    at_host = [visit for visit in lives[Yields].visits if visit.host == HOSTS[name]]
+def test_requests_through_the_frontier_keep_the_pace_from_robots_txt_on(lives, name):
+    at_host = [visit for visit in lives[YieldingFifty].visits if visit.host == HOSTS[name]]
     rules = Rules(CASES[name].rules.crawl_delay_s, robots_paths=tuple(CASES[name].robots))
     found = judge(at_host, {HOSTS[name]: rules}, Gap(MIN_DELAY_S, 1.0))
     assert not found.of(Kind.GAP), str(found)
@@ -208,7 +209,7 @@ class Forgets:
             crawl.selection.robots.store_result(authority, trouble, crawl.leases.clock.now())
 
 
-def test_a_verdict_that_runs_out_on_the_way_costs_nothing(tmp_path):
+def test_a_robots_verdict_that_expires_meanwhile_refuses_nothing(tmp_path):
     name = "none: all is allowed"
     with LoopbackWeb(web, [HOSTS[name]]) as served:
         settings = {"DOWNLOADER_MIDDLEWARES": {Forgets: 100}}

@@ -1,4 +1,4 @@
-"""A crawl that is resumed with other rules: waiting URLs are judged by the new rules."""
+"""A crawl that is resumed with other rules: waiting URLs are checked by the new rules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def refused(done: Crawled) -> dict[str, str]:
     return {"/" + each.url.split("/", 3)[3]: each.reason.partition(":")[0] for each in found}
 
 
-def test_what_waits_is_judged_by_the_rules_of_this_start(
+def test_waiting_urls_are_checked_with_the_rules_of_this_start(
     tmp_path: Path, where: dict[str, Any]
 ) -> None:
     with site("127.0.14.1", ROUTES) as web:
@@ -96,7 +96,7 @@ def test_every_rule_counts(
     assert len(refused(done)) == 23
 
 
-def test_without_a_contact_no_public_host_is_asked_that_waits(tmp_path: Path) -> None:
+def test_without_a_contact_waiting_urls_of_public_hosts_are_not_fetched(tmp_path: Path) -> None:
     with site("127.0.14.2", {"/": page("http://public.example/")}) as web:
         contact = {"CRAWLER_CONTACT": "ops@w3.org"}
         crawl(tmp_path / "data", settings=contact, seeds=web.url("/"), max_pages="1")
@@ -107,6 +107,6 @@ def test_without_a_contact_no_public_host_is_asked_that_waits(tmp_path: Path) ->
     with LocalInspection(tmp_path / "data") as inspection:
         now = inspection.now()
         answer = why("http://public.example/", inspection, config, {}, now)
-    said = "\n".join(why_text(answer, now))
-    assert "refused by a rule when its turn came" in said
-    assert "no_contact" in said
+    text = "\n".join(why_text(answer, now))
+    assert "refused by a rule when its turn came" in text
+    assert "no_contact" in text

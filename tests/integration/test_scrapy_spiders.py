@@ -1,4 +1,4 @@
-"""Spiders as people who know Scrapy write them, over the frontier: each habit in one spider."""
+"""Spiders as Scrapy users write them, over the frontier: each habit in one spider."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_habits_of_scrapys_users_work(tmp_path: Path, web: Site) -> None:
 
 
 class Fallback:
-    """A downloader middleware that knows a mirror of what is busy."""
+    """A downloader middleware that sends requests of a busy page to a mirror."""
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
         if response.status != 503:
@@ -206,7 +206,7 @@ def test_a_middleware_may_know_a_mirror_of_what_was_given_up(tmp_path: Path, web
 
 
 class Archivist(Spider):
-    """Archives what it fetches, and says itself where to go."""
+    """A spider that archives what it fetches and chooses its own links."""
 
     name = "archivist"
 
@@ -249,7 +249,7 @@ def test_files_pipelines_obey_robots_txt(tmp_path: Path) -> None:
 
 
 class Asking(Spider):
-    """Asks for what robots.txt forbids, and for what rules refuse, and is told so."""
+    """A spider that requests what robots.txt forbids and what rules refuse, and gets the errors."""
 
     name = "asking"
     forbidden = "/secret"
@@ -260,13 +260,13 @@ class Asking(Spider):
 
     def parse(self, response: Response) -> Iterator[Request]:
         for url in (response.urljoin(self.forbidden), self.denied):
-            yield Request(url, callback=self.never, errback=self.told, cb_kwargs={"asked": url})
+            yield Request(url, callback=self.never, errback=self.refused, cb_kwargs={"asked": url})
             yield Request(url + "?quietly")
 
     def never(self, response: Response, asked: str) -> None:
         raise AssertionError(asked)
 
-    def told(self, failure: Failure) -> Iterator[Any]:
+    def refused(self, failure: Failure) -> Iterator[Any]:
         request: Request = failure.request  # type: ignore[attr-defined]  # Scrapy adds it
         assert failure.check(IgnoreRequest), failure
         yield {"asked": request.cb_kwargs["asked"], "why": str(failure.value)}
@@ -279,11 +279,11 @@ def test_an_errback_is_called_for_what_robots_or_a_rule_refuses(tmp_path: Path) 
         home = served.url("")
         found, items = crawled(tmp_path, Asking, home=home)
         visits = list(served.asked)
-    told = {item["asked"]: item["why"] for item in items}
-    assert set(told) == {f"{home}/secret", Asking.denied}, "once each"
+    refused = {item["asked"]: item["why"] for item in items}
+    assert set(refused) == {f"{home}/secret", Asking.denied}, "once each"
     assert len(items) == 2
-    assert told[f"{home}/secret"].endswith("Disallow: /secret")
-    assert "addresses that are not public need a setting" in told[Asking.denied]
+    assert refused[f"{home}/secret"].endswith("Disallow: /secret")
+    assert "addresses that are not public need a setting" in refused[Asking.denied]
     assert not any(path.startswith("/secret") for path in visits)
     assert sum(path.startswith("/after") for path in visits) == 2, "what it yields is fetched"
     fates = {outcome.url: (outcome.fate, outcome.reason) for outcome in found.outcomes}

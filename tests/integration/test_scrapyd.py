@@ -35,7 +35,7 @@ def all_of(web: Site) -> set[str]:
     return {web.url(path) for path in ["/", *PATHS]}
 
 
-def test_it_deploys_as_an_egg(scrapyd):
+def test_the_project_deploys_as_an_egg(scrapyd):
     assert scrapyd.ask("listspiders", project="crawler")["spiders"] == ["web"]
     assert list((scrapyd.folder / "eggs" / "crawler").glob("*.egg"))
 
@@ -116,7 +116,7 @@ def refused(scrapyd: Scrapyd) -> None:
 
 @pytest.mark.usefixtures("refused")
 @pytest.mark.parametrize("job", REFUSED)
-def test_a_job_that_cannot_begin_says_why_and_leaves_nothing(scrapyd, job):
+def test_a_job_that_cannot_start_logs_the_reason_and_leaves_no_files(scrapyd, job):
     scrapyd.wait_for(job)
     assert REFUSED[job][1] in scrapyd.log(job)
     assert not scrapyd.data(job).exists()

@@ -30,7 +30,7 @@ FRONTIERS: Mapping[str, Mapping[str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
     """What crawls that get nowhere have put out, logged and kept; all at once, for the time."""
     folders = {where: tmp_path_factory.mktemp("crawl") for where in FRONTIERS}
     with ExitStack() as stack:
@@ -78,7 +78,7 @@ def contents(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("where", FRONTIERS)
-def test_nothing_shows_the_password(where: str, told: Mapping[str, str]) -> None:
-    said = ("Overridden settings", "CRAWLER_FRONTIER_URL is", "the URL of Redis is not shown")
-    assert any(each in told[where] for each in said)
-    assert UNSPOKEN not in told[where]
+def test_nothing_shows_the_password(where: str, outputs: Mapping[str, str]) -> None:
+    expected = ("Overridden settings", "CRAWLER_FRONTIER_URL is", "the URL of Redis is not shown")
+    assert any(each in outputs[where] for each in expected)
+    assert UNSPOKEN not in outputs[where]

@@ -1,4 +1,4 @@
-"""Seeds from a list on the web: the whole list, or an error that says what is missing of it."""
+"""Seeds from a list on the web: the whole list, or an error that names what is missing."""
 
 from __future__ import annotations
 

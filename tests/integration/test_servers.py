@@ -111,7 +111,7 @@ def test_every_page_of_a_judged_web_is_reached_by_its_links(judge: Judge) -> Non
     assert judge.expected() <= judge.answered()
 
 
-def test_the_books_time_an_answer_from_its_request_to_its_end() -> None:
+def test_the_request_log_times_an_answer_from_request_to_end() -> None:
     with LoopbackWeb(lambda _: Reply(b"x" * 300_000, wait_s=0.05), ["127.0.1.1"]) as web:
         started_s = time.monotonic()
         ask(web, "127.0.1.1", "/")

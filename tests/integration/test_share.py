@@ -1,7 +1,8 @@
-"""`scrapy share`: two workers by one command, over a Redis of their own, and all that may end them.
+"""`scrapy share`: two workers started by one command, over a Redis of their own, and all that may
+end them.
 
-Rule: a small web that keeps books judges what came of it. Whatever is killed is killed by the
-number that the system itself gives.
+Rule: the request log of a small web is the measure. Processes are killed by the number that the
+system itself gives.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ PATIENCE_S: Final = 300.0
 
 
 class Growing:
-    """Every page leads to the next three of its host, until it has grown enough: however long it
-    takes to kill something, and until it comes back, the crawl is not over."""
+    """Every page links to the next three of its host, until the web is full: the crawl is not over
+    while a process is killed and restarted."""
 
     def __init__(self) -> None:
         self.is_full = False
@@ -64,7 +65,7 @@ class Growing:
 
 
 class Shared:
-    """One crawl and its command, as often as it is given."""
+    """One crawl and its command, which may be run several times."""
 
     def __init__(self, folder: Path, web: Growing, served: LoopbackWeb) -> None:
         self.folder = folder
@@ -86,30 +87,31 @@ class Shared:
         return fork_server.running(self.command(*more), self.log)
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        wait_until(is_so, PATIENCE_S, log=lambda: self.said)
+        wait_until(is_so, PATIENCE_S, log=lambda: self.log_text)
 
     def until_more(self, visits: int) -> None:
         goal = len(self.served.visits) + visits
         self.until(lambda: len(self.served.visits) >= goal)
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def look(self) -> subprocess.CompletedProcess[str]:
-        """By `scrapy frontier`, which is told no more than the data directory."""
-        look = [sys.executable, "-m", "scrapy", "frontier", "counts", "--json"]
-        return fork_server.run([*look, "-s", f"CRAWLER_DATA_DIR={self.data}"])
+    def counts_command(self) -> subprocess.CompletedProcess[str]:
+        """Run `scrapy frontier counts`, with the data directory as its only setting."""
+        command = [sys.executable, "-m", "scrapy", "frontier", "counts", "--json"]
+        return fork_server.run([*command, "-s", f"CRAWLER_DATA_DIR={self.data}"])
 
-    def looked_at(self) -> Any:
-        told = self.look()
-        assert told.returncode == 0, told.stderr[-3000:]
-        return json.loads(told.stdout)
+    def counts(self) -> Any:
+        done = self.counts_command()
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout)
 
     def workers_seen(self) -> int:
-        """By who looks while the crawl runs. 0: Redis could not be asked."""
-        told = self.look()
-        return json.loads(told.stdout)["workers"] if told.returncode == 0 else 0
+        """Return the workers as `scrapy frontier` shows them during the crawl. 0: Redis could not
+        be reached."""
+        done = self.counts_command()
+        return json.loads(done.stdout)["workers"] if done.returncode == 0 else 0
 
     def summary(self) -> Any:
         return json.loads((self.data / "summary.json").read_text())
@@ -132,11 +134,11 @@ class Shared:
         whole = [each for each in self.served.visits if each.path != ROBOTS and not each.cut]
         return Counter((each.host, each.path) for each in whole)
 
-    def judge(self) -> None:
-        """Everything was fetched, and nobody was hurt."""
+    def check_politeness(self) -> None:
+        """Check that everything was fetched, and politely."""
         counted = self.web.pages.items()
         pages = {(host, f"/{number or ''}") for host, count in counted for number in range(count)}
-        assert self.fetched().keys() == pages, self.said[-3000:]
+        assert self.fetched().keys() == pages, self.log_text[-3000:]
         found = judge(self.served.visits, {}, Gap(MIN_DELAY_S, 1)).found
         assert not found, found
 
@@ -149,14 +151,14 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
 
 
 def is_there(pid: int) -> bool:
-    """Not one that has ended and is not yet buried by its new parent."""
+    """Return whether it runs, and is not only a zombie that its new parent has not waited for."""
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-def test_whoever_is_killed_the_crawl_goes_on_and_ends(shared: Shared) -> None:
+def test_a_killed_process_does_not_end_the_crawl(shared: Shared) -> None:
     with shared.running() as process:
         shared.until_more(12)
         shared.until(lambda: all(map(shared.worker, (1, 2))))
@@ -164,7 +166,7 @@ def test_whoever_is_killed_the_crawl_goes_on_and_ends(shared: Shared) -> None:
         assert password not in command_lines(*shared.processes())
         worker, redis = shared.worker(1), shared.redis
         begun = shared.processes()
-        told = len(shared.served.visits)
+        visits = len(shared.served.visits)
         os.kill(worker, signal.SIGKILL)
         shared.until(lambda: shared.worker(1) not in (0, worker))
         shared.until_more(6)
@@ -174,17 +176,17 @@ def test_whoever_is_killed_the_crawl_goes_on_and_ends(shared: Shared) -> None:
         begun.append(shared.redis)
         shared.until(lambda: shared.workers_seen() == 2)
         shared.web.is_full = True
-        assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
+        assert process.wait(PATIENCE_S) == 0, shared.log_text[-3000:]
         assert not any(map(is_there, begun))
-    shared.judge()
-    assert shared.said.count("worker 1 has died (SIGKILL); it is started again in 1.0 s") == 1
-    assert shared.said.count("redis-server has died (SIGKILL); it is started again") == 1
-    assert password not in shared.said
+    shared.check_politeness()
+    assert shared.log_text.count("worker 1 has died (SIGKILL); it is started again in 1.0 s") == 1
+    assert shared.log_text.count("redis-server has died (SIGKILL); it is started again") == 1
+    assert password not in shared.log_text
     summary = shared.summary()
     assert (summary["reason"], summary["unfinished"]) == ("finished", False)
     assert summary["frontier"]["done"] == shared.web.pages.total()
-    # What the dead worker said last is up to a second older than its end.
-    assert summary["pages"] >= shared.web.pages.total() - told
+    # The last record of the dead worker is up to a second older than its end.
+    assert summary["pages"] >= shared.web.pages.total() - visits
     assert summary["archive"]["files"] >= 1
 
 
@@ -199,20 +201,20 @@ def test_a_worker_that_begins_while_redis_is_away_ends_no_other(
             shared.until(lambda: all(map(shared.worker, (1, 2))))
             server.kill()
             os.kill(shared.worker(1), signal.SIGKILL)
-            shared.until(lambda: "worker 1 has died (Redis at" in shared.said)
+            shared.until(lambda: "worker 1 has died (Redis at" in shared.log_text)
             server.start()
             shared.until_more(12)
             shared.web.is_full = True
-            assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
-    assert "Gave up after 1 s" in shared.said
-    shared.judge()
+            assert process.wait(PATIENCE_S) == 0, shared.log_text[-3000:]
+    assert "Gave up after 1 s" in shared.log_text
+    shared.check_politeness()
 
 
 def command_lines(*pids: int) -> str:
     return "".join(Path(f"/proc/{pid}/cmdline").read_text() for pid in pids)
 
 
-def test_stopped_and_taken_up_again_it_fetches_nothing_twice(shared: Shared) -> None:
+def test_a_crawl_stopped_and_resumed_fetches_nothing_twice(shared: Shared) -> None:
     # A fetch that a loaded machine holds up for seconds would be tried again, which is no fault.
     unhurried = ("-s", "CRAWLER_TOTAL_TIMEOUT_S=12", "-s", "CRAWLER_LEASE_S=60")
     with shared.running(*unhurried) as process:
@@ -220,26 +222,28 @@ def test_stopped_and_taken_up_again_it_fetches_nothing_twice(shared: Shared) -> 
         shared.until(lambda: all(map(shared.worker, (1, 2))))
         begun = shared.processes()
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
+        assert process.wait(PATIENCE_S) == 0, shared.log_text[-3000:]
         assert not any(map(is_there, begun))
     summary = shared.summary()
     assert (summary["reason"], summary["unfinished"]) == ("shutdown", True)
     assert summary["frontier"]["leased"] == 0, "each has put back what was under way"
     for name in ("url", "redis.conf"):
         assert stat.S_IMODE((shared.data / "redis" / name).stat().st_mode) == 0o600
-    assert shared.looked_at()["counts"]["done"] == summary["frontier"]["done"], "also at rest"
+    assert shared.counts()["counts"]["done"] == summary["frontier"]["done"], "also at rest"
     alone = fork_server.run(crawl_command(shared.data, seeds=shared.seeds))
     assert (alone.returncode, alone.stderr.count("a crawl by several workers")) == (1, 1)
     shared.web.is_full = True
     with shared.running(*unhurried) as process:
-        assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
-    shared.judge()
+        assert process.wait(PATIENCE_S) == 0, shared.log_text[-3000:]
+    shared.check_politeness()
     assert set(shared.fetched().values()) == {1}
     assert shared.summary()["pages"] + summary["pages"] == shared.web.pages.total()
     assert shared.summary()["frontier"]["put_back_at_open"] == 0
 
 
-def test_killed_itself_it_leaves_nobody_and_goes_on(shared: Shared) -> None:
+def test_after_a_kill_of_the_command_no_process_remains_and_the_crawl_can_continue(
+    shared: Shared,
+) -> None:
     with shared.running() as process:
         shared.until_more(20)
         left = shared.processes()
@@ -248,18 +252,18 @@ def test_killed_itself_it_leaves_nobody_and_goes_on(shared: Shared) -> None:
     shared.web.is_full = True
     with shared.running() as process:
         shared.until(lambda: not any(map(is_there, left)))
-        assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
-    shared.judge()
+        assert process.wait(PATIENCE_S) == 0, shared.log_text[-3000:]
+    shared.check_politeness()
     twice = {page: n for page, n in shared.fetched().items() if n > 1}
     assert set(twice.values()) <= {2}, "what was under way, and what was not yet safe on a disk"
 
 
-def test_a_redis_that_was_left_is_ended_before_another_opens_its_file(shared: Shared) -> None:
-    """As it is where the kernel does not tell a child of its parent's death."""
+def test_an_orphaned_redis_is_stopped_before_another_opens_its_file(shared: Shared) -> None:
+    """As on a kernel that does not signal a child when its parent dies."""
     with shared.running() as process:
         shared.until_more(6)
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
+        assert process.wait(PATIENCE_S) == 0, shared.log_text[-3000:]
     folder = shared.data / "redis"
     lock = InheritedLock.take(folder / "redis.lock")
     assert lock is not None
@@ -269,9 +273,9 @@ def test_a_redis_that_was_left_is_ended_before_another_opens_its_file(shared: Sh
         lock.close()
         shared.until(lambda: (folder / "redis.pid").exists())
         with shared.running("-a", "max_pages=6") as process:
-            assert process.wait(PATIENCE_S) == 0, shared.said[-3000:]
+            assert process.wait(PATIENCE_S) == 0, shared.log_text[-3000:]
         assert left.wait(PATIENCE_S) == 0
-    assert shared.said.count("A redis-server of an earlier run is still there") == 1
+    assert shared.log_text.count("A redis-server of an earlier run is still there") == 1
     assert shared.summary()["pages"] == 6
 
 
@@ -289,17 +293,17 @@ def test_a_redis_that_was_left_is_ended_before_another_opens_its_file(shared: Sh
         pytest.param(["-O", "x.jsonl"], "no option -O. (Of feeds each", id="a feed of them all"),
     ],
 )
-def test_what_is_wrong_is_told_once(shared: Shared, more: list[str], sentence: str) -> None:
-    told = fork_server.run(shared.command(*more))
-    assert told.returncode == 1
-    assert told.stderr.count("gossamer: error: ") == told.stderr.count(sentence) == 1
-    assert "Traceback" not in told.stderr
+def test_an_error_is_reported_once(shared: Shared, more: list[str], sentence: str) -> None:
+    done = fork_server.run(shared.command(*more))
+    assert done.returncode == 1
+    assert done.stderr.count("gossamer: error: ") == done.stderr.count(sentence) == 1
+    assert "Traceback" not in done.stderr
     assert not shared.served.visits
 
 
 def test_max_pages_is_for_all_workers_together(shared: Shared) -> None:
-    told = fork_server.run(shared.command("-a", "max_pages=7", workers=3))
-    assert told.returncode == 0, told.stderr[-3000:]
+    done = fork_server.run(shared.command("-a", "max_pages=7", workers=3))
+    assert done.returncode == 0, done.stderr[-3000:]
     summary = shared.summary()
     assert (summary["reason"], summary["pages"]) == ("max_pages", 7)
     assert sum(shared.fetched().values()) == 7
@@ -317,32 +321,32 @@ def test_a_redis_that_will_not_do(shared: Shared, version: str, sentence: str) -
     program.write_text(f"#!/bin/sh\necho '{version}'\n")
     program.chmod(0o755)
     path = f"{shared.folder}{os.pathsep}{os.environ['PATH']}"
-    told = run(shared.command(), env={**os.environ, "PATH": path})
-    assert told.returncode == 1
-    assert sentence in told.stderr
-    assert told.stderr.count("gossamer: error: ") == 1
+    done = run(shared.command(), env={**os.environ, "PATH": path})
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert done.stderr.count("gossamer: error: ") == 1
 
 
 def test_two_at_once_are_one_too_many(shared: Shared) -> None:
     lock = InheritedLock.take(shared.data / "workers" / "share.lock")
     assert lock is not None
-    told = fork_server.run(shared.command())
+    done = fork_server.run(shared.command())
     lock.close()
-    assert told.returncode == 1
-    assert told.stderr.count(f"is in use by another crawl (process {os.getpid()})") == 1
+    assert done.returncode == 1
+    assert done.stderr.count(f"is in use by another crawl (process {os.getpid()})") == 1
 
 
 def test_a_redis_that_has_lost_its_data_begins_nothing_anew(shared: Shared) -> None:
     worker = shared.data / "workers" / "1"
     worker.mkdir(parents=True)
     (worker / "outcomes.jsonl").write_text("{}\n")
-    told = fork_server.run(shared.command())
-    assert (told.returncode, told.stderr.count("but their Redis knows no URL")) == (1, 1)
+    done = fork_server.run(shared.command())
+    assert (done.returncode, done.stderr.count("but their Redis knows no URL")) == (1, 1)
     assert not shared.served.visits
 
 
-def test_a_crawl_of_one_worker_is_left_alone(shared: Shared) -> None:
+def test_a_crawl_of_a_single_worker_is_refused(shared: Shared) -> None:
     (shared.data / "frontier").mkdir(parents=True)
-    told = fork_server.run(shared.command())
-    assert (told.returncode, told.stderr.count("holds a crawl of one worker")) == (1, 1)
+    done = fork_server.run(shared.command())
+    assert (done.returncode, done.stderr.count("holds a crawl of one worker")) == (1, 1)
     assert list(shared.data.iterdir()) == [shared.data / "frontier"]

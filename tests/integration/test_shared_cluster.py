@@ -1,6 +1,6 @@
 """A crawl over a Redis Cluster: three masters on loopback, without replicas.
 
-Rule: a node that is down takes its own hosts with it and no others; when it comes back they go on.
+Rule: a node that is down stops its own hosts and no others; when it has restarted they continue.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 
 
 def hosts_of(cluster: RedisCluster, node: RedisServer, name: str) -> set[str]:
-    """The hosts whose shards are there: an address is its own registered domain."""
+    """Return the hosts whose shards are there: an address is its own registered domain."""
     return {
         host
         for host in WEB.addresses
@@ -55,7 +55,7 @@ def test_two_workers_fetch_every_page_once(tmp_path: Path, cluster: RedisCluster
         assert "Waiting: " not in worker.log_text()  # for a server
 
 
-def test_one_node_down_and_the_others_go_on(tmp_path: Path, cluster: RedisCluster) -> None:
+def test_the_other_nodes_continue_when_one_is_down(tmp_path: Path, cluster: RedisCluster) -> None:
     """First the one where workers announce themselves; then another, which loses its power, and
     with it its last moments, while the others keep theirs."""
     name = "down"
@@ -92,8 +92,8 @@ def test_one_node_down_and_the_others_go_on(tmp_path: Path, cluster: RedisCluste
 def test_pages_are_finished_while_the_node_of_the_crawls_own_keys_is_down(
     cluster: RedisCluster, down: Callable[[RedisServer], None]
 ) -> None:
-    """Their links to its hosts wait on our disk. All workers must hear of that before the pages are
-    finished, and the node where they announce themselves cannot be told."""
+    """Links to hosts of the node wait on our disk. All workers must know of them before the pages
+    are finished, and the node where they announce themselves cannot be reached."""
     name, shards = NAME, 16
     node = cluster.node_of(keys.workers(name))
     places = [cluster.node_of(keys.root(name, shard)) is node for shard in range(shards)]
@@ -109,7 +109,7 @@ def test_pages_are_finished_while_the_node_of_the_crawls_own_keys_is_down(
             int(clients[cluster.node_of(root)].hget(f"{root}:m", "done") or 0) for root in roots
         )
 
-    async def story() -> None:
+    async def scenario() -> None:
         worker = LoneWorker(
             f"{cluster.url_beside(node)}?socket_timeout=1", shards=shards, is_sure=True
         )
@@ -134,6 +134,6 @@ def test_pages_are_finished_while_the_node_of_the_crawls_own_keys_is_down(
             await wait_until_async(lambda: not len(worker.outbox), 60.0)
             assert worker.listener.failures == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     for each in cluster.nodes:
         each.client().flushall()

@@ -1,4 +1,4 @@
-"""`scrapy frontier` on a crawl that workers share: what it says, and that it only looks."""
+"""`scrapy frontier` on a crawl that workers share: its output, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from tests.harness.sources import PROJECT
 from tests.servers.pages import Answer, page, site
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
-from tests.servers.redis_glossary import LOOKING, Glossary
+from tests.servers.redis_glossary import READING, Glossary
 from tests.servers.redis_monitor import monitored
 
 SHARDS = 5
@@ -102,10 +102,10 @@ class Crawl:
         self.frontier.release(lease, Rest(0.0, Pace()), time.time())
         self.frontier.finish(lease, verdict, time.time())
 
-    def says(self, said: WorkerRecord, ago_s: float = 0.0) -> None:
+    def write_record(self, record: WorkerRecord, ago_s: float = 0.0) -> None:
         now = float(self.client.time()[0])
-        packed = msgspec.json.encode(replace(said, at=now - ago_s, started=now - ago_s - 10))
-        self.client.hset(keys.workers(self.name), said.name, packed)
+        packed = msgspec.json.encode(replace(record, at=now - ago_s, started=now - ago_s - 10))
+        self.client.hset(keys.workers(self.name), record.name, packed)
 
     def robots(self, authority: str, kind: RobotsState) -> str:
         record = RobotsRecord(authority, kind, 0.0, 0.0, body=b"", reason="status 503")
@@ -118,9 +118,9 @@ class Crawl:
         return frontier(self.settings(), *asked)
 
     def answer(self, *asked: str) -> Any:
-        said = self.command(*asked, "--json")
-        assert said.returncode == 0, said.stderr
-        return json.loads(said.stdout)
+        reply = self.command(*asked, "--json")
+        assert reply.returncode == 0, reply.stderr
+        return json.loads(reply.stdout)
 
     def settings(self) -> dict[str, str]:
         return {
@@ -176,16 +176,16 @@ def test_counts(shared: Crawl) -> None:
     shared.finish("http://a.example/done", Done())
     shared.finish("http://b.example/dead", Dead("no"))
     shared.add("http://a.example/1", "http://a.example/2", "http://c.example/")
-    shared.says(worker("anna", state="working", outbox=3))
-    shared.says(worker("berta", state="working", outbox=4), ago_s=3600)
-    look = shared.answer("counts")
-    assert {name: look["counts"][name] for name in ("waiting", "seen", "done", "dead")} == {
+    shared.write_record(worker("anna", state="working", outbox=3))
+    shared.write_record(worker("berta", state="working", outbox=4), ago_s=3600)
+    answer = shared.answer("counts")
+    assert {name: answer["counts"][name] for name in ("waiting", "seen", "done", "dead")} == {
         "waiting": 3,
         "seen": 5,
         "done": 1,
         "dead": 1,
     }
-    assert (look["workers"], look["outbox"]) == (1, 7)
+    assert (answer["workers"], answer["outbox"]) == (1, 7)
     shown = shared.command("counts").stdout
     assert shown.startswith(f"the crawl {shared.name} in Redis at 127.0.0.1:")
     assert "1 worker at work" in shown
@@ -213,55 +213,59 @@ def test_hosts(shared: Crawl) -> None:
     assert "has no host nobody.example" in unknown.stderr
 
 
-def test_why_it_waits(shared: Crawl) -> None:
+def test_why_of_a_waiting_url(shared: Crawl) -> None:
     shared.add(*(f"http://a.example/{n}" for n in range(9)), level=1)
-    look = shared.answer("why", "http://a.example/6?utm_source=x")
-    assert (look["seen"], look["waiting"], look["level"]) == (True, 6, 1)
+    answer = shared.answer("why", "http://a.example/6?utm_source=x")
+    assert (answer["seen"], answer["waiting"], answer["level"]) == (True, 6, 1)
     shown = shared.command("why", "http://a.example/6").stdout
     assert "waits behind 6 URLs of its host at level 1" in shown
 
 
-def test_why_it_waits_before_all_others(shared: Crawl) -> None:
+def test_why_of_an_urgent_url(shared: Crawl) -> None:
     shared.add("http://a.example/1")
     shared.add("http://a.example/now", level=keys.URGENT_LEVEL)
-    look = shared.answer("why", "http://a.example/now")
-    assert (look["urgent"], look["waiting"], look["level"]) == (True, 0, None)
+    answer = shared.answer("why", "http://a.example/now")
+    assert (answer["urgent"], answer["waiting"], answer["level"]) == (True, 0, None)
     assert "before all levels" in shared.command("why", "http://a.example/now").stdout
 
 
-def test_why_it_is_leased(shared: Crawl) -> None:
+def test_why_of_a_leased_url(shared: Crawl) -> None:
     shared.add("http://a.example/x")
     shared.lease("http://a.example/x")
     shown = shared.command("why", "http://a.example/x").stdout
     assert "by the worker anna" in shown, "its session says so"
-    shared.says(replace(worker("anna at home"), session="anna.1234"))
-    look = shared.answer("why", "http://a.example/x")
-    assert look["worker"] == "anna at home", "as it calls itself"
-    assert abs(look["leased_at"] - time.time()) < 60
+    shared.write_record(replace(worker("anna at home"), session="anna.1234"))
+    answer = shared.answer("why", "http://a.example/x")
+    assert answer["worker"] == "anna at home", "as it calls itself"
+    assert abs(answer["leased_at"] - time.time()) < 60
 
 
-def test_why_it_is_tried_later(shared: Crawl) -> None:
+def test_why_of_a_url_to_be_retried(shared: Crawl) -> None:
     shared.finish("http://a.example/x", RetryAt(time.time() + 600))
-    look = shared.answer("why", "http://a.example/x")
-    assert 500 < look["later_at"] - time.time() <= 600
-    assert look["attempts"] == 1
+    answer = shared.answer("why", "http://a.example/x")
+    assert 500 < answer["later_at"] - time.time() <= 600
+    assert answer["attempts"] == 1
 
 
-def test_why_it_is_dead(shared: Crawl) -> None:
+def test_why_of_a_dead_letter(shared: Crawl) -> None:
     shared.finish("http://a.example/x", Dead("status 503, tried 4 times"))
-    look = shared.answer("why", "http://a.example/x")
-    assert look["dead_reason"] == "status 503, tried 4 times"
+    answer = shared.answer("why", "http://a.example/x")
+    assert answer["dead_reason"] == "status 503, tried 4 times"
 
 
-def test_why_its_pattern_is_left(shared: Crawl) -> None:
+def test_why_of_a_stopped_pattern(shared: Crawl) -> None:
     asked = NAMER.identify("http://a.example/day/7")
     pages = (asked.host, field_of("/day/#"), 120, 20, 100)
     shared.link.run([Call(shard_of(asked.domain, SHARDS), "add_stats", (1000, *pages))])
     settings = {**shared.settings(), "CRAWLER_CONTACT": "ops@w3.org"}
-    look = json.loads(frontier(settings, "why", asked.url, "--json").stdout)
-    assert (look["rule"], look["pattern"]) == ("pattern", "/day/#")
-    assert (look["pattern_pages"], look["pattern_new"], look["pattern_barren"]) == (120, 20, 100)
-    assert 3000 < look["pattern_try_at"] - time.time() < 3700
+    answer = json.loads(frontier(settings, "why", asked.url, "--json").stdout)
+    assert (answer["rule"], answer["pattern"]) == ("pattern", "/day/#")
+    assert (answer["pattern_pages"], answer["pattern_new"], answer["pattern_barren"]) == (
+        120,
+        20,
+        100,
+    )
+    assert 3000 < answer["pattern_try_at"] - time.time() < 3700
     shown = frontier(settings, "why", asked.url).stdout
     assert "pattern /day/#: nothing new in its last 100 pages" in shown
     other = frontier(settings, "why", "http://a.example/night/7").stdout
@@ -275,18 +279,18 @@ def test_why_its_pattern_is_left(shared: Crawl) -> None:
         ("CRAWLER_MAX_URLS_PER_HOST", "host_budget", "www.a.example"),
     ],
 )
-def test_why_a_budget_keeps_it_out(shared: Crawl, setting: str, rule: str, name: str) -> None:
+def test_why_of_a_url_over_budget(shared: Crawl, setting: str, rule: str, name: str) -> None:
     shared.add("http://www.a.example/1", "http://www.a.example/2")
     settings = {**shared.settings(), "CRAWLER_CONTACT": "ops@w3.org", setting: "2"}
     url = "http://www.a.example/3"
-    look = json.loads(frontier(settings, "why", url, "--json").stdout)
-    assert (look["seen"], look["rule"]) == (False, rule)
+    answer = json.loads(frontier(settings, "why", url, "--json").stdout)
+    assert (answer["seen"], answer["rule"]) == (False, rule)
     shown = frontier(settings, "why", url).stdout
     assert f"has its full number of URLs: 2 of {name} ({setting} is 2)" in shown
     assert "rules admit it" in frontier({**settings, setting: "3"}, "why", url).stdout
 
 
-def test_why_it_is_done_and_owns_its_content(shared: Crawl) -> None:
+def test_why_of_a_done_url_with_its_claim(shared: Crawl) -> None:
     url = "http://a.example/x"
     claim = Claim(b"digest", url, "crawl-1.warc.gz:77", at=time.time())
     shared.finish(url, Done(claim=claim))
@@ -299,24 +303,24 @@ def test_why_it_is_done_and_owns_its_content(shared: Crawl) -> None:
     assert "seen; what came of it is in the log of the worker that fetched it" in shown
 
 
-def test_why_it_is_not_seen(shared: Crawl) -> None:
-    shared.says(worker("berta", outbox=1234), ago_s=60)
+def test_why_of_an_unseen_url(shared: Crawl) -> None:
+    shared.write_record(worker("berta", outbox=1234), ago_s=60)
     shown = shared.command("why", "http://a.example/x").stdout
     assert "not seen" in shown
     assert "1,234 links on workers' disks" in shown
 
 
 def test_every_key_is_found_in_its_bucket(shared: Crawl) -> None:
-    """Of linear hashing, whose buckets were split more than once."""
+    """A hash table of linear hashing whose buckets were split more than once."""
     urls = [f"http://a.example/{n}" for n in range(2000)]
     shared.add(*urls)
     found = [shared.answer("why", url) for url in urls[::400]]
-    assert [look["seen"] for look in found] == [True] * 5
-    assert [look["waiting"] for look in found] == [0, 400, 800, 1200, 1600]
+    assert [answer["seen"] for answer in found] == [True] * 5
+    assert [answer["waiting"] for answer in found] == [0, 400, 800, 1200, 1600]
     assert not shared.answer("why", "http://a.example/2000")["seen"]
 
 
-def test_a_long_queue_is_looked_at_up_to_a_bound(shared: Crawl) -> None:
+def test_a_long_queue_is_searched_up_to_a_limit(shared: Crawl) -> None:
     shared.add("http://a.example/first", "http://a.example/last")
     shard = shard_of("a.example", SHARDS)
     queue = keys.queue(shared.name, shard, 1, "a.example")
@@ -328,8 +332,8 @@ def test_a_long_queue_is_looked_at_up_to_a_bound(shared: Crawl) -> None:
         shared.client.rpush(queue, *[other] * 10_000)
     shared.client.rpush(queue, last)
     assert shared.answer("why", "http://a.example/first")["waiting"] == 0
-    look = shared.answer("why", "http://a.example/last")
-    assert (look["waiting"], look["unsearched"]) == (None, 12)
+    answer = shared.answer("why", "http://a.example/last")
+    assert (answer["waiting"], answer["unsearched"]) == (None, 12)
     assert "12 waiting URLs of its host were not looked at" in (
         shared.command("why", "http://a.example/last").stdout
     )
@@ -349,7 +353,7 @@ def test_the_oldest_dead_letters_come_first(shared: Crawl) -> None:
 def test_a_dead_letter_is_put_back_while_the_crawl_runs(shared: Crawl) -> None:
     for path in ("one", "two"):
         shared.finish(f"http://a.example/{path}", Dead("no answer"))
-    shared.says(worker("anna", state="working"))
+    shared.write_record(worker("anna", state="working"))
     assert shared.answer("retry", "http://a.example/one") == {"put_back": 1}
     lease = shared.lease("http://a.example/one")
     assert lease.candidate.attempts == 0
@@ -388,8 +392,8 @@ def test_an_unreachable_robots_txt_is_forgotten_with_a_retry(shared: Crawl) -> N
 
 
 def test_workers(shared: Crawl) -> None:
-    shared.says(worker("anna", state="working", pages=50, leases=7))
-    shared.says(worker("berta", state="stopping", pages=30, outbox=12), ago_s=3600)
+    shared.write_record(worker("anna", state="working", pages=50, leases=7))
+    shared.write_record(worker("berta", state="stopping", pages=30, outbox=12), ago_s=3600)
     anna, berta = shared.answer("workers")
     assert (anna["name"], anna["state"], anna["pages_per_s"]) == ("anna", "working", 5.0)
     assert (berta["state"], berta["outbox"]) == ("silent", 12)
@@ -410,7 +414,7 @@ def test_counters_are_counted_again_and_repaired_while_the_crawl_runs(shared: Cr
     drifts = {"waiting": -19, "later": 2, "leased": 5, "seen": -1, "dead": 7}
     for shard, (name, by) in enumerate(drifts.items()):
         shared.client.hincrby(keys.totals(shared.name, shard), name, by)
-    shared.says(worker("anna", state="working"))
+    shared.write_record(worker("anna", state="working"))
     found = shared.command("check")
     assert found.returncode == 1
     assert "5 counters differ; scrapy frontier check --repair" in found.stdout
@@ -418,12 +422,12 @@ def test_counters_are_counted_again_and_repaired_while_the_crawl_runs(shared: Cr
     repaired = shared.command("check", "--repair")
     assert (repaired.returncode, repaired.stderr) == (0, "")
     assert "5 counters repaired" in repaired.stdout
-    said = shared.answer("check")
+    reply = shared.answer("check")
     totals = {
-        name: sum(c["stored"] for c in said["counters"] if c["name"] == name) for name in drifts
+        name: sum(c["stored"] for c in reply["counters"] if c["name"] == name) for name in drifts
     }
     assert totals == {"waiting": 230, "later": 1, "leased": 1, "seen": 233, "dead": 1}
-    assert said["uncounted"] == []
+    assert reply["uncounted"] == []
 
 
 def test_nothing_is_repaired_of_a_shard_that_changed_meanwhile(shared: Crawl) -> None:
@@ -454,8 +458,8 @@ def test_a_shard_that_always_changes_is_reported_as_not_counted(shared: Crawl) -
 
 
 def test_a_dead_worker_is_forgotten_and_a_living_one_is_not(shared: Crawl) -> None:
-    shared.says(worker("anna", state="working", outbox=1))
-    shared.says(worker("berta", outbox=12), ago_s=3600)
+    shared.write_record(worker("anna", state="working", outbox=1))
+    shared.write_record(worker("berta", outbox=12), ago_s=3600)
     alive = shared.command("workers", "--forget", "anna")
     assert (alive.returncode, alive.stdout) == (1, "")
     assert "anna is alive" in alive.stderr
@@ -472,7 +476,7 @@ def test_looking_changes_nothing(shared: Crawl, server: RedisServer) -> None:
     shared.add("http://a.example/leased")
     shared.lease("http://a.example/leased")
     shared.add("http://a.example/waiting")
-    shared.says(worker("anna"))
+    shared.write_record(worker("anna"))
     with monitored(server) as seen:
         for asked in (
             *(["counts"], ["hosts"], ["hosts", "--host", "a.example"], ["dead"], ["workers"]),
@@ -480,7 +484,7 @@ def test_looking_changes_nothing(shared: Crawl, server: RedisServer) -> None:
             *(["why", f"http://a.example/{path}"] for path in ("waiting", "unknown")),
         ):
             assert shared.command(*asked).returncode == 0
-    assert {each.name for each in seen.asked} <= LOOKING
+    assert {each.name for each in seen.asked} <= READING
     assert list(Glossary(shared.name).strangers(seen.asked)) == []
     whole = {each.words[1] for each in seen.asked if each.name == "HGETALL"}
     assert whole == {keys.totals(shared.name, shard).encode() for shard in range(SHARDS)}
@@ -489,14 +493,14 @@ def test_looking_changes_nothing(shared: Crawl, server: RedisServer) -> None:
 def test_a_crawl_that_is_not_there_is_not_made(shared: Crawl) -> None:
     given = {**shared.settings(), "CRAWLER_FRONTIER_NAME": "none"}
     for asked in (["counts"], ["retry", "--all"], ["workers"], ["why", "http://a.example/"]):
-        said = frontier(given, *asked)
-        assert (said.returncode, said.stdout) == (1, "")
-        assert "has no crawl none: none has begun there" in said.stderr
+        reply = frontier(given, *asked)
+        assert (reply.returncode, reply.stdout) == (1, "")
+        assert "has no crawl none: none has begun there" in reply.stderr
     assert shared.client.keys("none*") == []
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         pytest.param({"CRAWLER_STRIP_TRACKING": "false"}, "other rules", id="other rules"),
         pytest.param(
@@ -512,19 +516,19 @@ def test_a_crawl_that_is_not_there_is_not_made(shared: Crawl) -> None:
     ],
 )
 def test_a_server_that_cannot_be_asked_is_reported(
-    shared: Crawl, server: RedisServer, changed: dict[str, str], told: str
+    shared: Crawl, server: RedisServer, changed: dict[str, str], message: str
 ) -> None:
     changed = {name: value.format(port=server.port) for name, value in changed.items()}
-    said = frontier({**shared.settings(), **changed}, "why", "http://a.example/")
-    assert (said.returncode, said.stdout) == (1, "")
-    assert told in said.stderr
-    assert "wrong" not in said.stderr
-    assert "Traceback" not in said.stderr
-    assert PHRASE not in said.stderr
+    reply = frontier({**shared.settings(), **changed}, "why", "http://a.example/")
+    assert (reply.returncode, reply.stdout) == (1, "")
+    assert message in reply.stderr
+    assert "wrong" not in reply.stderr
+    assert "Traceback" not in reply.stderr
+    assert PHRASE not in reply.stderr
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "message"),
     [
         pytest.param("{name}:format", b"{", "is no format of a crawl of ours", id="a torn format"),
         pytest.param(
@@ -542,11 +546,11 @@ def test_a_server_that_cannot_be_asked_is_reported(
         pytest.param("{name}:workers", b"x", "of another type", id="another type"),
     ],
 )
-def test_what_is_not_ours_is_refused(shared: Crawl, key: str, value: bytes, told: str) -> None:
+def test_foreign_data_is_refused(shared: Crawl, key: str, value: bytes, message: str) -> None:
     shared.client.set(key.format(name=shared.name), value)
-    said = shared.command("workers")
-    assert (said.returncode, said.stdout) == (1, "")
-    assert told in said.stderr
+    reply = shared.command("workers")
+    assert (reply.returncode, reply.stdout) == (1, "")
+    assert message in reply.stderr
 
 
 def test_records_that_are_not_ours_are_refused(shared: Crawl) -> None:
@@ -554,15 +558,15 @@ def test_records_that_are_not_ours_are_refused(shared: Crawl) -> None:
         shared.client.hset(keys.dead(shared.name, shard), "1", b"\xc1")
         shared.client.hset(keys.hosts(shared.name, shard), "a.example", b"short")
     for asked in (["dead"], ["hosts"], ["retry", "--all"], ["why", "http://a.example/"]):
-        said = shared.command(*asked)
-        assert (said.returncode, said.stdout) == (1, "")
-        assert "what this version does not write" in said.stderr
+        reply = shared.command(*asked)
+        assert (reply.returncode, reply.stdout) == (1, "")
+        assert "what this version does not write" in reply.stderr
 
 
 def test_a_data_directory_has_no_workers(tmp_path: Path) -> None:
-    said = frontier({"CRAWLER_DATA_DIR": str(tmp_path / "none")}, "workers")
-    assert said.returncode == 1
-    assert "CRAWLER_FRONTIER_URL" in said.stderr
+    reply = frontier({"CRAWLER_DATA_DIR": str(tmp_path / "none")}, "workers")
+    assert reply.returncode == 1
+    assert "CRAWLER_FRONTIER_URL" in reply.stderr
 
 
 def test_on_a_cluster(tmp_path: Path) -> None:
@@ -574,9 +578,9 @@ def test_on_a_cluster(tmp_path: Path) -> None:
     ):
         shared.finish("http://dead.example/", Dead("no"))
         shared.add(*(f"http://{host}/" for host in hosts))
-        shared.says(worker("anna", state="working"))
-        look = shared.answer("counts")
-        assert (look["counts"]["waiting"], look["workers"]) == (8, 1)
+        shared.write_record(worker("anna", state="working"))
+        answer = shared.answer("counts")
+        assert (answer["counts"]["waiting"], answer["workers"]) == (8, 1)
         assert sorted(host["host"] for host in shared.answer("hosts", "--top", "8")) == hosts
         waiting = [shared.answer("why", f"http://{host}/")["waiting"] for host in hosts]
         assert waiting == [0] * 8

@@ -1,8 +1,8 @@
-"""kill -9 at random moments of random workers of one crawl: nothing is lost, nobody is bothered,
-and no page is fetched again but for a lease that came back.
+"""kill -9 at random moments of random workers of one crawl: nothing is lost, politeness holds, and
+no page is fetched again but for a lease that was returned.
 
-Rule: of those that were killed most come back, some with an empty data directory: nobody buries
-their leases, which end by their time.
+Rule: most of the killed workers restart, some with an empty data directory: the leases of those are
+not returned by their worker, and expire.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def test_fifty_kills_of_workers_lose_no_page(tmp_path: Path) -> None:
         Judge(JudgedWeb(hosts=20, pages=80)) as judge,
         Workers(tmp_path, server, judge, SETTINGS) as crawl,
     ):
-        came_back = killed_at_random(crawl, random.Random(7))
+        returned = killed_at_random(crawl, random.Random(7))
         survivors = [worker for worker in crawl.all if worker.is_up]
         assert [worker.wait() for worker in survivors] == [0] * WORKERS, crawl.logs()
         report = judge.report(MIN_DELAY_S, FACTOR)
         assert not report.found, report
         expected = judge.expected()
         assert judge.answered() == expected
-        assert crawl.twice() <= came_back
+        assert crawl.twice() <= returned
         archived = sum((worker.archived() for worker in crawl.all), Counter())
-    assert not expected - archived.keys(), "every page is in somebody's archive"
+    assert not expected - archived.keys(), "every page is in an archive"
 
 
 def killed_at_random(crawl: Workers, dice: random.Random) -> int:

@@ -1,4 +1,4 @@
-"""Several workers on one web: every page once, nobody bothered, and all stop together."""
+"""Several workers on one web: every page is fetched once and politely, and all stop together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SOON_S = 10.0
 
 
 def patient(server: RedisServer) -> dict[str, object]:
-    """A worker that stands still blames no server."""
+    """A pause of a worker is no failure of its server."""
     return {**SETTINGS, "CRAWLER_FRONTIER_URL": f"{server.url}?socket_timeout=60"}
 
 
@@ -83,7 +83,7 @@ def test_every_page_once_and_no_host_has_anything_to_complain_of(
     assert not any(worker.counted("leases/lost") for worker in workers)
 
 
-def test_workers_come_and_go_and_nobody_waits_for_a_lease_of_theirs(tmp_path: Path) -> None:
+def test_workers_join_and_leave_without_delaying_leases(tmp_path: Path) -> None:
     with (
         RedisServer() as server,
         Judge(JudgedWeb(hosts=20, pages=20)) as judge,
@@ -102,7 +102,7 @@ def test_workers_come_and_go_and_nobody_waits_for_a_lease_of_theirs(tmp_path: Pa
         assert not report.found, report
         assert judge.answered() == judge.expected()
         assert crawl.twice() <= leaving.counted("fate/put_back")
-        assert late.archived().keys() & judge.expected(), "whoever comes late has its part too"
+        assert late.archived().keys() & judge.expected(), "a worker that joins late gets its part"
 
 
 def test_a_worker_that_waits_for_a_host_to_rest_is_idle(tmp_path: Path) -> None:

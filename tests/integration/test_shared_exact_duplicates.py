@@ -52,8 +52,8 @@ class Sharer(RedisWorker):
         return replies
 
     async def finish(self, lease: int, claim: Claim) -> None:
-        """As the frontier does: the claim is told before the lease is settled."""
-        self.tell(self.ops.claim(claim.digest, lease, claim))
+        """As the frontier does: the claim is sent before the lease is finished."""
+        self.send_later(self.ops.claim(claim.digest, lease, claim))
         self.digests.release(lease)
         await self.flush()
 
@@ -74,8 +74,8 @@ def kept(server: RedisServer, kind: str) -> list[bytes]:
     return list(server.client().scan_iter(f"{NAME}:*:{kind}:*"))
 
 
-def test_what_one_worker_has_stored_another_finds(server: RedisServer) -> None:
-    async def story() -> None:
+def test_one_worker_finds_what_another_has_stored(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             assert await one.digests.original(DIGEST, "http://a/1", 1) is None
             claim = claim_of("http://a/1")
@@ -83,11 +83,11 @@ def test_what_one_worker_has_stored_another_finds(server: RedisServer) -> None:
             assert await other.digests.original(DIGEST, "http://b/2", 2) == claim
             assert kept(server, "v") == [], "nothing is reserved any more"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_page_fetched_again_is_found_stored(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.digests.original(DIGEST, "http://a/1", 1)
             claim = claim_of("http://a/1")
@@ -95,11 +95,11 @@ def test_a_page_fetched_again_is_found_stored(server: RedisServer) -> None:
             for lease in (2, 3):
                 assert await other.digests.original(DIGEST, "http://a/1", lease) == claim
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_in_flight_at_two_workers_the_second_waits_for_the_first(server: RedisServer) -> None:
-    async def story() -> None:
+def test_of_equal_pages_in_flight_at_two_workers_the_second_waits(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.digests.original(DIGEST, "http://a/1", 1)
             second = await soon(other.digests.original(DIGEST, "http://b/2", 2))
@@ -107,11 +107,11 @@ def test_in_flight_at_two_workers_the_second_waits_for_the_first(server: RedisSe
             await one.finish(1, claim_of("http://a/1"))
             assert (await second).url == "http://a/1"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_second_becomes_the_original_if_the_first_is_given_up(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.digests.original(DIGEST, "http://a/1", 1)
             second = await soon(other.digests.original(DIGEST, "http://b/2", 2))
@@ -121,11 +121,11 @@ def test_the_second_becomes_the_original_if_the_first_is_given_up(server: RedisS
             found = await one.digests.original(DIGEST, "http://a/1", 3)
             assert found is not None and found.url == "http://b/2"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_page_of_a_dead_worker_does_not_block_others_for_ever(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (dead, other):
             dead.hold(SHORT_S)
             await dead.digests.original(DIGEST, "http://a/1", 1)
@@ -133,22 +133,22 @@ def test_a_page_of_a_dead_worker_does_not_block_others_for_ever(server: RedisSer
             assert await other.digests.original(DIGEST, "http://b/2", 2) is None
             assert other.counted == {}, "it has become the original"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_after_too_long_a_wait_the_page_is_stored(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.nodes.run([one.ops.reserve(DIGEST, 1, 100 * HOLD_S)])
             other.hold(SHORT_S)
             assert await other.digests.original(DIGEST, "http://b/2", 2) is None
             assert other.counted == {UNSURE: 1}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_without_redis_every_page_is_stored(tmp_path: Any) -> None:
-    async def story(server: RedisServer) -> None:
+    async def scenario(server: RedisServer) -> None:
         async with sharers(server) as (one, _):
             server.kill()
             assert await one.digests.original(DIGEST, "http://a/1", 1) is None
@@ -159,27 +159,27 @@ def test_without_redis_every_page_is_stored(tmp_path: Any) -> None:
             assert one.counted == {UNSURE: 2}
             server.start()
             one.digests.release(2)
-            while one.tells:
+            while one.unsent:
                 await one.flush()
 
     with RedisServer(tmp_path) as server:
-        asyncio.run(story(server))
+        asyncio.run(scenario(server))
 
 
 def test_a_server_without_memory_left_still_returns_and_takes_claims(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.nodes.run([one.ops.reserve(b"opens the shards", 9, 0.01)])
             await other.nodes.run([one.ops.reserve(b"opens the shards", 9, 0.01)])
             server.client().config_set("maxmemory", 1)
             await one.digests.original(DIGEST, "http://a/1", 1)
             await one.finish(1, claim_of("http://a/1"))
-            assert one.tells == []
+            assert one.unsent == []
             assert await other.digests.original(DIGEST, "http://b/2", 2) is not None
             assert one.counted == other.counted == {}
 
     try:
-        asyncio.run(story())
+        asyncio.run(scenario())
     finally:
         server.client().config_set("maxmemory", 0)
 
@@ -187,7 +187,7 @@ def test_a_server_without_memory_left_still_returns_and_takes_claims(server: Red
 def test_a_task_cancelled_before_its_answer_came_leaves_nothing_reserved(
     server: RedisServer,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, _):
             one.replies.clear()
             asking = asyncio.create_task(one.digests.original(DIGEST, "http://a/1", 1))
@@ -198,12 +198,12 @@ def test_a_task_cancelled_before_its_answer_came_leaves_nothing_reserved(
             assert kept(server, "v") == []
             one.replies.set()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("is_reserved", [False, True], ids=["asking", "waiting for another"])
 def test_a_task_cancelled_leaves_nothing_reserved(server: RedisServer, is_reserved: bool) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             if is_reserved:
                 await other.digests.original(DIGEST, "http://b/2", 2)
@@ -215,15 +215,15 @@ def test_a_task_cancelled_leaves_nothing_reserved(server: RedisServer, is_reserv
             await asyncio.wait({first})
             await one.flush()
             await other.give_up(2)
-            assert await second is None, "whoever waited behind it goes on"
+            assert await second is None, "the page that waited for it continues"
             await one.give_up(3)
             assert kept(server, "v") == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_many_pages_at_once_have_is_asked_for_once(server: RedisServer) -> None:
-    async def story() -> None:
+def test_a_digest_of_many_pages_at_once_is_queried_once(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.digests.original(DIGEST, "http://a/1", 1)
             await one.finish(1, claim_of("http://a/1"))
@@ -231,32 +231,32 @@ def test_what_many_pages_at_once_have_is_asked_for_once(server: RedisServer) -> 
             assert {found.url for found in await asyncio.gather(*asks)} == {"http://a/1"}
             assert len(other.asked) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_reservation_that_a_claim_frees_is_not_freed_twice(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, _):
             await one.digests.original(DIGEST, "http://a/1", 1)
             one.digests.note_claim(1)
             one.digests.release(1)
             one.digests.release(1)
-            assert one.tells == []
+            assert one.unsent == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_other_content_under_one_lease_gives_the_first_free(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.digests.original(DIGEST, "http://a/1", 1)
             await one.digests.original(DIGEST, "http://a/1", 1)
-            assert one.tells == [], "the same again: it stays reserved"
+            assert one.unsent == [], "the same again: it stays reserved"
             await one.digests.original(b"o" * 20, "http://a/1", 1)
             await one.flush()
             assert await other.digests.original(DIGEST, "http://b/2", 2) is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -268,14 +268,14 @@ def test_other_content_under_one_lease_gives_the_first_free(server: RedisServer)
     ],
 )
 def test_a_claim_that_is_none_counts_as_none(server: RedisServer, filed: bytes) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, _):
             bucket = keys.claims(NAME, shard_of_digest(DIGEST, SHARDS), 0)
             server.client().rpush(bucket, filed)
             assert await one.digests.original(DIGEST, "http://a/1", 1) is None
             assert one.counted == {UNSURE: 1}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_of_equal_pages_at_three_workers_one_is_the_original(server: RedisServer) -> None:
@@ -294,11 +294,11 @@ def test_of_equal_pages_at_three_workers_one_is_the_original(server: RedisServer
             await asyncio.sleep(random.random() * 0.02)
             if random.random() < 0.7:
                 claims.setdefault(digest, []).append(url)
-                worker.tell(worker.ops.claim(digest, lease, claim_of(url, digest)))
+                worker.send_later(worker.ops.claim(digest, lease, claim_of(url, digest)))
         finally:
             worker.digests.release(lease)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server, 3) as workers:
             visits = []
             for lease in range(240):
@@ -314,7 +314,7 @@ def test_of_equal_pages_at_three_workers_one_is_the_original(server: RedisServer
             assert not any(worker.counted for worker in workers)
             assert kept(server, "v") == []
 
-    asyncio.run(asyncio.wait_for(story(), 120.0))
+    asyncio.run(asyncio.wait_for(scenario(), 120.0))
     assert all(len(urls) == 1 for urls in claims.values())
     assert all(set(urls) == set(claims[digest]) for digest, urls in copies.items())
     assert len(copies) > 12
@@ -339,7 +339,7 @@ async def fill(worker: RedisWorker, digests: list[bytes]) -> None:
 def test_claims_are_found_in_any_number_and_take_little(server: RedisServer) -> None:
     digests = digests_of(8000)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, _):
             await fill(one, digests[:1])  # buffers of the connection
             before = server.used_memory()
@@ -348,7 +348,7 @@ def test_claims_are_found_in_any_number_and_take_little(server: RedisServer) -> 
             replies = await one.nodes.run([one.ops.reserve(each, 0, 1.0) for each in digests])
             assert {reply[1] for reply in replies} == {b"claimed"}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     client = server.client()
     sizes = []
     for shard in range(SHARDS):
@@ -367,10 +367,10 @@ def test_claims_are_found_in_any_number_and_take_little(server: RedisServer) -> 
 
 
 def test_filling_a_bucket_on_purpose_fills_no_other(server: RedisServer) -> None:
-    """Pages whose digests end alike, and are in one shard."""
+    """Return pages whose digests end with the same bytes, and are in one shard."""
     alike = [sha1(b"%d" % n).digest()[:7] + bytes([0]) * 13 for n in range(400)]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await fill(one, [bytes([0]) + each[1:7] + bytes(13) for each in alike])
             await fill(one, digests_of(2000))
@@ -380,5 +380,5 @@ def test_filling_a_bucket_on_purpose_fills_no_other(server: RedisServer) -> None
             lost = sum(each[1] != b"claimed" for each in reply)
             assert lost < 40
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert max(server.client().llen(name) for name in kept(server, "g")) <= 200

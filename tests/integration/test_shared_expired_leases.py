@@ -99,8 +99,8 @@ def with_leases(
 def wait_until_fetched_by_another(
     crawl: Workers, worker: Worker, held: list[str], other: Worker
 ) -> float:
-    """Until what *worker* held came back, and the pages among it were fetched by *other*. Returns
-    a moment at which it had come back."""
+    """Wait until the leases of *worker* were returned and the pages among them were fetched by
+    *other*. Return a moment at which they had been returned."""
     pages = set(held) & crawl.judge.expected()
     assert pages, held
     crawl.wait_until(lambda: not crawl.leases(worker.session))

@@ -48,18 +48,18 @@ def nothing(_: object) -> bool:
 
 
 class LossyNodes(Nodes):
-    """*unheard*: such calls never reach the server. *unanswered*: they do, and the reply is
+    """*dropped*: such calls never reach the server. *unanswered*: they do, and the reply is
     lost. *late*: they are on their way until the event is set; *held_up*: their replies are."""
 
     def __init__(self, *connection: Any) -> None:
         super().__init__(*connection)
-        self.unheard: Which = nothing
+        self.dropped: Which = nothing
         self.unanswered: Which = nothing
         self.late: Which = nothing
         self.held_up: Which = nothing
         self.hangs = self.is_stuck = False
         self.go_on = asyncio.Event()
-        self.looks = 0
+        self.checks = 0
         self.replies: list[list[Any]] = []  # of plain commands, those that are lists
 
     async def command(self, key: str, *command: Argument) -> Any:
@@ -69,18 +69,18 @@ class LossyNodes(Nodes):
         return reply
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
-        self.looks += any(call.script == "check" for call in calls)
-        gone = [self.unheard(call) for call in calls]
+        self.checks += any(call.script == "check" for call in calls)
+        unsent = [self.dropped(call) for call in calls]
         lost = [self.unanswered(call) for call in calls]
         if any(self.late(call) for call in calls):
             await self.go_on.wait()
-        heard = [call for call, is_gone in zip(calls, gone, strict=True) if not is_gone]
-        replies = iter(await super().run(heard) if heard else [])
-        if any(self.held_up(call) for call in heard):
+        sent = [call for call, is_unsent in zip(calls, unsent, strict=True) if not is_unsent]
+        replies = iter(await super().run(sent) if sent else [])
+        if any(self.held_up(call) for call in sent):
             await self.go_on.wait()
         fault = Unreachable("lost by the test")
-        answers = [fault if is_gone else next(replies) for is_gone in gone]
-        return [fault if lose else answer for answer, lose in zip(answers, lost, strict=True)]
+        answers = [fault if is_unsent else next(replies) for is_unsent in unsent]
+        return [fault if is_lost else answer for answer, is_lost in zip(answers, lost, strict=True)]
 
     async def memory(self) -> dict[str, ServerMemory]:
         if self.hangs:
@@ -89,18 +89,18 @@ class LossyNodes(Nodes):
         return await super().memory()
 
 
-class SaidFull(FullServers):
-    """All servers are full where the test says so."""
+class ForcedFull(FullServers):
+    """Full servers, if the test sets it."""
 
-    is_said = False
+    is_forced = False
 
     def is_full(self, shard: int) -> bool:
-        return self.is_said or super().is_full(shard)
+        return self.is_forced or super().is_full(shard)
 
 
 class Worker(LoneWorker):
     nodes: LossyNodes
-    full_servers: SaidFull
+    full_servers: ForcedFull
 
     def __init__(self, url: str, name: str, lease_s: float, heartbeat_s: float) -> None:
         super().__init__(
@@ -114,7 +114,7 @@ class Worker(LoneWorker):
             max_leases=8,
             is_sure=True,
             nodes=LossyNodes,
-            full_servers=SaidFull,
+            full_servers=ForcedFull,
         )
 
     async def lease_one(self) -> Lease:
@@ -165,7 +165,7 @@ def of_shard(shard: int, count: int = 1) -> list[Candidate]:
 
 
 def test_a_lease_whose_reply_is_lost_is_handed_back(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with worker(server) as one:
             one.nodes.unanswered = lambda call: call.script == "lease"
             await one.add(*of_shard(0, 4), *of_shard(1, 4))
@@ -175,11 +175,11 @@ def test_a_lease_whose_reply_is_lost_is_handed_back(server: RedisServer) -> None
                 assert one.finish(await one.lease_one())
             await wait_until_async(one.frontier.is_over, BOUND_S)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_nothing_is_leased_after_the_end_though_a_reply_comes_late(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with worker(server) as one:
             one.nodes.held_up = lambda call: call.script == "lease" and held(server, one.session)
             await one.add(*of_shard(0, 4))
@@ -190,28 +190,28 @@ def test_nothing_is_leased_after_the_end_though_a_reply_comes_late(server: Redis
             await closing
             assert not held(server, one.session), "given back, and not in a minute"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_rest_that_is_lost_on_its_way_keeps_its_verdict_back(server: RedisServer) -> None:
-    async def story() -> None:
+def test_a_lost_rest_delays_its_verdict(server: RedisServer) -> None:
+    async def scenario() -> None:
         first, second = candidate("1", host="h"), candidate("2", host="h")
         async with worker(server) as one, worker(server, "b") as other:
             await one.add(first, second)
             lease = await one.lease_one()
-            one.nodes.unheard = lambda call: call.script == "release"
+            one.nodes.dropped = lambda call: call.script == "release"
             one.finish(lease, Rest(300.0, Pace(), "retry-after"))
             await asyncio.sleep(0.5)
-            one.nodes.unheard = nothing
+            one.nodes.dropped = nothing
             await wait_until_async(one.frontier.sender.is_idle, BOUND_S)
             assert not other.frontier.lease(time.time())
             assert rest_s(server, first) > 200.0, "as the host asked"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_rest_that_could_not_be_sent_is_sent_at_the_end(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         first = candidate("1", host="h")
         async with worker(server) as one:
             await one.add(first)
@@ -221,11 +221,11 @@ def test_a_rest_that_could_not_be_sent_is_sent_at_the_end(server: RedisServer) -
         assert rest_s(server, first) > 200.0, "as the host asked"
         assert not held(server, one.session)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_rest_sent_under_a_lease_that_ended_counts_all_the_same(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         first, second = candidate("1", host="h"), candidate("2", host="h")
         async with worker(server, lease_s=BRIEF_S) as one:
             await one.add(first, second)
@@ -233,13 +233,13 @@ def test_a_rest_sent_under_a_lease_that_ended_counts_all_the_same(server: RedisS
             await cut_off(one, server)
             one.finish(lease, Rest(300.0, Pace(), "retry-after"))
             await wait_until_async(one.frontier.sender.is_idle, BOUND_S)
-            assert rest_s(server, first) > 200.0, "it was asked, whoever holds it now"
+            assert rest_s(server, first) > 200.0, "the rest of the host is kept"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_new_leases_of_a_shard_renew_none_that_ended_there(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         old, new = of_shard(0, 2)
         async with worker(server, lease_s=BRIEF_S) as one:
             await one.add(old)
@@ -253,13 +253,13 @@ def test_new_leases_of_a_shard_renew_none_that_ended_there(server: RedisServer) 
                 assert not one.frontier.lease(time.time())
                 assert [each.candidate.url for each in one.listener.losses] == [old.url]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_end_of_a_lease_is_noticed_without_a_message(server: RedisServer) -> None:
-    """What was sent over a connection that broke can arrive later than what came after it."""
+    """Calls sent over a connection that broke can arrive later than calls sent after them."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         old, new = of_shard(0, 2)
         async with worker(server, lease_s=BRIEF_S) as one:
             await one.add(old)
@@ -269,25 +269,25 @@ def test_the_end_of_a_lease_is_noticed_without_a_message(server: RedisServer) ->
             await wait_until_async(lambda: one.listener.losses, BOUND_S)
             assert not one.frontier.may_begin(lease)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def cut_off(one: Worker, server: RedisServer, late: Sequence[Call] = ()) -> None:
     """Until its leases are given to others, and *late* has arrived."""
-    one.nodes.unheard = lambda call: True
+    one.nodes.dropped = lambda call: True
     async with worker(server, "reaper") as reaper:
         await wait_until_async(lambda: not held(server, one.session), BOUND_S)
         reaper.frontier.stop_leasing()
         await reaper.nodes.run(late)
-    one.nodes.unheard = nothing
+    one.nodes.dropped = nothing
 
 
 def test_a_silent_shard_blocks_no_other(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with worker(server, lease_s=BRIEF_S) as one:
             await one.add(*of_shard(0, 8))
             await wait_until_async(lambda: len(one.frontier.lease_buffer), BOUND_S)
-            one.nodes.unheard = lambda call: call.shard == 0
+            one.nodes.dropped = lambda call: call.shard == 0
             await wait_until_async(lambda: not one.frontier.lease_buffer.has_some(), BOUND_S)
             await one.add(*of_shard(1, 2))
             for _ in range(2):
@@ -296,31 +296,31 @@ def test_a_silent_shard_blocks_no_other(server: RedisServer) -> None:
                 assert one.finish(lease)
             assert not one.frontier.lease(time.time())
             assert one.frontier.wake_at() is None, "else the engine would ask without an end"
-            one.nodes.unheard = nothing
+            one.nodes.dropped = nothing
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_may_be_begun_again_wakes_the_engine(server: RedisServer) -> None:
-    async def story() -> None:
+def test_a_lease_that_may_begin_again_wakes_the_engine(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with worker(server) as one:
             await one.add(*of_shard(0))
             await wait_until_async(lambda: len(one.frontier.lease_buffer), BOUND_S)
-            one.nodes.unheard = lambda call: True
+            one.nodes.dropped = lambda call: True
             await wait_until_async(lambda: not one.frontier.lease_buffer.has_some(), BOUND_S)
             assert not one.frontier.lease(time.time())
             one.listener.wakes = 0
-            one.nodes.unheard = nothing
+            one.nodes.dropped = nothing
             # Another shard that is heard of again wakes it, too.
             await wait_until_async(
                 lambda: one.listener.wakes and one.frontier.lease(time.time()), BOUND_S
             )
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_crawl_is_not_over_before_its_beginning_is_added(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with worker(server) as one, worker(server, "b") as other:
             one.nodes.late = lambda call: call.script == "add"
             one.frontier.add(of_shard(0), time.time())
@@ -336,13 +336,13 @@ def test_a_crawl_is_not_over_before_its_beginning_is_added(server: RedisServer) 
             )
             assert not (one.frontier.is_over() or other.frontier.is_over())
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_no_worker_ends_while_links_are_on_the_disk_of_another(server: RedisServer) -> None:
     """Though it is slow to say so of itself: its servers hang."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         first, second = of_shard(0, 2)
         async with worker(server) as one, worker(server, "b") as other:
             one.frontier.is_over()
@@ -353,7 +353,7 @@ def test_no_worker_ends_while_links_are_on_the_disk_of_another(server: RedisServ
             )
             one.nodes.hangs = True
             await wait_until_async(lambda: one.nodes.is_stuck, BOUND_S)
-            one.full_servers.is_said = True
+            one.full_servers.is_forced = True
             holder = one if len(one.frontier.lease_buffer) else other
             lease = await holder.lease_one()
             one.frontier.add([second], time.time())
@@ -362,33 +362,33 @@ def test_no_worker_ends_while_links_are_on_the_disk_of_another(server: RedisServ
                 async with asyncio.timeout(3.5):  # three looks
                     await wait_until_async(other.frontier.is_over, BOUND_S)
             one.nodes.go_on.set()
-            one.full_servers.is_said = False
+            one.full_servers.is_forced = False
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_the_worker_whose_disk_is_waited_for_is_logged(
+def test_the_worker_with_unsent_links_is_logged(
     server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     silent = WorkerRecord(name="lost-1", session="lost-1.1", host="there", pid=1, outbox=7)
     server.client().hset(keys.workers(NAME), "lost-1", msgspec.json.encode(silent))
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with worker(server) as one:
             one.frontier.is_over()  # nothing more is added by itself
-            await wait_until_async(lambda: one.nodes.looks > 0, BOUND_S)
+            await wait_until_async(lambda: one.nodes.checks > 0, BOUND_S)
             server.client().sadd(keys.outboxes(NAME, 1), "lost-1")
             await wait_until_async(lambda: "lost-1 found (7 links" in caplog.text, BOUND_S)
             assert not one.frontier.is_over()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("drift", [-19, 19])
 def test_the_end_is_found_in_the_queues_though_counters_have_drifted(
     server: RedisServer, caplog: pytest.LogCaptureFixture, drift: int
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with worker(server) as one:
             await one.add(*of_shard(0))
             server.client().hincrby(keys.totals(NAME, 0), "waiting", drift)
@@ -397,22 +397,22 @@ def test_the_end_is_found_in_the_queues_though_counters_have_drifted(
             assert one.frontier.counts().waiting == max(0, drift)
             await wait_until_async(lambda: "scrapy frontier check" in caplog.text, BOUND_S)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_no_counter_ends_a_crawl_in_which_a_url_waits(server: RedisServer) -> None:
     far = candidate("far", host="h", not_before=time.time() + 3600)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with worker(server) as one:
             await one.add(far)
             shard = shard_of(far.domain, SHARDS)
             server.client().hset(keys.totals(NAME, shard), "later", 0)
             assert not one.frontier.is_over()
-            await wait_until_async(lambda: one.nodes.looks > 3, BOUND_S)
+            await wait_until_async(lambda: one.nodes.checks > 3, BOUND_S)
             assert not one.frontier.is_over()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_worker_reads_of_a_thousand_others_next_to_nothing(server: RedisServer) -> None:
@@ -421,11 +421,11 @@ def test_a_worker_reads_of_a_thousand_others_next_to_nothing(server: RedisServer
     workers, alive, *_ = keys.announced(NAME)
     for number in range(1000):
         name = f"machine-{number}-abcdef"
-        said = WorkerRecord(name=name, session=f"{name}.1", host="machine", pid=1, at=now)
-        client.hset(workers, name, msgspec.json.encode(said))
+        record = WorkerRecord(name=name, session=f"{name}.1", host="machine", pid=1, at=now)
+        client.hset(workers, name, msgspec.json.encode(record))
         client.zadd(alive, {name: now + BOUND_S})
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with worker(server) as one:
             await wait_until_async(lambda: one.frontier.membership.live == 1001, BOUND_S)
             replies = one.nodes.replies
@@ -434,13 +434,13 @@ def test_a_worker_reads_of_a_thousand_others_next_to_nothing(server: RedisServer
             await wait_until_async(lambda: len(replies) >= begin + 4, BOUND_S)
             assert all(len(reply) <= 4 for reply in replies[begin : begin + 4])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_is_added_after_the_end_begins_it_again(server: RedisServer) -> None:
+def test_links_added_after_the_end_restart_the_crawl(server: RedisServer) -> None:
     """A user's extension may add requests when the spider is idle."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with worker(server) as one:
             await wait_until_async(one.frontier.is_over, BOUND_S)
             one.frontier.add(of_shard(0), time.time())
@@ -448,7 +448,7 @@ def test_what_is_added_after_the_end_begins_it_again(server: RedisServer) -> Non
             assert one.finish(await one.lease_one())
             await wait_until_async(one.frontier.is_over, BOUND_S)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -461,13 +461,13 @@ def test_what_is_added_after_the_end_begins_it_again(server: RedisServer) -> Non
 def test_a_claim_is_sent_before_its_verdict(
     server: RedisServer, verdict: Callable[..., Done | Moved]
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with worker(server) as one:
             await one.add(candidate("1", host="h"))
             lease = await one.lease_one()
             claim = Claim(b"d" * 20, "http://h/1", status=404)
             one.frontier.release(lease, GAP, time.time())
-            one.nodes.unheard = lambda call: call.script == "finish"
+            one.nodes.dropped = lambda call: call.script == "finish"
             assert one.frontier.finish(lease, verdict(claim=claim), time.time())
             assert one.knowledge.claims == [(lease.id, claim)]
             asked = one.ops.reserve(claim.digest, 9, 1.0)
@@ -476,20 +476,20 @@ def test_a_claim_is_sent_before_its_verdict(
             )
             ((_, word, packed, file),) = await one.nodes.run([asked])
             assert (word, read_claim(packed, file)) == (b"claimed", claim)
-            one.nodes.unheard = nothing
+            one.nodes.dropped = nothing
             await wait_until_async(one.frontier.sender.is_idle, BOUND_S)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_others_gathered_is_sent_at_the_end(server: RedisServer) -> None:
-    async def story() -> None:
+def test_gathered_calls_are_sent_at_the_end(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with worker(server) as one:
             rows = Call(1, "near", (0, 7, b"r" * 20))
             one.knowledge.gathered.append(lambda: one.base.side_queue.send_later(rows))
         assert server.client().get(keys.near(NAME, 1, 0, 7)) == b"r" * 20
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def rest_s(server: RedisServer, one: Candidate) -> float:

@@ -52,30 +52,30 @@ class Sharer(RedisWorker):
     def __init__(self, url: str, session: str) -> None:
         super().__init__(url, session)
         scripts, commands = Batcher(self.run), Batcher(self.nodes.commands)
-        look = NearSearch(self.ops, NAME, scripts, commands, BITS)
-        self.nearest = SharedNearDuplicates(self.link(), look, BITS)
+        near_search = NearSearch(self.ops, NAME, scripts, commands, BITS)
+        self.nearest = SharedNearDuplicates(self.link(), near_search, BITS)
 
     async def near(self, simhash: int, url: str, lease: int) -> NearDuplicate | None:
         return await self.nearest.original(simhash, digest_of(url), url, lease)
 
-    async def look(self, simhash: int) -> NearDuplicate | None:
-        """A page that comes to nothing."""
+    async def search(self, simhash: int) -> NearDuplicate | None:
+        """Search for *simhash* with a page that is not stored afterwards."""
         near = await self.near(simhash, "http://looks/", 0)
         self.nearest.release(0)
         return near
 
     async def finish(self, simhash: int, url: str, lease: int, at: float = 1e9) -> None:
-        """As the frontier does: the claim is told, then its fingerprint, then it is settled."""
+        """As the frontier does: send the claim, then its fingerprint, then finish the lease."""
         self.store(simhash, url, lease, at)
-        await self.told()
+        await self.send_claims()
 
     def store(self, simhash: int, url: str, lease: int, at: float = 1e9) -> None:
         claim = Claim(digest_of(url), url, "f:17", at, b"w" * 20, 200, simhash)
-        self.tell(self.ops.claim(claim.digest, lease, claim))
+        self.send_later(self.ops.claim(claim.digest, lease, claim))
         self.nearest.note_claim(lease, claim)
         self.nearest.release(lease)
 
-    async def told(self) -> None:
+    async def send_claims(self) -> None:
         self.nearest.send_rows()
         await self.flush()
 
@@ -127,10 +127,10 @@ def rows(server: RedisServer, simhash: int, table: int) -> int:
         pytest.param((0, 16, 32, 48), False, id="in all quarters"),
     ],
 )
-def test_what_one_worker_has_stored_another_finds(
+def test_one_worker_finds_what_another_has_stored(
     server: RedisServer, bits: tuple[int, ...], is_near: bool
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, other):
             assert await one.keep(TEXT, "http://a/1", 1) is None
             near = await other.near(flipped(TEXT, *bits), "http://b/2", 2)
@@ -143,44 +143,44 @@ def test_what_one_worker_has_stored_another_finds(
             assert near == NearDuplicate(original, len(bits))
             assert one.counted == other.counted == {}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_page_is_never_near_to_itself(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, other):
             await one.keep(TEXT, "http://a/1", 1)
             for worker in (one, other):
                 assert await worker.near(flipped(TEXT, 5), "http://a/1", 2) is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_nearest_is_the_original(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, other):
             for number, bits in enumerate([(1, 2, 3), (1,), (1, 2)]):
                 await one.keep(flipped(TEXT, *bits), f"http://a/{number}", number)
             for worker in (one, other):
                 assert found(await worker.near(TEXT, "http://b/9", 9)) == ("http://a/1", 1)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_of_near_pages_in_flight_at_one_worker_the_second_waits(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, _):
             assert await one.near(TEXT, "http://a/1", 1) is None
             second = await soon(one.near(flipped(TEXT, 9), "http://a/2", 2))
             assert not second.done()
-            one.store(TEXT, "http://a/1", 1)  # and told to nobody yet
+            one.store(TEXT, "http://a/1", 1)  # and not sent yet
             assert found(await second) == ("http://a/1", 1)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_is_near_to_a_stored_page_waits_for_none_in_flight(server: RedisServer) -> None:
-    async def story() -> None:
+def test_a_page_near_to_a_stored_one_waits_for_none_in_flight(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, other):
             await other.keep(TEXT, "http://a/1", 1)
             for lease in range(2, 6):  # all in flight, none settled
@@ -189,11 +189,11 @@ def test_what_is_near_to_a_stored_page_waits_for_none_in_flight(server: RedisSer
                 )
                 assert found(near) == ("http://a/1", 1)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_is_stored_while_it_is_asked_for_is_found(server: RedisServer) -> None:
-    async def story() -> None:
+def test_a_fingerprint_stored_during_the_search_is_found(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, _):
             await one.near(TEXT, "http://a/1", 1)
             asking = asyncio.create_task(one.near(TEXT ^ 1, "http://a/2", 2))
@@ -201,42 +201,42 @@ def test_what_is_stored_while_it_is_asked_for_is_found(server: RedisServer) -> N
             one.store(TEXT, "http://a/1", 1)
             assert found(await asking) == ("http://a/1", 1)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_of_equally_near_ones_the_oldest_is_the_original(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, other):
             for lease, at in enumerate([5.0, 3.0, 4.0]):
                 await one.keep(flipped(TEXT, lease), f"http://a/{lease}", lease, at)
             for worker in (one, other):
-                assert found(await worker.look(TEXT)) == ("http://a/1", 1)
+                assert found(await worker.search(TEXT)) == ("http://a/1", 1)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_page_that_is_given_up_is_no_original(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, other):
             assert await one.near(TEXT, "http://a/1", 1) is None
             second = await soon(one.near(TEXT, "http://a/2", 2))
             one.nearest.release(1)
             assert await second is None
-            await one.told()
+            await one.send_claims()
             assert await other.near(TEXT, "http://b/3", 3) is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_page_that_is_not_compared_is_not_announced(server: RedisServer) -> None:
-    """As where near-duplicates are not looked for."""
+    """As in a crawl without the search for near-duplicates."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, _):
             await one.finish(TEXT, "http://a/1", 1)
             assert list(server.client().scan_iter(f"{NAME}:*:a:*")) == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_fingerprint_without_its_claim_matches_nothing_and_is_repaired(
@@ -244,7 +244,7 @@ def test_a_fingerprint_without_its_claim_matches_nothing_and_is_repaired(
 ) -> None:
     """Its worker died between the two."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url, 3) as (one, other, third):
             await one.keep(TEXT, "http://a/1", 1)
             shard = shard_of_digest(digest_of("http://a/1"), SHARDS)
@@ -252,11 +252,11 @@ def test_a_fingerprint_without_its_claim_matches_nothing_and_is_repaired(
             assert await other.keep(TEXT, "http://b/2", 2) is None
             assert found(await third.near(TEXT, "http://c/3", 3)) == ("http://b/2", 0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_flood_of_equal_texts_is_one_entry(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url, 3) as workers:
             for number in range(300):
                 worker = workers[number % 3]
@@ -264,20 +264,20 @@ def test_a_flood_of_equal_texts_is_one_entry(server: RedisServer) -> None:
                 near = await asyncio.wait_for(keeping, BOUND_S)
                 assert found(near) == (("http://a/0", 0) if number else None)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert [rows(server, TEXT, table) for table in range(TABLES)] == [1] * TABLES
 
 
-async def tell_rows(worker: Sharer, simhashes: Sequence[int]) -> None:
-    """Of pages that somebody else has stored."""
-    told: dict[int, list[Any]] = defaultdict(list)
+async def send_rows(worker: Sharer, simhashes: Sequence[int]) -> None:
+    """Send the rows of pages that another worker has stored."""
+    rows_by_shard: dict[int, list[Any]] = defaultdict(list)
     for number, simhash in enumerate(simhashes):
         for shard, row in rows_of(simhash, digest_of(f"{number}"), SHARDS):
-            told[shard] += row
+            rows_by_shard[shard] += row
     await worker.nodes.run(
         [
             Call(shard, "near", tuple(args[begin : begin + 300]))
-            for shard, args in told.items()
+            for shard, args in rows_by_shard.items()
             for begin in range(0, len(args), 300)
         ]
     )
@@ -291,29 +291,29 @@ def test_a_flood_that_shares_a_quarter_fills_no_more_than_its_bucket(
     alike = [random.getrandbits(64) & ~own | TEXT & own for _ in range(MOST_IN_A_BUCKET + 500)]
     by_others = {bit for bit in (0, 20, 40, 60) if not own >> bit & 1}
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, other):
-            await tell_rows(one, alike)
+            await send_rows(one, alike)
             await one.keep(TEXT, "http://b/1", 1)
-            assert await other.look(flipped(TEXT, *by_others)) is None
-            near = await other.look(flipped(TEXT, 16 * table, 20, 40))
+            assert await other.search(flipped(TEXT, *by_others)) is None
+            near = await other.search(flipped(TEXT, 16 * table, 20, 40))
             # In the first table stands whose a fingerprint is.
             assert found(near) == (("http://b/1", 3) if table else None)
             far = flipped(TEXT, 0, 16, 32, 48)
             await one.keep(far, "http://d/4", 4)
-            assert found(await other.look(far)) == ("http://d/4", 0)
+            assert found(await other.search(far)) == ("http://d/4", 0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert rows(server, TEXT, table) == MOST_IN_A_BUCKET
 
 
-def test_what_is_sent_twice_is_stored_once(server: RedisServer) -> None:
-    async def story() -> None:
+def test_a_fingerprint_sent_twice_is_stored_once(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, _):
             for _ in range(2):
-                await tell_rows(one, [TEXT, TEXT ^ 1 << 20, TEXT ^ 1 << 40])
+                await send_rows(one, [TEXT, TEXT ^ 1 << 20, TEXT ^ 1 << 40])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert [rows(server, TEXT, table) for table in range(TABLES)] == [3, 2, 2, 3]
 
 
@@ -341,25 +341,25 @@ async def as_brute_force(workers: Sequence[Sharer], seed: int) -> None:
 
 
 def test_three_workers_find_what_brute_force_finds(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url, 3) as workers:
             await as_brute_force(workers, 2)
 
-    asyncio.run(asyncio.wait_for(story(), BOUND_S))
+    asyncio.run(asyncio.wait_for(scenario(), BOUND_S))
 
 
 def test_over_a_cluster_too() -> None:
-    async def story(url: str) -> None:
+    async def scenario(url: str) -> None:
         async with sharers(url, 3) as workers:
             assert not workers[0].nodes.single_server
             await as_brute_force(workers, 3)
 
     with RedisCluster() as cluster:
-        asyncio.run(asyncio.wait_for(story(cluster.url), BOUND_S))
+        asyncio.run(asyncio.wait_for(scenario(cluster.url), BOUND_S))
 
 
-def test_what_was_stored_is_found_after_a_restart(tmp_path: Path) -> None:
-    async def story(server: RedisServer) -> None:
+def test_stored_fingerprints_are_found_after_a_restart(tmp_path: Path) -> None:
+    async def scenario(server: RedisServer) -> None:
         async with sharers(server.url) as (one, other):
             await one.keep(TEXT, "http://a/1", 1)
             server.kill()
@@ -367,22 +367,22 @@ def test_what_was_stored_is_found_after_a_restart(tmp_path: Path) -> None:
             one.store(~TEXT & 2**64 - 1, "http://a/2", 2)
             server.start()
             one.nearest.send_rows()
-            while one.tells:
+            while one.unsent:
                 await one.flush()
-            await other.look(0)  # finds the server again
+            await other.search(0)  # finds the server again
             other.counted.clear()
-            near = await other.look(TEXT ^ 1)
+            near = await other.search(TEXT ^ 1)
             assert found(near) == ("http://a/1", 1)
-            near = await other.look(~TEXT & 2**64 - 1)
-            assert found(near) == ("http://a/2", 0), "told when the server was back"
+            near = await other.search(~TEXT & 2**64 - 1)
+            assert found(near) == ("http://a/2", 0), "sent when the server had restarted"
             assert other.counted == {}
 
     with RedisServer(tmp_path, appendfsync="always") as server:
-        asyncio.run(story(server))
+        asyncio.run(scenario(server))
 
 
 def test_without_redis_every_page_is_stored(tmp_path: Path) -> None:
-    async def story(server: RedisServer) -> None:
+    async def scenario(server: RedisServer) -> None:
         async with sharers(server.url) as (one, _):
             server.kill()
             assert await one.near(TEXT, "http://a/1", 1) is None
@@ -393,11 +393,11 @@ def test_without_redis_every_page_is_stored(tmp_path: Path) -> None:
             assert one.counted == {UNSURE: 1}, "the second has an original"
 
     with RedisServer(tmp_path) as server:
-        asyncio.run(story(server))
+        asyncio.run(scenario(server))
 
 
 def test_no_worker_waits_long_for_a_paused_server(tmp_path: Path) -> None:
-    async def story(server: RedisServer) -> None:
+    async def scenario(server: RedisServer) -> None:
         async with sharers(server.url, patience=IMPATIENT) as (one, _):
             await one.near(TEXT, "http://a/1", 1)
             one.counted.clear()
@@ -410,20 +410,20 @@ def test_no_worker_waits_long_for_a_paused_server(tmp_path: Path) -> None:
             assert one.counted == {UNSURE: 1}
 
     with RedisServer(tmp_path) as server:
-        asyncio.run(story(server))
+        asyncio.run(scenario(server))
 
 
 def test_a_full_server_is_sent_nothing(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, other):
             await one.keep(TEXT, "http://a/1", 1)
             one.is_full = lambda shard: shard == bucket_cell(~TEXT, 2, SHARDS).shard
             await one.keep(~TEXT & 2**64 - 1, "http://a/2", 2)
             assert one.counted == {"untold/near": 1}
-            assert await other.look(~TEXT & 2**64 - 1) is None
-            assert found(await other.look(TEXT)) == ("http://a/1", 0)
+            assert await other.search(~TEXT & 2**64 - 1) is None
+            assert found(await other.search(TEXT)) == ("http://a/1", 0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_a_full_server_is_sent_nothing(server: RedisServer) -> None:
 def test_foreign_data_matches_nothing(
     server: RedisServer, value: bytes | None, counted: dict[str, int]
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, _):
             if value is None:
                 server.client().lpush(bucket(TEXT, 0), "x")
@@ -446,11 +446,11 @@ def test_foreign_data_matches_nothing(
             assert await one.near(TEXT, "http://a/1", 1) is None
             assert one.counted == counted
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_text_that_many_have_is_asked_for_once(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, _):
             await one.keep(TEXT, "http://a/1", 1)
             asked = len(one.asked)
@@ -458,20 +458,20 @@ def test_a_text_that_many_have_is_asked_for_once(server: RedisServer) -> None:
                 assert found(await one.keep(TEXT, f"http://a/{lease}", lease))
             assert len(one.asked) == asked
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_fingerprints_take_little(server: RedisServer) -> None:
     random = Random(4)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server.url) as (one, _):
-            await tell_rows(one, [0])  # buffers of the connection
+            await send_rows(one, [0])  # buffers of the connection
             before = server.used_memory()
-            await tell_rows(one, [random.getrandbits(64) & 0x00FF00FF00FF00FF for _ in range(9000)])
+            await send_rows(one, [random.getrandbits(64) & 0x00FF00FF00FF00FF for _ in range(9000)])
             assert (server.used_memory() - before) / 9000 <= 100
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def web(ask: Ask) -> Reply:
@@ -486,15 +486,15 @@ def web(ask: Ask) -> Reply:
 def test_a_worker_that_comes_later_stores_no_second_original(tmp_path: Path) -> None:
     hosts = ("127.0.41.1", "127.0.41.2")
     with RedisServer(tmp_path / "redis") as server, LoopbackWeb(web, hosts) as served:
-        said = []
+        outputs = []
         for host in hosts:
             data = tmp_path / host
             settings = {"CRAWLER_FRONTIER_URL": server.url, "CRAWLER_MIN_DELAY_S": 0.01}
-            told = run(crawl_command(data, settings, seeds=served.url(host)))
-            assert told.returncode == 0, told.stderr[-3000:]
+            done = run(crawl_command(data, settings, seeds=served.url(host)))
+            assert done.returncode == 0, done.stderr[-3000:]
             lines = (data / "outcomes.jsonl").read_bytes().splitlines()
-            said.append([decode_outcome(line) for line in lines])
-    first, later = said
+            outputs.append([decode_outcome(line) for line in lines])
+    first, later = outputs
     assert [each.reason for each in first] == [""] * 4
     assert [(each.reason, each.bits) for each in later] == [("near-duplicate", 0)] * 4
     pages = {each.url.replace(*hosts): each.original.replace(*hosts) for each in later}

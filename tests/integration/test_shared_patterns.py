@@ -43,18 +43,18 @@ class Reader(RedisWorker):
         self.remember(RECENT)
 
     def remember(self, recent: int, most_patterns: int = MAX_PATTERNS) -> None:
-        self.yields = SharedPatternStats(
+        self.stats = SharedPatternStats(
             *(RULES, self.link(), lambda: self.clock, most_patterns, recent),
         )
 
     async def go(self, number: int = 0, host: str = "a.org") -> FetchAllowed | PatternStopped:
         found = day(number, host)
-        await self.yields.prefetch([Lease(1, found, Pace(), self.clock)])
-        return self.yields.decide(found, self.clock)
+        await self.stats.prefetch([Lease(1, found, Pace(), self.clock)])
+        return self.stats.decide(found, self.clock)
 
     async def read(self, days: int, host: str = "a.org") -> None:
         for number in range(days):
-            self.yields.record_page(day(number, host), False, self.clock)
+            self.stats.record_page(day(number, host), False, self.clock)
         await self.flush()
 
 
@@ -62,66 +62,64 @@ def day(number: int, host: str = "a.org") -> Candidate:
     return Candidate(f"http://{host}/day/{number}", number, HostKey(host), host, depth=1)
 
 
-def together(server: RedisServer, story: Callable[..., Any]) -> None:
+def together(server: RedisServer, scenario: Callable[..., Any]) -> None:
     """Of *anna* and *berta*."""
 
     async def run() -> None:
         async with redis_workers(server.url, Reader) as (anna, berta):
-            await story(anna, berta)
+            await scenario(anna, berta)
 
     asyncio.run(run())
 
 
 def test_workers_have_one_budget_together(server: RedisServer) -> None:
-    async def story(anna: Reader, berta: Reader) -> None:
+    async def scenario(anna: Reader, berta: Reader) -> None:
         await anna.read(24)
         await berta.read(16)
         for worker in (anna, berta):
             decisions = [await worker.go(number) for number in range(PAGES_PER_CALL)]
             assert decisions[0] is FetchAllowed.OPEN, "not asked for yet"
             assert isinstance(decisions[-1], PatternStopped)
-            assert worker.yields.has_stopped(HostKey("a.org"))
-            assert worker.yields.refusal(day(99), NOW) is not None
+            assert worker.stats.has_stopped(HostKey("a.org"))
+            assert worker.stats.refusal(day(99), NOW) is not None
         assert await anna.go(host="b.org") is FetchAllowed.OPEN
 
-    together(server, story)
+    together(server, scenario)
 
 
-def test_one_that_is_tried_is_tried_by_one(server: RedisServer) -> None:
-    async def story(anna: Reader, berta: Reader) -> None:
+def test_a_probe_is_made_by_one_worker(server: RedisServer) -> None:
+    async def scenario(anna: Reader, berta: Reader) -> None:
         await anna.read(40)
         anna.clock = NOW + RULES.pattern_probe_s
         assert await anna.go() is FetchAllowed.PROBE
-        anna.yields.record_try(day(0), anna.clock)
+        anna.stats.record_try(day(0), anna.clock)
         await anna.flush()
         for _ in range(PAGES_PER_CALL):
-            told = await berta.go()
-        assert isinstance(told, PatternStopped), "its age is told, so clocks need not agree"
+            decided = await berta.go()
+        assert isinstance(decided, PatternStopped), "its age is sent, so clocks need not agree"
 
-    together(server, story)
+    together(server, scenario)
 
 
 def test_few_pages_are_not_sent(server: RedisServer) -> None:
-    async def story(anna: Reader, _: Reader) -> None:
+    async def scenario(anna: Reader, _: Reader) -> None:
         for number in range(PAGES_PER_CALL - 1):
-            anna.yields.record_page(day(number), True, NOW)
-        assert anna.tells == []
-        anna.yields.record_page(day(PAGES_PER_CALL), False, NOW)
-        (call,) = anna.tells
+            anna.stats.record_page(day(number), True, NOW)
+        assert anna.unsent == []
+        anna.stats.record_page(day(PAGES_PER_CALL), False, NOW)
+        (call,) = anna.unsent
         assert call.args[3:] == (PAGES_PER_CALL, PAGES_PER_CALL - 1, 1)
-        anna.yields.record_page(
-            Candidate("http://a.org/", 1, HostKey("a.org"), "a.org"), False, NOW
-        )
-        assert len(anna.tells) == 1
+        anna.stats.record_page(Candidate("http://a.org/", 1, HostKey("a.org"), "a.org"), False, NOW)
+        assert len(anna.unsent) == 1
 
-    together(server, story)
+    together(server, scenario)
 
 
 def test_a_pattern_is_asked_for_when_it_has_many_leases_and_then_seldom(
     server: RedisServer,
 ) -> None:
-    async def story(anna: Reader, _: Reader) -> None:
-        for _turn in range(PAGES_PER_CALL - 1):
+    async def scenario(anna: Reader, _: Reader) -> None:
+        for _page in range(PAGES_PER_CALL - 1):
             await anna.go()
         assert anna.asked == []
         await anna.go()
@@ -131,60 +129,62 @@ def test_a_pattern_is_asked_for_when_it_has_many_leases_and_then_seldom(
         await anna.go()
         assert len(anna.asked) == 2
 
-    together(server, story)
+    together(server, scenario)
 
 
 def test_own_pages_count_before_they_are_sent(server: RedisServer) -> None:
-    async def story(anna: Reader, berta: Reader) -> None:
+    async def scenario(anna: Reader, berta: Reader) -> None:
         await berta.read(4 * PAGES_PER_CALL)
         await anna.read(PAGES_PER_CALL - 1)
         for number in range(PAGES_PER_CALL):
-            told = await anna.go(number)
-        assert isinstance(told, PatternStopped)
+            decided = await anna.go(number)
+        assert isinstance(decided, PatternStopped)
 
-    together(server, story)
+    together(server, scenario)
 
 
-def test_what_leaves_memory_is_sent_before_and_asked_for_at_once(server: RedisServer) -> None:
-    async def story(anna: Reader, _: Reader) -> None:
+def test_evicted_stats_are_sent_first_and_read_at_once(server: RedisServer) -> None:
+    async def scenario(anna: Reader, _: Reader) -> None:
         anna.remember(1)
-        for turn in range(10):
+        for ten in range(10):
             for host in ("a.org", "b.org"):
                 for number in range(4):
-                    anna.yields.record_page(day(10 * turn + number, host), False, NOW)
+                    anna.stats.record_page(day(10 * ten + number, host), False, NOW)
         await anna.flush()
         assert isinstance(await anna.go(host="a.org"), PatternStopped)
         await anna.flush()
         assert isinstance(await anna.go(host="b.org"), PatternStopped)
 
-    together(server, story)
+    together(server, scenario)
 
 
 def test_links_of_what_counts_as_the_others_are_kept(server: RedisServer) -> None:
-    async def story(anna: Reader, _: Reader) -> None:
+    async def scenario(anna: Reader, _: Reader) -> None:
         anna.remember(RECENT, most_patterns=0)
         await anna.read(5 * PAGES_PER_CALL)
         for number in range(PAGES_PER_CALL):
-            told = await anna.go(number)
-        assert isinstance(told, PatternStopped)
-        assert not anna.yields.has_stopped(HostKey("a.org")), "there is no end of its patterns"
+            decided = await anna.go(number)
+        assert isinstance(decided, PatternStopped)
+        assert not anna.stats.has_stopped(HostKey("a.org")), "there is no end of its patterns"
 
-    together(server, story)
+    together(server, scenario)
 
 
 def test_leases_of_one_answer_are_asked_for_together(server: RedisServer) -> None:
-    async def story(anna: Reader, _: Reader) -> None:
+    async def scenario(anna: Reader, _: Reader) -> None:
         leases = [
             Lease(n, day(n, f"h{n % 40}.org"), Pace(), NOW) for n in range(40 * PAGES_PER_CALL)
         ]
-        await anna.yields.prefetch(leases)
+        await anna.stats.prefetch(leases)
         assert len(anna.asked) == SHARDS
         assert sum(len(call.args) // 2 for call in anna.asked) == 40
 
-    together(server, story)
+    together(server, scenario)
 
 
-def test_without_an_answer_it_is_fetched_and_not_asked_for_at_once_again(tmp_path: Path) -> None:
+def test_without_a_reply_urls_are_fetched_and_the_query_is_not_repeated_at_once(
+    tmp_path: Path,
+) -> None:
     async def run() -> None:
         with RedisServer(tmp_path) as mortal:
             async with redis_workers(mortal.url, Reader, 1) as (anna,):
@@ -202,11 +202,11 @@ def test_without_an_answer_it_is_fetched_and_not_asked_for_at_once_again(tmp_pat
 
 
 def test_a_full_server_is_sent_nothing_more(server: RedisServer) -> None:
-    async def story(anna: Reader, _: Reader) -> None:
+    async def scenario(anna: Reader, _: Reader) -> None:
         anna.is_full = lambda _: True
         await anna.read(PAGES_PER_CALL)
-        assert anna.tells == []
+        assert anna.unsent == []
         with server.client() as client:
             assert list(client.scan_iter("*:y:*")) == []
 
-    together(server, story)
+    together(server, scenario)

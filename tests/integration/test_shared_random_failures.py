@@ -1,5 +1,5 @@
 """Random failures of a shared crawl: workers are killed and paused, their networks are cut, Redis
-dies or is paused. The request log of the web, and the archives, judge it."""
+is killed or paused. Checked by the request log of the web and by the archives."""
 
 from __future__ import annotations
 
@@ -103,4 +103,4 @@ def test_random_failures_lose_no_page_and_no_host_is_asked_too_often(tmp_path: P
         crawl.finish()
         expected = judge.expected()
         archived = sum((worker.archived() for worker in crawl.all), Counter())
-    assert not expected - archived.keys(), "every page is in somebody's archive"
+    assert not expected - archived.keys(), "every page is in an archive"

@@ -1,5 +1,6 @@
 """kill -9 of workers of one crawl, most of them between the archive and the frontier: all their
-archives together hold every answer once in full, and each other record of it says what it is.
+archives together hold every answer once in full, and each further record of it is a revisit or is
+marked.
 
 Rule: some come back over their data directories, and while their leases last. Some never do, and
 theirs are read as they were left. Who dies when is counted in answers, so that it holds on any
@@ -43,14 +44,15 @@ SETTINGS: Final = {
     "CRAWLER_CONNECT_TIMEOUT_S": 0.5,
     "CRAWLER_HEARTBEAT_S": 0.4,
 }
-LEASE_S: Final = 3  # of whoever never comes back: it is waited for
-LONG_LEASE_S: Final = 300  # of whoever does: longer than any start takes
-SHARED: Final = ("/copy", "/moved", "/changes")  # another URL may own their content, or nobody
+LEASE_S: Final = 3  # of a worker that does not restart: the others wait for it
+LONG_LEASE_S: Final = 300  # of a worker that restarts: longer than any start takes
+SHARED: Final = ("/copy", "/moved", "/changes")  # another URL may own their content, or none
 preload("tests.harness.killed_crawl")
 
 
 class Crew:
-    """Workers of one crawl. One that dies is followed by itself, or by one that has nothing."""
+    """The workers of one crawl. A killed worker is started again, or replaced by one with an empty
+    data directory."""
 
     def __init__(self, folder: Path, seeds: Path, redis: RedisServer) -> None:
         self.folder = folder
@@ -100,7 +102,7 @@ class Crew:
 
 @dataclass(frozen=True)
 class Ended:
-    books: RepeatsAudit
+    audit: RepeatsAudit
     back: list[str]  # URLs over which workers died that came back
 
 
@@ -123,8 +125,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 
 @pytest.fixture(scope="module")
-def books(ended: Ended) -> RepeatsAudit:
-    return ended.books
+def audit(ended: Ended) -> RepeatsAudit:
+    return ended.audit
 
 
 def last_urls(data: Path) -> list[str]:
@@ -145,23 +147,23 @@ def gathered(folder: Path) -> Path:
     return everything
 
 
-def test_each_answer_is_there_once_or_marked(books: RepeatsAudit) -> None:
-    books.check()
-    assert len({one.url for one in books.answers}) == HOSTS * len(routes(1))
-    assert len({row["url"] for row in books.rows}) == HOSTS * (len(pages(1)) + 1)
+def test_each_answer_is_archived_once_or_marked(audit: RepeatsAudit) -> None:
+    audit.check()
+    assert len({one.url for one in audit.answers}) == HOSTS * len(routes(1))
+    assert len({row["url"] for row in audit.rows}) == HOSTS * (len(pages(1)) + 1)
 
 
-def test_whoever_comes_back_knows_what_it_had(ended: Ended) -> None:
-    revisits = ended.books.revisits
+def test_a_restarted_worker_knows_its_archived_answers(ended: Ended) -> None:
+    revisits = ended.audit.revisits
     again = {one.url for one in revisits if one.fields["WARC-Refers-To-Target-URI"] == one.url}
-    bare = {one.url for one in ended.books.full if not one.payload}
+    bare = {one.url for one in ended.audit.full if not one.payload}
     had = {url for url in ended.back if url and not url.endswith(SHARED)} - bare
     assert had and had <= again
 
 
-def test_of_whoever_does_not_it_is_said_that_it_may_be_there(ended: Ended) -> None:
-    books = ended.books
-    times = Counter(one.url for one in books.full)
-    marked = [one.url for one in books.full if books.is_marked(one)]
+def test_answers_of_a_lost_worker_are_marked_as_possible_repeats(ended: Ended) -> None:
+    audit = ended.audit
+    times = Counter(one.url for one in audit.full)
+    marked = [one.url for one in audit.full if audit.is_marked(one)]
     assert times.total() - len(times) <= len(marked) <= KILLS * HOSTS
     assert marked

@@ -1,6 +1,6 @@
-"""Redis dies and comes back under a crawl: nothing is lost, and no host is hurt.
+"""Redis is killed and restarts during a crawl: nothing is lost, and politeness holds.
 
-Rule: what was lost, and what came too early, only the web's own books say. A power failure takes
+Rule: losses and early requests are found in the request log of the web alone. A power failure takes
 from the append-only file what was written in its last moments; a kill takes nothing of it.
 """
 
@@ -33,8 +33,8 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def test_power_failures_lose_no_page(tmp_path: Path) -> None:
-    """And hurt no host: neither what a worker fetched under a lease that Redis forgot, nor what it
-    does after it died in the same moment."""
+    """And politeness holds: for pages fetched under a lease that Redis lost, and for a worker that
+    was killed in the same moment."""
     moments = random.Random(11)
     with (
         RedisServer(tmp_path / "redis", appendfsync="everysec") as server,
@@ -59,7 +59,7 @@ def test_power_failures_lose_no_page(tmp_path: Path) -> None:
     ("downs", "url"),
     [
         pytest.param((RedisServer.kill, RedisServer.stop), "", id="killed, and stopped"),
-        # Longer than anybody waits for an answer: nobody knows what happened of what was asked.
+        # Longer than any time-out: it is not known which calls were executed.
         pytest.param((RedisServer.pause,) * 3, SOON, id="paused"),
     ],
 )
@@ -86,7 +86,9 @@ def test_a_server_that_keeps_what_it_acknowledged_has_no_page_fetched_twice(
         crawl.finish()
         assert crawl.repeats() == {}
     for worker in crawl.all:
-        assert 1 <= worker.log_text().count("Waiting: Redis at") <= len(downs), "told once a time"
+        assert 1 <= worker.log_text().count("Waiting: Redis at") <= len(downs), (
+            "logged once each time"
+        )
 
 
 def test_a_crawl_that_is_forgotten_whole_as_it_begins_keeps_its_identity(

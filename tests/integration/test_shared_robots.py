@@ -1,4 +1,4 @@
-"""Robots.txt among workers, over a real Redis: what one has learned, the others know."""
+"""Robots.txt records among workers, over a real Redis: one worker fetches, the others read."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Records(dict[str, RobotsRecord]):
 
 
 class Sharer(RedisWorker):
-    """A worker that fetches what its clearance says."""
+    """A worker that does what its precheck decides."""
 
     def __init__(self, url: str, session: str) -> None:
         super().__init__(url, session)
@@ -100,7 +100,7 @@ class Sharer(RedisWorker):
             self.paused.append,
         )
         self.cache = RobotsCache(self.robots, "Gossamer", RobotsSettings())
-        self.clearance = Precheck(
+        self.precheck = Precheck(
             self.cache, hop, LocalPatternStats(MemoryStore(), PatternSettings())
         )
         self.meanwhile: Callable[[], Any] = lambda: None
@@ -112,15 +112,15 @@ class Sharer(RedisWorker):
 
     async def prepare(self, lease: Lease) -> None:
         for authority in await self.robots.prefetch([lease]):
-            self.clearance.drop_robots(authority)
+            self.precheck.drop_robots(authority)
 
-    async def turn(self, lease: Lease, answer: RobotsFetch | None = None) -> Proceed | Skip:
-        """What the worker does with *lease*; what it is to fetch gives *answer*."""
+    async def check(self, lease: Lease, answer: RobotsFetch | None = None) -> Proceed | Skip:
+        """Check *lease* as the worker does; a request that follows is answered with *answer*."""
         await self.prepare(lease)
-        flight = Fetch(lease)
-        decided = self.clearance.check(flight, self.clock)
-        if isinstance(decided, Proceed) and flight.purpose is Purpose.ROBOTS and answer is not None:
-            self.clearance.store_robots_result(flight, answer, self.clock, 0.0)
+        fetch = Fetch(lease)
+        decided = self.precheck.check(fetch, self.clock)
+        if isinstance(decided, Proceed) and fetch.purpose is Purpose.ROBOTS and answer is not None:
+            self.precheck.store_robots_result(fetch, answer, self.clock, 0.0)
             await self.flush()
         return decided
 
@@ -152,7 +152,7 @@ def lease_of(url: str = PAGE) -> Lease:
 def hop_lease(decided: Any) -> Lease:
     """What the frontier makes of the hop that a clearance asked for."""
     assert isinstance(decided, Skip) and decided.verdict == PutBack()
-    assert decided.robots_candidate is not None, "nobody asked for it"
+    assert decided.robots_candidate is not None, "no candidate was returned"
     return Lease(2, decided.robots_candidate, Pace(), NOW)
 
 
@@ -184,8 +184,8 @@ def key_of(authority: str) -> str:
     return keys.robots(NAME, shard_of(registered_domain(host), SHARDS), authority)
 
 
-def test_what_a_full_disk_does_not_take_is_received_again(server: RedisServer) -> None:
-    async def story() -> None:
+def test_records_that_a_full_disk_refused_are_received_again(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.learn(answer(200, RULES))
             other.local.is_full = True
@@ -194,7 +194,7 @@ def test_what_a_full_disk_does_not_take_is_received_again(server: RedisServer) -
             assert await other.verdict() == RobotsAllowed(7.0)
             assert other.counted == {UNSAVED: 1, FOUND: 1}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -212,10 +212,10 @@ def test_what_a_full_disk_does_not_take_is_received_again(server: RedisServer) -
         ),
     ],
 )
-def test_what_one_worker_has_learned_another_knows(
+def test_one_worker_reads_the_record_of_another(
     server: RedisServer, answers: list[RobotsFetch], verdict: RobotsVerdict
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             assert await other.verdict() == RobotsUnknown(robots_url(HERE))
             await one.learn(*answers)
@@ -226,35 +226,37 @@ def test_what_one_worker_has_learned_another_knows(
             assert found == verdict
             await other.verdict()
             assert other.counted == {FOUND: 1}
-            assert other.tells == [], "what came from others is not told them again"
+            assert other.unsent == [], "records of other workers are not sent again"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_rules_are_the_same_to_the_byte(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.learn(answer(200, RULES))
             refused = await other.verdict(f"{HERE}/private/x")
             assert refused == RobotsDisallowed("line 2: Disallow: /private")
             assert other.local[HERE].body == RULES
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_failures_of_all_workers_count_together(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server, 5) as workers:
             assert RobotsSettings().robots_tries == len(workers)
             for worker in workers:
-                assert await worker.turn(lease_of(), answer(503)) == Proceed(robots_url(HERE))
+                assert await worker.check(lease_of(), answer(503)) == Proceed(robots_url(HERE))
             assert isinstance(await workers[0].verdict(), RobotsUnreachable)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_it_holds_for_what_is_left_of_its_day_whatever_a_clock_says(server: RedisServer) -> None:
-    async def story() -> None:
+def test_a_shared_robots_txt_holds_for_the_rest_of_its_day_despite_wrong_clocks(
+    server: RedisServer,
+) -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.learn(answer(200, RULES))
             assert DAY_S - 10 < server.client().pttl(key_of(HERE)) / 1000 <= DAY_S
@@ -267,13 +269,13 @@ def test_it_holds_for_what_is_left_of_its_day_whatever_a_clock_says(server: Redi
             server.client().delete(key_of(HERE))
             assert await other.verdict() == RobotsUnknown(robots_url(HERE))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_is_settled_here_is_not_asked_for_and_the_rest_in_one_call_a_shard(
+def test_only_unknown_records_are_requested_in_one_call_a_shard(
     server: RedisServer,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, _):
             await one.learn(answer(200, RULES))
             await one.robots.prefetch([lease_of()])
@@ -283,11 +285,11 @@ def test_what_is_settled_here_is_not_asked_for_and_the_rest_in_one_call_a_shard(
             (call,) = one.asked
             assert sorted(call.args) == [f"http://{n}.b.org" for n in range(5)]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_another_learned_replaces_what_has_expired_here(server: RedisServer) -> None:
-    async def story() -> None:
+def test_a_record_of_another_worker_replaces_an_expired_one(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await other.learn(answer(404))
             assert await other.verdict() == RobotsAllowed()
@@ -298,77 +300,79 @@ def test_what_another_learned_replaces_what_has_expired_here(server: RedisServer
                 "its memory has forgotten the old ones"
             )
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_redirect_to_another_host_is_learned_with_that_hosts_lease(
     server: RedisServer,
 ) -> None:
-    """One has the turns of a.org, another those of b.org; a third comes later."""
+    """One worker leases a.org, another b.org; a third starts later."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server, 3) as (one, other, third):
-            assert await one.turn(lease_of(), moved(robots_url(THERE))) == Proceed(robots_url(HERE))
-            hopping = hop_lease(await one.turn(lease_of()))
-            waits = await one.turn(lease_of())
+            assert await one.check(lease_of(), moved(robots_url(THERE))) == Proceed(
+                robots_url(HERE)
+            )
+            hopping = hop_lease(await one.check(lease_of()))
+            waits = await one.check(lease_of())
             assert isinstance(waits, Skip) and waits.robots_candidate is None, (
                 "it is asked for once"
             )
             found = answer(200, RULES, robots_url(THERE))
-            assert await other.turn(hopping, found) == Proceed(robots_url(THERE))
-            assert await one.turn(lease_of()) == Proceed(PAGE)
-            assert await third.turn(lease_of()) == Proceed(PAGE)
+            assert await other.check(hopping, found) == Proceed(robots_url(THERE))
+            assert await one.check(lease_of()) == Proceed(PAGE)
+            assert await third.check(lease_of()) == Proceed(PAGE)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_each_worker_asks_for_a_hop_once_until_it_is_known(server: RedisServer) -> None:
     """The one that did may be dead: what it asked for waits in the frontier or is lost with it."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
-            await one.turn(lease_of(), moved(robots_url(THERE)))
+            await one.check(lease_of(), moved(robots_url(THERE)))
             for worker in (one, other):
-                hop_lease(await worker.turn(lease_of()))
-                waits = await worker.turn(lease_of())
+                hop_lease(await worker.check(lease_of()))
+                waits = await worker.check(lease_of())
                 assert isinstance(waits, Skip) and waits.robots_candidate is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_hop_that_leads_on_is_asked_for_anew(server: RedisServer) -> None:
     """The next day too, when others have asked for a.org's file and it leads there again."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
-            await one.turn(lease_of(), moved(robots_url(THERE)))
-            first = hop_lease(await one.turn(lease_of()))
-            await other.turn(first, moved("http://c.org/robots.txt", robots_url(THERE)))
-            second = hop_lease(await one.turn(lease_of()))
+            await one.check(lease_of(), moved(robots_url(THERE)))
+            first = hop_lease(await one.check(lease_of()))
+            await other.check(first, moved("http://c.org/robots.txt", robots_url(THERE)))
+            second = hop_lease(await one.check(lease_of()))
             assert second.candidate.host == "c.org"
-            await other.turn(second, answer(404, url=second.candidate.url))
-            assert await one.turn(lease_of()) == Proceed(PAGE)
+            await other.check(second, answer(404, url=second.candidate.url))
+            assert await one.check(lease_of()) == Proceed(PAGE)
             server.client().delete(key_of(HERE))
             one.clock = other.clock = NOW + 2 * DAY_S
-            await other.turn(lease_of(), moved("http://c.org/robots.txt"))
-            hop_lease(await one.turn(lease_of()))
+            await other.check(lease_of(), moved("http://c.org/robots.txt"))
+            hop_lease(await one.check(lease_of()))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_redirects_in_a_circle_end_however_many_workers_follow(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server, 3) as workers:
             url = robots_url(HERE)
             lease = lease_of()
             for fetched in range(MAX_REDIRECTS + 1):
                 to = robots_url(THERE if fetched % 2 == 0 else HERE)
-                decided = await workers[fetched % 3].turn(lease, moved(to, url))
+                decided = await workers[fetched % 3].check(lease, moved(to, url))
                 assert decided == Proceed(url)
                 url, lease = to, Lease(2, hop(to, HERE), Pace(), NOW)
             assert await workers[0].verdict() == RobotsAllowed(), "one too many: as good as none"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -383,14 +387,14 @@ def test_redirects_in_a_circle_end_however_many_workers_follow(server: RedisServ
             id="large, but not all come to its host",
         ),
         pytest.param(
-            MAX_AWAITED_BYTES * 5 // 4, True, RobotsState.UNREACHABLE, id="nobody else will see it"
+            MAX_AWAITED_BYTES * 5 // 4, True, RobotsState.UNREACHABLE, id="too large to be shared"
         ),
     ],
 )
-def test_what_is_handed_on_has_a_bound(
+def test_the_size_of_shared_records_is_bounded(
     server: RedisServer, packed_bytes: int, is_hop: bool, kind: RobotsState | None
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             url = robots_url(HERE)
             if is_hop:
@@ -405,11 +409,11 @@ def test_what_is_handed_on_has_a_bound(
             kept = server.client().get(key_of(HERE)) or b""
             assert len(kept) <= (MAX_AWAITED_BYTES if is_hop else MAX_BYTES)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_full_server_gets_only_what_is_small_or_waited_for(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             one.is_full = lambda _: True
             await one.learn(answer(200, RULES))
@@ -420,66 +424,66 @@ def test_a_full_server_gets_only_what_is_small_or_waited_for(server: RedisServer
             await one.learn(moved(robots_url(THERE)), answer(200, RULES, robots_url(THERE)))
             assert await other.verdict() == RobotsAllowed(7.0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_our_last_good_copy_outlives_a_redirect_that_another_met(server: RedisServer) -> None:
     """RFC 9309, 2.4: it may be used while the file cannot be had."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await other.learn(answer(200, RULES))
             server.client().delete(key_of(HERE))
             one.clock = other.clock = NOW + 2 * DAY_S
             await one.learn(moved(f"{HERE}/r.txt"))
-            assert await other.turn(lease_of(), answer(503)) == Proceed(f"{HERE}/r.txt")
+            assert await other.check(lease_of(), answer(503)) == Proceed(f"{HERE}/r.txt")
             assert await other.verdict() == RobotsAllowed(7.0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_has_ended_is_not_handed_on(server: RedisServer) -> None:
-    async def story() -> None:
+def test_expired_records_are_not_shared(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, _):
             one.robots.put(RobotsRecord(HERE, RobotsState.ALLOW_ALL, NOW - DAY_S, NOW))
-            assert one.tells == []
+            assert one.unsent == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_older_record_does_not_replace_a_newer_one(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, _):
             await one.learn(answer(503))
-            for _ in range(2):  # not told yet
+            for _ in range(2):  # not sent yet
                 one.cache.store_result(HERE, answer(503), one.clock)
             await one.verdict()
             assert one.local[HERE].tries == 3
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_is_learned_here_while_others_are_asked_stands(server: RedisServer) -> None:
-    async def story() -> None:
+def test_a_record_fetched_here_wins_over_an_older_reply(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.learn(*[answer(503)] * RobotsSettings().robots_tries)
             found = answer(200, RULES)
             other.meanwhile = lambda: other.cache.store_result(HERE, found, other.clock)
             assert await other.verdict() == RobotsAllowed(7.0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_verdict_that_a_person_takes_back_is_taken_back_everywhere(server: RedisServer) -> None:
-    async def story() -> None:
+def test_a_retry_by_an_operator_drops_the_record_at_every_worker(server: RedisServer) -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             await one.learn(*[answer(503)] * RobotsSettings().robots_tries)
             assert isinstance(await other.verdict(), RobotsUnreachable)
             server.client().delete(key_of(HERE))
-            assert await one.turn(lease_of(), answer(200, RULES)) == Proceed(robots_url(HERE))
+            assert await one.check(lease_of(), answer(200, RULES)) == Proceed(robots_url(HERE))
             assert await other.verdict() == RobotsAllowed(7.0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def packed(**given: Any) -> bytes:
@@ -508,7 +512,7 @@ def packed(**given: Any) -> bytes:
     ],
 )
 def test_a_record_that_is_none_of_ours_counts_as_none(server: RedisServer, value: bytes) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, _):
             server.client().set(key_of(HERE), value, px=60_000)
             assert await one.verdict() == RobotsUnknown(robots_url(HERE))
@@ -516,12 +520,12 @@ def test_a_record_that_is_none_of_ours_counts_as_none(server: RedisServer, value
             server.client().set(key_of(HERE), packed(), px=60_000)
             assert await one.verdict() == RobotsAllowed(7.0), "only the value was wrong"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("kind", ["a key of another type", "a record that never ends"])
 def test_a_key_that_is_none_of_ours_counts_as_none(server: RedisServer, kind: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, _):
             if kind == "a key of another type":
                 server.client().rpush(key_of(HERE), b"x")
@@ -530,48 +534,48 @@ def test_a_key_that_is_none_of_ours_counts_as_none(server: RedisServer, kind: st
             assert await one.verdict() == RobotsUnknown(robots_url(HERE))
             assert sum(one.counted.values()) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_lease_without_a_holder_is_left_to_other_workers(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, _):
-            nobody = Candidate("nowhere", 1, HostKey("a"), "a")
+            unknown = Candidate("nowhere", 1, HostKey("a"), "a")
             hopless = Candidate(PAGE, 1, HostKey("a"), "a", purpose=Purpose.ROBOTS, authority="?")
-            await one.robots.prefetch([Lease(1, each, Pace(), NOW) for each in (nobody, hopless)])
+            await one.robots.prefetch([Lease(1, each, Pace(), NOW) for each in (unknown, hopless)])
             assert one.asked == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_server_without_memory_left_still_takes_records(server: RedisServer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with sharers(server) as (one, other):
             for worker in (one, other):
                 await worker.verdict("http://elsewhere.org/")  # opens the shards
                 await worker.verdict()
             server.client().config_set("maxmemory", 1)
             await one.learn(answer(200, RULES))
-            assert one.tells == []
+            assert one.unsent == []
             assert await other.verdict() == RobotsAllowed(7.0)
 
     try:
-        asyncio.run(story())
+        asyncio.run(scenario())
     finally:
         server.client().config_set("maxmemory", 0)
 
 
-def test_without_redis_a_worker_goes_on_with_what_it_knows(tmp_path: Any) -> None:
-    async def story(server: RedisServer) -> None:
+def test_without_redis_a_worker_uses_its_own_records(tmp_path: Any) -> None:
+    async def scenario(server: RedisServer) -> None:
         async with sharers(server, patience=IMPATIENT) as (one, other):
             server.pause()
-            assert await one.turn(lease_of(), answer(200, RULES)) == Proceed(robots_url(HERE))
-            assert await one.turn(lease_of()) == Proceed(PAGE)
+            assert await one.check(lease_of(), answer(200, RULES)) == Proceed(robots_url(HERE))
+            assert await one.check(lease_of()) == Proceed(PAGE)
             assert one.counted == {UNANSWERED: 1}
             server.resume()
-            while one.tells:
+            while one.unsent:
                 await one.flush()
             assert await other.verdict() == RobotsAllowed(7.0)
 
     with RedisServer(tmp_path) as server:
-        asyncio.run(story(server))
+        asyncio.run(scenario(server))

@@ -35,7 +35,7 @@ from tests.harness.crawling import crawl
 from tests.harness.waiting import wait_until
 from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
-PROMISED_S: Final = 3.0
+MAX_STOP_S: Final = 3.0
 SLOW_S: Final = 120.0
 HOSTS: Final = tuple(f"127.0.11.{number}" for number in range(1, 31))
 
@@ -55,7 +55,7 @@ class Sluggish:
         return Reply(body, 404 if ask.path == "/robots.txt" else 200)
 
     async def dripping(self) -> AsyncIterator[bytes]:
-        # The pieces of a page, far apart: the loop's own time, for nobody waits for it.
+        # The pieces of a page, far apart: the loop's own time, for no test waits for it.
         for _ in range(int(SLOW_S)):
             yield b"<p>some of it"
             await asyncio.sleep(1)
@@ -69,7 +69,7 @@ class Stop:
 
     @property
     def is_quick(self) -> bool:
-        return self.took_s < max(PROMISED_S, self.start_s)
+        return self.took_s < max(MAX_STOP_S, self.start_s)
 
 
 def stopped(
@@ -77,12 +77,12 @@ def stopped(
 ) -> Stop:
     began_at = time.monotonic()
     with running(command, log) as process:
-        wait_until(lambda: bool(web.turns), 60, "a first request", log=log.read_text)
+        wait_until(lambda: bool(web.requests), 60, "a first request", log=log.read_text)
         start_s = time.monotonic() - began_at
         wait_until(ready, 60, "the moment to stop", log=log.read_text)
         process.send_signal(how)
-        told_at = time.monotonic()
-        return Stop(process.wait(90), start_s, time.monotonic() - told_at)
+        signalled_at = time.monotonic()
+        return Stop(process.wait(90), start_s, time.monotonic() - signalled_at)
 
 
 def left(data: Path) -> tuple[Counts, int]:
@@ -109,7 +109,7 @@ def test_a_stop_puts_back_what_is_under_way(tmp_path: Path, how: int, reactor: b
         settings = {"CRAWLER_DELAY_FACTOR": 0, "TWISTED_REACTOR_ENABLED": reactor}
         command = crawl_command(data, settings, seeds=",".join(seeds))
         stop = stopped(
-            web, command, log, lambda: all(web.turns[host, "/slow"] for host in HOSTS), how
+            web, command, log, lambda: all(web.requests[host, "/slow"] for host in HOSTS), how
         )
         assert stop.status == 0, "a crawl that ends because it was asked to has not failed"
         assert stop.is_quick, stop
@@ -128,7 +128,7 @@ def test_a_stop_puts_back_what_is_under_way(tmp_path: Path, how: int, reactor: b
     assert Counter((one.fate, one.status, one.attempts) for one in outcomes) == {
         ("done", 200, 0): 2 * len(HOSTS)
     }
-    asked = Counter(path for (_, path), times in web.turns.items() for _ in range(times))
+    asked = Counter(path for (_, path), times in web.requests.items() for _ in range(times))
     assert asked == {
         "/robots.txt": len(HOSTS),
         "/slow": 2 * len(HOSTS),
@@ -148,7 +148,7 @@ def test_a_stop_waits_for_no_delay(tmp_path: Path) -> None:
             command,
             log,
             lambda: (
-                all(web.turns[host, "/robots.txt"] for host in HOSTS)
+                all(web.requests[host, "/robots.txt"] for host in HOSTS)
                 and len(web.visits) >= len(quick)
             ),
             signal.SIGINT,
@@ -193,7 +193,7 @@ class Endless(Spider):
             await asyncio.sleep(0)
 
     def parse(self, response: Response) -> None:
-        """Nothing comes of it."""
+        """It has no effect."""
 
 
 class SlowEnd:

@@ -1,4 +1,5 @@
-"""docs/testing.md, done as it says: its files, its commands, and then its tests without the web."""
+"""docs/testing.md, followed to the letter: its files, its commands, and then its tests without the
+web."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ class Shop:
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
-            check=False,  # its output is told below
+            check=False,  # its output is checked below
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

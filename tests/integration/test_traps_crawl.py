@@ -1,4 +1,4 @@
-"""Crawls of webs that have no end: each ends, and says why."""
+"""Crawls of webs that have no end: each ends, and logs the reason."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return data, web.url(HOST, "")
 
 
-def test_a_pattern_that_brings_nothing_new_is_left(tmp_path: Path) -> None:
+def test_a_pattern_without_new_content_is_stopped(tmp_path: Path) -> None:
     with LoopbackWeb(days, [HOST]) as web:
         done = crawl(tmp_path / "data", settings=TO_THE_LETTER, seeds=web.url(HOST))
     assert done.reason == "finished"
@@ -70,17 +70,17 @@ def test_a_pattern_that_brings_nothing_new_is_left(tmp_path: Path) -> None:
     assert done.stats["crawler/patterns/unfetched"] == len(left)
 
 
-def test_a_shared_crawl_leaves_it_too(tmp_path: Path) -> None:
+def test_a_shared_crawl_stops_the_pattern_too(tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis") as server, LoopbackWeb(days, [HOST]) as web:
         settings = {**TO_THE_LETTER, "CRAWLER_FRONTIER_URL": server.url}
         done = crawl(tmp_path / "data", settings=settings, seeds=web.url(HOST))
         with server.client() as client:
             (key,) = client.scan_iter("*:y:*")
-            (told,) = client.hvals(key)
+            (record,) = client.hvals(key)
     assert done.reason == "finished"
     assert len(asked(web)) == 6
     assert done.stats["crawler/patterns/unfetched"] > 50
-    assert unpack("<III", told[:12]) == (6, 1, 5)
+    assert unpack("<III", record[:12]) == (6, 1, 5)
 
 
 def days_and_more(wait_s: float) -> Callable[[Ask], Reply]:
@@ -95,14 +95,14 @@ def days_and_more(wait_s: float) -> Callable[[Ask], Reply]:
     return answer
 
 
-def test_links_of_a_pattern_that_was_left_are_not_kept(tmp_path: Path) -> None:
+def test_links_of_a_stopped_pattern_are_not_added(tmp_path: Path) -> None:
     with LoopbackWeb(days_and_more(0.0), [HOST]) as web:
         done = crawl(tmp_path / "data", settings=TO_THE_LETTER, seeds=web.url(HOST))
     assert done.stats["crawler/refused/pattern"] == 2
     assert not {"/day/900", "/day/901"} & done.fates().keys()
 
 
-def test_of_a_pattern_that_was_left_one_is_tried_again(tmp_path: Path) -> None:
+def test_a_stopped_pattern_is_probed(tmp_path: Path) -> None:
     settings = {**TO_THE_LETTER, "CRAWLER_PATTERN_PROBE_S": 3}
     with LoopbackWeb(days_and_more(3.2), [HOST]) as web:
         done = crawl(tmp_path / "data", settings=settings, seeds=web.url(HOST))
@@ -111,7 +111,7 @@ def test_of_a_pattern_that_was_left_one_is_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "expected"),
     [
         pytest.param(
             "/day/0",
@@ -130,7 +130,7 @@ def test_of_a_pattern_that_was_left_one_is_tried_again(tmp_path: Path) -> None:
                 "refused by the rule pattern: URLs like it have brought enough: pattern /day/#",
                 "one of its pattern may be tried in ",
             ],
-            id="one that nobody met",
+            id="one that was not met",
         ),
         pytest.param("/about", ["the rules admit it"], id="the only one of its pattern"),
         pytest.param("/night/1", ["the rules admit it", "/night/#: 0 pages"], id="a new pattern"),
@@ -144,20 +144,20 @@ def test_of_a_pattern_that_was_left_one_is_tried_again(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_why(left: tuple[Path, str], path: str, told: list[str]) -> None:
+def test_why(left: tuple[Path, str], path: str, expected: list[str]) -> None:
     data, root = left
     config = read_config({"CRAWLER_PATTERN_BARREN_PAGES": "5"})
     with LocalInspection(data) as inspection:
         now = inspection.now()
-        said = "\n".join(why_text(why(root + path, inspection, config, {}, now), now))
-    assert [part for part in told if part not in said] == [], said
+        text = "\n".join(why_text(why(root + path, inspection, config, {}, now), now))
+    assert [part for part in expected if part not in text] == [], text
 
 
-def test_at_its_cap_a_pattern_is_left_whatever_it_brings(tmp_path: Path) -> None:
+def test_a_pattern_at_its_cap_is_stopped_though_its_pages_are_new(tmp_path: Path) -> None:
     def new_days(ask: Ask) -> Reply:
-        told = days(ask)
-        assert isinstance(told.body, bytes)
-        return replace(told, body=told.body + ask.path.encode())
+        pages = days(ask)
+        assert isinstance(pages.body, bytes)
+        return replace(pages, body=pages.body + ask.path.encode())
 
     settings = {**ONE_BY_ONE, "CRAWLER_PATTERN_MAX_PAGES": 7}
     with LoopbackWeb(new_days, [HOST]) as web:
@@ -179,7 +179,7 @@ def test_a_calendar_whose_months_look_the_same_ends(tmp_path: Path) -> None:
     assert done.stats["crawler/refused/calendar"] == 1
 
 
-def test_dates_out_of_range_are_refused_but_not_to_a_person(tmp_path: Path) -> None:
+def test_dates_out_of_range_are_refused_but_not_in_seeds(tmp_path: Path) -> None:
     def calendar(ask: Ask) -> Reply:
         if ask.path == "/robots.txt":
             return Reply(status=404)

@@ -147,7 +147,7 @@ def _rest(claimed: Claim) -> tuple[float, bytes, int, int | None]:
     return claimed.at, claimed.wire_sha1, claimed.status, claimed.simhash
 
 
-def test_what_is_near_to_it_is_found(store: RocksStore, tmp_path: Path) -> None:
+def test_near_duplicates_of_a_recovered_page_are_found(store: RocksStore, tmp_path: Path) -> None:
     folder = tmp_path / "warc"
     archived(folder, replace(PAGE, metadata=[("simhash", "00000000000000ff")]))
     leased(store, URL)
@@ -176,7 +176,7 @@ def test_of_two_records_the_first_is_the_original(store: RocksStore, tmp_path: P
     assert found is not None and found.at == AT
 
 
-def test_files_of_long_ago_are_not_looked_at(store: RocksStore, tmp_path: Path) -> None:
+def test_old_files_are_not_read(store: RocksStore, tmp_path: Path) -> None:
     folder = tmp_path / "warc"
     archived(folder, PAGE)
     for file in folder.iterdir():
@@ -246,7 +246,7 @@ def test_leases_that_may_be_archived_are_marked(
 def test_files_that_another_process_recovers_may_hold_any_page(
     store: RocksStore, tmp_path: Path, name: str, lost: bool
 ) -> None:
-    """`scrapy archive index` holds the file: nobody can look into it."""
+    """`scrapy archive index` holds the lock: no other process can read the file."""
     archived(tmp_path / "warc", replace(PAGE, url=f"{URL}c"))
     (tmp_path / "warc" / name).write_bytes(b"")
     leased(store, URL)

@@ -19,7 +19,7 @@ from crawler.model.types import (
 from crawler.shared.keys import URGENT_LEVEL
 from crawler.shared.shard import ShardOperations, read_added, shard_of
 from tests.harness.frontiers import TIGHT, candidate, rest
-from tests.harness.redis_world import SHARDS, RedisWorld, ToldFrontier, ToldLink
+from tests.harness.redis_world import SHARDS, RedisWorld, TimedFrontier, TimedLink
 from tests.servers.redis import RedisServer
 
 
@@ -32,14 +32,14 @@ def server() -> Iterator[RedisServer]:
 class World(RedisWorld):
     def __init__(self, client: redis.Redis, rules: FrontierRules = TIGHT) -> None:
         super().__init__(client, rules)
-        self.frontier: ToldFrontier = self.reopen(0.0)
+        self.frontier: TimedFrontier = self.reopen(0.0)
 
     def urgent(self, *names: str, host: str = "a") -> int:
         """How many were admitted."""
         calls = ShardOperations("any", SHARDS, self.rules, 60).add_urgent(
             [candidate(name, host=host) for name in names]
         )
-        return sum(read_added(reply).new for reply in ToldLink(self.client).run(calls))
+        return sum(read_added(reply).new for reply in TimedLink(self.client).run(calls))
 
     def lease(self, now: float = 0.0) -> Lease | None:
         return next(iter(self.frontier.lease(now)), None)
@@ -65,14 +65,14 @@ def paths(world: World, count: int) -> list[str]:
     return [world.path(100.0 * n) for n in range(1, count + 1)]
 
 
-def test_it_goes_before_all_of_its_host_in_the_order_it_came(world: World) -> None:
+def test_an_urgent_url_is_first_on_its_host_in_order_of_arrival(world: World) -> None:
     world.frontier.add([candidate("1"), candidate("2")], 0.0)
     world.urgent("u")
     world.urgent("v")
     assert paths(world, 5) == ["a/u", "a/v", "a/1", "a/2", ""]
 
 
-def test_its_host_goes_before_all_of_its_shard(world: World) -> None:
+def test_the_host_of_an_urgent_url_is_first_in_its_shard(world: World) -> None:
     hosts = [host for n in range(30) if shard_of(host := f"h{n}", SHARDS) == 0]
     world.frontier.add([candidate("1", host=host) for host in hosts], 0.0)
     world.urgent("u", host=hosts[-1])
@@ -81,7 +81,7 @@ def test_its_host_goes_before_all_of_its_shard(world: World) -> None:
     assert [lease.candidate.host for lease in leases] == [hosts[-1], *hosts[:-1]]
 
 
-def test_it_is_fetched_though_it_was_seen_and_seen_afterwards(world: World) -> None:
+def test_an_urgent_url_is_fetched_though_seen_before(world: World) -> None:
     world.frontier.add([candidate("1")], 0.0)
     assert paths(world, 2) == ["a/1", ""]
     assert world.urgent("1", "new") == 2
@@ -89,7 +89,7 @@ def test_it_is_fetched_though_it_was_seen_and_seen_afterwards(world: World) -> N
     assert paths(world, 3) == ["a/1", "a/new", ""]
 
 
-def test_no_budget_is_in_its_way(server: RedisServer) -> None:
+def test_budgets_do_not_refuse_urgent_urls(server: RedisServer) -> None:
     rules = FrontierRules(max_urls_per_host=1, max_urls_per_domain=1)
     with server.client() as client:
         world = World(client, rules)
@@ -98,7 +98,7 @@ def test_no_budget_is_in_its_way(server: RedisServer) -> None:
         assert world.frontier.add([candidate("5")], 0.0).over_budget == 1
 
 
-def test_politeness_holds_for_it_too(world: World) -> None:
+def test_politeness_holds_for_urgent_urls(world: World) -> None:
     world.frontier.add([candidate("1"), candidate("2")], 0.0)
     first = world.lease()
     assert first is not None
@@ -120,7 +120,9 @@ def test_politeness_holds_for_it_too(world: World) -> None:
         pytest.param(Moved(candidate("new", level=URGENT_LEVEL)), 60.0, id="moved to a new one"),
     ],
 )
-def test_it_stays_urgent(world: World, verdict: RetryAt | PutBack | Moved, at: float) -> None:
+def test_a_retried_url_stays_urgent(
+    world: World, verdict: RetryAt | PutBack | Moved, at: float
+) -> None:
     world.frontier.add([candidate("1"), candidate("2")], 0.0)
     world.urgent("u")
     lease = world.lease()
@@ -134,7 +136,7 @@ def test_it_stays_urgent(world: World, verdict: RetryAt | PutBack | Moved, at: f
     assert again.candidate.url == target
 
 
-def test_it_stays_urgent_when_its_worker_dies(world: World) -> None:
+def test_a_url_stays_urgent_when_its_worker_dies(world: World) -> None:
     world.frontier.add([candidate("1")], 0.0)
     world.urgent("u")
     assert world.lease() is not None
@@ -142,7 +144,7 @@ def test_it_stays_urgent_when_its_worker_dies(world: World) -> None:
     assert paths(world, 3) == ["a/u", "a/1", ""]
 
 
-def test_a_dead_letter_of_it_can_be_put_back(world: World) -> None:
+def test_a_dead_letter_of_an_urgent_url_can_be_put_back(world: World) -> None:
     world.urgent("u")
     lease = world.lease()
     assert lease is not None

@@ -51,7 +51,8 @@ class OwnSpiderMiddleware:
 
 
 class OwnPipeline:
-    """Between parse and archive: knows the title, and can keep a page out of the archive."""
+    """A pipeline between parse and archive: it reads the title, and can keep a page out of the
+    archive."""
 
     def process_item(self, item: Any) -> Any:
         if not isinstance(item, Page):
@@ -86,7 +87,7 @@ OWN = {
 }
 
 
-def test_one_of_each_works_beside_ours(tmp_path: Path) -> None:
+def test_components_of_users_work_beside_ours(tmp_path: Path) -> None:
     home = gzip.compress(str(page("/old", "/secret", text="home").body).encode())
     kinds = (("Content-Type", "text/html"), ("Content-Encoding", "gzip"))
     routes = {

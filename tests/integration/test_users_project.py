@@ -61,7 +61,7 @@ class Done:
         return url.removeprefix(self.web.root)
 
     def noted(self, key: str) -> dict[str, Any]:
-        """What the diary says of *key*, by path."""
+        """Return the notes of the diary on *key*, by path."""
         return {self.path(line["url"]): line[key] for line in self.diary if key in line}
 
 
@@ -82,7 +82,7 @@ def cold(
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
-        check=False,  # its log is told below
+        check=False,  # its log is checked below
     )
 
 
@@ -130,7 +130,7 @@ def test_their_spider_works_with_our_parts(tmp_path: Path, web: Site) -> None:
     done = crawled(tmp_path, web, "shop", root=web.root)
     assert done.noted("price") == {"/item": "12", "/item?again": "13"}
     assert done.noted("n") == {"/item": 0, "/item?again": 1}
-    assert done.noted("broke") == {"/broken": "no price"}, "their middleware hears of the error"
+    assert done.noted("broke") == {"/broken": "no price"}, "their middleware gets the error"
     asked = ["/login", "/item", "/item?again", "/broken", "/forbidden", "/forbidden-by-me"]
     assert done.fates == dict.fromkeys(asked, "done")
     assert web.asked[0] == "/robots.txt"

@@ -1,4 +1,4 @@
-"""Thirty lives of an archive, each ended by `kill -9`: whatever was acknowledged is there and
+"""Thirty lives of an archive, each ended by `kill -9`: every acknowledged record is there and
 whole, outside readers find nothing wrong in any file, and each file has its index."""
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _send(pipe: Connection, number: int, place: RecordPlace) -> None:
 
 
 def acknowledged_by(folder: Path, life: int, answers: int) -> list[Acknowledged]:
-    """Killed once it has sent as many *answers*, in the middle of whatever comes next."""
+    """Run a life, killed once it has sent as many *answers*, in the middle of its work."""
     sent = run_until_killed(live, folder, life, messages=answers)
     return [_read(message) for message in sent]
 
@@ -85,7 +85,7 @@ def _read(message: bytes) -> Acknowledged:
     return int(number), RecordPlace(file, int(offset), int(length))
 
 
-def test_what_was_acknowledged_survives_thirty_kills(tmp_path: Path) -> None:
+def test_acknowledged_data_survives_thirty_kills(tmp_path: Path) -> None:
     random = Random(20260102)
     deaths = [random.randrange(MOST_ANSWERS) for _ in range(LIVES)]
     acknowledged = {

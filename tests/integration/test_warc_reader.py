@@ -34,7 +34,7 @@ GOOD: Final = whole("WARC-Type: x\r\nContent-Length: 2", b"ab")
 
 
 @pytest.mark.parametrize(
-    ("content", "kept", "says"),
+    ("content", "kept", "error"),
     [
         pytest.param(GOOD * 3, 3, "", id="whole"),
         pytest.param(b"", 0, "", id="nothing"),
@@ -68,7 +68,7 @@ GOOD: Final = whole("WARC-Type: x\r\nContent-Length: 2", b"ab")
 )
 @pytest.mark.parametrize("read_bytes", [1, 7, 65536])
 def test_whole_records_are_read_and_damage_is_named(
-    content: bytes, kept: int, says: str, read_bytes: int
+    content: bytes, kept: int, error: str, read_bytes: int
 ) -> None:
     offsets: list[int] = []
 
@@ -77,8 +77,8 @@ def test_whole_records_are_read_and_damage_is_named(
             record.finish()
             offsets.append(record.offset)
 
-    if says:
-        with pytest.raises(DamagedFile, match=f"the record at {len(GOOD)} .*{says}"):
+    if error:
+        with pytest.raises(DamagedFile, match=f"the record at {len(GOOD)} .*{error}"):
             read()
     else:
         read()

@@ -1,5 +1,5 @@
-"""The writer, the archive before it and the recovery after it, on real files: what outside
-readers find is what was acknowledged, whatever happened between."""
+"""The writer, the archive before it and the recovery after it, on real files: outside readers find
+what was acknowledged, after any failure between."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def names(folder: Path) -> list[str]:
 
 
 def assert_found(folder: Path, placed: list[tuple[RecordPlace, Capture]]) -> None:
-    """Every capture lies where it was said to lie, and there is nothing else."""
+    """Check that every capture is at its place, and that there is nothing else."""
     records = read_folder(folder)
     for place, capture in placed:
         record = records[place.file, place.offset]
@@ -88,9 +88,7 @@ def test_captures_are_where_the_writer_put_them(tmp_path: Path) -> None:
     assert_found(tmp_path / "not there yet", placed)
 
 
-def test_warcio_check_has_nothing_to_say(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_warcio_check_finds_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     warcs = writer(tmp_path)
     for number in range(5):
         warcs.append(page(number))
@@ -147,7 +145,7 @@ def test_rules_that_cannot_be_right_are_refused(tmp_path: Path, rules: dict[str,
         writer(tmp_path, **rules)
 
 
-def test_a_folder_that_cannot_be_is_named_and_later_it_can(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_named_and_can_be_repaired(tmp_path: Path) -> None:
     folder = tmp_path / "warc"
     folder.write_bytes(b"")
     warcs = writer(folder)
@@ -228,7 +226,7 @@ class GatedWriter(WarcWriter):
 
 
 @on_a_loop
-async def test_captures_of_many_tasks_all_come_to_lie(tmp_path: Path) -> None:
+async def test_captures_of_many_tasks_are_all_written(tmp_path: Path) -> None:
     archive = Archive(writer(tmp_path, max_file_bytes=20_000), never_waits, queued_captures=8)
     captures = [page(number) for number in range(200)]
     places = await asyncio.gather(*map(archive.append, captures))
@@ -382,7 +380,7 @@ def test_a_file_without_a_whole_record_is_removed(tmp_path: Path, content: bytes
     assert names(tmp_path) == []
 
 
-def test_a_file_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_a_running_process_is_not_touched(tmp_path: Path) -> None:
     warcs = writer(tmp_path)
     placed = [(warcs.append(page(0)), page(0))]
     assert recover(tmp_path) == []

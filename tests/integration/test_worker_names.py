@@ -1,7 +1,7 @@
-"""Names and data directories of workers: two workers that would use the same one are refused, and a
-worker that was killed while it started comes back under its name.
+"""Names and data directories of workers: a second worker with the same one is refused, and a worker
+that was killed during its start restarts under its name.
 
-Rule: a worker is known to live by its entry in the hash of workers; it need not run for that.
+Rule: a worker counts as running by its entry in the hash of workers; it need not run for that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 def announce(client: redis.Redis, name: str, session: str, silent_s: float = 0.0) -> None:
     now, micros = client.time()
-    said = WorkerRecord(
+    record = WorkerRecord(
         name=name,
         session=session,
         state="working",
@@ -50,7 +50,7 @@ def announce(client: redis.Redis, name: str, session: str, silent_s: float = 0.0
         pid=7,
         at=now + micros / 1e6 - silent_s,
     )
-    client.hset(WORKERS, name, msgspec.json.encode(said))
+    client.hset(WORKERS, name, msgspec.json.encode(record))
 
 
 def one_page(ask: Ask) -> Reply:
@@ -58,7 +58,7 @@ def one_page(ask: Ask) -> Reply:
 
 
 def crawl(folder: Path, server: RedisServer, **settings: object) -> tuple[int, str]:
-    """Of one page: its status and what it says."""
+    """Crawl one page and return the exit status and the output."""
     given = {
         "CRAWLER_FRONTIER_URL": server.url,
         "CRAWLER_FRONTIER_SHARDS": 2,
@@ -71,11 +71,11 @@ def crawl(folder: Path, server: RedisServer, **settings: object) -> tuple[int, s
     return done.returncode, done.stderr
 
 
-def test_a_name_of_a_worker_that_lives_is_refused(tmp_path: Path, server: RedisServer) -> None:
+def test_the_name_of_a_running_worker_is_refused(tmp_path: Path, server: RedisServer) -> None:
     with alive(server, "same", "same.1"):
-        status, said = crawl(tmp_path, server, CRAWLER_WORKER_NAME="same")
+        status, output = crawl(tmp_path, server, CRAWLER_WORKER_NAME="same")
     assert status != 0
-    assert "a worker named same takes part in this crawl already" in said.splitlines()[-1]
+    assert "a worker named same takes part in this crawl already" in output.splitlines()[-1]
     assert sessions(server.client()) == {"same": "same.1"}
     assert not (tmp_path / "data" / "worker.json").exists()
     announce(server.client(), "same", "same.1", silent_s=11.0)
@@ -83,14 +83,14 @@ def test_a_name_of_a_worker_that_lives_is_refused(tmp_path: Path, server: RedisS
 
 
 def sessions(client: redis.Redis) -> dict[str, str]:
-    """Of all who were ever heard of, by their names."""
-    said = [msgspec.json.decode(each, type=WorkerRecord) for each in client.hvals(WORKERS)]
-    return {each.name: each.session for each in said}
+    """Return the records of all workers there ever were, by their names."""
+    records = [msgspec.json.decode(each, type=WorkerRecord) for each in client.hvals(WORKERS)]
+    return {each.name: each.session for each in records}
 
 
 @contextmanager
 def alive(server: RedisServer, name: str, session: str) -> Iterator[None]:
-    """Somebody says again and again that he lives."""
+    """Write the heartbeat of a worker again and again."""
     over = threading.Event()
 
     def speak() -> None:
@@ -121,14 +121,14 @@ def test_a_copy_of_a_data_directory_ends_no_other_session(
     shutil.copytree(one, two)
     first = life(one)
     with alive(server, first["name"], first["session"]):
-        status, said = crawl(two, server)
-        assert status == 0, said[-2000:]
-        assert "is a copy of the data directory of the worker" in said
+        status, output = crawl(two, server)
+        assert status == 0, output[-2000:]
+        assert "is a copy of the data directory of the worker" in output
         assert life(two)["name"] != first["name"]
         # Where the directory does not tell, as of a cloned disk, its voice does.
-        status, said = crawl(one, server)
+        status, output = crawl(one, server)
         assert status == 1
-        assert "takes part in this crawl already" in said.splitlines()[-1]
+        assert "takes part in this crawl already" in output.splitlines()[-1]
 
 
 def test_a_data_directory_that_was_moved_keeps_its_name(
@@ -149,12 +149,12 @@ def test_a_data_directory_of_another_crawl_is_refused(tmp_path: Path, server: Re
     assert crawl(tmp_path, server)[0] == 0
     before = life(tmp_path)
     server.client().flushall()
-    status, said = crawl(tmp_path, server)
+    status, output = crawl(tmp_path, server)
     assert status == 1
-    assert "belongs to another crawl (gossamer)" in said.splitlines()[-1]
-    status, said = crawl(tmp_path, server, CRAWLER_FRONTIER_NAME="other")
+    assert "belongs to another crawl (gossamer)" in output.splitlines()[-1]
+    status, output = crawl(tmp_path, server, CRAWLER_FRONTIER_NAME="other")
     assert status == 1
-    assert "not to the one that is other in Redis" in said.splitlines()[-1]
+    assert "not to the one that is other in Redis" in output.splitlines()[-1]
     assert life(tmp_path) == before
 
 
@@ -163,9 +163,9 @@ def test_a_server_without_an_append_only_file_is_warned_of(
     tmp_path: Path, appendonly: str, times: int
 ) -> None:
     with RedisServer(tmp_path / "redis", appendonly=appendonly) as server:
-        status, said = crawl(tmp_path, server)
+        status, output = crawl(tmp_path, server)
     assert status == 0
-    assert said.count("Redis keeps no append-only file") == times
+    assert output.count("Redis keeps no append-only file") == times
 
 
 SETTINGS = {"CRAWLER_FRONTIER_SHARDS": 2, "CRAWLER_WORKER_NAME": "same"}
@@ -179,13 +179,13 @@ def test_a_worker_killed_before_it_joined_is_not_taken_for_another(tmp_path: Pat
         assert run(command).returncode == 0
         first = read_worker(data)
         assert first is not None
-        # The next life wrote who it is; Redis knows the one before, and heard of it just now.
+        # The next start wrote its session; Redis has the one before, with a recent heartbeat.
         unheard = msgspec.structs.replace(first, session="same.unheard", before=first.session)
         write_worker(data, unheard)
-        said = WorkerRecord(
+        record = WorkerRecord(
             name="same", session=first.session, state="working", host="h", pid=7, at=time.time()
         )
-        server.client().hset(keys.workers("gossamer"), "same", msgspec.json.encode(said))
+        server.client().hset(keys.workers("gossamer"), "same", msgspec.json.encode(record))
         again = run(command)
         last = read_worker(data)
     assert again.returncode == 0, again.stderr[-2000:]

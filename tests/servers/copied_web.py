@@ -2,7 +2,7 @@
 PDFs, and pages that only a sitemap knows; much of it does not shrink when it is packed.
 
 Rule: the same numbers give the same web, every path is the answer to one fetch (two where the first
-fails), and what is a page, and what its text, is said here and nowhere else.
+fails), and what is a page, and what its text, is defined here and nowhere else.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CopiedWeb:
         return ["/", MAP, *numbered]
 
     def fetches(self, path: str) -> int:
-        """How often it is asked for when nobody dies."""
+        """Return how often it is fetched when no worker dies."""
         return 2 if _kind(path) == "flaky" else 1
 
     def is_page(self, path: str) -> bool:

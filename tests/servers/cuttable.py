@@ -35,17 +35,17 @@ class CuttableNetwork:
         self._thread.join()
 
     def cut(self) -> None:
-        self._tell(self._whole.clear)
+        self._call(self._whole.clear)
 
     def mend(self) -> None:
-        self._tell(self._whole.set)
+        self._call(self._whole.set)
 
-    def _tell(self, what: Callable[[], None]) -> None:
+    def _call(self, what: Callable[[], None]) -> None:
         """When it returns, it is so."""
-        told = threading.Event()
+        done = threading.Event()
         self._loop.call_soon_threadsafe(what)
-        self._loop.call_soon_threadsafe(told.set)
-        told.wait()
+        self._loop.call_soon_threadsafe(done.set)
+        done.wait()
 
     def _run(self) -> None:
         asyncio.run(self._serve())
@@ -83,7 +83,7 @@ class CuttableNetwork:
                     end.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):  # an end that is gone: the other is told so
+        with suppress(OSError):  # an end that is gone: the other is closed, too
             while piece := await reader.read(PIECE_BYTES):
                 await self._whole.wait()
                 writer.write(piece)

@@ -2,7 +2,7 @@
 
 Rule: nothing of the crawler is imported here; a walk that shared our URL rules would share
 their faults. The walk is libxml2's parser, urllib.parse and http.client: they are wherever
-Scrapy is, which wget is not, and wget tells what it saw only in a log for people. Compared
+Scrapy is, which wget is not, and wget reports its results only in a log for people. Compared
 once with `wget --recursive --spider` over python3.11-doc, sqlite3-doc and debian-handbook
 (en-US): the same 528, 758 and 128 URLs.
 """
@@ -143,7 +143,7 @@ def _content_type(path: Path) -> str:
 
 
 def _path() -> str:
-    """nginx lives in sbin, which is not on everybody's PATH."""
+    """Return PATH with sbin, where nginx is, and which many users do not have in it."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
 
 

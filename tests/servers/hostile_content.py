@@ -178,15 +178,15 @@ def rows(file: str) -> Mapping[str, Callable[[Ask], Reply]]:
                 content_type=XML,
             )
         ),
-        "xml-external": lambda ask: external(ask, XML, lambda told: f"{told}<rss>&f;&h;</rss>"),
+        "xml-external": lambda ask: external(ask, XML, lambda head: f"{head}<rss>&f;&h;</rss>"),
         "map-external": lambda ask: external(
             ask,
             XML,
-            lambda told: (
-                f"{told.replace(' rss ', ' urlset ')}<urlset><url><loc>&h;</loc></url></urlset>"
+            lambda head: (
+                f"{head.replace(' rss ', ' urlset ')}<urlset><url><loc>&h;</loc></url></urlset>"
             ),
         ),
-        "feed-external": lambda ask: external(ask, RSS, lambda told: _feed(item, told)),
+        "feed-external": lambda ask: external(ask, RSS, lambda head: _feed(item, head)),
         "feed-laughs": once(_laughs()),
         "feed-in-itself": once(
             Reply(
@@ -259,8 +259,8 @@ class HostileContent(LoopbackWeb):
             return _front(ask, [f"/lost/{n}.html" for n in range(LOST)])
         if path == "/robots.txt":
             return _missing()
-        said = " ".join(prose(f"{path} {ask.turn}", 100))
-        return html(f"<title>404</title><p>{path} was not found here. {said}")
+        text = " ".join(prose(f"{path} {ask.turn}", 100))
+        return html(f"<title>404</title><p>{path} was not found here. {text}")
 
     def _elsewhere(self, ask: Ask, path: str) -> Reply:
         """A name that nobody knows leads to another that nobody knows."""

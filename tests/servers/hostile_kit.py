@@ -32,7 +32,7 @@ Pieces = Callable[[], Iterable[Piece]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What one fetch should come to, redirects not followed."""
+    """The expected result of one fetch, redirects not followed."""
 
     outcome: str = "page"  # or the error: timeout | connect | tls | protocol
     status: int = 200

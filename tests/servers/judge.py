@@ -28,7 +28,7 @@ ROBOTS: Final = "/robots.txt"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one host asks of its visitors, as its robots.txt says it."""
+    """The rules of one host, as in its robots.txt."""
 
     crawl_delay_s: float = 0.0
     disallow: tuple[str, ...] = ()  # prefixes
@@ -83,7 +83,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """What the judge found, and in how much."""
+    """The violations that were found, and in how many requests."""
 
     found: tuple[Violation, ...]
     hosts: int

@@ -167,7 +167,7 @@ class JudgedWeb:
 
 
 class Judge(LoopbackWeb):
-    """Serves a judged web, and judges who came."""
+    """A server of the web that checks its visits."""
 
     def __init__(self, web: JudgedWeb) -> None:
         super().__init__(web, web.addresses)

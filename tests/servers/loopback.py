@@ -1,10 +1,11 @@
-"""A small web on loopback addresses that keeps exact books of who asked for what, and when.
+"""A small web on loopback addresses that keeps an exact log of its requests: the host, the path and
+the times.
 
-Rule: the books never accuse wrongly. An arrival is stamped once its bytes are read, an end
-just before the answer's last bytes go to the kernel. So a gap in the books is never shorter
-than the client's own, and a duration never longer, however late this thread gets its turn. A client
-that leaves before is not noticed at once, and on a busy machine late: what is written down is when
-it was last known to be there.
+Rule: the log never shows a violation that did not happen. An arrival is stamped once its bytes are
+read, an end just before the answer's last bytes go to the kernel. So a gap in the log is never
+shorter than the client's own, and a duration never longer, however late this thread is scheduled. A
+client that disconnects earlier is not noticed at once, and on a busy machine late: the log has the
+time at which it was last known to be connected.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ LARGEST_HEAD_BYTES: Final = 64 * 1024  # no client of ours sends as much
 LAST_BYTES: Final = 16 * 1024  # stamped and sent as one; a fresh socket buffer takes them whole
 SETTLED_S: Final = 2.0
 PORT_TRIES: Final = 20  # a port free on one address may be taken on another
-LOOK_S: Final = 0.01
-LOOKS: Final = 5
-"""Turns of the loop with a look in them, from the one before that in which the kernel told of a
-client's leave, to the one in which its task hears of it: so the oldest of so many looks was before
-the leave."""
+CHECK_S: Final = 0.01
+CHECKS: Final = 5
+"""Iterations of the loop with a check, from the one before that in which the kernel reported that a
+client had disconnected, to the one in which its task is notified: so the oldest of so many checks
+was before the disconnection."""
 TCP_ESTABLISHED: Final = 1  # include/net/tcp_states.h
 
 
@@ -59,7 +60,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One line of the books. Times are seconds of one monotonic clock, but for *ended_at*."""
+    """One line of the log. Times are seconds of one monotonic clock, but for *ended_at*."""
 
     host: str
     path: str
@@ -84,16 +85,16 @@ class LoopbackWeb:
         self.port = 0  # known once entered
         self.visits: list[Visit] = []  # in the order they ended
         self.failures: list[Exception] = []  # the web's own faults
-        self.turns: Counter[tuple[str, str]] = Counter()
+        self.requests: Counter[tuple[str, str]] = Counter()
 
     def url(self, host: str, path: str = "/") -> str:
         return f"http://{host}:{self.port}{path}"
 
     def settle(self) -> None:
-        """Wait until each answer that was begun is in the books, which a busy machine writes late;
+        """Wait until each answer that was begun is in the log, which a busy machine writes late;
         at most SETTLED_S, for some answers have no end."""
         deadline_s = time.monotonic() + SETTLED_S
-        while len(self.visits) < self.turns.total() and time.monotonic() < deadline_s:
+        while len(self.visits) < self.requests.total() and time.monotonic() < deadline_s:
             time.sleep(0.005)
 
     def __enter__(self) -> Self:
@@ -101,7 +102,7 @@ class LoopbackWeb:
         self.port = sockets[0].getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
-        self.looks = deque([time.monotonic()], LOOKS)  # at who has left; in seconds
+        self.checks = deque([time.monotonic()], CHECKS)  # at who has left; in seconds
         self._thread = threading.Thread(target=self._run, args=(sockets,), name="loopback web")
         self._thread.start()
         return self
@@ -123,9 +124,9 @@ class LoopbackWeb:
             await loop.create_server(lambda: _Connection(self, open_now), sock=each, backlog=256)
             for each in sockets
         ]
-        looking = loop.create_task(self._look())
+        checking = loop.create_task(self._check())
         await self._stopping.wait()
-        looking.cancel()
+        checking.cancel()
         for server in servers:
             server.close()
         for connection in tuple(open_now):
@@ -133,11 +134,11 @@ class LoopbackWeb:
         while open_now:
             await asyncio.sleep(0)
 
-    async def _look(self) -> None:
-        """Each turn of the loop begins with the kernel's word on who has left."""
+    async def _check(self) -> None:
+        """Check at each iteration of the loop which clients have closed their connection."""
         while True:
-            self.looks.append(time.monotonic())
-            await asyncio.sleep(LOOK_S)
+            self.checks.append(time.monotonic())
+            await asyncio.sleep(CHECK_S)
 
 
 def _listen(hosts: Sequence[str]) -> list[socket.socket]:
@@ -156,7 +157,7 @@ def _listen(hosts: Sequence[str]) -> list[socket.socket]:
 
 
 class _Connection(asyncio.Protocol):
-    """Answers one connection's requests in turn, but stamps them as they arrive."""
+    """Answers the requests of a connection one after the other, and stamps them as they arrive."""
 
     def __init__(self, server: LoopbackWeb, open_now: set[_Connection]) -> None:
         self._server = server
@@ -209,9 +210,9 @@ class _Connection(asyncio.Protocol):
     async def _answer(self, head: bytes, arrival_s: float) -> None:
         line, *fields = head.decode("latin-1").split("\r\n")
         method, path = line.split(" ", 2)[:2]
-        turns = self._server.turns
-        turn = turns[self._host, path]
-        turns[self._host, path] += 1
+        requests = self._server.requests
+        turn = requests[self._host, path]
+        requests[self._host, path] += 1
         reply = self._server.web(Ask(self._host, path, turn, self._port))
         end_s = None
         try:
@@ -222,7 +223,7 @@ class _Connection(asyncio.Protocol):
                     host=self._host,
                     path=path,
                     arrival_s=arrival_s,
-                    end_s=max(arrival_s, self._server.looks[0]) if end_s is None else end_s,
+                    end_s=max(arrival_s, self._server.checks[0]) if end_s is None else end_s,
                     status=reply.status,
                     retry_after=reply.header("Retry-After"),
                     ended_at=time.time(),

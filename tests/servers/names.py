@@ -1,4 +1,4 @@
-"""A name server on loopback: it knows what it is told, and counts who asks.
+"""A name server on loopback: it answers from a table, and counts its queries.
 
 Rule: RFC 1035 over UDP, A and AAAA records only; a name it does not know does not exist.
 """

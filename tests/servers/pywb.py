@@ -1,4 +1,4 @@
-"""A real pywb on loopback, and a real browser that looks at what it replays."""
+"""A real pywb on loopback, and a real browser that shows what it replays."""
 
 from __future__ import annotations
 

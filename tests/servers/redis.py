@@ -31,8 +31,8 @@ PORT_TRIES: Final = 5  # a port that was free a moment ago may be taken
 NODE_TIMEOUT_MS: Final = 3000  # of a cluster; by default 15 s
 
 # A user with all rights, whatever a test makes of the others.
-KEEPER: Final = "keeper"
-KEEPER_PASSWORD: Final = secrets.token_hex(16)
+ADMIN: Final = "admin"
+ADMIN_PASSWORD: Final = secrets.token_hex(16)
 
 Option = str | int | Path
 
@@ -104,13 +104,13 @@ class RedisServer:
 
     @property
     def is_up(self) -> bool:
-        """Whether the process lives, be it paused."""
+        """Return whether the process exists, even if it is paused."""
         return self._process is not None and self._process.poll() is None
 
     def client(
-        self, user: str = KEEPER, password: str = KEEPER_PASSWORD, **options: Any
+        self, user: str = ADMIN, password: str = ADMIN_PASSWORD, **options: Any
     ) -> redis.Redis:
-        """If not told otherwise, one that may do everything. It tries nothing twice."""
+        """Return a client, by default with all rights. It retries nothing."""
         tls = {"ssl": True, "ssl_ca_certs": str(self.certificate)} if self.certificate else {}
         given: dict[str, Any] = {
             "username": user or None,
@@ -123,7 +123,7 @@ class RedisServer:
         return client
 
     def start(self) -> None:
-        """Until it answers. The second time it is over the same folder and at the same port."""
+        """Start it and wait until it answers. The second time it uses the same folder and port."""
         assert not self.is_up, "it runs already"
         is_new = self.port == 0
         for _ in range(PORT_TRIES if is_new else 1):
@@ -135,20 +135,20 @@ class RedisServer:
         raise RuntimeError(f"redis-server did not start:\n{self.log()[-2000:]}")
 
     def stop(self) -> None:
-        """As an operator would: when it ends, everything is on disk."""
+        """Stop it as an operator does: when it has exited, everything is on disk."""
         if self.is_up:
             os.kill(self.pid, signal.SIGTERM)
             self.resume()
         self._wait()
 
     def kill(self) -> None:
-        """And with it the child that may be rewriting its file."""
+        """Kill it and the child that may be rewriting its file."""
         if self.is_up:
             os.killpg(self.pid, signal.SIGKILL)
         self._wait()
 
     def pause(self) -> None:
-        """It is silent, but its connections stay open."""
+        """Stop the process with SIGSTOP; its connections stay open."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
@@ -156,11 +156,11 @@ class RedisServer:
         os.kill(self.pid, signal.SIGCONT)
 
     def aof_bytes(self) -> int:
-        """The length of the last append-only file: what came after it can be cut off."""
+        """Return the length of the last append-only file: what is written later can be cut off."""
         return self._last_aof().stat().st_size
 
     def cut_aof(self, cut_bytes: int) -> None:
-        """What a power failure does to the end of the append-only file."""
+        """Cut off the end of the append-only file, as a power failure does."""
         assert not self.is_up, "it would go on writing behind the cut"
         os.truncate(self._last_aof(), max(0, self.aof_bytes() - cut_bytes))
 
@@ -172,7 +172,7 @@ class RedisServer:
         self.cut_aof(self.aof_bytes() - length)
 
     def load_slowly(self, seconds: float) -> None:
-        """From now on each start takes so long: it answers LOADING to most of what it is asked."""
+        """Make each later start take so long: it answers LOADING to most commands meanwhile."""
         with self.client() as client:
             client.mset({f"ballast:{number}": "x" for number in range(1000)})
             client.bgrewriteaof()  # the delay is one of keys in a base file
@@ -211,7 +211,7 @@ class RedisServer:
             **self._secured(),
             **self._options,
         }
-        users = (*self._users, f"{KEEPER} on >{KEEPER_PASSWORD} ~* &* +@all")
+        users = (*self._users, f"{ADMIN} on >{ADMIN_PASSWORD} ~* &* +@all")
         return [
             *(f"{name} {value}" for name, value in options.items()),
             *(f"user {line}" for line in users),
@@ -227,7 +227,7 @@ class RedisServer:
             }
         if self._replica_of:
             lines |= {"replicaof": f"{HOST} {self._replica_of.port}"}
-            lines |= {"masteruser": KEEPER, "masterauth": KEEPER_PASSWORD}
+            lines |= {"masteruser": ADMIN, "masterauth": ADMIN_PASSWORD}
         return lines
 
     def _secured(self) -> dict[str, Option]:
@@ -242,7 +242,7 @@ class RedisServer:
         return lines
 
     def _answers(self) -> bool:
-        """False: it ended instead."""
+        """Wait until it answers. Return False if it ended instead."""
         until = time.monotonic() + START_S
         with self.client() as client:
             while self.is_up and time.monotonic() < until:

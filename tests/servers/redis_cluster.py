@@ -1,6 +1,6 @@
 """A real Redis Cluster on loopback: masters, and replicas where a test adds them.
 
-Rule: a node that is down takes its own keys with it and no others, and comes back as itself.
+Rule: a node that is down takes its own keys with it and no others, and restarts under its identity.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class RedisCluster:
         return next(each.url for each in self.nodes if each is not node)
 
     def node_of(self, key: str | bytes) -> RedisServer:
-        """Who has it. Keys with the same part in braces are together."""
+        """Return the node that has *key*. Keys with the same part in braces are together."""
         slot = key_slot(key if isinstance(key, bytes) else key.encode())
         return next(node for node, slots in self._shares() if slot in slots)
 
     @contextmanager
     def replica(self, master: RedisServer) -> Iterator[RedisServer]:
-        """One more node, which has all that *master* has, and which all others know."""
+        """Add a node that replicates *master* and is known to all others."""
         with RedisServer(cluster=True, **self._options) as replica:
             with replica.client() as client, master.client() as its_master:
                 for node in self.nodes:
@@ -107,11 +107,11 @@ class RedisCluster:
         return list(zip(self.nodes, map(range, ends, ends[1:]), strict=True))
 
     def _is_whole(self, client: redis.Redis) -> bool:
-        told = client.cluster("info")
+        info = client.cluster("info")
         return (
-            told["cluster_state"] == "ok"
-            and int(told["cluster_slots_ok"]) == HASH_SLOTS
-            and int(told["cluster_known_nodes"]) == len(self.nodes)
+            info["cluster_state"] == "ok"
+            and int(info["cluster_slots_ok"]) == HASH_SLOTS
+            and int(info["cluster_known_nodes"]) == len(self.nodes)
         )
 
 

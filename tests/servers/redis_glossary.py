@@ -29,7 +29,7 @@ OF_KIND: Final = {name: kind for kind, names in KINDS.items() for name in names.
 WITHOUT_KEYS: Final = {
     *("AUTH", "CLIENT", "ECHO", "HELLO", "INFO", "PING", "SCRIPT", "SELECT", "TIME"),
 }
-LOOKING: Final = {
+READING: Final = {
     *("HGET", "HLEN", "HGETALL", "HSCAN", "LLEN", "LRANGE", "ZSCAN", "SISMEMBER", "GET", "PTTL"),
     *WITHOUT_KEYS - {"SCRIPT"},
 }

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.servers.redis import KEEPER, KEEPER_PASSWORD, RedisServer
+from tests.servers.redis import ADMIN, ADMIN_PASSWORD, RedisServer
 from tests.servers.redis_process import HOST
 
 WAIT_S: Final = 60.0
@@ -45,7 +45,7 @@ def monitored(server: RedisServer) -> Iterator[Monitored]:
         socket.create_connection((HOST, server.port), WAIT_S) as connection,
         connection.makefile("rb") as lines,
     ):
-        connection.sendall(f"AUTH {KEEPER} {KEEPER_PASSWORD}\r\nMONITOR\r\n".encode())
+        connection.sendall(f"AUTH {ADMIN} {ADMIN_PASSWORD}\r\nMONITOR\r\n".encode())
         assert [lines.readline(), lines.readline()] == [b"+OK\r\n"] * 2
         yield seen
         last = secrets.token_hex(8).encode()

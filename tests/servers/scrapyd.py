@@ -46,7 +46,7 @@ class Scrapyd:
     def ask(self, what: str, **query: object) -> Any:
         return self._answer(f"{what}.json?{urlencode(query, doseq=True)}", None)
 
-    def tell(self, what: str, **form: object) -> Any:
+    def post(self, what: str, **form: object) -> Any:
         return self._answer(f"{what}.json", urlencode(form, doseq=True).encode())
 
     def _answer(self, what: str, form: bytes | None) -> Any:
@@ -56,11 +56,11 @@ class Scrapyd:
         return answer
 
     def schedule(self, job: str, **arguments: object) -> None:
-        self.tell("schedule", project="crawler", spider="web", jobid=job, **arguments)
+        self.post("schedule", project="crawler", spider="web", jobid=job, **arguments)
 
     def cancel(self, job: str, **signal: str) -> str | None:
         """The state it was in."""
-        before: str | None = self.tell("cancel", project="crawler", job=job, **signal)["prevstate"]
+        before: str | None = self.post("cancel", project="crawler", job=job, **signal)["prevstate"]
         return before
 
     def jobs(self, state: str) -> set[str]:
@@ -80,7 +80,7 @@ class Scrapyd:
         return (self.folder / "scrapyd.log").read_text()
 
     def data(self, job: str) -> Path:
-        """Where a job keeps its crawl that is not told where."""
+        """Return the default data directory of a job."""
         return self.folder / "jobs" / "crawler" / "web" / job
 
 

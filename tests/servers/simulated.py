@@ -1,4 +1,5 @@
-"""A network between workers and one real redis-server that fails as a test says, in simulated time.
+"""A network between workers and one real redis-server that fails as the test sets it, in simulated
+time.
 
 Rule: all is deterministic. The loop never waits for a timer, and a connection carries each pipeline
 to the server and back before anything else happens.
@@ -105,7 +106,7 @@ class _Selector(selectors.SelectSelector):
 
 
 class SimulatedServer:
-    """A real redis-server, as its clients see it: they can be told that it has restarted."""
+    """A real redis-server as its clients see it: a restart can be simulated."""
 
     def __init__(
         self, client: redis.Redis, port: int, refusable: set[str], now: Callable[[], float]
@@ -126,8 +127,8 @@ class SimulatedServer:
 
     def ask(self, commands: Sequence[bytes]) -> bytes:
         """Return the answer to *commands*, which are executed at the simulated time."""
-        told = hiredis.pack_command(("SET", "now", repr(float(self._now()))))
-        self._socket.sendall(told + b"".join(commands))
+        set_time = hiredis.pack_command(("SET", "now", repr(float(self._now()))))
+        self._socket.sendall(set_time + b"".join(commands))
         reader, answer = hiredis.Reader(notEnoughData=Ellipsis), b""
         missing = len(commands) + 1
         while missing:
@@ -173,7 +174,7 @@ class SimulatedServer:
 
 
 class Network:
-    """Carries what one worker sends. It fails at the next pipelines as `failures` says."""
+    """The connection of one worker. It fails at the next pipelines as `failures` describes."""
 
     def __init__(self, loop: SimulatedLoop, server: SimulatedServer, port: int) -> None:
         self.loop = loop

@@ -1,6 +1,6 @@
 """A well-behaved server that keeps connections open, and what can go wrong between answers.
 
-Rule: it says in each answer how often the connection was used, and writes down each visit.
+Rule: each answer contains how often the connection was used, and each visit is logged.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class Fault(Enum):
     FORBIDDEN = auto()  # 403
     UNKNOWN = auto()  # 501
     HANG = auto()  # no answer until the trouble is over, then none either
-    CUT_BEFORE = auto()  # hung up; the server never heard of it
-    CUT_AFTER = auto()  # the server has done it, and nobody is told
+    CUT_BEFORE = auto()  # closed; the server never got it
+    CUT_AFTER = auto()  # the server has done it, and no reply is sent
     FLIPPED = auto()  # a bit of what is sent arrives otherwise
     OPAQUE = auto()  # a tag in the answer that is no digest, as of what is encrypted
 
@@ -36,7 +36,7 @@ CODE: Final = {503: "ServiceUnavailable", 403: "AccessDenied", 501: "NotImplemen
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request as it came by."""
+    """One request as it passed."""
 
     number: int  # from 0
     method: str

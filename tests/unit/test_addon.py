@@ -78,7 +78,7 @@ def test_a_project_may_export_feeds_by_a_class_of_its_own(given):
         *(SCHEDULER, DOWNLOADER, interactive.SCHEDULER, SETTINGS["LOG_FORMATTER"], FETCH_HANDLER),
     ],
 )
-def test_what_is_named_exists(path):
+def test_named_components_exist(path):
     load_object(path)
 
 
@@ -223,7 +223,7 @@ def test_a_setting_that_would_have_no_effect_is_refused(name, priority):
 
 
 @pytest.mark.parametrize("name", REPLACED)
-def test_saying_what_is_done_anyway_is_no_mistake(name):
+def test_a_setting_that_changes_nothing_is_accepted(name):
     settled({name: REPLACED[name][0]})
 
 
@@ -232,7 +232,7 @@ def test_all_of_them_are_named_at_once():
         settled({"DOWNLOAD_DELAY": 3, "RETRY_TIMES": 9})
 
 
-def test_an_errand_has_scrapys_scheduler_and_keeps_nothing():
+def test_an_interactive_command_uses_the_scheduler_of_scrapy_and_stores_nothing():
     mine = {"SCHEDULER": SCHEDULER, "JOBDIR": "jobs", "CRAWLER_MIN_DELAY_S": 3}
     settings = settled(mine, SCHEDULER=interactive.SCHEDULER)
     assert settings["SCHEDULER"] == interactive.SCHEDULER

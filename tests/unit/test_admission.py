@@ -77,7 +77,7 @@ def test_a_spiders_own_request_keeps_what_it_brings() -> None:
     assert admitted(found).needs_seen_test is False
 
 
-def test_a_date_out_of_range_is_refused_to_links_and_not_to_a_person() -> None:
+def test_a_date_out_of_range_is_refused_in_links_and_not_in_seeds() -> None:
     rules = AdmissionRules(
         addresses=PUBLIC, key_seed=7, calendar=CalendarRules(until=(2027, 6, 20))
     )
@@ -245,7 +245,7 @@ def test_the_links_of_a_page_come_once_each_in_their_order() -> None:
     assert selected.refused == {Reason.SCHEME: 2}
 
 
-def test_a_robots_file_is_judged_by_its_address_alone() -> None:
+def test_a_robots_txt_is_checked_by_its_address_alone() -> None:
     admission = Admission(NARROW)
     target = "https://other.example/print/robots.txt"
     found = admitted(admission.robots_candidate(target, None, "https://www.example.com"))
@@ -261,7 +261,7 @@ def test_a_robots_file_is_judged_by_its_address_alone() -> None:
 
 
 @given(st.lists(st.text(max_size=20), max_size=5))
-def test_whatever_a_page_links_to_is_counted(hrefs: list[str]) -> None:
+def test_every_link_of_a_page_is_counted(hrefs: list[str]) -> None:
     selected = Admission(OPEN).select(hrefs, PAGE, depth=1)
     keys = [found.key for found in selected.candidates]
     assert len(keys) == len(set(keys))

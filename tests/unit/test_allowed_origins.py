@@ -11,7 +11,7 @@ from crawler.model.choices import ScopeChoice
 from crawler.model.types import Candidate
 
 
-def doors(
+def origins(
     scope: ScopeChoice = ScopeChoice.HOST, store: MemoryStore | None = None
 ) -> AllowedOrigins:
     config = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
@@ -20,12 +20,12 @@ def doors(
     )
 
 
-def admits(door: AllowedOrigins, url: str) -> bool:
-    return isinstance(door.admission.candidate(url, depth=1), Candidate)
+def admits(origins: AllowedOrigins, url: str) -> bool:
+    return isinstance(origins.admission.candidate(url, depth=1), Candidate)
 
 
 def test_origins_are_known_once_all_seeds_are():
-    alone, one_of_many = doors(), doors()
+    alone, one_of_many = origins(), origins()
     one_of_many.wait_for_other_seeds()
     for each in (alone, one_of_many):
         assert not each.is_complete
@@ -35,15 +35,15 @@ def test_origins_are_known_once_all_seeds_are():
     assert one_of_many.is_complete
 
 
-def test_others_alone_are_not_enough():
-    one = doors()
+def test_hosts_of_other_workers_alone_do_not_complete_the_origins():
+    one = origins()
     one.wait_for_other_seeds()
     one.add_seed_hosts(["a.example"])
     assert not one.is_complete
 
 
-def test_hosts_that_come_later_are_as_good_as_the_first():
-    one = doors()
+def test_hosts_opened_later_are_allowed_like_the_first():
+    one = origins()
     one.set_seeds(["https://a.example/"])
     one.add_seed_hosts(["b.example"])
     one.add_seed_hosts(["www.c.example", "b.example"])
@@ -51,14 +51,14 @@ def test_hosts_that_come_later_are_as_good_as_the_first():
 
 
 def test_the_seeds_do_not_close_what_others_have_opened():
-    one = doors()
+    one = origins()
     one.add_seed_hosts(["b.example"])
     one.set_seeds(["https://a.example/"])
     assert admits(one, "https://b.example/x")
 
 
 def test_a_domain_is_open_with_all_its_hosts():
-    one = doors(ScopeChoice.DOMAIN)
+    one = origins(ScopeChoice.DOMAIN)
     one.add_seed_hosts(["www.a.example"])
     assert admits(one, "https://other.a.example/") and not admits(one, "https://b.example/")
 
@@ -69,7 +69,7 @@ LOCAL, OTHER_PORT, OTHER_HOST = (
 
 
 def test_a_seed_opens_its_own_host_and_port(caplog):
-    one = doors(ScopeChoice.ANY)
+    one = origins(ScopeChoice.ANY)
     with caplog.at_level("INFO"):
         one.set_seeds(["http://127.0.0.1:8000/"])
     assert [admits(one, url) for url in (LOCAL, OTHER_PORT, OTHER_HOST)] == [True, False, False]
@@ -79,20 +79,20 @@ def test_a_seed_opens_its_own_host_and_port(caplog):
 
 
 def test_a_fetched_list_opens_nothing():
-    one = doors(ScopeChoice.ANY)
+    one = origins(ScopeChoice.ANY)
     one.set_seeds(["http://127.0.0.1:8000/", "https://a.example/"], fetched=True)
     assert not admits(one, LOCAL)
     assert admits(one, "https://a.example/x")
 
 
-def test_what_is_pushed_opens_no_loopback():
-    one = doors(ScopeChoice.HOST)
+def test_pushed_urls_do_not_allow_loopback():
+    one = origins(ScopeChoice.HOST)
     one.set_seeds(["https://a.example/"])
     one.add_seed_hosts(["127.0.0.1"])
     assert not admits(one, LOCAL)
 
 
-def test_what_a_spider_has_opened_stays_open_for_its_next_start():
+def test_origins_of_a_spider_stay_allowed_at_its_next_start():
     def of_a_spider() -> AllowedOrigins:
         return AllowedOrigins(read_config({}), None, store, 7, 1e9)
 
@@ -111,8 +111,8 @@ def test_what_a_spider_has_opened_stays_open_for_its_next_start():
         pytest.param(ScopeChoice.ANY, set(), id="anywhere: none"),
     ],
 )
-def test_what_is_yet_to_be_opened(scope: ScopeChoice, hosts: set[str]) -> None:
-    one = doors(scope)
+def test_hosts_that_are_still_to_be_opened(scope: ScopeChoice, hosts: set[str]) -> None:
+    one = origins(scope)
     one.set_seeds(["https://a.example/"])
     urls = [
         "https://a.example/1",

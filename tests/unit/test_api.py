@@ -12,7 +12,7 @@ from tests.harness.sources import PROJECT
 
 
 @pytest.mark.parametrize("name", api.__all__)
-def test_each_name_is_there(name: str) -> None:
+def test_every_name_of_the_api_exists(name: str) -> None:
     assert getattr(api, name).__name__ == name
 
 

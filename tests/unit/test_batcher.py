@@ -18,7 +18,7 @@ def call(number: int) -> Call:
 
 
 class Shards:
-    """Answers each with its shard, or as it is told."""
+    """Answers each call with its shard, or with the given reply."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -33,19 +33,19 @@ class Shards:
         return [self.replies.get(each.shard, each.shard) for each in calls]
 
 
-def test_what_is_asked_in_one_moment_goes_out_together():
-    async def story():
+def test_simultaneous_queries_are_sent_together():
+    async def scenario():
         shards = Shards()
         batcher = Batcher(shards.run)
         assert await asyncio.gather(*(batcher.ask(call(n)) for n in range(5))) == list(range(5))
         assert await batcher.ask(call(7)) == 7
         assert shards.batches == [[0, 1, 2, 3, 4], [7]]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_questions_of_one_page_go_out_together():
-    async def story():
+    async def scenario():
         shards = Shards()
         batcher = Batcher(shards.run)
         both = batcher.ask_all([call(3), call(1)]), batcher.ask_all([call(2)])
@@ -53,22 +53,22 @@ def test_questions_of_one_page_go_out_together():
         assert await batcher.ask_all([]) == []
         assert shards.batches == [[3, 1, 2]]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_fault_is_an_answer_to_one():
-    async def story():
+    async def scenario():
         shards = Shards()
         shards.replies[1] = Unreachable("down")
         batcher = Batcher(shards.run)
         first, second = await asyncio.gather(batcher.ask(call(0)), batcher.ask(call(1)))
         assert (first, second) == (0, shards.replies[1])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_bug_is_raised_for_all_waiting_callers_and_none_after():
-    async def story():
+    async def scenario():
         shards = Shards()
         shards.bug = RuntimeError("a bug")
         batcher = Batcher(shards.run)
@@ -79,11 +79,11 @@ def test_a_bug_is_raised_for_all_waiting_callers_and_none_after():
         shards.bug = None
         assert await batcher.ask(call(2)) == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_cancelled_caller_is_not_asked_for():
-    async def story():
+    async def scenario():
         shards = Shards()
         batcher = Batcher(shards.run)
         gone = asyncio.create_task(batcher.ask(call(0)))
@@ -99,4 +99,4 @@ def test_a_cancelled_caller_is_not_asked_for():
             await alone
         assert await batcher.ask(call(3)) == 3
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: its web is as described, its sums are right, and the pages
+"""The benchmark measures what it claims: its web is as described, its sums are right, and the pages
 on which content removers are measured hold what they should."""
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_a_crawl_that_fails_shows_its_log(tmp_path: Path) -> None:
         run([fails], tmp_path / "log", lambda: 0)
 
 
-def test_one_worker_that_fails_is_a_crawl_that_fails(tmp_path: Path) -> None:
+def test_a_failed_worker_fails_the_crawl(tmp_path: Path) -> None:
     pages = iter((0, 10))
     with pytest.raises(CrawlFailed, match="ended with 0, 3"):
         run([["true"], ["sh", "-c", "exit 3"]], tmp_path / "log", lambda: next(pages))

@@ -1,4 +1,4 @@
-"""What is kept of a body: exactly its room, and what came before anything went wrong."""
+"""The part of a body that is kept: up to its limit, and up to the first error."""
 
 from __future__ import annotations
 
@@ -41,29 +41,37 @@ OPTIONS = DownloadOptions(
 
 
 class Desk:
-    """A keeper, its crawler, and a request."""
+    """A body reader, its crawler, and a request."""
 
     def __init__(self, memory: Memory | None = None, **meta: Any) -> None:
         self.crawler: Crawler = get_crawler()
         self.memory = memory or Memory()
         slots = Slots(SlotRules(), lambda: None)
-        self.keeper = BodyReader(self.crawler, OPTIONS, self.memory.flights, self.memory, slots)
-        self.request, self.flight = self.memory.leased(1, **meta)
+        self.body_reader = BodyReader(
+            self.crawler, OPTIONS, self.memory.in_flight, self.memory, slots
+        )
+        self.request, self.fetch = self.memory.leased(1, **meta)
 
     def keep(self, *parts: bytes | float, **headers: str) -> KeptBody:
         """Of *parts* numbers are seconds that nothing comes."""
         return run_in_virtual_time(self.kept(*parts, **headers))
 
     async def kept(self, *parts: bytes | float, **headers: str) -> KeptBody:
-        told = Headers({name.replace("_", "-"): value for name, value in headers.items()})
+        response_headers = Headers(
+            {name.replace("_", "-"): value for name, value in headers.items()}
+        )
         all_kept: list[KeptBody] = []
 
         async def fetch(request: Request, limit: asyncio.Timeout) -> Response:
-            room = self.keeper.max_body_bytes(request, told, len(HEAD))
-            all_kept.append(await self.keeper.read_body(request, told, room, chunks(*parts), limit))
+            room = self.body_reader.max_body_bytes(request, response_headers, len(HEAD))
+            all_kept.append(
+                await self.body_reader.read_body(
+                    request, response_headers, room, chunks(*parts), limit
+                )
+            )
             return Response(request.url)
 
-        await self.keeper.with_timeout(self.request, fetch)
+        await self.body_reader.with_timeout(self.request, fetch)
         return all_kept[0]
 
 
@@ -92,7 +100,7 @@ async def chunks(*parts: bytes | float) -> AsyncIterator[bytes]:
         pytest.param([b"1", 29.0, b"2"], KeptBody(b"12"), id="slow, and just in time"),
     ],
 )
-def test_a_body_has_its_room(parts: list[bytes | float], expect: KeptBody) -> None:
+def test_a_body_within_its_limit_is_kept(parts: list[bytes | float], expect: KeptBody) -> None:
     assert Desk().keep(*parts) == expect
 
 
@@ -104,7 +112,7 @@ def test_an_answer_without_a_head_in_time_is_an_error() -> None:
         return Response(request.url)
 
     with pytest.raises(DownloadTimeoutError):
-        run_in_virtual_time(desk.keeper.with_timeout(desk.request, fetch))
+        run_in_virtual_time(desk.body_reader.with_timeout(desk.request, fetch))
 
 
 def test_a_cancelled_fetch_is_not_taken_for_a_time_out() -> None:
@@ -137,39 +145,39 @@ def test_a_fetch_pauses_while_there_is_no_memory(
 ) -> None:
     memory = Memory(1)
     memory.are_ours = are_ours
-    request, flight = memory.leased(2)
+    request, fetch = memory.leased(2)
     memory.add(memory.share_of(request), len(LONG))
     desk = Desk(memory, **NO_CAP)
 
     async def life() -> KeptBody:
-        asyncio.get_running_loop().call_later(paused_s, memory.end, flight)
+        asyncio.get_running_loop().call_later(paused_s, memory.end, fetch)
         return await desk.kept(b"1", LONG)
 
     kept = run_in_virtual_time(life())
     assert kept.truncated == cut
     assert kept.body == (b"1" if cut else b"1" + LONG)
-    assert memory.told["memory/pauses"] == 1
-    assert desk.flight.paused_s == pytest.approx(30.0 if cut else paused_s)
+    assert memory.counted["memory/pauses"] == 1
+    assert desk.fetch.paused_s == pytest.approx(30.0 if cut else paused_s)
 
 
 def test_the_time_before_and_after_a_pause_counts() -> None:
     memory = Memory(1)
-    request, flight = memory.leased(2)
+    request, fetch = memory.leased(2)
     memory.add(memory.share_of(request), len(LONG))
     desk = Desk(memory, **NO_CAP)
 
     async def life() -> KeptBody:
-        asyncio.get_running_loop().call_later(200.0, memory.end, flight)
+        asyncio.get_running_loop().call_later(200.0, memory.end, fetch)
         return await desk.kept(20.0, LONG, 9.0, b"2", 2.0, b"3")
 
     assert run_in_virtual_time(life()) == KeptBody(LONG + b"2", Truncated.TIME)
 
 
-def test_what_was_kept_counts_until_its_page_is_finished() -> None:
+def test_a_body_counts_until_its_page_is_finished() -> None:
     desk = Desk()
     desk.keep(b"1", b"22")
     assert desk.memory.used_bytes == 3
-    desk.memory.end(desk.flight)
+    desk.memory.end(desk.fetch)
     assert desk.memory.used_bytes == 0
 
 
@@ -194,18 +202,18 @@ def test_a_request_may_ask_for_more_or_less() -> None:
 )
 def test_a_fetch_is_never_longer_than_the_total(asked: object, expect_s: float) -> None:
     desk = Desk(download_timeout=asked)
-    assert desk.keeper.timeout_s(desk.request) == expect_s
-    assert Desk().keeper.timeout_s(Desk().request) == OPTIONS.total_timeout_s
+    assert desk.body_reader.timeout_s(desk.request) == expect_s
+    assert Desk().body_reader.timeout_s(Desk().request) == OPTIONS.total_timeout_s
 
 
 def test_a_users_component_receives_all_signals_and_may_end_the_fetch() -> None:
-    desk, heard = Desk(), []
+    desk, received = Desk(), []
 
     def on_headers(body_length: int | None) -> None:
-        heard.append(body_length)
+        received.append(body_length)
 
     def on_bytes(data: bytes) -> None:
-        heard.append(len(data))
+        received.append(len(data))
         if data == b"22":
             raise StopDownload(fail=False)
 
@@ -214,7 +222,7 @@ def test_a_users_component_receives_all_signals_and_may_end_the_fetch() -> None:
     kept = desk.keep(b"1", b"22", b"333", content_length="6")
     assert (kept.body, kept.truncated) == (b"122", Truncated.UNSPECIFIED)
     assert kept.stop is not None
-    assert heard == [6, 1, 2]
+    assert received == [6, 1, 2]
 
 
 def test_a_component_of_the_user_may_refuse_the_body() -> None:
@@ -240,13 +248,13 @@ def test_the_response_is_scrapys_and_the_exchange_is_kept() -> None:
         truncated=Truncated.TIME,
     )
     headers = Headers({"Content-Type": "text/html"})
-    response = desk.keeper.response(desk.request, exchange, status=200, headers=headers)
+    response = desk.body_reader.response(desk.request, exchange, status=200, headers=headers)
     assert isinstance(response, HtmlResponse)
     assert (response.body, response.protocol, str(response.ip_address)) == (
         *(b"<p>", "HTTP/1.0", "192.0.2.1"),
     )
     assert response.flags == ["truncated_time"]
-    assert desk.flight.exchange is exchange
+    assert desk.fetch.exchange is exchange
 
 
 @pytest.mark.parametrize(

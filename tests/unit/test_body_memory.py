@@ -23,7 +23,7 @@ class Body:
 
     def __init__(self, memory: Memory, lease_id: int) -> None:
         self.memory = memory
-        self.request, self.flight = memory.leased(lease_id)
+        self.request, self.fetch = memory.leased(lease_id)
         self.share = memory.share_of(self.request)
 
     def add(self, by_bytes: int) -> Body:
@@ -42,11 +42,11 @@ class Body:
             await asyncio.sleep(0)
 
     def end(self) -> None:
-        self.memory.end(self.flight)
+        self.memory.end(self.fetch)
 
 
 def full() -> tuple[Memory, Body, Body]:
-    """A memory that is, and whose it is."""
+    """Return a memory and the leases that hold it."""
     memory = Memory(MOST)
     return memory, Body(memory, 1).add(MOST // 2), Body(memory, 2).add(MOST // 2)
 
@@ -72,7 +72,7 @@ def test_the_body_that_has_been_large_longest_has_room() -> None:
     assert not small.add(FREE_BYTES).has_room()
 
 
-def test_small_ones_pass_however_full_it_is() -> None:
+def test_small_bodies_pass_a_full_memory() -> None:
     memory, *_ = full()
     late = Body(memory, 3)
     assert late.has_room(FREE_BYTES) and not late.has_room(FREE_BYTES + 1)
@@ -87,7 +87,7 @@ def test_a_page_that_ends_gives_back_all_it_had() -> None:
     assert memory.used_bytes == 0
 
 
-def test_what_a_lease_gets_after_its_end_does_not_count() -> None:
+def test_bytes_after_the_end_of_a_lease_do_not_count() -> None:
     memory = Memory(MOST)
     body = Body(memory, 1).add(7)
     body.end()
@@ -101,7 +101,7 @@ def test_two_fetches_under_one_lease_have_one_share() -> None:
     assert memory.share_of(body.request) is body.share
 
 
-def test_what_is_fetched_beside_a_page_neither_counts_nor_waits() -> None:
+def test_requests_beside_a_page_neither_count_nor_wait() -> None:
     """It may be what the page waits for that holds the memory."""
     memory, *_ = full()
     share = memory.share_of(Request("http://a.example/"))
@@ -116,7 +116,7 @@ def test_room_goes_to_the_oldest_that_waits() -> None:
     async def taken(body: Body, by_bytes: int) -> None:
         await body.memory.wait_for_room(body.share, by_bytes)
         body.add(by_bytes)
-        order.append(body.flight.lease.id)
+        order.append(body.fetch.lease.id)
 
     async def life() -> None:
         memory, oldest, other = full()
@@ -135,22 +135,22 @@ def test_room_goes_to_the_oldest_that_waits() -> None:
 
 def test_a_wait_for_memory_is_counted_with_its_time() -> None:
     memory, oldest, other = full()
-    looks: list[float] = []
+    checks: list[float] = []
 
     async def life() -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(2.5, oldest.end)
-        await memory.wait_for_room(other.share, 1, lambda: looks.append(loop.time()))
+        await memory.wait_for_room(other.share, 1, lambda: checks.append(loop.time()))
 
     run_in_virtual_time(life())
-    assert looks == pytest.approx([0.0, 1.0, 2.0])
-    assert memory.told == {"memory/pauses": 1, "memory/paused_ms": 2_500}
-    assert other.flight.paused_s == pytest.approx(2.5)
-    assert other.flight.fetched_s(10.0) == pytest.approx(7.5)
+    assert checks == pytest.approx([0.0, 1.0, 2.0])
+    assert memory.counted == {"memory/pauses": 1, "memory/paused_ms": 2_500}
+    assert other.fetch.paused_s == pytest.approx(2.5)
+    assert other.fetch.fetched_s(10.0) == pytest.approx(7.5)
 
 
 @pytest.mark.parametrize("is_called_before", [True, False], ids=["called", "still waiting"])
-def test_a_cancelled_fetch_gives_its_turn_to_the_next(is_called_before: bool) -> None:
+def test_a_cancelled_fetch_lets_the_next_one_continue(is_called_before: bool) -> None:
     async def life() -> None:
         memory, _, other = full()
         late = [Body(memory, n).add(FREE_BYTES) for n in (3, 4)]
@@ -183,7 +183,7 @@ def test_all_get_to_their_end_within_the_bound(seed: int, max_bytes: int, caps: 
         await asyncio.sleep(random.random())
         body = Body(memory, lease_id)
         await body.grow(cap)
-        if random.random() < 0.3:  # decoded at once, to a size nobody knew
+        if random.random() < 0.3:  # decoded at once, to a size not known before
             if not body.has_room(cap):
                 await memory.wait_for_room(body.share, cap)
             body.add(random.randrange(cap + 1))

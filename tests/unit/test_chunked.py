@@ -60,7 +60,7 @@ def test_a_body_is_whole(sent: bytes) -> None:
         pytest.param(LINE, id="a size without end"),
     ],
 )
-def test_bad_chunks_end_it_where_they_are(end: bytes) -> None:
+def test_bad_chunks_end_the_body_where_they_are(end: bytes) -> None:
     body, state = read(chunked(BODY, end=end), b"never read")
     assert body in (BODY, BODY + b"a")
     assert (state.is_over, state.cut) == (False, Truncated.UNSPECIFIED)
@@ -72,7 +72,7 @@ def test_only_trailers_may_be_missing() -> None:
     assert not read(chunked(BODY, end=b"0"))[1].is_whole
 
 
-def test_bytes_after_its_end_are_noticed() -> None:
+def test_bytes_after_the_end_are_noticed() -> None:
     assert read(chunked(BODY) + b"more")[1].has_excess
     assert read(chunked(BODY), b"more")[1].has_excess
 
@@ -121,18 +121,18 @@ PIECES = st.sampled_from(
 
 
 @given(pieces=st.lists(PIECES, max_size=12), cuts=st.lists(st.integers(0, 80)))
-def test_it_does_not_matter_how_chunks_arrive(pieces: list[bytes], cuts: list[int]) -> None:
+def test_chunks_may_arrive_in_any_pieces(pieces: list[bytes], cuts: list[int]) -> None:
     sent = b"".join(pieces)
     bounds = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
     parts = [sent[a:b] for a, b in pairwise(bounds) if a < b]
-    assert told(*parts) == told(sent)
+    assert result_of(*parts) == result_of(sent)
 
 
-def told(*parts: bytes) -> tuple[bytes, object, bool, bool]:
+def result_of(*parts: bytes) -> tuple[bytes, object, bool, bool]:
     body, state = read(*parts)
     return body, state.cut, state.is_over, state.is_whole
 
 
 @given(body=st.binary(max_size=40))
-def test_what_a_parser_gets_is_the_same_body(body: bytes) -> None:
+def test_a_parser_gets_the_same_body(body: bytes) -> None:
     assert read((one_chunk(body) if body else b"") + one_chunk(b""))[0] == body

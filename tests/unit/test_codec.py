@@ -47,13 +47,13 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
 @example(SHA1, URL, "0", 0.0, b"", 404)
 @example(SHA1, URL, "file:007", 0.0, SHA1, 200)
 @example(SHA1, URL, "file:٣", 0.0, SHA1, 503)
-def test_what_was_claimed_is_read_back(digest, url, record, at, wire_sha1, status):
+def test_a_packed_claim_is_read_back(digest, url, record, at, wire_sha1, status):
     claim = Claim(digest, url, record, at, wire_sha1, status)
     file, packed = pack_claim(claim)
     assert read_claim(packed, file.encode()) == claim
 
 
-def test_its_fingerprint_stands_elsewhere():
+def test_the_fingerprint_is_stored_elsewhere():
     claim = Claim(SHA1, URL, RECORD, 1.8e9, SHA1, 200, 2**64 - 1)
     file, packed = pack_claim(claim)
     assert read_claim(packed, file.encode()) == msgspec.structs.replace(claim, simhash=None)
@@ -65,7 +65,7 @@ def test_a_claim_of_an_older_version_is_that_of_a_page():
 
 
 @given(digest=st.binary(min_size=1, max_size=255), url=TEXTS, status=st.sampled_from([200, 404]))
-def test_the_scripts_find_the_digest_where_they_look(digest, url, status):
+def test_the_scripts_read_the_digest_at_its_offset(digest, url, status):
     _, packed = pack_claim(Claim(digest, url, status=status))
     assert packed[1:3] == bytes([0xC4, len(digest)])
     assert packed[3 : 3 + len(digest)] == digest
@@ -100,7 +100,7 @@ def test_a_claim_in_its_bucket_names_its_file_by_number():
         pytest.param(msgspec.msgpack.encode({"url": "u"}), id="of another form"),
     ],
 )
-def test_what_is_no_claim_is_refused(packed):
+def test_bytes_that_are_no_claim_are_refused(packed):
     with pytest.raises(msgspec.MsgspecError):
         read_claim(packed, b"file")
 
@@ -110,7 +110,7 @@ FLIPS = st.sets(st.integers(0, 63), max_size=3)
 DIGEST = bytes(range(20))
 
 
-def told(simhash, digest=DIGEST, shards=64):
+def rows_by_bucket(simhash, digest=DIGEST, shards=64):
     """Buckets by shard, table and quarter, as the servers keep them."""
     return {
         (shard, table, quarter): row
@@ -126,7 +126,9 @@ def flipped(simhash, bits):
 def test_near_ones_are_found_in_one_bucket_at_least(simhash, flips, shards):
     other, found = flipped(simhash, flips), []
     for table in range(TABLES):
-        bucket = told(simhash, shards=shards).get(tuple(bucket_cell(other, table, shards)), b"")
+        bucket = rows_by_bucket(simhash, shards=shards).get(
+            tuple(bucket_cell(other, table, shards)), b""
+        )
         found += near_in(bucket, table, other, 3)
     assert {(row.bits, row.simhash) for row in found} == {(len(flips), simhash)}
 
@@ -141,7 +143,7 @@ def test_a_bucket_is_read_as_it_was_written(simhash, others, most_bits):
 
 
 def test_only_rows_of_the_first_table_have_a_mark():
-    for (_, table, _), row in told(77).items():
+    for (_, table, _), row in rows_by_bucket(77).items():
         (found,) = near_in(row, table, 77, 0)
         assert found.mark == (b"" if table else bucket_mark(DIGEST))
 
@@ -155,7 +157,7 @@ def test_a_mark_leads_to_the_shard_of_its_digest(digest):
 
 @pytest.mark.parametrize("table", range(TABLES))
 @given(bucket=st.binary(max_size=100))
-def test_whatever_stands_there_is_read_as_rows(table, bucket):
+def test_any_bytes_are_read_as_rows(table, bucket):
     width = 8 if table else 20
     assert len(list(near_in(bucket, table, 0, 64))) == len(bucket) // width
 

@@ -1,4 +1,4 @@
-"""Columns files: whatever a row holds is read as it was by pyarrow and by DuckDB."""
+"""Columns files: pyarrow and DuckDB read every row as it was written."""
 
 from __future__ import annotations
 
@@ -126,9 +126,9 @@ def test_a_full_row_is_read_as_it_was(tmp_path: Path) -> None:
 
 def test_a_missing_value_is_null(tmp_path: Path) -> None:
     (bare,) = read_rows(written(tmp_path / "x.parquet", [row(0)]))
-    said = {"url", "host", "fetched_at", "status", "links", "outlinks"}
+    columns = {"url", "host", "fetched_at", "status", "links", "outlinks"}
     assert {name for name, value in bare.items() if value is None} == {
-        column.name for column in COLUMNS if column.name not in said and column.nullable
+        column.name for column in COLUMNS if column.name not in columns and column.nullable
     }
     assert bare["outlinks"] == []
 
@@ -232,13 +232,13 @@ def test_a_file_without_rows_has_its_columns(tmp_path: Path) -> None:
 def test_a_reader_can_leave_row_groups_out(tmp_path: Path) -> None:
     file = pq.ParquetFile(written(tmp_path / "x.parquet", [FULL]))
     group = file.metadata.row_group(0)
-    told = {
+    properties = {
         group.column(at).path_in_schema: group.column(at).statistics
         for at in range(group.num_columns)
     }
-    assert told["fetched_at"].max == datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
-    assert told["host"].min == "example.com"
-    assert told["text"] is None
+    assert properties["fetched_at"].max == datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+    assert properties["host"].min == "example.com"
+    assert properties["text"] is None
 
 
 def test_an_unfinished_file_is_not_found(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_file_is_replaced_in_one_go(tmp_path: Path) -> None:
     assert read_rows(tmp_path / "x.parquet")[0]["url"] == row(2).url
 
 
-def test_what_is_discarded_leaves_nothing(tmp_path: Path) -> None:
+def test_a_discarded_file_leaves_nothing(tmp_path: Path) -> None:
     file = ColumnsFile(tmp_path / "x.parquet")
     file.add(cells_of(FULL, [], place(0)))
     file.discard()
@@ -266,7 +266,7 @@ def test_what_is_discarded_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_an_unfinished_file_held_is_written_over(tmp_path: Path) -> None:
+def test_an_unfinished_file_is_overwritten(tmp_path: Path) -> None:
     open_name(tmp_path / "x.parquet").write_bytes(b"x" * 100_000)
     assert len(read_rows(written(tmp_path / "x.parquet", [FULL]))) == 1
 

@@ -22,18 +22,18 @@ LIST = "another public suffix list: .*suffixes=0.*[Ii]nstall the same version of
 
 
 @pytest.mark.parametrize(
-    ("theirs", "says"),
+    ("theirs", "message"),
     [
         pytest.param((*URLS, "suffixes=0"), LIST, id="another public suffix list"),
         pytest.param(OURS[1:], "other rules of which URLs are the same: .*Set them", id="a rule"),
         pytest.param((*OURS[1:-1], "suffixes=0"), "are the same: .*suffixes=0", id="both"),
     ],
 )
-def test_a_worker_with_other_rules_is_refused(theirs: tuple[str, ...], says: str) -> None:
+def test_a_worker_with_other_rules_is_refused(theirs: tuple[str, ...], message: str) -> None:
     kept = encode_format(new_format(4, 3, theirs))
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         check_format(kept, new_format(4, 3, OURS), "here")
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         refuse_other_identity("here", theirs, CONFIG, is_shared=True)
 
 
@@ -45,7 +45,7 @@ def test_the_list_is_of_shared_crawls_only() -> None:
     check_format(encode_format(new_format(4, 3, OURS)), new_format(4, 3, OURS), "here")
 
 
-@pytest.mark.parametrize("theirs", ["shop", ""], ids=["the same", "nobody has said"])
+@pytest.mark.parametrize("theirs", ["shop", ""], ids=["the same", "not set"])
 def test_a_shared_crawl_is_of_one_spider(theirs: str) -> None:
     shop, news = new_format(4, 3, OURS, "shop"), new_format(4, 3, OURS, "news")
     check_format(encode_format(new_format(4, 3, OURS, theirs)), shop, "here")

@@ -36,7 +36,7 @@ class Desk:
         self.stats = crawler.stats
         self.memory = memory or Memory()
         self.middleware = DecodeMiddleware(OPTIONS, crawler.stats, self.memory)
-        leased, self.flight = self.memory.leased(1, **meta)
+        leased, self.fetch = self.memory.leased(1, **meta)
         self.request = leased.replace(method=method, url="http://a.example/page")
         self.body = body
 
@@ -52,14 +52,14 @@ def test_compressed_answers_are_asked_for() -> None:
     assert desk.request.headers[b"Accept-Encoding"] == b"gzip, deflate, br, zstd"
 
 
-def test_what_a_request_asks_for_itself_stays() -> None:
+def test_settings_of_a_request_are_kept() -> None:
     desk = Desk(b"")
     desk.request.headers[b"Accept-Encoding"] = b"identity"
     desk.middleware.process_request(desk.request)
     assert desk.request.headers[b"Accept-Encoding"] == b"identity"
 
 
-def test_a_page_becomes_what_it_says_it_is() -> None:
+def test_a_decoded_page_has_the_class_of_its_type() -> None:
     page = Desk(GZIP).decoded("gzip")
     assert isinstance(page, HtmlResponse)
     assert (page.body, page.encoding) == (HTML, "cp1252")
@@ -94,7 +94,7 @@ def test_a_request_may_ask_for_more() -> None:
 @pytest.mark.parametrize(
     ("coding", "body", "cls", "header"),
     [
-        pytest.param("dcb", b"\0\1", Response, b"dcb", id="a coding we do not know: nobody's text"),
+        pytest.param("dcb", b"\0\1", Response, b"dcb", id="an unknown coding is no text"),
         pytest.param("utf-8", HTML, HtmlResponse, None, id="a word that means nothing: a page"),
     ],
 )
@@ -106,13 +106,13 @@ def test_a_coding_that_cannot_be_undone(
     assert (page.body, page.headers.get(b"Content-Encoding")) == (body, header)
 
 
-def test_what_is_made_counts_in_memory() -> None:
+def test_decoded_bytes_count_in_memory() -> None:
     desk = Desk(GZIP)
     desk.decoded("gzip")
     assert desk.memory.used_bytes == len(HTML)
 
 
-def test_what_stays_as_it_is_counts_once() -> None:
+def test_an_unchanged_body_counts_once() -> None:
     desk = Desk(HTML)
     desk.decoded("dcb")
     assert desk.memory.used_bytes == 0, "the download has counted it"
@@ -139,5 +139,5 @@ def test_decoding_waits_for_memory(made_bytes: int, pauses: int) -> None:
         return await desk.middleware.process_response(desk.request, answer)
 
     assert len(run_in_virtual_time(life()).body) == min(made_bytes, 4 * FREE_BYTES)
-    assert memory.told["memory/pauses"] == pauses
-    assert desk.flight.paused_s == pytest.approx(100.0 * pauses)
+    assert memory.counted["memory/pauses"] == pauses
+    assert desk.fetch.paused_s == pytest.approx(100.0 * pauses)

@@ -51,7 +51,7 @@ def test_bundles(there: list[str], expected: list[list[str]], tmp_path: Path) ->
     assert [[file.name for file in bundle.files] for bundle in found] == expected
 
 
-def test_a_file_that_is_finished_while_we_look_keeps_its_companions_here(
+def test_a_file_finished_during_the_listing_keeps_its_companions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "warc"
@@ -64,7 +64,7 @@ def test_a_file_that_is_finished_while_we_look_keeps_its_companions_here(
     assert bundles(tmp_path) == []
 
 
-def test_only_files_of_our_own_go(tmp_path: Path) -> None:
+def test_links_to_other_files_are_not_delivered(tmp_path: Path) -> None:
     """Not what a link leads to: it would be brought, and the link removed."""
     (tmp_path / "warc" / "a.warc.gz").mkdir(parents=True)
     (tmp_path / "elsewhere").touch()

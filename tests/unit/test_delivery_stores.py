@@ -35,14 +35,14 @@ UNSPOKEN = "s3cr3t"
         pytest.param("sftp://crawler@host/srv", "crawler@host", False, id="who logs in by SSH"),
     ],
 )
-def test_right_words(url: str, bucket: str, is_object_store: bool) -> None:
+def test_valid_addresses(url: str, bucket: str, is_object_store: bool) -> None:
     address = read_address(url)
     assert (address.bucket, address.is_object_store) == (bucket, is_object_store)
     assert address.url == url.rstrip("/")
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         pytest.param("memory://x", "nothing can be kept", id="it forgets"),
         pytest.param("https://example.com/x", "nothing can be kept", id="it takes no files"),
@@ -56,8 +56,8 @@ def test_right_words(url: str, bucket: str, is_object_store: bool) -> None:
         pytest.param(f"gs://b/x#{UNSPOKEN}", "credentials", id="a fragment"),
     ],
 )
-def test_wrong_words(url: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as error:
+def test_invalid_addresses(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
         read_address(url)
     assert UNSPOKEN not in str(error.value)
 
@@ -71,23 +71,23 @@ def test_wrong_words(url: str, said: str) -> None:
         pytest.param(f"s3://bucket?{UNSPOKEN}/x", "s3://bucket", id="a query before the path"),
     ],
 )
-def test_what_people_read(url: str, text: str) -> None:
+def test_messages_for_users(url: str, text: str) -> None:
     assert without_secrets(url) == text
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("message", "text"),
     [
         pytest.param("no\n  such\tbucket", "no such bucket", id="one line"),
         pytest.param(
             f"GET 'https://a:{UNSPOKEN}@host/x?sig={UNSPOKEN}': 403",
             "GET 'https://host/x?...': 403",
-            id="without what lets in whoever reads it",
+            id="without the credentials",
         ),
     ],
 )
-def test_reasons(said: str, text: str) -> None:
-    assert error_text(OSError(said)) == f"OSError: {text}"
+def test_reasons(message: str, text: str) -> None:
+    assert error_text(OSError(message)) == f"OSError: {text}"
 
 
 def test_reasons_are_short() -> None:

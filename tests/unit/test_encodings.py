@@ -1,5 +1,5 @@
-"""Character encodings of a page, and content codings: whole, cut, damaged, nested, and bombs; the
-standard packers are the judges."""
+"""Character encodings of a page, and content codings: whole, cut, damaged, nested, and bombs;
+checked against the standard packers."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ CHINESE = "\u4e2d\u6587\u7f51\u9875\u5185\u5bb9" * 3
         pytest.param("text/html; charset=idna", "\xe9!".encode(), "utf-8", id="nor that of hosts"),
         pytest.param("text/html; charset=utf-7", "\xe9!".encode(), "utf-8",
                      id="nor one left behind"),
-        pytest.param("", "\xe9!".encode(), "utf-8", id="none told, and it is UTF-8"),
-        pytest.param("", b"\xe9!", "windows-1252", id="none told, and it is not"),
-        pytest.param("text/html; charset=utf-8", b"\xe9!", "windows-1252", id="told wrongly"),
+        pytest.param("", "\xe9!".encode(), "utf-8", id="none declared, and it is UTF-8"),
+        pytest.param("", b"\xe9!", "windows-1252", id="none declared, and it is not"),
+        pytest.param("text/html; charset=utf-8", b"\xe9!", "windows-1252", id="declared wrongly"),
     ],
 )  # fmt: skip
 def test_text_is_read_by_its_charset(content_type: str, body: bytes, name: str) -> None:
@@ -124,7 +124,7 @@ def test_all_labels_of_the_standard_are_known(label: str, name: str) -> None:
         " " * 5000 + "<meta charset=big5>",
     ],
 )
-def test_what_declares_no_charset(head: str) -> None:
+def test_pages_without_a_declared_charset(head: str) -> None:
     assert read_text(head.encode() + GERMAN.encode("cp1252"), "text/html")[1] == "windows-1252"
 
 
@@ -137,7 +137,7 @@ def test_markup_in_utf_16_needs_no_mark(text: str, name: str) -> None:
     assert read_text(text.encode(name), "application/rss+xml") == (text, name)
 
 
-SAID = {
+DECLARED = {
     ("windows-1252", "iso-8859-1"): "Alle Menschen sind frei und gleich an W\xfcrde geboren; sie"
     " sollen einander im Geiste der Br\xfcderlichkeit begegnen, k\xf6nnen w\xe4hlen und m\xfcssen"
     " nicht hei\xdfen, wie es anderen gef\xe4llt.",
@@ -181,10 +181,14 @@ SAID = {
 
 @pytest.mark.parametrize(
     ("encoding", "text"),
-    [pytest.param(each, text, id=each) for encodings, text in SAID.items() for each in encodings],
+    [
+        pytest.param(each, text, id=each)
+        for encodings, text in DECLARED.items()
+        for each in encodings
+    ],
 )
 @pytest.mark.parametrize("before", ["<p>", "<p>" + "x = 1; " * 20_000], ids=["", "behind a script"])
-def test_what_declares_nothing_is_guessed(before: str, encoding: str, text: str) -> None:
+def test_an_undeclared_charset_is_guessed(before: str, encoding: str, text: str) -> None:
     page = before + text
     assert read_text(page.encode(encoding), "text/html")[0] == page
     assert read_text(page.encode(), "text/html") == (page, "utf-8")
@@ -229,7 +233,7 @@ def test_plain_text_declares_nothing() -> None:
         pytest.param(GERMAN.encode() + b"\xff", id="one broken letter of many"),
     ],
 )
-def test_what_is_broken_in_few_places_stays_utf_8(body: bytes) -> None:
+def test_utf_8_with_few_errors_stays_utf_8(body: bytes) -> None:
     text, name = read_text(body, "text/html; charset=utf-8")
     assert name == "utf-8" and text.count("\ufffd") == 1
 
@@ -254,7 +258,7 @@ CODINGS: Final = st.lists(st.sampled_from(sorted(PACKERS)), min_size=1, max_size
 
 
 @given(body=st.binary(max_size=2000), codings=CODINGS)
-def test_what_was_packed_is_unpacked(body: bytes, codings: list[bytes]) -> None:
+def test_packed_bodies_are_unpacked(body: bytes, codings: list[bytes]) -> None:
     packed = body
     for name in codings:
         packed = PACKERS[name](packed)
@@ -274,7 +278,7 @@ def test_a_body_that_just_fits_is_whole(name: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PACKERS))
-def test_a_stream_cut_short_gives_what_came(name: bytes) -> None:
+def test_a_truncated_stream_is_decoded_as_far_as_it_came(name: bytes) -> None:
     packed = PACKED[name]
     short = undo_codings(packed[: len(packed) * 3 // 4], [name], ROOM)
     assert short.flags == {Flag.DECODED_CUT}
@@ -283,7 +287,7 @@ def test_a_stream_cut_short_gives_what_came(name: bytes) -> None:
     assert len(short.body) > len(BODY) // 2 or name == b"zstd"
 
 
-def test_damage_costs_little_of_what_came_before_it() -> None:
+def test_little_is_lost_before_a_damaged_place() -> None:
     packed = PACKED[b"gzip"]
     damaged = undo_codings(packed[:4000] + b"\xff" * 100 + packed[4100:], [b"gzip"], ROOM)
     before = undo_codings(packed[:4000], [b"gzip"], ROOM)

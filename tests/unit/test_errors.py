@@ -31,7 +31,7 @@ from crawler.model.page import AddressRefused
     [
         pytest.param(DownloadTimeoutError(), "timeout", id="no answer in time"),
         pytest.param(CannotResolveHostError(), "dns", id="a name without address"),
-        pytest.param(DownloadConnectionRefusedError(), "connect", id="nobody listens"),
+        pytest.param(DownloadConnectionRefusedError(), "connect", id="a closed port"),
         pytest.param(ConnectionDropped(), "disconnect", id="dropped before an answer"),
         pytest.param(TlsFailed(), "tls", id="a wrong certificate"),
         pytest.param(DownloadFailedError(), "protocol", id="an answer that is none"),
@@ -39,7 +39,7 @@ from crawler.model.page import AddressRefused
         pytest.param(ConnectionResetError(), "connect", id="an error of the system's"),
         pytest.param(TimeoutError(), "timeout", id="a time-out of another handler's"),
         pytest.param(AddressRefused(), "", id="we would not go there"),
-        pytest.param(IgnoreRequest(), "", id="somebody of ours said no"),
+        pytest.param(IgnoreRequest(), "", id="a middleware of ours refused"),
         pytest.param(ValueError(), "", id="a fault of our own"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Two pages with the same bytes: one is the original, whatever happens in between."""
+"""Two pages with the same bytes: one is the original, in every order of events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def digests() -> tuple[LocalDuplicates, Finished]:
 
 
 def test_the_first_page_may_claim_and_a_later_one_finds_it():
-    async def story():
+    async def scenario():
         found, store = digests()
         assert await found.original(b"d", "http://a/1", 1) is None
         store.claims[b"d"] = Claim(b"d", "http://a/1")
@@ -32,22 +32,22 @@ def test_the_first_page_may_claim_and_a_later_one_finds_it():
         original = await found.original(b"d", "http://a/2", 2)
         assert original is not None and original.url == "http://a/1"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_page_fetched_again_is_found_stored_if_it_was():
-    async def story():
+    async def scenario():
         found, store = digests()
         claim = store.claims[b"d"] = Claim(b"d", "http://a/1", "x.warc.gz:1")
         assert await found.original(b"d", "http://a/1", 9) == claim
         store.claims[b"d"] = Claim(b"d", "http://a/1")
         assert await found.original(b"d", "http://a/1", 9) is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_second_in_flight_waits_and_is_the_duplicate_if_the_first_finishes():
-    async def story():
+    async def scenario():
         found, store = digests()
         await found.original(b"d", "http://a/1", 1)
         second = asyncio.create_task(found.original(b"d", "http://a/2", 2))
@@ -57,11 +57,11 @@ def test_the_second_in_flight_waits_and_is_the_duplicate_if_the_first_finishes()
         found.release(1)
         assert (await second).url == "http://a/1"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_second_in_flight_becomes_the_original_if_the_first_is_given_up():
-    async def story():
+    async def scenario():
         found, _ = digests()
         await found.original(b"d", "http://a/1", 1)
         second = asyncio.create_task(found.original(b"d", "http://a/2", 2))
@@ -74,7 +74,7 @@ def test_the_second_in_flight_becomes_the_original_if_the_first_is_given_up():
         found.release(2)
         assert await third is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_settling_what_was_never_reserved_changes_nothing():

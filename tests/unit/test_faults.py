@@ -1,4 +1,4 @@
-"""What a server's errors mean to us, and the map of a cluster as its servers tell it."""
+"""How a server's errors are translated, and the map of a cluster as its servers send it."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ REPLIES = [
 ]
 
 
-@pytest.mark.parametrize(("reply", "kind", "says"), REPLIES, ids=[row[0] for row in REPLIES])
-def test_an_error_reply(reply: str, kind: type[CrawlerError], says: str) -> None:
+@pytest.mark.parametrize(("reply", "kind", "message"), REPLIES, ids=[row[0] for row in REPLIES])
+def test_an_error_reply(reply: str, kind: type[CrawlerError], message: str) -> None:
     fault = fault_of(hiredis.ReplyError(reply), NODE)
     assert type(fault) is kind
-    assert str(fault).startswith(f"Redis at {NODE} ") and says in str(fault)
+    assert str(fault).startswith(f"Redis at {NODE} ") and message in str(fault)
 
 
 def test_every_row_is_tried() -> None:
@@ -88,7 +88,7 @@ def test_waiting_states_are_those_of_a_store_that_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "says"),
+    ("error", "kind", "message"),
     [
         pytest.param(ConnectionRefusedError(111, "no"), Unreachable, "Start it", id="not started"),
         pytest.param(FileNotFoundError(2, "no"), Unreachable, "Start it", id="no such socket"),
@@ -109,10 +109,10 @@ def test_waiting_states_are_those_of_a_store_that_is_unavailable() -> None:
         ),
     ],
 )
-def test_an_error_of_the_connection(error: Exception, kind: type, says: str) -> None:
+def test_an_error_of_the_connection(error: Exception, kind: type, message: str) -> None:
     fault = fault_of(error, NODE)
     assert type(fault) is kind
-    assert str(fault).startswith(f"Redis at {NODE} ") and says in str(fault)
+    assert str(fault).startswith(f"Redis at {NODE} ") and message in str(fault)
 
 
 def test_a_fault_stays_what_it_is() -> None:
@@ -168,7 +168,7 @@ def test_a_map_of_a_cluster() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        pytest.param([], id="a node that knows of nobody"),
+        pytest.param([], id="a node without neighbours"),
         pytest.param(Unreachable("x"), id="no answer"),
         pytest.param([[0, 99_999, [b"a", 1]]], id="more slots than there are"),
         pytest.param([[0, 10**12, [b"a", 1]]], id="more slots than fit into memory"),
@@ -179,7 +179,7 @@ def test_a_map_of_a_cluster() -> None:
         pytest.param([b"x", 5], id="something else"),
     ],
 )
-def test_what_is_no_map(reply: Any) -> None:
+def test_invalid_cluster_maps(reply: Any) -> None:
     assert read_slots(reply, "a") is None
 
 
@@ -197,5 +197,5 @@ def test_where_a_key_has_moved(error: str, expected: tuple[int, str] | None) -> 
     assert read_moved(error, "asked") == expected
 
 
-def test_one_server_has_all() -> None:
+def test_a_map_of_one_server() -> None:
     assert single_owner_map("a:1") == ["a:1"] * SLOTS

@@ -1,4 +1,4 @@
-"""RSS and Atom: what a feed says, and the pages its entries are about."""
+"""RSS and Atom: the content of a feed, and the pages of its entries."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_characters_by_number(written: str, read_as: str) -> None:
     "encoding",
     ["klingon", "idna", "zip", "rot13", "punycode", "undefined", "utf-7", "UT\0F", "\u20288"],
 )
-def test_what_is_no_encoding_of_the_web_is_read_as_utf_8(encoding: str) -> None:
+def test_encodings_outside_the_web_standard_are_read_as_utf_8(encoding: str) -> None:
     parsed = read(RSS.replace('"1.0"', f'"1.0" encoding="{encoding}"').replace("Two", "Zwölf"))
     assert "Zwölf" in parsed.text and parsed.charset == "utf-8"
 
@@ -169,7 +169,7 @@ def test_an_element_called_as_what_is_made_of_others(element: str) -> None:
     assert parsed.links == (entry("http://a.example/1"),)
 
 
-def test_what_feedparser_trips_over_is_unreadable() -> None:
+def test_errors_of_feedparser_make_a_feed_unreadable() -> None:
     with pytest.raises(Unreadable, match="feedparser: ValueError"):
         read(RSS.replace("<rss", "<rss xmlns='a\xa0b\xa0c'"))
 
@@ -180,7 +180,7 @@ def test_what_feedparser_trips_over_is_unreadable() -> None:
     where=st.integers(0, len(RSS)),
     instead_of=st.integers(0, 20),
 )
-def test_whatever_is_broken_is_read_or_unreadable(junk: bytes, where: int, instead_of: int) -> None:
+def test_broken_feeds_are_read_or_unreadable(junk: bytes, where: int, instead_of: int) -> None:
     body = RSS.encode()
     with suppress(Unreadable):
         read(body[:where] + junk + body[where + instead_of :])
@@ -189,7 +189,7 @@ def test_whatever_is_broken_is_read_or_unreadable(junk: bytes, where: int, inste
 @pytest.mark.parametrize(
     "body", ["", "Once upon a time", "<html><title>x</title></html>", "{}", "\0\0"]
 )
-def test_what_is_no_feed_is_unreadable(body: str) -> None:
+def test_other_documents_are_unreadable_as_feeds(body: str) -> None:
     with pytest.raises(Unreadable):
         read(body)
 

@@ -124,7 +124,7 @@ COPIED = Claim(b"\x01" * 20, "http://a.example/first", "crawl-0.warc.gz:9", AT)
         ),
         pytest.param({"flaw": Flaw.SOFT_404}, {"flaw": "soft_404", "url": URL}, id="a flaw"),
         pytest.param({"status": 404}, {"status": 404, "flaw": None}, id="an error"),
-        pytest.param({"exchange": None}, {"fetched_at": None}, id="nobody saw its fetch"),
+        pytest.param({"exchange": None}, {"fetched_at": None}, id="its fetch was not seen"),
         pytest.param({"record": ""}, {"warc_file": None, "warc_offset": None}, id="no archive"),
         pytest.param({"parsed": None}, {"links": 0, "language": None}, id="never read"),
         pytest.param(
@@ -140,9 +140,7 @@ COPIED = Claim(b"\x01" * 20, "http://a.example/first", "crawl-0.warc.gz:9", AT)
         ),
     ],
 )
-def test_what_a_page_does_not_have_is_no_field(
-    changes: dict[str, Any], fields: dict[str, object]
-) -> None:
+def test_missing_values_are_no_fields(changes: dict[str, Any], fields: dict[str, object]) -> None:
     item = ItemAdapter(page(**changes))
     assert {name: item.get(name) for name in fields} == fields
     assert all((name in item) == (value is not None) for name, value in fields.items())
@@ -178,7 +176,7 @@ WILD = st.text(
 
 @settings(max_examples=examples(200))
 @given(title=WILD, text=WILD, language=WILD, rel=WILD, body=st.binary())
-def test_whatever_a_page_holds_each_feed_can_be_read_again(
+def test_feeds_of_any_pages_can_be_read_again(
     title: str, text: str, language: str, rel: str, body: bytes
 ) -> None:
     item = page(

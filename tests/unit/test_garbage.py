@@ -1,4 +1,4 @@
-"""Python looks for garbage more seldom only where none of a user's code may leave any behind."""
+"""Python collects garbage less often only where no code of a user may leave any behind."""
 
 from __future__ import annotations
 

@@ -52,19 +52,19 @@ class Disk:
 
 
 def test_all_that_wait_are_finished_after_one_sync_and_their_verdicts_are_synced_too():
-    async def story() -> None:
+    async def scenario() -> None:
         disk = Disk(every_s=0.02)
         disk.write("a")
         disk.write("b")
         await disk.wait_for("verdicts")
         assert disk.acts == ["records", "a", "b", "verdicts"]
-        assert disk.finished.is_set(), "whoever waits for leases is woken"
+        assert disk.finished.is_set(), "the wait for leases ends"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_comes_during_a_sync_waits_for_the_next():
-    async def story() -> None:
+def test_writes_during_a_sync_wait_for_the_next():
+    async def scenario() -> None:
         disk = Disk(every_s=0.02)
         disk.gate.clear()
         disk.write("a")
@@ -74,11 +74,11 @@ def test_what_comes_during_a_sync_waits_for_the_next():
         await disk.wait_for("b")
         assert disk.acts[:5] == ["records", "a", "verdicts", "records", "b"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_closing_and_hurrying_wait_for_no_interval():
-    async def story() -> None:
+    async def scenario() -> None:
         disk = Disk()
         disk.write("a")
         disk.commits.sync_soon()
@@ -87,11 +87,11 @@ def test_closing_and_hurrying_wait_for_no_interval():
         await disk.commits.close()
         assert disk.acts == ["records", "a", "verdicts", "records", "b", "verdicts"]
 
-    asyncio.run(asyncio.wait_for(story(), LONG_S / 2))
+    asyncio.run(asyncio.wait_for(scenario(), LONG_S / 2))
 
 
 def test_a_failed_sync_is_reported_to_each_page_and_stops_the_crawl():
-    async def story() -> None:
+    async def scenario() -> None:
         disk = Disk()
         disk.error = StoreUnavailable("no disk")
         disk.write("a")
@@ -100,14 +100,14 @@ def test_a_failed_sync_is_reported_to_each_page_and_stops_the_crawl():
         assert disk.acts == ["records", "a: no disk", "b: no disk", "verdicts"]
         assert disk.failures == [disk.error]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_page_that_cannot_be_finished_keeps_no_other_waiting():
     def fail(error: object) -> None:
         raise ValueError("a bug")
 
-    async def story() -> None:
+    async def scenario() -> None:
         disk = Disk()
         disk.commits.when_synced(fail)
         disk.write("b")
@@ -115,11 +115,11 @@ def test_a_page_that_cannot_be_finished_keeps_no_other_waiting():
         assert disk.acts == ["records", "b", "verdicts"]
         assert "a bug" in str(disk.failures[0])
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_records_wait_while_too_many_are_not_synced():
-    async def story() -> None:
+    async def scenario() -> None:
         disk = Disk()
         disk.gate.clear()
         disk.unsynced_bytes = MAX_UNSYNCED_BYTES - 1
@@ -133,15 +133,15 @@ def test_records_wait_while_too_many_are_not_synced():
         disk.gate.set()
         await waiting
 
-    asyncio.run(asyncio.wait_for(story(), LONG_S / 2))
+    asyncio.run(asyncio.wait_for(scenario(), LONG_S / 2))
 
 
 def test_where_the_sync_fails_no_record_waits_for_room():
-    async def story() -> None:
+    async def scenario() -> None:
         disk = Disk(every_s=0.01)
         disk.error = StoreUnavailable("no disk")
         disk.commits._unsynced_bytes = lambda: MAX_UNSYNCED_BYTES
         with pytest.raises(StoreUnavailable, match="no disk"):
             await disk.commits.wait_for_room()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

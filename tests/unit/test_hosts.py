@@ -1,4 +1,4 @@
-"""Shares of turns are kept to within one turn a level, and no level starves."""
+"""Shares of leases are kept to within one lease a level, and no level starves."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def test_a_level_that_was_idle_does_not_catch_up_in_a_burst():
     stride = StrideScheduler([50, 50])
     for _ in range(100):
         stride.charge(stride.order([0])[0])
-    turns = []
+    leased = []
     for _ in range(10):
-        turns.append(stride.order([0, 1])[0])
-        stride.charge(turns[-1])
-    assert sorted(turns) == [0] * 5 + [1] * 5
+        leased.append(stride.order([0, 1])[0])
+        stride.charge(leased[-1])
+    assert sorted(leased) == [0] * 5 + [1] * 5
 
 
 def test_only_busy_levels_are_asked():

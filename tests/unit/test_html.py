@@ -1,4 +1,4 @@
-"""What a page says about itself and where it points."""
+"""What a page declares about itself and where its links lead."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_a_link_has_a_kind(tag: str, kind: LinkKind) -> None:
         pytest.param("<meta http-equiv=x content='0; url=x'>", id="no refresh"),
     ],
 )
-def test_what_is_no_link(tag: str) -> None:
+def test_attributes_that_are_no_links(tag: str) -> None:
     assert links(tag) == ()
 
 
@@ -255,7 +255,7 @@ def test_title_base_and_canonical_are_the_first() -> None:
         pytest.param("<html lang='{{lang}}'>", "", id="a template that was not filled in"),
     ],
 )  # fmt: skip
-def test_its_language_is_as_declared(page: str, language: str) -> None:
+def test_the_language_is_as_declared(page: str, language: str) -> None:
     assert read(page).language == language
 
 

@@ -33,7 +33,7 @@ def text(body: str) -> str:
         pytest.param("<p>a<p>b<br>c<div>d</div>e", "a\nb\nc\nd\ne", id="blocks are lines"),
         pytest.param("<td>a</td><td>b</td>", "a\nb", id="cells, too"),
         pytest.param("H<sub>2</sub>O <b>a</b>b<wbr>c", "H2O abc", id="within a word"),
-        pytest.param("<my-thing>a</my-thing>b", "a\nb", id="an element that nobody knows"),
+        pytest.param("<my-thing>a</my-thing>b", "a\nb", id="an unknown element"),
         pytest.param(" a\n\t b \r\n  <i> c </i> d&nbsp; e\f\vf", "a b c d e f", id="white space"),
         pytest.param("&lt;b> &amp;amp; &eacute;&#8364;&copy &notit; &x;", "<b> &amp; é€© ¬it; &x;",
                      id="references"),
@@ -72,7 +72,7 @@ def test_text_is_what_a_reader_sees(body: str, seen: str) -> None:
         pytest.param("<ul role=menu><li>no</ul><p role=alert>no</p>", id="other roles"),
     ],
 )
-def test_what_its_author_marked_as_no_content_is_left_out(noise: str) -> None:
+def test_marked_boilerplate_is_left_out(noise: str) -> None:
     assert text(f"<p>a</p><div>b</div>{noise}<div>c</div><ul><li>d</ul>") == "a\nb\nc\nd"
 
 
@@ -139,7 +139,7 @@ def test_prose_is_some_of_the_lines_in_their_order(lines: list[Line]) -> None:
 
 @given(st.text(alphabet="abc <>/&;'\"=!-\n\0\1\2", max_size=80))
 def test_a_page_with_words_has_text(body: str) -> None:
-    """Whatever stands behind them: nothing stands before them that could hide them."""
+    """In front of any content: nothing stands before them that could hide them."""
     assert text(f"zebra <p>{body}")
 
 

@@ -94,7 +94,7 @@ def test_a_faulty_head_is_mended(raw: bytes, clean: bytes) -> None:
         pytest.param(head(*[b"A: 1"] * MAX_LINES), id="too many lines"),
     ],
 )
-def test_what_browsers_refuse_is_refused(raw: bytes) -> None:
+def test_heads_that_browsers_refuse_are_refused(raw: bytes) -> None:
     with pytest.raises(BadHead):
         repair_head(raw)
 
@@ -147,7 +147,7 @@ SENT = st.sampled_from(
 
 
 @given(sent=SENT, body=st.binary(max_size=8), cuts=st.lists(st.integers(0, 60)))
-def test_it_does_not_matter_how_a_head_arrives(sent: bytes, body: bytes, cuts: list[int]) -> None:
+def test_a_head_may_arrive_in_any_pieces(sent: bytes, body: bytes, cuts: list[int]) -> None:
     whole = sent + body
     bounds = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
     parts = [whole[a:b] for a, b in pairwise(bounds)]
@@ -172,7 +172,7 @@ LINES = st.lists(st.binary(max_size=30) | st.sampled_from([b"Content-Length: 5",
 
 
 @given(lines=LINES, status=st.sampled_from([OK, b"HTTP/1.1 200", b"HTTP/2  301\tx"]))
-def test_what_was_mended_needs_no_mending(lines: list[bytes], status: bytes) -> None:
+def test_a_repaired_head_needs_no_repair(lines: list[bytes], status: bytes) -> None:
     try:
         clean = repair_head(head(*lines, status=status))
     except BadHead:

@@ -1,4 +1,4 @@
-"""The judge against hand-made books: each violation is found, and a clean book gives none."""
+"""The judge against hand-made request logs: each violation is found, and a clean log gives none."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_the_factor_is_bounded_by_the_longest_delay() -> None:
     assert kinds(judge([ROBOTS, slow, soon], {}, replace(GAP, max_delay_s=2.0))) == []
 
 
-def test_hosts_are_judged_apart_and_counted() -> None:
+def test_hosts_are_judged_separately_and_counted() -> None:
     other = replace(ROBOTS, host="127.0.1.2", arrival_s=0.0005)
     found = judge([ROBOTS, other, visit(0.2, 0.201, status=404)], {}, GAP)
     assert kinds(found) == []

@@ -1,10 +1,10 @@
-"""Runs of servers as a worker knows them, and what it sends again after a restart."""
+"""Epochs of servers as a worker records them, and what it sends again after a restart."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import pytest
@@ -25,13 +25,14 @@ from crawler.shared.worker.leases import (
     Journal,
     LeaseResync,
     ServerEpochs,
+    WorkerContext,
 )
 
 LEASE_S, FETCH_S = 20.0, 5.0
 
 
 def unasked(*what: object) -> None:
-    """Of nothing like that these tests should hear."""
+    """Fail: these tests expect no such call."""
     raise AssertionError(what)
 
 
@@ -45,19 +46,19 @@ def lease(number: int = 1, shard: int = 0) -> Lease:
 
 
 def test_a_new_run_is_announced_once_with_the_end_of_the_last() -> None:
-    told: list[tuple[int, float]] = []
-    runs = ServerEpochs(lambda shard, alive_at: told.append((shard, alive_at)), unasked)
+    announced: list[tuple[int, float]] = []
+    runs = ServerEpochs(lambda shard, alive_at: announced.append((shard, alive_at)), unasked)
     runs.observe(3, b"one", 10.0)
     runs.observe(3, b"one", 12.0)
     runs.observe(3, b"one", 11.0)  # asked before, answered later
-    assert told == []
+    assert announced == []
     runs.observe(3, b"two", 40.0)
     runs.observe(3, b"two", 41.0)
     runs.observe(4, b"two", 41.0)
-    assert told == [(3, 12.0)]
+    assert announced == [(3, 12.0)]
 
 
-def test_what_one_run_acknowledged_is_sure_only_when_it_lived_on() -> None:
+def test_an_acknowledgement_is_durable_only_when_the_server_ran_on() -> None:
     runs = ServerEpochs(ignored, unasked)
     runs.observe(0, b"one", 10.0)
     assert runs.was_alive(0, b"one", 14.0) is None, "it may be dead"
@@ -96,7 +97,7 @@ def test_the_journal_sends_nothing_old_to_a_server_that_did_not_restart() -> Non
     assert journal.recent(0, alive_at=10.0 + KEEP_CALLS_S + 1) == []
 
 
-def test_a_slow_answer_is_no_sign_of_life_of_its_time() -> None:
+def test_a_slow_reply_counts_from_the_time_of_its_request() -> None:
     journal = Journal(ServerEpochs(unasked, unasked))
     journal.record([call(1)], b"one", 100.0, 100.1)
     journal.record([call(2)], b"one", 101.0, 101.0 + 2 * KEEP_CALLS_S)
@@ -132,10 +133,18 @@ class Recovery:
         self.runs = ServerEpochs(lambda *change: self.reckoning.on_server_restart(*change), unasked)
         self.journal = Journal(self.runs)
         self.node = OneNode(run)
-        self.holdings = HeldLeases(LEASE_S, FETCH_S, self.runs, unasked)
+        self.held_leases = HeldLeases(LEASE_S, FETCH_S, self.runs, unasked)
         ops = ShardOperations("w.1", 2, FrontierRules(), LEASE_S)
         self.reckoning = LeaseResync(
-            *(self.node, ops, self.holdings, self.journal, self.runs, unasked)
+            WorkerContext(
+                nodes=self.node,
+                ops=ops,
+                held_leases=self.held_leases,
+                journal=self.journal,
+                runs=self.runs,
+                send_later=unasked,
+                now=time,
+            )
         )
 
     def acknowledged(self, number: int, run: bytes, at: float, shard: int = 0) -> None:
@@ -154,7 +163,7 @@ OUTAGES_S = (0.5, *range(1, 61))
 def test_after_an_outage_of_any_length_the_last_adds_are_sent_again(
     down_s: float, is_cluster: bool
 ) -> None:
-    """The first to hear of the new run is what has just added to it."""
+    """The call that notices the new run has itself just added to it."""
     recovery = Recovery(b"two")
     for at in range(91, 101):
         recovery.acknowledged(at, b"one", float(at))
@@ -165,7 +174,7 @@ def test_after_an_outage_of_any_length_the_last_adds_are_sent_again(
     assert [each.args[0] for each in recovery.sent_again()] == [94, 95, 96, 97, 98, 99, 100]
 
 
-def test_what_is_sent_again_is_kept_for_the_next_outage() -> None:
+def test_resent_calls_are_kept_for_the_next_outage() -> None:
     recovery = Recovery(b"two")
     recovery.acknowledged(1, b"one", 100.0)
     recovery.runs.observe(0, b"two", 110.0)
@@ -189,19 +198,19 @@ def test_a_new_run_announced_while_the_shard_is_asked_is_settled_too() -> None:
 
 def test_a_lease_may_begin_only_while_its_server_surely_knows_of_it() -> None:
     runs = ServerEpochs(ignored, unasked)
-    holdings = HeldLeases(LEASE_S, FETCH_S, runs, unasked)
+    held_leases = HeldLeases(LEASE_S, FETCH_S, runs, unasked)
     runs.observe(0, b"one", 100.0)
-    holdings.add(0, [lease()], 100.0)
-    assert holdings.may_begin(lease(), 100.0)
-    assert not holdings.may_begin(lease(), 100.0 + MAX_SHARD_SILENCE_S + 0.1), (
-        "it was not heard of since"
+    held_leases.add(0, [lease()], 100.0)
+    assert held_leases.may_begin(lease(), 100.0)
+    assert not held_leases.may_begin(lease(), 100.0 + MAX_SHARD_SILENCE_S + 0.1), (
+        "it has not answered since"
     )
     runs.observe(0, b"one", 110.0)
-    assert holdings.may_begin(lease(), 110.0)
-    holdings.mark_doubtful(0)
-    assert not holdings.may_begin(lease(), 110.0)
-    holdings.mark_checked(0)
-    assert holdings.may_begin(lease(), 110.0)
+    assert held_leases.may_begin(lease(), 110.0)
+    held_leases.mark_doubtful(0)
+    assert not held_leases.may_begin(lease(), 110.0)
+    held_leases.mark_checked(0)
+    assert held_leases.may_begin(lease(), 110.0)
     runs.observe(0, b"one", 115.0)
-    assert not holdings.may_begin(lease(), 115.0), "its fetch could outlive it"
-    assert not holdings.may_begin(lease(2), 110.0), "it is not ours"
+    assert not held_leases.may_begin(lease(), 115.0), "its fetch could outlive it"
+    assert not held_leases.may_begin(lease(2), 110.0), "it is not ours"

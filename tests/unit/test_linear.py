@@ -1,4 +1,4 @@
-"""Whatever the web sends, reading it takes time in proportion: all that searches in it, at once.
+"""Reading takes time in proportion to the size, for any input: all searches of the package at once.
 
 Rule: of what may be repeated without end the slowest is tried at length. Pages, heads of pages,
 text and Link headers have tables of their own (test_html_limits, test_media_type, test_plain,
@@ -74,7 +74,7 @@ UNITS = [*LETTERS, *WORDS, *map("".join, product(LETTERS, LETTERS))]
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_its_price_is_linear(read: Callable[[str], object]) -> None:
+def test_time_is_linear_in_the_body(read: Callable[[str], object]) -> None:
     """Eight times the text takes about eight times as long, and not sixty-four."""
 
     def seconds(case: tuple[str, str], chars: int, times: int) -> float:

@@ -29,7 +29,7 @@ def read(*values: str | bytes) -> list[Link]:
 @pytest.mark.parametrize(
     ("value", "found"),
     [
-        pytest.param('</a>; rel="canonical"', [("/a", B)], id="as everybody writes it"),
+        pytest.param('</a>; rel="canonical"', [("/a", B)], id="as it is usually written"),
         pytest.param("</a>;rel=canonical", [("/a", B)], id="without quotes and space"),
         pytest.param(" < /a > ; REL = Canonical ", [("/a", B)], id="with space and capitals"),
         pytest.param("</a>; rel=canonical, </b>; rel=alternate; hreflang=de",

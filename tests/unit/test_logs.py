@@ -38,34 +38,34 @@ def only(where: str, level: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("where", "level", "heard"),
+    ("where", "level", "logged"),
     [
-        pytest.param("", logging.INFO, False, id="LOG_LEVEL is INFO: nobody would hear them"),
+        pytest.param("", logging.INFO, False, id="LOG_LEVEL is INFO: not logged"),
         pytest.param("", logging.DEBUG, True, id="LOG_LEVEL is DEBUG"),
         pytest.param("scrapy", logging.NOTSET, True, id="a handler of the user's below the root"),
     ],
 )
-def test_lines_of_a_page(where, level, heard):
+def test_lines_of_a_page(where, level, logged):
     lines = PageLogFormatter()
     with only(where, level):
-        assert (lines.crawled(REQUEST, RESPONSE, SPIDER) is not None) is heard
-        assert (lines.scraped({"a": 1}, RESPONSE, SPIDER) is not None) is heard
+        assert (lines.crawled(REQUEST, RESPONSE, SPIDER) is not None) is logged
+        assert (lines.scraped({"a": 1}, RESPONSE, SPIDER) is not None) is logged
 
 
 @pytest.mark.parametrize(
-    ("cut_off", "heard"),
+    ("cut_off", "logged"),
     [
         pytest.param("", True, id="all pass on to the root"),
         pytest.param("scrapy", False, id="Scrapy's are not passed on to the root's handlers"),
         pytest.param("scrapy.core.engine", False, id="nor those of one logger"),
     ],
 )
-def test_lines_that_are_not_passed_on(cut_off, heard):
+def test_lines_that_are_not_passed_on(cut_off, logged):
     logger = logging.getLogger(cut_off)
     with only("", logging.DEBUG):
         logger.propagate = False
         try:
-            assert (PageLogFormatter().crawled(REQUEST, RESPONSE, SPIDER) is not None) is heard
+            assert (PageLogFormatter().crawled(REQUEST, RESPONSE, SPIDER) is not None) is logged
         finally:
             logger.propagate = True
 
@@ -81,19 +81,19 @@ def test_a_logger_that_is_cut_off_may_have_a_handler_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("up_to", "heard"),
+    ("up_to", "logged"),
     [
         pytest.param(logging.INFO, False, id="logging.disable: nothing up to INFO"),
         pytest.param(logging.DEBUG, False, id="logging.disable: nothing up to DEBUG"),
         pytest.param(logging.DEBUG - 1, True, id="logging.disable: only what is below DEBUG"),
     ],
 )
-def test_lines_that_are_switched_off_for_all(up_to, heard):
+def test_lines_that_are_switched_off_for_all(up_to, logged):
     with only("", logging.DEBUG):
         logging.disable(up_to)
         try:
-            assert (PageLogFormatter().crawled(REQUEST, RESPONSE, SPIDER) is not None) is heard
-            assert (PageLogFormatter().scraped({"a": 1}, RESPONSE, SPIDER) is not None) is heard
+            assert (PageLogFormatter().crawled(REQUEST, RESPONSE, SPIDER) is not None) is logged
+            assert (PageLogFormatter().scraped({"a": 1}, RESPONSE, SPIDER) is not None) is logged
         finally:
             logging.disable(logging.NOTSET)
 

@@ -137,14 +137,14 @@ PROSE = b"Once upon a time."
                      id="a packed sitemap that was unpacked on its way"),
     ],
 )  # fmt: skip
-def test_what_it_is(declared: str, body: bytes, media_type: str, lies: bool) -> None:
+def test_the_media_type(declared: str, body: bytes, media_type: str, lies: bool) -> None:
     sniffed = actual_type(declared, "http://a.example/x", body)
     assert sniffed == SniffResult(media_type, is_mislabelled=lies)
 
 
 @pytest.mark.parametrize("declared", ["text/html", "text/plain", "", "application/xml"])
 def test_a_packed_sitemap_is_known_by_its_name(declared: str) -> None:
-    """Many servers know no type for .xml.gz, and send their default."""
+    """Many servers have no type for .xml.gz, and send their default."""
     sniffed = actual_type(declared, "http://a.example/sitemap.xml.gz?v=1", GZ)
     assert sniffed == SniffResult("application/gzip", is_mislabelled=False)
 
@@ -181,7 +181,7 @@ def test_how_markup_begins(body: bytes, seen: Markup) -> None:
                  max_size=20).map(b"".join),
     ),
 )  # fmt: skip
-def test_whatever_comes_is_something(declared: str, body: bytes) -> None:
+def test_every_body_has_a_media_type(declared: str, body: bytes) -> None:
     sniffed = actual_type(declared, "http://a.example/", body)
     assert sniffed.media_type or not declared
     assert not (sniffed.is_mislabelled and sniffed.media_type == declared)
@@ -197,7 +197,7 @@ def test_whatever_comes_is_something(declared: str, body: bytes) -> None:
 @pytest.mark.parametrize(
     "start", [b"", b"<", b"<!doctype", b"<!doctype a", b"<!doctype a[", b"<!doctype " + b"a" * 900]
 )
-def test_its_price_is_linear(start: bytes, piece: bytes) -> None:
+def test_time_is_linear_in_the_body(start: bytes, piece: bytes) -> None:
     """Eight times the head takes about eight times as long."""
 
     def reading(size: int) -> None:
@@ -216,7 +216,7 @@ PAGE_URL = "http://example.com/page"
     [
         pytest.param(b"text/html", PAGE_URL, 2_000, id="HTML"),
         pytest.param(b" TEXT/HTML ; charset=utf-8", PAGE_URL, 2_000, id="however it is written"),
-        pytest.param(b"text/html,text/html", PAGE_URL, 2_000, id="said twice"),
+        pytest.param(b"text/html,text/html", PAGE_URL, 2_000, id="given twice"),
         pytest.param(b"application/xhtml+xml", PAGE_URL, 2_000, id="XHTML"),
         pytest.param(b"application/pdf", PAGE_URL, 64_000, id="PDF"),
         pytest.param(b"image/png", PAGE_URL, 15_000, id="anything else"),
@@ -249,6 +249,6 @@ def test_a_robots_txt_is_never_cut_below_what_must_be_read(content_type: bytes |
 
 
 @given(st.binary(max_size=50))
-def test_no_header_breaks_it(content_type: bytes) -> None:
+def test_no_header_raises_an_error(content_type: bytes) -> None:
     assert media_type(content_type).isascii()
     assert cap_bytes(content_type, PAGE_URL, CAPS) in (2_000, 15_000, 64_000)

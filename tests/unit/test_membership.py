@@ -52,11 +52,11 @@ class Servers:
         self.clock = clock
         self.leases = dict(enumerate(leases))
         self.claims: list[Call] = []
-        self.buried: dict[int, tuple[Argument, ...]] = {}
+        self.returned: dict[int, tuple[Argument, ...]] = {}
 
     async def run(self, calls: Sequence[Call]) -> list[Any]:
         self.claims += [call for call in calls if call.script == "claim"]
-        self.buried |= {
+        self.returned |= {
             call.shard: call.args[3:] for call in calls if call.script == "return_leases"
         }
         return [[b"run", 0]] * len(calls)
@@ -75,7 +75,7 @@ class Servers:
         return replies
 
 
-class Looker:
+class ArchiveSearch:
     """An archive that has what is called "x"."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ ON_TIME: Final = [b"%d" % (NOW + AHEAD_S), b"0"]
 
 
 @pytest.mark.parametrize(
-    ("time", "leases", "buried"),
+    ("time", "leases", "returned"),
     [
         pytest.param(
             ON_TIME,
@@ -112,19 +112,19 @@ ON_TIME: Final = [b"%d" % (NOW + AHEAD_S), b"0"]
             ON_TIME,
             [[b"5", b"rubbish", b"6", lease("x")], [b"7", lease("x")[:13] + b"\xff"], []],
             {0: (1, 6), 1: (1,), 2: (1,)},
-            id="what nobody can read nobody has fetched",
+            id="an unreadable lease was not fetched",
         ),
     ],
 )
-def test_leases_are_looked_up_and_given_back(
-    time: Any, leases: Sequence[Any], buried: dict[int, tuple[int, ...]]
+def test_leases_of_the_last_session_are_checked_and_returned(
+    time: Any, leases: Sequence[Any], returned: dict[int, tuple[int, ...]]
 ) -> None:
-    servers, looker = Servers(time, leases, [None, None]), Looker()
+    servers, search = Servers(time, leases, [None, None]), ArchiveSearch()
     ops = ShardOperations("next", SHARDS, FrontierRules(), 60.0)
-    assert asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW)) == 0
-    assert servers.buried == buried
-    assert len(servers.claims) == bool(looker.leases)
-    assert {each.taken_at for each in looker.leases} <= {NOW - 7}, "by our own clock"
+    assert asyncio.run(return_last_session_leases(servers, ops, "dead", search, lambda: NOW)) == 0
+    assert servers.returned == returned
+    assert len(servers.claims) == bool(search.leases)
+    assert {each.taken_at for each in search.leases} <= {NOW - 7}, "by our own clock"
 
 
 SET_BACK_S: Final = 86_400.0
@@ -140,13 +140,13 @@ SET_BACK_S: Final = 86_400.0
 def test_a_servers_clock_that_was_set_back_makes_no_lease_younger(clock: Sequence[Any]) -> None:
     """A shard's own never goes back, and it is what leases are taken by."""
     time = [b"%d" % (NOW + AHEAD_S - SET_BACK_S), b"0"]
-    servers, looker = Servers(time, [[b"5", lease("x")], [], []], clock), Looker()
+    servers, search = Servers(time, [[b"5", lease("x")], [], []], clock), ArchiveSearch()
     ops = ShardOperations("next", SHARDS, FrontierRules(), 60.0)
-    asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW))
-    assert [each.taken_at for each in looker.leases] == [NOW - 7]
+    asyncio.run(return_last_session_leases(servers, ops, "dead", search, lambda: NOW))
+    assert [each.taken_at for each in search.leases] == [NOW - 7]
 
 
-def test_what_is_late_is_read_late() -> None:
+def test_our_clock_is_read_with_the_clock_of_redis() -> None:
     """Redis may be waited for: our clock is read when its own is."""
     waited = 0.0
 
@@ -156,7 +156,7 @@ def test_what_is_late_is_read_late() -> None:
             waited = 500.0
             return [b"%d" % (NOW + AHEAD_S + waited), b"0"]
 
-    servers, looker = Slow(ON_TIME, [[b"5", lease("x")], [], []], [None, None]), Looker()
+    servers, search = Slow(ON_TIME, [[b"5", lease("x")], [], []], [None, None]), ArchiveSearch()
     ops = ShardOperations("next", SHARDS, FrontierRules(), 60.0)
-    asyncio.run(return_last_session_leases(servers, ops, "dead", looker, lambda: NOW + waited))
-    assert [each.taken_at for each in looker.leases] == [NOW - 7]
+    asyncio.run(return_last_session_leases(servers, ops, "dead", search, lambda: NOW + waited))
+    assert [each.taken_at for each in search.leases] == [NOW - 7]

@@ -1,4 +1,4 @@
-"""Two pages with nearly the same text: one is the original, whatever happens in between."""
+"""Two pages with nearly the same text: one is the original, in every order of events."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Crawl:
         return LocalNearDuplicates(open_index(self.path, self.store, TINY), self.store, 3)
 
     def reopen(self) -> None:
-        """After a crash: nobody closed it."""
+        """Open it again after a crash, without a close."""
         self.pages = self.opened()
 
     async def ask(self, number: int, simhash: int, url: str = "") -> NearDuplicate | None:
@@ -90,7 +90,7 @@ def original(near: NearDuplicate | None) -> tuple[str, int] | None:
 
 
 def test_the_nearest_page_is_found_and_of_those_the_oldest(crawl: Crawl) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         assert await crawl.add(1, TEXT ^ 0b11) is None
         assert original(await crawl.add(2, TEXT ^ 0b1)) == ("http://a/1", 1)
         assert original(await crawl.add(3, TEXT ^ 0b10)) == ("http://a/1", 1)
@@ -98,22 +98,22 @@ def test_the_nearest_page_is_found_and_of_those_the_oldest(crawl: Crawl) -> None
         assert original(await crawl.ask(5, TEXT ^ 0b10)) == ("http://a/3", 0)
         assert await crawl.ask(6, ~TEXT & (1 << 64) - 1) is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_page_is_no_duplicate_of_itself(crawl: Crawl) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         await crawl.add(1, TEXT)
         assert await crawl.ask(2, TEXT ^ 1, url="http://a/1") is None
         crawl.finish(2, TEXT ^ 1, url="http://a/1")
         await crawl.add(3, TEXT ^ 2)
         assert original(await crawl.ask(4, TEXT, url="http://a/1")) == ("http://a/3", 1)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_second_page_waits_and_is_the_duplicate_if_the_first_finishes(crawl: Crawl) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         assert await crawl.ask(1, TEXT) is None
         second = asyncio.create_task(crawl.ask(2, TEXT ^ 1))
         await asyncio.sleep(0)
@@ -122,11 +122,11 @@ def test_the_second_page_waits_and_is_the_duplicate_if_the_first_finishes(crawl:
         crawl.finish(1, TEXT)
         assert original(await second) == ("http://a/1", 1)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_waiting_page_becomes_the_original_if_the_first_is_given_up(crawl: Crawl) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         assert await crawl.ask(1, TEXT) is None
         second = asyncio.create_task(crawl.ask(2, TEXT ^ 1))
         third = asyncio.create_task(crawl.ask(3, TEXT ^ 2))
@@ -138,25 +138,25 @@ def test_the_waiting_page_becomes_the_original_if_the_first_is_given_up(crawl: C
         crawl.finish(2, TEXT ^ 1)
         assert original(await third) == ("http://a/2", 2)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_page_that_is_stored_without_a_fingerprint_is_no_original(crawl: Crawl) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         await crawl.ask(1, TEXT)
         crawl.finish(1, None)
         assert await crawl.ask(2, TEXT) is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_page_with_the_same_bytes_as_before_is_no_second_entry(crawl: Crawl) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         for _ in range(10):
             await crawl.add(1, TEXT)
         assert crawl.pages._index.pages(TEXT, 8) == ([digest(1)[:12]], 1)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_settling_what_was_never_reserved_changes_nothing(crawl: Crawl) -> None:
@@ -164,7 +164,7 @@ def test_settling_what_was_never_reserved_changes_nothing(crawl: Crawl) -> None:
 
 
 def test_of_pages_in_flight_at_once_one_of_each_text_is_the_original(crawl: Crawl) -> None:
-    """A random life: 200 pages of 10 texts, 16 at a time, one in five given up."""
+    """A random run: 200 pages of 10 texts, 16 at a time, one in five given up."""
     dice = random.Random(3)
     texts = [dice.getrandbits(64) for _ in range(10)]
     originals: dict[int, list[int]] = {text: [] for text in texts}
@@ -183,17 +183,17 @@ def test_of_pages_in_flight_at_once_one_of_each_text_is_the_original(crawl: Craw
                 originals[text].append(number)
             crawl.finish(number, simhash)
 
-    async def story() -> None:
+    async def scenario() -> None:
         gate = asyncio.Semaphore(16)
-        flights = asyncio.gather(*(fly(number, gate) for number in range(200)))
-        await asyncio.wait_for(flights, 60)
+        visits = asyncio.gather(*(fly(number, gate) for number in range(200)))
+        await asyncio.wait_for(visits, 60)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert [len(each) for each in originals.values()] == [1] * len(texts)
 
 
 def test_after_a_crash_the_index_takes_what_it_lacks_once(crawl: Crawl) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         for number in range(11):
             await crawl.add(number, TEXT)
         crawl.pages._index.flush()
@@ -209,12 +209,12 @@ def test_after_a_crash_the_index_takes_what_it_lacks_once(crawl: Crawl) -> None:
         _, count = crawl.pages._index.pages(TEXT, 100)
         assert count == 14
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("broken", ["gone", "half made"])
 def test_an_index_that_is_gone_is_made_again_from_the_claims(crawl: Crawl, broken: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         for number in range(30):
             await crawl.add(number, (TEXT * number) % (1 << 64))
         crawl.finish(31, None)
@@ -229,7 +229,7 @@ def test_an_index_that_is_gone_is_made_again_from_the_claims(crawl: Crawl, broke
             near = await crawl.ask(100 + number, (TEXT * number) % (1 << 64))
             assert original(near) == (f"http://a/{number}", 0)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_error_of_a_damaged_index_names_the_remedy(crawl: Crawl) -> None:

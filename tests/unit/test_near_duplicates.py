@@ -24,31 +24,34 @@ def claim(name):
     ],
 )
 def test_a_page_near_to_one_in_flight_comes_after_it(other, waits):
-    flights = NearReservations(3)
-    first, second = flights.begin(0, "http://a/1", 1), flights.begin(other, "http://a/2", 2)
-    assert flights.earlier(second) is (first if waits else None)
-    assert flights.earlier(first) is None, "no page waits for a later one"
-    flights.end(1)
+    reservations = NearReservations(3)
+    first, second = (
+        reservations.begin(0, "http://a/1", 1),
+        reservations.begin(other, "http://a/2", 2),
+    )
+    assert reservations.earlier(second) is (first if waits else None)
+    assert reservations.earlier(first) is None, "no page waits for a later one"
+    reservations.end(1)
     assert first.ended.is_set()
-    assert flights.earlier(second) is None
+    assert reservations.earlier(second) is None
 
 
 def test_a_page_in_flight_twice_does_not_wait_for_itself():
-    flights = NearReservations(3)
-    flights.begin(0, "http://a/1", 1)
-    assert flights.earlier(flights.begin(0, "http://a/1", 2)) is None
+    reservations = NearReservations(3)
+    reservations.begin(0, "http://a/1", 1)
+    assert reservations.earlier(reservations.begin(0, "http://a/1", 2)) is None
 
 
 def test_of_many_near_ones_each_waits_for_an_earlier_one():
-    flights = NearReservations(3)
-    begun = [flights.begin(lease % 4, f"http://a/{lease}", lease) for lease in range(8)]
+    reservations = NearReservations(3)
+    begun = [reservations.begin(lease % 4, f"http://a/{lease}", lease) for lease in range(8)]
     for lease, mine in enumerate(begun):
-        assert flights.of(lease) is mine
-        assert flights.earlier(mine) is None
-        assert all(flights.earlier(later) is mine for later in begun[lease + 1 :])
-        flights.end(lease)
-        flights.end(lease)
-    assert flights.of(0) is None
+        assert reservations.of(lease) is mine
+        assert reservations.earlier(mine) is None
+        assert all(reservations.earlier(later) is mine for later in begun[lease + 1 :])
+        reservations.end(lease)
+        reservations.end(lease)
+    assert reservations.of(0) is None
 
 
 class Compared(int):
@@ -62,21 +65,21 @@ class Compared(int):
 
 
 def test_a_page_is_compared_with_few_of_those_in_flight():
-    flights, random = NearReservations(3), Random(7)
+    reservations, random = NearReservations(3), Random(7)
     for lease in range(1000):
-        flights.begin(Compared(random.getrandbits(64)), f"http://a/{lease}", lease)
-    mine = flights.of(500)
+        reservations.begin(Compared(random.getrandbits(64)), f"http://a/{lease}", lease)
+    mine = reservations.of(500)
     for lease in range(2000, 2300):
         simhash = int(mine.simhash)
         for bit in random.sample(range(64), 3):
             simhash ^= 1 << bit
-        near = flights.begin(simhash, "http://a/near", lease)
-        assert flights.earlier(near) is mine
-        flights.end(lease)
+        near = reservations.begin(simhash, "http://a/near", lease)
+        assert reservations.earlier(near) is mine
+        reservations.end(lease)
     assert Compared.times < 300 * 10, "not each with all of the 1,000"
 
 
-def test_what_was_stored_lately_is_near():
+def test_recently_stored_pages_are_found():
     lately = RecentFingerprints()
     lately.add(0b1000, claim("x"))
     assert [(bits, one.url) for bits, one in lately.near(0b1011, 3)] == [(2, "http://a/x")]

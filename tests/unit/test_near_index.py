@@ -30,8 +30,8 @@ TINY = IndexLimits(newest=4, waiting=2, newer=2, ratio=2, piece=5, ten_orders=16
 FULL = (1 << 64) - 1
 
 
-class Told:
-    """Hears what is on disk."""
+class StoredDigests:
+    """A callback that collects the digests that are on disk."""
 
     def __init__(self) -> None:
         self.kept: list[bytes] = []
@@ -40,9 +40,11 @@ class Told:
         self.kept += digests
 
 
-def opened(path: Path, limits: IndexLimits = TINY, told: Told | None = None) -> NearIndex:
+def opened(
+    path: Path, limits: IndexLimits = TINY, stored: StoredDigests | None = None
+) -> NearIndex:
     folder = IndexFolder(path)
-    return NearIndex(folder, folder.load() or Manifest(), told or Told(), limits)
+    return NearIndex(folder, folder.load() or Manifest(), stored or StoredDigests(), limits)
 
 
 def digest(number: int) -> bytes:
@@ -67,7 +69,7 @@ def found(index: NearIndex, fingerprint: int, most: int = 3) -> list[tuple[int, 
 
 
 @pytest.mark.parametrize("orders", [FOUR, TEN], ids=["four", "ten"])
-def test_what_is_near_begins_alike_in_one_of_the_orders(orders: tuple[Order, ...]) -> None:
+def test_near_fingerprints_share_a_prefix_in_one_of_the_orders(orders: tuple[Order, ...]) -> None:
     dice = random.Random(1)
     for _ in range(500):
         one = dice.getrandbits(64)
@@ -94,7 +96,7 @@ steps = st.one_of(
 
 @settings(max_examples=examples(50))
 @given(steps=st.lists(steps, min_size=1, max_size=80), asked=st.lists(fingerprints, max_size=5))
-def test_it_finds_what_brute_force_finds(
+def test_the_index_finds_what_brute_force_finds(
     tmp_path_factory: pytest.TempPathFactory, steps: list[int | str], asked: list[int]
 ) -> None:
     path = tmp_path_factory.mktemp("near")
@@ -195,20 +197,20 @@ def test_bytes_a_page(tmp_path: Path, ten_orders: int, bytes_a_page: int) -> Non
     index.close()
 
 
-def test_what_is_on_disk_is_reported(tmp_path: Path) -> None:
-    told = Told()
-    index = opened(tmp_path, told=told)
+def test_digests_on_disk_are_reported(tmp_path: Path) -> None:
+    stored = StoredDigests()
+    index = opened(tmp_path, stored=stored)
     for number in range(10):
         index.add(number << 20, digest(number))
     index.flush()
-    assert told.kept == [digest(number) for number in range(10)]
+    assert stored.kept == [digest(number) for number in range(10)]
     index.add(5, digest(10))
     index.close()
-    assert told.kept[-1] == digest(10)
+    assert stored.kept[-1] == digest(10)
 
 
 class Gated(IndexFolder):
-    """A disk that waits until it is told to go on, or refuses."""
+    """A disk that waits for an event, or refuses."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -224,7 +226,7 @@ class Gated(IndexFolder):
 
 def test_adding_waits_when_writing_falls_behind(tmp_path: Path) -> None:
     folder, room = Gated(tmp_path), threading.Event()
-    index = NearIndex(folder, Manifest(), Told(), TINY)
+    index = NearIndex(folder, Manifest(), StoredDigests(), TINY)
     for number in range(4 * TINY.waiting):
         index.add(number << 30, digest(number))
     assert not index.is_behind
@@ -245,7 +247,7 @@ def test_a_full_disk_is_reported_and_blocks_no_caller(
 ) -> None:
     folder, room = Gated(tmp_path), threading.Event()
     folder.refusal = OSError(28, "No space left on device")
-    index = NearIndex(folder, Manifest(), Told(), TINY)
+    index = NearIndex(folder, Manifest(), StoredDigests(), TINY)
     for number in range(20):
         index.add(number << 30, digest(number))
     index.when_room(room.set)
@@ -259,7 +261,7 @@ def test_a_full_disk_is_reported_and_blocks_no_caller(
 
 
 @pytest.mark.parametrize("most", [-1, 4])
-def test_what_it_cannot_find_exactly_is_refused(tmp_path: Path, most: int) -> None:
+def test_distances_beyond_the_exact_search_are_refused(tmp_path: Path, most: int) -> None:
     index = opened(tmp_path)
     with pytest.raises(ValueError, match="within 3 bits"):
         index.near(0, most)

@@ -1,4 +1,4 @@
-"""The outbox: what is put stays, in its order, until it is dropped, whatever happens between."""
+"""The outbox: links that are put stay in their order until they are dropped, also after crashes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_second_drop_changes_nothing(reopen):
     assert len(outbox) == 1 and numbers(outbox.head(9)) == [3]
 
 
-def test_a_batch_is_of_one_shard_and_shards_take_turns(reopen):
+def test_a_batch_is_of_one_shard_and_shards_alternate(reopen):
     outbox = reopen()
     outbox.put([link(n, shard=n % 3) for n in range(9)])
     batches = [outbox.head(2) for _ in range(4)]
@@ -134,7 +134,7 @@ def test_a_link_that_waits_is_not_put_again(reopen):
     assert len(outbox) == 1, "what has left may come again: who took it may have forgotten it"
 
 
-def test_what_meets_no_seen_test_is_put_whatever_waits(reopen):
+def test_links_without_a_seen_test_are_put_although_equal_ones_wait(reopen):
     outbox = reopen()
     again = link(1, needs_seen_test=False)
     for one in (again, link(1), again):

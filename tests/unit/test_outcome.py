@@ -32,9 +32,9 @@ def crawl(now: float) -> Any:
     )
 
 
-def test_what_we_let_it_wait_is_not_the_hosts_time() -> None:
-    flight = Fetch(Lease(1, FOUND, Pace(), BEGUN), began_at=BEGUN, paused_s=500.0)
-    took = answer_of(Response("http://a.example/"), flight, crawl(BEGUN + 500.4))
+def test_our_own_pauses_do_not_count_as_answer_time() -> None:
+    fetch = Fetch(Lease(1, FOUND, Pace(), BEGUN), began_at=BEGUN, paused_s=500.0)
+    took = answer_of(Response("http://a.example/"), fetch, crawl(BEGUN + 500.4))
     assert took.duration_s == pytest.approx(0.4)
 
 
@@ -47,10 +47,10 @@ def test_what_we_let_it_wait_is_not_the_hosts_time() -> None:
     ],
 )
 def test_how_long_a_host_took(took_s: float, counts_s: float) -> None:
-    flight = Fetch(Lease(1, FOUND, Pace(), BEGUN), began_at=BEGUN)
+    fetch = Fetch(Lease(1, FOUND, Pace(), BEGUN), began_at=BEGUN)
     there = crawl(BEGUN + took_s)
-    assert answer_of(Response("http://a.example/"), flight, there).duration_s == pytest.approx(
+    assert answer_of(Response("http://a.example/"), fetch, there).duration_s == pytest.approx(
         counts_s
     )
-    failed = failed_answer(DownloadTimeoutError(), flight, there)
+    failed = failed_answer(DownloadTimeoutError(), fetch, there)
     assert failed is not None and failed.duration_s == pytest.approx(counts_s)

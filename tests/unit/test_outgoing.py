@@ -31,57 +31,57 @@ def dropped(figure: str) -> None:
 
 
 def waiting(*calls: Call) -> SideQueue:
-    tells = SideQueue(dropped)
+    queue = SideQueue(dropped)
     for call in calls:
-        tells.put(call)
-    return tells
+        queue.put(call)
+    return queue
 
 
 def test_calls_for_a_shard_are_sent_in_their_order() -> None:
-    tells = waiting(claim(1), claim(2, shard=1), rest("a", 1.0), claim(3))
-    assert tells.take(0.0) == [claim(1), rest("a", 1.0), claim(3), claim(2, shard=1)]
-    assert not tells
+    queue = waiting(claim(1), claim(2, shard=1), rest("a", 1.0), claim(3))
+    assert queue.take(0.0) == [claim(1), rest("a", 1.0), claim(3), claim(2, shard=1)]
+    assert not queue
 
 
-def test_what_did_not_go_goes_before_what_came_later() -> None:
-    tells = waiting(claim(1), claim(2))
-    taken = tells.take(0.0)
-    tells.put(claim(3))
-    tells.put_back(taken, 0.0)
-    assert tells.take(SHARD_RETRY_S) == [claim(1), claim(2), claim(3)]
+def test_unsent_calls_are_sent_before_later_ones() -> None:
+    queue = waiting(claim(1), claim(2))
+    taken = queue.take(0.0)
+    queue.put(claim(3))
+    queue.put_back(taken, 0.0)
+    assert queue.take(SHARD_RETRY_S) == [claim(1), claim(2), claim(3)]
 
 
-def test_a_shard_that_did_not_answer_is_left_alone_for_a_while_and_the_others_are_not() -> None:
-    tells = waiting(claim(1))
-    tells.put_back(tells.take(0.0), 0.0)
-    tells.put(claim(2, shard=1))
-    assert tells.take(SHARD_RETRY_S / 2) == [claim(2, shard=1)]
-    assert tells and tells.is_waiting_for_retry
-    assert tells.take(SHARD_RETRY_S) == [claim(1)]
-    assert not tells.is_waiting_for_retry
+def test_a_silent_shard_is_retried_later_and_does_not_delay_others() -> None:
+    queue = waiting(claim(1))
+    queue.put_back(queue.take(0.0), 0.0)
+    queue.put(claim(2, shard=1))
+    assert queue.take(SHARD_RETRY_S / 2) == [claim(2, shard=1)]
+    assert queue and queue.is_waiting_for_retry
+    assert queue.take(SHARD_RETRY_S) == [claim(1)]
+    assert not queue.is_waiting_for_retry
 
 
 def test_calls_for_a_shard_that_answers_are_sent_at_once() -> None:
-    tells = waiting(claim(1))
-    tells.put_back(tells.take(0.0), 0.0)
-    tells.on_answer(0)
-    assert tells.take(0.1) == [claim(1)]
+    queue = waiting(claim(1))
+    queue.put_back(queue.take(0.0), 0.0)
+    queue.on_answer(0)
+    assert queue.take(0.1) == [claim(1)]
 
 
 @pytest.mark.parametrize("script", MAX_KEPT_CALLS)
 def test_the_oldest_of_too_many_are_dropped_and_counted(script: str) -> None:
     counted: list[str] = []
-    tells = SideQueue(counted.append)
+    queue = SideQueue(counted.append)
     calls = [Call(0, script, (f"{n}", "x", b"y")) for n in range(MAX_KEPT_CALLS[script] + 3)]
     for call in [rest("a", 1.0), *calls]:
-        tells.put(call)
+        queue.put(call)
     assert counted == [UNSENT_KEY + script] * 3
-    tells.put_back(tells.take(0.0), 0.0)
-    assert tells.take(SHARD_RETRY_S) == [rest("a", 1.0), *calls[3:]]
+    queue.put_back(queue.take(0.0), 0.0)
+    assert queue.take(SHARD_RETRY_S) == [rest("a", 1.0), *calls[3:]]
 
 
 @pytest.mark.parametrize(
-    ("earlier", "later", "told"),
+    ("earlier", "later", "kept"),
     [
         pytest.param(rest("a", 1.0), rest("a", 5.0), rest("a", 5.0), id="a longer rest counts"),
         pytest.param(
@@ -95,8 +95,8 @@ def test_the_oldest_of_too_many_are_dropped_and_counted(script: str) -> None:
         ),
     ],
 )
-def test_of_one_host_only_the_latest_waits(earlier: Call, later: Call, told: Call) -> None:
-    assert waiting(earlier, later).take(0.0) == [told]
+def test_of_one_host_only_the_latest_waits(earlier: Call, later: Call, kept: Call) -> None:
+    assert waiting(earlier, later).take(0.0) == [kept]
 
 
 def test_no_rest_is_dropped() -> None:

@@ -10,10 +10,10 @@ PROJECT = Path(__file__).parents[2]
 
 def test_every_file_that_is_no_python_is_declared_as_package_data() -> None:
     with (PROJECT / "pyproject.toml").open("rb") as file:
-        said = tomllib.load(file)["tool"]["setuptools"]["package-data"]
+        package_data = tomllib.load(file)["tool"]["setuptools"]["package-data"]
     belongs = {
         path
-        for package, patterns in said.items()
+        for package, patterns in package_data.items()
         for pattern in patterns
         for path in PROJECT.joinpath(*package.split(".")).glob(pattern)
     }

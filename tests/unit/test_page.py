@@ -33,7 +33,7 @@ HEAD = b"HTTP/1.1 200 Fine\r\nA: 1\r\nb:  two \r\nA: 3\r\nodd\r\n\r\n"
         pytest.param(("decoded_broken",), "", id="damaged, as it will be again"),
     ],
 )
-def test_what_broke_a_body_off(flags: tuple[str, ...], error: str) -> None:
+def test_reasons_of_broken_bodies(flags: tuple[str, ...], error: str) -> None:
     assert incomplete_error(flags) == error
 
 

@@ -86,15 +86,15 @@ def test_the_first_parser_gets_the_type(tmp_path: Path, caplog: pytest.LogCaptur
         registry = parsers(f"{name}.Notes")
         assert type(registry.parser_for("application/x-notes")).__name__ == "Notes"
         assert type(registry.parser_for("text/html")).__name__ == "Html"
-    (said,) = caplog.messages
-    assert said == (
+    (message,) = caplog.messages
+    assert message == (
         "application/x-notes is parsed by strange_parsers:Notes, which comes before"
         " entry point b (crawler.parsers) of strange-parsers"
     )
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         pytest.param("strange_nowhere.Parser", "does not load", id="no such module"),
         pytest.param(
@@ -117,8 +117,8 @@ def test_the_first_parser_gets_the_type(tmp_path: Path, caplog: pytest.LogCaptur
     ],
 )
 @pytest.mark.parametrize("how", ["setting", "entry point"])
-def test_what_is_no_parser_stops_the_crawl_at_once(
-    tmp_path: Path, path: str, said: str, how: str
+def test_an_invalid_parser_stops_the_crawl_at_once(
+    tmp_path: Path, path: str, message: str, how: str
 ) -> None:
     module, _, name = path.rpartition(".")
     points = {"mine": f"{module}:{name}"} if how == "entry point" else None
@@ -128,7 +128,7 @@ def test_what_is_no_parser_stops_the_crawl_at_once(
         f"CRAWLER_PARSERS: {path} " if how == "setting" else "entry point mine (crawler.parsers)"
     )
     assert str(stopped.value).startswith(where)
-    assert said in str(stopped.value)
+    assert message in str(stopped.value)
 
 
 def test_a_parser_that_raises_costs_its_pages_the_text_and_is_logged_once(
@@ -169,8 +169,10 @@ def test_the_example_of_the_documentation_is_a_parser(tmp_path: Path) -> None:
 def test_the_table_of_the_documentation_is_ours() -> None:
     page = (PROJECT / "docs" / "parsers.md").read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\| `(\w+)` \| (.+?) \| .+ \| (.+?) \|$", page)
-    told = {name: (set(re.findall(r"`([^`]+)`", types)), limit) for name, types, limit in rows}
-    assert told == {
+    documented = {
+        name: (set(re.findall(r"`([^`]+)`", types)), limit) for name, types, limit in rows
+    }
+    assert documented == {
         one.name: (set(one.types), f"{one.inline_max_bytes // 1024} KB")
         for one in (ours() for ours in BUILT_IN)
     }
@@ -183,26 +185,26 @@ class Noted:
     types = frozenset({"text/x-noted"})
     inline_max_bytes = 1 << 30
 
-    def __init__(self, said: list[str]) -> None:
-        self._said = said
+    def __init__(self, messages: list[str]) -> None:
+        self._messages = messages
 
     def parse(self, source: Source) -> Parsed:
-        self._said.append("body")
+        self._messages.append("body")
         return Parsed()
 
 
-def test_others_have_their_turn_between_two_long_bodies() -> None:
-    said: list[str] = []
+def test_other_tasks_run_between_two_long_bodies() -> None:
+    messages: list[str] = []
     source = Source("http://a.example/", "text/x-noted", bytes(1_000_000))
 
     async def other() -> None:
-        while said.count("body") < 3:
-            said.append("turn")
+        while messages.count("body") < 3:
+            messages.append("turn")
             await asyncio.sleep(0)
 
     async def scenario() -> None:
-        registry, parser = parsers(), Noted(said)
+        registry, parser = parsers(), Noted(messages)
         await asyncio.gather(*(registry.parse(source, parser) for _ in range(3)), other())
 
     asyncio.run(scenario())
-    assert "body body" not in " ".join(said)
+    assert "body body" not in " ".join(messages)

@@ -56,7 +56,7 @@ def of(path: str) -> str:
         pytest.param("/%D0%B07", "/%D0%B012", "/%D0%B0#", id="a number after an escape"),
     ],
 )  # fmt: skip
-def test_what_falls_together(one: str, other: str, pattern: str) -> None:
+def test_urls_of_one_pattern(one: str, other: str, pattern: str) -> None:
     assert of(one) == of(other) == pattern
 
 
@@ -77,7 +77,7 @@ def test_what_falls_together(one: str, other: str, pattern: str) -> None:
         pytest.param("/1/" + "x" * 300, "/1/" + "x" * 299, id="what is cut"),
     ],
 )
-def test_what_does_not(one: str, other: str) -> None:
+def test_urls_of_different_patterns(one: str, other: str) -> None:
     assert of(one) != of(other)
 
 
@@ -188,7 +188,7 @@ def found(**given: object) -> Candidate:
     return Candidate(url, 1, HostKey("a.org"), "a.org", **given)  # type: ignore[arg-type]  # as written in each test
 
 
-def test_what_a_person_named_counts_and_is_not_judged() -> None:
+def test_seeds_and_requests_count_and_are_not_stopped() -> None:
     assert deciding_pattern(found(depth=1)) == counted_pattern(found(depth=1)) == "/day/#"
     for named in (found(depth=0), found(depth=1, request=b"x")):
         assert (deciding_pattern(named), counted_pattern(named)) == ("", "/day/#")

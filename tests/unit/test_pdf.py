@@ -86,7 +86,7 @@ def test_dates(written: str, epoch: float | None) -> None:
         ),
     ],
 )
-def test_what_cannot_be_opened_is_unreadable(body: bytes) -> None:
+def test_a_pdf_that_cannot_be_opened_is_unreadable(body: bytes) -> None:
     with pytest.raises(Unreadable):
         read(body)
 

@@ -60,7 +60,7 @@ def test_a_text() -> None:
     )
 
 
-def test_its_charset_is_the_headers() -> None:
+def test_the_charset_of_the_header_wins() -> None:
     parsed = read(b"\xc4", content_type="text/plain; charset=windows-1252")
     assert (parsed.text, parsed.charset) == ("Ä", "windows-1252")
 
@@ -88,7 +88,7 @@ def test_a_list_of_urls_may_be_a_sitemap(url: str, kind: LinkKind) -> None:
 
 @pytest.mark.parametrize("start", ["", "http://a"])
 @pytest.mark.parametrize("piece", ["http://", "http://a)", "a((", "h", ")", "]", "(.", "[)]", ".!"])
-def test_its_price_is_linear(start: str, piece: str) -> None:
+def test_time_is_linear_in_the_body(start: str, piece: str) -> None:
     """Eight times the text takes about eight times as long."""
 
     def reading(times: int) -> None:
@@ -116,6 +116,6 @@ def test_links_are_bounded_together() -> None:
     assert (len(cut.links), cut.notes) == (8, ("links_cut",))
 
 
-def test_what_is_within_its_bounds_stays_the_same() -> None:
-    said = Parsed(parser="p", title="t", text="x", links=(Link("/"),), robots=frozenset({"a"}))
-    assert within_limits(said, "mine") == said
+def test_results_within_the_limits_stay_the_same() -> None:
+    parsed = Parsed(parser="p", title="t", text="x", links=(Link("/"),), robots=frozenset({"a"}))
+    assert within_limits(parsed, "mine") == parsed

@@ -1,5 +1,5 @@
-"""How long a host is left alone: by table, by a walk through all states, and by a week of life;
-and whether a failure is the host's or ours."""
+"""How long a host rests: by table, by a walk through all states, and in a simulated week; and
+whether a failure is the host's or ours."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAY_S = 86_400.0
 
 
 class Least(Random):
-    """Jitter that never adds anything: what is promised must hold even then."""
+    """Jitter that never adds anything: the guarantees must hold even then."""
 
     def uniform(self, a: float, b: float) -> float:
         return min(a, b)
@@ -181,14 +181,14 @@ def test_a_pace_moves_as_its_state_in_the_table(state: Circuit, event: CircuitEv
         assert circuit(after) is moved
 
 
-def test_the_fifth_failure_opens_it_and_not_the_fourth() -> None:
+def test_the_fifth_failure_opens_the_circuit_breaker() -> None:
     assert event_of(bad(), Pace(failures=3), RULES) is CircuitEvent.FAILED
     assert event_of(bad(), Pace(failures=4), RULES) is CircuitEvent.FAILED_OFTEN
     once = replace(RULES, pause_after_failures=1)
     assert event_of(bad(), FRESH, once) is CircuitEvent.FAILED_OFTEN
 
 
-def test_404s_never_trip_it() -> None:
+def test_404s_never_open_the_circuit_breaker() -> None:
     pace = FRESH
     for _ in range(100):
         pace = next_rest(pace, ok(status=404), RULES, Most()).pace
@@ -265,7 +265,7 @@ def test_a_week_with_a_flaky_host(crawl_delay_s: float) -> None:
 
 
 class LimitedHost:
-    """A server that sends 429 to whoever comes again within five seconds."""
+    """A server that sends 429 to a client that requests again within five seconds."""
 
     def __init__(self) -> None:
         self.last = -9.0
@@ -292,7 +292,7 @@ OK = Answer(0.1, 200)
 NO_ROUTE = Answer(0.1, None, "connect")
 
 
-def told(good: int, failing: int, every_s: float = 0.1) -> Uplink:
+def uplink_after(good: int, failing: int, every_s: float = 0.1) -> Uplink:
     """An uplink over which all have answered, and then the *failing* hosts did not."""
     uplink = Uplink(UPLINK_RULES)
     for number in range(good + failing):
@@ -306,12 +306,12 @@ def told(good: int, failing: int, every_s: float = 0.1) -> Uplink:
     ("uplink", "down"),
     [
         pytest.param(Uplink(UPLINK_RULES), False, id="nothing is known"),
-        pytest.param(told(0, 19), False, id="a few that died"),
-        pytest.param(told(0, 20), True, id="as many as it takes"),
-        pytest.param(told(10, 50), False, id="most, but some answer"),
-        pytest.param(told(2, 18), True, id="nearly all"),
-        pytest.param(told(60, 20), False, id="twenty that died, of eighty"),
-        pytest.param(told(0, 100, every_s=5.0), False, id="too seldom to be told apart"),
+        pytest.param(uplink_after(0, 19), False, id="a few that died"),
+        pytest.param(uplink_after(0, 20), True, id="as many as it takes"),
+        pytest.param(uplink_after(10, 50), False, id="most, but some answer"),
+        pytest.param(uplink_after(2, 18), True, id="nearly all"),
+        pytest.param(uplink_after(60, 20), False, id="twenty that died, of eighty"),
+        pytest.param(uplink_after(0, 100, every_s=5.0), False, id="too seldom to be distinguished"),
     ],
 )
 def test_the_line_is_down_when_nearly_all_hosts_fail(uplink: Uplink, down: bool) -> None:
@@ -326,8 +326,8 @@ def test_hosts_that_never_answered_are_no_evidence_about_our_uplink() -> None:
     assert uplink.charges_host()
 
 
-def test_one_host_that_fails_often_is_one_host() -> None:
-    uplink = told(0, 1)
+def test_a_host_that_fails_often_counts_once() -> None:
+    uplink = uplink_after(0, 1)
     for second in range(50):
         uplink.observe(HostKey("h0"), NO_ROUTE, float(second))
     assert not uplink.is_down(50.0)
@@ -350,7 +350,7 @@ def test_what_counts_as_no_contact(answer: Answer, want: bool) -> None:
 
 
 def test_a_probe_is_let_through_and_decides() -> None:
-    uplink = told(0, 20)
+    uplink = uplink_after(0, 20)
     at = uplink.probe_at
     assert at is not None
     assert uplink.is_down(at - 0.1)
@@ -364,7 +364,7 @@ def test_a_probe_is_let_through_and_decides() -> None:
 
 
 def test_a_line_that_stays_down_is_not_the_line() -> None:
-    uplink = told(0, 20)
+    uplink = uplink_after(0, 20)
     assert uplink.probe_at
     uplink.observe(HostKey("h0"), NO_ROUTE, UPLINK_RULES.longest_s)
     assert not uplink.charges_host()
@@ -376,14 +376,14 @@ def test_a_line_that_stays_down_is_not_the_line() -> None:
 
 
 def test_fetches_that_we_stopped_are_no_evidence() -> None:
-    uplink = told(0, 19)
+    uplink = uplink_after(0, 19)
     uplink.observe(HostKey("x"), OK, 2.0)
     uplink.observe(HostKey("x"), Answer(0.1, None, "cancelled"), 2.0)
     assert uplink.charges_host()
 
 
 def test_only_recent_answers_count() -> None:
-    uplink = told(0, 19)
+    uplink = uplink_after(0, 19)
     late = UPLINK_RULES.window_s + 5
     for number in range(19):
         uplink.observe(HostKey(f"n{number}"), OK, late)
@@ -393,12 +393,12 @@ def test_only_recent_answers_count() -> None:
     assert not uplink.charges_host()
 
 
-def test_it_remembers_no_more_than_it_must() -> None:
-    uplink = told(5000, 0)
+def test_the_uplink_stores_few_hosts() -> None:
+    uplink = uplink_after(5000, 0)
     assert len(uplink) == UPLINK_RULES.max_hosts
 
 
-def test_it_remembers_the_hosts_that_answered_last() -> None:
+def test_the_uplink_stores_the_hosts_that_answered_last() -> None:
     rules = UplinkRules(min_hosts=1, max_hosts=2)
     uplink = Uplink(rules)
     for name in ("a", "b", "a", "c"):

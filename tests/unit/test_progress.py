@@ -44,7 +44,7 @@ WIPE = "\r\x1b[2K"
 
 
 @pytest.mark.parametrize(
-    ("glance", "columns", "want"),
+    ("figures", "columns", "want"),
     [
         pytest.param(
             BUSY,
@@ -85,8 +85,8 @@ WIPE = "\r\x1b[2K"
         ),
     ],
 )
-def test_the_line(glance: ProgressFigures, columns: int, want: str) -> None:
-    assert progress_line(glance, columns) == want
+def test_the_line(figures: ProgressFigures, columns: int, want: str) -> None:
+    assert progress_line(figures, columns) == want
 
 
 @given(
@@ -102,8 +102,8 @@ def test_the_line(glance: ProgressFigures, columns: int, want: str) -> None:
     ),
     st.integers(1, 200),
 )
-def test_the_line_never_wraps(glance: ProgressFigures, columns: int) -> None:
-    shown = progress_line(glance, columns)
+def test_the_line_never_wraps(figures: ProgressFigures, columns: int) -> None:
+    shown = progress_line(figures, columns)
     assert len(shown) < columns
     assert shown.isascii() and shown.isprintable()
 
@@ -227,8 +227,8 @@ def record(name: str, level: int, message: str) -> logging.LogRecord:
         pytest.param(
             "crawler.assembly.build", logging.WARNING, "x", "warning: x", id="of any module"
         ),
-        pytest.param("scrapy.core", logging.WARNING, "x", "", id="not of somebody else's"),
-        pytest.param("scrapy.core", logging.ERROR, "x\ny", "error: x", id="errors of anybody"),
+        pytest.param("scrapy.core", logging.WARNING, "x", "", id="not of other loggers"),
+        pytest.param("scrapy.core", logging.ERROR, "x\ny", "error: x", id="errors of any logger"),
         pytest.param("crawlers", logging.WARNING, "x", "", id="a name that only looks like ours"),
         pytest.param("web", logging.ERROR, "\x1b[2J", "error: ?[2J", id="harmless"),
         pytest.param("web", logging.ERROR, "", "error: ", id="an empty message"),
@@ -252,7 +252,7 @@ def test_notices_are_few() -> None:
     assert len(lines) == 51
 
 
-def test_what_was_logged_too_early_is_held_and_then_let_go() -> None:
+def test_early_log_lines_are_held_and_then_written() -> None:
     kept: list[str] = []
 
     class Kept(logging.Handler):

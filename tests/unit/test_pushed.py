@@ -45,14 +45,14 @@ class WithSeeds(OfAnother):
 
 
 def judge(scope: ScopeChoice = ScopeChoice.ANY) -> PushedRequestReader:
-    doors = AllowedOrigins(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9)
-    return PushedRequestReader(doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint)
+    origins = AllowedOrigins(CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9)
+    return PushedRequestReader(origins, DepthPrioritizer(3), RequestFingerprinter().fingerprint)
 
 
 @pytest.mark.parametrize(
     ("spider", "settings", "want"),
     [
-        pytest.param(OfAnother, {}, PushRules("shop:start_urls", 0, True), id="nothing is said"),
+        pytest.param(OfAnother, {}, PushRules("shop:start_urls", 0, True), id="nothing is set"),
         pytest.param(
             OfAnother,
             {"REDIS_START_URLS_KEY": "%(name)s:seeds", "MAX_IDLE_TIME_BEFORE_CLOSE": "30"},
@@ -133,7 +133,7 @@ def test_a_url_is_a_seed():
     assert found.needs_seen_test and not found.request
 
 
-def test_what_the_scope_forbids_is_refused():
+def test_urls_outside_the_scope_are_refused():
     found = judge(ScopeChoice.HOST).candidate(read_pushed(b"https://example.com/a"))
     assert isinstance(found, Refusal) and found.reason is Reason.OUT_OF_SCOPE
 
@@ -178,7 +178,7 @@ def test_meta_does_not_bypass_the_frontier():
     assert unpack_request(found.request, OfAnother()).meta == {"kept": 1}
 
 
-def test_what_cannot_be_stored_is_refused():
+def test_requests_that_cannot_be_stored_are_refused():
     huge = PushedRequest("https://example.com/", meta={"n": 1 << 70})
     with pytest.raises(ValueError, match="cannot be stored"):
         judge().candidate(huge)

@@ -1,4 +1,4 @@
-"""A callback of a user's spider on recorded answers: scrapy-mock, as docs/testing.md says."""
+"""A callback of a user's spider on recorded answers: scrapy-mock, as in docs/testing.md."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_records_of_a_frontier_without_standings_are_of_new_hosts():
     assert decode_totals(encode(FrontierTotals(front=[]))).fronts() == ([], [], [])
 
 
-def test_so_are_those_in_redis():
+def test_records_in_redis_without_standings_are_of_new_hosts():
     pace = Pace(2.0, 1, 1, 3.0, Standing.FAILS)
     packed = PACE.pack(2.0, 3.0, 1, 1, Standing.FAILS)
     assert read_pace(packed) == pace

@@ -125,7 +125,7 @@ def test_a_target_outside_the_scope_is_not_followed() -> None:
 
 
 def walk(steps: list[bytes]) -> tuple[list[Candidate], RedirectDecision]:
-    """Follow *steps* in turn, again and again."""
+    """Follow *steps* one after the other, in a cycle."""
     at = candidate()
     seen: list[Candidate] = []
     while True:

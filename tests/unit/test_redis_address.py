@@ -34,7 +34,7 @@ SECRET = "s3cr3t"  # noqa: S105 - of nothing
             "redis://web:pw@a", {}, {"credentials": ("web", "pw")}, id="a user with a password"
         ),
         pytest.param("redis://web@a", {}, {"credentials": ("web", "")}, id="a user without one"),
-        pytest.param("redis://a", {}, {"credentials": ()}, id="nobody is named"),
+        pytest.param("redis://a", {}, {"credentials": ()}, id="no user is named"),
         pytest.param(
             "redis://a?password=pw&username=web",
             {},
@@ -74,7 +74,7 @@ SECRET = "s3cr3t"  # noqa: S105 - of nothing
         ),
     ],
 )
-def test_what_is_read(url: str, params: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_accepted_addresses(url: str, params: dict[str, Any], expected: dict[str, Any]) -> None:
     address = Address.parse(url, params)
     assert {name: getattr(address, name) for name in expected} == expected
 
@@ -105,7 +105,7 @@ def test_what_is_read(url: str, params: dict[str, Any], expected: dict[str, Any]
         pytest.param("rediss://a?ssl_cert_reqs=no", {}, "none, optional or", id="no such check"),
     ],
 )
-def test_what_is_refused(url: str, params: dict[str, Any], why: str) -> None:
+def test_refused_addresses(url: str, params: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         Address.parse(url, params)
     assert why in str(refusal.value)
@@ -160,7 +160,7 @@ def test_a_file_that_is_refused(tmp_path: Path, content: str, mode: int, why: st
     assert SECRET not in str(refusal.value)
 
 
-def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_url_file_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path, why in ((pipe, "is no file"), (tmp_path, "Is a dir"), (tmp_path / "no", "No such")):

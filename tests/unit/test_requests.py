@@ -72,7 +72,8 @@ def nested(depth: int) -> list[Any]:
         pytest.param(Request(URL, headers={"X-A": ["1", b"\xff"], "b": "2"}), id="headers"),
         pytest.param(Request(URL, cookies={"a": "b"}), id="cookies"),
         pytest.param(
-            Request(URL, cookies=[{"name": "a", "value": "b", "secure": True}]), id="cookies, told"
+            Request(URL, cookies=[{"name": "a", "value": "b", "secure": True}]),
+            id="cookies with attributes",
         ),
         pytest.param(Request(URL, priority=-7, dont_filter=True, flags=["f"]), id="the small ones"),
         pytest.param(
@@ -99,7 +100,7 @@ def test_text_of_a_class_of_its_own_comes_back_as_plain_text() -> None:
     assert type(back.meta["link_text"]) is type(back.cb_kwargs["a"][0]) is str
 
 
-def test_what_belongs_to_one_fetch_stays_behind() -> None:
+def test_fields_of_one_fetch_are_not_stored() -> None:
     meta = {LEASE: object(), "download_slot": "a", "download_latency": 0.1, "mine": 1}
     request = Request(URL, meta=meta)
     assert unpack_request(pack_request(request, SPIDER), SPIDER).meta == {"mine": 1}
@@ -130,7 +131,7 @@ def test_what_belongs_to_one_fetch_stays_behind() -> None:
         ),
     ],
 )
-def test_what_cannot_be_stored_is_refused_with_its_place(
+def test_requests_that_cannot_be_stored_are_refused_with_the_place(
     given_: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(UnstorableRequest, match=reason):

@@ -61,7 +61,7 @@ def found(*ips: str, ttl_s: float = 60.0) -> ResolvedName:
     return ResolvedName(ips, ttl_s)
 
 
-def test_an_answer_counts_as_long_as_it_says() -> None:
+def test_an_answer_is_cached_for_its_ttl() -> None:
     async def scenario() -> None:
         desk = Desk(name=found(PUBLIC, ttl_s=60.0))
         for now, asked in ((0.0, 1), (59.0, 1), (60.0, 2), (119.0, 2), (121.0, 3)):
@@ -161,7 +161,7 @@ def test_only_admitted_addresses_are_given_out() -> None:
     asyncio.run(scenario())
 
 
-def test_a_name_that_changes_its_mind_is_judged_again() -> None:
+def test_a_name_with_a_new_address_is_checked_again() -> None:
     async def scenario() -> None:
         desk = Desk(name=found(PUBLIC, ttl_s=60.0))
         assert await desk.resolver.addresses("name", 80) == [PUBLIC]
@@ -173,7 +173,7 @@ def test_a_name_that_changes_its_mind_is_judged_again() -> None:
     asyncio.run(scenario())
 
 
-def test_an_address_is_not_asked_about_but_judged() -> None:
+def test_a_literal_address_is_checked_without_a_lookup() -> None:
     async def scenario() -> None:
         desk = Desk()
         assert await desk.resolver.addresses(PUBLIC, 80) == [PUBLIC]
@@ -205,7 +205,7 @@ def test_addresses_are_distinguished_from_names(host: str, expect: bool) -> None
     assert is_address(host) is expect
 
 
-def test_a_name_server_is_asked_and_its_times_count() -> None:
+def test_answers_of_a_name_server_are_cached_for_its_ttl() -> None:
     async def scenario(server: NameServer) -> None:
         lookup = AresLookup((server.address,))
         both = await lookup("both.example")

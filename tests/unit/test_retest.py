@@ -21,7 +21,7 @@ def test_{0}():
 
 
 @pytest.mark.parametrize(
-    ("tests", "status", "said"),
+    ("tests", "status", "output"),
     [
         pytest.param("def test_a(): pass", 1, "something else is wrong", id="none has failed"),
         pytest.param("def test_a(): assert False", 1, "Failed alone too", id="broken"),
@@ -30,7 +30,7 @@ def test_{0}():
     ],
 )
 def test_again(
-    tests: str, status: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tests: str, status: int, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # seconds of each start
     (tmp_path / "pytest.ini").touch()
@@ -44,4 +44,4 @@ def test_again(
         text=True,
         check=False,
     )
-    assert (done.returncode, said in done.stdout) == (status, True), done.stdout
+    assert (done.returncode, output in done.stdout) == (status, True), done.stdout

@@ -53,7 +53,7 @@ def fated(
     ],
     ids=str,
 )
-def test_what_may_be_better_next_time_is_tried_three_times_more(answer: Answer) -> None:
+def test_temporary_failures_are_retried_three_times(answer: Answer) -> None:
     for attempts in range(3):
         assert isinstance(fated(answer, attempts), RetryAt)
     assert isinstance(fated(answer, 3), Dead)
@@ -67,16 +67,16 @@ def test_a_body_that_breaks_off_is_asked_for_again_and_kept_at_last(error: str) 
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 304, 400, 401, 403, 404, 410, 418, 451, 501])
-def test_everything_else_is_an_answer_and_stands(status: int) -> None:
+def test_every_other_status_is_final(status: int) -> None:
     assert fated(Answer(0.1, status)) == KeepAnswer()
     assert fated(Answer(0.1, status), attempts=9) == KeepAnswer()
 
 
-def test_what_we_stopped_ourselves_costs_no_attempt() -> None:
+def test_our_own_cancellations_cost_no_attempt() -> None:
     assert fated(Answer(0.1, None, "cancelled"), attempts=9) == PutBack()
 
 
-def test_a_dead_letter_says_why() -> None:
+def test_a_dead_letter_has_its_reason() -> None:
     assert fated(Answer(0.1, 503), 3) == Dead("status 503, tried 4 times")
     assert fated(Answer(0.1, None, "timeout"), 3) == Dead("timeout, tried 4 times")
 
@@ -142,7 +142,7 @@ def test_retry_after(value: bytes, want_s: float | None) -> None:
 
 
 @given(st.floats(0, 4e9), st.integers(0, 4 * 10**9))
-def test_a_date_says_how_far_away_it_is(now: float, at: int) -> None:
+def test_a_retry_after_date_counts_from_now(now: float, at: int) -> None:
     found = retry_after_s(formatdate(at, usegmt=True).encode(), now, DAY_S)
     assert found == pytest.approx(min(DAY_S, max(0.0, at - now)))
 
@@ -171,6 +171,6 @@ DATE_PIECES = st.sampled_from(
 @given(st.one_of(st.binary(max_size=80), st.lists(DATE_PIECES).map("".join).map(str.encode)))
 @example(b"Sun, 06 Nov 1994 08:49:37 +99999999999999")
 @example(b"Sun, 06 Nov 99999999999999 08:49:37")
-def test_no_bytes_break_it(value: bytes) -> None:
+def test_no_bytes_raise_an_error(value: bytes) -> None:
     found = retry_after_s(value, DATE_NOW, DAY_S)
     assert found is None or 0.0 <= found <= DAY_S

@@ -1,5 +1,5 @@
 """The rules of a robots.txt: the cases of other suites and our own, what reading one may cost, and
-three other judges: a regular expression, the standard library, Protego."""
+three other parsers: a regular expression, the standard library, Protego."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_every_recorded_case_agrees_or_is_overruled_by_the_rfc() -> None:
             Ruling(False, "line 4: Disallow: /"),
             id="a Sitemap does not end a run of agents",
         ),
-        pytest.param("Disallow: /", "/a", Ruling(True), id="rules before any agent are nobody's"),
+        pytest.param("Disallow: /", "/a", Ruling(True), id="rules before any agent are ignored"),
         pytest.param(
             "user agent *\ndissalow /a",
             "/a",
@@ -377,7 +377,7 @@ def test_a_file_that_takes_too_long_to_decide_forbids() -> None:
 
 @given(st.binary(max_size=200), st.text(max_size=30))
 @example(b"User-agent: *\nDisallow: /%", "/%")
-def test_no_file_and_no_url_breaks_it(body: bytes, path: str) -> None:
+def test_no_file_and_no_url_raises_an_error(body: bytes, path: str) -> None:
     url = fetch_form(HOST + "/" + path)
     if url is not None:
         found = RobotsRules.parse(b"User-agent: *\nDisallow: /" + body, "FooBot")
@@ -389,7 +389,7 @@ PATHS: Final = st.text("ab/", max_size=5).map(lambda text: "/" + text)
 PATTERNS: Final = st.text("ab/*$", max_size=6).map(lambda text: "/" + text)
 
 
-def spec_says(lines: list[tuple[bool, str]], path: str) -> bool:
+def spec_allows(lines: list[tuple[bool, str]], path: str) -> bool:
     """RFC 9309, 2.2.2 and 2.2.3, written down as a regular expression for each pattern."""
     best = (0, True)
     for allow, pattern in lines:
@@ -412,7 +412,7 @@ def test_patterns_match_as_the_regular_expression_of_the_rfc(
     text = "User-agent: *\n" + "".join(
         f"{'Allow' if allow else 'Disallow'}: {pattern}\n" for allow, pattern in lines
     )
-    assert foobot_rules(text).allowed(HOST + path) == spec_says(lines, path)
+    assert foobot_rules(text).allowed(HOST + path) == spec_allows(lines, path)
 
 
 PLAIN: Final = st.text("ab", max_size=5).map(lambda text: "/" + text)  # it has "//" its own way

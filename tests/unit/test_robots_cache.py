@@ -1,5 +1,5 @@
-"""What robots.txt says about a URL now: verdicts, memory, the store behind it, and the decision
-table of what a fetch brought."""
+"""The robots.txt verdict on a URL: verdicts, memory, the store behind it, and the decision table of
+fetch results."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_file_allows_and_forbids_with_its_reason() -> None:
     assert cache.rules(SITE).sitemaps == ("/s.xml",)
 
 
-def test_a_file_speaks_for_its_own_scheme_host_and_port_only() -> None:
+def test_a_file_holds_for_its_own_scheme_host_and_port_only() -> None:
     cache = taught(404)
     for other in ("https://example.com", "http://example.com:8080", "http://www.example.com"):
         assert isinstance(cache.verdict(other + "/a", NOW), RobotsUnknown)
@@ -105,7 +105,7 @@ def test_unreachable_lasts_from_the_end_of_the_hosts_rest() -> None:
     assert isinstance(cache.verdict(SITE + "/a", NOW + 2 * HOUR_S), RobotsUnknown)
 
 
-def test_a_redirect_is_asked_for_at_its_own_host_and_then_speaks_for_ours() -> None:
+def test_a_redirect_is_fetched_from_its_own_host_and_holds_for_ours() -> None:
     cache, there = fresh(), "https://example.org/robots.txt"
     record = cache.store_result(SITE, RobotsFetch(FILE, 301, target=there), NOW)
     assert (record.kind, record.next_url) == (RobotsState.PENDING, there)
@@ -115,7 +115,7 @@ def test_a_redirect_is_asked_for_at_its_own_host_and_then_speaks_for_ours() -> N
     assert cache.verdict("https://example.org/no", NOW) == RobotsUnknown(there)
 
 
-def test_a_redirect_whose_turn_never_came_is_begun_anew() -> None:
+def test_a_redirect_that_was_never_followed_is_begun_anew() -> None:
     cache = fresh()
     cache.store_result(SITE, RobotsFetch(FILE, 301, target="https://example.org/robots.txt"), NOW)
     assert cache.verdict(SITE + "/no", NOW + HOUR_S) == RobotsUnknown(FILE)
@@ -228,7 +228,7 @@ def test_the_size_it_counts_with_is_the_size_it_has(body: bytes) -> None:
     assert cache.size_bytes < 3 * (after - before)
 
 
-def test_what_is_forgotten_is_read_again() -> None:
+def test_a_forgotten_record_is_read_again() -> None:
     store = MemoryStore()
     cache = fresh(store)
     cache.store_result(SITE, RobotsFetch(FILE, 404), NOW)
@@ -259,7 +259,7 @@ def got(status: int | None = None, *, url: str = FILE, error: str = "", to: str 
         pytest.param(got(301), RobotsAnswer.ABSENT, id="a redirect to nowhere"),
         pytest.param(got(302, to=FILE), RobotsAnswer.ABSENT, id="a redirect to itself"),
         pytest.param(
-            got(304), RobotsAnswer.ABSENT, id="304, though nobody asked whether it changed"
+            got(304), RobotsAnswer.ABSENT, id="304, though the request was not conditional"
         ),
         pytest.param(got(300, to=ELSEWHERE), RobotsAnswer.ABSENT, id="300 leaves the choice to us"),
         pytest.param(got(401), RobotsAnswer.ABSENT, id="401 is a 4xx: unavailable, not forbidden"),
@@ -283,13 +283,13 @@ def got(status: int | None = None, *, url: str = FILE, error: str = "", to: str 
         pytest.param(got(error="cancelled"), RobotsAnswer.NOTHING, id="we stopped"),
     ],
 )
-def test_what_a_fetch_brought(fetch: RobotsFetch, want: RobotsAnswer) -> None:
+def test_the_result_of_a_fetch(fetch: RobotsFetch, want: RobotsAnswer) -> None:
     assert fetch_result(fetch) is want
 
 
 @dataclass
-class Story:
-    """One authority and what it is told, with the time going on by itself."""
+class Authority:
+    """One authority and its record; each fetch is a minute after the last."""
 
     now: float = 1e9
     record: RobotsRecord = field(default_factory=lambda: unknown_record(SITE, 1e9))
@@ -302,85 +302,87 @@ class Story:
 
 
 def test_a_file_is_kept_for_a_day() -> None:
-    story = Story()
+    authority = Authority()
     want = RobotsRecord(SITE, RobotsState.RULES, 1e9 + 60, 1e9 + 60 + DAY_S, b"User-agent: *")
-    assert story.learn(got(200, body=b"User-agent: *")) == want
+    assert authority.learn(got(200, body=b"User-agent: *")) == want
 
 
 def test_a_file_is_kept_up_to_the_limit() -> None:
-    record = Story().learn(got(200, body=b"#" * 600_000))
+    record = Authority().learn(got(200, body=b"#" * 600_000))
     assert len(record.body or b"") == RULES.robots_max_bytes
 
 
 def test_an_absent_file_allows_everything_for_a_day() -> None:
-    record = Story().learn(got(404))
+    record = Authority().learn(got(404))
     assert (record.kind, record.reason) == (RobotsState.ALLOW_ALL, "status 404, after 0 redirects")
     assert record.expires_at == record.fetched_at + DAY_S
 
 
 def test_trouble_is_tried_five_times_and_then_kept_for_an_hour() -> None:
-    story = Story()
+    authority = Authority()
     for tries in range(1, 5):
-        record = story.learn(got(503))
+        record = authority.learn(got(503))
         assert (record.kind, record.tries, record.next_url) == (RobotsState.PENDING, tries, FILE)
-    record = story.learn(got(error="timeout"))
+    record = authority.learn(got(error="timeout"))
     assert (record.kind, record.reason) == (RobotsState.UNREACHABLE, "timeout")
-    assert record.expires_at == story.now + HOUR_S
+    assert record.expires_at == authority.now + HOUR_S
 
 
 def test_after_the_hour_one_more_failure_is_enough() -> None:
-    story = Story()
-    story.learn(*[got(503)] * 5)
-    assert story.learn(got(503)).kind is RobotsState.UNREACHABLE
+    authority = Authority()
+    authority.learn(*[got(503)] * 5)
+    assert authority.learn(got(503)).kind is RobotsState.UNREACHABLE
 
 
 def test_an_answer_ends_the_row_of_failures() -> None:
-    story = Story()
-    assert story.learn(*[got(503)] * 4, got(404)).tries == 0
-    assert story.learn(*[got(503)] * 4).kind is RobotsState.PENDING
+    authority = Authority()
+    assert authority.learn(*[got(503)] * 4, got(404)).tries == 0
+    assert authority.learn(*[got(503)] * 4).kind is RobotsState.PENDING
 
 
 def test_a_good_copy_is_used_while_the_file_is_unreachable() -> None:
-    story = Story()
-    good = story.learn(got(200, body=b"old"))
-    record = story.learn(*[got(503)] * 9)
+    authority = Authority()
+    good = authority.learn(got(200, body=b"old"))
+    record = authority.learn(*[got(503)] * 9)
     assert (record.kind, record.body, record.fetched_at) == (
         RobotsState.RULES,
         b"old",
         good.fetched_at,
     )
-    assert record.expires_at == story.now + HOUR_S  # when it is asked for again
+    assert record.expires_at == authority.now + HOUR_S  # when it is asked for again
 
 
 def test_an_empty_file_is_a_good_copy() -> None:
-    assert Story().learn(got(200), *[got(503)] * 9).kind is RobotsState.RULES
+    assert Authority().learn(got(200), *[got(503)] * 9).kind is RobotsState.RULES
 
 
 def test_a_good_copy_survives_redirects_into_trouble() -> None:
-    story = Story()
-    assert story.learn(got(200, body=b"old"), got(301, to=ELSEWHERE)).kind is RobotsState.PENDING
-    record = story.learn(got(503, url=ELSEWHERE))
+    authority = Authority()
+    assert (
+        authority.learn(got(200, body=b"old"), got(301, to=ELSEWHERE)).kind is RobotsState.PENDING
+    )
+    record = authority.learn(got(503, url=ELSEWHERE))
     assert (record.kind, record.body) == (RobotsState.RULES, b"old")
 
 
 def test_an_absent_file_is_no_good_copy() -> None:
-    story = Story()
-    assert story.learn(got(404), *[got(503)] * 5).kind is RobotsState.UNREACHABLE
+    authority = Authority()
+    assert authority.learn(got(404), *[got(503)] * 5).kind is RobotsState.UNREACHABLE
 
 
 def test_a_redirect_is_followed_for_the_authority_that_was_asked() -> None:
-    story = Story()
-    record = story.learn(got(301, to=ELSEWHERE))
+    authority = Authority()
+    record = authority.learn(got(301, to=ELSEWHERE))
     assert (record.kind, record.next_url, record.hops) == (RobotsState.PENDING, ELSEWHERE, 1)
-    record = story.learn(got(200, url=ELSEWHERE, body=b"theirs"))
+    record = authority.learn(got(200, url=ELSEWHERE, body=b"theirs"))
     assert (record.authority, record.kind, record.body) == (SITE, RobotsState.RULES, b"theirs")
 
 
 def test_trouble_at_a_hop_is_tried_again_at_that_hop() -> None:
-    story = Story()
-    record = story.learn(got(301, to=ELSEWHERE), got(503, url=ELSEWHERE))
+    authority = Authority()
+    record = authority.learn(got(301, to=ELSEWHERE), got(503, url=ELSEWHERE))
     assert (record.kind, record.next_url, record.hops) == (RobotsState.PENDING, ELSEWHERE, 1)
-    record = story.learn(*[got(503, url=ELSEWHERE)] * 4)
+    record = authority.learn(*[got(503, url=ELSEWHERE)] * 4)
     assert record.kind is RobotsState.UNREACHABLE
 
 
@@ -390,47 +392,49 @@ def redirects(count: int) -> list[RobotsFetch]:
 
 
 def test_hops_are_counted_from_the_file_each_time() -> None:
-    story = Story()
-    assert story.learn(got(301, to=ELSEWHERE)).hops == 1
-    assert story.learn(got(301, to=ELSEWHERE)).hops == 1  # the turn of the first never came
-    story.learn(got(200, url=ELSEWHERE), got(301, to=ELSEWHERE), got(503, url=ELSEWHERE))
-    assert story.record.kind is RobotsState.RULES
-    assert story.learn(got(301, to=ELSEWHERE)).hops == 1
+    authority = Authority()
+    assert authority.learn(got(301, to=ELSEWHERE)).hops == 1
+    assert authority.learn(got(301, to=ELSEWHERE)).hops == 1  # the turn of the first never came
+    authority.learn(got(200, url=ELSEWHERE), got(301, to=ELSEWHERE), got(503, url=ELSEWHERE))
+    assert authority.record.kind is RobotsState.RULES
+    assert authority.learn(got(301, to=ELSEWHERE)).hops == 1
 
 
 def test_five_redirects_are_followed() -> None:
     hops = redirects(5)
-    record = Story().learn(*hops, got(200, url=hops[-1].target or "", body=b"at last"))
+    record = Authority().learn(*hops, got(200, url=hops[-1].target or "", body=b"at last"))
     assert (record.kind, record.body) == (RobotsState.RULES, b"at last")
 
 
 def test_six_redirects_are_as_good_as_no_file() -> None:
-    record = Story().learn(*redirects(6))
+    record = Authority().learn(*redirects(6))
     assert (record.kind, record.reason) == (RobotsState.ALLOW_ALL, "status 302, after 5 redirects")
 
 
 def test_a_loop_ends_as_six_redirects_do() -> None:
     there, back = got(302, to=ELSEWHERE), got(302, url=ELSEWHERE, to=FILE)
-    assert Story().learn(*[there, back] * 3).kind is RobotsState.ALLOW_ALL
+    assert Authority().learn(*[there, back] * 3).kind is RobotsState.ALLOW_ALL
 
 
 def test_a_fetch_that_we_stopped_changes_nothing() -> None:
-    story = Story()
-    before = story.learn(got(503))
-    assert story.learn(got(error="cancelled")) is before
+    authority = Authority()
+    before = authority.learn(got(503))
+    assert authority.learn(got(error="cancelled")) is before
 
 
 def test_an_authority_that_was_given_up_gets_one_try() -> None:
-    story = Story(record=unreachable_record(SITE, "its host is lost", RULES, 1e9, 1e9 + HOUR_S))
-    assert story.record.kind is RobotsState.UNREACHABLE
-    assert story.learn(got(error="connect")).kind is RobotsState.UNREACHABLE
-    assert story.learn(got(200)).kind is RobotsState.RULES
+    authority = Authority(
+        record=unreachable_record(SITE, "its host is lost", RULES, 1e9, 1e9 + HOUR_S)
+    )
+    assert authority.record.kind is RobotsState.UNREACHABLE
+    assert authority.learn(got(error="connect")).kind is RobotsState.UNREACHABLE
+    assert authority.learn(got(200)).kind is RobotsState.RULES
 
 
 def test_a_record_comes_back_from_disk_as_it_was() -> None:
-    story = Story()
+    authority = Authority()
     for fetch in (got(503), got(301, to=ELSEWHERE), got(200, body=b"\xff\x00"), got(503), got(404)):
-        record = story.learn(fetch)
+        record = authority.learn(fetch)
         packed = msgspec.msgpack.encode(record)
         assert msgspec.msgpack.decode(packed, type=RobotsRecord) == record
         assert msgspec.json.decode(msgspec.json.encode(record), type=RobotsRecord) == record

@@ -134,7 +134,7 @@ EVERYWHERE = AddressRules(allow_public=True, inside=(ip_network("0.0.0.0/0"),))
         pytest.param("2002:7f00:1::", INSIDE, id="6to4 of loopback"),
         pytest.param("64:ff9b::808:808", PUBLIC, id="NAT64 of public"),
         pytest.param("64:ff9b::a9fe:a9fe", INSIDE, id="NAT64 of cloud metadata"),
-        pytest.param("64:ff9b:1::1", INSIDE, id="somebody's own NAT64"),
+        pytest.param("64:ff9b:1::1", INSIDE, id="a private NAT64"),
         pytest.param("::10.0.0.1", INSIDE, id="IPv4-compatible, withdrawn"),
         pytest.param("rubbish", INSIDE, id="what cannot be read is not let in"),
     ],
@@ -152,7 +152,7 @@ ADDRESSES = st.one_of(
 
 
 @given(ADDRESSES)
-def test_what_is_public_here_is_global_to_the_standard_library(
+def test_public_addresses_are_global_to_the_standard_library(
     address: IPv4Address | IPv6Address,
 ) -> None:
     mapped = getattr(address, "ipv4_mapped", None) or getattr(address, "sixtofour", None)
@@ -407,7 +407,7 @@ NUTCH = re.compile(r".*(/[^/]+)/[^/]+\1/[^/]+\1/")
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=9), st.sampled_from(["", "x", "a"]))
-def test_repetition_is_what_heritrix_and_nutch_call_it(directories: list[str], last: str) -> None:
+def test_repetition_is_defined_as_in_heritrix_and_nutch(directories: list[str], last: str) -> None:
     path = "/" + "".join(f"{each}/" for each in directories) + last
     theirs = bool(HERITRIX.match(path) or NUTCH.match(path))
     assert (reason(path, UNBOUNDED) is Reason.REPEATED_SEGMENTS) is theirs

@@ -183,7 +183,7 @@ def test_a_list_may_be_packed(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         pytest.param(gzip.compress(TRANCO.encode())[:-9], "cannot be unpacked", id="gzip, cut"),
         pytest.param(zstd.compress(TRANCO.encode())[:-5], "cannot be unpacked", id="zstd, cut"),
@@ -192,11 +192,11 @@ def test_a_list_may_be_packed(
     ],
 )
 def test_a_packed_list_that_is_damaged_is_refused(
-    tmp_path: Path, content: bytes, told: str
+    tmp_path: Path, content: bytes, message: str
 ) -> None:
     path = tmp_path / "top.csv.gz"
     path.write_bytes(content)
-    with pytest.raises(SeedsError, match=told):
+    with pytest.raises(SeedsError, match=message):
         read_seeds(str(path))
 
 
@@ -276,7 +276,7 @@ URL = "https://example.com/a"
         ),
     ],
 )
-def test_what_can_be_read(item: bytes, want: PushedRequest) -> None:
+def test_readable_pushed_items(item: bytes, want: PushedRequest) -> None:
     assert read_pushed(item) == want
 
 
@@ -309,7 +309,7 @@ def test_a_refusal_gives_its_reason(item: bytes, reason: str) -> None:
 
 
 @given(st.binary() | st.text().map(str.encode))
-def test_whatever_comes_is_read_or_refused(item: bytes) -> None:
+def test_every_line_is_read_or_refused(item: bytes) -> None:
     try:
         pushed = read_pushed(item)
     except ValueError:

@@ -209,7 +209,7 @@ def test_a_setting_like_no_other_is_refused_too():
         pytest.param("curl", "remove it, pages are always fetched by aiohttp", id="any other"),
     ],
 )
-def test_a_setting_that_is_gone_is_refused_with_what_to_do_instead(value, instead):
+def test_a_removed_setting_is_refused_with_its_replacement(value, instead):
     with pytest.raises(ConfigError, match=f"^CRAWLER_HTTP_HANDLER is gone: .*{instead}"):
         read_config({"CRAWLER_HTTP_HANDLER": value})
 
@@ -311,7 +311,7 @@ def test_mistakes_are_refused_by_name(given, text):
         read_arguments({"seeds": "seeds.txt", **given} if given else {})
 
 
-def test_what_is_given_twice_is_joined_where_that_makes_sense():
+def test_values_given_twice_are_joined_where_possible():
     assert join_repeated(["seeds=a=b", "deny=x", "deny=y=z", "allow=q"]) == [
         "seeds=a=b",
         "deny=x\ny=z",
@@ -372,16 +372,16 @@ def test_an_invalid_address_is_refused_without_showing_it(url):
     ) as no:
         read_config({"CRAWLER_FRONTIER_URL": url})
     chain: list[BaseException | None] = [no.value, no.value.__cause__, no.value.__context__]
-    for told in map(str, chain):
-        assert "s3c" not in told and "r3t" not in told
+    for message in map(str, chain):
+        assert "s3c" not in message and "r3t" not in message
 
 
 @given(st.text(), st.sampled_from(["redis://:", "unix://:", "file:", ""]))
 def test_no_given_address_is_shown(text, scheme):
-    assert "s3cr3t" not in told_of(f"{scheme}s3cr3t{text}")
+    assert "s3cr3t" not in message_of(f"{scheme}s3cr3t{text}")
 
 
-def told_of(url: str) -> str:
+def message_of(url: str) -> str:
     try:
         return repr(read_config({"CRAWLER_FRONTIER_URL": url}))
     except ConfigError as error:

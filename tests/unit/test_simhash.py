@@ -43,7 +43,7 @@ def test_the_fingerprints_that_are_stored_stay_valid(text: str, value: int) -> N
     assert fingerprint(text, 3) == value
 
 
-def test_what_a_letter_is_stays_the_same_under_every_python() -> None:
+def test_letters_are_the_same_under_every_python() -> None:
     table = _letters().astype("<u4").tobytes()
     assert hashlib.sha256(table).hexdigest()[:16] == "21df3bd7ef9b1766"
 
@@ -96,7 +96,7 @@ def oracle(text: str) -> int:
 
 @settings(max_examples=examples(200))
 @given(st.lists(st.sampled_from(["a", "b", "Über", "漢", "x1", "😀"]), min_size=9, max_size=300))
-def test_the_package_simhash_says_the_same_of_repetitive_texts(parts: list[str]) -> None:
+def test_the_simhash_package_agrees_on_repetitive_texts(parts: list[str]) -> None:
     text = " ".join(parts)
     if words(text) >= 3:
         assert fingerprint(text, 3) == oracle(text)
@@ -108,12 +108,12 @@ def prose(dice: random.Random, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("count", [50, 255, 257, 258, 3000, 17_000])
-def test_the_package_simhash_says_the_same_of_prose(count: int) -> None:
+def test_the_simhash_package_agrees_on_prose(count: int) -> None:
     text = " ".join(prose(random.Random(count), count))
     assert fingerprint(text) == oracle(text)
 
 
-def test_the_package_simhash_says_the_same_of_real_text() -> None:
+def test_the_simhash_package_agrees_on_real_text() -> None:
     text = (
         str(np.__doc__) + str(random.__doc__) + str(pytest.__doc__) + str(np.linalg.lstsq.__doc__)
     )
@@ -167,7 +167,7 @@ def test_near_texts_are_near_and_others_far() -> None:
         pytest.param(" ".join(map(str, range(10**6))), 89_238, id="a million different words"),
     ],
 )
-def test_an_endless_text_is_judged_by_its_beginning(text: str, counted: int) -> None:
+def test_an_endless_text_is_fingerprinted_by_its_beginning(text: str, counted: int) -> None:
     assert words(text) == counted
     longer = fingerprint(text + " and more")
     assert longer == fingerprint(text[:MAX_CHARS])

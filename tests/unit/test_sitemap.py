@@ -1,4 +1,4 @@
-"""Sitemaps: what they list, however they are packed, broken or built to hurt."""
+"""Sitemaps: what they list, also if they are packed, broken or hostile."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_entry(entry: str, link: Link) -> None:
         pytest.param("<a><url><loc>/a</loc></url></a>", id="an entry elsewhere"),
     ],
 )
-def test_what_lists_nothing(entry: str) -> None:
+def test_sitemaps_without_entries(entry: str) -> None:
     assert read(sitemap(entry)).links == ()
 
 
@@ -145,7 +145,7 @@ def test_encodings() -> None:
 @pytest.mark.parametrize(
     "encoding", ["klingon", "idna", "zip", "rot13", "punycode", "undefined", "utf-7", "UTF\u20288"]
 )
-def test_what_is_no_encoding_of_the_web_is_read_as_utf_8(encoding: str) -> None:
+def test_encodings_outside_the_web_standard_are_read_as_utf_8(encoding: str) -> None:
     text = f'<?xml version="1.0" encoding="{encoding}"?><urlset><url><loc>/ä</loc></url></urlset>'
     assert urls(read(text.encode())) == ["/ä"]
 
@@ -186,7 +186,7 @@ def test_broken_xml_keeps_what_can_be_read(body: bytes, found: list[str]) -> Non
     assert (urls(parsed), parsed.notes) == (found, ("broken_xml",))
 
 
-def test_what_breaks_late_is_read_to_its_end() -> None:
+def test_a_sitemap_with_a_late_error_is_read_to_the_error() -> None:
     """Over the borders of the pieces that it is read in."""
     entry = "<url><loc>/{}</loc><lastmod>2024-05-06</lastmod></url>\n"
     count = 4 * PIECE_BYTES // len(entry)
@@ -282,14 +282,14 @@ def test_a_dtd_elsewhere_is_not_fetched() -> None:
         pytest.param(b"&lt;", id="references"),
     ],
 )
-def test_its_price_is_linear(piece: bytes) -> None:
+def test_time_is_linear_in_the_body(piece: bytes) -> None:
     began = process_time()
     read(sitemap("", end=" ") + piece * (4 * MEGABYTE // len(piece)))
     assert process_time() - began < 15.0  # a second or so; at a quadratic price an hour
 
 
 @given(st.binary(max_size=300), st.integers(0, 200))
-def test_whatever_is_broken_is_no_error(junk: bytes, where: int) -> None:
+def test_broken_sitemaps_raise_no_error(junk: bytes, where: int) -> None:
     body = sitemap("<url><loc>/a</loc></url><url><loc>/b</loc><priority>0.5</priority></url>")
     read(body[:where] + junk + body[where:])
 

@@ -1,4 +1,4 @@
-"""Which fetches take a slot: by looks at them, one after another, without a clock."""
+"""Which fetches take a slot: by checks of their progress, one after another, without a clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEW, ANSWERS, FAILS = Standing.NEW, Standing.ANSWERS, Standing.FAILS
 
 
 def nothing():
-    """Nobody waits for a slot."""
+    """A callback for when no fetch waits for a slot."""
 
 
 def begin(slots, number, standing):
@@ -36,7 +36,7 @@ def test_hosts_of_one_standing_take_no_slot_of_another():
     assert slots.free_standings() == ()
 
 
-def test_a_fetch_that_brings_nothing_gives_its_slot_to_another():
+def test_a_stalled_fetch_gives_its_slot_away():
     freed: list[tuple[Standing, ...]] = []
     slots = Slots(RULES, lambda: freed.append(slots.free_standings()))
     begin(slots, 4, ANSWERS)
@@ -45,10 +45,10 @@ def test_a_fetch_that_brings_nothing_gives_its_slot_to_another():
     assert slots.free_slots(ANSWERS) == 4
     assert slots.slow_count == 4
     assert len(slots) == 4, "it goes on"
-    assert freed == [(ANSWERS, NEW, FAILS)], "who waits for a slot is told, once"
+    assert freed == [(ANSWERS, NEW, FAILS)], "the wait for a slot ends, once"
 
 
-def test_one_that_brings_enough_keeps_its_slot_and_one_that_does_again_takes_one_again():
+def test_a_fetch_with_progress_keeps_its_slot_or_takes_one_again():
     slots = Slots(RULES, nothing)
     begin(slots, 1, ANSWERS)
     progress = slots.progress_of((ANSWERS, 0))
@@ -63,7 +63,7 @@ def test_one_that_brings_enough_keeps_its_slot_and_one_that_does_again_takes_one
     assert slots.slow_count == 0
 
 
-def test_one_that_waits_for_us_keeps_its_slot():
+def test_a_fetch_that_waits_for_us_keeps_its_slot():
     slots = Slots(RULES, nothing)
     begin(slots, 1, ANSWERS)
     slots.set_waiting(slots.progress_of((ANSWERS, 0)), for_host=False)
@@ -71,7 +71,7 @@ def test_one_that_waits_for_us_keeps_its_slot():
     assert slots.slow_count == 0
 
 
-def test_what_waits_for_its_host_is_bounded_and_then_takes_slots():
+def test_fetches_that_wait_for_their_host_are_limited_and_then_take_slots():
     slots = Slots(RULES, nothing)
     for _ in range(5):
         begin_at = len(slots)

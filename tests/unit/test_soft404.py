@@ -1,4 +1,4 @@
-"""Soft 404: which pages look like an error, what is asked, and what the answer means."""
+"""Soft 404: which pages look like an error, which probe is sent, and what its answer means."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crawler.crawl.precheck import (
     SoftErrorVerdict,
 )
 from crawler.model.types import HostKey
-from crawler.policy.soft404 import MissingPageAnswer as Says
+from crawler.policy.soft404 import MissingPageAnswer as Claim
 from crawler.policy.soft404 import (
     Soft404Record,
     TextHashes,
@@ -42,7 +42,7 @@ NOW = 1_000_000.0
         pytest.param("", "", False, id="nothing at all"),
     ],
 )
-def test_what_looks_like_an_error(title: str, text: str, suspected: bool) -> None:
+def test_texts_that_look_like_an_error(title: str, text: str, suspected: bool) -> None:
     assert looks_like_error(title, text) is suspected
 
 
@@ -69,42 +69,42 @@ def test_the_probe_is_of_the_kind_it_asks_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "claim"),
     [
-        pytest.param(404, Says.ERROR, id="an honest host"),
-        pytest.param(302, Says.ERROR, id="sent elsewhere: the redirect tells it from a page"),
-        pytest.param(403, Says.ERROR, id="forbidden is no page"),
-        pytest.param(200, Says.PAGE, id="a page for any name"),
-        pytest.param(503, Says.NOTHING, id="in trouble: nobody knows"),
-        pytest.param(429, Says.NOTHING, id="too many requests: nobody knows"),
-        pytest.param(None, Says.NOTHING, id="no answer"),
+        pytest.param(404, Claim.ERROR, id="an honest host"),
+        pytest.param(302, Claim.ERROR, id="sent elsewhere: the redirect tells it from a page"),
+        pytest.param(403, Claim.ERROR, id="forbidden is no page"),
+        pytest.param(200, Claim.PAGE, id="a page for any name"),
+        pytest.param(503, Claim.NOTHING, id="in trouble: not known"),
+        pytest.param(429, Claim.NOTHING, id="too many requests: not known"),
+        pytest.param(None, Claim.NOTHING, id="no answer"),
     ],
 )
-def test_what_an_answer_says(status: int | None, said: Says) -> None:
-    assert record_of(status, b"d", TextHashes(), NOW).answer is said
+def test_the_claim_of_a_status(status: int | None, claim: Claim) -> None:
+    assert record_of(status, b"d", TextHashes(), NOW).answer is claim
 
 
 LOST = "Sorry, we looked for {} everywhere and it is not found. Try the search, or go home."
 
 
 @pytest.mark.parametrize(
-    ("said", "digest", "text", "soft"),
+    ("claim", "digest", "text", "soft"),
     [
-        pytest.param(Says.PAGE, b"d", "anything", True, id="the very bytes"),
-        pytest.param(Says.PAGE, b"e", LOST.format("item.html"), True, id="its own name in it"),
-        pytest.param(Says.PAGE, b"e", LOST.format("it") + " 12:30", True, id="the time of day"),
-        pytest.param(Says.PAGE, b"e", "A list of 404 words", False, id="other words"),
-        pytest.param(Says.PAGE, b"e", "", False, id="no text to compare"),
-        pytest.param(Says.ERROR, b"d", LOST, False, id="an honest host"),
-        pytest.param(Says.NOTHING, b"d", LOST, False, id="nobody knows"),
+        pytest.param(Claim.PAGE, b"d", "anything", True, id="the very bytes"),
+        pytest.param(Claim.PAGE, b"e", LOST.format("item.html"), True, id="its own name in it"),
+        pytest.param(Claim.PAGE, b"e", LOST.format("it") + " 12:30", True, id="the time of day"),
+        pytest.param(Claim.PAGE, b"e", "A list of 404 words", False, id="other words"),
+        pytest.param(Claim.PAGE, b"e", "", False, id="no text to compare"),
+        pytest.param(Claim.ERROR, b"d", LOST, False, id="an honest host"),
+        pytest.param(Claim.NOTHING, b"d", LOST, False, id="not known"),
     ],
 )
 def test_a_page_is_compared_with_the_answer(
-    said: Says, digest: bytes, text: str, soft: bool
+    claim: Claim, digest: bytes, text: str, soft: bool
 ) -> None:
     probe = probe_of(PAGE, "0a7")
     words = words_of(probe, "Not found", LOST.format("gossamer0a7.html"))
-    known = Soft404Record(said, NOW, b"d", words)
+    known = Soft404Record(claim, NOW, b"d", words)
     assert is_soft_404(known, digest, words_of(PAGE, "Not found", text)) is soft
 
 
@@ -117,9 +117,9 @@ def test_a_page_is_compared_with_the_answer(
         pytest.param("", False, id="none"),
     ],
 )
-def test_its_title_counts_too(title: str, soft: bool) -> None:
+def test_the_title_counts_too(title: str, soft: bool) -> None:
     probe = probe_of(PAGE, "0a7")
-    known = Soft404Record(Says.PAGE, NOW, b"d", words_of(probe, "Not found", LOST))
+    known = Soft404Record(Claim.PAGE, NOW, b"d", words_of(probe, "Not found", LOST))
     assert is_soft_404(known, b"e", words_of(PAGE, title, LOST)) is soft
 
 

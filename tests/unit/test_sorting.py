@@ -40,7 +40,7 @@ def test_lines_come_out_sorted_however_much_is_kept_in_memory(
     assert open_files() == before
 
 
-def test_without_a_file(tmp_path: Path) -> None:
+def test_lines_in_memory_are_sorted_without_a_file(tmp_path: Path) -> None:
     lines = SortedLines(tmp_path / "sorted", 50)
     for line in shuffled():
         lines.add(line)

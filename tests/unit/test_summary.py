@@ -1,4 +1,4 @@
-"""The summary: what is counted, what is said, and that every key of it is documented."""
+"""The summary: what is counted, what is printed, and that every key of it is documented."""
 
 from __future__ import annotations
 
@@ -205,8 +205,8 @@ def test_every_key_is_documented_and_no_other() -> None:
 
 
 def test_every_ending_is_documented() -> None:
-    told = DOCUMENT.read_text()
-    assert [reason for reason in ENDINGS if f"`{reason}`" not in told] == []
+    document = DOCUMENT.read_text()
+    assert [reason for reason in ENDINGS if f"`{reason}`" not in document] == []
 
 
 def test_the_json_is_the_value() -> None:
@@ -255,7 +255,7 @@ def test_a_reader_sees_the_old_file_or_the_new(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "want"),
     [
-        pytest.param({}, "crawl-data", id="nothing said"),
+        pytest.param({}, "crawl-data", id="nothing set"),
         pytest.param({"CRAWLER_DATA_DIR": "/a"}, "/a", id="ours"),
         pytest.param({"JOBDIR": "/j"}, "/j", id="scrapyd's"),
         pytest.param({"CRAWLER_DATA_DIR": "/a", "JOBDIR": "/j"}, "/a", id="ours counts first"),
@@ -266,7 +266,7 @@ def test_the_data_directory(settings: dict[str, str], want: str) -> None:
     assert data_dir(given, read_config(given)) == Path(want)
 
 
-def test_what_to_type() -> None:
+def test_the_commands_to_type() -> None:
     assert frontier_command("dead", "crawl-data") == "scrapy frontier dead"
     assert frontier_command("dead", "/a b") == "scrapy frontier dead -s 'CRAWLER_DATA_DIR=/a b'"
 
@@ -319,11 +319,11 @@ def test_the_summary_of_a_crawl_that_fetched_nothing_gives_the_reason(
     assert nothing_fetched(given) == want
 
 
-def tally() -> CrawlStats:
+def stats() -> CrawlStats:
     return CrawlStats(StatsCollector(get_crawler()))
 
 
-def flight(**given: Any) -> Fetch:
+def fetch(**given: Any) -> Fetch:
     url = Candidate("http://a/", 1, HostKey("a"), "a")
     return Fetch(Lease(1, url, Pace(), 0.0), **given)
 
@@ -333,91 +333,91 @@ def outcome(**given: Any) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("flown", "came", "want"),
+    ("fetch", "outcome", "want"),
     [
         pytest.param(
-            flight(answer=Answer(1.0, 200)),
+            fetch(answer=Answer(1.0, 200)),
             outcome(status=200, size=10),
             {"fate/done": 1, "status/2xx": 1, "bytes": 10, "pages": 1},
             id="a page",
         ),
         pytest.param(
-            flight(answer=Answer(1.0, 200)),
+            fetch(answer=Answer(1.0, 200)),
             outcome(status=200, reason="duplicate"),
             {"fate/done": 1, "status/2xx": 1, "pages": 1, "duplicates": 1},
             id="a duplicate is a page too",
         ),
         pytest.param(
-            flight(answer=Answer(1.0, 503)),
+            fetch(answer=Answer(1.0, 503)),
             outcome(status=503, fate="retry"),
             {"fate/retry": 1, "status/5xx": 1, "error/status_503": 1},
             id="a 503 that is tried again is no page",
         ),
         pytest.param(
-            flight(answer=Answer(1.0, error="timeout")),
+            fetch(answer=Answer(1.0, error="timeout")),
             outcome(fate="dead", reason="timeout, tried 4 times"),
             {"fate/dead": 1, "error/timeout": 1},
             id="no answer",
         ),
         pytest.param(
-            flight(answer=Answer(1.0, 200), callback_error="ValueError"),
+            fetch(answer=Answer(1.0, 200), callback_error="ValueError"),
             outcome(status=200, fate="retry"),
             {"fate/retry": 1, "status/2xx": 1, "error/broken": 1},
             id="our own error",
         ),
         pytest.param(
-            flight(answer=Answer(1.0, 302)),
+            fetch(answer=Answer(1.0, 302)),
             outcome(status=302, fate="dead", reason="too many redirects"),
             {"fate/dead": 1, "status/3xx": 1, "error/redirects": 1, "pages": 1},
             id="too many redirects",
         ),
         pytest.param(
-            flight(),
+            fetch(),
             outcome(reason="robots.txt: Disallow: /"),
             {"fate/done": 1, "robots/disallowed": 1},
             id="disallowed",
         ),
         pytest.param(
-            flight(),
+            fetch(),
             outcome(fate="dead", reason="robots.txt unreachable: status 500"),
             {"fate/dead": 1, "error/robots_unreachable": 1, "robots/unreachable": 1},
             id="robots.txt unreachable",
         ),
         pytest.param(
-            flight(purpose=Purpose.ROBOTS, answer=Answer(1.0, 200)),
+            fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, 200)),
             outcome(fate="put_back", status=200),
             {"fate/put_back": 1, "robots/fetched": 1},
             id="a robots.txt is no page",
         ),
         pytest.param(
-            flight(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="connect")),
+            fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="connect")),
             outcome(fate="put_back"),
             {"fate/put_back": 1, "robots/fetched": 1, "error/connect": 1},
             id="a robots.txt without an answer is an error",
         ),
         pytest.param(
-            flight(purpose=Purpose.ROBOTS, answer=Answer(1.0, 503)),
+            fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, 503)),
             outcome(fate="put_back", status=503),
             {"fate/put_back": 1, "robots/fetched": 1, "error/status_503": 1},
             id="and so is one with a status of trouble",
         ),
         pytest.param(
-            flight(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="cancelled")),
+            fetch(purpose=Purpose.ROBOTS, answer=Answer(1.0, error="cancelled")),
             outcome(fate="put_back"),
             {"fate/put_back": 1, "robots/fetched": 1},
             id="one that we ended is none",
         ),
         pytest.param(
-            flight(purpose=Purpose.ROBOTS),
+            fetch(purpose=Purpose.ROBOTS),
             outcome(fate="put_back"),
             {"fate/put_back": 1},
             id="a robots.txt that waits for another host was not fetched",
         ),
     ],
 )
-def test_what_is_counted(flown: Fetch, came: Outcome, want: dict[str, int]) -> None:
-    counted = tally()
-    counted.count_completed(flown, came)
+def test_counted_figures(fetch: Fetch, outcome: Outcome, want: dict[str, int]) -> None:
+    counted = stats()
+    counted.count_completed(fetch, outcome)
     assert dict(counted.counters) == want
     assert counted.errors == sum(n for key, n in want.items() if key.startswith("error/"))
 
@@ -427,7 +427,7 @@ def rest(seconds: float, failures: int = 1) -> Rest:
 
 
 def test_the_failing_host_that_is_asked_first_is_named() -> None:
-    counted = tally()
+    counted = stats()
     refused, late = Answer(0.1, error="connect"), Answer(0.1, 503)
     counted.count_rest(HostKey("a"), refused, rest(50.0), now=100.0)
     counted.count_rest(HostKey("b"), late, rest(20.0), now=100.0)
@@ -445,7 +445,7 @@ def test_the_failing_host_that_is_asked_first_is_named() -> None:
 def test_failing_hosts_are_logged_at_their_first_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    counted, refused = tally(), Answer(0.1, error="connect")
+    counted, refused = stats(), Answer(0.1, error="connect")
     with caplog.at_level("INFO"):
         for failures in (1, 2, 3):
             counted.count_rest(HostKey("a"), refused, rest(50.0, failures), now=100.0)
@@ -456,17 +456,17 @@ def test_failing_hosts_are_logged_at_their_first_failure(
     assert len(caplog.messages) == 1_000, "of a crawl with many dead hosts the log stays short"
 
 
-def test_the_tally_is_bounded() -> None:
-    counted = tally()
+def test_the_stats_are_bounded() -> None:
+    counted = stats()
     for number in range(50_000):
-        counted.count_completed(flight(), outcome(host=f"h{number}", status=404, fate="dead"))
+        counted.count_completed(fetch(), outcome(host=f"h{number}", status=404, fate="dead"))
     assert len(counted.by_host) <= 20_000
     assert len(counted.dead) == 5
     assert len(counted.counters) < 10
 
 
 def test_scrapys_stats_agree() -> None:
-    counted = tally()
+    counted = stats()
     counted.count("links/new", 3)
     counted.count("links/seen", 0)
     assert counted._stats.get_stats() == {"crawler/links/new": 3}

@@ -1,4 +1,4 @@
-"""Keys of an index: the judge is the package that pywb and cdxj-indexer make theirs with."""
+"""Keys of an index, checked against the package with which pywb and cdxj-indexer make theirs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_key(url: str, key: str) -> None:
     assert judged_key(url) == key
 
 
-def test_the_judge_agrees_on_the_urls_of_the_web_platform() -> None:
+def test_the_surt_package_agrees_on_the_urls_of_the_web_platform() -> None:
     counted = count()
     for case in json.loads(URL_CASES.read_text(encoding="utf-8")):
         url = fetch_form(case["input"], case.get("base")) if isinstance(case, dict) else None
@@ -74,7 +74,7 @@ HOSTS: Final = [
     host=st.sampled_from(HOSTS),
     rest=st.lists(st.sampled_from(ATOMS), max_size=10).map("".join),
 )
-def test_the_judge_agrees_on_hostile_urls(scheme: str, host: str, rest: str) -> None:
+def test_the_surt_package_agrees_on_hostile_urls(scheme: str, host: str, rest: str) -> None:
     url = fetch_form(f"{scheme}://{host}/{rest}")
     if url is not None:
         assert surt(url) == judged_key(url)

@@ -1,4 +1,4 @@
-"""From a page to its capture: what is said of it in the archive, and what in the columns."""
+"""From a page to its capture: its metadata in the archive, and its columns."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_all_that_is_known_of_a_page_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "metadata", "row"),
     [
-        pytest.param({"parsed": None, "simhash": None}, [], True, id="nobody could read it"),
+        pytest.param({"parsed": None, "simhash": None}, [], True, id="no parser could read it"),
         pytest.param(
             {"parsed": None, "simhash": None, "flaw": Flaw.SOFT_404},
             [("flaw", "soft_404")],

@@ -1,5 +1,5 @@
-"""URLs: the form that is fetched, judged by the web platform's own cases and by ada; the form that
-is compared; registered domains."""
+"""URLs: the form that is fetched, checked against the web platform's own cases and ada; the form
+that is compared; registered domains."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PIECES = [*_WORDS.split(), *" \t\n"]
 
 
 def expected(case: dict[str, Any]) -> str | None:
-    """What the standard says of a case, less what a fetch form leaves out."""
+    """The result of the standard for a case, less what a fetch form leaves out."""
     if case.get("failure") or case["protocol"] not in {"http:", "https:"}:
         return None
     empty_query = "?" if case["href"].partition("#")[0].endswith("?") else ""

@@ -1,5 +1,5 @@
-"""WARC records: golden bytes, a sentence per rule, and two outside readers for whatever
-header bytes a server may send."""
+"""WARC records: golden bytes, a sentence for each rule, and two outside readers for any header
+bytes that a server may send."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def judged(capture: Capture) -> list[Read]:
 
 
 def answer(**changes: Any) -> Read:
-    """The first record of PAGE with *changes*, as the judges read it."""
+    """Return the first record of PAGE with *changes*, as warcio and fastwarc read it."""
     return judged(replace(PAGE, **changes))[0]
 
 
@@ -59,7 +59,7 @@ def test_a_record_is_the_golden_one_to_the_byte(kind: str) -> None:
     assert GOLDEN[kind] == (FOLDER / f"{kind}.warc").read_bytes()
 
 
-def test_the_judges_read_the_golden_records() -> None:
+def test_warcio_and_fastwarc_read_the_golden_records() -> None:
     records = read(
         b"".join(gzip.compress(path.read_bytes()) for path in sorted(FOLDER.glob("*.warc")))
     )
@@ -80,7 +80,7 @@ def test_request_and_metadata_belong_to_the_same_capture() -> None:
     assert len({r.fields["WARC-Record-ID"] for r in (first, request, metadata)}) == 3
 
 
-def test_what_is_not_known_is_not_written() -> None:
+def test_unknown_values_are_not_written() -> None:
     (only,) = judged(Capture(url="http://example.com/", fetched_at=0, status=204))
     assert only.fields["WARC-Date"] == "1970-01-01T00:00:00.000000Z"
     assert "WARC-IP-Address" not in only.fields

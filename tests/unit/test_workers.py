@@ -53,7 +53,7 @@ TYPED = ShareArguments(
     settings=("CRAWLER_DATA_DIR=mine", "LOG_LEVEL=DEBUG"),
     options=("-L", "INFO"),
 )
-GLANCE = SharedFigures(
+FIGURES = SharedFigures(
     workers=4,
     pages=1234,
     pages_per_s=75.3,
@@ -77,7 +77,7 @@ def test_pages_are_divided(total: int | None, workers: int, parts: list[int | No
     assert split_max_pages(total, workers) == parts
 
 
-def test_what_was_typed_goes_to_each_worker(tmp_path: Path) -> None:
+def test_the_arguments_of_the_command_are_passed_to_each_worker(tmp_path: Path) -> None:
     folder = worker_folder(tmp_path, 2)
     given = worker_arguments(TYPED, folder, 3, {"CRAWLER_FRONTIER_URL": "file:/u"})
     assert given[:4] == ["crawl", "web", "-L", "INFO"]
@@ -108,9 +108,9 @@ def test_a_worker_that_dies_repeatedly_is_restarted_after_growing_intervals() ->
 
 
 def test_a_stop_cancels_a_pending_restart(tmp_path: Path) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     worker = WorkerProcess(1, tmp_path / "1", lambda: ["version"])
-    force = Workers([worker], told.append)
+    force = Workers([worker], messages.append)
     worker.schedule_restart(now=0.0)
     assert not force.is_over
     force.stop()
@@ -144,30 +144,30 @@ def test_the_first_reason_is_the_one_that_counts() -> None:
     ],
 )
 def test_the_line_fits_its_terminal(columns: int, shown: str) -> None:
-    drawn = workers_line(GLANCE, columns)
+    drawn = workers_line(FIGURES, columns)
     assert shown.startswith(drawn)
     assert len(drawn) < columns
     assert (drawn == shown) is (len(shown) < columns)
 
 
 def test_the_sentence_for_a_log() -> None:
-    assert workers_sentence(GLANCE) == (
+    assert workers_sentence(FIGURES) == (
         "1,234 pages (75.3 a second) by 4 workers, 17 URLs under way, 56,789 URLs waiting, 1 error,"
         " 8.5 MB"
     )
 
 
 def test_a_redis_of_our_own_is_shut_to_others(tmp_path: Path) -> None:
-    door = new_address(None)
-    assert len(door.password) == 64 and door.password not in repr(door)
+    address = new_address(None)
+    assert len(address.password) == 64 and address.password not in repr(address)
     write_conf(
-        tmp_path, door, SharedSettings(redis_fsync=RedisFsync.ALWAYS, redis_max_bytes=8 << 20)
+        tmp_path, address, SharedSettings(redis_fsync=RedisFsync.ALWAYS, redis_max_bytes=8 << 20)
     )
     lines = (tmp_path / "redis.conf").read_text().splitlines()
     assert {"bind 127.0.0.1", "appendfsync always", "maxmemory-policy noeviction"} <= {*lines}
     assert "maxmemory 10485760" in lines, "new links wait on disk from 0.8 of it on"
-    assert saved_address(tmp_path) == door
-    assert new_address(door) == door, "who was left may still ask there"
+    assert saved_address(tmp_path) == address
+    assert new_address(address) == address, "who was left may still ask there"
 
 
 def test_half_of_the_memory_is_for_redis() -> None:
@@ -211,7 +211,7 @@ def test_a_summary_of_a_run_before_does_not_count(tmp_path: Path) -> None:
 
 def part(pages: int = 3, reason: str = "finished", host: str = "a.example") -> Summary:
     """What one worker wrote."""
-    told = {
+    fields = {
         **dict.fromkeys(("format", "bytes", "duplicates", "near_duplicates", "dead_letters"), 1),
         "version": "1",
         "spider": "web",
@@ -243,7 +243,7 @@ def part(pages: int = 3, reason: str = "finished", host: str = "a.example") -> S
         ),
         "data_dir": "elsewhere",
     }
-    return msgspec.convert(told, Summary)
+    return msgspec.convert(fields, Summary)
 
 
 def ran(**changed: object) -> WorkersSummary:
@@ -293,10 +293,10 @@ def test_a_killed_worker_is_counted_by_its_last_record() -> None:
             ran(failure="no room"),
             ["shutdown", "store_failed"],
             "store_failed",
-            id="what failed counts before what it led to",
+            id="the cause counts before its consequence",
         ),
-        pytest.param(ran(failure="no room"), ["shutdown"], "store_failed", id="it told nobody"),
+        pytest.param(ran(failure="no room"), ["shutdown"], "store_failed", id="without a record"),
     ],
 )
-def test_why_it_ended(run: WorkersSummary, reasons: list[str], reason: str) -> None:
+def test_the_reason_of_the_end(run: WorkersSummary, reasons: list[str], reason: str) -> None:
     assert summary_of_all(run, [part(reason=each) for each in reasons], []).reason == reason

@@ -24,7 +24,7 @@ class Passport:
 
 
 class Censor:
-    """Lets nothing pass that came from a page about secrets."""
+    """Drop everything from a page about secrets."""
 
     async def process_spider_output(
         self, response: Response, result: AsyncIterator[Any]

@@ -1,6 +1,6 @@
 """The part of workers that takes pushed URLs into one crawl, over a real Redis.
 
-Rule: the test sets the clock and says when a worker ticks; an announcement reaches all at once.
+Rule: the test sets the clock and lets a worker tick; an announcement reaches all workers at once.
 """
 
 from __future__ import annotations
@@ -38,27 +38,29 @@ LEASE_S: Final = 100.0
 CONFIG: Final = read_config({"CRAWLER_CONTACT": "ops@w3.org"})
 RULES: Final = FrontierRules(min_gap_s=0.0, gap_factor=0.0)
 SOON: Final = "?socket_timeout=60&socket_connect_timeout=60"
-OPENING: Final = (0.0, LEASE_S, keys.SCHEMA)  # after a restart nobody waits here
+OPENING: Final = (0.0, LEASE_S, keys.SCHEMA)  # no wait after a restart
 
-Turn = Callable[[Coroutine[Any, Any, Any]], Any]
+RunLoop = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 def taken(client: redis.Redis) -> int:
     return max(0, client.hlen(TAKEN) - 1)
 
 
-class FeedingWorkers:
+class PushedUrlWorkers:
     """The workers of one crawl, with one clock."""
 
-    def __init__(self, url: str, turn: Turn) -> None:
+    def __init__(self, url: str, run_loop: RunLoop) -> None:
         self.now = 0.0
-        self.workers: list[FeedingWorker] = []
-        self._turn = turn
+        self.workers: list[PushedUrlWorker] = []
+        self._run_loop = run_loop
         self.nodes = Nodes(Address.parse(url + SOON), Scripts(), "t", SHARDS, OPENING)
-        turn(self.nodes.open())
+        run_loop(self.nodes.open())
 
-    def add(self, scope: ScopeChoice = ScopeChoice.ANY, **rules: Any) -> FeedingWorker:
-        worker = FeedingWorker(self, scope, PushRules(KEY, **rules), lambda work: self._turn(work))
+    def add(self, scope: ScopeChoice = ScopeChoice.ANY, **rules: Any) -> PushedUrlWorker:
+        worker = PushedUrlWorker(
+            self, scope, PushRules(KEY, **rules), lambda work: self._run_loop(work)
+        )
         self.workers.append(worker)
         return worker
 
@@ -72,9 +74,10 @@ class FeedingWorkers:
             worker.announce()
 
     def waiting(self) -> list[str]:
-        """Of servers that answer, each host's next: leased by somebody, to see them."""
+        """Return the next URL of each host whose server answers; another worker leases it to see
+        it."""
         reader = ShardOperations("reader", SHARDS, RULES, 60)
-        replies = self._turn(
+        replies = self._run_loop(
             self.nodes.run([reader.lease(shard, {Standing.NEW: 50}) for shard in range(SHARDS)])
         )
         return sorted(
@@ -85,31 +88,31 @@ class FeedingWorkers:
         )
 
     def close(self) -> None:
-        self._turn(self.nodes.close())
+        self._run_loop(self.nodes.close())
 
 
-class FeedingWorker:
+class PushedUrlWorker:
     def __init__(
-        self, crew: FeedingWorkers, scope: ScopeChoice, rules: PushRules, turn: Turn
+        self, crew: PushedUrlWorkers, scope: ScopeChoice, rules: PushRules, run_loop: RunLoop
     ) -> None:
         self.announced = 0
         self.may_take = True
         self.is_idle = True
         self.woken = 0
-        self._turn = turn
+        self._run_loop = run_loop
         session = f"worker{len(crew.workers)}"
-        self.doors = AllowedOrigins(
+        self.origins = AllowedOrigins(
             CONFIG, Arguments(seeds="redis", scope=scope), MemoryStore(), 7, 1e9
         )
-        self.doors.set_seeds([])
-        self.tally = CrawlStats(MemoryStatsCollector(get_crawler()))
+        self.origins.set_seeds([])
+        self.stats = CrawlStats(MemoryStatsCollector(get_crawler()))
         delivery = CandidateSender(
             crew.nodes, ShardOperations(session, SHARDS, RULES, 60), False, lambda shard, in_s: None
         )
-        self.feeding = PushedUrls(
+        self.pushed_urls = PushedUrls(
             PushedFeeds.of(crew.nodes, delivery, "t", rules.key, session, LEASE_S),
             PushedRequestReader(
-                self.doors, DepthPrioritizer(3), RequestFingerprinter().fingerprint
+                self.origins, DepthPrioritizer(3), RequestFingerprinter().fingerprint
             ),
             rules,
             WorkerHooks(
@@ -118,18 +121,18 @@ class FeedingWorker:
                 is_idle=lambda: self.is_idle,
                 wake=self._wake,
             ),
-            self.tally,
+            self.stats,
             lambda: crew.now,
         )
 
     def tick(self) -> None:
-        self._turn(self.feeding.tick())
+        self._run_loop(self.pushed_urls.tick())
 
     def announce(self) -> None:
-        self.announced = self.feeding.opened_mark
+        self.announced = self.pushed_urls.opened_mark
 
     def admits(self, url: str) -> bool:
-        return isinstance(self.doors.admission.candidate(url, depth=1), Candidate)
+        return isinstance(self.origins.admission.candidate(url, depth=1), Candidate)
 
     def _wake(self) -> None:
         self.woken += 1
