@@ -59,10 +59,10 @@ from crawler.report.figures import (
     until,
 )
 from crawler.report.messages import frontier_command, shared_command
-from crawler.shared import keys
 from crawler.shared.address import Address, RedisAddress, redis_address
 from crawler.shared.codec import WorkerRecord
 from crawler.shared.shard import ShardOperations, shard_of
+from crawler.shared.worker.join import open_args
 from crawler.workers.supervisor import has_own_redis, open_own_redis
 
 # Memory is bounded, however many hosts and dead letters there are.
@@ -377,15 +377,15 @@ def _put_back_by_crawl(path: Path, named: KnownUrl | None) -> int | None:
     return answered
 
 
-def retry_shared(visit: RedisCrawlReader, config: Config, url: str | None) -> int:
+def retry_shared(reader: RedisCrawlReader, config: Config, url: str | None) -> int:
     """Put back the dead letter of *url*, or all if None, and return how many. Raises a Fault, or
     ConfigError."""
-    refuse_other_identity(visit.where, visit.format.identity, config, is_shared=True)
-    named = _identify(url, config, visit.format.key_seed)
-    number = len(visit.shards)
+    refuse_other_identity(reader.where, reader.format.identity, config, is_shared=True)
+    named = _identify(url, config, reader.format.key_seed)
+    number = len(reader.shards)
     ops = ShardOperations("", number, rules.frontier_rules(config, None), config.shared.lease_s)
-    shards = [shard_of(named.domain, number)] if named else visit.shards
-    return DeadLetterRetry(visit, ops).put_back(shards, _chooser(named))
+    shards = [shard_of(named.domain, number)] if named else reader.shards
+    return DeadLetterRetry(reader, ops).put_back(shards, _chooser(named))
 
 
 def _identify(url: str | None, config: Config, key_seed: int) -> KnownUrl | None:
@@ -522,15 +522,15 @@ class RedisFrontierView:
 
     @contextmanager
     def inspection(self) -> Iterator[Inspection]:
-        with self._open_reader() as visit, self._inspection(visit) as inspection:
+        with self._open_reader() as reader, self._inspection(reader) as inspection:
             yield inspection
 
     def counts(self) -> CommandOutput:
-        with self._open_reader() as visit, self._inspection(visit) as inspection:
-            found, now = worker_records(visit), visit.now()
+        with self._open_reader() as reader, self._inspection(reader) as inspection:
+            found, now = worker_records(reader), reader.now()
             overview = SharedOverview(
                 inspection.counts(),
-                visit.where,
+                reader.where,
                 workers=sum(is_alive(worker, now) for worker in found),
                 outbox=sum(worker.outbox for worker in found),
                 arguments=inspection.arguments,
@@ -538,40 +538,39 @@ class RedisFrontierView:
         return overview, shared_overview_text(overview)
 
     def workers(self) -> CommandOutput:
-        with self._open_reader() as visit:
-            now = visit.now()
-            found = worker_rows(worker_records(visit), now)
+        with self._open_reader() as reader:
+            now = reader.now()
+            found = worker_rows(worker_records(reader), now)
         return found, workers_text(found, now)
 
     def forget(self, worker: str) -> int:
-        with self._open_reader() as visit:
-            return forget(visit, worker).outbox
+        with self._open_reader() as reader:
+            return forget(reader, worker).outbox
 
     def put_back(self, url: str | None) -> int:
-        with self._open_reader() as visit:
-            return retry_shared(visit, self._config, url)
+        with self._open_reader() as reader:
+            return retry_shared(reader, self._config, url)
 
     def check(self, is_repair: bool) -> FrontierCheck:
-        with self._open_reader() as visit:
-            recount = Recount(visit)
+        with self._open_reader() as reader:
+            recount = Recount(reader)
             if is_repair:
                 shared = self._config.shared
                 frontier_rules = rules.frontier_rules(self._config, None)
                 recount.repair(
-                    ShardOperations("", len(visit.shards), frontier_rules, shared.lease_s)
+                    ShardOperations("", len(reader.shards), frontier_rules, shared.lease_s)
                 )
             else:
                 recount.count()
         return FrontierCheck(recount.counted, is_repair, recount.uncounted)
 
-    def _inspection(self, visit: RedisCrawlReader) -> RedisInspection:
-        return RedisInspection(visit, self._path, self._config.robots.robots_max_bytes)
+    def _inspection(self, reader: RedisCrawlReader) -> RedisInspection:
+        return RedisInspection(reader, self._path, self._config.robots.robots_max_bytes)
 
     @contextmanager
     def _open_reader(self) -> Iterator[RedisCrawlReader]:
-        shared, fetch = self._config.shared, self._config.fetch
-        opening = (fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
+        name = self._config.shared.frontier_name
         with self._redis() as opened:
             address = Address.parse(opened.url, opened.params)
-            with RedisCrawlReader(address, shared.frontier_name, opening) as visit:
-                yield visit
+            with RedisCrawlReader(address, name, open_args(self._config)) as reader:
+                yield reader

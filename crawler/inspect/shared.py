@@ -81,12 +81,12 @@ class RedisCrawlReader:
     """A connection to one shared crawl. Raises a Fault if it is unreachable or foreign, ConfigError
     if there is no such crawl."""
 
-    def __init__(self, address: Address, name: str, opening: tuple[Argument, ...]) -> None:
-        """*opening*: as of Nodes, for the operations that write."""
+    def __init__(self, address: Address, name: str, open_args: tuple[Argument, ...]) -> None:
+        """*open_args*: as of Nodes, for the operations that write."""
         self.name = name
         self.where = f"the crawl {name} in Redis at {address}"
         key = keys.format_key(name)
-        with BlockingNodes(Nodes(address, Scripts(), name, 1, opening)) as link:
+        with BlockingNodes(Nodes(address, Scripts(), name, 1, open_args)) as link:
             stored = link.command(key, "GET", key)
         if stored is None:
             raise ConfigError(
@@ -95,7 +95,7 @@ class RedisCrawlReader:
             )
         self.format = read_format(stored, key)
         self.shards = range(self.format.shards)
-        self.link = BlockingNodes(Nodes(address, Scripts(), name, self.format.shards, opening))
+        self.link = BlockingNodes(Nodes(address, Scripts(), name, self.format.shards, open_args))
 
     def __enter__(self) -> Self:
         return self
@@ -704,8 +704,18 @@ class Recount:
 
 
 _CHANGE_FIELDS: Final = (
-    *("clock", "offset", "next", "run", "adds", "buckets"),
-    *("waiting", "later", "leased", "seen", "done", "dead"),
+    "clock",
+    "offset",
+    "next",
+    "run",
+    "adds",
+    "buckets",
+    "waiting",
+    "later",
+    "leased",
+    "seen",
+    "done",
+    "dead",
 )
 """Fields of the totals, of which at least one changes whenever a queue does."""
 

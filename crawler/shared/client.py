@@ -343,7 +343,7 @@ class Servers:
         self._is_map_doubtful = self._is_cluster
 
     async def refresh_map(self) -> None:
-        """Read the map again if it is doubtful, at most once in LOOK_EVERY_S."""
+        """Read the map again if it is doubtful, at most once in MAP_READ_INTERVAL_S."""
         now_s = asyncio.get_running_loop().time()
         if not self._is_map_doubtful or now_s - self._map_read_s < MAP_READ_INTERVAL_S:
             return
@@ -482,6 +482,13 @@ class Nodes:
             if tries == 1 or not is_word(reply, "MOVED"):
                 return self._fault(reply, node.name)
             self._servers.apply_moves([(node.name, reply)])
+        return reply
+
+    async def checked_command(self, key: str, *command: Argument) -> Any:
+        """Send *command* as `command` does. Raises the Fault, if the reply is one."""
+        reply = await self.command(key, *command)
+        if isinstance(reply, FAULTS):
+            raise reply
         return reply
 
     async def command_each_server(self, *command: Argument) -> dict[str, Any]:

@@ -30,12 +30,10 @@ from crawler.data.data_dir import (
 from crawler.model.types import CrawlerError, DataDirError
 from crawler.report.endings import ending
 from crawler.report.figures import many, span
+from crawler.report.progress import STOPPING
 from crawler.report.summary import Summary
-from crawler.shared import keys
-from crawler.shared.address import Address, RedisAddress
-from crawler.shared.client import Nodes
-from crawler.shared.keys import Scripts
-from crawler.shared.worker.join import quiet_s
+from crawler.shared.address import RedisAddress
+from crawler.shared.worker.join import new_nodes, quiet_s
 from crawler.workers.redis_server import (
     FOLDER,
     URL,
@@ -44,7 +42,6 @@ from crawler.workers.redis_server import (
 )
 from crawler.workers.workers import Workers, WorkersPlan, plan_workers, worker_folders, workers_in
 from crawler.workers.workforce_figures import (
-    STOPPING,
     WorkersSummary,
     WorkforceReader,
     WorkforceScreen,
@@ -186,7 +183,7 @@ class Supervisor:
             own = own_redis(plan.data_dir / FOLDER, plan.config.shared, self._screen.show_message)
             self._redis = await stack.enter_async_context(own)
             address = self._redis.address
-        reader = WorkforceReader(self._nodes(address))
+        reader = WorkforceReader(new_nodes(address, plan.config))
         stack.push_async_callback(reader.close)
         await reader.begin(plan.config.shared.redis_wait_s, self._screen.show_message)
         old_folders = worker_folders(plan.data_dir)
@@ -251,12 +248,6 @@ class Supervisor:
             except CrawlerError as error:
                 self._workers.fail(str(error))
                 return
-
-    def _nodes(self, address: RedisAddress) -> Nodes:
-        shared, fetch = self._plan.config.shared, self._plan.config.fetch
-        opening = (fetch.total_timeout_s, shared.lease_s, keys.SCHEMA)
-        where = Address.parse(address.url, address.params)
-        return Nodes(where, Scripts(), shared.frontier_name, shared.frontier_shards, opening)
 
     def _summary(self, reader: WorkforceReader) -> Summary | None:
         """Return the summary of all workers, or None if none has begun."""

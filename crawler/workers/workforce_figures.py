@@ -165,7 +165,6 @@ def _read(packed: Iterable[bytes]) -> Iterator[WorkerRecord]:
 
 logger = logging.getLogger(__name__)
 
-STOPPING: Final = "Stopping: fetches under way are put back. Once more, and it ends at once."
 _MESSAGE_CHARS: Final = 600
 
 
@@ -180,7 +179,8 @@ class WorkforceScreen:
         self._log_at = 0.0
 
     def show(self, figures: SharedFigures, now: float) -> None:
-        """Draw the line, or log it once in *log_s*. May be called at any rate."""
+        """Draw the line, or log it once in the `log_s` of the constructor. May be called at any
+        rate."""
         if self.is_line:
             with suppress(OSError, ValueError):  # the terminal is gone
                 self._screen.draw(workers_line(figures, self._screen.columns))

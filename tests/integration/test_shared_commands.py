@@ -44,6 +44,7 @@ from crawler.shared.codec import WorkerRecord, pack_candidate, pack_robots
 from crawler.shared.crawl_format import CrawlFormat, encode_format, identity_of_shards
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import ShardOperations, shard_of
+from crawler.shared.worker.join import quiet_s
 from crawler.shared.worker.patterns import field_of
 from tests.harness.crawling import crawl
 from tests.harness.script_frontier import ScriptFrontier
@@ -428,6 +429,20 @@ def test_counters_are_counted_again_and_repaired_while_the_crawl_runs(shared: Cr
     }
     assert totals == {"waiting": 230, "later": 1, "leased": 1, "seen": 233, "dead": 1}
     assert reply["uncounted"] == []
+
+
+def test_a_command_after_a_restart_lets_hosts_rest_as_long_as_a_worker_does(tmp_path: Path) -> None:
+    """Older fetches may still run when a command is the first client of a restarted server."""
+    with RedisServer(tmp_path / "redis", appendonly="yes") as server, server.client() as client:
+        with begun(server.url, client, tmp_path) as shared:
+            shared.finish("http://a.example/dead", Dead("no answer"))
+        server.kill()
+        server.start()
+        retried = shared.command("retry", "--all")
+        assert (retried.returncode, retried.stderr) == (0, "")
+        totals = keys.totals(shared.name, shard_of("a.example", SHARDS))
+        restarted, quiet_until = map(float, client.hmget(totals, "restarted", "quiet_until"))
+    assert quiet_until - restarted == pytest.approx(quiet_s(CONFIG))
 
 
 def test_nothing_is_repaired_of_a_shard_that_changed_meanwhile(shared: Crawl) -> None:

@@ -90,7 +90,7 @@ class Feed:
         """Remove *items*, which the frontier has, from Redis."""
         taken = self._keys[1]
         for part in _parts(items, BATCH):
-            await _command(self._nodes, taken, "HDEL", taken, *(item.id for item in part))
+            await self._nodes.checked_command(taken, "HDEL", taken, *(item.id for item in part))
 
     async def refuse(self, items: Sequence[tuple[PushedItem, str]]) -> None:
         """Refuse items, each with its reason. The last thousand are kept in Redis."""
@@ -104,8 +104,8 @@ class Feed:
 
     async def _run(self, script: str, *args: Argument) -> Any:
         text = self._scripts.text(script)
-        return await _command(
-            self._nodes, self.key, "EVAL", text, len(self._keys), *self._keys, *args
+        return await self._nodes.checked_command(
+            self.key, "EVAL", text, len(self._keys), *self._keys, *args
         )
 
 
@@ -122,7 +122,7 @@ class OpenedHosts:
         text = self._scripts.text("open_hosts")
         mark = 0
         for part in _parts(hosts, _HOSTS_AT_ONCE):
-            reply = await _command(self._nodes, self._key, "EVAL", text, 1, self._key, *part)
+            reply = await self._nodes.checked_command(self._key, "EVAL", text, 1, self._key, *part)
             mark = max(mark, int(reply))
         return mark
 
@@ -130,7 +130,7 @@ class OpenedHosts:
         """Return the first few hosts behind *mark*, in their order."""
         limit = ("LIMIT", 0, _HOSTS_AT_ONCE)
         command = ("ZRANGEBYSCORE", self._key, f"({mark}", "+inf", "WITHSCORES", *limit)
-        reply = await _command(self._nodes, self._key, *command)
+        reply = await self._nodes.checked_command(self._key, *command)
         return [OpenedHost(host.decode(), int(float(score))) for host, score in _parts(reply, 2)]
 
 
@@ -230,13 +230,6 @@ class PushedFeeds:
 
 def _parts(sequence: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (sequence[begin : begin + size] for begin in range(0, len(sequence), size))
-
-
-async def _command(nodes: Nodes, key: str, *command: Argument) -> Any:
-    reply = await nodes.command(key, *command)
-    if isinstance(reply, FAULTS):
-        raise reply
-    return reply
 
 
 def _is_answer(reply: Any) -> bool:

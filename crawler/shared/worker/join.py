@@ -43,7 +43,6 @@ from crawler.shared.crawl_format import (
     new_format,
 )
 from crawler.shared.faults import (
-    FAULTS,
     OutOfMemory,
     Unreachable,
 )
@@ -76,8 +75,8 @@ the server no host is leased for MAX_SHARD_SILENCE_S (until then a fetch may beg
 time-out (then it has ended) and this time."""
 MAX_LAG_S: Final = 2
 """The most for min-replicas-max-lag. A master refuses writes when its replicas last answered 3 s
-ago, and checks that once a second: what a replica lacks is 4 s old at most, as long as verdicts are
-delayed (LAG_S)."""
+ago, and checks that once a second: what a replica lacks is 4 s old at most, as long as verdicts
+are delayed (VERDICT_DELAY_S)."""
 RETRY_S: Final = 1.0
 SHOW_AT_ONCE: Final = "at_once"
 """An attribute of log records that are shown at once, even while the log is held at the start."""
@@ -123,6 +122,18 @@ def quiet_s(config: Config) -> float:
     return MAX_SHARD_SILENCE_S + config.fetch.total_timeout_s + RELEASE_LAG_S
 
 
+def open_args(config: Config) -> tuple[float, float, str]:
+    """Return the arguments with which every client of this crawl opens a shard. The first client
+    after a restart of Redis, be it a worker or a command, decides how long no host is leased."""
+    return (quiet_s(config), config.shared.lease_s, keys.SCHEMA)
+
+
+def new_nodes(address: RedisAddress, config: Config) -> Nodes:
+    """Return a client, not yet connected, of the crawl at *address*."""
+    shared, where = config.shared, Address.parse(address.url, address.params)
+    return Nodes(where, Scripts(), shared.frontier_name, shared.frontier_shards, open_args(config))
+
+
 def join(
     address: RedisAddress,
     *,
@@ -141,14 +152,8 @@ def join(
     CrawlerError if Redis does not answer, or its crawl is foreign or of another kind."""
     shared, clock = config.shared, Clock()
     last = read_worker(data.path)
-    where = Address.parse(address.url, address.params)
-    opening = (quiet_s(config), shared.lease_s, keys.SCHEMA)
-    shards = shared.frontier_shards
-
-    def nodes() -> Nodes:
-        return Nodes(where, Scripts(), shared.frontier_name, shards, opening)
-
-    name = shared.frontier_name
+    shards, name = shared.frontier_shards, shared.frontier_name
+    nodes = partial(new_nodes, address, config)
     wait_s = shared.redis_wait_s
     mine = None if last and _is_copy_of_live_worker(last, data, nodes, name, wait_s) else last
     worker = next_session(mine, shared.worker_name, data.path)
@@ -207,19 +212,13 @@ def join(
 
 def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
     """Return the arguments of the last start of any worker, or None. Raises CrawlerError."""
-    shared = config.shared
-    where = Address.parse(address.url, address.params)
-    opening = (0.0, shared.lease_s, keys.SCHEMA)  # no shard is opened for it
-    key = keys.arguments(shared.frontier_name)
+    key = keys.arguments(config.shared.frontier_name)
 
-    def nodes() -> Nodes:
-        return Nodes(where, Scripts(), shared.frontier_name, shared.frontier_shards, opening)
-
-    async def asked(redis: Nodes) -> bytes | None:
-        packed = await _command(redis, key, "GET", key)
+    async def read(redis: Nodes) -> bytes | None:
+        packed = await redis.checked_command(key, "GET", key)
         return packed if isinstance(packed, bytes) else None
 
-    return _run_in_thread(nodes, asked, shared.redis_wait_s)
+    return _run_in_thread(partial(new_nodes, address, config), read, config.shared.redis_wait_s)
 
 
 def _shared_rules(config: Config, most_leases: int, store: DurableStore) -> WorkerRules:
@@ -373,7 +372,7 @@ async def _open(
     await warn_about_replicas(nodes, is_ack_durable)
     await nodes.open_shards()
     workers = keys.workers(name)
-    await _command(nodes, workers, "HLEN", workers)  # raises ForeignData if it is no hash
+    await nodes.checked_command(workers, "HLEN", workers)  # raises ForeignData if it is no hash
     # Our own session is already stored if the reply to `take` was lost in an earlier attempt.
     last_record = await names.refuse_taken(worker, {*sessions, ops.session})
     put_back = await back(nodes, ops, dead_session) if dead_session else 0
@@ -440,10 +439,10 @@ def _served_for(server: ServerReplicas) -> str:
 
 async def _format(nodes: Nodes, name: str, ours: CrawlFormat) -> CrawlFormat:
     key = keys.format_key(name)
-    kept = await _command(nodes, key, "GET", key)
+    kept = await nodes.checked_command(key, "GET", key)
     if kept is None:  # SET comes second because a full server refuses it
-        await _command(nodes, key, "SET", key, encode_format(ours), "NX")
-        kept = await _command(nodes, key, "GET", key)
+        await nodes.checked_command(key, "SET", key, encode_format(ours), "NX")
+        kept = await nodes.checked_command(key, "GET", key)
     return check_format(kept, ours, key)
 
 
@@ -458,16 +457,9 @@ async def _confirm(nodes: Nodes, name: str, crawl: CrawlFormat) -> None:
 
 
 async def _keep_arguments(nodes: Nodes, key: str, packed: bytes) -> None:
-    if await _command(nodes, key, "GET", key) == packed:
+    if await nodes.checked_command(key, "GET", key) == packed:
         return
     try:
-        await _command(nodes, key, "SET", key, packed)
+        await nodes.checked_command(key, "SET", key, packed)
     except OutOfMemory as full:
         logger.warning("The arguments of this start are not kept for the next one: %s", full)
-
-
-async def _command(nodes: Nodes, key: str, *command: Any) -> Any:
-    reply = await nodes.command(key, *command)
-    if isinstance(reply, FAULTS):
-        raise reply
-    return reply

@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from struct import error as struct_error
 from time import monotonic
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -76,10 +76,12 @@ class Membership:
         """Announce this worker, and read the numbers about the others. Returns False if the server
         cannot be asked now."""
         try:
-            time = await self._ask("TIME")
+            time = await self._nodes.checked_command(self._key, "TIME")
             self._now = int(time[0]) + int(time[1]) / 1e6
             me = replace(self._make_record(), at=self._now)
-            reply = await self._ask(*announcement(self._scripts, self._crawl, me))
+            reply = await self._nodes.checked_command(
+                self._key, *announcement(self._scripts, self._crawl, me)
+            )
             self.live, self.starting = int(reply[1]), int(reply[2])
             self._lowest_mark = int(float(reply[3]))
             if self._are_names_old():
@@ -91,15 +93,16 @@ class Membership:
     async def leave(self) -> None:
         """Remove this worker from the live ones. If that fails, it expires after ALIVE_S."""
         with suppress(CrawlerError):
-            await self._ask(
-                *announcement(self._scripts, self._crawl, self._make_record(), leaves=True)
+            await self._nodes.checked_command(
+                self._key,
+                *announcement(self._scripts, self._crawl, self._make_record(), leaves=True),
             )
 
     async def silent(self, names: Iterable[str]) -> dict[str, int]:
         """Return which of *names* are silent, and how many links each last had on its disk."""
         found = {}
         for name in islice(names, MAX_SILENT_REPORTED):
-            kept = await self._ask("HGET", self._key, name)
+            kept = await self._nodes.checked_command(self._key, "HGET", self._key, name)
             last = _read(kept)
             if last is None or self._now - last.at >= ALIVE_S:
                 found[name] = last.outbox if last else 0
@@ -109,12 +112,6 @@ class Membership:
         """Return whether every live worker has read the opened hosts up to the mark *mark*."""
         return self.live > 0 and self._lowest_mark >= mark
 
-    async def _ask(self, *command: Argument) -> Any:
-        reply = await self._nodes.command(self._key, *command)
-        if isinstance(reply, FAULTS):
-            raise reply
-        return reply
-
     def _are_names_old(self) -> bool:
         age_s = self._steady() - self._read_at
         is_changed = self.live != len(self._names)
@@ -123,7 +120,7 @@ class Membership:
 
     async def _read_names(self, me: str) -> None:
         alive = keys.announced(self._crawl)[1]
-        found = await self._ask("ZRANGE", alive, 0, -1)
+        found = await self._nodes.checked_command(self._key, "ZRANGE", alive, 0, -1)
         self._read_at = self._steady()
         names = frozenset(each.decode("utf-8", "replace") for each in found)
         if names != self._names:
@@ -196,7 +193,7 @@ class WorkerNames:
         self._scripts = Scripts()
 
     async def read(self, name: str) -> PeerRecord:
-        kept = await self._ask("HGET", self._key, name) or b""
+        kept = await self._nodes.checked_command(self._key, "HGET", self._key, name) or b""
         try:
             record = _decode(kept)
         except msgspec.MsgspecError:
@@ -230,19 +227,13 @@ class WorkerNames:
         now = await self._now()
         mine = replace(me, at=now)
         command = announcement(self._scripts, self._crawl, mine, expected=last.packed)
-        if (await self._ask(*command))[0]:
+        if (await self._nodes.checked_command(self._key, *command))[0]:
             return
         await self.refuse_taken(me.name, {last.record.session} if last.record else ())
 
     async def _now(self) -> float:
-        time = await self._ask("TIME")
+        time = await self._nodes.checked_command(self._key, "TIME")
         return int(time[0]) + int(time[1]) / 1e6
-
-    async def _ask(self, *command: Any) -> Any:
-        reply = await self._nodes.command(self._key, *command)
-        if isinstance(reply, FAULTS):
-            raise reply
-        return reply
 
 
 def _is_gone(worker: WorkerRecord) -> bool:
