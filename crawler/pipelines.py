@@ -54,7 +54,7 @@ Item = TypeVar("Item")
 
 
 class PipelineStage(ABC):
-    """One stage of the content line."""
+    """An item pipeline that handles pages of leases only."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:

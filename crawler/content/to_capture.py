@@ -92,7 +92,7 @@ async def archive_page(page: Page, archive: Archive | None, body_sha1: bytes) ->
 
 def wire_sha1(exchange: Exchange | None, body: bytes, digest: bytes) -> bytes:
     """Return the SHA-1 of the body as it is archived, given the *digest* of the decoded *body*.
-    Returns "" if there is no exchange or no digest."""
+    Returns b"" if there is no exchange or no digest."""
     if exchange is None or not digest:
         return b""
     if body == exchange.body:

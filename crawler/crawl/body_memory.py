@@ -72,7 +72,7 @@ class BodyMemory:
         self._add_to_stat = add_to_stat
         self._shares: dict[int, BodyShare] = {}  # by lease
         self._large: dict[BodyShare, int] = {}  # with their age, the oldest first
-        self._waiting: list[_Waiting] = []  # a heap; entries called are removed later
+        self._waiting: list[_Waiting] = []  # a heap; entries that are woken are removed later
         self._numbers = count()
 
     def share_of(self, request: Request) -> BodyShare:

@@ -266,8 +266,7 @@ class Completion:
 
     def refuse(self, fetch: Fetch, verdict: Verdict, reason: str, rest_s: float) -> None:
         """Set the verdict of *fetch* before a request is sent. Its host was not contacted, so it
-        needs no gap. `complete` ends
-        it later."""
+        needs no gap. `complete` ends it later."""
         self._release(fetch)
         fetch.verdict = verdict
         fetch.reason = reason
@@ -319,8 +318,8 @@ _NO_ANSWER: Final = Answer(0.0)
 
 
 def _lease_to_finish(fetch: Fetch, verdict: Verdict) -> Lease:
-    """Return its lease, with *lost* set, as after a crash, if the URL is fetched again although its
-    answer was archived: no claim refers to that record."""
+    """Return the lease of *fetch*, with `may_be_archived` set on its candidate, as after a crash,
+    if the URL is fetched again although its answer was archived: no claim refers to that record."""
     lease = fetch.lease
     if not fetch.record or not isinstance(verdict, RetryAt | PutBack):
         return lease

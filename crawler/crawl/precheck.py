@@ -153,10 +153,10 @@ class Precheck:
         robots: RobotsCache,
         robots_candidate: Callable[[str, str], Candidate | Refusal],
         pattern_stats: PatternStatsStore,
-        probes: Probes | None = None,
+        probes: Probes,
     ) -> None:
         """*robots_candidate* makes the candidate of a robots.txt from its URL and the authority
-        that it is for. *probes*: None if no probes are sent."""
+        that it is for."""
         self._robots = robots
         self._robots_candidate = robots_candidate
         self._pattern_stats = pattern_stats
@@ -206,8 +206,8 @@ class Precheck:
     def _probe(self, fetch: Fetch, now: float) -> str | None:
         """Return the URL of the probe that must be sent before its own URL, or None."""
         host = fetch.lease.candidate.host
-        probe = self._probes.due_probe(host) if self._probes else None
-        if probe is None or self._probes is None:
+        probe = self._probes.due_probe(host)
+        if probe is None:
             return None
         if not isinstance(self._robots.verdict(probe.url, now), RobotsAllowed):
             self._probes.store_result(host, probe.kind, ProbeResult(None), now)

@@ -1,4 +1,5 @@
-"""The outcome log: one JSON line for each lease that ended.
+"""The outcome log: a JSON line for each verdict on a page except PutBack, and for each waiting URL
+that a rule refused.
 
 Rule: lines are appended, never changed. Readers skip a line that a crash has cut off; the next run
 begins a new line after it.

@@ -38,8 +38,7 @@ class BadHead(ValueError):
 
 class HeadGate:
     """Collects the bytes before the body of one answer. Each is searched once and copied twice; at
-    most
-    *max_bytes* are held."""
+    most *max_bytes* are held."""
 
     __slots__ = ("_held", "_interim", "_max_bytes", "clean", "raw", "taken")
 

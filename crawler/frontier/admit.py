@@ -139,8 +139,7 @@ class Admitter:
 
 class BudgetUse:
     """Charges the URLs of one call to the budgets of their hosts and registered domains. Each
-    budget is read once
-    and written once."""
+    budget is read once and written once."""
 
     def __init__(
         self, batch: WriteBatch, rules: FrontierRules, by_domain: dict[HostKey, int]

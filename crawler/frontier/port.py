@@ -29,8 +29,9 @@ class Frontier(Protocol):
        across eviction and restart too.
     3. A result under a lease that is no longer held returns False and changes nothing.
     4. Each call is atomic: after a crash all of it has happened, or nothing. It is durable when
-       `acknowledged`, awaited after it, returns; the embedded frontier's when it returns itself.
-       A worker that crashes before that repeats what it did: a page is finished after its links.
+       `wait_until_durable`, awaited after it, returns; in the embedded frontier when it returns
+       itself. A worker that crashes before that repeats what it did: a page is finished after its
+       links.
     5. Among due hosts of one standing, higher levels get more turns, and none starves.
     6. The cost of a call grows with hosts or URLs by a logarithm at most.
     """

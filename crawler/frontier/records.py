@@ -4,7 +4,7 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort 
 
     m                       totals: schema, counters, ends of the front queues
     s <key 8>               seen URL
-    b <host> 0 <level> <n>  body: a waiting URL; level and number give its turn
+    b <host> 0 <level> <n>  a waiting URL; level and number give its turn
     h <host>                host record: place, rest, pace, ends of its queues
     f p q <level> <n>       front queues: a host waiting for its turn; f: it was never fetched from,
                             p: it answers, q: its last fetch failed
@@ -176,7 +176,7 @@ class UrlEvent(StrEnum):
     PUT_BACK = "put back"  # PutBack
     GIVE_UP = "give up"  # Dead
     LOSE = "lose"  # the process that held the lease has died
-    RETRY_DEAD = "revive"  # by `scrapy frontier retry`
+    RETRY_DEAD = "retry dead"  # by `scrapy frontier retry`
     REVISIT = "revisit"  # Done with a next visit
 
 
@@ -233,7 +233,7 @@ class QueueEnds(msgspec.Struct, array_like=True, gc=False):
 
 
 class HostRecord(msgspec.Struct, array_like=True, gc=False):
-    """A host on disk. `ends` has the queue of its waiting URLs for each level."""
+    """A host on disk. `queue_ends` has the ends of the queue of each level."""
 
     queue_ends: list[QueueEnds]
     place: HostPlace = HostPlace.EMPTY

@@ -235,8 +235,8 @@ class DataDirError(CrawlerError):
 
 
 class StoreUnavailable(CrawlerError):
-    """A store refused a read or a write (disk full, device gone).
-    Caller: stop cleanly; what was acknowledged is safe."""
+    """A store refused a read or a write (disk full, device gone). Caller: stop cleanly; what was
+    acknowledged is safe."""
 
 
 class StoreFull(StoreUnavailable):

@@ -148,7 +148,7 @@ def stats_after(pattern: str, before: PatternStats, is_new: bool, now: float) ->
 def merge_stats(pattern: str, before: PatternStats, after: PatternStats) -> PatternStats:
     """Add *after*, what was counted since *before*, from zero."""
     return PatternStats(
-        # OTHER stands for many patterns and has no cap, so its pages are not counted.
+        # OTHER_PATTERNS stands for many patterns and has no cap, so its pages are not counted.
         pages=0 if pattern == OTHER_PATTERNS else before.pages + after.pages,
         new=before.new + after.new,
         barren=after.barren if after.new else before.barren + after.barren,

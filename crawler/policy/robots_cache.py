@@ -1,8 +1,7 @@
 """The robots.txt verdict on a URL at this moment, from memory, else from a store.
 
-Rule: the verdict is requested when a URL is fetched, not when a link is found. Only Allowed lets a
-page
-through; Unknown names what to fetch, and `learn` takes the result.
+Rule: the verdict is requested when a URL is fetched, not when a link is found. Only `RobotsAllowed`
+lets a page through; `RobotsUnknown` names what to fetch, and `store_result` takes the result.
 
 Memory: the records used last, within a budget of bytes. Of 4,231 real files the median takes 2.4 KB
 parsed, the mean 7 KB, and 512 KB of hostile ones 8 MB, so a limit on entries would not bound
@@ -70,7 +69,7 @@ class RobotsFetch:
 
     url: str  # of the request: the file itself, or a redirect's target
     status: int | None = None
-    error: str = ""  # as in Answer, or REFUSED
+    error: str = ""  # as in Answer, or ADDRESS_REFUSED
     target: str | None = None  # of a redirect, a fetch form; None if it is not followed
     body: bytes = b""
 

@@ -85,8 +85,7 @@ def unpack_request(packed: bytes, spider: Spider) -> Request:
 
 def _is_callback(called: object) -> bool:
     """Return whether `pack_request` can have named it: a method of the spider or its class, but
-    none
-    that all objects have."""
+    none that all objects have."""
     return inspect.ismethod(called) and not called.__name__.startswith("__")
 
 

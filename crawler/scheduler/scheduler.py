@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self
 
@@ -266,7 +265,7 @@ class FrontierScheduler(BaseScheduler):
         most = crawl.settings.arguments.max_pages if crawl.settings.arguments else None
         if most is None:
             return False
-        # pages() visits each flight, so it is called only if all together could be enough.
+        # pages() visits each fetch, so it is called only if all fetches together could be enough.
         left = most - crawl.stats.pages
         return len(crawl.leases.in_flight) >= left and crawl.leases.in_flight.pages() >= left
 
@@ -274,7 +273,10 @@ class FrontierScheduler(BaseScheduler):
         fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
         if fetch is None:
             return
-        self._guarded(lambda: self._crawl.leases.completion.complete(fetch))
+        try:
+            self._crawl.leases.completion.complete(fetch)
+        except StoreUnavailable as error:
+            self._crawl.lifecycle.fail(error)
 
     def _stopping(self) -> None:
         self._stop_timer()
@@ -293,12 +295,6 @@ class FrontierScheduler(BaseScheduler):
             fetch.callback_error = (
                 fetch.callback_error or f"error in a callback or pipeline: {failure}"
             )
-
-    def _guarded(self, act: Callable[[], object]) -> None:
-        try:
-            act()
-        except StoreUnavailable as error:
-            self._crawl.lifecycle.fail(error)
 
     def _wake_later(self) -> None:
         self._stop_timer()

@@ -99,9 +99,16 @@ PARAM_KINDS: Final[Mapping[str, Kind[Any]]] = {
 }
 # These configure the client of scrapy-redis; our client is another.
 IGNORED: Final = (
-    *("redis_cls", "encoding", "encoding_errors", "decode_responses", "protocol"),
-    *("max_connections", "single_connection_client"),
-    *("retry", "retry_on_timeout", "retry_on_error"),
+    "redis_cls",
+    "encoding",
+    "encoding_errors",
+    "decode_responses",
+    "protocol",
+    "max_connections",
+    "single_connection_client",
+    "retry",
+    "retry_on_timeout",
+    "retry_on_error",
 )
 # Keys that do not apply to a URL of this scheme: redis-py refuses them there.
 INAPPLICABLE_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -150,7 +157,7 @@ def _scrapy_redis_address(settings: BaseSettings) -> RedisAddress:
 
 
 def _given_options(settings: BaseSettings) -> Iterator[tuple[str, Any]]:
-    """Yield the set keys that are in KEYS, each read as its kind; of a repeated key the last
+    """Yield the keys of PARAM_KINDS that are set, each read as its kind; of a repeated key the last
     counts."""
     for key, value in _params(settings).items():
         # None means "not set" in redis-py, except for certificates: there it means "not checked".

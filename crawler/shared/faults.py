@@ -26,13 +26,13 @@ class Unreachable(StoreUnavailable):
 
 
 class OutOfMemory(StoreUnavailable):
-    """The server's memory is full: the call was refused before it began.
-    Caller: keep what was to be added, try again when memory is free."""
+    """The server's memory is full: the call was refused before it began. Caller: keep what was to
+    be added, try again when memory is free."""
 
 
 class ServerRefused(CrawlerError):
-    """The server refuses us, and a person must repair that.
-    Caller: show it; nothing was changed."""
+    """The server refuses us, and a person must repair that. Caller: show it; nothing was
+    changed."""
 
 
 class ForeignData(CrawlerError):

@@ -431,7 +431,7 @@ class ShardHostPlace(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShardHost:
-    """A host, or a lease, as lua/shard.lua packs it."""
+    """The record of a host, as lua/shard.lua packs it."""
 
     place: ShardHostPlace
     fronts: list[int]  # those at which it has URLs, the best first
@@ -442,7 +442,7 @@ class ShardHost:
 
 @dataclass(frozen=True, slots=True)
 class ShardLease:
-    """A host, or a lease, as lua/shard.lua packs it."""
+    """An open lease, as lua/shard.lua packs it."""
 
     taken_at: float
     candidate: Candidate

@@ -13,14 +13,15 @@ import msgspec
 import pytest
 from isal import isal_zlib
 
-from crawler.config.settings import PatternSettings, RobotsSettings
+from crawler.config.settings import ContentSettings, PatternSettings, RobotsSettings
 from crawler.crawl.in_flight import Fetch
 from crawler.crawl.precheck import (
     Precheck,
+    Probes,
     Proceed,
     Skip,
 )
-from crawler.data.local_stores import LocalPatternStats
+from crawler.data.local_stores import LocalPatternStats, Soft404Records
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.types import (
     Candidate,
@@ -101,7 +102,10 @@ class Sharer(RedisWorker):
         )
         self.cache = RobotsCache(self.robots, "Gossamer", RobotsSettings())
         self.precheck = Precheck(
-            self.cache, hop, LocalPatternStats(MemoryStore(), PatternSettings())
+            self.cache,
+            hop,
+            LocalPatternStats(MemoryStore(), PatternSettings()),
+            Probes(Soft404Records(MemoryStore()), lambda: "name", ContentSettings()),
         )
         self.meanwhile: Callable[[], Any] = lambda: None
 

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from crawler.config.settings import PatternSettings, RobotsSettings
+from crawler.config.settings import ContentSettings, PatternSettings, RobotsSettings
 from crawler.crawl.in_flight import Fetch
 from crawler.crawl.precheck import (
     HOP_WAIT_S,
     Precheck,
+    Probes,
     Proceed,
     Skip,
 )
-from crawler.data.local_stores import LocalPatternStats
+from crawler.data.local_stores import LocalPatternStats, Soft404Records
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.types import (
     Candidate,
@@ -70,9 +71,13 @@ def stats() -> LocalPatternStats:
     )
 
 
+def no_probes() -> Probes:
+    return Probes(Soft404Records(MemoryStore()), lambda: "name", ContentSettings())
+
+
 @pytest.fixture
 def precheck(stats: LocalPatternStats) -> Precheck:
-    return Precheck(RobotsCache(Records(), "Gossamer", RobotsSettings()), hop, stats)
+    return Precheck(RobotsCache(Records(), "Gossamer", RobotsSettings()), hop, stats, no_probes())
 
 
 def answer(status: int, body: bytes = b"", target: str | None = None) -> RobotsFetch:

@@ -1,8 +1,8 @@
 """The index of near-duplicates: finds all fingerprints within 3 bits.
 
-Rule: a fingerprint is found as soon as it is added, and is on disk once `on_kept` was called with
-its digest; until then the caller keeps it elsewhere. Runs are written and merged in a thread, and
-the caller waits only if that falls far behind.
+Rule: a fingerprint is found as soon as it is added, and is on disk once `on_written` was called
+with its digest; until then the caller keeps it elsewhere. Runs are written and merged in a thread,
+and the caller waits only if that falls far behind.
 """
 
 from __future__ import annotations

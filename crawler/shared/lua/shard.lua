@@ -227,8 +227,8 @@ local function mark_lost(packed_url)
   return string.sub(packed_url, 1, 1) == LOST and packed_url or LOST .. packed_url
 end
 
--- Return up to `limit` leases of sessions that were not renewed, and report how many. Of the
--- session `known`, if any, only its leases in `archived` can have an archived page.
+-- Return up to `limit` leases of sessions that were not renewed, and report how many. Of
+-- `searched_session`, if any, only the leases in `archived` can have an archived page.
 local function expire_leases(rules, limit, searched_session, archived)
   local returned = 0
   for _, session in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', now, 'LIMIT', 0, 4)) do

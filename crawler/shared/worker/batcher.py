@@ -88,8 +88,8 @@ REPLY_TIMEOUT_S: Final = 1.0  # a guess: leases of other servers wait as long fo
 
 
 async def replies_in_time(run: Run, calls: Sequence[Call], about: str) -> list[Any]:
-    """Return for each call its reply, or a Fault; all are Unreachable after ASK_S. *about* names
-    what is asked for, in the fault's text."""
+    """Return for each call its reply, or a Fault; all are Unreachable after REPLY_TIMEOUT_S.
+    *about* names what is asked for, in the fault's text."""
     if not calls:
         return []
     try:

@@ -176,7 +176,8 @@ class Journal:
     that crashes loses what it acknowledged in its last second, or two if its disk is slow. When
     another run of it answers, these calls are sent again: a URL is added once, a lease ends once.
 
-    Bound: what is acknowledged in KEPT_S; 150 bytes a link, so 9 MB at 12,000 links a second."""
+    Bound: what is acknowledged in KEEP_CALLS_S; 150 bytes a link, so 9 MB at 12,000 links a second.
+    """
 
     def __init__(self, runs: ServerEpochs, is_needed: bool = True) -> None:
         """*is_needed* is False if all that is acknowledged is on a disk (appendfsync always)."""
@@ -257,13 +258,13 @@ class LeaseResync:
         self._at = 0.0
 
     async def run(self) -> list[Lease]:
-        """Resync all suspected shards, and return the leases that are not ours any more. Must not
+        """Resync all dirty shards, and return the leases that are not ours any more. Must not
         be called while a `lease` call is under way."""
         asked_at = self._steady()
         if not self._dirty or asked_at < self._at:
             return []
         self._at = asked_at + RETRY_S
-        # A shard that is suspected again while the calls are under way is resynced once more.
+        # A shard that is marked dirty again while the calls are under way is resynced once more.
         shards, self._dirty = sorted(self._dirty), set()
         again = {shard: self._calls_to_resend.pop(shard, []) for shard in shards}
         calls = [[*again[shard], self._ops.list_leases(shard)] for shard in shards]
@@ -274,7 +275,7 @@ class LeaseResync:
             self._read_resent(again[shard], answers, asked_at)
             forgotten += self._compare(shard, next(answers), asked_at, backs)
         if backs:
-            await self._nodes.run(backs)  # the shard stays suspected, so the result is checked
+            await self._nodes.run(backs)  # the shard stays dirty, so the result is checked
         return forgotten
 
     def _read_resent(self, calls: Sequence[Call], answers: Iterator[Any], asked_at: float) -> None:

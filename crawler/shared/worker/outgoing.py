@@ -186,7 +186,7 @@ class SideQueue:
     server is down for long, the oldest are dropped: at worst a page is stored twice, a near
     duplicate is missed, or a robots.txt is fetched again. Rests are never dropped.
 
-    Bound: MAX_BATCH a shard, and a rest for each host that was leased."""
+    Bound: MAX_KEPT_CALLS of each kind for a shard, and a rest for each host that was leased."""
 
     def __init__(self, count: Callable[[str], None]) -> None:
         """*count* adds one to the counter of a kind of dropped calls."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Protocol, Self
@@ -65,10 +65,6 @@ class EndDetector:
         self._adds, self.is_over = None, False
 
 
-class Sized(Protocol):
-    def __len__(self) -> int: ...
-
-
 class OutboxNote:
     """A note in a shard that links wait on this worker's disk. It may be in any shard whose server
     answers, because all are looked at before the end. It is removed when none wait any more."""
@@ -104,7 +100,7 @@ class OutboxNote:
                 self._places = {call.shard for call, reply in pairs if isinstance(reply, FAULTS)}
 
     def recheck_all_shards(self) -> None:
-        """Let the next `look_after` remove the note from every shard, because one has it though no
+        """Let the next `update` remove the note from every shard, because one has it though no
         link waits: its removal was lost with the server's last second, or an older call that wrote
         it came late."""
         self._places = set(range(self._ops.shards))
@@ -406,8 +402,8 @@ class FullServers:
         return bool(self._full) and self._nodes.node_of(shard) in self._full
 
     async def refresh(self) -> None:
-        """Ask each server for its memory; one that does not answer stays as it was. Raises Refused
-        as `refuse_eviction` does."""
+        """Ask each server for its memory; one that does not answer stays as it was. Raises
+        ServerRefused as `refuse_eviction` does."""
         memories = await self._nodes.memory()
         refuse_eviction(memories)
         for node, memory in memories.items():
@@ -419,8 +415,8 @@ class FullServers:
 
 
 def refuse_eviction(memories: Mapping[str, ServerMemory]) -> None:
-    """Raise Refused if a server would evict data of the crawl silently. It may evict what expires
-    (volatile-*): such keys are hints only."""
+    """Raise ServerRefused if a server would evict data of the crawl silently. It may evict what
+    expires (volatile-*): such keys are hints only."""
     for node, memory in memories.items():
         if memory.max_bytes and memory.policy.startswith("allkeys"):
             raise ServerRefused(
