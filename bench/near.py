@@ -70,7 +70,7 @@ def index_of(pages: int, folder: Path) -> None:
     assert manifest is not None, "just written"
     index = NearIndex(IndexFolder(folder), manifest, lambda digests: None, IndexLimits())
     # Half full, as the newest are on average.
-    for number in range(IndexLimits().newest // 2):
+    for number in range(IndexLimits().newest_pages // 2):
         index.add(number << 30, bytes(20))
     asked = np.random.default_rng(2).integers(0, _MOST, _ASKED, np.uint64).tolist()
     near = (prints[:: max(1, pages // _ASKED)] ^ np.uint64(0x10001)).tolist()

@@ -130,7 +130,7 @@ class ParsePipeline(PipelineStage):
             return page
         headers = page.exchange.headers if page.exchange else []
         parsed = with_headers(
-            await self._parsed(page, headers), link_headers(headers), robots_header(headers)
+            await self._parse(page, headers), link_headers(headers), robots_header(headers)
         )
         rules, base = self.crawl.settings.config.links, base_of(page.url, parsed)
         kept = max_links(base)
@@ -159,7 +159,7 @@ class ParsePipeline(PipelineStage):
         """Whether *page* is a copy whose links were followed from its original."""
         return page.is_copy and not self.crawl.settings.config.links.follow_duplicates
 
-    async def _parsed(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Parsed:
+    async def _parse(self, page: Page, headers: list[tuple[bytes, bytes]]) -> Parsed:
         parser = self.crawl.content.parsers.parser_for(page.media_type)
         if parser is None:
             return Parsed()
@@ -209,15 +209,15 @@ class FingerprintPipeline(PipelineStage):
             case SoftErrorVerdict.SOFT_404:
                 # Its links are followed, so that a wrong verdict loses only its text.
                 return self.mark_flaw(page, fetch, Flaw.SOFT_404)
-        return await self._noted(page, fetch)
+        return await self._mark_new(page, fetch)
 
-    async def _noted(self, page: Page, fetch: Fetch) -> Page:
+    async def _mark_new(self, page: Page, fetch: Fetch) -> Page:
         if page.alias_of:
             return page  # it is neither new nor an original
         # A sitemap does not count for its own pattern: what it lists counts for those of its pages.
         is_list = page.parsed is not None and page.parsed.parser == "sitemap"
         fetch.is_new = None if is_list else True
-        return await self._compared(page, fetch)
+        return await self._compare(page, fetch)
 
     def _soft_error_verdict(self, page: Page, fetch: Fetch) -> SoftErrorVerdict:
         if not looks_like_error(page.title, page.text):
@@ -226,7 +226,7 @@ class FingerprintPipeline(PipelineStage):
         result = ProbeResult(page.status, page.digest, page.title, page.text)
         return self.crawl.selection.probes.judge(page.url, host, result, now)
 
-    async def _compared(self, page: Page, fetch: Fetch) -> Page:
+    async def _compare(self, page: Page, fetch: Fetch) -> Page:
         rule = self.crawl.settings.config.content.near_duplicates
         if page.simhash is None or rule is NearDuplicateChoice.OFF:
             return page
@@ -256,7 +256,7 @@ class ArchivePipeline(PipelineStage):
         body_sha1 = wire_sha1(page.exchange, page.body, page.digest)
         if fetch.lease.candidate.may_be_archived:
             page = replace(page, may_repeat=True)
-        fetch.record = await archive_page(page, self.crawl.storage.archive.archive(), body_sha1)
+        fetch.record = await archive_page(page, self.crawl.storage.archive.open_writer(), body_sha1)
         page = replace(page, record=fetch.record)
         # A near-duplicate that is not stored claims nothing.
         if page.near is None or page.archive:
@@ -314,20 +314,20 @@ class LinksPipeline(PipelineStage):
         others = [link for link in links if link not in absolute]
         base = base_of(page.url, page.parsed) if page.parsed else page.url
         fetch.links = [
-            *await self._admitted(own, None, page.depth),
-            *await self._admitted(others, base, page.depth),
+            *await self._admit(own, None, page.depth),
+            *await self._admit(others, base, page.depth),
         ]
         return page
 
-    async def _admitted(self, links: list[Link], base: str | None, depth: int) -> list[Candidate]:
+    async def _admit(self, links: list[Link], base: str | None, depth: int) -> list[Candidate]:
         """Return the candidates of the last links; those of all before are added to the
         frontier."""
         while len(links) > _LINKS_PER_TURN:
-            await self._add(self._selected(links[:_LINKS_PER_TURN], base, depth))
+            await self._add(self._select(links[:_LINKS_PER_TURN], base, depth))
             links = links[_LINKS_PER_TURN:]
-        return self._selected(links, base, depth) if links else []
+        return self._select(links, base, depth) if links else []
 
-    def _selected(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
+    def _select(self, links: Sequence[Link], base: str | None, depth: int) -> list[Candidate]:
         admission, depth = self.crawl.selection.allowed_origins.admission, depth + 1
         if any(link.kind in _HINTED for link in links):
             selected = admission.select_listed(
@@ -338,9 +338,9 @@ class LinksPipeline(PipelineStage):
             selected = admission.select([link.url for link in links], base, depth, level)
         for reason, count in selected.refused.items():
             self.crawl.stats.count(f"refused/{reason}", count)
-        return self._wanted(selected.candidates)
+        return self._drop_stopped_patterns(selected.candidates)
 
-    def _wanted(self, found: list[Candidate]) -> list[Candidate]:
+    def _drop_stopped_patterns(self, found: list[Candidate]) -> list[Candidate]:
         """Return *found* without URLs of patterns that bring nothing new any more."""
         pattern_stats, now = self.crawl.selection.pattern_stats, self.crawl.leases.clock.now()
         if not any(map(pattern_stats.has_stopped, {candidate.host for candidate in found})):

@@ -36,6 +36,8 @@ NOT_MODULES = {
     "crawler.parsers",
     "crawler.ops.commands",
     "crawler.pipelines.links.LinksPipeline",
+    "crawler.core.parsed.Parser",
+    "crawler.download.twisted_handler.TwistedHandler",
 }
 FREE = {"", "addon", "api", "ops", "settings"}  # they name components, and no module imports them
 PURE_LAYERS = 4

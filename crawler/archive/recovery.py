@@ -224,7 +224,7 @@ def _records(claim: Claim) -> Iterator[tuple[bytes, bytes | None]]:
 
 def _open(store: OrderedStore) -> Iterator[tuple[bytes, OpenRecord]]:
     start = keys.OPEN
-    while pairs := store.scan(start, keys.after(keys.OPEN), _PAGE):
+    while pairs := store.scan(start, keys.prefix_end(keys.OPEN), _PAGE):
         yield from ((key, decode_open(packed)) for key, packed in pairs)
         start = pairs[-1][0] + b"\0"
 

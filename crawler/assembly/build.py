@@ -168,7 +168,7 @@ class FrontierParts:
     selection: Selection
     duplicates: Duplicates
     near_duplicates: NearDuplicatesIndex
-    put_back: int  # how many leases of the last run were put back
+    put_back_count: int  # how many leases of the last run were put back
     shared: SharedFrontier | None = None
 
 
@@ -188,7 +188,7 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
         near_duplicates=LocalNearDuplicates(
             open_index(data.near, store), store, config.content.near_max_bits
         ),
-        put_back=frontier.put_back_at_open,
+        put_back_count=frontier.put_back_at_open,
     )
 
 
@@ -196,23 +196,23 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
     """Build the parts of a worker of a shared crawl."""
     config, worker, clock = base.config, joined.base, joined.clock
     origins = base.allowed_origins(joined.key_seed, Clock().now())
-    link, scripts = worker.link(), Batcher(worker.nodes.run)
-    duplicates = SharedDuplicates(link, scripts)
+    shard_client, scripts = worker.shard_client(), Batcher(worker.nodes.run)
+    duplicates = SharedDuplicates(shard_client, scripts)
     max_bits, commands = config.content.near_max_bits, Batcher(worker.nodes.commands)
     search = NearSearch(worker.ops, worker.rules.name, scripts, commands, max_bits)
-    near_duplicates = SharedNearDuplicates(link, search, max_bits)
+    near_duplicates = SharedNearDuplicates(shard_client, search, max_bits)
     records, robots_bytes = RobotsRecords(base.store), config.robots.robots_max_bytes
     robots = SharedRobots(
-        records, link, clock.now, robots_bytes, worker.status_log.on_disk_full_for_links
+        records, shard_client, clock.now, robots_bytes, worker.status_log.on_disk_full_for_links
     )
-    pattern_stats = SharedPatternStats(config.patterns, link, clock.now)
-    admission = base.selection(origins, robots, pattern_stats)
+    pattern_stats = SharedPatternStats(config.patterns, shard_client, clock.now)
+    selection = base.selection(origins, robots, pattern_stats)
     knowledge = SharedKnowledge(
         duplicates=duplicates,
         near_duplicates=near_duplicates,
         robots=robots,
         pattern_stats=pattern_stats,
-        on_robots_replaced=admission.precheck.drop_robots,
+        on_robots_replaced=selection.precheck.drop_robots,
     )
     frontier = SharedFrontier(
         worker,
@@ -220,27 +220,27 @@ def shared_parts(base: BaseParts, joined: JoinedCrawl) -> FrontierParts:
         lease_rules=base.lease_rules(origins),
         free_slots=base.slots.free_slots,
         wake=base.lifecycle.wake,
-        pushing=_pushing(base, origins),
+        pushing=_pushed_context(base, origins),
     )
     return FrontierParts(
         frontier=frontier,
         clock=clock,
-        selection=admission,
+        selection=selection,
         duplicates=duplicates,
         near_duplicates=near_duplicates,
-        put_back=joined.put_back,
+        put_back_count=joined.put_back,
         shared=frontier,
     )
 
 
-def _pushing(base: BaseParts, origins: AllowedOrigins) -> PushedContext:
+def _pushed_context(base: BaseParts, origins: AllowedOrigins) -> PushedContext:
     """Return what PushedUrls needs of the crawl: the reader of pushed requests, its rules and the
     stats."""
     crawler, fingerprinter = base.crawler, base.crawler.request_fingerprinter
     assert fingerprinter is not None
-    judge = PushedRequestReader(origins, base.prioritizer, fingerprinter.fingerprint)
+    reader = PushedRequestReader(origins, base.prioritizer, fingerprinter.fingerprint)
     pushed = push_rules(crawler.settings, crawler.spider, base.arguments)
-    return PushedContext(judge, pushed, base.stats)
+    return PushedContext(reader, pushed, base.stats)
 
 
 logger = logging.getLogger(__name__)
@@ -300,7 +300,7 @@ def _assemble(crawler: Crawler) -> Crawl:
                 frontier_rules=rules.frontier_rules(config, arguments),
                 data=data,
                 store=store,
-                most_leases=crawler.settings.getint("CONCURRENT_REQUESTS"),
+                max_leases=crawler.settings.getint("CONCURRENT_REQUESTS"),
                 stats=stats,
                 fail=lifecycle.fail,
                 find_archived=previous_archive.find_answers,
@@ -326,8 +326,8 @@ def _assemble(crawler: Crawler) -> Crawl:
         if kept is not None and address is None:
             data.keep_arguments(kept)
         opened.callback(parts.near_duplicates.close)
-        if parts.put_back:
-            logger.info("Leases open when the last run ended, put back: %d", parts.put_back)
+        if parts.put_back_count:
+            logger.info("Leases open when the last run ended, put back: %d", parts.put_back_count)
         _warn_if_finished(parts, data.path)
         sync = partial(_sync_verdicts, store, outcomes, waits_for_room)
         archive = CrawlArchive(config, data, delivery, waits_for_room, sync, lifecycle)
@@ -401,7 +401,7 @@ def _crawl(
         give_up_on=parts.selection.robots.give_up,
         random=base.random,
         now=parts.clock.now,
-        durability=archive.commits,
+        durability=archive.group_commit,
     )
     return Crawl(
         settings=UserSettings(config=config, arguments=base.arguments),
@@ -410,7 +410,7 @@ def _crawl(
             clock=parts.clock,
             in_flight=in_flight,
             completion=completion,
-            put_back=parts.put_back,
+            put_back_count=parts.put_back_count,
             shared=parts.shared,
         ),
         selection=parts.selection,

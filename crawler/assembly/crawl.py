@@ -52,7 +52,7 @@ class Leases:
     clock: Clock
     in_flight: InFlight
     completion: Completion
-    put_back: int  # how many leases of the last run were put back
+    put_back_count: int  # how many leases of the last run were put back
     shared: SharedFrontier | None  # the same frontier, if workers share it
 
     def begin_or_put_back(self, lease: object) -> bool:

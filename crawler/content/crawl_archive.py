@@ -245,9 +245,9 @@ class CrawlArchive:
         self._columns_rebuild = (
             ColumnsRebuild(data.warc, config) if config.archive.columns else None
         )
-        self.commits: GroupCommit | None = None  # None if the archive is not synced
+        self.group_commit: GroupCommit | None = None  # None if the archive is not synced
         if config.archive.fsync:
-            self.commits = GroupCommit(
+            self.group_commit = GroupCommit(
                 config.archive.fsync_every_s,
                 self._sync,
                 self._unsynced_bytes,
@@ -263,12 +263,12 @@ class CrawlArchive:
         if self.delivery is not None:
             self.delivery.begin()
 
-    def archive(self) -> Archive | None:
+    def open_writer(self) -> Archive | None:
         """Return the archive, created by the first call. Returns None if the crawl keeps none."""
         if self._archive is None and self._config.archive.warc:
             rules = warc_rules(self._config, self._data.warc)
             writer = WarcWriter(rules, companions(self._config))
-            parts = [part for part in (self.delivery, self.commits) if part is not None]
+            parts = [part for part in (self.delivery, self.group_commit) if part is not None]
             rooms = [part.wait_for_room for part in parts]
             self._archive = Archive(writer, self._waits_for_room, rooms)
         return self._archive
@@ -294,8 +294,8 @@ class CrawlArchive:
     async def close(self, *, is_finished: bool) -> None:
         """Finish the last files, then deliver them; what cannot be delivered waits for the next
         run. If the crawl *is_finished*, no user waits and columns get more time."""
-        if self.commits is not None:
-            await self.commits.close()
+        if self.group_commit is not None:
+            await self.group_commit.close()
         try:
             if self._archive is not None:
                 await self._archive.close()

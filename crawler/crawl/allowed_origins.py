@@ -63,7 +63,7 @@ class AllowedOrigins:
         self._now = now
         # The start requests of a spider without arguments are sent one by one, while URLs of the
         # last run may be leased already. With arguments only the seeds of this start count.
-        kept = store.scan(keys.LOOPBACK, keys.after(keys.LOOPBACK), _ORIGINS)
+        kept = store.scan(keys.LOOPBACK, keys.prefix_end(keys.LOOPBACK), _ORIGINS)
         self._stored_keys = {key for key, _ in kept}
         is_open = arguments is None or is_read_only
         names = (keys.name_of(key) for key in self._stored_keys if is_open)

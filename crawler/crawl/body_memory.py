@@ -130,16 +130,16 @@ class BodyMemory:
     async def _wait_until_woken(
         self, share: BodyShare, by_bytes: int, on_check: Callable[[], None] | None
     ) -> None:
-        called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         age, number = self._age_of(share), next(self._numbers)
-        heappush(self._waiting, _Waiting(age, number, share, by_bytes, called))
+        heappush(self._waiting, _Waiting(age, number, share, by_bytes, woken))
         try:
-            while not called.done():
+            while not woken.done():
                 if on_check is not None:
                     on_check()
-                await asyncio.wait([called], timeout=CHECK_INTERVAL_S)
+                await asyncio.wait([woken], timeout=CHECK_INTERVAL_S)
         finally:
-            called.cancel()
+            woken.cancel()
 
     def _age_of(self, share: BodyShare) -> int:
         return self._large.setdefault(share, next(self._numbers))

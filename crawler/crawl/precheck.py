@@ -33,7 +33,7 @@ from crawler.policy.robots_cache import (
     RobotsAllowed,
     RobotsCache,
     RobotsDisallowed,
-    RobotsFetch,
+    RobotsFetchResult,
     RobotsUnreachable,
 )
 from crawler.policy.scope import Refusal
@@ -189,7 +189,7 @@ class Precheck:
         return self._fetch_robots(fetch, verdict.url, now)
 
     def store_robots_result(
-        self, fetch: Fetch, result: RobotsFetch, now: float, rest_s: float
+        self, fetch: Fetch, result: RobotsFetchResult, now: float, rest_s: float
     ) -> None:
         """Record the result of a fetch of robots.txt; its host rests *rest_s* now."""
         self._waiting_for_hop.discard(fetch.authority)
@@ -218,7 +218,9 @@ class Precheck:
     def _fetch_robots(self, fetch: Fetch, url: str, now: float) -> Proceed | Skip:
         found = self._robots_candidate(url, fetch.authority)
         if isinstance(found, Refusal):
-            self._robots.store_result(fetch.authority, RobotsFetch(url, error=ADDRESS_REFUSED), now)
+            self._robots.store_result(
+                fetch.authority, RobotsFetchResult(url, error=ADDRESS_REFUSED), now
+            )
             return Skip(PutBack(), "robots.txt leads where we may not go")
         if found.host == fetch.lease.candidate.host:
             return Proceed(url)

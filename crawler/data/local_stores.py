@@ -23,11 +23,11 @@ from crawler.policy.patterns import (
     PatternStopped,
     can_stop,
     counted_pattern,
+    decide,
     deciding_pattern,
     is_stopped,
-    refused,
+    refusal_of,
     stats_after,
-    verdict,
     with_try,
 )
 from crawler.policy.robots_cache import RobotsRecord
@@ -168,7 +168,7 @@ class LocalPatternStats:
         text = deciding_pattern(candidate) if self._are_patterns_judged else ""
         if not text:
             return FetchAllowed.OPEN
-        return verdict(*self.pattern_and_stats(candidate.host, text), self._rules, now)
+        return decide(*self.pattern_and_stats(candidate.host, text), self._rules, now)
 
     def record_try(self, candidate: Candidate, now: float) -> None:
         pattern, stats = self.pattern_and_stats(candidate.host, deciding_pattern(candidate))
@@ -181,7 +181,7 @@ class LocalPatternStats:
         if not self.has_stopped(candidate.host):
             return None
         decision = self.decide(candidate, now)
-        return refused(decision) if isinstance(decision, PatternStopped) else None
+        return refusal_of(decision) if isinstance(decision, PatternStopped) else None
 
     def record_page(self, candidate: Candidate, is_new: bool, now: float) -> None:
         text = counted_pattern(candidate) if self._are_patterns_judged else ""

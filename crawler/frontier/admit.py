@@ -49,7 +49,7 @@ class SeenKeys:
         self._remember(compress(unsure, known))
         return {key: name for key, name, seen in zip(unsure, names, known, strict=True) if not seen}
 
-    def admit(self, fresh: Mapping[int, bytes]) -> None:
+    def mark_seen(self, fresh: Mapping[int, bytes]) -> None:
         """Mark *fresh*, a part of what `unseen` returned, as seen."""
         self._batch.put_all(zip(fresh.values(), repeat(b"")))
         self._batch.totals.seen += len(fresh)
@@ -94,8 +94,8 @@ class Admitter:
             if candidate.needs_seen_test:
                 fresh[key] = unseen.pop(key)
             admitted.append(candidate)
-        self._seen.admit(fresh)
-        budgets.close()
+        self._seen.mark_seen(fresh)
+        budgets.stage_counts()
         self._count(admitted)
         new, over_budget = len(admitted), over.total()
         kept_out = tuple(OverBudgetLinks(*budget, links) for budget, links in over.items())
@@ -165,7 +165,7 @@ class BudgetUse:
             budget.take(candidate)
         return None
 
-    def close(self) -> None:
+    def stage_counts(self) -> None:
         """Stage the new counts of domains; those of hosts are in their host records."""
         if len(self._known) > MAX_DOMAINS:
             self._known.clear()

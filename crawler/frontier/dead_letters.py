@@ -23,7 +23,7 @@ Letter = tuple[int, DeadLetter]
 def dead_letters(store: OrderedStore) -> Iterator[Letter]:
     """Yield all dead letters, oldest first, in bounded memory."""
     begin = keys.DEAD
-    while found := store.scan(begin, keys.after(keys.DEAD), BATCH):
+    while found := store.scan(begin, keys.prefix_end(keys.DEAD), BATCH):
         for key, packed in found:
             yield keys.number_of(key), decode_letter(packed)
         begin = found[-1][0] + b"\0"

@@ -69,10 +69,10 @@ class ActiveSet:
     def get(self, host: HostKey) -> ActiveHost | None:
         return self._hosts.get(host)
 
-    def enter(self, active: ActiveHost) -> None:
+    def add(self, active: ActiveHost) -> None:
         self._hosts[active.host] = active
 
-    def leave(self, active: ActiveHost) -> None:
+    def remove(self, active: ActiveHost) -> None:
         active.is_removed = True
         del self._hosts[active.host]
 
@@ -84,14 +84,14 @@ class ActiveSet:
         self._tick += 1
         heappush(self._heap, (active.record.rest_until, self._tick, active))
 
-    def wake(self, now: float) -> None:
+    def move_due(self, now: float) -> None:
         """Move the hosts whose rest is over to the due ones."""
         while self._heap and self._heap[0][0] <= now:
             _, _, active = heappop(self._heap)
             if not active.is_removed:
                 self._add_due(active)
 
-    def due(self, standing: Standing) -> list[int]:
+    def levels_with_due(self, standing: Standing) -> list[int]:
         """Return the levels with due hosts of *standing*."""
         levels = self._due[standing]
         for hosts in levels:
@@ -158,7 +158,10 @@ class HostScheduler:
         """Remove from the due hosts, and return, the one to be leased next, of the first of
         *standings* that has one."""
         for standing in standings:
-            busy = {*self.active.due(standing), *self._front.levels_with_entries(standing)}
+            busy = {
+                *self.active.levels_with_due(standing),
+                *self._front.levels_with_entries(standing),
+            }
             for level in self._stride.order(busy):
                 active = self.active.take(standing, level) or self._activate(standing, level, now)
                 if active is not None:
@@ -168,7 +171,7 @@ class HostScheduler:
 
     def move_due(self, now: float) -> None:
         """Move hosts whose rest is over: from the heap to the due ones, from disk to the front."""
-        self.active.wake(now)
+        self.active.move_due(now)
         for key, _ in self._resting.take_due(now, self._rules.due_slice):
             host = HostKey(key[9:].decode())
             record = self._batch.host(host)
@@ -176,7 +179,8 @@ class HostScheduler:
 
     def wake_at(self, standings: Iterable[Standing]) -> float | None:
         if any(
-            self.active.due(each) or self._front.levels_with_entries(each) for each in standings
+            self.active.levels_with_due(each) or self._front.levels_with_entries(each)
+            for each in standings
         ):
             return 0.0
         times = (self.active.next_at(), self._resting.next_at)
@@ -188,7 +192,7 @@ class HostScheduler:
         is_filed = any(self._front.levels_with_entries(standing) for standing in Standing)
         return bool(len(self.active) or is_filed or self._resting.next_at is not None)
 
-    def url_added(self, host: HostKey, level: int, *, first: bool = False) -> None:
+    def on_url_added(self, host: HostKey, level: int, *, first: bool = False) -> None:
         """File *host* for a URL that now waits at *level*; *first*: before other hosts there."""
         record = self._batch.host(host)
         if record.place is HostPlace.EMPTY or (
@@ -198,7 +202,7 @@ class HostScheduler:
         elif record.place is HostPlace.ACTIVE:
             active = self.active.get(host)
             assert active is not None, f"{host} is active, but not in memory"
-            self._better_url_added(active, level)
+            self._on_better_url(active, level)
 
     def put_back(self, candidate: Candidate) -> None:
         """Put *candidate* back before all other URLs of its host and level."""
@@ -207,9 +211,9 @@ class HostScheduler:
         if active is not None and active.level == candidate.level:
             active.head.appendleft(encode(candidate))
         is_begun = _is_begun(self._batch.peek(candidate.host))
-        self.url_added(candidate.host, candidate.level, first=is_begun)
+        self.on_url_added(candidate.host, candidate.level, first=is_begun)
 
-    def fetch_ended(self, active: ActiveHost, now: float) -> None:
+    def on_fetch_ended(self, active: ActiveHost, now: float) -> None:
         """Keep *active*, whose fetch is over, in memory until its rest ends, or end its turn."""
         active.leased = False
         stays = active.head and not active.turn_ended and self._has_room(active.record, now, 0)
@@ -230,7 +234,7 @@ class HostScheduler:
         else:
             self._front.put(host, record, _best(record))
 
-    def _better_url_added(self, active: ActiveHost, level: int) -> None:
+    def _on_better_url(self, active: ActiveHost, level: int) -> None:
         if level >= active.level:
             return
         if active.leased:
@@ -268,10 +272,10 @@ class HostScheduler:
             else:
                 self._front.put(host, record, level)
             return None
-        self._batch.hold(host)
+        self._batch.pin_record(host)
         self._batch.put(keys.named(keys.ACTIVE, host), b"")
         active = ActiveHost(host, record, record.level, head)
-        self.active.enter(active)
+        self.active.add(active)
         if record.rest_until <= now:
             return active
         self.active.wait(active, now)
@@ -289,8 +293,8 @@ class HostScheduler:
 
     def _leave(self, active: ActiveHost) -> None:
         self._batch.host(active.host)  # so that changes to its record are written
-        self.active.leave(active)
-        self._batch.release_record(active.host)
+        self.active.remove(active)
+        self._batch.unpin_record(active.host)
         self._batch.delete(keys.named(keys.ACTIVE, active.host))
 
     def _rest(self, host: HostKey, record: HostRecord) -> None:

@@ -123,8 +123,8 @@ class TimedQueue:
         """When the first entry is due, or None; may be early, never late."""
         return self._next
 
-    def put(self, when: float, rest: bytes, value: bytes) -> None:
-        key = keys.timed(self._prefix, when, rest)
+    def put(self, when: float, suffix: bytes, value: bytes) -> None:
+        key = keys.timed(self._prefix, when, suffix)
         self._batch.put(key, value)
         self._from = min(self._from, key)
         if self._next is None or when < self._next:
@@ -134,7 +134,7 @@ class TimedQueue:
         """Remove and return up to *limit* entries with time <= *now*."""
         if self._next is None or self._next > now:
             return []
-        stop = keys.rest_end_of(self._prefix, now)
+        stop = keys.due_end(self._prefix, now)
         found = self._batch.scan(self._from, stop, limit)
         for key, _ in found:
             self._batch.delete(key)
@@ -147,5 +147,5 @@ class TimedQueue:
         return found
 
     def _read_next(self) -> None:
-        first = self._batch.scan(self._from, keys.after(self._prefix), 1)
+        first = self._batch.scan(self._from, keys.prefix_end(self._prefix), 1)
         self._next = keys.time_of(first[0][0]) if first else None

@@ -104,12 +104,12 @@ def front(standing: Standing, level: int, number: int) -> bytes:
     return FRONTS[standing] + _LEVEL_NUMBER.pack(level, number)
 
 
-def timed(prefix: bytes, when: float, rest: bytes) -> bytes:
+def timed(prefix: bytes, when: float, suffix: bytes) -> bytes:
     """Return the key for *when*, epoch seconds, rounded up to the microsecond: never early."""
-    return prefix + _NUMBER.pack(max(0, -int(-when * _MICROS // 1))) + rest
+    return prefix + _NUMBER.pack(max(0, -int(-when * _MICROS // 1))) + suffix
 
 
-def rest_end_of(prefix: bytes, now: float) -> bytes:
+def due_end(prefix: bytes, now: float) -> bytes:
     """Return the end of all keys of *prefix* with a time <= *now*."""
     return numbered(prefix, max(0, int(now * _MICROS)) + 1)
 
@@ -118,7 +118,7 @@ def time_of(key: bytes) -> float:
     return float(_NUMBER.unpack(key[1:9])[0]) / _MICROS
 
 
-def after(prefix: bytes) -> bytes:
+def prefix_end(prefix: bytes) -> bytes:
     """Return the end of all keys that begin with *prefix*."""
     return bytes([prefix[0] + 1])
 

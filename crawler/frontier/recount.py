@@ -65,7 +65,7 @@ def _totals(store: OrderedStore) -> FrontierTotals:
 
 
 def _number(store: OrderedStore, prefix: bytes) -> int:
-    number, begin, stop = 0, prefix, keys.after(prefix)
+    number, begin, stop = 0, prefix, keys.prefix_end(prefix)
     while found := store.scan(begin, stop, _SLICE):
         number += len(found)
         begin = found[-1][0] + b"\0"

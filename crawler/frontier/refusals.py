@@ -54,15 +54,15 @@ class Refusals:
         self._admitter = admitter
         self._rules = rules
         self._levels = len(frontier_rules.level_shares)
-        self._slice = self._judgements_left = frontier_rules.judged_slice
-        self._new: list[tuple[Candidate, Refusal]] = []
+        self._max_judged = self._judgements_left = frontier_rules.judged_slice
+        self._unreported: list[tuple[Candidate, Refusal]] = []
         # Where the next read of URLs that earlier starts refused begins; None: all were judged.
-        self._from = keys.REFUSED if rules is not None and batch.totals.refused else None
+        self._next_key = keys.REFUSED if rules is not None and batch.totals.refused else None
 
     @property
     def is_pending(self) -> bool:
         """Whether URLs that earlier starts refused are still to be judged by the new rules."""
-        return self._from is not None
+        return self._next_key is not None
 
     @property
     def is_exhausted(self) -> bool:
@@ -70,12 +70,12 @@ class Refusals:
         return self._judgements_left <= 0
 
     def begin_call(self) -> None:
-        self._judgements_left = self._slice
+        self._judgements_left = self._max_judged
 
     def end_call(self) -> None:
         """Report the URLs refused in this call, which are written now."""
-        if self._new and self._rules is not None:
-            refused, self._new = self._new, []
+        if self._unreported and self._rules is not None:
+            refused, self._unreported = self._unreported, []
             self._rules.on_refused(refused)
 
     def head(
@@ -123,9 +123,9 @@ class Refusals:
     def readmit_some(self, append: Callable[[HostKey, int, list[Candidate]], None]) -> None:
         """Judge a bounded number of the URLs that earlier starts refused, and pass those that are
         admitted now to *append*."""
-        if self._from is None or self._rules is None:
+        if self._next_key is None or self._rules is None:
             return
-        found = self._batch.scan(self._from, keys.after(keys.REFUSED), self._slice)
+        found = self._batch.scan(self._next_key, keys.prefix_end(keys.REFUSED), self._max_judged)
         admitted: list[tuple[bytes, Candidate]] = []
         for key, packed in found:
             candidate = decode_refused(packed).candidate
@@ -145,7 +145,7 @@ class Refusals:
                 queues.setdefault((candidate.host, candidate.level), []).append(candidate)
         for (host, level), arrived in queues.items():
             append(host, level, arrived)
-        self._from = found[-1][0] + b"\0" if len(found) == self._slice else None
+        self._next_key = found[-1][0] + b"\0" if len(found) == self._max_judged else None
         self._rules.on_readmitted(len(back))
 
     def _trim(self, host: HostKey, record: HostRecord, first: Candidate, now: float) -> bool:
@@ -158,7 +158,7 @@ class Refusals:
         taken: list[tuple[Candidate, Refusal]] = []
         packed_urls: list[bytes] = []
         for level in reversed(range(self._levels)):
-            wanted = min(excess, self._slice) - len(taken)
+            wanted = min(excess, self._max_judged) - len(taken)
             ends = record.queue_ends[level]
             begin = max(ends.head, ends.tail - wanted - _MAX_ROBOTS)
             if not wanted or begin == ends.tail:
@@ -197,4 +197,4 @@ class Refusals:
         )
         self._batch.put_all(zip(names, records, strict=True))
         self._admitter.release([candidate for candidate, _ in refused])
-        self._new += refused
+        self._unreported += refused

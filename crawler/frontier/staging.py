@@ -76,11 +76,11 @@ class WriteBatch:
         record.queue_ends += [QueueEnds() for _ in range(self._levels - len(record.queue_ends))]
         return record
 
-    def hold(self, host: HostKey) -> None:
+    def pin_record(self, host: HostKey) -> None:
         """Keep the record in memory while its host is active."""
         self._active_hosts[host] = self.host(host)
 
-    def release_record(self, host: HostKey) -> None:
+    def unpin_record(self, host: HostKey) -> None:
         del self._active_hosts[host]
 
     def next_number(self) -> int:

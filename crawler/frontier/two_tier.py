@@ -197,7 +197,7 @@ class TwoTierFrontier:
         record.pace = rest.pace
         active = self._scheduler.active.get(host)
         assert active is not None, f"{host} is leased, but not in memory"
-        self._scheduler.fetch_ended(active, now)
+        self._scheduler.on_fetch_ended(active, now)
 
     def _apply_verdict(self, candidate: Candidate, verdict: Verdict, now: float) -> None:
         count = self._batch.totals.count
@@ -256,7 +256,7 @@ class TwoTierFrontier:
 
     def _append(self, host: HostKey, level: int, arrived: Sequence[Candidate]) -> None:
         self._queues.append(host, level, arrived)
-        self._scheduler.url_added(host, level)
+        self._scheduler.on_url_added(host, level)
 
     def _postpone(self, candidate: Candidate) -> None:
         number = keys.numbered(b"", self._batch.next_number())
@@ -274,14 +274,16 @@ class TwoTierFrontier:
         """File the active hosts of a dead process again and put its leases back; return how many.
         Each slice is one write, so a crash in here loses nothing."""
         while markers := self._batch.scan(
-            keys.ACTIVE, keys.after(keys.ACTIVE), self._rules.due_slice
+            keys.ACTIVE, keys.prefix_end(keys.ACTIVE), self._rules.due_slice
         ):
             for key, _ in markers:
                 self._scheduler.refile(HostKey(keys.name_of(key)), now)
             self._batch.commit(now)
         put_back = 0
         newest = self._newest_leases()
-        while leases := self._batch.scan(keys.OPEN, keys.after(keys.OPEN), self._rules.due_slice):
+        while leases := self._batch.scan(
+            keys.OPEN, keys.prefix_end(keys.OPEN), self._rules.due_slice
+        ):
             for key, packed in leases:
                 lost = decode_open(packed)
                 is_newest = lost.taken_at == newest[lost.candidate.host]
@@ -295,7 +297,7 @@ class TwoTierFrontier:
         last one could not have been taken."""
         newest: dict[HostKey, float] = {}
         start = keys.OPEN
-        while leases := self._batch.scan(start, keys.after(keys.OPEN), self._rules.due_slice):
+        while leases := self._batch.scan(start, keys.prefix_end(keys.OPEN), self._rules.due_slice):
             for _, packed in leases:
                 lost = decode_open(packed)
                 newest[lost.candidate.host] = lost.taken_at

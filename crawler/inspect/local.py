@@ -235,13 +235,13 @@ class LocalInspection:
         return decode_host(packed) if packed else None
 
     def _each(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return _between(self._store, prefix, keys.after(prefix))
+        return _between(self._store, prefix, keys.prefix_end(prefix))
 
 
 def origins_of(store: OrderedStore) -> MemoryStore:
     """Return a copy of what AllowedOrigins has put in *store*."""
     copy = MemoryStore()
-    copy.write(dict(_between(store, keys.LOOPBACK, keys.after(keys.LOOPBACK))))
+    copy.write(dict(_between(store, keys.LOOPBACK, keys.prefix_end(keys.LOOPBACK))))
     return copy
 
 

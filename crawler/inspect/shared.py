@@ -345,8 +345,8 @@ class UrlSearch:
             key = keys.queue(self._reader.name, self._shard, front, host)
             length = self._reader.ask(key, "LLEN")
             with self._reader.reading(key):
-                for ahead, body in self._queue(key, room):
-                    candidate = read_waiting(body, host, front)
+                for ahead, packed_url in self._queue(key, room):
+                    candidate = read_waiting(packed_url, host, front)
                     if candidate.key == self._url.key:
                         return WaitingUrl(candidate, ahead, is_urgent=front == keys.URGENT)
             unsearched += max(0, length - room)
@@ -472,13 +472,13 @@ class RedisInspection:
 
     is_shared = True
 
-    def __init__(self, reader: RedisCrawlReader, path: Path, most_bytes: int) -> None:
-        """*path*: a worker's data directory, if it exists; *most_bytes*: of a robots.txt."""
+    def __init__(self, reader: RedisCrawlReader, path: Path, max_bytes: int) -> None:
+        """*path*: a worker's data directory, if it exists; *max_bytes*: of a robots.txt."""
         self.where = reader.where
         self.key_seed, self.identity = reader.format.key_seed, reader.format.identity
         self.now = reader.now
         self._reader = reader
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self._folder = path / WORKER
         self._log_reader = LogReader(path)
         self._closing = ExitStack()

@@ -36,11 +36,11 @@ from crawler.policy.patterns import (
     FetchAllowed,
     PatternStopped,
     counted_pattern,
+    decide,
     deciding_pattern,
     is_barren,
     is_full,
-    refused,
-    verdict,
+    refusal_of,
 )
 from crawler.policy.robots_cache import (
     RobotsAllowed,
@@ -126,8 +126,8 @@ def why(
     """Answer for the URL *text*. *given*: arguments in place of those of the last start, as after
     -a. Raises CrawlerError."""
     refuse_other_identity(inspection.where, inspection.identity, config, inspection.is_shared)
-    namer = UrlIdentifier(config, inspection.key_seed)
-    known = namer.identify(text)
+    identifier = UrlIdentifier(config, inspection.key_seed)
+    known = identifier.identify(text)
     found, scope_judged = _judged(known, inspection, config, given, now)
     refusal = found if isinstance(found, Refusal) else None
     robots, robots_detail = _robots(known.url, inspection, config, now)
@@ -145,7 +145,7 @@ def why(
         answer = _with_pattern(answer, found, known, inspection, config.patterns, now)
         if not answer.seen and not answer.rule:
             answer = _with_budget(answer, known, inspection, config, given)
-    answer = _with_log(_with_place(answer, known, inspection), known, namer, inspection)
+    answer = _with_log(_with_place(answer, known, inspection), known, identifier, inspection)
     return replace(answer, elsewhere=inspection.outbox_counts(), is_shared=inspection.is_shared)
 
 
@@ -207,10 +207,10 @@ def _with_pattern(
         pattern_barren=brought.barren,
     )
     decision = (
-        verdict(pattern, brought, budgets, now) if deciding_pattern(found) else FetchAllowed.OPEN
+        decide(pattern, brought, budgets, now) if deciding_pattern(found) else FetchAllowed.OPEN
     )
     if isinstance(decision, PatternStopped):
-        refusal = refused(decision)
+        refusal = refusal_of(decision)
         answer = replace(answer, rule=refusal.reason, refused=refusal.explain())
     if is_barren(brought, budgets) and not is_full(brought, budgets):
         answer = replace(answer, pattern_try_at=brought.at + budgets.pattern_probe_s)

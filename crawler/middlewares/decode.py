@@ -62,15 +62,17 @@ class DecodeMiddleware:
         return _with_body(response, result.body, [*response.flags, *result.flags])
 
     async def _decode(
-        self, share: BodyShare, body: bytes, codings: list[bytes], room: int
+        self, share: BodyShare, body: bytes, codings: list[bytes], max_bytes: int
     ) -> DecodedBody:
         """Decode *body*. As its decoded size is not known before, it waits where memory lacks room
         for the maximum, unless it turns out to be small."""
-        allowed = room if self._memory.has_room(share, room) else min(room, FREE_BYTES)
+        allowed = (
+            max_bytes if self._memory.has_room(share, max_bytes) else min(max_bytes, FREE_BYTES)
+        )
         result = undo_codings(body, codings, allowed)
-        if allowed < room and Flag.DECODED_LENGTH in result.flags:
-            await self._memory.wait_for_room(share, room)
-            result = undo_codings(body, codings, room)
+        if allowed < max_bytes and Flag.DECODED_LENGTH in result.flags:
+            await self._memory.wait_for_room(share, max_bytes)
+            result = undo_codings(body, codings, max_bytes)
         if result.body is not body:
             self._memory.add(share, len(result.body))
         return result

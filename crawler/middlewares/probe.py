@@ -36,7 +36,7 @@ class ProbeMiddleware:
         self._crawl = crawl
 
     async def process_response(self, request: Request, response: Response) -> Response | Request:
-        fetch = self._flight(request)
+        fetch = self._probe_fetch(request)
         if fetch is None:
             return response
         fetch.exchange = None  # it is not archived
@@ -47,7 +47,7 @@ class ProbeMiddleware:
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        fetch = self._flight(request)
+        fetch = self._probe_fetch(request)
         if fetch is None or isinstance(exception, LeaseEnded):
             return None
         answer = failed_answer(exception, fetch, self._crawl)
@@ -57,7 +57,7 @@ class ProbeMiddleware:
         self._store_result(fetch, ProbeResult(None))
         return request.replace(dont_filter=True)
 
-    def _flight(self, request: Request) -> Fetch | None:
+    def _probe_fetch(self, request: Request) -> Fetch | None:
         fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
         return fetch if fetch is not None and fetch.purpose is Purpose.PROBE else None
 

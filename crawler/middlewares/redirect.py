@@ -79,7 +79,7 @@ class RedirectMiddleware(ScrapyRedirects):
     async def _archive(self, response: Response, fetch: Fetch) -> Claim | None:
         """Archive the redirect and return a claim on its body, which is stored once as servers
         repeat it. Returns None if it is empty, cut or already stored, or nothing is archived."""
-        exchange, archive = fetch.exchange, self.crawl.storage.archive.archive()
+        exchange, archive = fetch.exchange, self.crawl.storage.archive.open_writer()
         may_repeat = fetch.lease.candidate.may_be_archived
         if exchange is None or archive is None:
             return None

@@ -46,11 +46,11 @@ from crawler.policy.robots_cache import (
     RobotsAllowed,
     RobotsAnswer,
     RobotsDisallowed,
-    RobotsFetch,
+    RobotsFetchResult,
     RobotsUnknown,
     RobotsUnreachable,
     RobotsVerdict,
-    fetch_result,
+    robots_answer,
 )
 from crawler.policy.scope import Refusal
 
@@ -92,7 +92,7 @@ class RobotsMiddleware:
     def __init__(self, crawler: Crawler, crawl: Crawl) -> None:
         self._crawler = crawler
         self._crawl = crawl
-        self._fetches: dict[str, asyncio.Task[RobotsFetch]] = {}
+        self._fetches: dict[str, asyncio.Task[RobotsFetchResult]] = {}
 
     async def process_request(self, request: Request) -> Request | None:
         lease = request.meta.get(LEASE)
@@ -101,12 +101,12 @@ class RobotsMiddleware:
         fetch = self._crawl.leases.in_flight.fetch_of(lease)
         if fetch is not None and fetch.is_refused:
             raise IgnoreRequest(fetch.reason)  # calls the errback: see FrontierScheduler
-        asks_for_robots = lease is Purpose.ROBOTS or self._flight(request)
+        asks_for_robots = lease is Purpose.ROBOTS or self._robots_lease_fetch(request)
         url = fetch_form(request.url)  # None: not http, so no robots.txt applies
         return None if asks_for_robots or url is None else await self._check(request, url)
 
     def process_response(self, request: Request, response: Response) -> Response | Request:
-        fetch = self._flight(request)
+        fetch = self._robots_lease_fetch(request)
         if fetch is None:
             return response
         fetch.exchange = None  # it is not archived
@@ -116,7 +116,7 @@ class RobotsMiddleware:
         fetch.answer = judge_answer(answer, fetch, self._crawl)
         # Its crawl-delay counts for the rest that follows, so it is learned first. A host in
         # trouble has none, and the length of its rest is how long its verdict is valid.
-        if fetch_result(result) is RobotsAnswer.TROUBLE:
+        if robots_answer(result) is RobotsAnswer.TROUBLE:
             rest = self._crawl.leases.completion.release(fetch)
             self._store_result(fetch, result, rest.seconds if rest else 0.0)
         else:
@@ -124,7 +124,7 @@ class RobotsMiddleware:
         return request.replace(dont_filter=True)
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
-        fetch = self._flight(request)
+        fetch = self._robots_lease_fetch(request)
         if fetch is None or isinstance(exception, LeaseEnded):
             return None
         answer = failed_answer(exception, fetch, self._crawl)
@@ -134,16 +134,16 @@ class RobotsMiddleware:
         error = fetch.answer.error if fetch.answer else ADDRESS_REFUSED
         rest = self._crawl.leases.completion.release(fetch)
         self._store_result(
-            fetch, RobotsFetch(request.url, error=error), rest.seconds if rest else 0.0
+            fetch, RobotsFetchResult(request.url, error=error), rest.seconds if rest else 0.0
         )
         return request.replace(dont_filter=True)
 
-    def _flight(self, request: Request) -> Fetch | None:
+    def _robots_lease_fetch(self, request: Request) -> Fetch | None:
         """Return the fetch of a lease that is used for a robots.txt, or None."""
         fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
         return fetch if fetch is not None and fetch.purpose is Purpose.ROBOTS else None
 
-    def _store_result(self, fetch: Fetch, result: RobotsFetch, rest_s: float) -> None:
+    def _store_result(self, fetch: Fetch, result: RobotsFetchResult, rest_s: float) -> None:
         own = fetch.lease.candidate.purpose is Purpose.ROBOTS
         fetch.verdict = Done() if own else PutBack()
         try:
@@ -189,11 +189,11 @@ class RobotsMiddleware:
         while isinstance(verdict, RobotsUnknown):
             fetch = await self._fetch_once(authority_of(url), verdict.url)
             verdict = self._verdict(url)
-            if fetch_result(fetch) is not RobotsAnswer.MOVED:
+            if robots_answer(fetch) is not RobotsAnswer.MOVED:
                 break
         return verdict
 
-    async def _fetch_once(self, authority: str, url: str) -> RobotsFetch:
+    async def _fetch_once(self, authority: str, url: str) -> RobotsFetchResult:
         task = self._fetches.get(authority)
         if task is None:
             task = asyncio.ensure_future(self._fetch_and_store(authority, url))
@@ -202,7 +202,7 @@ class RobotsMiddleware:
         # Shielded: if one waiting request is cancelled, the others still wait.
         return await asyncio.shield(task)
 
-    async def _fetch_and_store(self, authority: str, url: str) -> RobotsFetch:
+    async def _fetch_and_store(self, authority: str, url: str) -> RobotsFetchResult:
         fetch = await self._send(authority, url)
         try:
             self._crawl.selection.robots.store_result(
@@ -213,11 +213,11 @@ class RobotsMiddleware:
             raise
         return fetch
 
-    async def _send(self, authority: str, url: str) -> RobotsFetch:
+    async def _send(self, authority: str, url: str) -> RobotsFetchResult:
         if isinstance(
             self._crawl.selection.allowed_origins.robots_candidate(url, authority), Refusal
         ):
-            return RobotsFetch(url, error=ADDRESS_REFUSED)
+            return RobotsFetchResult(url, error=ADDRESS_REFUSED)
         # Redirects are followed in `_fetch_verdict`: below, a target would wait for this verdict.
         meta = {LEASE: Purpose.ROBOTS, "verbatim_url": True, "dont_redirect": True}
         engine = self._crawler.engine
@@ -225,7 +225,7 @@ class RobotsMiddleware:
         try:
             return _robots_fetch(url, await engine.download_async(Request(url, meta=meta)))
         except Exception as failed:  # any failure counts as no answer
-            return RobotsFetch(url, error=error_of(failed) or ADDRESS_REFUSED)
+            return RobotsFetchResult(url, error=error_of(failed) or ADDRESS_REFUSED)
 
 
 def _reason(verdict: RobotsDisallowed | RobotsUnreachable | RobotsUnknown) -> str:
@@ -248,10 +248,10 @@ def _incomplete(flags: Collection[str]) -> str:
     return incomplete_error(flags)
 
 
-def _robots_fetch(url: str, response: Response) -> RobotsFetch:
+def _robots_fetch(url: str, response: Response) -> RobotsFetchResult:
     if response.status < 300 and (error := _incomplete(response.flags)):
         # The missing part may hold a rule that forbids, so it counts as no answer.
-        return RobotsFetch(url, error=error)
+        return RobotsFetchResult(url, error=error)
     location = response.headers.get(b"Location")
     leads_to = fetch_form(location_text(location), url) if location else None
-    return RobotsFetch(url, response.status, target=leads_to, body=response.body)
+    return RobotsFetchResult(url, response.status, target=leads_to, body=response.body)

@@ -69,8 +69,8 @@ class _AuthorityVerdict(NamedTuple):
 
     host: HostKey
     domain: str
-    unreachable: Refusal | None  # by the address rules
-    refusal: Refusal | None  # by the address rules or the scope
+    address_refusal: Refusal | None  # by the address rules
+    host_refusal: Refusal | None  # by the address rules or the scope
 
 
 class Admission:
@@ -131,18 +131,18 @@ class Admission:
         refused: Counter[Reason] = Counter()
         for link in links:
             url = fetch_form(link.url, base)
-            named = link.kind is LinkKind.SITEMAP  # whatever its file type, .gz above all
+            is_exempt = link.kind is LinkKind.SITEMAP  # whatever its file type, .gz above all
             verdict = (
                 unreadable_refusal(link.url)
                 if url is None
-                else self._admit(url, depth, level_of(link), named)
+                else self._admit(url, depth, level_of(link), is_exempt)
             )
             if isinstance(verdict, Refusal):
                 refused[verdict.reason] += 1
             elif verdict.key not in found:
                 modified = link.modified or 0.0
                 hinted = msgspec.structs.replace(
-                    verdict, modified=modified, from_sitemap_index=named
+                    verdict, modified=modified, from_sitemap_index=is_exempt
                 )
                 found[verdict.key] = hinted
         return LinkVerdicts(list(found.values()), refused)
@@ -154,8 +154,8 @@ class Admission:
         if url is None:
             return unreadable_refusal(text)
         judged = self._authority(authority_of(url))
-        if judged.unreachable:
-            return judged.unreachable
+        if judged.address_refusal:
+            return judged.address_refusal
         return Candidate(
             url=url,
             key=self._key(url),
@@ -172,19 +172,21 @@ class Admission:
         authority = authority_of(candidate.url)
         judged = self._authority(authority)
         if candidate.purpose is Purpose.ROBOTS:
-            return judged.unreachable
-        named = candidate.from_sitemap_index or candidate.depth == 0 or bool(candidate.request)
-        return judged.refusal or self._refusal(candidate.url, authority, candidate.depth, named)
+            return judged.address_refusal
+        is_exempt = candidate.from_sitemap_index or candidate.depth == 0 or bool(candidate.request)
+        return judged.host_refusal or self._refusal(
+            candidate.url, authority, candidate.depth, is_exempt
+        )
 
-    def hosts_remembered(self) -> int:
+    def cached_authorities(self) -> int:
         """Return how many verdicts on authorities are cached."""
         return self._authority.cache_info().currsize
 
     def _admit(self, url: str, depth: int, level: int, is_exempt: bool) -> Candidate | Refusal:
         authority = authority_of(url)
         judged = self._authority(authority)
-        if judged.refusal:
-            return judged.refusal
+        if judged.host_refusal:
+            return judged.host_refusal
         refusal = self._refusal(url, authority, depth, is_exempt)
         if refusal:
             return refusal

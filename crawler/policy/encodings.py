@@ -244,13 +244,13 @@ def codings_of(values: Iterable[bytes]) -> list[bytes]:
     return [name for name in names if name not in NOT_CODED]
 
 
-def undo_codings(body: bytes, codings: list[bytes], room: int) -> DecodedBody:
+def undo_codings(body: bytes, codings: list[bytes], max_bytes: int) -> DecodedBody:
     """Undo *codings*, the last one first; if one is unknown or there are too many, none of them."""
     if len(codings) > MAX_CODINGS or not all(name in STREAMS for name in codings):
         return DecodedBody(body, frozenset({Flag.UNDECODED}))
     flags: frozenset[Flag] = frozenset()
     for name in reversed(codings):
-        step = _undo(body, STREAMS[name], room) if body else DecodedBody(b"")
+        step = _undo(body, STREAMS[name], max_bytes) if body else DecodedBody(b"")
         body, flags = step.body, flags | step.flags
     return DecodedBody(body, flags)
 

@@ -177,7 +177,7 @@ def is_stopped(stats: PatternStats, rules: PatternSettings) -> bool:
     return is_full(stats, rules) or is_barren(stats, rules)
 
 
-def verdict(
+def decide(
     pattern: str, stats: PatternStats, rules: PatternSettings, now: float
 ) -> FetchAllowed | PatternStopped:
     if is_full(stats, rules):
@@ -192,5 +192,5 @@ def verdict(
     return PatternStopped(f"pattern {pattern}: nothing new in its last {stats.barren} pages")
 
 
-def refused(stopped: PatternStopped) -> Refusal:
+def refusal_of(stopped: PatternStopped) -> Refusal:
     return Refusal(Reason.PATTERN, stopped.reason)

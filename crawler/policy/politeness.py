@@ -286,9 +286,9 @@ class UplinkRules:
     window_s: float = 60.0
     min_hosts: int = 20  # observed within it; fewer may be one server that is down
     max_hosts: int = 1024  # remembered
-    failing: float = 0.9  # the part of them that fails
+    failing_share: float = 0.9  # the part of them that fails
     probe_s: float = 10.0
-    longest_s: float = 6 * 3600.0  # then the hosts are charged: a crawl must end
+    max_down_s: float = 6 * 3600.0  # then the hosts are charged: a crawl must end
 
 
 class Uplink:
@@ -330,7 +330,7 @@ class Uplink:
         return self._probe_at is None
 
     def _after_probe(self, failed: bool, now: float) -> None:
-        if failed and now - self._down_since < self._rules.longest_s:
+        if failed and now - self._down_since < self._rules.max_down_s:
             self._probe_at = now + self._rules.probe_s
         else:
             self._probe_at = None
@@ -346,7 +346,7 @@ class Uplink:
         since = now - self._rules.window_s
         recent = [failed for at, failed in self._last.values() if at > since]
         enough = len(recent) >= self._rules.min_hosts
-        return enough and sum(recent) >= self._rules.failing * len(recent)
+        return enough and sum(recent) >= self._rules.failing_share * len(recent)
 
 
 def no_contact(answer: Answer) -> bool:

@@ -47,7 +47,7 @@ FIELDS: Final = {
     **dict.fromkeys((b"sitemap", b"site-map"), RobotsField.SITEMAP),
     b"host": RobotsField.HOST,
 }
-FOR_ALL: Final = frozenset(
+FILE_FIELDS: Final = frozenset(
     {RobotsField.SITEMAP, RobotsField.HOST}
 )  # belong to the file, not to a group
 
@@ -114,12 +114,12 @@ def read_robots(body: bytes, agent: str) -> RobotsText:
     # every parser that reads it, so that each agent may have its own.
     rules_ended = delays_ended = True
     for number, line in enumerate(body.removeprefix(BOM).splitlines(), start=1):
-        what, value = split_line(line)
-        if what is None:
+        field_kind, value = split_line(line)
+        if field_kind is None:
             continue
-        if what in FOR_ALL:
-            _record(found, what, value)
-        elif what is RobotsField.AGENT:
+        if field_kind in FILE_FIELDS:
+            _record(found, field_kind, value)
+        elif field_kind is RobotsField.AGENT:
             ruled = set() if rules_ended else ruled
             delayed = set() if delays_ended else delayed
             rules_ended = delays_ended = False
@@ -127,7 +127,7 @@ def read_robots(body: bytes, agent: str) -> RobotsText:
                 group.named = True
                 ruled.add(group)
                 delayed.add(group)
-        elif what is RobotsField.CRAWL_DELAY:
+        elif field_kind is RobotsField.CRAWL_DELAY:
             delays_ended = True
             for group in delayed:
                 group.add_delay(value)
@@ -135,7 +135,7 @@ def read_robots(body: bytes, agent: str) -> RobotsText:
             rules_ended = delays_ended = True
             for group in ruled:
                 group.add_rule(
-                    RobotsLine(number, what is RobotsField.ALLOW, canonical_pattern(value))
+                    RobotsLine(number, field_kind is RobotsField.ALLOW, canonical_pattern(value))
                 )
     return found
 
@@ -321,11 +321,11 @@ def path_of(url: str) -> bytes:
 
 
 def _add_pattern(line: RobotsLine, plain: dict[bytes, RuleStrength], globs: list[Glob]) -> None:
-    mark = RuleStrength(len(line.pattern), line.allow, line.number)
+    strength = RuleStrength(len(line.pattern), line.allow, line.number)
     if b"*" in line.pattern:
-        globs.append(Glob(mark, tuple(line.pattern.split(b"*"))))
+        globs.append(Glob(strength, tuple(line.pattern.split(b"*"))))
     else:
-        plain[line.pattern] = max(mark, plain.get(line.pattern, mark))
+        plain[line.pattern] = max(strength, plain.get(line.pattern, strength))
 
 
 def _matches(path: bytes, pieces: tuple[bytes, ...]) -> bool:
@@ -339,6 +339,6 @@ def _matches(path: bytes, pieces: tuple[bytes, ...]) -> bool:
     return True
 
 
-def _ruling(mark: RuleStrength, pattern: bytes) -> Ruling:
-    word = "Allow" if mark.allow else "Disallow"
-    return Ruling(mark.allow, f"line {mark.line}: {word}: {pattern.decode()}")
+def _ruling(strength: RuleStrength, pattern: bytes) -> Ruling:
+    word = "Allow" if strength.allow else "Disallow"
+    return Ruling(strength.allow, f"line {strength.line}: {word}: {pattern.decode()}")

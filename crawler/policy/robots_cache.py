@@ -64,7 +64,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class RobotsFetch:
+class RobotsFetchResult:
     """The result of one request for a robots.txt. Arrow: fetch -> robots."""
 
     url: str  # of the request: the file itself, or a redirect's target
@@ -89,7 +89,7 @@ def robots_url(authority: str) -> str:
     return f"{authority}/robots.txt"
 
 
-def fetch_result(fetch: RobotsFetch) -> RobotsAnswer:
+def robots_answer(fetch: RobotsFetchResult) -> RobotsAnswer:
     """Return what a fetch means for the file."""
     status = fetch.status
     if fetch.error == "cancelled":
@@ -105,10 +105,10 @@ def fetch_result(fetch: RobotsFetch) -> RobotsAnswer:
 
 
 def record_after(
-    old: RobotsRecord, fetch: RobotsFetch, rules: RobotsSettings, now: float, until: float
+    old: RobotsRecord, fetch: RobotsFetchResult, rules: RobotsSettings, now: float, until: float
 ) -> RobotsRecord:
     """Return the new record of an authority. *until*: the end of a verdict that is not final."""
-    what, hops = fetch_result(fetch), _hops(old, fetch)
+    what, hops = robots_answer(fetch), _hops(old, fetch)
     if what is RobotsAnswer.NOTHING:
         return old
     if what is RobotsAnswer.TROUBLE:
@@ -136,7 +136,7 @@ def unreachable_record(
     )
 
 
-def _hops(old: RobotsRecord, fetch: RobotsFetch) -> int:
+def _hops(old: RobotsRecord, fetch: RobotsFetchResult) -> int:
     expected = old.kind is RobotsState.PENDING and old.next_url == fetch.url
     return old.hops if expected else 0
 
@@ -148,7 +148,7 @@ def _pending(old: RobotsRecord, url: str, hops: int, until: float) -> RobotsReco
 
 
 def _after_trouble(
-    old: RobotsRecord, fetch: RobotsFetch, hops: int, rules: RobotsSettings, until: float
+    old: RobotsRecord, fetch: RobotsFetchResult, hops: int, rules: RobotsSettings, until: float
 ) -> RobotsRecord:
     reason = fetch.error or f"status {fetch.status}"
     if fetch.error == ADDRESS_REFUSED:
@@ -260,7 +260,7 @@ class RobotsCache:
         return entry.rules if entry else ALLOW_ALL
 
     def store_result(
-        self, authority: str, fetch: RobotsFetch, now: float, rest_s: float = 0.0
+        self, authority: str, fetch: RobotsFetchResult, now: float, rest_s: float = 0.0
     ) -> RobotsRecord:
         """Store the result of a fetch for *authority*, whose host rests for *rest_s* from now on. A
         PENDING record names what to fetch next, perhaps of another host."""

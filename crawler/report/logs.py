@@ -90,7 +90,7 @@ def write_log(settings: BaseSettings, file: Path) -> str:
     return str(name)
 
 
-def shares_terminal() -> bool:
+def logs_to_terminal() -> bool:
     """Return whether the log goes to a terminal, where it would break the progress line."""
     return any(
         isinstance(handler, logging.StreamHandler) and handler.stream.isatty()

@@ -20,7 +20,7 @@ from crawler.assembly.build import crawl_of
 from crawler.assembly.crawl import Crawl
 from crawler.crawl.interactive import is_interactive
 from crawler.model.choices import ProgressStyle
-from crawler.report.logs import Notices, shares_terminal
+from crawler.report.logs import Notices, logs_to_terminal
 from crawler.report.screen import (
     ProgressFigures,
     RecentRate,
@@ -35,11 +35,11 @@ REDRAW_S: Final = 0.5
 STOPPING: Final = "Stopping: fetches under way are put back. Once more, and it ends at once."
 
 
-def style_of(wanted: ProgressStyle, is_terminal: bool, log_is_there: bool) -> ProgressStyle:
+def style_of(wanted: ProgressStyle, is_terminal: bool, logs_to_terminal: bool) -> ProgressStyle:
     """Return *wanted*, and for AUTO a line if the log does not go to the terminal too."""
     if wanted is not ProgressStyle.AUTO:
         return wanted
-    return ProgressStyle.LINE if is_terminal and not log_is_there else ProgressStyle.LOG
+    return ProgressStyle.LINE if is_terminal and not logs_to_terminal else ProgressStyle.LOG
 
 
 class Progress:
@@ -69,7 +69,7 @@ class Progress:
         self._crawl = crawl_of(self._crawler)
         self._figures()  # the first point of the rate
         report = self._crawl.settings.config.report
-        match style_of(report.progress, self._screen.is_terminal, shares_terminal()):
+        match style_of(report.progress, self._screen.is_terminal, logs_to_terminal()):
             case ProgressStyle.LINE:
                 self._show_line()
                 self._repeat(self._log, report.progress_log_s)

@@ -174,7 +174,7 @@ def summary_of(
         dead_letters=counts.dead,
         dead_letters_new=[DeadUrl(each.url, each.reason) for each in stats.dead],
         archive=delivered(archive_files(crawl.storage.data.warc), crawl.storage.archive.delivery),
-        frontier=frontier_counts(counts, crawl.leases.put_back),
+        frontier=frontier_counts(counts, crawl.leases.put_back_count),
         data_dir=str(crawl.storage.data.path),
         pauses=BodyPauses(
             stats.counters["memory/pauses"], stats.counters["memory/paused_ms"] / 1_000

@@ -120,13 +120,13 @@ class FrontierScheduler(BaseScheduler):
         assert self._crawler.engine is not None
         self._spider = spider
         hooks = EngineHooks(self._crawler.engine)
-        hooks.on_finished(self._finished)
-        hooks.on_stopping(self._stopping)
+        hooks.on_finished(self._on_finished)
+        hooks.on_stopping(self._on_stopping)
         self._crawl.begin()
         if isinstance(self._crawl.leases.frontier, TwoTierFrontier):
             requests = take_retry_requests(self._crawl, self._crawl.leases.frontier)
             self._retry_task = asyncio.ensure_future(requests)
-        self._crawler.signals.connect(self._idle, signals.spider_idle)
+        self._crawler.signals.connect(self._on_idle, signals.spider_idle)
         self._crawler.signals.connect(self._note_error, signals.spider_error)
         self._crawler.signals.connect(self._note_error, signals.item_error)
 
@@ -138,10 +138,10 @@ class FrontierScheduler(BaseScheduler):
 
     def has_pending_requests(self) -> bool:
         """Scrapy calls this when no request is being fetched or in the pipelines."""
-        frontier, commits = self._crawl.leases.frontier, self._crawl.storage.archive.commits
+        frontier, commits = self._crawl.leases.frontier, self._crawl.storage.archive.group_commit
         if commits is not None and frontier.wake_at() is None:
             commits.sync_soon()  # nothing can be fetched before these leases are finished
-        return bool(self._refused) or (not self._full() and not frontier.is_over())
+        return bool(self._refused) or (not self._is_page_limit_reached() and not frontier.is_over())
 
     def enqueue_request(self, request: Request) -> bool:
         """Add a request of the spider, or take what a middleware returned as a lease's verdict."""
@@ -249,7 +249,7 @@ class FrontierScheduler(BaseScheduler):
         return (
             crawl.lifecycle.failure is not None
             or not crawl.selection.allowed_origins.is_complete
-            or self._full()
+            or self._is_page_limit_reached()
             or self._is_crowded()
             or crawl.storage.archive.is_congested()
         )
@@ -259,7 +259,7 @@ class FrontierScheduler(BaseScheduler):
         twice CONCURRENT_REQUESTS are under way; a fetch that hangs takes no more than its slot."""
         return self._crawl.leases.in_flight.unrecorded >= self._concurrency
 
-    def _full(self) -> bool:
+    def _is_page_limit_reached(self) -> bool:
         """Return whether `max_pages` pages are fetched or under way."""
         crawl = self._crawl
         most = crawl.settings.arguments.max_pages if crawl.settings.arguments else None
@@ -269,7 +269,7 @@ class FrontierScheduler(BaseScheduler):
         left = most - crawl.stats.pages
         return len(crawl.leases.in_flight) >= left and crawl.leases.in_flight.pages() >= left
 
-    def _finished(self, request: Request) -> None:
+    def _on_finished(self, request: Request) -> None:
         fetch = self._crawl.leases.in_flight.fetch_of(request.meta.get(LEASE))
         if fetch is None:
             return
@@ -278,14 +278,14 @@ class FrontierScheduler(BaseScheduler):
         except StoreUnavailable as error:
             self._crawl.lifecycle.fail(error)
 
-    def _stopping(self) -> None:
+    def _on_stopping(self) -> None:
         self._stop_timer()
         self._crawl.begin_stop()
 
-    def _idle(self) -> None:
+    def _on_idle(self) -> None:
         if self._crawl.lifecycle.failure:
             raise CloseSpider("store_failed")
-        if self._full():
+        if self._is_page_limit_reached():
             raise CloseSpider("max_pages")
 
     def _note_error(self, failure: object, response: object = None, **_: object) -> None:

@@ -3,7 +3,8 @@
 Rule: no command is sent twice that may have been executed.
 
 A Node is one server with its connection; its ShardOpener opens shards there before their first
-call. Servers has all nodes of a cluster, and its map. Nodes sends calls to them.
+call. ClusterMap has all nodes of a cluster, and which of them has each slot. Nodes sends calls to
+them.
 """
 
 from __future__ import annotations
@@ -295,7 +296,7 @@ def read_moved(error: str, asked_host: str) -> tuple[int, str] | None:
 MAP_READ_INTERVAL_S: Final = 1.0  # the interval of reading the map, while a server is down
 
 
-class Servers:
+class ClusterMap:
     """The servers of a frontier, and which of them has each shard. In a cluster the map is read
     again after a call has failed, and corrected by MOVED replies."""
 
@@ -428,7 +429,7 @@ class Nodes:
         self.shards = shards
         self._shas = {script: scripts.sha(script) for script in scripts.names()}
         self._roots = [keys.root(name, shard) for shard in range(shards)]
-        self._servers = Servers(
+        self._servers = ClusterMap(
             address,
             lambda where: Node(where, ShardOpener(scripts, self._roots.__getitem__, open_args)),
             [hash_slot(root) for root in self._roots],

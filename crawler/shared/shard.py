@@ -56,7 +56,7 @@ _Group = tuple[list[Any], Callable[[Candidate], bytes]]
 PACE = Struct("<ddHHB")
 _DELAY = Struct("<d")
 _RULES = Struct("<dddddd")
-_MOST_FAILURES: Final = 0xFFFF
+_MAX_UINT16: Final = 0xFFFF
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -113,7 +113,7 @@ class ShardOperations:
         self.shards = shards
         self._lease_s = lease_s
         self._packers: dict[str, Packer] = {}
-        self._look, self._slice = rules.max_front_reads, rules.due_slice
+        self._max_front_reads, self._due_slice = rules.max_front_reads, rules.due_slice
         self._shares = ",".join(format(share, "g") for share in rules.level_shares)
         self._max_rest_s = rules.max_rest_s
         self.max_urls_per_host = rules.max_urls_per_host
@@ -200,7 +200,7 @@ class ShardOperations:
         wanted = ",".join(f"{int(each)}:{limit}" for each, limit in limits.items() if limit)
         args = (self.session, wanted, self._lease_s, self._shares, self._rules)
         most = sum(limits.values()) if most is None else most
-        return Call(shard, "lease", (*args, self._look, self._slice, most))
+        return Call(shard, "lease", (*args, self._max_front_reads, self._due_slice, most))
 
     def release(self, shard: int, released: Iterable[ReleasedLease]) -> Call:
         """Release leases, all of *shard*."""
@@ -274,7 +274,9 @@ class ShardOperations:
         whose pages are in its archive, or is None if the archive was not searched."""
         numbers = archived or ()
         is_known = int(archived is not None)
-        return Call(shard, "return_leases", (session, self._rules, self._slice, is_known, *numbers))
+        return Call(
+            shard, "return_leases", (session, self._rules, self._due_slice, is_known, *numbers)
+        )
 
     def retry_dead(self, shard: int, letters: Iterable[tuple[int, DeadLetter]]) -> Call:
         args: list[Any] = []
@@ -351,8 +353,8 @@ def _signed(key: int) -> int:
 
 
 def _pace_bytes(pace: Pace) -> bytes:
-    failures = min(pace.failures, _MOST_FAILURES)
-    pauses = min(pace.pauses, _MOST_FAILURES)
+    failures = min(pace.failures, _MAX_UINT16)
+    pauses = min(pace.pauses, _MAX_UINT16)
     return PACE.pack(pace.gap_s, pace.crawl_delay_s, failures, pauses, pace.standing)
 
 

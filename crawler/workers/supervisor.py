@@ -42,8 +42,8 @@ from crawler.workers.redis_server import (
 )
 from crawler.workers.workers import Workers, WorkersPlan, plan_workers, worker_folders, workers_in
 from crawler.workers.workforce_figures import (
-    WorkersSummary,
     WorkforceReader,
+    WorkforceRun,
     WorkforceScreen,
     read_summary,
     summary_of_all,
@@ -255,7 +255,7 @@ class Supervisor:
         found = {folder: read_summary(folder, self._began_at) for folder in folders}
         parts = {folder: summary for folder, summary in found.items() if summary is not None}
         counted = {worker.session for worker in workers_in(parts).values()}
-        run = WorkersSummary(
+        run = WorkforceRun(
             spider=self._plan.arguments.spider,
             data_dir=self._plan.data_dir,
             began_at=self._began_at,

@@ -31,7 +31,7 @@ from crawler.report.figures import (
     rate,
     size,
 )
-from crawler.report.logs import shares_terminal
+from crawler.report.logs import logs_to_terminal
 from crawler.report.progress import style_of
 from crawler.report.screen import RecentRate, Screen
 from crawler.report.summary import (
@@ -59,7 +59,7 @@ _decode = msgspec.json.Decoder(WorkerRecord).decode
 
 
 @dataclass(frozen=True, slots=True)
-class SharedFigures:
+class WorkforceFigures:
     """The figures of one moment, of our workers; leased and waiting are of the whole crawl."""
 
     workers: int
@@ -113,10 +113,10 @@ class WorkforceReader:
             if record.name in names and record.session not in self._before:
                 self._records[record.session] = record
 
-    def figures(self, workers: int, now: float) -> SharedFigures:
+    def figures(self, workers: int, now: float) -> WorkforceFigures:
         """Return the figures. *workers*: how many are running."""
         pages = sum(record.pages for record in self.session_records)
-        return SharedFigures(
+        return WorkforceFigures(
             workers=workers,
             pages=pages,
             pages_per_s=self._rate.at(pages, now),
@@ -173,12 +173,12 @@ class WorkforceScreen:
 
     def __init__(self, screen: Screen, wanted: ProgressStyle, log_s: float) -> None:
         self._screen = screen
-        self._style = style_of(wanted, screen.is_terminal, shares_terminal())
+        self._style = style_of(wanted, screen.is_terminal, logs_to_terminal())
         self.is_line = self._style is ProgressStyle.LINE
         self._log_s = log_s
         self._log_at = 0.0
 
-    def show(self, figures: SharedFigures, now: float) -> None:
+    def show(self, figures: WorkforceFigures, now: float) -> None:
         """Draw the line, or log it once in the `log_s` of the constructor. May be called at any
         rate."""
         if self.is_line:
@@ -202,7 +202,7 @@ class WorkforceScreen:
             self._screen.wipe()
 
 
-def workers_line(figures: SharedFigures, columns: int) -> str:
+def workers_line(figures: WorkforceFigures, columns: int) -> str:
     """Return as much of *figures* as fits into *columns*, the most important first."""
     fields = [
         many(figures.pages, "page"),
@@ -218,7 +218,7 @@ def workers_line(figures: SharedFigures, columns: int) -> str:
     return text
 
 
-def workers_sentence(figures: SharedFigures) -> str:
+def workers_sentence(figures: WorkforceFigures) -> str:
     """Return the figures as a sentence for the log."""
     return (
         f"{many(figures.pages, 'page')} ({rate(figures.pages_per_s)} a second) by"
@@ -238,7 +238,7 @@ _FINISHED: Final = "finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkersSummary:
+class WorkforceRun:
     """A run by many workers when all have ended."""
 
     spider: str
@@ -262,9 +262,7 @@ def read_summary(folder: Path, began_at: float) -> Summary | None:
         return None
 
 
-def summary_of_all(
-    run: WorkersSummary, parts: Sequence[Summary], folders: Iterable[Path]
-) -> Summary:
+def summary_of_all(run: WorkforceRun, parts: Sequence[Summary], folders: Iterable[Path]) -> Summary:
     reason, ended = _end(run, parts)
     duration_s = max(run.ended_at - run.began_at, 0.001)
     counts, killed = run.counts, run.killed
@@ -306,7 +304,7 @@ def summary_of_all(
     )
 
 
-def _end(run: WorkersSummary, parts: Sequence[Summary]) -> tuple[str, str]:
+def _end(run: WorkforceRun, parts: Sequence[Summary]) -> tuple[str, str]:
     """Return the finish reason and its sentence; a failure of one worker counts first."""
     endings = {part.reason: part.ended for part in parts}
     failed = next((reason for reason in endings if reason in FAILED), None)

@@ -28,7 +28,7 @@ from crawler.policy.patterns import (
 from crawler.policy.scope import Reason, Refusal
 from crawler.shared.client import Call
 from crawler.shared.shard import ShardOperations
-from crawler.shared.worker.batcher import ShardLink
+from crawler.shared.worker.batcher import ShardClient
 from crawler.shared.worker.patterns import SharedPatternStats
 from tests.harness.frontiers import STORES, candidate
 from tests.harness.redis_world import SHARDS, RedisWorld, TimedLink
@@ -80,7 +80,7 @@ class TimedPatternStats:
         self._now = 0.0
         self._pattern_stats = SharedPatternStats(
             rules,
-            ShardLink(
+            ShardClient(
                 ops=ShardOperations("w.1", SHARDS, FrontierRules(), 60),
                 run=self._run,
                 send_later=self._send_later,

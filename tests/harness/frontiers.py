@@ -232,4 +232,4 @@ def _check_places(
 
 
 def _records(store: OrderedStore, prefix: bytes) -> list[tuple[bytes, bytes]]:
-    return store.scan(prefix, keys.after(prefix), ALL_RECORDS)
+    return store.scan(prefix, keys.prefix_end(prefix), ALL_RECORDS)

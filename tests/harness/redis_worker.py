@@ -16,7 +16,7 @@ from crawler.shared.client import Call, Nodes
 from crawler.shared.faults import FAULTS
 from crawler.shared.keys import Scripts
 from crawler.shared.shard import ShardOperations
-from crawler.shared.worker.batcher import ShardLink
+from crawler.shared.worker.batcher import ShardClient
 
 NAME: Final = "t"
 SHARDS: Final = 8
@@ -39,8 +39,8 @@ class RedisWorker:
         self.asked: list[Call] = []
         self.is_full: Callable[[int], bool] = lambda _: False  # whether a shard's server is
 
-    def link(self) -> ShardLink:
-        return ShardLink(
+    def link(self) -> ShardClient:
+        return ShardClient(
             ops=self.ops,
             run=self.run,
             send_later=self.send_later,

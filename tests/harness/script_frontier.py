@@ -26,6 +26,7 @@ from crawler.shared import keys
 from crawler.shared.client import Call
 from crawler.shared.codec import ShardTotals, claim_of
 from crawler.shared.connection import Argument
+from crawler.shared.refused_leases import RefusedLeases, readmissions
 from crawler.shared.shard import (
     BATCH,
     FinishedLease,
@@ -36,7 +37,6 @@ from crawler.shared.shard import (
     read_leases,
     shard_of_lease,
 )
-from crawler.shared.start_rules import StartRules, readmissions
 from crawler.shared.worker.status import ShardCheck
 
 
@@ -67,7 +67,9 @@ class ScriptFrontier:
         self._standings: Sequence[Standing] = STANDINGS  # those that `_wake_at` is valid for
         self._next_shard = 0
         self._lease_rules = lease_rules
-        self._start_rules = StartRules(ops, name, lease_rules) if lease_rules is not None else None
+        self._refused_leases = (
+            RefusedLeases(ops, name, lease_rules) if lease_rules is not None else None
+        )
         if lease_rules is not None:
             self._readmit(name, lease_rules)
         self.put_back_at_open = self._return_leases(dead_session) if dead_session else 0
@@ -151,15 +153,15 @@ class ScriptFrontier:
         limits = dict.fromkeys(self._standings, limit)
         leased = read_leases(self._link.run([self._ops.lease(shard, limits, limit)])[0], shard)
         self._wake_at[shard] = float("inf") if leased.wake_s is None else now + leased.wake_s
-        if self._start_rules is None:
+        if self._refused_leases is None:
             return leased.leases
-        asks = self._start_rules.budget_commands(leased.leases)
-        admitted = self._start_rules.admit(leased.leases, self._link.commands(asks))
-        if len(self._start_rules):
+        asks = self._refused_leases.budget_commands(leased.leases)
+        admitted = self._refused_leases.admit(leased.leases, self._link.commands(asks))
+        if len(self._refused_leases):
             self._wake_at[shard] = now  # the hosts of refused leases may have other URLs
-        while len(self._start_rules):
-            admitted += self._start_rules.take_replies(
-                self._link.run(self._start_rules.calls())
+        while len(self._refused_leases):
+            admitted += self._refused_leases.take_replies(
+                self._link.run(self._refused_leases.calls())
             ).admitted
         return admitted
 

@@ -112,7 +112,7 @@ class Lives:
         self.deaths += not self.has_ended
         if (self.data / FRONTIER / "CURRENT").exists():
             frontier = RocksStore(self.data / FRONTIER, read_only=True)
-            left = frontier.scan(keys.OPEN, keys.after(keys.OPEN), 10_000)
+            left = frontier.scan(keys.OPEN, keys.prefix_end(keys.OPEN), 10_000)
             self.leases_of_the_dead += len(left)
             frontier.close()
 

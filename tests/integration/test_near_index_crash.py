@@ -25,7 +25,14 @@ MOST_PAGES = 400  # of one life: 25 runs and their merges
 preload(__name__)
 
 # Small: most of the deaths come while a run is written or merged.
-SMALL: Final = IndexLimits(newest=16, waiting=4, ratio=2, piece=50, ten_orders=300, stretch=16)
+SMALL: Final = IndexLimits(
+    newest_pages=16,
+    max_waiting_batches=4,
+    merge_ratio=2,
+    piece_fingerprints=50,
+    ten_orders=300,
+    max_stretch=16,
+)
 
 
 def page(life: int, number: int) -> Claim:
@@ -111,7 +118,14 @@ class Copied(IndexFolder):
 
 
 def test_every_step_leaves_an_index_that_opens_and_is_complete(tmp_path: Path) -> None:
-    limits = IndexLimits(newest=4, waiting=2, ratio=2, piece=5, ten_orders=12, stretch=8)
+    limits = IndexLimits(
+        newest_pages=4,
+        max_waiting_batches=2,
+        merge_ratio=2,
+        piece_fingerprints=5,
+        ten_orders=12,
+        max_stretch=8,
+    )
     random = Random(1)
     pages = [random.getrandbits(64) for _ in range(40)]
     added: list[int] = []

@@ -18,7 +18,7 @@ from scrapy import Request, Spider
 
 from crawler.assembly.build import crawl_of
 from crawler.model.url import authority_of
-from crawler.policy.robots_cache import RobotsFetch
+from crawler.policy.robots_cache import RobotsFetchResult
 from tests.harness.crawling import Crawled, crawl
 from tests.servers.judge import ROBOTS, Gap, Kind, Rules, judge
 from tests.servers.loopback import Ask, LoopbackWeb, Reply, Visit
@@ -205,7 +205,7 @@ class Forgets:
             self.times += 1
             crawl = crawl_of(self.crawler)
             authority = authority_of(request.url)
-            trouble = RobotsFetch(authority + ROBOTS, error="timeout")
+            trouble = RobotsFetchResult(authority + ROBOTS, error="timeout")
             crawl.selection.robots.store_result(authority, trouble, crawl.leases.clock.now())
 
 

@@ -39,7 +39,7 @@ from crawler.policy.robots_cache import (
     RobotsAllowed,
     RobotsCache,
     RobotsDisallowed,
-    RobotsFetch,
+    RobotsFetchResult,
     RobotsRecord,
     RobotsState,
     RobotsUnknown,
@@ -118,7 +118,7 @@ class Sharer(RedisWorker):
         for authority in await self.robots.prefetch([lease]):
             self.precheck.drop_robots(authority)
 
-    async def check(self, lease: Lease, answer: RobotsFetch | None = None) -> Proceed | Skip:
+    async def check(self, lease: Lease, answer: RobotsFetchResult | None = None) -> Proceed | Skip:
         """Check *lease* as the worker does; a request that follows is answered with *answer*."""
         await self.prepare(lease)
         fetch = Fetch(lease)
@@ -132,7 +132,7 @@ class Sharer(RedisWorker):
         await self.prepare(lease_of(url))
         return self.cache.verdict(url, self.clock)
 
-    async def learn(self, *answers: RobotsFetch, authority: str = HERE) -> None:
+    async def learn(self, *answers: RobotsFetchResult, authority: str = HERE) -> None:
         for answer in answers:
             self.cache.store_result(authority, answer, self.clock)
         await self.flush()
@@ -162,11 +162,11 @@ def hop_lease(decided: Any) -> Lease:
 
 def answer(
     status: int = 200, body: bytes = b"", url: str = robots_url(HERE), target: str | None = None
-) -> RobotsFetch:
-    return RobotsFetch(url, status, target=target, body=body)
+) -> RobotsFetchResult:
+    return RobotsFetchResult(url, status, target=target, body=body)
 
 
-def moved(target: str, url: str = robots_url(HERE)) -> RobotsFetch:
+def moved(target: str, url: str = robots_url(HERE)) -> RobotsFetchResult:
     return answer(301, url=url, target=target)
 
 
@@ -217,7 +217,7 @@ def test_records_that_a_full_disk_refused_are_received_again(server: RedisServer
     ],
 )
 def test_one_worker_reads_the_record_of_another(
-    server: RedisServer, answers: list[RobotsFetch], verdict: RobotsVerdict
+    server: RedisServer, answers: list[RobotsFetchResult], verdict: RobotsVerdict
 ) -> None:
     async def scenario() -> None:
         async with sharers(server) as (one, other):

@@ -272,4 +272,4 @@ def test_many_hosts_do_not_fill_the_memory() -> None:
     admission = Admission(OPEN)
     links = [f"http://{number}.example/" for number in range(20_000)]
     assert len(admission.select(links, PAGE, depth=1).candidates) == 20_000
-    assert admission.hosts_remembered() <= 16_384
+    assert admission.cached_authorities() <= 16_384

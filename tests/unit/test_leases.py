@@ -141,7 +141,7 @@ class Recovery:
                 ops=ops,
                 held_leases=self.held_leases,
                 journal=self.journal,
-                runs=self.runs,
+                server_epochs=self.runs,
                 send_later=unasked,
                 now=time,
             )

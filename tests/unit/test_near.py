@@ -29,7 +29,14 @@ from crawler.model.types import (
     Moved,
 )
 
-TINY = IndexLimits(newest=16, waiting=2, ratio=2, piece=5, ten_orders=16, stretch=8)
+TINY = IndexLimits(
+    newest_pages=16,
+    max_waiting_batches=2,
+    merge_ratio=2,
+    piece_fingerprints=5,
+    ten_orders=16,
+    max_stretch=8,
+)
 TEXT = 0x0123456789ABCDEF  # a fingerprint; `TEXT ^ 1` is of nearly the same text
 
 
@@ -75,7 +82,7 @@ class Crawl:
         return near
 
     def notes(self) -> int:
-        return len(self.store.scan(keys.NEAR, keys.after(keys.NEAR), 10_000))
+        return len(self.store.scan(keys.NEAR, keys.prefix_end(keys.NEAR), 10_000))
 
 
 @pytest.fixture

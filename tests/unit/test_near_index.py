@@ -26,7 +26,15 @@ from crawler.model.types import DataDirError, StoreFull
 from tests.harness.budget import examples
 
 # So small that every border is crossed by a test: batches of 4, pieces of 5, ten orders from 17.
-TINY = IndexLimits(newest=4, waiting=2, newer=2, ratio=2, piece=5, ten_orders=16, stretch=8)
+TINY = IndexLimits(
+    newest_pages=4,
+    max_waiting_batches=2,
+    max_runs_during_merge=2,
+    merge_ratio=2,
+    piece_fingerprints=5,
+    ten_orders=16,
+    max_stretch=8,
+)
 FULL = (1 << 64) - 1
 
 
@@ -162,7 +170,7 @@ def test_of_many_that_begin_alike_only_what_can_be_near_is_compared(
 
 
 def test_a_million_equal_pages_are_one_entry(tmp_path: Path) -> None:
-    limits = IndexLimits(newest=4096, piece=10_000)
+    limits = IndexLimits(newest_pages=4096, piece_fingerprints=10_000)
     index = opened(tmp_path, limits)
     for number in range(100_000):
         index.add(7, digest(number))
@@ -187,7 +195,7 @@ def size(path: Path) -> int:
     [pytest.param(10**6, 60, id="four orders"), pytest.param(1000, 100, id="ten orders")],
 )
 def test_bytes_a_page(tmp_path: Path, ten_orders: int, bytes_a_page: int) -> None:
-    index = opened(tmp_path, IndexLimits(newest=4096, ten_orders=ten_orders))
+    index = opened(tmp_path, IndexLimits(newest_pages=4096, ten_orders=ten_orders))
     prints = np.random.default_rng(1).integers(0, FULL, 50_000, np.uint64)
     for number, one in enumerate(prints.tolist()):
         index.add(one, digest(number))
@@ -227,7 +235,7 @@ class Gated(IndexFolder):
 def test_adding_waits_when_writing_falls_behind(tmp_path: Path) -> None:
     folder, room = Gated(tmp_path), threading.Event()
     index = NearIndex(folder, Manifest(), StoredDigests(), TINY)
-    for number in range(4 * TINY.waiting):
+    for number in range(4 * TINY.max_waiting_batches):
         index.add(number << 30, digest(number))
     assert not index.is_behind
     for number in range(4):
@@ -299,7 +307,12 @@ def test_every_damage_is_noticed_and_named(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded_while_it_merges(tmp_path: Path) -> None:
-    index = opened(tmp_path, IndexLimits(newest=4096, piece=1024, ratio=10**6, ten_orders=10**6))
+    index = opened(
+        tmp_path,
+        IndexLimits(
+            newest_pages=4096, piece_fingerprints=1024, merge_ratio=10**6, ten_orders=10**6
+        ),
+    )
     prints = np.random.default_rng(1).integers(0, FULL, 60_000, np.uint64).tolist()
     for number, one in enumerate(prints[:40_000]):
         index.add(one, digest(number))
@@ -318,7 +331,7 @@ def test_a_search_costs_the_same_however_many_there_are(tmp_path: Path) -> None:
     """Counted: fingerprints that are compared."""
     compared = {}
     for count in (5_000, 50_000):
-        index = opened(tmp_path / str(count), IndexLimits(newest=1000))
+        index = opened(tmp_path / str(count), IndexLimits(newest_pages=1000))
         prints = np.random.default_rng(1).integers(0, FULL, count, np.uint64).tolist()
         for number, one in enumerate(prints):
             index.add(one, digest(number))

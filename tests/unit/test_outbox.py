@@ -24,7 +24,7 @@ from crawler.model.types import (
 from crawler.shared.worker.outbox import (
     Outbox,
     OutboxBatch,
-    Queue,
+    QueueKey,
 )
 from tests.harness.budget import examples
 
@@ -113,14 +113,14 @@ def test_a_batch_is_of_one_shard_and_shards_alternate(reopen):
     outbox.put([link(n, shard=n % 3) for n in range(9)])
     batches = [outbox.head(2) for _ in range(4)]
     assert [numbers(batch) for batch in batches] == [[0, 3], [1, 4], [2, 5], [0, 3]]
-    assert [batch.queue for batch in batches[:3]] == [Queue(0, shard) for shard in range(3)]
+    assert [batch.queue for batch in batches[:3]] == [QueueKey(0, shard) for shard in range(3)]
 
 
 def test_a_shard_at_rest_holds_up_no_other(reopen):
     outbox = reopen()
     outbox.put([link(1, shard=1), link(2, shard=2, level=1), link(3, shard=1, level=1)])
-    assert numbers(outbox.head(9, resting={1})) == [2]
-    assert outbox.head(9, resting={1, 2}) is None
+    assert numbers(outbox.head(9, skip={1})) == [2]
+    assert outbox.head(9, skip={1, 2}) is None
     assert numbers(outbox.head(9)) == [1]
 
 
@@ -186,8 +186,8 @@ class OutboxLives(RuleBasedStateMachine):
         super().__init__()
         self.store = self.opened()
         self.outbox = Outbox(self.store, int)
-        self.model: dict[Queue, list[Candidate]] = {}
-        self.gone: Counter[Queue] = Counter()  # links that have left the queue
+        self.model: dict[QueueKey, list[Candidate]] = {}
+        self.gone: Counter[QueueKey] = Counter()  # links that have left the queue
         self.taken: list[tuple[OutboxBatch, int]] = []  # with how many had gone before it
         self.born = 0
 
@@ -200,7 +200,7 @@ class OutboxLives(RuleBasedStateMachine):
         for level, shard in places:
             self.born += 1
             found.append(link(self.born, shard, level))
-            self.model.setdefault(Queue(level, shard), []).append(found[-1])
+            self.model.setdefault(QueueKey(level, shard), []).append(found[-1])
         self.outbox.put(found)
 
     @rule(limit=st.integers(1, 4), resting=st.frozensets(st.integers(0, 2), max_size=2))
@@ -234,7 +234,7 @@ class OutboxLives(RuleBasedStateMachine):
             again = waiting[which % len(waiting)]
             self.outbox.put([again])
             if len(self.outbox) > before:
-                self.model[Queue(again.level, int(again.domain))].append(again)
+                self.model[QueueKey(again.level, int(again.domain))].append(again)
 
     @rule()
     def reopen(self):
@@ -248,7 +248,7 @@ class OutboxLives(RuleBasedStateMachine):
             assert self.outbox.level_counts().get(level, 0) == waiting
 
     def teardown(self) -> None:
-        left: dict[Queue, list[Candidate]] = {}
+        left: dict[QueueKey, list[Candidate]] = {}
         while batch := self.outbox.head(3):
             assert batch.links
             left.setdefault(batch.queue, []).extend(batch.links)

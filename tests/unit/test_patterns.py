@@ -20,10 +20,10 @@ from crawler.policy.patterns import (
     PatternStopped,
     can_stop,
     counted_pattern,
+    decide,
     deciding_pattern,
     pattern_of,
     stats_after,
-    verdict,
 )
 
 HOST = "http://example.com"
@@ -145,15 +145,15 @@ NONE = PatternSettings(pattern_max_pages=None, pattern_barren_pages=None)
 def test_verdicts(
     brought: PatternStats, now: float, want: FetchAllowed | type[PatternStopped]
 ) -> None:
-    found = verdict("/day/#", brought, RULES, now)
+    found = decide("/day/#", brought, RULES, now)
     assert isinstance(found, PatternStopped) if want is PatternStopped else found is want
-    assert verdict("/day/#", brought, NONE, now) is FetchAllowed.OPEN
+    assert decide("/day/#", brought, NONE, now) is FetchAllowed.OPEN
 
 
 def test_a_stop_is_explained() -> None:
-    full = verdict("/p?id", PatternStats(1000, 1000, 0, 5.0), RULES, 6.0)
+    full = decide("/p?id", PatternStats(1000, 1000, 0, 5.0), RULES, 6.0)
     assert full == PatternStopped("pattern /p?id: 1000 of its pages were fetched, no more are")
-    barren = verdict("/day/#", PatternStats(120, 20, 100, 5.0), RULES, 6.0)
+    barren = decide("/day/#", PatternStats(120, 20, 100, 5.0), RULES, 6.0)
     assert barren == PatternStopped("pattern /day/#: nothing new in its last 100 pages")
 
 

@@ -366,12 +366,12 @@ def test_a_probe_is_let_through_and_decides() -> None:
 def test_a_line_that_stays_down_is_not_the_line() -> None:
     uplink = uplink_after(0, 20)
     assert uplink.probe_at
-    uplink.observe(HostKey("h0"), NO_ROUTE, UPLINK_RULES.longest_s)
+    uplink.observe(HostKey("h0"), NO_ROUTE, UPLINK_RULES.max_down_s)
     assert not uplink.charges_host()
-    uplink.observe(HostKey("h0"), NO_ROUTE, UPLINK_RULES.longest_s + 10)
+    uplink.observe(HostKey("h0"), NO_ROUTE, UPLINK_RULES.max_down_s + 10)
     assert uplink.charges_host()
     for number in range(20):  # and they must answer before they can tell again
-        uplink.observe(HostKey(f"h{number}"), NO_ROUTE, UPLINK_RULES.longest_s + 11)
+        uplink.observe(HostKey(f"h{number}"), NO_ROUTE, UPLINK_RULES.max_down_s + 11)
     assert uplink.charges_host()
 
 

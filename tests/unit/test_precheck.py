@@ -31,7 +31,7 @@ from crawler.model.url import split
 from crawler.policy.robots_cache import (
     ADDRESS_REFUSED,
     RobotsCache,
-    RobotsFetch,
+    RobotsFetchResult,
     RobotsRecord,
 )
 from crawler.policy.scope import Reason, Refusal
@@ -80,8 +80,8 @@ def precheck(stats: LocalPatternStats) -> Precheck:
     return Precheck(RobotsCache(Records(), "Gossamer", RobotsSettings()), hop, stats, no_probes())
 
 
-def answer(status: int, body: bytes = b"", target: str | None = None) -> RobotsFetch:
-    return RobotsFetch("http://a.org/robots.txt", status, target=target, body=body)
+def answer(status: int, body: bytes = b"", target: str | None = None) -> RobotsFetchResult:
+    return RobotsFetchResult("http://a.org/robots.txt", status, target=target, body=body)
 
 
 def test_robots_txt_comes_before_anything_else_of_a_host(precheck):
@@ -140,7 +140,7 @@ def test_a_robots_redirect_to_another_host_waits_for_that_host(precheck):
     hopped = fetch("http://b.org/robots.txt", purpose=Purpose.ROBOTS, authority="http://a.org")
     assert precheck.check(hopped, 8.0) == Proceed("http://b.org/robots.txt")
     precheck.store_robots_result(
-        hopped, RobotsFetch("http://b.org/robots.txt", 200, body=RULES), 8.0, 0.0
+        hopped, RobotsFetchResult("http://b.org/robots.txt", 200, body=RULES), 8.0, 0.0
     )
     assert precheck.check(fetch(), 9.0) == Proceed("http://a.org/page")
 
@@ -174,7 +174,7 @@ def test_a_name_with_an_inside_address_is_refused_like_the_address(precheck):
     hopped = fetch("http://b.org/robots.txt", purpose=Purpose.ROBOTS, authority="http://a.org")
     precheck.check(hopped, 2.0)
     precheck.store_robots_result(
-        hopped, RobotsFetch("http://b.org/robots.txt", error=ADDRESS_REFUSED), 2.0, 0.0
+        hopped, RobotsFetchResult("http://b.org/robots.txt", error=ADDRESS_REFUSED), 2.0, 0.0
     )
     refused = precheck.check(fetch(), 3.0)
     assert isinstance(refused, Skip) and isinstance(refused.verdict, Dead)

@@ -19,13 +19,13 @@ from crawler.policy.robots_cache import (
     RobotsAnswer,
     RobotsCache,
     RobotsDisallowed,
-    RobotsFetch,
+    RobotsFetchResult,
     RobotsRecord,
     RobotsState,
     RobotsUnknown,
     RobotsUnreachable,
-    fetch_result,
     record_after,
+    robots_answer,
     unknown_record,
     unreachable_record,
 )
@@ -60,7 +60,7 @@ def fresh(store: MemoryStore | None = None, memory_bytes: int = 1 << 20) -> Robo
 def taught(status: int | None, body: bytes = b"", error: str = "", times: int = 1) -> RobotsCache:
     cache = fresh()
     for _ in range(times):
-        cache.store_result(SITE, RobotsFetch(FILE, status, error, None, body), NOW)
+        cache.store_result(SITE, RobotsFetchResult(FILE, status, error, None, body), NOW)
     return cache
 
 
@@ -100,24 +100,26 @@ def test_trouble_forbids_everything_and_is_asked_again() -> None:
 def test_unreachable_lasts_from_the_end_of_the_hosts_rest() -> None:
     cache = fresh()
     for _ in range(5):
-        cache.store_result(SITE, RobotsFetch(FILE, error="connect"), NOW, rest_s=HOUR_S)
+        cache.store_result(SITE, RobotsFetchResult(FILE, error="connect"), NOW, rest_s=HOUR_S)
     assert isinstance(cache.verdict(SITE + "/a", NOW + 1.9 * HOUR_S), RobotsUnreachable)
     assert isinstance(cache.verdict(SITE + "/a", NOW + 2 * HOUR_S), RobotsUnknown)
 
 
 def test_a_redirect_is_fetched_from_its_own_host_and_holds_for_ours() -> None:
     cache, there = fresh(), "https://example.org/robots.txt"
-    record = cache.store_result(SITE, RobotsFetch(FILE, 301, target=there), NOW)
+    record = cache.store_result(SITE, RobotsFetchResult(FILE, 301, target=there), NOW)
     assert (record.kind, record.next_url) == (RobotsState.PENDING, there)
     assert cache.verdict(SITE + "/no", NOW) == RobotsUnknown(there)
-    cache.store_result(SITE, RobotsFetch(there, 200, body=BODY), NOW)
+    cache.store_result(SITE, RobotsFetchResult(there, 200, body=BODY), NOW)
     assert isinstance(cache.verdict(SITE + "/no", NOW), RobotsDisallowed)
     assert cache.verdict("https://example.org/no", NOW) == RobotsUnknown(there)
 
 
 def test_a_redirect_that_was_never_followed_is_begun_anew() -> None:
     cache = fresh()
-    cache.store_result(SITE, RobotsFetch(FILE, 301, target="https://example.org/robots.txt"), NOW)
+    cache.store_result(
+        SITE, RobotsFetchResult(FILE, 301, target="https://example.org/robots.txt"), NOW
+    )
     assert cache.verdict(SITE + "/no", NOW + HOUR_S) == RobotsUnknown(FILE)
 
 
@@ -131,7 +133,7 @@ def test_a_verdict_holds_for_a_day_and_not_under_a_clock_set_back() -> None:
 def test_an_old_copy_is_used_while_there_is_trouble() -> None:
     cache = taught(200, BODY)
     later = NOW + DAY_S
-    cache.store_result(SITE, RobotsFetch(FILE, 503), later)
+    cache.store_result(SITE, RobotsFetchResult(FILE, 503), later)
     assert isinstance(cache.verdict(SITE + "/no", later), RobotsDisallowed)
     assert isinstance(cache.verdict(SITE + "/a", later), RobotsAllowed)
     assert isinstance(cache.verdict(SITE + "/a", later + HOUR_S), RobotsUnknown)
@@ -146,14 +148,14 @@ def test_a_lost_host_is_given_up_for_a_while_even_with_a_good_copy() -> None:
 
 def test_records_outlive_the_process() -> None:
     store = MemoryStore()
-    fresh(store).store_result(SITE, RobotsFetch(FILE, 200, body=BODY), NOW)
+    fresh(store).store_result(SITE, RobotsFetchResult(FILE, 200, body=BODY), NOW)
     assert isinstance(fresh(store).verdict(SITE + "/no", NOW), RobotsDisallowed)
 
 
 def test_the_store_is_read_once() -> None:
     store = MemoryStore()
     cache = fresh(store)
-    cache.store_result(SITE, RobotsFetch(FILE, 200, body=BODY), NOW)
+    cache.store_result(SITE, RobotsFetchResult(FILE, 200, body=BODY), NOW)
     before = store.reads
     for _ in range(10):
         cache.verdict(SITE + "/a", NOW)
@@ -172,7 +174,9 @@ def test_memory_is_bounded_and_forgets_the_least_used_but_no_verdict(
         site = f"http://h{number}.example"
         if site not in known or size == 0:
             known[site] = bodies[size]
-            cache.store_result(site, RobotsFetch(site + "/robots.txt", 200, body=bodies[size]), NOW)
+            cache.store_result(
+                site, RobotsFetchResult(site + "/robots.txt", 200, body=bodies[size]), NOW
+            )
         allowed = RobotsRules.parse(known[site], "Gossamer").allowed(site + "/3")
         assert isinstance(cache.verdict(site + "/3", NOW), RobotsAllowed) == allowed
         assert cache.size_bytes <= 5000 or len(cache) == 1
@@ -183,9 +187,11 @@ def test_the_least_recently_asked_for_is_forgotten_first() -> None:
     store = MemoryStore()
     cache = fresh(store, memory_bytes=1200)
     for name in ("a", "b"):
-        cache.store_result(f"http://{name}", RobotsFetch(f"http://{name}/robots.txt", 404), NOW)
+        cache.store_result(
+            f"http://{name}", RobotsFetchResult(f"http://{name}/robots.txt", 404), NOW
+        )
     cache.verdict("http://a/", NOW)
-    cache.store_result("http://c", RobotsFetch("http://c/robots.txt", 404), NOW)
+    cache.store_result("http://c", RobotsFetchResult("http://c/robots.txt", 404), NOW)
     before = store.reads
     cache.verdict("http://a/", NOW)
     assert store.reads == before
@@ -220,7 +226,7 @@ def test_the_size_it_counts_with_is_the_size_it_has(body: bytes) -> None:
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for name in names:
-        cache.store_result(name, RobotsFetch(name + "/robots.txt", 200, body=body), NOW)
+        cache.store_result(name, RobotsFetchResult(name + "/robots.txt", 200, body=body), NOW)
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     held = after - before - 20 * len(body)  # the store keeps the bodies; here they are shared
@@ -231,7 +237,7 @@ def test_the_size_it_counts_with_is_the_size_it_has(body: bytes) -> None:
 def test_a_forgotten_record_is_read_again() -> None:
     store = MemoryStore()
     cache = fresh(store)
-    cache.store_result(SITE, RobotsFetch(FILE, 404), NOW)
+    cache.store_result(SITE, RobotsFetchResult(FILE, 404), NOW)
     store.put(RobotsRecord(SITE, RobotsState.RULES, NOW, NOW + DAY_S, BODY))
     assert cache.verdict(SITE + "/no", NOW) == RobotsAllowed()
     cache.forget(SITE)
@@ -245,8 +251,8 @@ RULES = RobotsSettings()
 
 
 def got(status: int | None = None, *, url: str = FILE, error: str = "", to: str | None = None,
-        body: bytes = b"") -> RobotsFetch:  # fmt: skip
-    return RobotsFetch(url, status, error, to, body)
+        body: bytes = b"") -> RobotsFetchResult:  # fmt: skip
+    return RobotsFetchResult(url, status, error, to, body)
 
 
 @pytest.mark.parametrize(
@@ -283,8 +289,8 @@ def got(status: int | None = None, *, url: str = FILE, error: str = "", to: str 
         pytest.param(got(error="cancelled"), RobotsAnswer.NOTHING, id="we stopped"),
     ],
 )
-def test_the_result_of_a_fetch(fetch: RobotsFetch, want: RobotsAnswer) -> None:
-    assert fetch_result(fetch) is want
+def test_the_result_of_a_fetch(fetch: RobotsFetchResult, want: RobotsAnswer) -> None:
+    assert robots_answer(fetch) is want
 
 
 @dataclass
@@ -294,7 +300,7 @@ class Authority:
     now: float = 1e9
     record: RobotsRecord = field(default_factory=lambda: unknown_record(SITE, 1e9))
 
-    def learn(self, *fetches: RobotsFetch) -> RobotsRecord:
+    def learn(self, *fetches: RobotsFetchResult) -> RobotsRecord:
         for fetch in fetches:
             self.now += 60
             self.record = record_after(self.record, fetch, RULES, self.now, self.now + HOUR_S)
@@ -386,7 +392,7 @@ def test_trouble_at_a_hop_is_tried_again_at_that_hop() -> None:
     assert record.kind is RobotsState.UNREACHABLE
 
 
-def redirects(count: int) -> list[RobotsFetch]:
+def redirects(count: int) -> list[RobotsFetchResult]:
     urls = [FILE, *(f"http://h{hop}.example/robots.txt" for hop in range(count))]
     return [got(302, url=here, to=there) for here, there in pairwise(urls)]
 

@@ -39,8 +39,8 @@ from crawler.workers.workers import (
 )
 from crawler.workers.workforce_figures import (
     KILLED,
-    SharedFigures,
-    WorkersSummary,
+    WorkforceFigures,
+    WorkforceRun,
     read_summary,
     summary_of_all,
     workers_line,
@@ -53,7 +53,7 @@ TYPED = ShareArguments(
     settings=("CRAWLER_DATA_DIR=mine", "LOG_LEVEL=DEBUG"),
     options=("-L", "INFO"),
 )
-FIGURES = SharedFigures(
+FIGURES = WorkforceFigures(
     workers=4,
     pages=1234,
     pages_per_s=75.3,
@@ -246,7 +246,7 @@ def part(pages: int = 3, reason: str = "finished", host: str = "a.example") -> S
     return msgspec.convert(fields, Summary)
 
 
-def ran(**changed: object) -> WorkersSummary:
+def ran(**changed: object) -> WorkforceRun:
     given: dict[str, object] = {
         "spider": "web",
         "data_dir": Path("crawl-data"),
@@ -257,7 +257,7 @@ def ran(**changed: object) -> WorkersSummary:
         "counts": Counts(0, 0, 0, 0, 20, 18, 2),
         "killed": [],
     }
-    return WorkersSummary(**{**given, **changed})  # type: ignore[arg-type]  # the names are Run's own
+    return WorkforceRun(**{**given, **changed})  # type: ignore[arg-type]  # the names are Run's own
 
 
 def test_the_workers_figures_are_added_up(tmp_path: Path) -> None:
@@ -298,5 +298,5 @@ def test_a_killed_worker_is_counted_by_its_last_record() -> None:
         pytest.param(ran(failure="no room"), ["shutdown"], "store_failed", id="without a record"),
     ],
 )
-def test_the_reason_of_the_end(run: WorkersSummary, reasons: list[str], reason: str) -> None:
+def test_the_reason_of_the_end(run: WorkforceRun, reasons: list[str], reason: str) -> None:
     assert summary_of_all(run, [part(reason=each) for each in reasons], []).reason == reason

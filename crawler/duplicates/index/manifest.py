@@ -156,18 +156,18 @@ class IndexLimits:
     """Sizes of the index. They affect speed and memory, never the result; tests make them tiny."""
 
     # The newest pages are compared one by one, 2,048 in 4 us; this many become a run on disk.
-    newest: int = 2048
+    newest_pages: int = 2048
     # Batches of the newest pages that may wait to be written; with more, callers of `add` wait.
-    waiting: int = 8
+    max_waiting_batches: int = 8
     # Runs written while older ones are merged, before these new ones are merged too.
-    newer: int = 8
+    max_runs_during_merge: int = 8
     # A run is merged with the newer ones when they have a fourth of its pages: every page is
     # written 13 times on its way to 1e7 (2 us), and 3 or 4 runs are searched, 5 at most.
-    ratio: int = 4
+    merge_ratio: int = 4
     # Fingerprints of each run that a merge holds in memory.
-    piece: int = 1 << 16
+    piece_fingerprints: int = 1 << 16
     # A run with more fingerprints has ten orders: with four, a search would compare more than 30
     # in each.
     ten_orders: int = 2_000_000
     # Of a longer stretch (0.2 ms to compare), only fingerprints that can be near are read.
-    stretch: int = 1 << 16
+    max_stretch: int = 1 << 16

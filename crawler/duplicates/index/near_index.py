@@ -57,7 +57,7 @@ class RunSet:
             run.check()
         folder.sweep({record.name for record in manifest.runs})
 
-    def file(self, sources: Sequence[SortedSource], show: Callable[[], None]) -> None:
+    def append_run(self, sources: Sequence[SortedSource], show: Callable[[], None]) -> None:
         """Write *sources* as the newest run. *show* is called when the manifest names it."""
         self._put(sources, len(self.runs), len(self.runs), lambda: None, show)
 
@@ -73,7 +73,7 @@ class RunSet:
         newer, first = 0, len(self.runs)
         for at in range(len(self.runs) - 1, place - 1, -1):
             pages = self.runs[at].record.pages
-            if pages < self._limits.ratio * newer:
+            if pages < self._limits.merge_ratio * newer:
                 first = at
             newer += pages
         return first if len(self.runs) - first > 1 else None
@@ -136,7 +136,7 @@ class NearIndex:
         self._on_written = on_written
         self._run_set = RunSet(folder, manifest, self._limits)
         self._view = IndexView(self._run_set.runs)
-        self._newest = np.empty(self._limits.newest, np.uint64)
+        self._newest = np.empty(self._limits.newest_pages, np.uint64)
         self._digests: list[bytes] = []
         self._lock = Lock()  # held for microseconds
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="near")
@@ -156,7 +156,7 @@ class NearIndex:
         StoreUnavailable if earlier additions could not be written."""
         self._check()
         newest = self._newest[: len(self._digests)]
-        return self._view.near(fingerprint, max_bits, newest, self._limits.stretch)
+        return self._view.near(fingerprint, max_bits, newest, self._limits.max_stretch)
 
     def pages(self, fingerprint: int, limit: int) -> tuple[list[bytes], int]:
         """Return, for exactly this fingerprint, the first 12 bytes of the digests of its oldest
@@ -174,7 +174,7 @@ class NearIndex:
     @property
     def is_behind(self) -> bool:
         """Whether the backlog of additions is full, so that the caller should wait."""
-        return len(self._view.waiting) > self._limits.waiting and self._failure is None
+        return len(self._view.waiting) > self._limits.max_waiting_batches and self._failure is None
 
     def when_room(self, callback: Callable[[], None]) -> None:
         """Call *callback* once, in any thread, when the index is no longer behind."""
@@ -217,7 +217,7 @@ class NearIndex:
         if not self._digests:
             return
         batch = NewestPages(self._newest[: len(self._digests)], self._digests)
-        self._newest, self._digests = np.empty(self._limits.newest, np.uint64), []
+        self._newest, self._digests = np.empty(self._limits.newest_pages, np.uint64), []
         with self._lock:
             self._view = IndexView(self._view.runs, (*self._view.waiting, batch))
 
@@ -249,7 +249,7 @@ class NearIndex:
         faster than merges would make ever more runs."""
         if self._stopping:
             raise _Stopping
-        if len(self._run_set.runs) - end < self._limits.newer:
+        if len(self._run_set.runs) - end < self._limits.max_runs_during_merge:
             self._write_waiting()
         elif not within:
             self._maintain(end, within=True)
@@ -261,7 +261,7 @@ class NearIndex:
         if not waiting:
             return
         sources = [SortedBatch(batch) for batch in waiting]
-        self._run_set.file(sources, partial(self._show, written=len(waiting)))
+        self._run_set.append_run(sources, partial(self._show, written=len(waiting)))
         for batch in waiting:
             self._on_written(batch.digests)
         self._notify_room()
@@ -356,7 +356,7 @@ def _claims(store: OrderedStore) -> Iterator[Claim]:
 
 
 def _each(store: OrderedStore, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    begin, stop = prefix, keys.after(prefix)
+    begin, stop = prefix, keys.prefix_end(prefix)
     while found := store.scan(begin, stop, _SLICE):
         yield from found
         begin = found[-1][0] + b"\0"

@@ -143,7 +143,7 @@ class RunWriter:
 
     def write_order(self, number: int, order: Order, bits: int) -> None:
         ordered = [source.ordered(order) for source in self._sources]
-        cuts = cuts_by_fingerprints(ordered, order, self._limits.piece)
+        cuts = cuts_by_fingerprints(ordered, order, self._limits.piece_fingerprints)
         starts = PrefixStarts(bits)
         with RunFile(self._path / prints_file(number)) as out:
             for piece in pieces(ordered, order, cuts):
@@ -157,7 +157,7 @@ class RunWriter:
     def write_pages(self, bits: int, order: Order) -> int:
         """Write the first order with the pages of each fingerprint, and return how many pages."""
         ordered = [source.prints for source in self._sources]
-        cuts = cuts_by_pages(self._sources, self._limits.piece)
+        cuts = cuts_by_pages(self._sources, self._limits.piece_fingerprints)
         starts, pages = PrefixStarts(bits), 0
         names = (prints_file(0), LISTS, DIGESTS)
         with ExitStack() as opened:
@@ -196,8 +196,8 @@ class RunWriter:
         """Copy the pages of one fingerprint, which may be more than fit into memory."""
         source, begin, end = part
         first, last = int(source.lists[begin]), int(source.lists[end])
-        for at in range(first, last, self._limits.piece):
-            out.append(source.digests[at : min(at + self._limits.piece, last)], "u1")
+        for at in range(first, last, self._limits.piece_fingerprints):
+            out.append(source.digests[at : min(at + self._limits.piece_fingerprints, last)], "u1")
         return last - first
 
     def _write_starts(self, number: int, starts: PrefixStarts) -> None:
@@ -252,7 +252,7 @@ class PrefixLookup(NamedTuple):
     order: Order
 
 
-def _probe(order: Order, bits: int, starts: memoryview, prints: Prints) -> PrefixLookup:
+def _prefix_lookup(order: Order, bits: int, starts: memoryview, prints: Prints) -> PrefixLookup:
     first, second = order.blocks[:2]
     more = max(0, bits - first.width)
     own = bits - more
@@ -283,8 +283,8 @@ class SortedRun:
         self.digests: Digests = np.frombuffer(self._mapped(DIGESTS), np.uint8).reshape(
             -1, DIGEST_BYTES
         )
-        self.probes = [
-            _probe(order, record.start_bits, self._starts(number), self._ordered[number])
+        self.prefix_lookups = [
+            _prefix_lookup(order, record.start_bits, self._starts(number), self._ordered[number])
             for number, order in enumerate(self._orders)
         ]
 
@@ -304,7 +304,7 @@ class SortedRun:
     def pages(self, fingerprint: int) -> tuple[int, int]:
         """Return where in `digests` the pages of *fingerprint* are: from, to."""
         prefix = fingerprint >> (BITS - self.record.start_bits)
-        starts = self.probes[0].starts
+        starts = self.prefix_lookups[0].starts
         begin, end = starts[prefix], starts[prefix + 1]
         at = bisect_left(self.prints, np.uint64(fingerprint), begin, end)
         if at == end or int(self.prints[at]) != fingerprint:

@@ -126,7 +126,7 @@ class IndexView:
         """*waiting*: batches that are to become runs. Both are oldest first."""
         self.runs = tuple(runs)
         self.waiting = tuple(waiting)
-        self._probes = [probe for run in runs for probe in run.probes]
+        self._prefix_lookups = [probe for run in runs for probe in run.prefix_lookups]
         self._waiting_prints = [batch.prints for batch in waiting]
 
     def near(
@@ -148,7 +148,7 @@ class IndexView:
         """Return the fingerprints that begin alike in each order of each run. Written for speed:
         0.4 us an order."""
         beside = []
-        for shift, mask, more, more_shift, more_mask, starts, prints, order in self._probes:
+        for shift, mask, more, more_shift, more_mask, starts, prints, order in self._prefix_lookups:
             at = fingerprint >> shift & mask
             if more:
                 at = at << more | fingerprint >> more_shift & more_mask

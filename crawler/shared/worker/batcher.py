@@ -20,7 +20,7 @@ Run: TypeAlias = Callable[[Sequence[Call]], Awaitable[list[Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardLink:
+class ShardClient:
     """What a part of this worker needs to send calls to the shards."""
 
     ops: ShardOperations

@@ -17,7 +17,7 @@ from crawler.model.types import Claim
 from crawler.shared.client import Call
 from crawler.shared.codec import read_claim
 from crawler.shared.faults import FAULTS
-from crawler.shared.worker.batcher import Batcher, ShardLink
+from crawler.shared.worker.batcher import Batcher, ShardClient
 
 HOLD_S: Final = 30.0
 """The longest time from a page's last byte to its claim (a guess: a second, and a slow disk)."""
@@ -54,7 +54,7 @@ class SharedDuplicates:
 
     def __init__(
         self,
-        link: ShardLink,
+        link: ShardClient,
         batcher: Batcher[Call],
         hold_s: float = HOLD_S,
     ) -> None:

@@ -37,9 +37,9 @@ from crawler.shared.codec import WorkerRecord, claim_of
 from crawler.shared.faults import FAULTS, Unreachable
 from crawler.shared.keys import Scripts
 from crawler.shared.pushed import PushedContext, PushedUrls, WorkerHooks
+from crawler.shared.refused_leases import RefusedLeases, readmissions
 from crawler.shared.shard import BATCH, ShardOperations
-from crawler.shared.start_rules import StartRules, readmissions
-from crawler.shared.worker.batcher import ShardLink
+from crawler.shared.worker.batcher import ShardClient
 from crawler.shared.worker.feeds import CandidateSender, PushedFeeds
 from crawler.shared.worker.leases import (
     Heartbeat,
@@ -129,8 +129,8 @@ class WorkerBase:
             steady=steady,
         )
 
-    def link(self) -> ShardLink:
-        return ShardLink(
+    def shard_client(self) -> ShardClient:
+        return ShardClient(
             ops=self.ops,
             run=self.nodes.run,
             send_later=self.side_queue.send_later,
@@ -189,9 +189,11 @@ class SharedFrontier:
         self._state = "starting"
         self._is_confirmed = True
 
-        runs = ServerEpochs(self._on_server_restart, self._status_log.on_keys_missing)
-        journal = Journal(runs, is_needed=not rules.is_ack_durable)
-        self._held_leases = HeldLeases(rules.lease_s, rules.fetch_s, runs, self._mark_dirty)
+        server_epochs = ServerEpochs(self._on_server_restart, self._status_log.on_keys_missing)
+        journal = Journal(server_epochs, is_needed=not rules.is_ack_durable)
+        self._held_leases = HeldLeases(
+            rules.lease_s, rules.fetch_s, server_epochs, self._mark_dirty
+        )
         self._outbox_note = OutboxNote(nodes, ops, base.make_record().name, base.outbox)
         events = self._events()
         context = WorkerContext(
@@ -199,7 +201,7 @@ class SharedFrontier:
             ops=ops,
             held_leases=self._held_leases,
             journal=journal,
-            runs=runs,
+            server_epochs=server_epochs,
             send_later=base.side_queue.send_later,
             now=base.now,
             steady=steady,
@@ -212,10 +214,12 @@ class SharedFrontier:
         )
         self.sender = Sender(context, base.side_queue, overflow, events, rules.is_ack_durable)
         self._lease_resync = LeaseResync(context)
-        start_rules = StartRules(ops, rules.name, lease_rules) if lease_rules is not None else None
+        refused_leases = (
+            RefusedLeases(ops, rules.name, lease_rules) if lease_rules is not None else None
+        )
         hooks = self._lease_hooks(free_slots)
         self.lease_buffer = LeaseBuffer(
-            context, self._lease_resync, rules.max_leases, start_rules, hooks
+            context, self._lease_resync, rules.max_leases, refused_leases, hooks
         )
         self._heartbeat = Heartbeat(context, self.lease_buffer, rules.heartbeat_s, wake)
         self.membership = Membership(
@@ -225,7 +229,7 @@ class SharedFrontier:
         self._outbox_drain = OutboxDrain(
             context, base.outbox, self._full_servers.is_full, events, durable_after_s
         )
-        self._overview = Overview(nodes, ops, rules.name, runs, steady)
+        self._overview = Overview(nodes, ops, rules.name, server_epochs, steady)
         self._pushed_urls = self._build_pushed_urls(pushing) if pushing is not None else None
 
     def _events(self) -> OutgoingEvents:

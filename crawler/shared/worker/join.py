@@ -141,7 +141,7 @@ def join(
     frontier_rules: FrontierRules,
     data: DataDir,
     store: DurableStore,
-    most_leases: int,
+    max_leases: int,
     stats: CrawlStats,
     fail: Callable[[CrawlerError], None],
     find_archived: FindArchived,
@@ -194,7 +194,7 @@ def join(
         return found
 
     crawl, put_back = _run_in_thread(nodes, opened, wait_s)
-    listener, our_rules = WorkerEvents(stats, fail), _shared_rules(config, most_leases, store)
+    listener, our_rules = WorkerEvents(stats, fail), _shared_rules(config, max_leases, store)
     ours_alone = nodes()
     confirm = partial(_confirm, ours_alone, name, crawl)
     base = WorkerBase.of(
@@ -221,7 +221,7 @@ def kept_arguments(address: RedisAddress, config: Config) -> bytes | None:
     return _run_in_thread(partial(new_nodes, address, config), read, config.shared.redis_wait_s)
 
 
-def _shared_rules(config: Config, most_leases: int, store: DurableStore) -> WorkerRules:
+def _shared_rules(config: Config, max_leases: int, store: DurableStore) -> WorkerRules:
     shared = config.shared
     return WorkerRules(
         name=shared.frontier_name,
@@ -229,7 +229,7 @@ def _shared_rules(config: Config, most_leases: int, store: DurableStore) -> Work
         lease_s=shared.lease_s,
         heartbeat_s=shared.heartbeat_s,
         fetch_s=config.fetch.total_timeout_s,
-        max_leases=most_leases,
+        max_leases=max_leases,
         is_ack_durable=shared.redis_fsync is RedisFsync.ALWAYS,
         sync_outbox=store.sync if config.archive.fsync else None,
         full_bytes=shared.full_bytes,

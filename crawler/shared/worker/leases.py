@@ -20,8 +20,8 @@ from crawler.model.types import (
 )
 from crawler.shared.client import Call, Nodes
 from crawler.shared.faults import FAULTS
+from crawler.shared.refused_leases import RefusedLeases
 from crawler.shared.shard import ShardOperations, read_ids, read_leases, shard_of_lease
-from crawler.shared.start_rules import StartRules
 
 
 class ServerEpochs:
@@ -71,13 +71,17 @@ class HeldLeases:
     """The leases that this worker holds, with the time they end. Bound: the open leases."""
 
     def __init__(
-        self, lease_s: float, fetch_s: float, runs: ServerEpochs, on_doubtful: Callable[[int], None]
+        self,
+        lease_s: float,
+        fetch_s: float,
+        server_epochs: ServerEpochs,
+        on_doubtful: Callable[[int], None],
     ) -> None:
         """*fetch_s* is the longest time of a fetch, which must end before its lease does.
         *on_doubtful* is called with a shard that must be asked which leases of ours it knows."""
         self._lease_s = lease_s
         self._fetch_s = fetch_s
-        self._runs = runs
+        self._server_epochs = server_epochs
         self._on_doubtful = on_doubtful
         self._doubtful: set[int] = set()
         self._by_shard: dict[int, dict[int, Lease]] = {}
@@ -138,7 +142,10 @@ class HeldLeases:
         """Return whether the server surely knows *lease*, and a fetch begun at *steady* (monotonic)
         ends before it."""
         shard = shard_of_lease(lease)
-        if shard in self._doubtful or steady - self._runs.asked_at(shard) > MAX_SHARD_SILENCE_S:
+        if (
+            shard in self._doubtful
+            or steady - self._server_epochs.asked_at(shard) > MAX_SHARD_SILENCE_S
+        ):
             return False
         return lease in self and steady + self._fetch_s < self._ends.get(shard, 0.0)
 
@@ -179,9 +186,9 @@ class Journal:
     Bound: what is acknowledged in KEEP_CALLS_S; 150 bytes a link, so 9 MB at 12,000 links a second.
     """
 
-    def __init__(self, runs: ServerEpochs, is_needed: bool = True) -> None:
+    def __init__(self, server_epochs: ServerEpochs, is_needed: bool = True) -> None:
         """*is_needed* is False if all that is acknowledged is on a disk (appendfsync always)."""
-        self._runs = runs
+        self._server_epochs = server_epochs
         self._is_needed = is_needed
         self._by_shard: dict[int, deque[_AcknowledgedCalls]] = {}
 
@@ -191,7 +198,7 @@ class Journal:
         shard = calls[0].shard
         # This comes first: if the run has changed, `observe` calls `recent`, which must not find
         # the new calls.
-        self._runs.observe(shard, run, asked_at)
+        self._server_epochs.observe(shard, run, asked_at)
         if not self._is_needed:
             return
         kept = self._by_shard.setdefault(shard, deque())
@@ -218,7 +225,7 @@ class WorkerContext:
     ops: ShardOperations
     held_leases: HeldLeases
     journal: Journal
-    runs: ServerEpochs
+    server_epochs: ServerEpochs
     send_later: Callable[[Call], None]  # sends a call, or one that failed, some time soon
     now: Callable[[], float]  # epoch seconds
     steady: Callable[[], float] = monotonic  # seconds that pass, whatever is done to the clock
@@ -236,11 +243,11 @@ class LeaseResync:
         self._ops = context.ops
         self._held_leases = context.held_leases
         self._journal = context.journal
-        self._runs = context.runs
+        self._server_epochs = context.server_epochs
         self._send_later = context.send_later
         self._dirty: set[int] = set()
         self._calls_to_resend: dict[int, list[Call]] = {}
-        self._at = 0.0  # the earliest time of the next resync, monotonic
+        self._next_at = 0.0  # the earliest time of the next resync, monotonic
 
     @property
     def is_pending(self) -> bool:
@@ -255,15 +262,15 @@ class LeaseResync:
         self._calls_to_resend.setdefault(shard, []).extend(self._journal.recent(shard, alive_at))
         self._held_leases.mark_doubtful(shard)
         self._dirty.add(shard)
-        self._at = 0.0
+        self._next_at = 0.0
 
     async def run(self) -> list[Lease]:
         """Resync all dirty shards, and return the leases that are not ours any more. Must not
         be called while a `lease` call is under way."""
         asked_at = self._steady()
-        if not self._dirty or asked_at < self._at:
+        if not self._dirty or asked_at < self._next_at:
             return []
-        self._at = asked_at + RETRY_S
+        self._next_at = asked_at + RETRY_S
         # A shard that is marked dirty again while the calls are under way is resynced once more.
         shards, self._dirty = sorted(self._dirty), set()
         again = {shard: self._calls_to_resend.pop(shard, []) for shard in shards}
@@ -290,7 +297,7 @@ class LeaseResync:
         if isinstance(reply, FAULTS):
             self._dirty.add(shard)
             return []
-        self._runs.observe(shard, reply[0], asked_at)
+        self._server_epochs.observe(shard, reply[0], asked_at)
         if shard in self._dirty:  # it restarted once more, or this reply is from before that
             return []
         known, held = read_ids(reply, shard), self._held_leases.ids(shard)
@@ -335,27 +342,28 @@ class LeaseBuffer:
         context: WorkerContext,
         lease_resync: LeaseResync,
         max_leases: int,
-        start_rules: StartRules | None,
+        refused_leases: RefusedLeases | None,
         hooks: LeaseBufferHooks,
     ) -> None:
-        """*max_leases* leases can be fetched at once. Without *start_rules* no lease is judged."""
+        """*max_leases* leases can be fetched at once. Without *refused_leases* no lease is judged.
+        """
         self._steady = context.steady
         self._nodes = context.nodes
         self._ops = context.ops
         self._held_leases = context.held_leases
         self._lease_resync = lease_resync
-        self._runs = context.runs
+        self._server_epochs = context.server_epochs
         self._most = max_leases
         self._now = context.now
         self._send_later = context.send_later
-        self._start_rules = start_rules
+        self._refused_leases = refused_leases
         self._hooks = hooks
-        self._due: deque[Lease] = deque()
+        self._ready: deque[Lease] = deque()
         self.is_calling = False  # a `lease` or `remove_refused` call is under way
         self._taken: Counter[Standing] = Counter()  # leases that `take` gave since the last round
         self._was_emptied = True
         self._ask_at = dict.fromkeys(range(context.ops.shards), 0.0)
-        self._turn: deque[int] = deque(range(context.ops.shards))
+        self._rotation: deque[int] = deque(range(context.ops.shards))
         self._wake = asyncio.Event()
         self._preferred: frozenset[int] = frozenset()
 
@@ -367,38 +375,38 @@ class LeaseBuffer:
         """Return a lease that may be used, of a host of *standings*. Returns None if none is ready;
         `LeaseBufferHooks.on_ready` is called when one is."""
         steady = self._steady()
-        for _ in range(len(self._due)):
-            lease = self._due.popleft()
+        for _ in range(len(self._ready)):
+            lease = self._ready.popleft()
             if lease.pace.standing not in standings:
-                self._due.append(lease)
+                self._ready.append(lease)
             elif self._held_leases.may_begin(lease, steady):
                 self._taken[lease.pace.standing] += 1
                 self._wake.set()
                 return lease
             elif lease in self._held_leases:
-                self._due.append(lease)  # it ends too soon: the next heartbeat renews it
+                self._ready.append(lease)  # it ends too soon: the next heartbeat renews it
         self._was_emptied = True
         self._wake.set()
         return None
 
     def __len__(self) -> int:
-        return len(self._due)
+        return len(self._ready)
 
     def has_some(self, standings: Container[Standing] = STANDINGS) -> bool:
         """Return whether `take` would return a lease."""
         steady = self._steady()
         return any(
             lease.pace.standing in standings and self._held_leases.may_begin(lease, steady)
-            for lease in self._due
+            for lease in self._ready
         )
 
     def take_all(self) -> list[Lease]:
         """Remove and return all leases in the buffer, to be put back."""
-        leases = [lease for lease in self._due if lease in self._held_leases]
-        self._due.clear()
-        if self._start_rules is not None and not self.is_calling:
+        leases = [lease for lease in self._ready if lease in self._held_leases]
+        self._ready.clear()
+        if self._refused_leases is not None and not self.is_calling:
             leases += (
-                lease for lease in self._start_rules.take_all() if lease in self._held_leases
+                lease for lease in self._refused_leases.take_all() if lease in self._held_leases
             )
         return leases
 
@@ -423,8 +431,8 @@ class LeaseBuffer:
             shards = self._next_shards() if wanted else []
             if shards:
                 await self._ask(shards, wanted)
-            if self._start_rules:
-                await self._apply_start_rules(self._start_rules)
+            if self._refused_leases:
+                await self._apply_refusals(self._refused_leases)
             elif not shards:
                 await self._wait(bool(wanted))
 
@@ -432,14 +440,16 @@ class LeaseBuffer:
         """Return how many leases to ask for, by standing, the best first; zeros are left out."""
         if not self._hooks.may_ask():
             return {}
-        if self._start_rules is not None and (
-            not self._start_rules.may_judge or len(self._start_rules) >= MAX_REFUSED_LEASES
+        if self._refused_leases is not None and (
+            not self._refused_leases.may_judge or len(self._refused_leases) >= MAX_REFUSED_LEASES
         ):
             return {}
         steady = self._steady()
         # Leases of a server that is down cannot be used, and must not take the place of others.
         usable = Counter(
-            lease.pace.standing for lease in self._due if self._held_leases.may_begin(lease, steady)
+            lease.pace.standing
+            for lease in self._ready
+            if self._held_leases.may_begin(lease, steady)
         )
         wanted = {}
         for standing in STANDINGS:
@@ -451,19 +461,19 @@ class LeaseBuffer:
             most = self._most
             if standing is not Standing.ANSWERS:
                 most = min(most, self._hooks.free_slots(standing))
-            more = min(min(target, most) - usable[standing], 2 * self._most - len(self._due))
+            more = min(min(target, most) - usable[standing], 2 * self._most - len(self._ready))
             if more > 0:
                 wanted[standing] = more
         return wanted
 
     def _next_shards(self) -> list[int]:
         steady = self._steady()
-        due = [shard for shard in self._turn if self._ask_at[shard] <= steady]
+        due = [shard for shard in self._rotation if self._ask_at[shard] <= steady]
         own = [shard for shard in due if shard in self._preferred]
         chosen = (own or due)[:SHARDS_PER_ROUND]
         for shard in chosen:
-            self._turn.remove(shard)
-            self._turn.append(shard)
+            self._rotation.remove(shard)
+            self._rotation.append(shard)
         return chosen
 
     async def _ask(self, shards: Sequence[int], wanted: Mapping[Standing, int]) -> None:
@@ -476,33 +486,33 @@ class LeaseBuffer:
             given: list[Lease] = []
             for shard, reply in zip(shards, replies, strict=True):
                 given += self._read_leases(shard, reply, asked_at)
-            if given and self._start_rules is not None:
-                given = await self._judge(given, self._start_rules)
+            if given and self._refused_leases is not None:
+                given = await self._judge(given, self._refused_leases)
             if given:
                 await self._hooks.prepare(given)
         finally:
             self.is_calling = False
-        self._due += given
-        if self._due:
+        self._ready += given
+        if self._ready:
             self._hooks.on_ready()
 
-    async def _judge(self, given: list[Lease], start_rules: StartRules) -> list[Lease]:
+    async def _judge(self, given: list[Lease], refused_leases: RefusedLeases) -> list[Lease]:
         """Return the leases of *given* that the rules of this start admit."""
-        asks = start_rules.budget_commands(given)
+        asks = refused_leases.budget_commands(given)
         replies = await self._nodes.commands(asks) if asks else []
         faults = [reply for reply in replies if isinstance(reply, FAULTS)]
         if not faults:
-            return start_rules.admit(given, replies)
+            return refused_leases.admit(given, replies)
         self._hooks.on_server_error(faults[0])
         for lease in given:
             self._hooks.give_back(lease)
         return []
 
-    async def _apply_start_rules(self, start_rules: StartRules) -> None:
+    async def _apply_refusals(self, refused_leases: RefusedLeases) -> None:
         """Judge some of the URLs that wait behind refused ones."""
         self.is_calling = True
         try:
-            answered = start_rules.take_replies(await self._nodes.run(start_rules.calls()))
+            answered = refused_leases.take_replies(await self._nodes.run(refused_leases.calls()))
         finally:
             self.is_calling = False
         for lease in answered.ended:
@@ -513,7 +523,7 @@ class LeaseBuffer:
             await asyncio.sleep(RETRY_S)
         if answered.admitted:
             await self._hooks.prepare(answered.admitted)
-            self._due += answered.admitted
+            self._ready += answered.admitted
             self._hooks.on_ready()
 
     def _read_leases(self, shard: int, reply: Any, asked_at: float) -> list[Lease]:
@@ -522,7 +532,7 @@ class LeaseBuffer:
             self._lease_resync.mark_dirty(shard)
             self._hooks.on_server_error(reply)
             return []
-        self._runs.observe(shard, reply[0], asked_at)
+        self._server_epochs.observe(shard, reply[0], asked_at)
         leased = read_leases(reply, shard, self._now())
         if leased.has_expired:
             self.expire_shard(shard, asked_at)
@@ -543,9 +553,9 @@ class LeaseBuffer:
 
     def _give_back_unused(self) -> None:
         oldest = self._now() - UNUSED_LEASE_S
-        old = [lease for lease in self._due if lease.taken_at < oldest]
+        old = [lease for lease in self._ready if lease.taken_at < oldest]
         for lease in old:
-            self._due.remove(lease)
+            self._ready.remove(lease)
             if lease in self._held_leases:
                 self._hooks.give_back(lease)
 
@@ -587,22 +597,22 @@ class Heartbeat:
         self._ops = context.ops
         self._held_leases = context.held_leases
         self._lease_buffer = lease_buffer
-        self._runs = context.runs
+        self._server_epochs = context.server_epochs
         self._every_s = every_s
         self._on_ready = on_ready
-        self._at = 0.0  # the time of the next one, monotonic
+        self._next_at = 0.0  # the time of the next one, monotonic
 
     async def work(self) -> None:
         """Send heartbeats until cancelled. It is a task of its own, so that other calls to a server
         that hangs do not delay it."""
         while True:
             await self.beat()
-            await asyncio.sleep(max(0.0, self._at - self._steady()))
+            await asyncio.sleep(max(0.0, self._next_at - self._steady()))
 
     async def beat(self) -> None:
         """Send a heartbeat if it is time for one."""
         asked_at = self._steady()
-        if asked_at < self._at:
+        if asked_at < self._next_at:
             return
         shards = self._held_leases.shards()
         replies = await self._nodes.run([self._ops.renew_leases(shard) for shard in shards])
@@ -611,10 +621,10 @@ class Heartbeat:
                 # The lost reply may have reported the end of leases.
                 self._lease_buffer.mark_dirty(shard)
             else:
-                self._runs.observe(shard, reply[0], asked_at)
+                self._server_epochs.observe(shard, reply[0], asked_at)
                 self._take_reply(shard, bool(reply[1]), int(reply[2]), asked_at)
         is_whole = not any(isinstance(reply, FAULTS) for reply in replies)
-        self._at = asked_at + (self._every_s if is_whole else HEARTBEAT_RETRY_S)
+        self._next_at = asked_at + (self._every_s if is_whole else HEARTBEAT_RETRY_S)
         if len(self._lease_buffer):
             self._on_ready()  # leases that would have ended too soon can be used now
 

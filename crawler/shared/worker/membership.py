@@ -263,15 +263,15 @@ async def return_leases(
     nodes: Nodes,
     ops: ShardOperations,
     session: str,
-    but: Container[int] = (),
+    except_shards: Container[int] = (),
     archived: Mapping[int, Collection[int]] | None = None,
 ) -> int:
     """Return the leases of *session* to the frontier, and report how many. Only the worker itself,
-    or the next one in its data directory, may call this. In the shards of *but*, and those that
-    cannot be asked, they expire. *archived* holds by shard the numbers of the leases whose pages
-    are in the archive; in other shards all may be."""
+    or the next one in its data directory, may call this. In the shards of *except_shards*, and
+    those that cannot be asked, they expire. *archived* holds by shard the numbers of the leases
+    whose pages are in the archive; in other shards all may be."""
     looked = archived or {}
-    total, shards = 0, [shard for shard in range(ops.shards) if shard not in but]
+    total, shards = 0, [shard for shard in range(ops.shards) if shard not in except_shards]
     while shards:
         replies = await nodes.run(
             [ops.return_leases(each, session, looked.get(each)) for each in shards]
@@ -284,7 +284,7 @@ async def return_leases(
 
 FindArchived: TypeAlias = Callable[[Iterable[OpenRecord]], ArchivedAnswers]
 Now: TypeAlias = Callable[[], float]
-_Open: TypeAlias = Mapping[int, Mapping[int, OpenRecord]]
+_OpenLeases: TypeAlias = Mapping[int, Mapping[int, OpenRecord]]
 """Open leases by shard and number, with the time they were taken by our own clock."""
 _NO_LEASE: Final = 0  # the id of no lease: nothing is reserved for it
 
@@ -296,7 +296,7 @@ async def return_last_session_leases(
     to the frontier, and report how many. In this order, so that the content of such a URL is
     claimed when it is leased again. *find_archived* searches the archive; *now* is our own clock.
     """
-    opened = await _open(nodes, ops.shards, session, now)
+    opened = await _open_leases(nodes, ops.shards, session, now)
     found = find_archived([lease for leases in opened.values() for lease in leases.values()])
     # A claim that fails is ignored: its page is fetched again as one that may be archived.
     await nodes.run([ops.claim(claim.digest, _NO_LEASE, claim) for claim in found.claims])
@@ -307,7 +307,7 @@ async def return_last_session_leases(
     return await return_leases(nodes, ops, session, archived=archived)
 
 
-async def _open(nodes: Nodes, shards: int, session: str, now: Now) -> _Open:
+async def _open_leases(nodes: Nodes, shards: int, session: str, now: Now) -> _OpenLeases:
     names = [keys.leases(nodes.name, shard, session) for shard in range(shards)]
     time = await nodes.command(names[0], "TIME")
     if isinstance(time, FAULTS):
@@ -317,7 +317,7 @@ async def _open(nodes: Nodes, shards: int, session: str, now: Now) -> _Open:
     opened = [(n, ("HGETALL", name)) for n, name in enumerate(names)]
     replies = await nodes.commands([*clocks, *opened])
     return {
-        shard: dict(_read_archive(found, _shards_time(clock, wall) - ours))
+        shard: dict(_read_leases(found, _shards_time(clock, wall) - ours))
         for shard, (clock, found) in enumerate(zip(replies[:shards], replies[shards:], strict=True))
         if not isinstance(clock, FAULTS) and not isinstance(found, FAULTS)
     }
@@ -329,7 +329,7 @@ def _shards_time(clock: Sequence[bytes | None], wall: float) -> float:
     return max(wall + offset, latest)
 
 
-def _read_archive(fields: Sequence[bytes], ahead_s: float) -> Iterator[tuple[int, OpenRecord]]:
+def _read_leases(fields: Sequence[bytes], ahead_s: float) -> Iterator[tuple[int, OpenRecord]]:
     """Yield the leases in *fields*. One that cannot be decoded was not fetched, and is skipped."""
     for number, packed in zip(fields[::2], fields[1::2], strict=True):
         try:

@@ -35,7 +35,7 @@ from crawler.shared.codec import (
 from crawler.shared.connection import Argument
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import ShardOperations
-from crawler.shared.worker.batcher import Batcher, ShardLink
+from crawler.shared.worker.batcher import Batcher, ShardClient
 from crawler.shared.worker.outgoing import UNSENT_KEY
 
 Command: TypeAlias = tuple[int, tuple[Argument, ...]]
@@ -73,14 +73,14 @@ class NearSearch:
         name: str,
         scripts: Batcher[Call],
         commands: Batcher[Command],
-        most_bits: int,
+        max_bits: int,
     ) -> None:
         """*name* is that of the crawl."""
         self._ops = ops
         self._name = name
         self._scripts = scripts
         self._commands = commands
-        self._most_bits = most_bits
+        self._most_bits = max_bits
 
     async def near(self, simhash: int) -> NearOriginals:
         seen = NearOriginals()
@@ -175,15 +175,15 @@ class SharedNearDuplicates:
     """Implements duplicates.near.NearDuplicatesIndex. Bound: a reservation for each open lease,
     MAX_RECENT claims, and MAX_ROWS rows for each shard."""
 
-    def __init__(self, link: ShardLink, search: NearSearch, most_bits: int) -> None:
+    def __init__(self, link: ShardClient, search: NearSearch, max_bits: int) -> None:
         self._ops = link.ops
         self._send_later = link.send_later
         self._is_full = link.is_full
         self._count = link.count
         self._search = search
-        self._most_bits = most_bits
+        self._most_bits = max_bits
         self._unsent: dict[int, list[Argument]] = defaultdict(list)  # by shard
-        self._reserved = NearReservations(most_bits)
+        self._reserved = NearReservations(max_bits)
         self._recent = RecentFingerprints()
 
     async def original(

@@ -42,7 +42,7 @@ _RECENT_KEYS: Final = 1 << 14
 _decode_ends = msgspec.msgpack.Decoder(QueueEnds).decode
 
 
-class Queue(NamedTuple):
+class QueueKey(NamedTuple):
     level: int
     shard: int
 
@@ -50,7 +50,7 @@ class Queue(NamedTuple):
 class OutboxBatch(NamedTuple):
     """The oldest links of one queue; they stay in the outbox until they are dropped."""
 
-    queue: Queue
+    queue: QueueKey
     first: int  # number of the first; the others follow it
     links: list[Candidate]
 
@@ -69,7 +69,7 @@ class Outbox:
         # Keys of links that are here, each at its place modulo the size; a later one replaces it.
         self._recent: list[int | None] = [None] * _RECENT_KEYS
         for name, packed in store.scan(_ENDS, _LINK, _MOST_QUEUES):
-            self._install(Queue(*_QUEUE.unpack(name[len(_ENDS) :])), _decode_ends(packed))
+            self._install(QueueKey(*_QUEUE.unpack(name[len(_ENDS) :])), _decode_ends(packed))
 
     def __len__(self) -> int:
         return self._count
@@ -83,11 +83,11 @@ class Outbox:
         """Append *found* to their queues, all or none; when it returns they survive a kill of the
         process. Most links that are here already are skipped, and keep their first level."""
         links = [link for link in found if not self._is_here(link)]
-        parts: defaultdict[Queue, list[Candidate]] = defaultdict(list)
+        parts: defaultdict[QueueKey, list[Candidate]] = defaultdict(list)
         for link in links:
-            parts[Queue(link.level, self._shard_of(link.domain))].append(link)
+            parts[QueueKey(link.level, self._shard_of(link.domain))].append(link)
         changes: dict[bytes, bytes | None] = {}
-        moved: dict[Queue, QueueEnds] = {}
+        moved: dict[QueueKey, QueueEnds] = {}
         for queue, part in parts.items():
             ends = self._ends(queue)
             for name, link in zip(_names(queue, ends.tail, len(part)), part, strict=True):
@@ -98,15 +98,15 @@ class Outbox:
             if link.needs_seen_test:
                 self._recent[link.key % _RECENT_KEYS] = link.key
 
-    def head(self, limit: int, resting: Container[int] = ()) -> OutboxBatch | None:
-        """Return up to *limit* links of one queue: of the best level of any shard not *resting*, in
+    def head(self, limit: int, skip: Container[int] = ()) -> OutboxBatch | None:
+        """Return up to *limit* links of one queue: of the best level of any shard not *skip*, in
         the order they came. Shards of a level take turns. Returns None if there are none."""
         for level in sorted(self._levels):
             turns = self._levels[level]
             for shard, ends in turns.items():
-                if len(ends) and shard not in resting:
+                if len(ends) and shard not in skip:
                     turns[shard] = turns.pop(shard)
-                    return self._batch(Queue(level, shard), ends, limit)
+                    return self._batch(QueueKey(level, shard), ends, limit)
         return None
 
     def drop(self, batch: OutboxBatch) -> None:
@@ -127,16 +127,16 @@ class Outbox:
         """Return whether *link* is here for sure. A link without a seen test is never skipped."""
         return link.needs_seen_test and self._recent[link.key % _RECENT_KEYS] == link.key
 
-    def _batch(self, queue: Queue, ends: QueueEnds, limit: int) -> OutboxBatch:
+    def _batch(self, queue: QueueKey, ends: QueueEnds, limit: int) -> OutboxBatch:
         prefix = _LINK + _QUEUE.pack(*queue)
         start, stop = (keys.numbered(prefix, ends.head + n) for n in (0, limit))
         found = self._store.scan(start, stop, limit)
         return OutboxBatch(queue, ends.head, [decode_candidate(packed) for _, packed in found])
 
-    def _ends(self, queue: Queue) -> QueueEnds:
+    def _ends(self, queue: QueueKey) -> QueueEnds:
         return self._levels.get(queue.level, {}).get(queue.shard, QueueEnds())
 
-    def _commit(self, changes: dict[bytes, bytes | None], moved: dict[Queue, QueueEnds]) -> None:
+    def _commit(self, changes: dict[bytes, bytes | None], moved: dict[QueueKey, QueueEnds]) -> None:
         if not moved:
             return
         for queue, ends in moved.items():
@@ -145,11 +145,11 @@ class Outbox:
         for queue, ends in moved.items():
             self._install(queue, ends)
 
-    def _install(self, queue: Queue, ends: QueueEnds) -> None:
+    def _install(self, queue: QueueKey, ends: QueueEnds) -> None:
         self._count += len(ends) - len(self._ends(queue))
         self._levels.setdefault(queue.level, {})[queue.shard] = ends
 
 
-def _names(queue: Queue, first: int, count: int) -> list[bytes]:
+def _names(queue: QueueKey, first: int, count: int) -> list[bytes]:
     prefix = _LINK + _QUEUE.pack(*queue)
     return [keys.numbered(prefix, number) for number in range(first, first + count)]

@@ -269,7 +269,7 @@ class DrainBatch(Protocol):
 class LinkOutbox(Protocol):
     def put(self, found: Sequence[Candidate]) -> None: ...
 
-    def head(self, limit: int, resting: Container[int] = ()) -> Any: ...
+    def head(self, limit: int, skip: Container[int] = ()) -> Any: ...
 
     def drop(self, batch: Any) -> None: ...
 
@@ -303,7 +303,7 @@ class OutboxDrain:
         self._outbox = outbox
         self._is_full = is_full
         self._events = events
-        self._runs = context.runs
+        self._server_epochs = context.server_epochs
         self._durable_after_s = durable_after_s
         self._steady = context.steady
         self._unsynced: dict[int, _SentBatch] = {}
@@ -314,12 +314,12 @@ class OutboxDrain:
         if not len(self._outbox):
             return
         shards = range(self._ops.shards)
-        resting = {shard for shard in shards if shard in self._unsynced or self._is_full(shard)}
+        skip = {shard for shard in shards if shard in self._unsynced or self._is_full(shard)}
         for _ in range(BATCHES_PER_TICK):
-            batch = self._outbox.head(LINKS_PER_BATCH, resting)
+            batch = self._outbox.head(LINKS_PER_BATCH, skip)
             if batch is None:
                 return
-            resting.add(batch.queue.shard)
+            skip.add(batch.queue.shard)
             await self._send(batch, now)
         self._drop_durable()
 
@@ -335,14 +335,14 @@ class OutboxDrain:
             return
         for reply in replies:
             self._events.on_added(read_added(reply))
-            self._runs.observe(batch.queue.shard, reply[0], asked_at)
+            self._server_epochs.observe(batch.queue.shard, reply[0], asked_at)
         # If the server has restarted between two calls, the first run is kept: it has ended.
         sure_at = self._steady() + self._durable_after_s
         self._unsynced[batch.queue.shard] = _SentBatch(batch, replies[0][0], sure_at)
 
     def _drop_durable(self) -> None:
         for shard, sent in list(self._unsynced.items()):
-            is_sure = not self._durable_after_s or self._runs.was_alive(
+            is_sure = not self._durable_after_s or self._server_epochs.was_alive(
                 shard, sent.run, sent.durable_at
             )
             if is_sure is None:

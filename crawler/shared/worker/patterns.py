@@ -31,19 +31,19 @@ from crawler.policy.patterns import (
     PatternStopped,
     can_stop,
     counted_pattern,
+    decide,
     deciding_pattern,
     is_stopped,
     merge_stats,
-    refused,
+    refusal_of,
     stats_after,
-    verdict,
     with_try,
 )
 from crawler.policy.scope import Refusal
 from crawler.shared.client import Call
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import shard_of
-from crawler.shared.worker.batcher import ShardLink, replies_in_time
+from crawler.shared.worker.batcher import ShardClient, replies_in_time
 
 MAX_PATTERNS: Final = 1_000
 """The most patterns of a host in Redis, which is memory: a tenth of those in the embedded frontier.
@@ -80,9 +80,9 @@ class SharedPatternStats:
     def __init__(
         self,
         rules: PatternSettings,
-        link: ShardLink,
+        link: ShardClient,
         now: Callable[[], float],
-        most_patterns: int = MAX_PATTERNS,
+        max_patterns: int = MAX_PATTERNS,
         recent: int = RECENT,
     ) -> None:
         self._rules = rules
@@ -94,14 +94,14 @@ class SharedPatternStats:
         self._is_full = link.is_full
         self._count = link.count
         self._now = now
-        self._most_patterns = most_patterns
+        self._most_patterns = max_patterns
         self._patterns: RecentCache[_Key, _PatternEntry] = RecentCache(recent, self._flush)
         self._stopped: RecentCache[HostKey, set[str]] = RecentCache(recent)
         self._ask_at = _LONG_AGO
 
     def decide(self, candidate: Candidate, now: float) -> FetchAllowed | PatternStopped:
         known = self._patterns.get((candidate.host, self._deciding_pattern(candidate)))
-        return verdict(known.name, known.stats, self._rules, now) if known else FetchAllowed.OPEN
+        return decide(known.name, known.stats, self._rules, now) if known else FetchAllowed.OPEN
 
     def record_try(self, candidate: Candidate, now: float) -> None:
         key = candidate.host, self._deciding_pattern(candidate)
@@ -117,7 +117,7 @@ class SharedPatternStats:
         if not patterns or self._deciding_pattern(candidate) not in patterns:
             return None
         decision = self.decide(candidate, now)
-        return refused(decision) if isinstance(decision, PatternStopped) else None
+        return refusal_of(decision) if isinstance(decision, PatternStopped) else None
 
     def record_page(self, candidate: Candidate, is_new: bool, now: float) -> None:
         pattern = counted_pattern(candidate) if self._can_stop else ""

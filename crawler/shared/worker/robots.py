@@ -19,7 +19,7 @@ from crawler.shared.client import Call
 from crawler.shared.codec import pack_robots, read_robots
 from crawler.shared.faults import FAULTS
 from crawler.shared.shard import shard_of
-from crawler.shared.worker.batcher import ShardLink, replies_in_time
+from crawler.shared.worker.batcher import ShardClient, replies_in_time
 
 MAX_BYTES: Final = 4096
 """The most bytes of a packed file. Of 4,231 real files 97.4 % are no longer, and take 380 bytes on
@@ -39,12 +39,12 @@ class SharedRobots:
     def __init__(
         self,
         local: RobotsStore,
-        link: ShardLink,
+        link: ShardClient,
         now: Callable[[], float],
-        most_bytes: int,
+        max_bytes: int,
         on_disk_full: Callable[[StoreUnavailable], None],
     ) -> None:
-        """A file is at most *most_bytes* long before it is compressed. *on_disk_full* is called
+        """A file is at most *max_bytes* long before it is compressed. *on_disk_full* is called
         when our disk is full."""
         self._local = local
         self._shards = link.ops.shards
@@ -53,7 +53,7 @@ class SharedRobots:
         self._is_full = link.is_full
         self._count = link.count
         self._now = now
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self._on_disk_full = on_disk_full
 
     def get(self, authority: str) -> RobotsRecord | None:

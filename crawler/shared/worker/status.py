@@ -131,14 +131,14 @@ class Overview:
         nodes: Nodes,
         ops: ShardOperations,
         name: str,
-        runs: ServerEpochs,
+        server_epochs: ServerEpochs,
         steady: Callable[[], float] = monotonic,
     ) -> None:
         self._nodes = nodes
         self._steady = steady
         self._totals_commands = [(n, ("HGETALL", keys.totals(name, n))) for n in range(ops.shards)]
         self._check_calls = [ops.check(n) for n in range(ops.shards)]
-        self._runs = runs
+        self._server_epochs = server_epochs
         self._totals: list[ShardTotals] = []
         self._end_detector = EndDetector()
         self.is_anything_left = True
@@ -203,7 +203,7 @@ class Overview:
                 fault = fault or run
             else:
                 # Before its totals are used: a new run may lack calls that must be sent again.
-                self._runs.observe(shard, run, asked_at)
+                self._server_epochs.observe(shard, run, asked_at)
         return fault
 
 

@@ -55,7 +55,7 @@ class _RefusedLease:
         ]
 
 
-class StartRules:
+class RefusedLeases:
     """The refused leases of this worker, and the judgement of the queues behind them. Bound: these
     leases, and _MAX_HOSTS_IN_BUDGET hosts."""
 
