@@ -345,8 +345,7 @@ class LeaseBuffer:
         refused_leases: RefusedLeases | None,
         hooks: LeaseBufferHooks,
     ) -> None:
-        """*max_leases* leases can be fetched at once. Without *refused_leases* no lease is judged.
-        """
+        """At most *max_leases* are fetched at once. Without *refused_leases* no lease is judged."""
         self._steady = context.steady
         self._nodes = context.nodes
         self._ops = context.ops
