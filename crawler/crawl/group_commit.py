@@ -100,7 +100,8 @@ class GroupCommit:
         while True:
             if not self._is_closing:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._sync_now.wait(), self._every_s)
+                    async with asyncio.timeout(self._every_s):
+                        await self._sync_now.wait()
                 self._sync_now.clear()
             self._is_sync_due = False
             await self._sync_once()

@@ -193,6 +193,24 @@ def test_nothing_is_leased_after_the_end_though_a_reply_comes_late(server: Redis
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("turns", range(12))
+def test_a_worker_ends_though_its_tasks_wake_as_they_are_cancelled(
+    server: RedisServer, turns: int
+) -> None:
+    async def scenario() -> None:
+        one = Worker(server.url, "a", lease_s=20.0, heartbeat_s=0.5)
+        one.frontier.begin()
+        await wait_until_async(lambda: one.listener.wakes, BOUND_S)
+        closing = asyncio.ensure_future(one.frontier.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        one.frontier.lease(time.time())
+        await asyncio.wait({closing}, timeout=BOUND_S)
+        assert closing.done()
+
+    asyncio.run(scenario())
+
+
 def test_a_lost_rest_delays_its_verdict(server: RedisServer) -> None:
     async def scenario() -> None:
         first, second = candidate("1", host="h"), candidate("2", host="h")

@@ -355,13 +355,15 @@ class SharedFrontier:
         """Send all results, and leave the crawl. The URLs of results that cannot be sent are leased
         again when their leases expire."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._send_all(), CLOSE_S)
+            async with asyncio.timeout(CLOSE_S):
+                await self._send_all()
         for work in self._background:
             work.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         self.sender.store_unsent_links()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._leave_crawl(), CLOSE_S)
+            async with asyncio.timeout(CLOSE_S):
+                await self._leave_crawl()
         await self.nodes.close()
 
     async def _leave_crawl(self) -> None:

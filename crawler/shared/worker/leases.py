@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
@@ -570,10 +571,9 @@ class LeaseBuffer:
         self._wake.clear()
         if self._lease_resync.is_pending:
             wait_s = min(wait_s, RETRY_S)
-        try:
-            await asyncio.wait_for(self._wake.wait(), wait_s)
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._wake.wait()
 
 
 HEARTBEAT_RETRY_S: Final = 1.0  # the interval after a heartbeat that some server did not answer
