@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
+import redis
 
+from tests.harness.pushed_url_workers import RunLoop
 from tests.servers.redis import RedisServer
 
 
@@ -20,3 +23,16 @@ def server(running_redis: RedisServer) -> RedisServer:
     """Empty."""
     running_redis.client().flushall()
     return running_redis
+
+
+@pytest.fixture
+def client(server: RedisServer) -> Iterator[redis.Redis]:
+    """Of the empty server."""
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def run_loop() -> Iterator[RunLoop]:
+    with asyncio.Runner() as runner:
+        yield runner.run

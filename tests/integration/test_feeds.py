@@ -3,10 +3,8 @@ dies."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 import redis
@@ -27,6 +25,7 @@ from crawler.shared.worker.feeds import (
     OpenedHosts,
     PushedItem,
 )
+from tests.harness.pushed_url_workers import RunLoop
 from tests.servers.redis import RedisServer
 
 KEY = "web:start_urls"
@@ -34,27 +33,6 @@ TAKEN, REFUSED = "{web:start_urls}:taken", "{web:start_urls}:refused"
 LEASE_S = 100.0
 # Scripts read their time from a key, so that no test waits for a lease to expire.
 TIMED_SCRIPTS = Scripts("local function wall() return tonumber(redis.call('GET', 'now') or 0) end")
-
-RunLoop = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: RedisServer) -> Iterator[redis.Redis]:
-    with server.client() as client:
-        client.flushall()
-        yield client
-
-
-@pytest.fixture
-def run_loop() -> Iterator[RunLoop]:
-    with asyncio.Runner() as runner:
-        yield runner.run
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Iterator
@@ -31,25 +30,6 @@ from tests.harness.pushed_url_workers import (
 from tests.servers.redis import RedisServer
 
 REFUSED = "{web:start_urls}:refused"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: RedisServer) -> Iterator[redis.Redis]:
-    with server.client() as client:
-        client.flushall()
-        yield client
-
-
-@pytest.fixture
-def run_loop() -> Iterator[RunLoop]:
-    with asyncio.Runner() as runner:
-        yield runner.run
 
 
 @pytest.fixture

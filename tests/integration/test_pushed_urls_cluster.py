@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -26,12 +25,6 @@ def cluster() -> Iterator[RedisCluster]:
     # As in test_redis_servers.py: what is acknowledged is in the file, so a cut is all it loses.
     with RedisCluster(appendfsync="always") as cluster:
         yield cluster
-
-
-@pytest.fixture
-def run_loop() -> Iterator[RunLoop]:
-    with asyncio.Runner() as runner:
-        yield runner.run
 
 
 @pytest.fixture
