@@ -16,7 +16,7 @@ from typing import Any
 
 from crawler.archive.columns_companion import SUFFIX
 from tests.harness.archive_judges import Read, marked, read_folder, read_rows
-from tests.servers.pages import Answer, Routes
+from tests.servers.loopback import Reply, Routes
 
 
 def words(seed: str, count: int = 150) -> str:
@@ -33,26 +33,26 @@ def nearly(number: int, host: int) -> str:
 
 def pages(host: int) -> Routes:
     packed = gzip.compress(f"<title>P</title><p>{words(f'packed {host}')}".encode(), mtime=0)
-    coded = (("Content-Encoding", "gzip"), ("Content-Type", "text/html"))
+    coded = (("Content-Encoding", "gzip"),)
     return {
-        **{f"/{n}": Answer(f"<title>{n}</title><p>{words(f'{host} {n}')}") for n in range(2)},
-        **{f"/near{n}": Answer(f"<title>N</title><p>{nearly(n, host)}") for n in range(5)},
-        "/copy": Answer(f"<title>C</title><p>{words('copy')}"),
-        "/packed": Answer(packed, headers=coded),
-        "/short": Answer(f"{host}"),
-        "/changes": lambda hit: Answer(f"<title>{hit}</title><p>{words(f'{host} at {hit}')}"),
+        **{f"/{n}": Reply(f"<title>{n}</title><p>{words(f'{host} {n}')}") for n in range(2)},
+        **{f"/near{n}": Reply(f"<title>N</title><p>{nearly(n, host)}") for n in range(5)},
+        "/copy": Reply(f"<title>C</title><p>{words('copy')}"),
+        "/packed": Reply(packed, content_type="text/html", headers=coded),
+        "/short": Reply(f"{host}"),
+        "/changes": lambda hit: Reply(f"<title>{hit}</title><p>{words(f'{host} at {hit}')}"),
     }
 
 
 def no_pages(host: int) -> Routes:
     return {
-        "/gone": Answer(f"<p>Not here, not at {host}", 404),
-        "/moved": Answer("It has moved.", 301, headers=(("Location", "/0"),)),
-        "/away": Answer(status=302, headers=(("Location", "/1"),)),
-        "/empty": Answer(),
-        "/nothing": Answer(status=204),
-        "/same": Answer(status=304),
-        "/missing": Answer(status=404),
+        "/gone": Reply(f"<p>Not here, not at {host}", 404),
+        "/moved": Reply("It has moved.", 301, headers=(("Location", "/0"),)),
+        "/away": Reply(status=302, headers=(("Location", "/1"),)),
+        "/empty": Reply(),
+        "/nothing": Reply(status=204),
+        "/same": Reply(status=304),
+        "/missing": Reply(status=404),
     }
 
 
@@ -61,7 +61,7 @@ def routes(host: int) -> Routes:
     found = {**pages(host), **no_pages(host)}
     paths = Random(host).sample(sorted(found), len(found))
     links = "".join(f"<a href={path}>x</a>" for path in paths)
-    return {"/": Answer(f"<title>{host}</title><p>{words(str(host))}{links}"), **found}
+    return {"/": Reply(f"<title>{host}</title><p>{words(str(host))}{links}"), **found}
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,15 @@ from crawler.model.types import Claim
 from tests.harness.archive_judges import judged_index, judged_package
 from tests.harness.crawling import crawl
 from tests.harness.sources import PROJECT
-from tests.servers.pages import Answer, Routes, Site, page, site
+from tests.servers.loopback import Reply, Routes, Site, page, site
 
 PACKED: Final = gzip.compress(b"<p>packed</p>")
 ROUTES: Routes = {
     "/": page("/a", "/b", "/packed", "/moved", "/none", text="Start"),
     "/a": page(text="the same words"),
     "/b": page(text="the same words"),
-    "/packed": Answer(PACKED, headers=(("Content-Encoding", "gzip"),)),
-    "/moved": Answer("moved", 302, (("Location", "/a"),)),
+    "/packed": Reply(PACKED, headers=(("Content-Encoding", "gzip"),)),
+    "/moved": Reply("moved", 302, headers=(("Location", "/a"),)),
     "/long": page(text="silk " * 5_000),
 }
 

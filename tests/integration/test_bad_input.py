@@ -17,12 +17,12 @@ from tests.harness.comparing import file_digests
 from tests.harness.crawling import crawl
 from tests.harness.fork_server import run, running
 from tests.harness.waiting import wait_until
-from tests.servers.pages import Answer, Site, page, site
+from tests.servers.loopback import Reply, Site, page, site
 
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[Site]:
-    routes = {"/": page("/a"), "/a": page(), "/slow": Answer(hang=True)}
+    routes = {"/": page("/a"), "/a": page(), "/slow": Reply(hang=True)}
     with site("127.0.0.81", routes) as served:
         yield served
 

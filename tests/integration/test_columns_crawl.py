@@ -6,6 +6,7 @@ import gzip
 import random
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,12 +27,11 @@ from crawler.model.types import CrawlerError
 from tests.harness.archive_judges import query, read_rows
 from tests.harness.crawling import Crawled, crawl
 from tests.harness.sources import PROJECT
-from tests.servers.pages import Answer, Site, site
+from tests.servers.loopback import Reply, Site, site
 
 DOCS: Final = PROJECT / "docs" / "columns.md"
 WORDS: Final = [f"w{number}" for number in range(3_000)]
-TEXT: Final = (("Content-Type", "text/plain; charset=iso-8859-1"),)
-XML: Final = (("Content-Type", "application/xml"),)
+TEXT: Final = "text/plain; charset=iso-8859-1"
 SETTINGS: Final = {
     "CRAWLER_CANONICAL_IDENTITY": True,
     "CRAWLER_HTML_MAX_BYTES": 40_000,
@@ -42,18 +42,18 @@ def prose(seed: int, words: int = 300) -> list[str]:
     return random.Random(seed).choices(WORDS, k=words)
 
 
-def story(words: list[str], head: str = "", foot: str = "", **more: Any) -> Answer:
+def story(words: list[str], head: str = "", foot: str = "", **more: Any) -> Reply:
     html = f"<html lang=de><head><title>On {words[0]}</title>{head}</head><body><p>"
-    return Answer(f"{html}{' '.join(words)}</p>{foot}</body></html>", **more)
+    return Reply(f"{html}{' '.join(words)}</p>{foot}</body></html>", **more)
 
 
-def routes() -> dict[str, Answer]:
+def routes() -> dict[str, Reply]:
     one, two = prose(1, 1_000), prose(2)
     edited = [*one[:100], "other", *one[101:]]
     plain = story(two, foot='<a href="/from/two" rel="NoFollow UGC">x</a><img src=/i.gif>')
     assert isinstance(plain.body, str)
     packed = gzip.compress(plain.body.encode(), mtime=1)
-    coded = (("Content-Encoding", "gzip"), ("Content-Type", "text/html"))
+    coded = partial(Reply, content_type="text/html", headers=(("Content-Encoding", "gzip"),))
     about = (
         '<base href="/deep/er/">'
         '<meta property="article:published_time" content="2024-05-06T07:08:09Z">'
@@ -67,30 +67,30 @@ def routes() -> dict[str, Answer]:
         "/copy": story(one, about, '<a href="../x#y">x</a> <a href="mailto:a@b.c">m</a>'),
         "/near": story(edited, about, '<a href="http://www.example.com/">x</a> <b>m</b>'),
         "/packed": plain,
-        "/coded": Answer(packed, headers=coded),
-        "/again": Answer(gzip.compress(plain.body.encode(), 1, mtime=2), headers=coded),
-        "/text": Answer(" ".join(prose(3)).encode() + b" M\xfcnchen", headers=TEXT),
-        "/feed": Answer(
+        "/coded": coded(packed),
+        "/again": coded(gzip.compress(plain.body.encode(), 1, mtime=2)),
+        "/text": Reply(" ".join(prose(3)).encode() + b" M\xfcnchen", content_type=TEXT),
+        "/feed": Reply(
             "<?xml version='1.0'?><rss version='2.0'><channel><title>News</title><item>"
             "<title>One</title><link>/of-the-feed</link></item></channel></rss>",
-            headers=XML,
+            content_type="application/xml",
         ),
         "/of-the-feed": story(prose(5)),
         "/cut": story(prose(6, 20_000)),
-        "/bomb": Answer(gzip.compress(b"<p>bomb " * 1_000_000), headers=coded),
-        "/broken": Answer(gzip.compress(" ".join(prose(12)).encode())[:-400], headers=coded),
+        "/bomb": coded(gzip.compress(b"<p>bomb " * 1_000_000)),
+        "/broken": coded(gzip.compress(" ".join(prose(12)).encode())[:-400]),
         "/gone": story(prose(7), status=410),
         "/quiet": story(prose(8), "<meta name=robots content=noindex>"),
         "/named": story(prose(9), '<link rel=canonical href="/its-name">'),
         "/its-name": story(prose(9), '<link rel=canonical href="/its-name">'),
-        "/untold": story(prose(10), headers=(("Content-Type", ""),)),
-        "/empty": Answer(""),
-        "/lies": Answer(b"\x89PNG\r\n\x1a\n" + bytes(2_000)),
+        "/untold": story(prose(10), content_type=""),
+        "/empty": Reply(""),
+        "/lies": Reply(b"\x89PNG\r\n\x1a\n" + bytes(2_000)),
         "/linked": story(prose(11), headers=(("Link", '</linked>; rel="canonical"'),)),
-        "/moved": Answer("", 302, (("Location", "/one"),)),
-        "/broken.pdf": Answer(b"%PDF-1.7 nothing", headers=(("Content-Type", "application/pdf"),)),
-        "/bytes": Answer(bytes(range(256)), headers=(("Content-Type", "image/x-any"),)),
-        "/short": Answer("<title>&#0;&#xD800;</title>few \x00 words"),
+        "/moved": Reply("", 302, headers=(("Location", "/one"),)),
+        "/broken.pdf": Reply(b"%PDF-1.7 nothing", content_type="application/pdf"),
+        "/bytes": Reply(bytes(range(256)), content_type="image/x-any"),
+        "/short": Reply("<title>&#0;&#xD800;</title>few \x00 words"),
     }
 
 

@@ -33,14 +33,14 @@ from tests.harness.commands import PATIENCE_S, crawl_command, run
 from tests.harness.crawling import crawl
 from tests.harness.sources import PROJECT
 from tests.harness.waiting import wait_until
-from tests.servers.pages import Answer, Routes, Site, page, site
+from tests.servers.loopback import Reply, Routes, Site, page, site
 
 QUICK = {"CRAWLER_RETRIES": 1, "CRAWLER_BACKOFF_BASE_S": 0.05, "CRAWLER_BACKOFF_MAX_S": 0.05}
 COMPONENTS = "tests.harness.spiders"
 
 
-def boom(hit: int) -> Answer:
-    return Answer("not now", 503) if hit <= 2 else page(text="at last")
+def boom(hit: int) -> Reply:
+    return Reply("not now", 503) if hit <= 2 else page(text="at last")
 
 
 ROUTES: Routes = {
@@ -49,7 +49,7 @@ ROUTES: Routes = {
     "/b": page("/a", text="same"),
     "/c": page("/a", text="same"),
     "/boom": boom,
-    "/robots.txt": Answer("User-agent: *\nDisallow: /secret\n"),
+    "/robots.txt": Reply("User-agent: *\nDisallow: /secret\n"),
 }
 
 
@@ -281,7 +281,7 @@ def test_a_dead_letter_put_back_is_fetched_again(data: Path, web: Site) -> None:
 
 def test_beside_a_running_crawl(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    routes = {"/": page("/slow", "/next"), "/slow": Answer(hang=True), "/next": page()}
+    routes = {"/": page("/slow", "/next"), "/slow": Reply(hang=True), "/next": page()}
     settings = {"CRAWLER_MIN_DELAY_S": 0.01, "CRAWLER_DELAY_FACTOR": 0}
     with site("127.0.0.72", routes) as web:
         command = crawl_command(data, settings, seeds=web.url("/"))
@@ -308,10 +308,10 @@ def test_beside_a_running_crawl(tmp_path: Path) -> None:
 
 def test_a_running_crawl_puts_dead_letters_back(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    slow = {"/": page("/slow"), "/slow": Answer(hang=True)}
+    slow = {"/": page("/slow"), "/slow": Reply(hang=True)}
     busy = {
-        "/robots.txt": Answer("no rules"),
-        "/boom": lambda hit: Answer("not now", 503) if hit == 1 else page(text="at last"),
+        "/robots.txt": Reply("no rules"),
+        "/boom": lambda hit: Reply("not now", 503) if hit == 1 else page(text="at last"),
     }
     settings = {
         "CRAWLER_MIN_DELAY_S": 0.01,
@@ -353,7 +353,7 @@ def test_a_list_of_seeds_that_is_not_there_ends_with_1(web: Site, tmp_path: Path
 def test_a_full_disk_stops_the_crawl_and_the_next_run_continues(tmp_path: Path) -> None:
     data = tmp_path / "data"
     names = [f"/{number}" for number in range(30)]
-    noise = {name: Answer(os.urandom(20_000), headers=(("Content-Type", "x/y"),)) for name in names}
+    noise = {name: Reply(os.urandom(20_000), content_type="x/y") for name in names}
     with site("127.0.0.73", {"/": page(*names), **noise}) as web:
         command = crawl_command(data, seeds=web.url("/"))
         # No file may grow beyond 200 kB: what a full disk says, this says too.
@@ -483,7 +483,7 @@ def test_a_spider_that_is_not_there(tmp_path: Path) -> None:
 
 def test_progress_in_the_log(tmp_path: Path) -> None:
     settings = {"CRAWLER_PROGRESS": "log", "CRAWLER_PROGRESS_LOG_S": 1}
-    with site("127.0.0.74", {"/": Answer(page("/a").body, wait_s=1.5), "/a": page()}) as web:
+    with site("127.0.0.74", {"/": Reply(page("/a").body, wait_s=1.5), "/a": page()}) as web:
         done = fork_server.run(crawl_command(tmp_path / "data", settings, seeds=web.url("/")))
     assert done.returncode == 0, done.stderr
     assert "0 hosts active" in done.stderr or "1 host active" in done.stderr

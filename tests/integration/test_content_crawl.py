@@ -11,23 +11,24 @@ import pytest
 
 from tests.harness.archive_judges import Read, read_folder
 from tests.harness.crawling import Crawled, crawl
-from tests.servers.pages import Answer, Site, page, site
+from tests.servers.loopback import Reply, Site, page, site
 
 WORDS = [f"w{number}" for number in range(3_000)]
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(2_000)
+XML = "application/xml"
 
 
 def prose(seed: int, words: int = 400) -> list[str]:
     return random.Random(seed).choices(WORDS, k=words)
 
 
-def story(seed: int, *links: str, edited: int = 0, title: str = "") -> Answer:
+def story(seed: int, *links: str, edited: int = 0, title: str = "") -> Reply:
     """A page of prose, of which *edited* words were changed."""
     words = prose(seed)
     for position in range(edited):
         words[position * 97 % len(words)] = f"changed{position}"
     anchors = "".join(f'<a href="{link}">{link}</a> ' for link in links)
-    return Answer(
+    return Reply(
         f"<html lang=en><title>{title or f'Story {seed}'}</title><body>{anchors}"
         f"<p>{' '.join(words)}</p></body></html>"
     )
@@ -60,9 +61,9 @@ def index(root: str) -> str:
 LOST = " ".join(prose(99, 120))
 
 
-def not_found(path: str) -> Answer:
+def not_found(path: str) -> Reply:
     """Status 200, and the name that was asked for in its text."""
-    return Answer(f"<title>Page not found</title><p>{path} is gone. {LOST}</p>")
+    return Reply(f"<title>Page not found</title><p>{path} is gone. {LOST}</p>")
 
 
 class Forgetful(dict[str, object]):
@@ -76,10 +77,7 @@ class Forgetful(dict[str, object]):
 
 def routes() -> Forgetful:
     web = Forgetful()
-    robots = Answer(
-        "User-agent: *\nSitemap: /index.xml\n", headers=(("Content-Type", "text/plain"),)
-    )
-    xml = (("Content-Type", "application/xml"),)
+    robots = Reply("User-agent: *\nSitemap: /index.xml\n", content_type="text/plain")
     web.update(
         {
             "/robots.txt": robots,
@@ -102,18 +100,18 @@ def routes() -> Forgetful:
             "/copy": story(1, "/from-a"),
             "/near": story(1, "/from-near", edited=1),
             "/from-near": story(3),
-            "/empty": Answer(""),
-            "/lies": Answer(PNG),
+            "/empty": Reply(""),
+            "/lies": Reply(PNG),
             "/lost/one.html": not_found("/lost/one.html"),
-            "/text.txt": Answer(" ".join(prose(4)), headers=(("Content-Type", "text/plain"),)),
-            "/feed.xml": Answer("", headers=xml),
+            "/text.txt": Reply(" ".join(prose(4)), content_type="text/plain"),
+            "/feed.xml": Reply("", content_type=XML),
             "/of-the-feed": story(5),
-            "/named": Answer('<link rel=canonical href="/its-name">' + " ".join(prose(6))),
-            "/its-name": Answer('<link rel=canonical href="/its-name">' + " ".join(prose(6))),
+            "/named": Reply('<link rel=canonical href="/its-name">' + " ".join(prose(6))),
+            "/its-name": Reply('<link rel=canonical href="/its-name">' + " ".join(prose(6))),
             "/of-the-map": story(7, "/under-the-map"),
             "/under-the-map": story(8),
-            "/gone": Answer("There is nothing here.", 404),
-            "/gone-too": Answer("There is nothing here.", 404),
+            "/gone": Reply("There is nothing here.", 404),
+            "/gone-too": Reply("There is nothing here.", 404),
         }
     )
     return web
@@ -123,11 +121,10 @@ def routes() -> Forgetful:
 def crawled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawled, Site]:
     web = routes()
     with site("127.0.61.1", web) as served:
-        xml = (("Content-Type", "application/xml"),)
-        web["/feed.xml"] = Answer(feed(served.root), headers=xml)
-        web["/index.xml"] = Answer(index(served.root), headers=xml)
+        web["/feed.xml"] = Reply(feed(served.root), content_type=XML)
+        web["/index.xml"] = Reply(index(served.root), content_type=XML)
         packed = gzip.compress(sitemap(served.root, "/of-the-map"))
-        web["/map.xml.gz"] = Answer(packed, headers=(("Content-Type", "application/x-gzip"),))
+        web["/map.xml.gz"] = Reply(packed, content_type="application/x-gzip")
         data = tmp_path_factory.mktemp("content")
         settings = {"CRAWLER_CANONICAL_IDENTITY": True}
         return crawl(data, settings=settings, seeds=served.url("/")), served

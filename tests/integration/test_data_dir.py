@@ -19,7 +19,7 @@ from tests.harness.comparing import file_digests
 from tests.harness.crawling import crawl
 from tests.harness.fork_server import ForkedProcess, run, running
 from tests.harness.waiting import wait_until
-from tests.servers.pages import Answer, Site, page, site
+from tests.servers.loopback import Reply, Site, page, site
 
 PATHS = [f"/{number}" for number in range(40)]
 WAIT_S = 30.0
@@ -28,7 +28,7 @@ WAIT_S = 30.0
 @pytest.fixture(scope="module")
 def web() -> Iterator[Site]:
     routes = {path: page(*PATHS[3 * at + 1 : 3 * at + 4]) for at, path in enumerate(PATHS)}
-    routes |= {"/slow": lambda hit: Answer(hang=True) if hit == 1 else page()}
+    routes |= {"/slow": lambda hit: Reply(hang=True) if hit == 1 else page()}
     with site("127.0.0.77", routes) as served:
         yield served
 

@@ -20,8 +20,7 @@ from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.crawling import crawl
 from tests.harness.fork_server import run, running
 from tests.harness.waiting import wait_until
-from tests.servers.loopback import Ask, LoopbackWeb, Reply
-from tests.servers.pages import page, site
+from tests.servers.loopback import Ask, LoopbackWeb, Reply, page, site
 from tests.servers.s3 import BUCKET, UNSPOKEN, S3Server, environment
 from tests.servers.troubled import Call, Fault, TroubledNetwork
 

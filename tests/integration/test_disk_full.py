@@ -12,7 +12,7 @@ from crawler.data.outcomes import read_outcomes
 from tests.harness.archive_judges import Read, read_file, read_folder
 from tests.harness.commands import crawl_command
 from tests.harness.small_disks import Disk, SmallDisk, SmallFiles, can_mount
-from tests.servers.pages import Answer, Routes, site
+from tests.servers.loopback import Reply, Routes, site
 
 PAGES = 60
 SETTINGS = {"CRAWLER_MIN_DELAY_S": 0.0, "CRAWLER_DELAY_FACTOR": 0}
@@ -33,7 +33,7 @@ def tree(stem: str, text_bytes: int) -> Routes:
     chance = random.Random(4)
     all_paths = paths(stem)
     return {
-        path: Answer(
+        path: Reply(
             "".join(f'<a href="{link}">x</a>' for link in all_paths[3 * at + 1 : 3 * at + 4])
             + f"<p>{chance.randbytes(text_bytes // 2).hex()}"
         )

@@ -23,12 +23,18 @@ import pytest
 from tests.harness.fetcher import CAP_BYTES
 from tests.servers.certificates import server_context, write_certificate
 from tests.servers.hostile import TABLE, HostileServer
-from tests.servers.hostile_kit import Hostile
-from tests.servers.steady import DROPS_IF_USED, SENDS_TWO, SteadyServer
+from tests.servers.hostile_kit import Hostile, answer
+from tests.servers.loopback import Ask, LoopbackWeb, Reply
 
 LIMIT_S: Final = 300.0  # for what takes about 5 s on a quiet machine
 WARNINGS: Final = ("-Werror", "-Wignore:unclosed event loop", "-Wignore:unclosed <socket")
 """Scrapy forgets to close the loop that uvloop's takes the place of, and the loop its sockets."""
+
+HERE: Final = "127.0.0.1"
+INSIDE: Final = "127.0.0.2"
+DROPS_IF_USED: Final = "/drops-if-used"  # closes without an answer, but not a new connection
+SENDS_TWO: Final = "/sends-two"  # a second answer follows that nobody asked for
+UNASKED: Final = answer(body=b"never asked for")
 
 Fetch = dict[str, Any]
 Crawl = dict[str, Any]
@@ -43,6 +49,15 @@ class Seen:
     complaints: str
 
 
+def steady(ask: Ask) -> Reply:
+    """Keep the connection open, and report how often it was used; a proxy is asked the same way."""
+    return Reply(
+        f"{ask.path}, use {ask.use}",
+        close=ask.path == DROPS_IF_USED and ask.use > 1,
+        unasked=UNASKED if ask.path == SENDS_TWO else b"",
+    )
+
+
 class Servers:
     """One of each kind, and the crawls over them."""
 
@@ -50,26 +65,28 @@ class Servers:
         trusted, unknown, other = (
             write_certificate(pems / f"{name}.pem", host)
             for name, host in (
-                ("trusted", "127.0.0.1"),
-                ("unknown", "127.0.0.1"),
+                ("trusted", HERE),
+                ("unknown", HERE),
                 ("other", "a.example"),
             )
         )
         self.trusted = trusted
         self.hostile = stack.enter_context(HostileServer())
-        self.steady = stack.enter_context(SteadyServer())
-        self.inside = stack.enter_context(SteadyServer("127.0.0.2"))
-        self.safe = stack.enter_context(SteadyServer(tls=server_context(trusted)))
-        self.unknown = stack.enter_context(SteadyServer(tls=server_context(unknown)))
-        self.other = stack.enter_context(SteadyServer(tls=server_context(other)))
+
+        def serve(host: str = HERE, tls: ssl.SSLContext | None = None) -> LoopbackWeb:
+            return stack.enter_context(LoopbackWeb(steady, [host], tls))
+
+        self.steady = serve()
+        self.inside = serve(INSIDE)
+        self.safe = serve(tls=server_context(trusted))
+        self.unknown = serve(tls=server_context(unknown))
+        self.other = serve(tls=server_context(other))
         old = {
             "TLSv1": server_context(other, ssl.TLSVersion.TLSv1),
             "TLSv1.1": server_context(unknown, ssl.TLSVersion.TLSv1_1),
             "TLSv1.2": server_context(other, ssl.TLSVersion.TLSv1_2),
         }
-        self.old = {
-            version: stack.enter_context(SteadyServer(tls=tls)) for version, tls in old.items()
-        }
+        self.old = {version: serve(tls=tls) for version, tls in old.items()}
 
     def crawls(self) -> list[Crawl]:
         # An answer to no request is there before the next request goes out.
@@ -87,7 +104,7 @@ class Servers:
         ]
 
     def _addresses(self) -> list[Fetch]:
-        here, there = self.steady.port, self.inside.port
+        here, there, proxy = self.steady.port, self.inside.port, self.inside.url(INSIDE, "")
         return [
             fetch("localhost", f"http://localhost:{here}/localhost"),
             fetch("one-of-two", f"http://two.example:{here}/one-of-two"),
@@ -98,18 +115,18 @@ class Servers:
             fetch("no-such-name", "http://gone.example/"),
             fetch("no-name-server", "http://unknown.example/"),
             fetch("port-closed", "http://127.0.0.1:1/"),
-            fetch("inside-by-proxy", f"http://127.0.0.2:{there}/inside", proxied=self.inside.url),
+            fetch("inside-by-proxy", f"http://127.0.0.2:{there}/inside", proxied=proxy),
             fetch(
                 "by-proxy",
                 "http://public.example/page?q",
-                proxied=self.inside.url,
+                proxied=proxy,
                 headers={"Proxy-Authorization": "Basic dTpw"},
             ),
         ]
 
     def _requests(self) -> list[Fetch]:
-        page, long = f"{self.steady.url}/page", f"{self.hostile.url}/endless?"
-        odd = f"{self.steady.url}/a%2fb%zz/{{x}}|y?q=%20+a&&b[]=1"
+        page, long = self.steady.url(HERE, "/page"), f"{self.hostile.url}/endless?"
+        odd = self.steady.url(HERE, "/a%2fb%zz/{x}|y?q=%20+a&&b[]=1")
         return [
             fetch("url-as-it-is", odd, meta={"verbatim_url": True}),
             fetch("headers-as-they-are", page, headers={"User-Agent": "Us/1", "X-Thing": "a b"}),
@@ -122,19 +139,21 @@ class Servers:
     def _certificates(self) -> list[Fetch]:
         plain = self.hostile.url.replace("http:", "https:")
         return [
-            fetch("strict-trusted", self.safe.url + "/"),
-            fetch("strict-unknown", self.unknown.url + "/"),
-            fetch("strict-other-name", self.other.url + "/"),
+            fetch("strict-trusted", self.safe.url(HERE)),
+            fetch("strict-unknown", self.unknown.url(HERE)),
+            fetch("strict-other-name", self.other.url(HERE)),
             fetch("tls-to-plain", plain + "/tls"),
         ]
 
     def _lenient(self) -> list[Fetch]:
         servers = (("unknown", self.unknown), ("other-name", self.other), *self.old.items())
-        return [fetch(f"lenient-{name}", server.url + "/") for name, server in servers]
+        return [fetch(f"lenient-{name}", server.url(HERE)) for name, server in servers]
 
     def _in_a_row(self) -> list[Fetch]:
         paths = ("/first", DROPS_IF_USED, SENDS_TWO, "/last")
-        return [fetch(path, self.steady.url + path, priority=-n) for n, path in enumerate(paths)]
+        return [
+            fetch(path, self.steady.url(HERE, path), priority=-n) for n, path in enumerate(paths)
+        ]
 
 
 def fetch(name: str, url: str, proxied: str = "", **more: Any) -> Fetch:
@@ -158,10 +177,11 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
             text=True,
             timeout=LIMIT_S,
         )
-        visits = servers.hostile.visits + servers.steady.visits + servers.inside.visits
+        asked = servers.steady.requests + servers.inside.requests
+        visits = servers.hostile.visits + Counter(path for _, path in asked.elements())
     reports = [json.loads(line) for line in done.stdout.splitlines()]
-    asked = [each["cb_kwargs"]["name"] for crawl in crawls for each in crawl["fetches"]]
-    assert sorted(report["name"] for report in reports) == sorted(asked), done.stderr
+    names = [each["cb_kwargs"]["name"] for crawl in crawls for each in crawl["fetches"]]
+    assert sorted(report["name"] for report in reports) == sorted(names), done.stderr
     return Seen({report["name"]: report for report in reports}, visits, done.stderr)
 
 

@@ -25,7 +25,7 @@ from tests.harness.archive_judges import read_rows
 from tests.harness.commands import crawl_command, run
 from tests.harness.crawling import QUICK, Crawled, crawl
 from tests.harness.sources import PROJECT
-from tests.servers.pages import Answer, Site, page, site
+from tests.servers.loopback import Reply, Site, page, site
 
 WORDS = " ".join(f"word{number}" for number in range(80))
 NOINDEX = '<meta name="robots" content="noindex">hidden'
@@ -34,11 +34,11 @@ ROUTES = {
     "/a": page("/", text=WORDS),
     "/copy": page("/", text=WORDS),
     "/near": page("/a", text=WORDS),
-    "/empty": Answer(""),
-    "/gone": Answer("gone", 404),
-    "/moved": Answer("", 301, (("Location", "/a"),)),
-    "/hidden": Answer(NOINDEX),
-    "/plain": Answer(b"caf\xe9 \x0c and more", headers=(("Content-Type", "text/plain"),)),
+    "/empty": Reply(""),
+    "/gone": Reply("gone", 404),
+    "/moved": Reply("", 301, headers=(("Location", "/a"),)),
+    "/hidden": Reply(NOINDEX),
+    "/plain": Reply(b"caf\xe9 \x0c and more", content_type="text/plain"),
 }
 PAGES = {"/", "/a", "/copy", "/near", "/plain"}
 NO_PAGES = {"/empty", "/gone", "/hidden"}

@@ -14,7 +14,7 @@ import pytest
 from crawler.model.page import Page
 from tests.harness.crawling import crawl
 from tests.harness.repeats import RepeatsAudit, routes
-from tests.servers.pages import site
+from tests.servers.loopback import site
 from tests.servers.redis import RedisServer
 
 HOSTS: Final = 2

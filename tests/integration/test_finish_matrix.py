@@ -12,7 +12,7 @@ from crawler.crawl.in_flight import LEASE
 from crawler.download.aiohttp_handler import AiohttpHandler
 from crawler.model.types import PutBack
 from tests.harness.crawling import crawl
-from tests.servers.pages import Answer, page, site
+from tests.servers.loopback import Reply, page, site
 
 
 class Drops:
@@ -132,10 +132,10 @@ ROUTES = {
     "/broken_after": page(),
     "/swapped": page(),
     "/instead": page(),
-    "/redirect": Answer(status=302, headers=(("Location", "/target"),)),
+    "/redirect": Reply(status=302, headers=(("Location", "/target"),)),
     "/target": page(),
-    "/retry": lambda hit: Answer(status=503) if hit == 1 else page(),
-    "/gone-for-good": Answer(status=503),
+    "/retry": lambda hit: Reply(status=503) if hit == 1 else page(),
+    "/gone-for-good": Reply(status=503),
 }
 
 

@@ -24,7 +24,7 @@ from crawler.shared.worker.feeds import MAX_ITEM_BYTES
 from tests.harness import fork_server
 from tests.harness.commands import crawl_command
 from tests.harness.sources import PROJECT
-from tests.servers.pages import page, site
+from tests.servers.loopback import page, site
 from tests.servers.redis import RedisServer
 
 PAGE = (PROJECT / "docs" / "from-scrapy-redis.md").read_text(encoding="utf-8")

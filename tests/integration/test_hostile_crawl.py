@@ -34,8 +34,8 @@ from tests.harness.measuring import peak_memory
 from tests.servers.hostile import TABLE, HostileServer
 from tests.servers.hostile_bodies import SHORT
 from tests.servers.hostile_kit import Hostile, answer, once, page
-from tests.servers.pages import page as plain_page
-from tests.servers.pages import site
+from tests.servers.loopback import page as plain_page
+from tests.servers.loopback import site
 
 LIMIT_S: Final = 600.0  # for what takes 30 s, most of it waiting for time-outs
 TIMEOUT_S: Final = 3.0  # a machine with much else to do is not a server that is late

@@ -16,19 +16,19 @@ from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S
 from tests.harness.scrapy_project import write_project
 from tests.harness.sources import PROJECT
-from tests.servers.pages import Answer, Site, page, site
+from tests.servers.loopback import Reply, Site, page, site
 
 SITEMAP = "<urlset><url><loc>{}/lamp</loc></url></urlset>"
 ROUTES = {
-    "/robots.txt": Answer("User-agent: *\nDisallow: /forbidden\n"),
+    "/robots.txt": Reply("User-agent: *\nDisallow: /forbidden\n"),
     "/": page("/lamp", "/more", "/gone", text="home"),
     "/lamp": page(text="lamp"),
     "/more": page("/lamp2", text="more"),
     "/lamp2": page(text="lamp 2"),
     "/forbidden": page(text="forbidden"),
-    "/moved": Answer("", 302, (("Location", "/lamp"),)),
-    "/busy": Answer("not now", 503),
-    "/gone": Answer("gone", 404),
+    "/moved": Reply("", 302, headers=(("Location", "/lamp"),)),
+    "/busy": Reply("not now", 503),
+    "/gone": Reply("gone", 404),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from crawler.inspect.local import LocalInspection
 from tests.harness.crawling import crawl
-from tests.servers.pages import page, site
+from tests.servers.loopback import page, site
 from tests.servers.redis import RedisServer
 
 ROUTES = {"/": page("/1"), "/1": page("/2"), "/2": page("/3"), "/3": page()}

@@ -7,13 +7,13 @@ from pathlib import Path
 from scrapy import Request, Spider
 
 from tests.harness.crawling import crawl
-from tests.servers.pages import Answer, page, site
+from tests.servers.loopback import Reply, page, site
 
 CLOSED = {"CRAWLER_ALLOW_INSIDE": ""}  # as by default
 
 
-def moved(target: str) -> Answer:
-    return Answer("", 302, (("Location", target),))
+def moved(target: str) -> Reply:
+    return Reply("", 302, headers=(("Location", target),))
 
 
 def test_a_seed_opens_its_own_host_and_port_for_links_and_redirects(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_the_url_of_a_list_opens_its_own_host_and_port_and_the_list_nothing(
 ) -> None:
     with site("127.0.13.3", {"/": page()}) as inside:
         lines: list[str] = []
-        routes = {"/seeds.txt": lambda _: Answer("\n".join(lines)), "/": page()}
+        routes = {"/seeds.txt": lambda _: Reply("\n".join(lines)), "/": page()}
         with site("127.0.13.4", routes) as web:
             lines += [inside.url("/"), web.url("/")]
             done = crawl(tmp_path / "data", settings=CLOSED, seeds=web.url("/seeds.txt"))

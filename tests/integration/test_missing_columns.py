@@ -31,7 +31,7 @@ from tests.harness.archive_judges import read_rows
 from tests.harness.captures import numbered_capture
 from tests.harness.crawling import crawl
 from tests.harness.waiting import wait_until
-from tests.servers.pages import Answer, site
+from tests.servers.loopback import Reply, site
 
 LOOPS: Final = "application/x-loops"
 LONG_S: Final = 60.0
@@ -176,7 +176,7 @@ def test_a_page_that_a_parser_gave_up_is_not_parsed_again(data: Path) -> None:
 
 
 def test_without_columns_nothing_is_missing_and_files_are_removed(data: Path, warc: Path) -> None:
-    with site("127.0.0.1", {"/": Answer("<p>hello")}) as served:
+    with site("127.0.0.1", {"/": Reply("<p>hello")}) as served:
         crawl(data, settings={"CRAWLER_COLUMNS": False}, seeds=served.url("/"))
     assert not list((data / "warc").glob("*.open"))
     assert len(bundles(data)) == 2
@@ -184,8 +184,8 @@ def test_without_columns_nothing_is_missing_and_files_are_removed(data: Path, wa
 
 def test_a_crawl_begins_before_they_are_made(data: Path, warc: Path) -> None:
     """And notes on what its parsers gave up."""
-    loops = Answer("x", headers=(("Content-Type", LOOPS),))
-    routes = {"/": Answer("<a href=/loops>l</a>"), "/loops": loops}
+    loops = Reply("x", content_type=LOOPS)
+    routes = {"/": Reply("<a href=/loops>l</a>"), "/loops": loops}
     with site("127.0.0.1", routes) as served:
         crawled = crawl(
             data,

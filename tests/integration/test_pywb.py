@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageChops
 
 from tests.harness.crawling import crawl
-from tests.servers.pages import Answer, Site, site
+from tests.servers.loopback import Reply, Site, site
 from tests.servers.pywb import Browser, Pywb, pywb
 
 CSS = "body{background:#fe6;margin:40px} h1{color:#06c;font:60px monospace} b{background:#0f0}"
@@ -24,12 +24,12 @@ START = (
 HEADER = 90  # rows of pixels: pywb says above a page what it is
 LONG = "<p>" + "silk " * 10_000
 ROUTES = {
-    "/": Answer(START),
-    "/look.css": Answer(CSS, headers=(("Content-Type", "text/css"),)),
-    "/first": Answer("<p>the same words</p>"),
-    "/second": Answer("<p>the same words</p>"),
-    "/moved": Answer("moved", 302, (("Location", "/first"),)),
-    "/long": Answer(LONG),
+    "/": Reply(START),
+    "/look.css": Reply(CSS, content_type="text/css"),
+    "/first": Reply("<p>the same words</p>"),
+    "/second": Reply("<p>the same words</p>"),
+    "/moved": Reply("moved", 302, headers=(("Location", "/first"),)),
+    "/long": Reply(LONG),
 }
 
 

@@ -24,7 +24,7 @@ from crawler.config.settings import join_repeated, read_arguments, read_config
 from tests.harness import fork_server
 from tests.harness.commands import PATIENCE_S
 from tests.harness.sources import PROJECT
-from tests.servers.pages import Site, page, site
+from tests.servers.loopback import Site, page, site
 
 README: Final = (PROJECT / "README.md").read_text(encoding="utf-8")
 BLOCK: Final = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.M)

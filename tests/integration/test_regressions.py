@@ -15,7 +15,7 @@ from crawler.data.outcomes import OutcomeLog, read_outcomes
 from crawler.model.types import Outcome, never_waits
 from crawler.spiders.web import WebSpider
 from tests.harness.crawling import crawl
-from tests.servers.pages import Answer, site
+from tests.servers.loopback import Reply, site
 
 TORN = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nUser-agent: *\nDisallow: /a\n"
 CODED = (
@@ -73,7 +73,7 @@ class Counted(WebSpider):
 
 
 def test_the_engine_is_idle_while_the_last_page_is_fetched(tmp_path: Path):
-    routes = {"/": Answer("late", wait_s=1.5)}
+    routes = {"/": Reply("late", wait_s=1.5)}
     with site("127.0.5.12", routes) as slow, site("127.0.5.13", routes) as other:
         seeds = f"{slow.url('/')},{other.url('/')}"
         done = crawl(tmp_path / "data", Counted, seeds=seeds, max_pages="1")

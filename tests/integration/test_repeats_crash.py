@@ -20,7 +20,7 @@ from tests.harness.commands import PATIENCE_S
 from tests.harness.killed_crawl import crawl_until_killed
 from tests.harness.killed_processes import SPAWN, preload
 from tests.harness.repeats import RepeatsAudit, pages, routes
-from tests.servers.pages import site
+from tests.servers.loopback import site
 
 LIVES: Final = 14
 MOST_ANSWERS: Final = 6  # of one life

@@ -20,7 +20,7 @@ from crawler.data.outcomes import read_outcomes
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.fork_server import run, running
 from tests.harness.waiting import wait_until
-from tests.servers.pages import Answer, Asked, Site, site
+from tests.servers.loopback import Ask, Reply, Site, site
 
 SETTINGS = {
     "SPIDER_MODULES": __name__,
@@ -114,20 +114,20 @@ class RestartSpider(Spider):
             diary.write(json.dumps(line) + "\n")
 
 
-def echo(asked: Asked) -> Answer:
+def echo(ask: Ask) -> Reply:
     """The answer is the request."""
     echoed = {
-        "method": asked.method,
-        "headers": asked.headers,
-        "body": asked.body.decode("latin-1"),
+        "method": ask.method,
+        "headers": ask.headers,
+        "body": ask.body.decode("latin-1"),
     }
-    is_page = not asked.path.startswith(("/missing", "/robots.txt"))
-    headers = (("Content-Type", "application/json"),)
-    return Answer(json.dumps(echoed), 200 if is_page else 404, headers)
+    is_page = not ask.path.startswith(("/missing", "/robots.txt"))
+    status = 200 if is_page else 404
+    return Reply(json.dumps(echoed), status, content_type="application/json")
 
 
-def held_once(hit: int) -> Answer | None:
-    return Answer(hang=True) if hit == 1 else None
+def held_once(hit: int) -> Reply | None:
+    return Reply(hang=True) if hit == 1 else None
 
 
 @dataclass(frozen=True, slots=True)

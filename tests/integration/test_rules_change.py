@@ -12,7 +12,7 @@ from crawler.config.settings import read_config
 from crawler.inspect.local import LocalInspection
 from crawler.inspect.why import why, why_text
 from tests.harness.crawling import Crawled, crawl
-from tests.servers.pages import Site, page, site
+from tests.servers.loopback import Site, page, site
 from tests.servers.redis import RedisServer
 
 A, B = ([f"/{name}/{number}" for number in range(12)] for name in "ab")

@@ -29,19 +29,19 @@ from tests.harness.commands import PATIENCE_S
 from tests.harness.crawling import QUICK, Crawled, crawl
 from tests.harness.scrapy_project import write_project
 from tests.harness.sources import PROJECT
-from tests.servers.pages import Answer, Site, page, site
+from tests.servers.loopback import Reply, Site, page, site
 
 ROUTES = {
     "/": page("/lamp", "/more", "/gone", text="home"),
     "/lamp": page("/unknown", text="lamp"),
     "/more": page("/lamp2", text="more"),
     "/lamp2": page(text="lamp 2"),
-    "/login": Answer("in", headers=(("Set-Cookie", "who=me"),)),
-    "/basket": Answer("basket"),
-    "/gone": Answer("gone", 404),
-    "/busy": Answer("not now", 503),
-    "/mirror": Answer("from the mirror"),
-    "/picture": Answer(b"\x89PNG", headers=(("Content-Type", "image/png"),)),
+    "/login": Reply("in", headers=(("Set-Cookie", "who=me"),)),
+    "/basket": Reply("basket"),
+    "/gone": Reply("gone", 404),
+    "/busy": Reply("not now", 503),
+    "/mirror": Reply("from the mirror"),
+    "/picture": Reply(b"\x89PNG", content_type="image/png"),
 }
 
 
@@ -104,9 +104,8 @@ def test_a_sitemap_spider_reads_its_sitemaps(tmp_path: Path) -> None:
     routes = {**ROUTES}
     with site("127.0.0.77", routes) as web:
         listed = f"<urlset><url><loc>{web.url('/lamp')}</loc></url></urlset>"
-        xml = (("Content-Type", "application/xml"),)
-        routes["/sitemap.xml"] = Answer(listed, headers=xml)
-        routes["/robots.txt"] = Answer(f"Sitemap: {web.url('/sitemap.xml')}")
+        routes["/sitemap.xml"] = Reply(listed, content_type="application/xml")
+        routes["/robots.txt"] = Reply(f"Sitemap: {web.url('/sitemap.xml')}")
         _, items = crawled(tmp_path, Map, sitemap_urls=[web.url("/robots.txt")])
     assert items == [{"url": web.url("/lamp")}]
 
@@ -239,7 +238,7 @@ class Files(Spider):
 
 
 def test_files_pipelines_obey_robots_txt(tmp_path: Path) -> None:
-    routes = {**ROUTES, "/robots.txt": Answer("User-agent: *\nDisallow: /forbidden")}
+    routes = {**ROUTES, "/robots.txt": Reply("User-agent: *\nDisallow: /forbidden")}
     with site("127.0.0.77", routes) as web:
         store = {"FILES_STORE": str(tmp_path / "files")}
         _, items = crawled(tmp_path / "data", Files, store, start_urls=[web.url("/")])
@@ -274,7 +273,7 @@ class Asking(Spider):
 
 
 def test_an_errback_is_called_for_what_robots_or_a_rule_refuses(tmp_path: Path) -> None:
-    routes = {"/": page(), "/robots.txt": Answer("User-agent: *\nDisallow: /secret")}
+    routes = {"/": page(), "/robots.txt": Reply("User-agent: *\nDisallow: /secret")}
     with site("127.0.0.78", routes) as served:
         home = served.url("")
         found, items = crawled(tmp_path, Asking, home=home)

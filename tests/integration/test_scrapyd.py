@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from threading import Event
 
@@ -12,7 +13,7 @@ import pytest
 from crawler.data.outcomes import read_outcomes
 from tests.harness.archive_judges import read_folder
 from tests.harness.waiting import wait_until
-from tests.servers.pages import Answer, Routes, Site, page, site
+from tests.servers.loopback import Reply, Routes, Site, page, site
 from tests.servers.scrapyd import WAIT_S, Scrapyd, scrapyd_with_project
 
 QUICK = ("CRAWLER_MIN_DELAY_S=0.02", "CRAWLER_DELAY_FACTOR=0")
@@ -43,11 +44,12 @@ def test_the_project_deploys_as_an_egg(scrapyd):
 def test_two_jobs_side_by_side_each_crawl_their_own(scrapyd, tmp_path):
     both_run = Event()
 
-    def gate(hit: int) -> Answer:
-        both_run.wait(WAIT_S)
-        return page()
+    async def gate() -> AsyncIterator[bytes]:
+        while not both_run.is_set():
+            await asyncio.sleep(0.02)
+        yield b"<p>Both run."
 
-    routes = {**ROUTES, "/0": gate}
+    routes = {**ROUTES, "/0": Reply(gate)}
     with site("127.0.0.72", routes) as one, site("127.0.0.73", routes) as two:
         crawls = {"one": one, "two": two}
         for job, web in crawls.items():
@@ -70,9 +72,9 @@ def test_two_jobs_side_by_side_each_crawl_their_own(scrapyd, tmp_path):
 def test_a_cancelled_job_puts_back_what_was_under_way_and_continues_when_scheduled_again(scrapyd):
     in_flight = Event()
 
-    def hangs_once(hit: int) -> Answer:
+    def hangs_once(hit: int) -> Reply:
         in_flight.set()
-        return Answer(hang=True) if hit == 1 else page(text="at last")
+        return Reply(hang=True) if hit == 1 else page(text="at last")
 
     with site("127.0.0.74", {**ROUTES, "/3": hangs_once}) as web:
         seeds = web.url("/")

@@ -8,16 +8,15 @@ from pathlib import Path
 from tests.harness.crawling import crawl
 from tests.servers.hostile import HostileServer
 from tests.servers.hostile_kit import Hostile, Pieces, error, gzipped, head, once
-from tests.servers.pages import Answer, page, site
-
-TEXT = (("Content-Type", "text/plain"),)
+from tests.servers.loopback import Reply, page, site
 
 
 def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:
     with site("127.0.12.1", {"/first": page(), "/last": page(text="last")}) as web:
         comment = f"# {'of our own ' * 10}\n"
         lines = [web.url("/first") + "\n", comment * 30_000, "nonsense\n", web.url("/last")]
-        with site("127.0.12.2", {"/seeds.txt": Answer("".join(lines), headers=TEXT)}) as lists:
+        listed = Reply("".join(lines), content_type="text/plain")
+        with site("127.0.12.2", {"/seeds.txt": listed}) as lists:
             done = crawl(tmp_path / "data", seeds=lists.url("/seeds.txt"))
     assert done.reason == "finished"
     assert done.fates() == {"/first": ["done"], "/last": ["done"]}
@@ -27,9 +26,7 @@ def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:
 def test_a_packed_table_is_a_list(tmp_path: Path) -> None:
     with site("127.0.12.1", {"/": page()}) as web:
         table = f"rank,host\n1,{web.url('').removeprefix('http://')}\n"
-        packed = Answer(
-            gzip.compress(table.encode()), headers=(("Content-Type", "application/gzip"),)
-        )
+        packed = Reply(gzip.compress(table.encode()), content_type="application/gzip")
         with site("127.0.12.2", {"/top.csv.gz": packed}) as lists:
             done = crawl(tmp_path / "data", seeds=lists.url("/top.csv.gz"))
     assert done.reason == "finished"

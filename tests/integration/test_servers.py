@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -119,6 +119,42 @@ def test_the_request_log_times_an_answer_from_request_to_end() -> None:
         web.settle()
         (visit,) = web.visits
         assert 0.05 <= visit.end_s - visit.arrival_s <= elapsed_s
+
+
+async def in_chunks() -> AsyncIterator[bytes]:
+    yield b"got "
+    yield b"it"
+
+
+@pytest.mark.parametrize("body", ["got it", b"got it", in_chunks], ids=["text", "bytes", "chunks"])
+def test_a_request_is_read_whole_whatever_its_method(
+    body: str | bytes | Callable[[], AsyncIterator[bytes]],
+) -> None:
+    sent = [("PUT", b"a\r\n\r\nb"), ("HEAD", b""), ("POST", b"c"), ("GET", b"")]
+    asked: list[Ask] = []
+
+    def web(request: Ask) -> Reply:
+        asked.append(request)
+        return Reply(body)
+
+    with (
+        LoopbackWeb(web, ["127.0.1.1"]) as served,
+        closing(HTTPConnection("127.0.1.1", served.port)) as connection,
+    ):
+        for method, content in sent:
+            connection.request(method, "/x?y", content, {"X-One": method})
+            assert connection.getresponse().read() == (b"" if method == "HEAD" else b"got it")
+    assert [(each.method, each.body) for each in asked] == sent
+    assert [(each.turn, each.use) for each in asked] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert all(("X-One", each.method) in each.headers for each in asked)
+
+
+def test_a_request_that_is_not_answered_is_logged_as_that() -> None:
+    with LoopbackWeb(lambda _: Reply(close=True), ["127.0.1.1"]) as web:
+        with pytest.raises(ConnectionError):
+            ask(web, "127.0.1.1", "/x")
+        web.settle()
+    assert [(visit.status, visit.cut) for visit in web.visits] == [(0, False)]
 
 
 def test_a_client_that_leaves_early_is_logged_as_cut() -> None:

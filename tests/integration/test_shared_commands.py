@@ -49,7 +49,7 @@ from crawler.shared.worker.patterns import field_of
 from tests.harness.crawling import crawl
 from tests.harness.script_frontier import ScriptFrontier
 from tests.harness.sources import PROJECT
-from tests.servers.pages import Answer, page, site
+from tests.servers.loopback import Reply, page, site
 from tests.servers.redis import RedisServer
 from tests.servers.redis_cluster import RedisCluster
 from tests.servers.redis_glossary import READING, Glossary
@@ -610,7 +610,7 @@ def test_after_a_crawl(shared: Crawl) -> None:
         "/": page("/a", "/b", "/boom"),
         "/a": page("/", text="the same"),
         "/b": page("/", text="the same"),
-        "/boom": Answer("not now", 503),
+        "/boom": Reply("not now", 503),
     }
     given = {**shared.settings(), "CRAWLER_RETRIES": 0}
     with site("127.0.0.76", routes) as web:

@@ -29,7 +29,7 @@ from crawler.content.crawl_archive import companions
 from tests.harness.killed_crawl import LAST, crawl_until_killed
 from tests.harness.killed_processes import SPAWN, preload
 from tests.harness.repeats import RepeatsAudit, pages, routes
-from tests.servers.pages import site
+from tests.servers.loopback import site
 from tests.servers.redis import RedisServer
 
 KILLS: Final = 24

@@ -14,14 +14,14 @@ import pytest
 
 from tests.harness.commands import PATIENCE_S
 from tests.harness.sources import PROJECT
-from tests.servers.pages import Answer, site
+from tests.servers.loopback import Reply, site
 
 PAGE: Final = (PROJECT / "docs" / "testing.md").read_text(encoding="utf-8")
 SHOP: Final = "https://shop.example/"
 ROUTES: Final = {
-    "/": Answer("<a class=lamp href=/table.html>1</a> <a class=lamp href=/floor.html>2</a>"),
-    "/table.html": Answer("<h1>Table lamp</h1> <p class=price>12</p>"),
-    "/floor.html": Answer("<h1>Floor lamp</h1> <p class=price>34.50</p>"),
+    "/": Reply("<a class=lamp href=/table.html>1</a> <a class=lamp href=/floor.html>2</a>"),
+    "/table.html": Reply("<h1>Table lamp</h1> <p class=price>12</p>"),
+    "/floor.html": Reply("<h1>Floor lamp</h1> <p class=price>34.50</p>"),
 }
 BESIDE: Final = {  # what any project has
     "scrapy.cfg": "[settings]\ndefault = shop.settings\n",

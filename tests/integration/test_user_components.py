@@ -15,7 +15,7 @@ from scrapy.http import Response
 
 from crawler.model.page import Page
 from tests.harness.crawling import crawl
-from tests.servers.pages import Answer, page, site
+from tests.servers.loopback import Reply, page, site
 
 
 class OwnDownloader:
@@ -89,11 +89,11 @@ OWN = {
 
 def test_components_of_users_work_beside_ours(tmp_path: Path) -> None:
     home = gzip.compress(str(page("/old", "/secret", text="home").body).encode())
-    kinds = (("Content-Type", "text/html"), ("Content-Encoding", "gzip"))
+    coded = (("Content-Encoding", "gzip"),)
     routes = {
-        "/robots.txt": Answer("User-agent: *\nAllow: /"),
-        "/": Answer(home, headers=kinds),
-        "/old": Answer(status=301, headers=(("Location", "/new"),)),
+        "/robots.txt": Reply("User-agent: *\nAllow: /"),
+        "/": Reply(home, content_type="text/html", headers=coded),
+        "/old": Reply(status=301, headers=(("Location", "/new"),)),
         "/new": page(text="new"),
         "/secret": page(text="secret"),
     }

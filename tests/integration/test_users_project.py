@@ -19,18 +19,18 @@ from tests.harness import fork_server
 from tests.harness.archive_judges import Read, read_folder
 from tests.harness.commands import PATIENCE_S, crawl_command
 from tests.harness.sources import PROJECT
-from tests.servers.pages import Answer, Site, page, site
+from tests.servers.loopback import Reply, Site, page, site
 
 THEIRS = Path(__file__).with_name("users_project")
 
 
-def titled(title: str, *links: str, text: str = "") -> Answer:
+def titled(title: str, *links: str, text: str = "") -> Reply:
     anchors = "".join(f'<a href="{link}">{link}</a> ' for link in links)
-    return Answer(f"<title>{title}</title><p>{text or title} {anchors}")
+    return Reply(f"<title>{title}</title><p>{text or title} {anchors}")
 
 
 ROUTES = {
-    "/robots.txt": Answer("User-agent: *\nDisallow: /forbidden\nAllow: /forbidden-by-me"),
+    "/robots.txt": Reply("User-agent: *\nDisallow: /forbidden\nAllow: /forbidden-by-me"),
     "/": titled("home", "/plain", "/unwanted", "/private", "/censored", "/forbidden-by-me",
                 "/forbidden"),
     "/plain": titled("plain", "/"),
@@ -40,8 +40,8 @@ ROUTES = {
     "/found-by-me": titled("found by me"),
     "/behind-private": titled("behind private"),
     "/login": page(text="welcome"),
-    "/item": Answer("<b>12</b>"),
-    "/item?again": Answer("<b>13</b>"),
+    "/item": Reply("<b>12</b>"),
+    "/item?again": Reply("<b>13</b>"),
     "/broken": page(),
 }  # fmt: skip
 

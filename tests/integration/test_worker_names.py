@@ -24,8 +24,7 @@ from crawler.shared.codec import WorkerRecord
 from crawler.shared.worker.worker_file import read_worker, write_worker
 from tests.harness.commands import crawl_command
 from tests.harness.fork_server import run
-from tests.servers.loopback import Ask, LoopbackWeb, Reply
-from tests.servers.pages import page, site
+from tests.servers.loopback import Ask, LoopbackWeb, Reply, page, site
 from tests.servers.redis import RedisServer
 
 NAME: Final = "gossamer"
