@@ -4,6 +4,7 @@ with `make fuzz`; and the files that take longest begin first.
 
 from __future__ import annotations
 
+import gc
 from typing import Any, Final
 
 import pytest
@@ -26,3 +27,13 @@ _ORDER: Final = {name: place for place, name in enumerate(LONGEST)}
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _ORDER.get(item.path.stem, len(LONGEST)))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what was collected here: a tenth of the tests' time."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()

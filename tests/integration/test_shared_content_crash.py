@@ -20,6 +20,7 @@ WORKERS: Final = 3
 KILLS: Final = 12
 BEGUN: Final = "Spider opened"
 SETTINGS: Final = {
+    "CRAWLER_COLUMNS": True,
     "CRAWLER_MIN_DELAY_S": 0.8,
     "CRAWLER_DELAY_FACTOR": 1,
     "CRAWLER_BACKOFF_BASE_S": 0.05,
