@@ -50,12 +50,12 @@ lint: $(WORK)  ## format, lint and types
 check: lint  ## lint, and what needs nothing but this folder: layers, documents, unit tests
 	$(PY) -m pytest -q -n 2 tests/test_architecture.py tests/test_shape.py tests/test_docs.py tests/unit
 
-# Four at once: many of them wait for rests and servers. By file, as each starts its servers once,
+# Five at once: many of them wait for rests and servers. By file, as each starts its servers once,
 # and in our order (tests/harness/budget.py).
 test: $(WORK)  ## lint, and every test; installs nginx, redis-server, chromium and pages to crawl where they are missing
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint $(JUDGES) compiled
 	@sh scripts/system-packages.sh
-	$(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -q -n 5 --dist loadfile --no-loadscope-reorder
 
 # pytest compiles the tests in a way of its own: without this each of its processes does, for 17 s.
 compiled: $(WORK)
