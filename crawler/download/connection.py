@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from ssl import SSLError
 from typing import Any, Final, cast
@@ -232,7 +232,10 @@ LEGACY_SERVER_CONNECT: Final = 0x4
 OLD_CIPHERS: Final = "DEFAULT:@SECLEVEL=0"
 
 
+@cache
 def ssl_context(tls: Tls) -> ssl.SSLContext:
+    """Return one context for the handlers of http and https: each reads all certificates of the
+    system, in 50 ms."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.options |= LEGACY_SERVER_CONNECT
     if tls is Tls.STRICT:

@@ -1,4 +1,5 @@
-"""Import all that a crawl imports, as far as it is installed: for processes that fork crawls."""
+"""Import all that a crawl imports, as far as it is installed, and read the certificates of the
+system: for processes that fork crawls."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ from contextlib import suppress
 from importlib import import_module
 
 from scrapy.settings import default_settings
+
+from crawler.download.connection import ssl_context
+from crawler.model.choices import Tls
 
 
 def _named() -> Iterator[str]:
@@ -23,3 +27,5 @@ def _named() -> Iterator[str]:
 for name in _named():
     with suppress(ImportError, SystemExit):  # what is optional, and crawler.ops, which refuses
         import_module(name)
+for tls in Tls:
+    ssl_context(tls)
