@@ -53,7 +53,7 @@ check: lint  ## lint, and what needs nothing but this folder: layers, documents,
 # Five at once: many of them wait for rests and servers. By file, as each starts its servers once,
 # and in our order (tests/harness/budget.py).
 test: $(WORK)  ## lint, and every test; installs nginx, redis-server, chromium and pages to crawl where they are missing
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint $(JUDGES) compiled
+	@$(MAKE) --no-print-directory --jobs=2 lint $(JUDGES) compiled
 	@sh scripts/system-packages.sh
 	$(PY) -m pytest -q -n 5 --dist loadfile --no-loadscope-reorder
 

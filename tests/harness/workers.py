@@ -174,7 +174,7 @@ class Workers:
         self.judge = judge
         self.all: list[Worker] = []
         self._folder = folder
-        # Columns are most of a worker's work after a kill: test_shared_content_crash.py has them.
+        # Making columns again after each kill takes a third of the CPU of a test of many kills.
         self._settings = {"STATS_DUMP": True, "CRAWLER_COLUMNS": False, **settings}
         self._seeds = folder / "seeds.txt"
         self._seeds.write_text("\n".join(judge.seeds()))

@@ -27,7 +27,7 @@ def server(running_redis: RedisServer) -> RedisServer:
 
 @pytest.fixture
 def client(server: RedisServer) -> Iterator[redis.Redis]:
-    """Of the empty server."""
+    """A client of `server`, which is empty."""
     with server.client() as client:
         yield client
 

@@ -42,7 +42,7 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a client wants. Arrow: wire -> web."""
+    """A request, as it arrived."""
 
     host: str  # the loopback address that was called
     path: str  # with its query; a proxy is asked for a whole URL
@@ -56,7 +56,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the client gets. Arrow: web -> wire."""
+    """The answer to a request."""
 
     body: str | bytes | Callable[[], AsyncIterator[bytes]] = b""  # a callable is sent in chunks
     status: int = 200

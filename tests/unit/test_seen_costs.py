@@ -30,7 +30,8 @@ def close(value: float) -> object:
 
 
 def with_growing_disk(pages: float, ram_bytes: float) -> SeenCosts:
-    """The disk holds all keys of the end, at least 1 TB and no more than DRUM can use."""
+    """The disk holds all keys of the end, at least 1 TB and no more than DRUM can use. How it grows
+    is inferred: it gives every cell of the table."""
     model = SeenCosts(pages=pages, ram_bytes=ram_bytes, disk_bytes=0)
     keys = model.known_urls + model.share_new * pages * model.links_of_page
     in_memory = model.key_bytes + model.pointer_bytes
