@@ -28,7 +28,8 @@ from crawler.config.settings import Config
 from crawler.content.parsers.html import HtmlParser
 from crawler.content.parsing import rebuild_rules
 from crawler.content.to_capture import archive_page
-from crawler.duplicates.index.near_index import NearIndex, open_index
+from crawler.duplicates.fingerprint_index import FingerprintIndex
+from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
 from crawler.model.page import (
     Exchange,
@@ -75,7 +76,7 @@ BUDGET_MS: Final = {
 class Line:
     """The content line of a crawl, without its loop: each stage takes what the one before made."""
 
-    def __init__(self, folder: Path, nearest: NearIndex) -> None:
+    def __init__(self, folder: Path, nearest: FingerprintIndex) -> None:
         self._folder = folder
         self._nearest = nearest
         self._config = Config()
@@ -109,11 +110,11 @@ class Line:
 
     def compare(self) -> None:
         self._simhashes = []
-        for parsed, digest in zip(self._parsed, self._digests, strict=True):
+        for parsed in self._parsed:
             simhash = fingerprint(parsed.text)
             assert simhash is not None
             self._nearest.near(simhash, 3)
-            self._nearest.add(simhash, digest)
+            self._nearest.add(simhash)
             self._simhashes.append(simhash)
 
     def archive(self) -> None:
@@ -224,16 +225,12 @@ def measured(
     return least
 
 
-def filled(folder: Path, known: int) -> NearIndex:
+def filled(folder: Path, known: int) -> FingerprintIndex:
     folder.mkdir()
-    index = open_index(folder, MemoryStore())
-    random = np.random.default_rng(0)
-    for number, each in enumerate(random.integers(0, 1 << 64, known, np.uint64).tolist()):
-        index.add(each, number.to_bytes(20, "big"))
-        if index.is_behind:
-            index.flush()
-    index.flush()
-    return index
+    store = MemoryStore()
+    prints = np.random.default_rng(0).integers(0, 1 << 64, known, np.uint64)
+    store.write({keys.print_log(0): prints.tobytes()})
+    return FingerprintIndex(store, folder)
 
 
 def steps(line: Line) -> dict[str, Callable[[], None]]:

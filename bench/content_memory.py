@@ -2,8 +2,8 @@
 
 Rule: the crawl's own parts (parser, fingerprint, both duplicate indexes, archive with its index and
 columns), many pages under way at once, each another one, and no network. Memory is what the kernel
-says of the process, its own and that of files mapped into it apart: what is mapped (the runs of the
-near-duplicate index) is the kernel's to take back. And it is what malloc has given away and not
+says of the process, its own and that of files mapped into it apart, which is the kernel's to take
+back. And it is what malloc has given away and not
 got back, which no fragment blurs. (That is all there is with PYTHONMALLOC=malloc and
 ARROW_DEFAULT_MEMORY_POOL=system; else Python's and Arrow's own pools are beside it.)
 
@@ -40,7 +40,7 @@ from crawler.content.parsing import rebuild_rules
 from crawler.content.to_capture import archive_page
 from crawler.data.local_stores import LocalClaims
 from crawler.duplicates.exact import LocalDuplicates
-from crawler.duplicates.index.near_index import open_index
+from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.duplicates.near import LocalNearDuplicates
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
@@ -141,7 +141,7 @@ class Line:
         few = limits.store_pages
         self._store: OrderedStore = Lately(2 * few) if few else RocksStore(home / "frontier")
         self._digests = LocalDuplicates(LocalClaims(self._store))
-        self._nearest = LocalNearDuplicates(open_index(home / "near", self._store), self._store, 3)
+        self._nearest = LocalNearDuplicates(FingerprintIndex(self._store, home), self._store, 3)
         rules = WarcRules(
             folder=home / "warc",
             origin="bench",
@@ -176,7 +176,9 @@ class Line:
         claim = Claim(digest, url, record, time.time(), digest, 200, simhash)
         changes: dict[bytes, bytes | None] = {keys.DIGEST + digest: encode(claim)}
         if simhash is not None:
-            changes[keys.NEAR + digest] = keys.numbered(b"", simhash)
+            log = keys.print_log(number)
+            changes[log] = (self._store.get(log) or b"") + keys.packed_print(simhash)
+            changes[keys.page_of_print(simhash, number)] = digest
         self._store.write(changes)
         self._digests.release(number)
         self._nearest.release(number)

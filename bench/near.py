@@ -1,7 +1,8 @@
 """`python -m bench.near`: fingerprints and their index, by number of pages.
 
-Rule: prints what docs/decisions/0015 promises: microseconds a fingerprint and a search, bytes and
-building time a page. Random fingerprints, which is what a crawl of the web has.
+Rule: prints what docs/decisions/0015 and 0036 promise: microseconds a fingerprint; CPU time a page
+to search and to add, of all threads of the process, compaction counted; seconds to open; bytes of
+rows a page. Random fingerprints, which is what a crawl of the web has.
 """
 
 from __future__ import annotations
@@ -9,36 +10,38 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
-from threading import Event
 from typing import Final
 
 import numpy as np
 
-from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
-from crawler.duplicates.index.near_index import NearIndex
+from crawler.duplicates.fingerprint_index import FingerprintIndex
+from crawler.duplicates.quarters import MAX_BITS
+from crawler.frontier import records as keys
+from crawler.frontier.rocks_store import RocksStore
 from crawler.policy.simhash import fingerprint
 
-_ASKED: Final = 2000
+_ADDED: Final = 100_000
+_ASKED: Final = 4000
 _ROUNDS: Final = 5
 _MOST: Final = (1 << 64) - 1
-# Where the index is written out: then it has 4 runs, each a fourth of the one before or less.
-_RUNS: Final = (0.8, 0.96, 0.992)
+_IDLE_S: Final = 0.5
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pages", type=float, nargs="+", default=[1e5, 1e6, 2e6])
+    parser.add_argument("--pages", type=float, nargs="+", default=[1e6, 1e7])
     parser.add_argument("--folder", type=Path, help="on the disk to be measured")
     options = parser.parse_args()
     fingerprints()
-    print(f"\n{'pages':>10} {'runs':>5} {'orders':>6} {'build us':>9} {'cpu us':>7} {'bytes':>6}"
-          f" {'miss us':>8} {'hit us':>7} {'stall ms':>8}")  # fmt: skip
+    print(
+        f"\n{'pages':>10} {'miss us':>8} {'hit us':>7} {'append us':>9} {'verdict us':>10}"
+        f" {'stall ms':>8} {'open s':>6} {'B a page':>8}"
+    )
     for pages in options.pages:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             index_of(int(pages), Path(folder))
@@ -56,71 +59,101 @@ def fingerprints() -> None:
 
 
 def index_of(pages: int, folder: Path) -> None:
-    prints = np.random.default_rng(1).integers(0, _MOST, pages, np.uint64)
-    index = NearIndex(IndexFolder(folder), Manifest(), lambda digests: None, IndexLimits())
-    wall, cpu = time.perf_counter(), time.process_time()
-    stall_s = 0.0
-    for some in np.split(prints, [int(pages * share) for share in _RUNS]):
-        stall_s = max(stall_s, fill(index, some))
-        index.flush()
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    index.close()
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    manifest = IndexFolder(folder).load()
-    assert manifest is not None, "just written"
-    index = NearIndex(IndexFolder(folder), manifest, lambda digests: None, IndexLimits())
-    # Half full, as the newest are on average.
-    for number in range(IndexLimits().newest_pages // 2):
-        index.add(number << 30, bytes(20))
-    asked = np.random.default_rng(2).integers(0, _MOST, _ASKED, np.uint64).tolist()
-    near = (prints[:: max(1, pages // _ASKED)] ^ np.uint64(0x10001)).tolist()
-    orders = max(run.orders for run in manifest.runs)
+    store = RocksStore(folder / "frontier")
+    fill(store, pages)
+    settle(store)
+    begun = time.process_time()
+    index = FingerprintIndex(store, folder)
+    opened_s = time.process_time() - begun
+    dice = np.random.default_rng(1)
+    prints, more = random_prints(dice, _ADDED), random_prints(dice, _ADDED)
+    alone = cpu_us(store, partial(finish, store, None, prints, pages))
+    longest = Longest(index)
+    both = cpu_us(store, partial(finish, store, longest, more, pages + _ADDED))
+    asked = random_prints(dice, _ASKED)
+    hit = [one ^ 0x10001 for one in more[-_ASKED:]]
     print(
-        f"{pages:>10} {len(manifest.runs):>5} {orders:>6} {wall / pages * 1e6:>9.2f}"
-        f" {cpu / pages * 1e6:>7.2f} {size / pages:>6.1f}"
-        f" {each(index, asked):>8.1f} {each(index, near):>7.1f} {stall_s * 1e3:>8.1f}"
+        f"{pages:>10} {search_us(index, asked):>8.1f} {search_us(index, hit):>7.1f}"
+        f" {both - alone:>9.1f} {alone:>10.1f} {longest.s * 1e3:>8.1f} {opened_s:>6.1f}"
+        f" {index.file_bytes / pages:>8.0f}"
     )
     index.close()
+    store.close()
 
 
-def fill(index: NearIndex, prints: np.typing.NDArray[np.uint64]) -> float:
-    """The longest that one `add` has held up its caller."""
-    longest = 0.0
-    for number, one in enumerate(prints.tolist()):
-        digest = number.to_bytes(20, "little")
+def random_prints(dice: np.random.Generator, count: int) -> list[int]:
+    prints: list[int] = dice.integers(0, _MOST, count, np.uint64, endpoint=True).tolist()
+    return prints
+
+
+def fill(store: RocksStore, pages: int) -> None:
+    """Log so many pages, as verdicts do."""
+    dice = np.random.default_rng(0)
+    for begin in range(0, pages, 64_000):
+        prints = dice.integers(0, _MOST, min(64_000, pages - begin), np.uint64).tobytes()
+        entries = range(0, len(prints), 512)
+        store.write({keys.print_log(begin + at // 8): prints[at : at + 512] for at in entries})
+
+
+class Longest:
+    """Adds to an index, and keeps the longest time that it took."""
+
+    def __init__(self, index: FingerprintIndex) -> None:
+        self._index = index
+        self.s = 0.0
+
+    def add(self, simhash: int) -> None:
         begun = time.perf_counter()
-        index.add(one, digest)
-        longest = max(longest, time.perf_counter() - begun)
-        if index.is_behind:
-            wait(index)
-    return longest
+        self._index.add(simhash)
+        self.s = max(self.s, time.perf_counter() - begun)
 
 
-def wait(index: NearIndex) -> None:
-    room = Event()
-    index.when_room(room.set)
-    room.wait()
+def finish(store: RocksStore, index: Longest | None, prints: list[int], first: int) -> None:
+    """Write verdicts as the frontier does, with the fingerprints of their pages if there is an
+    *index*."""
+    for number, simhash in enumerate(prints, first):
+        name = simhash.to_bytes(8, "big")
+        changes: dict[bytes, bytes | None] = {
+            keys.TOTALS: bytes(100),
+            keys.HOST + name[:2]: bytes(60),
+            keys.numbered(keys.OPEN, number): None,
+            keys.DIGEST + name + bytes(12): name * 16,
+        }
+        if index is not None:
+            log = keys.print_log(number)
+            changes[log] = (store.get(log) or b"") + keys.packed_print(simhash)
+            changes[keys.page_of_print(simhash, number)] = name + bytes(12)
+        store.write(changes)
+        if index is not None:
+            index.add(simhash)
 
 
-def each(index: NearIndex, asked: list[int]) -> float:
-    """Median of all, in us: of those that are found, with their pages."""
-
-    def ask(one: int) -> None:
-        for found in index.near(one, 3):
-            index.pages(found.fingerprint, 8)
-
-    times: list[float] = []
-    for one in [*asked[:200], *asked]:  # the first warm what is mapped
-        with measured(times):
-            ask(one)
-    return float(median(times[200:])) * 1e6
+def cpu_us(store: RocksStore, work: Callable[[], None]) -> float:
+    """Return the CPU time a page of all threads, those of RocksDB too."""
+    begun = time.process_time()
+    work()
+    settle(store)
+    return (time.process_time() - begun) / _ADDED * 1e6
 
 
-@contextmanager
-def measured(times: list[float]) -> Iterator[None]:
-    begun = time.perf_counter()
-    yield
-    times.append(time.perf_counter() - begun)
+def settle(store: RocksStore) -> None:
+    """Wait until RocksDB has nothing to do: until it has used no CPU for a while."""
+    used = -1.0
+    while time.process_time() - used > _IDLE_S / 10:
+        used = time.process_time()
+        time.sleep(_IDLE_S)
+
+
+def search_us(index: FingerprintIndex, asked: list[int]) -> float:
+    """Median CPU time of rounds of 100 searches, with the digests of what is near."""
+    rounds = []
+    for begin in range(0, len(asked), 100):
+        begun = time.process_time()
+        for one in asked[begin : begin + 100]:
+            for _, found in index.near(one, MAX_BITS):
+                index.pages(found, 8)
+        rounds.append((time.process_time() - begun) * 1e4)
+    return median(rounds)
 
 
 def timed(work: Callable[[], object], times: int) -> float:

@@ -206,7 +206,10 @@ def claim_unfinished(store: OrderedStore, folder: Path, reading: ReadingRules) -
     leases = dict(_open(store))
     found = find_archived_answers(leases.values(), folder, reading)
     claims = [each for each in found.claims if store.get(keys.DIGEST + each.digest) is None]
-    changes = dict(pair for claim in claims for pair in _records(claim))
+    numbers = {lease.candidate.url: keys.number_of(key) for key, lease in leases.items()}
+    changes: dict[bytes, bytes | None] = {}
+    for claim in claims:
+        _write_claim(store, claim, numbers[claim.url], changes)
     for key, lease in leases.items():
         if found.may_have(lease.candidate):
             lost = replace(lease.candidate, may_be_archived=True)
@@ -215,11 +218,16 @@ def claim_unfinished(store: OrderedStore, folder: Path, reading: ReadingRules) -
     return len(claims)
 
 
-def _records(claim: Claim) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the records that the frontier writes for *claim* when a lease is finished."""
-    yield keys.DIGEST + claim.digest, encode(claim)
+def _write_claim(
+    store: OrderedStore, claim: Claim, lease_id: int, changes: dict[bytes, bytes | None]
+) -> None:
+    """Add to *changes* what the frontier writes for *claim* when a lease is finished."""
+    changes[keys.DIGEST + claim.digest] = encode(claim)
     if claim.simhash is not None:
-        yield keys.NEAR + claim.digest, keys.numbered(b"", claim.simhash)
+        log = keys.print_log(lease_id)
+        logged = changes.get(log) or store.get(log) or b""
+        changes[log] = logged + keys.packed_print(claim.simhash)
+        changes[keys.page_of_print(claim.simhash, lease_id)] = claim.digest
 
 
 def _open(store: OrderedStore) -> Iterator[tuple[bytes, OpenRecord]]:

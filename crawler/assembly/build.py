@@ -63,7 +63,7 @@ from crawler.data.data_dir import DataDir, TemporaryDataDir, refuse_other_kind
 from crawler.data.local_stores import LocalClaims, LocalPatternStats, RobotsRecords, Soft404Records
 from crawler.data.outcomes import OutcomeLog
 from crawler.duplicates.exact import Duplicates, LocalDuplicates
-from crawler.duplicates.index.near_index import open_index
+from crawler.duplicates.fingerprint_index import FingerprintIndex, convert_older
 from crawler.duplicates.near import LocalNearDuplicates, NearDuplicatesIndex
 from crawler.frontier.port import DurableStore, Frontier, LeaseRules
 from crawler.frontier.rocks_store import RocksStore
@@ -180,13 +180,14 @@ def embedded_parts(base: BaseParts) -> FrontierParts:
     frontier_rules = rules.frontier_rules(config, base.arguments)
     frontier = TwoTierFrontier(store, frontier_rules, clock.now(), base.lease_rules(origins))
     pattern_stats = LocalPatternStats(store, config.patterns)
+    convert_older(store, data.older_near)
     return FrontierParts(
         frontier=frontier,
         clock=Clock(not_before=frontier.clock),
         selection=base.selection(origins, RobotsRecords(store), pattern_stats),
         duplicates=LocalDuplicates(LocalClaims(store)),
         near_duplicates=LocalNearDuplicates(
-            open_index(data.near, store), store, config.content.near_max_bits
+            FingerprintIndex(store, data.path), store, config.content.near_max_bits
         ),
         put_back_count=frontier.put_back_at_open,
     )

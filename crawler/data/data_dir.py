@@ -25,7 +25,7 @@ FRONTIER: Final = "frontier"
 WORKER: Final = "worker"  # of a shared crawl: the worker's outbox and robots.txt
 WORKERS: Final = "workers"  # the data directories of several workers on this machine
 WARC: Final = "warc"
-NEAR: Final = "near"  # the index of near-duplicates
+OLDER_NEAR: Final = "near"  # the index of near-duplicates, as older versions had it
 OUTCOMES: Final = "outcomes.jsonl"
 SUMMARY: Final = "summary.json"
 LOG: Final = "crawl.log"
@@ -73,8 +73,8 @@ class DataDir:
         return self.path / WARC
 
     @property
-    def near(self) -> Path:
-        return self.path / NEAR
+    def older_near(self) -> Path:
+        return self.path / OLDER_NEAR
 
     @property
     def outcomes(self) -> Path:

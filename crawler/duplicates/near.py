@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import Final, Protocol
 
 from crawler.data.local_stores import LocalClaims
-from crawler.duplicates.index.near_index import NearIndex, claim_of
-from crawler.duplicates.index.search import NearMatch
+from crawler.duplicates.fingerprint_index import FingerprintIndex
+from crawler.duplicates.quarters import MAX_BITS, quarters
+from crawler.frontier import records as keys
 from crawler.frontier.port import OrderedStore
 from crawler.model.page import NearDuplicate
 from crawler.model.types import Claim
@@ -46,8 +46,7 @@ class NearReservation:
     number: int  # in the order of the lookups
     simhash: int
     url: str
-    digest: bytes = b""
-    is_known: bool = False  # its exact content has an original already
+    is_known: bool = False  # a stored page has the same fingerprint
     is_complete: bool = True  # every server has answered the lookup
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -55,28 +54,24 @@ class NearReservation:
 class NearReservations:
     """The reserved fingerprints. Bound: one for each open lease.
 
-    Indexed by the four 16-bit blocks of each fingerprint: two that differ in at most three bits
-    have at least one block in common, so a page is compared with few of those in flight. (With
-    1,000 in flight this takes 15 us; comparing with each took 616.)
+    By quarters, so a page is compared with few of those in flight. (With 1,000 in flight this takes
+    15 us; comparing with each took 616.)
     """
 
-    _MOST_BITS: Final = 3
-    _SHIFTS: Final = (0, 16, 32, 48)
-
     def __init__(self, max_bits: int) -> None:
-        assert max_bits <= self._MOST_BITS, "with more bits two fingerprints may share no block"
+        assert max_bits <= MAX_BITS, "with more bits two fingerprints may share no quarter"
         self._max_bits = max_bits
         self._numbers = count()
         self._by_lease: dict[int, NearReservation] = {}
-        # By shift and value of a block; the reservations of a block in the order of the lookups.
-        self._by_block: dict[tuple[int, int], dict[int, NearReservation]] = {}
+        # By table and value of a quarter; the reservations of each in the order of the lookups.
+        self._by_quarter: dict[tuple[int, int], dict[int, NearReservation]] = {}
 
-    def begin(self, simhash: int, url: str, lease_id: int, digest: bytes = b"") -> NearReservation:
+    def begin(self, simhash: int, url: str, lease_id: int) -> NearReservation:
         self.end(lease_id)
-        reservation = NearReservation(next(self._numbers), simhash, url, digest)
+        reservation = NearReservation(next(self._numbers), simhash, url)
         self._by_lease[lease_id] = reservation
-        for block in self._blocks(simhash):
-            self._by_block.setdefault(block, {})[reservation.number] = reservation
+        for quarter in enumerate(quarters(simhash)):
+            self._by_quarter.setdefault(quarter, {})[reservation.number] = reservation
         return reservation
 
     def end(self, lease_id: int) -> NearReservation | None:
@@ -84,11 +79,11 @@ class NearReservations:
         reservation = self._by_lease.pop(lease_id, None)
         if reservation is None:
             return None
-        for block in self._blocks(reservation.simhash):
-            alike = self._by_block[block]
+        for quarter in enumerate(quarters(reservation.simhash)):
+            alike = self._by_quarter[quarter]
             del alike[reservation.number]
             if not alike:
-                del self._by_block[block]
+                del self._by_quarter[quarter]
         reservation.ended.set()
         return reservation
 
@@ -98,14 +93,15 @@ class NearReservations:
     def earlier(self, reservation: NearReservation) -> NearReservation | None:
         """Return the first page in flight that is near to it and was looked up before it."""
         found = (
-            self._earlier_in(block, reservation) for block in self._blocks(reservation.simhash)
+            self._earlier_in(quarter, reservation)
+            for quarter in enumerate(quarters(reservation.simhash))
         )
         return min((each for each in found if each), key=lambda each: each.number, default=None)
 
     def _earlier_in(
-        self, block: tuple[int, int], reservation: NearReservation
+        self, quarter: tuple[int, int], reservation: NearReservation
     ) -> NearReservation | None:
-        for other in self._by_block.get(block, {}).values():
+        for other in self._by_quarter.get(quarter, {}).values():
             if other.number >= reservation.number:
                 return None
             bits = (other.simhash ^ reservation.simhash).bit_count()
@@ -113,15 +109,11 @@ class NearReservations:
                 return other
         return None
 
-    @classmethod
-    def _blocks(cls, simhash: int) -> list[tuple[int, int]]:
-        return [(shift, simhash >> shift & 0xFFFF) for shift in cls._SHIFTS]
-
 
 class LocalNearDuplicates:
     """Implements NearDuplicatesIndex in one process. Bound: one reservation for each open lease."""
 
-    def __init__(self, index: NearIndex, store: OrderedStore, max_bits: int) -> None:
+    def __init__(self, index: FingerprintIndex, store: OrderedStore, max_bits: int) -> None:
         self._index = index
         self._store = store
         self._claims = LocalClaims(store)
@@ -133,11 +125,9 @@ class LocalNearDuplicates:
     ) -> NearDuplicate | None:
         """As NearDuplicatesIndex; if it returns None, pages near to this one wait until `release`.
         A URL is no duplicate of itself. Raises StoreUnavailable."""
-        reservation = self._reserve(simhash, digest, url, lease_id)
-        while self._index.is_behind:
-            await self._wait_for_room()
+        reservation = self._reserved.begin(simhash, url, lease_id)
         while True:
-            near = self._finished(simhash, url)
+            near = self._finished(reservation)
             if near is not None:
                 return near
             earlier = self._reserved.earlier(reservation)
@@ -151,45 +141,29 @@ class LocalNearDuplicates:
         if reservation is None:
             return
         try:
-            claim = None if reservation.is_known else self._claims.claim(reservation.digest)
-            if claim is not None and claim.simhash is not None and claim.url == reservation.url:
-                self._index.add(claim.simhash, reservation.digest)
+            page = keys.page_of_print(reservation.simhash, lease_id)
+            if not reservation.is_known and self._store.get(page) is not None:
+                self._index.add(reservation.simhash)
         finally:
             self._reserved.end(lease_id)
 
     def close(self) -> None:
-        """Close the index, which must happen before the store is closed."""
         self._index.close()
 
-    def _reserve(self, simhash: int, digest: bytes, url: str, lease_id: int) -> NearReservation:
-        self.release(lease_id)
-        before = self._claims.claim(digest)
-        reservation = self._reserved.begin(simhash, url, lease_id, digest)
-        reservation.is_known = before is not None and before.simhash is not None
-        return reservation
-
-    def _finished(self, simhash: int, url: str) -> NearDuplicate | None:
-        found = self._index.near(simhash, self._max_bits)
-        for bits, alike in groupby(found, key=lambda each: each.bits):
-            claims = [claim for claim in self._oldest(list(alike)) if claim.url != url]
-            if claims:
-                return NearDuplicate(min(claims, key=lambda claim: claim.at), bits)
+    def _finished(self, reservation: NearReservation) -> NearDuplicate | None:
+        found = self._index.near(reservation.simhash, self._max_bits)
+        reservation.is_known = bool(found) and not found[0][0]
+        for bits, alike in groupby(found, key=lambda each: each[0]):
+            claims = self._oldest([simhash for _, simhash in alike])
+            others = [claim for claim in claims if claim.url != reservation.url]
+            if others:
+                return NearDuplicate(min(others, key=lambda claim: claim.at), bits)
         return None
 
-    def _oldest(self, alike: Sequence[NearMatch]) -> Iterator[Claim]:
-        for each in alike[:_MAX_CLAIMS]:
-            digests, _ = self._index.pages(each.fingerprint, max(1, _MAX_CLAIMS // len(alike)))
-            for digest in digests:
-                claim = claim_of(self._store, digest)
+    def _oldest(self, alike: Sequence[int]) -> Iterator[Claim]:
+        """Yield claims with fingerprints *alike*, of each the oldest."""
+        for simhash in alike[:_MAX_CLAIMS]:
+            for digest in self._index.pages(simhash, max(1, _MAX_CLAIMS // len(alike))):
+                claim = self._claims.claim(digest)
                 if claim is not None:
                     yield claim
-
-    async def _wait_for_room(self) -> None:
-        loop, room = asyncio.get_running_loop(), asyncio.Event()
-
-        def set_room() -> None:
-            with suppress(RuntimeError):  # the event loop has ended
-                loop.call_soon_threadsafe(room.set)
-
-        self._index.when_room(set_room)
-        await room.wait()

@@ -16,7 +16,10 @@ Rule: only this file builds or reads keys. Numbers are big-endian, so keys sort 
     x <n>                   URL that a rule of the last start refused when its turn came
     c <domain>              URLs admitted of a registered domain
     g <digest>              content digest: the claim of the page that had it first
-    n <digest>              fingerprint of the page's text, until the near-duplicate index has it
+    i <fingerprint> <n>     digest of a page with this fingerprint, finished under lease n
+    j <n / 64>              log: fingerprints of the pages finished under 64 leases
+    n                       older versions: how far their index of near-duplicates is converted
+    n <digest>              older versions: a fingerprint that their index lacked
     t <authority>           robots.txt of scheme://host:port
     w <host:port>           loopback origin that seeds or start requests allow
     y <host>                how many patterns of the host are known, and how many have stopped
@@ -54,7 +57,10 @@ DEAD: Final = b"d"
 REFUSED: Final = b"x"
 DOMAIN: Final = b"c"
 DIGEST: Final = b"g"
-NEAR: Final = b"n"
+PRINT_PAGE: Final = b"i"
+PRINT_LOG: Final = b"j"
+CONVERTED: Final = b"n"
+OLD_NOTE: Final = b"n"
 ROBOTS: Final = b"t"
 LOOPBACK: Final = b"w"
 PATTERN: Final = b"y"
@@ -63,6 +69,8 @@ SOFT_404: Final = b"e"
 _NUMBER: Final = Struct(">Q")
 _LEVEL_NUMBER: Final = Struct(">BQ")
 _MICROS: Final = 1_000_000
+_PRINT_PAGE: Final = Struct(">QQ")
+_LOG_BITS: Final = 6
 
 
 def numbered(prefix: bytes, number: int) -> bytes:
@@ -102,6 +110,20 @@ def pattern_of_host(host: HostKey, pattern: str) -> bytes:
 
 def front(standing: Standing, level: int, number: int) -> bytes:
     return FRONTS[standing] + _LEVEL_NUMBER.pack(level, number)
+
+
+def page_of_print(simhash: int, number: int) -> bytes:
+    """Return the key of a page with this fingerprint; keys sort by the *number* of its lease."""
+    return PRINT_PAGE + _PRINT_PAGE.pack(simhash, number)
+
+
+def print_log(number: int) -> bytes:
+    return numbered(PRINT_LOG, number >> _LOG_BITS)
+
+
+def packed_print(simhash: int) -> bytes:
+    """Return a fingerprint as the log holds it."""
+    return simhash.to_bytes(8, "little")
 
 
 def timed(prefix: bytes, when: float, suffix: bytes) -> bytes:

@@ -129,7 +129,7 @@ class TwoTierFrontier:
             gap_s = max(lease.pace.gap_s, self._rules.min_gap_s)
             self._release(held, Rest(gap_s, lease.pace), now)
         self._batch.delete(keys.numbered(keys.OPEN, lease.id))
-        self._apply_verdict(lease.candidate, verdict, now)
+        self._apply_verdict(lease, verdict, now)
         self._batch.commit(now)
         return True
 
@@ -199,12 +199,13 @@ class TwoTierFrontier:
         assert active is not None, f"{host} is leased, but not in memory"
         self._scheduler.on_fetch_ended(active, now)
 
-    def _apply_verdict(self, candidate: Candidate, verdict: Verdict, now: float) -> None:
+    def _apply_verdict(self, lease: Lease, verdict: Verdict, now: float) -> None:
+        candidate = lease.candidate
         count = self._batch.totals.count
         match verdict:
             case Done(next_visit, claim):
                 count(UrlState.LEASED, UrlEvent.FINISH)
-                self._write_claim(claim)
+                self._write_claim(claim, lease.id)
                 if next_visit is not None:
                     count(UrlState.DONE, UrlEvent.REVISIT)
                     again = replace(
@@ -221,7 +222,7 @@ class TwoTierFrontier:
                 self._enqueue(replace(candidate, not_before=when, attempts=attempts), now)
             case Moved(target, claim):
                 count(UrlState.LEASED, UrlEvent.FINISH)
-                self._write_claim(claim)
+                self._write_claim(claim, lease.id)
                 # A key of the same redirect chain (after a cookie, or without tracking parameters)
                 # is not a new URL.
                 own = target.key in {candidate.key, *candidate.chain}
@@ -237,13 +238,16 @@ class TwoTierFrontier:
                 count(UrlState.LEASED, UrlEvent.PUT_BACK)
                 self._scheduler.put_back(candidate)
 
-    def _write_claim(self, claim: Claim | None) -> None:
+    def _write_claim(self, claim: Claim | None, lease_id: int) -> None:
         if claim is None:
             return
         if claim.simhash is not None:
             before = self._batch.get(keys.DIGEST + claim.digest)
             if before is None or decode_claim(before).simhash is None:
-                self._batch.put(keys.NEAR + claim.digest, keys.numbered(b"", claim.simhash))
+                log = keys.print_log(lease_id)
+                logged = self._batch.get(log) or b""
+                self._batch.put(log, logged + keys.packed_print(claim.simhash))
+                self._batch.put(keys.page_of_print(claim.simhash, lease_id), claim.digest)
         self._batch.put(keys.DIGEST + claim.digest, encode(claim))
 
     def _enqueue(self, candidate: Candidate, now: float) -> None:

@@ -16,6 +16,7 @@ from isal.igzip_lib import IsalError
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from crawler.duplicates.quarters import QUARTERS, near_places, quarters
 from crawler.frontier.records import DeadLetter
 from crawler.model.types import (
     Candidate,
@@ -246,13 +247,10 @@ def finish_args(candidate: Candidate, verdict: Verdict, now: float) -> tuple[str
             return "back", 0, pack_candidate(candidate) if candidate.may_be_archived else b""
 
 
-# Fingerprints have 64 bits. If two differ in at most three, one of their quarters is equal. So each
-# fingerprint is in four tables, in the bucket of one quarter each, and a search reads four buckets
-# and counts bits. A row of the first table also holds both ends of the digest, to find the claim.
+# Each fingerprint is in four tables, in the bucket of one of its quarters each
+# (duplicates/quarters.py). A row of the first table also holds both ends of the digest, to find the
+# claim.
 
-TABLES: Final = 4
-_QUARTER_BITS: Final = 16
-_QUARTER: Final = (1 << _QUARTER_BITS) - 1
 _PRINT_BYTES: Final = 8
 _HEAD, _TAIL = 8, 4  # of a digest: its head says which shard has its claim, its tail the bucket
 _OWNED_BYTES: Final = _PRINT_BYTES + _HEAD + _TAIL
@@ -285,7 +283,7 @@ def can_mark(digest: bytes) -> bool:
 
 
 def bucket_cell(simhash: int, table: int, shards: int) -> BucketCell:
-    quarter = simhash >> _QUARTER_BITS * table & _QUARTER
+    quarter = quarters(simhash)[table]
     return BucketCell((quarter + table) % shards, table, quarter)
 
 
@@ -294,7 +292,7 @@ def rows_of(
 ) -> Iterator[tuple[int, tuple[int, int, bytes]]]:
     """Yield for each table the shard, and the arguments of lua/near.lua there."""
     packed = simhash.to_bytes(_PRINT_BYTES, "little")
-    for table in range(TABLES):
+    for table in range(QUARTERS):
         shard, _, quarter = bucket_cell(simhash, table, shards)
         yield shard, (table, quarter, packed if table else packed + bucket_mark(digest))
 
@@ -305,10 +303,9 @@ def near_in(bucket: bytes, table: int, simhash: int, most_bits: int) -> Iterator
     width = _PRINT_BYTES if table else _OWNED_BYTES
     count = len(bucket) // width
     prints: NDArray[np.uint64] = np.ndarray(count, "<u8", bucket, strides=(width,))
-    apart = np.bitwise_count(prints ^ np.uint64(simhash))
-    for at in (apart <= most_bits).nonzero()[0].tolist():
+    for at, bits in near_places(prints, simhash, most_bits):
         mark = bucket[at * width + _PRINT_BYTES : (at + 1) * width]
-        yield FingerprintRow(int(apart[at]), int(prints[at]), mark)
+        yield FingerprintRow(bits, int(prints[at]), mark)
 
 
 # A robots.txt record has no time of a worker's clock: the time until it expires is sent beside it.

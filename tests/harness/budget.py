@@ -83,5 +83,5 @@ LONGEST: Final = (
     "test_archive_judges",
     "test_redis_nodes",
     "test_data_dir",
-    "test_near_index",
+    "test_fingerprint_index",
 )

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import pytest
 
+from crawler.duplicates.quarters import QUARTERS
 from crawler.model.page import NearDuplicate
 from crawler.model.types import Claim, decode_outcome
 from crawler.shared import keys
 from crawler.shared.client import Call
 from crawler.shared.codec import (
-    TABLES,
     bucket_cell,
     rows_of,
 )
@@ -265,7 +265,7 @@ def test_a_flood_of_equal_texts_is_one_entry(server: RedisServer) -> None:
                 assert found(near) == (("http://a/0", 0) if number else None)
 
     asyncio.run(scenario())
-    assert [rows(server, TEXT, table) for table in range(TABLES)] == [1] * TABLES
+    assert [rows(server, TEXT, table) for table in range(QUARTERS)] == [1] * QUARTERS
 
 
 async def send_rows(worker: Sharer, simhashes: Sequence[int]) -> None:
@@ -314,7 +314,7 @@ def test_a_fingerprint_sent_twice_is_stored_once(server: RedisServer) -> None:
                 await send_rows(one, [TEXT, TEXT ^ 1 << 20, TEXT ^ 1 << 40])
 
     asyncio.run(scenario())
-    assert [rows(server, TEXT, table) for table in range(TABLES)] == [3, 2, 2, 3]
+    assert [rows(server, TEXT, table) for table in range(QUARTERS)] == [3, 2, 2, 3]
 
 
 def clusters(random: Random, count: int) -> list[int]:

@@ -21,8 +21,7 @@ from crawler.archive.recovery import ReadingRules, claim_unfinished
 from crawler.archive.writer import WarcRules, WarcWriter
 from crawler.config.settings import FetchSettings
 from crawler.data.local_stores import LocalClaims
-from crawler.duplicates.index.near_index import open_index
-from crawler.duplicates.index.orders import DIGEST_BYTES
+from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.frontier import records as keys
 from crawler.frontier.port import FrontierRules
 from crawler.frontier.records import OpenRecord, encode
@@ -152,10 +151,9 @@ def test_near_duplicates_of_a_recovered_page_are_found(store: RocksStore, tmp_pa
     archived(folder, replace(PAGE, metadata=[("simhash", "00000000000000ff")]))
     leased(store, URL)
     assert claim(store, folder) == 1
-    with closing(open_index(tmp_path / "near", store)) as index:
-        assert [found.bits for found in index.near(0xFE, 3)] == [1]
-        digests, _ = index.pages(0xFF, 9)
-    assert digests == [DIGEST[:DIGEST_BYTES]]
+    with closing(FingerprintIndex(store, tmp_path)) as index:
+        assert index.near(0xFE, 3) == [(1, 0xFF)]
+        assert index.pages(0xFF, 9) == [DIGEST]
 
 
 def test_a_claim_stays_with_its_first_holder(store: RocksStore, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from crawler.duplicates.quarters import QUARTERS
 from crawler.frontier.port import FrontierRules
 from crawler.model.types import Candidate, Claim
 from crawler.shared.codec import (
     MAX_BATCH_BYTES,
-    TABLES,
     bucket_cell,
     bucket_mark,
     can_mark,
@@ -125,7 +125,7 @@ def flipped(simhash, bits):
 @given(simhash=PRINTS, flips=FLIPS, shards=st.sampled_from([1, 3, 64, 1024]))
 def test_near_ones_are_found_in_one_bucket_at_least(simhash, flips, shards):
     other, found = flipped(simhash, flips), []
-    for table in range(TABLES):
+    for table in range(QUARTERS):
         bucket = rows_by_bucket(simhash, shards=shards).get(
             tuple(bucket_cell(other, table, shards)), b""
         )
@@ -135,7 +135,7 @@ def test_near_ones_are_found_in_one_bucket_at_least(simhash, flips, shards):
 
 @given(simhash=PRINTS, others=st.lists(PRINTS, max_size=30), most_bits=st.integers(0, 3))
 def test_a_bucket_is_read_as_it_was_written(simhash, others, most_bits):
-    for table in range(TABLES):
+    for table in range(QUARTERS):
         rows = [list(rows_of(one, DIGEST, 8))[table][1][2] for one in (*others, simhash)]
         found = [row.simhash for row in near_in(b"".join(rows), table, simhash, most_bits)]
         near = [one for one in others if (one ^ simhash).bit_count() <= most_bits]
@@ -155,7 +155,7 @@ def test_a_mark_leads_to_the_shard_of_its_digest(digest):
     assert bucket_mark(bucket_mark(digest)) == bucket_mark(digest)
 
 
-@pytest.mark.parametrize("table", range(TABLES))
+@pytest.mark.parametrize("table", range(QUARTERS))
 @given(bucket=st.binary(max_size=100))
 def test_any_bytes_are_read_as_rows(table, bucket):
     width = 8 if table else 20

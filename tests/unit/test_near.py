@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 from collections.abc import Iterator
 from hashlib import sha1
 from pathlib import Path
 
 import pytest
 
-from crawler.duplicates.index.manifest import IndexFolder, IndexLimits, Manifest
-from crawler.duplicates.index.near_index import open_index
+from crawler.duplicates.fingerprint_index import FingerprintIndex
 from crawler.duplicates.near import LocalNearDuplicates
 from crawler.frontier import records as keys
 from crawler.frontier.memory_store import MemoryStore
@@ -23,20 +21,12 @@ from crawler.model.page import NearDuplicate
 from crawler.model.types import (
     Candidate,
     Claim,
-    DataDirError,
     Done,
     HostKey,
     Moved,
 )
 
-TINY = IndexLimits(
-    newest_pages=16,
-    max_waiting_batches=2,
-    merge_ratio=2,
-    piece_fingerprints=5,
-    ten_orders=16,
-    max_stretch=8,
-)
+FAR = 0x00FF00FF00FF00FF
 TEXT = 0x0123456789ABCDEF  # a fingerprint; `TEXT ^ 1` is of nearly the same text
 
 
@@ -50,15 +40,15 @@ class Crawl:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.store = MemoryStore()
-        self.pages = self.opened()
+        self.index = FingerprintIndex(self.store, path)
+        self.pages = LocalNearDuplicates(self.index, self.store, 3)
         self._at = 0.0
 
-    def opened(self) -> LocalNearDuplicates:
-        return LocalNearDuplicates(open_index(self.path, self.store, TINY), self.store, 3)
-
     def reopen(self) -> None:
-        """Open it again after a crash, without a close."""
-        self.pages = self.opened()
+        """Open it again, as after a crash: only the store is as it was."""
+        self.index.close()
+        self.index = FingerprintIndex(self.store, self.path)
+        self.pages = LocalNearDuplicates(self.index, self.store, 3)
 
     async def ask(self, number: int, simhash: int, url: str = "") -> NearDuplicate | None:
         url = url or f"http://a/{number}"
@@ -68,8 +58,10 @@ class Crawl:
         self._at += 1
         claim = Claim(digest(number), url or f"http://a/{number}", at=self._at, simhash=simhash)
         changes: dict[bytes, bytes | None] = {keys.DIGEST + claim.digest: encode(claim)}
-        if simhash is not None:
-            changes[keys.NEAR + claim.digest] = keys.numbered(b"", simhash)
+        if simhash is not None and self.store.get(keys.DIGEST + claim.digest) is None:
+            log = keys.print_log(number)
+            changes[log] = (self.store.get(log) or b"") + keys.packed_print(simhash)
+            changes[keys.page_of_print(simhash, number)] = claim.digest
         self.store.write(changes)
         self.pages.release(number)
 
@@ -81,13 +73,10 @@ class Crawl:
         self.finish(number, simhash)
         return near
 
-    def notes(self) -> int:
-        return len(self.store.scan(keys.NEAR, keys.prefix_end(keys.NEAR), 10_000))
-
 
 @pytest.fixture
 def crawl(tmp_path: Path) -> Iterator[Crawl]:
-    made = Crawl(tmp_path / "near")
+    made = Crawl(tmp_path)
     yield made
     made.pages.close()
 
@@ -161,7 +150,8 @@ def test_a_page_with_the_same_bytes_as_before_is_no_second_entry(crawl: Crawl) -
     async def scenario() -> None:
         for _ in range(10):
             await crawl.add(1, TEXT)
-        assert crawl.pages._index.pages(TEXT, 8) == ([digest(1)[:12]], 1)
+        assert crawl.index.pages(TEXT, 8) == [digest(1)]
+        assert crawl.index.near(TEXT, 3) == [(0, TEXT)]
 
     asyncio.run(scenario())
 
@@ -199,65 +189,43 @@ def test_of_pages_in_flight_at_once_one_of_each_text_is_the_original(crawl: Craw
     assert [len(each) for each in originals.values()] == [1] * len(texts)
 
 
-def test_after_a_crash_the_index_takes_what_it_lacks_once(crawl: Crawl) -> None:
+def test_of_many_pages_with_one_text_the_oldest_is_named(crawl: Crawl) -> None:
     async def scenario() -> None:
-        for number in range(11):
-            await crawl.add(number, TEXT)
-        crawl.pages._index.flush()
-        assert crawl.notes() == 0, "the index has all of them"
-        kept = dict(crawl.store.scan(b"", b"\xff", 1000))
-        for number in range(11, 14):
-            await crawl.add(number, TEXT)
-        # The crash came before the notes of runs were removed.
-        noted = {keys.NEAR + key[1:]: keys.numbered(b"", TEXT) for key in kept if key[:1] == b"g"}
-        crawl.store.write(dict(noted))
-        crawl.reopen()
-        assert crawl.notes() == 3, "those that are on disk are not noted any more"
-        _, count = crawl.pages._index.pages(TEXT, 100)
-        assert count == 14
+        for number in range(1, 40):
+            near = await crawl.add(number, TEXT)
+            assert original(near) == (None if number == 1 else ("http://a/1", 0))
+        assert original(await crawl.ask(99, TEXT ^ 1)) == ("http://a/1", 1)
+        crawl.give_up(99)
+        assert original(await crawl.ask(100, TEXT, url="http://a/1")) == ("http://a/2", 0)
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("broken", ["gone", "half made"])
-def test_an_index_that_is_gone_is_made_again_from_the_claims(crawl: Crawl, broken: str) -> None:
+def test_after_a_crash_what_was_finished_is_found_and_what_was_not_is_not(crawl: Crawl) -> None:
     async def scenario() -> None:
-        for number in range(30):
-            await crawl.add(number, (TEXT * number) % (1 << 64))
-        crawl.finish(31, None)
-        crawl.pages.close()
-        if broken == "gone":
-            shutil.rmtree(crawl.path)
-        else:
-            IndexFolder(crawl.path).save(Manifest(whole=False))
+        for number in range(200):
+            await crawl.add(number, TEXT * number % (1 << 64))
+        await crawl.ask(500, TEXT ^ FAR)
         crawl.reopen()
-        assert crawl.notes() == 0
-        for number in range(30):
-            near = await crawl.ask(100 + number, (TEXT * number) % (1 << 64))
+        for number in range(200):
+            near = await crawl.ask(1000 + number, TEXT * number % (1 << 64))
             assert original(near) == (f"http://a/{number}", 0)
+        assert await crawl.ask(2000, TEXT ^ FAR) is None
 
     asyncio.run(scenario())
-
-
-def test_the_error_of_a_damaged_index_names_the_remedy(crawl: Crawl) -> None:
-    (crawl.path / "manifest.json").write_text("{")
-    with pytest.raises(DataDirError, match=rf"Delete the folder {crawl.path}"):
-        crawl.reopen()
-    shutil.rmtree(crawl.path)
-    crawl.reopen()
 
 
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize(
-    ("before", "after", "noted"),
+    ("before", "after", "logged"),
     [
-        pytest.param(None, TEXT, True, id="a new page is noted for the index"),
+        pytest.param(None, TEXT, True, id="a new page is logged"),
         pytest.param(None, None, False, id="one without a fingerprint is not"),
         pytest.param(TEXT, TEXT, False, id="nor one whose bytes are in it"),
     ],
 )
-def test_the_commit_of_a_page_notes_it_for_the_index(
-    before: int | None, after: int | None, noted: bool, moved: bool
+def test_the_commit_of_a_page_logs_its_fingerprint(
+    before: int | None, after: int | None, logged: bool, moved: bool
 ) -> None:
     store = MemoryStore()
     if before is not None:
@@ -269,4 +237,6 @@ def test_the_commit_of_a_page_notes_it_for_the_index(
     lease = frontier.lease(2000.0)[0]
     claim = Claim(digest(1), "http://a/", simhash=after)
     frontier.finish(lease, Moved(page, claim) if moved else Done(claim=claim), 2000.0)
-    assert (store.get(keys.NEAR + digest(1)) is not None) == noted
+    log = keys.packed_print(TEXT) if logged else None
+    assert store.get(keys.print_log(lease.id)) == log
+    assert (store.get(keys.page_of_print(TEXT, lease.id)) == digest(1)) == logged

@@ -17,13 +17,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from crawler.duplicates.near import NearReservation, NearReservations
+from crawler.duplicates.quarters import QUARTERS, near_places
 from crawler.model.page import NearDuplicate
 from crawler.model.types import Claim
 from crawler.shared import keys
 from crawler.shared.client import Call
 from crawler.shared.codec import (
     ROW_ARGS,
-    TABLES,
     FingerprintRow,
     bucket_cell,
     bucket_mark,
@@ -84,7 +84,7 @@ class NearSearch:
 
     async def near(self, simhash: int) -> NearOriginals:
         seen = NearOriginals()
-        buckets = [(simhash, table) for table in range(TABLES)]
+        buckets = [(simhash, table) for table in range(QUARTERS)]
         rows = await self._rows(buckets, self._most_bits, seen)
         bits_of = _nearest(rows)
         marked = {row.simhash for row in rows if row.mark}
@@ -161,9 +161,8 @@ class RecentFingerprints:
         self._next = (self._next + 1) % len(self._prints)
 
     def near(self, simhash: int, most_bits: int) -> list[NearOriginal]:
-        apart = np.bitwise_count(self._prints[: len(self._claims)] ^ np.uint64(simhash))
-        places = (apart <= most_bits).nonzero()[0].tolist()
-        return [NearOriginal(int(apart[at]), self._claims[at]) for at in places]
+        found = near_places(self._prints[: len(self._claims)], simhash, most_bits)
+        return [NearOriginal(bits, self._claims[at]) for at, bits in found]
 
 
 MAX_ROWS: Final = 50  # rows of a call, which takes a server 0.3 ms

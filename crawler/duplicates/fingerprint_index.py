@@ -1,0 +1,226 @@
+"""The fingerprints of a crawl with its own frontier: finds all that are near to another.
+
+Rule: the commit that finishes a page logs its fingerprint in the frontier's store. All else is made
+from this log when the index is opened, so a crash can damage nothing and nothing is written twice.
+
+A row has all fingerprints that have one of their four quarters in common, so a search reads four
+rows (duplicates/quarters.py), and a fingerprint is appended to four. Rows are in a file without a
+name, which the operating system keeps in memory as far as there is room, and removes with the
+process. A row that outgrows its place moves to one twice as large. Memory: 3 MB, for any number of
+pages.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice, pairwise
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Final, TypeVar
+
+import numpy as np
+
+from crawler.duplicates.quarters import (
+    PRINT_BYTES,
+    QUARTER_BITS,
+    QUARTERS,
+    Prints,
+    near_places,
+    quarters,
+)
+from crawler.frontier import records as keys
+from crawler.frontier.port import OrderedStore
+from crawler.frontier.records import decode_claim
+from crawler.model.types import StoreFull, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_SMALLEST: Final = 8  # fingerprints for which a row has room at first
+_VALUES: Final = 1 << QUARTER_BITS
+_SLICE: Final = 1000  # pairs of the store read in one call
+_LOADED: Final = 1 << 15
+"""Entries of the log, of up to 64 fingerprints each, that are sorted at once: 80 MB. The fewer, the
+more often each row is written."""
+_LAST: Final = (1 << 64) - 1
+
+
+class FingerprintIndex:
+    """All calls come from one thread."""
+
+    def __init__(self, store: OrderedStore, folder: Path) -> None:
+        """*folder* is on the disk for the rows. Takes 1 to 2 s for a million pages. Raises
+        StoreUnavailable."""
+        self._store = store
+        self._places = array("Q", bytes(8 * QUARTERS * _VALUES))  # in the file, in fingerprints
+        self._lengths = array("I", bytes(4 * QUARTERS * _VALUES))  # in fingerprints
+        self._free: dict[int, list[int]] = defaultdict(list)  # places of rows that moved, by room
+        self._end = 0
+        self._unwritten: list[int] = []  # while the disk is full
+        with _translated_errors():
+            self._file = TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # until `close`
+            try:
+                self._load_log()
+            except BaseException:
+                self.close()
+                raise
+
+    def near(self, simhash: int, max_bits: int) -> list[tuple[int, int]]:
+        """Return each fingerprint that differs in at most *max_bits* (3 at most), after the number
+        of bits; the nearest first. Raises StoreUnavailable."""
+        with _translated_errors():
+            rows = [self._row(number) for number in _rows_of(simhash)]
+        rows += map(keys.packed_print, self._unwritten)
+        prints = np.frombuffer(b"".join(rows), "<u8")
+        found = near_places(prints, simhash, max_bits)
+        return sorted({(bits, int(prints[place])) for place, bits in found})
+
+    def pages(self, simhash: int, limit: int) -> list[bytes]:
+        """Return the digests of the first pages with exactly this fingerprint."""
+        first, last = keys.page_of_print(simhash, 0), keys.page_of_print(simhash, _LAST)
+        return [digest for _, digest in self._store.scan(first, last, limit)]
+
+    def add(self, simhash: int) -> None:
+        """Add a fingerprint that the store has logged, and that no search has found yet. While the
+        disk is full it is kept in memory. Raises StoreUnavailable."""
+        self._unwritten.append(simhash)
+        with suppress(StoreFull), _translated_errors():
+            while self._unwritten:
+                one = keys.packed_print(self._unwritten[0])
+                for number in _rows_of(self._unwritten[0]):
+                    self._append(number, one)
+                del self._unwritten[0]
+
+    @property
+    def file_bytes(self) -> int:
+        return self._end * PRINT_BYTES
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _load_log(self) -> None:
+        log = _each(self._store, keys.PRINT_LOG, keys.prefix_end(keys.PRINT_LOG))
+        for some in map(b"".join, _slices((prints for _, prints in log), _LOADED)):
+            self._load(np.unique(np.frombuffer(some, "<u8")))
+
+    def _load(self, prints: Prints) -> None:
+        for table in range(QUARTERS):
+            values = (prints >> np.uint64(table * QUARTER_BITS)).astype(np.uint16)
+            ends = np.bincount(values, minlength=_VALUES).cumsum().tolist()
+            ordered = prints[values.argsort(kind="stable")].data.cast("B")
+            for value, (begin, end) in enumerate(pairwise([0, *ends])):
+                if begin < end:
+                    some = ordered[begin * PRINT_BYTES : end * PRINT_BYTES]
+                    self._append(table * _VALUES + value, some)
+
+    def _row(self, number: int) -> bytes:
+        length = self._lengths[number]
+        if not length:
+            return b""
+        return os.pread(
+            self._file.fileno(), length * PRINT_BYTES, self._places[number] * PRINT_BYTES
+        )
+
+    def _append(self, number: int, prints: bytes | memoryview) -> None:
+        """Append *prints* to a row. Raises OSError; then the row is as before."""
+        length, place = self._lengths[number], self._places[number]
+        after = length + len(prints) // PRINT_BYTES
+        if after <= _room(length):
+            self._write(place + length, prints)
+        else:
+            room = _room(after)
+            row = self._row(number)
+            free = self._free[room]
+            moved_to = free[-1] if free else self._end
+            self._write(moved_to, row + prints)
+            if free:
+                free.pop()
+            else:
+                self._end += room
+            if length:
+                self._free[_room(length)].append(place)
+            self._places[number] = moved_to
+        self._lengths[number] = after
+
+    def _write(self, place: int, prints: bytes | memoryview) -> None:
+        offset = place * PRINT_BYTES
+        while prints:
+            written = os.pwrite(self._file.fileno(), prints, offset)
+            prints, offset = prints[written:], offset + written
+
+
+@contextmanager
+def _translated_errors() -> Iterator[None]:
+    """Translate errors of the file to StoreFull, with which the crawl waits for room, and
+    StoreUnavailable."""
+    try:
+        yield
+    except OSError as error:
+        kind = StoreFull if error.errno == errno.ENOSPC else StoreUnavailable
+        raise kind(f"the rows of fingerprints cannot be used: {error}") from error
+
+
+def _rows_of(simhash: int) -> Iterator[int]:
+    return (table * _VALUES + value for table, value in enumerate(quarters(simhash)))
+
+
+def _room(length: int) -> int:
+    """Return for how many fingerprints the place of a row of *length* has room."""
+    return max(_SMALLEST, 1 << (length - 1).bit_length()) if length else 0
+
+
+# A data directory of an older version has claims with fingerprints, an index in a folder of its
+# own, and notes of what that index lacked.
+
+_CONVERTED: Final = 20_000
+"""Claims converted in one write: 2 MB. Only among these it is known which of more than eight pages
+with one fingerprint was first."""
+
+
+def convert_older(store: OrderedStore, folder: Path) -> None:
+    """Log the fingerprints of all claims, if *folder*, the index of an older version, exists, and
+    remove it. May be killed at any point, and then goes on from there."""
+    if not folder.exists():
+        return
+    done = store.get(keys.CONVERTED) or keys.numbered(b"", 0) + keys.DIGEST
+    # Each claim had a lease of its own, so the numbers of the next leases are higher.
+    number, last = keys.number_of(done[:8]), done[8:]
+    logger.info("The index of near-duplicates is being converted, from page %d on", number)
+    for some in _slices(_each(store, last + b"\0", keys.prefix_end(keys.DIGEST)), _CONVERTED):
+        claims = [decode_claim(packed) for _, packed in some]
+        pages = [(one.at, one.simhash, one.digest) for one in claims if one.simhash is not None]
+        log = keys.print_log(number)
+        changes = {log: store.get(log) or b""}
+        for own, (_, simhash, digest) in enumerate(sorted(pages), number):
+            log = keys.print_log(own)
+            changes[log] = changes.get(log, b"") + keys.packed_print(simhash)
+            changes[keys.page_of_print(simhash, own)] = digest
+        number += len(pages)
+        changes[keys.CONVERTED] = keys.numbered(b"", number) + some[-1][0]
+        store.write(dict(changes))
+        logger.info("The index of near-duplicates: %d pages converted", number)
+    notes = _each(store, keys.OLD_NOTE + b"\0", keys.prefix_end(keys.OLD_NOTE))
+    for old in _slices((key for key, _ in notes), _CONVERTED):
+        store.write(dict.fromkeys(old))
+    shutil.rmtree(folder)
+    store.write({keys.CONVERTED: None})
+
+
+def _each(store: OrderedStore, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield all pairs with start <= key < stop."""
+    while found := store.scan(start, stop, _SLICE):
+        yield from found
+        start = found[-1][0] + b"\0"
+
+
+def _slices(every: Iterator[T], size: int) -> Iterator[list[T]]:
+    while found := list(islice(every, size)):
+        yield found
