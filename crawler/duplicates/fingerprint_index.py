@@ -48,8 +48,8 @@ _SMALLEST: Final = 8  # fingerprints for which a row has room at first
 _VALUES: Final = 1 << QUARTER_BITS
 _SLICE: Final = 1000  # pairs of the store read in one call
 _LOADED: Final = 1 << 15
-"""Entries of the log, of up to 64 fingerprints each, that are sorted at once: 80 MB. The fewer, the
-more often each row is written."""
+"""Entries of the log, of up to 64 fingerprints each, that are sorted at once, in 180 MB at most.
+The fewer, the more often each row is written."""
 _LAST: Final = (1 << 64) - 1
 
 
@@ -57,7 +57,7 @@ class FingerprintIndex:
     """All calls come from one thread."""
 
     def __init__(self, store: OrderedStore, folder: Path) -> None:
-        """*folder* is on the disk for the rows. Takes 1 to 2 s for a million pages. Raises
+        """*folder* is on the disk for the rows. Takes about 2 s for a million pages. Raises
         StoreUnavailable."""
         self._store = store
         self._places = array("Q", bytes(8 * QUARTERS * _VALUES))  # in the file, in fingerprints
@@ -108,8 +108,12 @@ class FingerprintIndex:
 
     def _load_log(self) -> None:
         log = _each(self._store, keys.PRINT_LOG, keys.prefix_end(keys.PRINT_LOG))
+        pages = 0
         for some in map(b"".join, _slices((prints for _, prints in log), _LOADED)):
             self._load(np.unique(np.frombuffer(some, "<u8")))
+            pages += len(some) // PRINT_BYTES
+            if pages > 1_000_000:
+                logger.info("Near-duplicates: sorted the fingerprints of %d pages so far", pages)
 
     def _load(self, prints: Prints) -> None:
         for table in range(QUARTERS):
