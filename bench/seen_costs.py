@@ -60,3 +60,23 @@ class SeenCosts:
         """Return twice the mean size of the central file, which grows by each new URL."""
         links = self.pages * self.links_of_page
         return entry_bytes * (2 * self.known_urls + self.share_new * links)
+
+
+def tiered_bytes(
+    *, batches: int, batch_checks: float, share_new: float, fan_out: int, key_bytes: float = 8
+) -> float:
+    """Return the bytes that our own runs in tiers read and write in *batches* merges of
+    *batch_checks* each, from an empty store on.
+
+    Each merge reads all runs, which have the new keys of the merges before, and writes those of its
+    own. Every fan_out**j merges, and for the largest such j, it then reads and writes their keys
+    once more as one run. A batch touches each page: it has more checks than a run has pages.
+    """
+    new_bytes = batch_checks * share_new * key_bytes
+    moved = 0
+    for number in range(1, batches + 1):
+        merged = 1
+        while number % (merged * fan_out) == 0:
+            merged *= fan_out
+        moved += (number - 1) + 1 + (2 * merged if merged > 1 else 0)
+    return moved * new_bytes
