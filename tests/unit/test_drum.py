@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from bench.seen_costs import SeenCosts, tiered_bytes
-from crawler.frontier.drum import Drum, DrumLimits, Files, Merged, oldest_to_compact, sort_order
+from crawler.frontier.drum import Drum, Files, Merged, oldest_to_compact, sort_order
+from crawler.frontier.drum_batch import DrumLimits
 from crawler.frontier.run_files import (
     MANIFEST,
     DrumManifest,
