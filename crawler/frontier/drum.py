@@ -453,23 +453,21 @@ class Drum:
         self, runs: Sequence[KeyRun], keys: Keys, moved: MovedBytes | None = None
     ) -> tuple[Flags, Values | None]:
         """Return which of the sorted *keys* are in *runs*, and their values, the newest."""
-        found = np.zeros(len(keys), np.bool_)
         stored = None if self._kinds.value is None else np.zeros(len(keys), self._kinds.value)
-        # Without values the largest run comes first: what it has is not looked for in others.
-        rest, places = keys, None
+        # What a run has is not looked for in the others: without values the largest comes first.
+        rest, places = keys, np.arange(len(keys))
         for run in runs if stored is None else reversed(runs):
             hit, at, size = run.find(rest)
-            rows = np.flatnonzero(hit)
-            mine = rows if places is None else places.take(rows)
-            np.put(found, mine, True)
             if stored is not None and run.values is not None:
-                np.put(stored, mine, run.values.take(at.take(rows)))
+                rows = np.flatnonzero(hit)
+                np.put(stored, places.take(rows), run.values.take(at.take(rows)))
                 size += min(len(rows) * PAGE, run.values.nbytes)
             if moved is not None:
                 moved.runs_read += size
-            missed = np.flatnonzero(~hit)
-            rest = rest.take(missed)
-            places = missed if places is None else places.take(missed)
+            missed = ~hit
+            rest, places = rest.compress(missed), places.compress(missed)
+        found = np.ones(len(keys), np.bool_)
+        np.put(found, places, False)
         return found, stored
 
     def _rewrite(

@@ -296,17 +296,19 @@ class KeyRun:
                 mapped.madvise(mmap.MADV_WILLNEED, begin, length)
 
     def find(self, keys: Keys) -> tuple[Flags, Places, int]:
-        """Return which of the sorted *keys* the run has, where, and how many bytes that reads:
-        the whole run if most of its pages are asked for anyway, else a page for each key."""
+        """Return which of the sorted *keys* the run has, where (if it has values), and how many
+        bytes of keys that reads: all if most pages are asked for anyway, else a page for each."""
         if len(keys) * PAGE_KEYS < len(self.keys):
             self._maps[0].madvise(mmap.MADV_RANDOM)
             return self._find_in_pages(keys)
         self._maps[0].madvise(mmap.MADV_NORMAL)
-        found, places = np.empty(len(keys), np.bool_), np.empty(len(keys), np.int64)
+        found = np.empty(len(keys), np.bool_)
+        places = np.empty(0 if self.values is None else len(keys), np.int64)
         for piece, asked in self.pieces(keys, 0, len(self.keys)):
             self.read_ahead(piece)
             found[asked], at = hits(self.keys[piece], keys[asked])
-            np.add(at, piece.start, out=places[asked])
+            if self.values is not None:
+                np.add(at, piece.start, out=places[asked])
         return found, places, len(self.keys) * 8
 
     def _find_in_pages(self, keys: Keys) -> tuple[Flags, Places, int]:
